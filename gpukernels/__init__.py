@@ -1,0 +1,15 @@
+"""GPU kernels and their CPU versions: vector addition and matrix transposition, rung by rung.
+
+    >>> import cupy, gpukernels
+    >>> padded = gpukernels.load("transpose", "padded", "float32")
+    >>> out = padded(cupy.random.rand(33, 65, dtype="float32"))  # 65 x 33
+
+The measuring stick in benchmarks/ runs against any commit of this package and may use of it only what
+`__all__` names: `load` and `rung`, the errors, and of what these return `Kernel.bind`, `Kernel.identity`,
+`Rung.repeats` and `Launch`. A commit that lacks a part of this shows n/a in the history.
+"""
+
+from gpukernels.kernel import Kernel, KernelError, Launch, load
+from gpukernels.ladder import LadderError, Op, Rung, op, ops, rung
+
+__all__ = ["Kernel", "KernelError", "LadderError", "Launch", "Op", "Rung", "load", "op", "ops", "rung"]

@@ -1,0 +1,362 @@
+"""Compile, load and launch: `load(op, rung, type)` gives a callable on CuPy arrays (NumPy for CPU rungs)."""
+
+import ctypes
+import hashlib
+import importlib.util
+import json
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gpukernels.ladder import LadderError, Rung, rung
+
+# Element type -> its name in CUDA C++ and in C. An op that only moves elements takes the unsigned types as bits.
+TYPES = {
+    "uint8": ("unsigned char", "unsigned char"),
+    "uint16": ("unsigned short", "unsigned short"),
+    "float32": ("float", "float"),
+    "float64": ("double", "double"),
+    "complex128": ("double2", "double _Complex"),
+}
+
+CUDA_STANDARD = "c++17"
+C_FLAGS = ("-std=c11", "-O3", "-march=native", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror")
+
+
+class KernelError(ValueError):
+    """A kernel cannot be compiled, or not be called with these operands; says which and what would be right."""
+
+
+# --- compiled files, kept across processes -------------------------------------------------------------------------
+
+
+@cache
+def cache_folder() -> Path:
+    """Where compiled kernels are kept: $GPUKERNELS_CACHE, else the user's cache; a temporary folder if read-only."""
+    wanted = os.environ.get("GPUKERNELS_CACHE") or Path(
+        os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "gpukernels"
+    )
+    folder = Path(wanted)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as probe:
+            probe.write(bytes(4096))
+    except OSError:
+        return Path(tempfile.mkdtemp(prefix="gpukernels-"))
+    return folder
+
+
+def _digest(*parts: object) -> str:
+    return hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()
+
+
+def _compiled(key: str, suffix: str, build: Callable[[Path], str]) -> tuple[Path, str]:
+    """A compiled file and the symbol in it, from the cache or from `build(path) -> symbol`.
+
+    The note beside the file comes last and carries its hash: a file that was cut short is built again.
+    """
+    path = cache_folder() / f"{key}{suffix}"
+    note = path.with_suffix(".json")
+    try:
+        known = json.loads(note.read_text())
+        if hashlib.sha256(path.read_bytes()).hexdigest() == known["sha256"]:
+            return path, str(known["symbol"])
+    except (OSError, ValueError, KeyError):
+        pass
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        fresh = Path(folder, path.name)
+        symbol = build(fresh)
+        content = {"symbol": symbol, "sha256": hashlib.sha256(fresh.read_bytes()).hexdigest()}
+        fresh_note = Path(folder, note.name)
+        fresh_note.write_text(json.dumps(content))
+        os.replace(fresh, path)
+        os.replace(fresh_note, note)
+    return path, symbol
+
+
+def compile_cuda(found: Rung, type: str, arch: str) -> tuple[Path, str]:
+    """A rung's cubin for one architecture ("sm_90") and the mangled name of its kernel; needs NVRTC, no GPU.
+
+    Raises: KernelError with NVRTC's own words.
+    """
+    try:
+        from cuda.bindings import nvrtc
+        from cuda.core import Program, ProgramOptions
+    except ImportError as error:
+        raise KernelError(f"{found}: CUDA kernels are compiled through cuda-core, which is not installed: {error}") from error
+    expression = f"{found.symbol}<{TYPES[type][0]}>"
+    source = found.source.read_text(encoding="utf-8")
+    macros = [(name, str(value)) for name, value in sorted(found.macros().items())]
+    name = f"{found.op}/{found.source.name}"
+
+    def build(path: Path) -> str:
+        options = ProgramOptions(name=name, arch=arch, std=CUDA_STANDARD, define_macro=macros)
+        try:
+            code = Program(source, "c++", options).compile("cubin", name_expressions=(expression,))
+        except Exception as error:  # cuda-core's errors share no base class; its text is NVRTC's log
+            raise KernelError(f"{found} {type}: NVRTC does not compile it for {arch}: {error}") from error
+        path.write_bytes(bytes(code.code))
+        return str(code.symbol_mapping[expression].decode())
+
+    try:
+        version = nvrtc.nvrtcVersion()[1:]
+    except RuntimeError as error:
+        raise KernelError(f"{found}: no NVRTC library is found (pip install nvidia-cuda-nvrtc): {error}") from error
+    return _compiled(_digest("cubin", source, expression, macros, arch, CUDA_STANDARD, version), ".cubin", build)
+
+
+@cache
+def _c_compiler() -> tuple[tuple[str, ...], str]:
+    """The C compiler's command ($CC, else cc, gcc or clang) and what it says of its version and this CPU."""
+    command = tuple(shlex.split(os.environ.get("CC", ""))) or next(
+        ((name,) for name in ("cc", "gcc", "clang") if shutil.which(name)), ()
+    )
+    if not command or not shutil.which(command[0]):
+        raise KernelError(f"no C compiler: {command[0] if command else 'cc, gcc, clang'} not found; install one or set CC")
+    version = subprocess.run([*command, "--version"], capture_output=True, text=True, check=False).stdout
+    # -march=native means another binary on another CPU, under one cache that may lie in a shared home.
+    native = subprocess.run([*command, "-march=native", "-dM", "-E", "-x", "c", os.devnull],
+                            capture_output=True, text=True, check=False).stdout  # fmt: skip
+    return command, _digest(version, native, platform.machine())
+
+
+def compile_c(found: Rung, type: str) -> tuple[Path, str]:
+    """A rung's shared library for this machine's CPU and the name of its function.
+
+    Raises: KernelError with the compiler's own words.
+    """
+    command, version = _c_compiler()
+    source = found.source.read_text(encoding="utf-8")
+    macros = [f"-D{name}={value}" for name, value in sorted(found.macros().items())]
+    flags = [*C_FLAGS, *found.flags, *macros, f"-DT={TYPES[type][1]}"]
+
+    def build(path: Path) -> str:
+        done = subprocess.run([*command, *flags, "-o", str(path), str(found.source)],
+                              capture_output=True, text=True, check=False)  # fmt: skip
+        if done.returncode:
+            raise KernelError(f"{found} {type}: {shlex.join(command)} does not compile it: {done.stderr.strip()}")
+        return found.symbol
+
+    return _compiled(_digest("so", source, *flags, version), ".so", build)
+
+
+# --- operands ------------------------------------------------------------------------------------------------------
+
+
+def _pointer(array: Any) -> int:
+    return int(array.data.ptr) if hasattr(array.data, "ptr") else int(array.ctypes.data)
+
+
+def _overlap(a: Any, b: Any) -> bool:
+    return bool(_pointer(a) < _pointer(b) + b.nbytes and _pointer(b) < _pointer(a) + a.nbytes)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A kernel bound to its operands. Calling it enqueues the work on CuPy's current stream and waits for nothing
+    (a CPU rung has finished when the call returns). `out` is the output; `identity` says what is launched."""
+
+    out: Any
+    identity: str
+    _run: Callable[[], object]
+
+    def __call__(self) -> None:
+        self._run()
+
+
+class Kernel:
+    """A rung for one element type: call it with its inputs, or `bind` them to time the bare launch.
+
+    Inputs and output are C-contiguous CuPy arrays of the current device (NumPy arrays for a CPU rung) of `type`,
+    shaped as ladder.toml says: vector_add (N), (N) -> (N); transpose (M, N) -> (N, M). `out` is overwritten, and
+    made where none is given; it must not overlap an input. Any dimension may be 0: then nothing is launched.
+    """
+
+    def __init__(self, found: Rung, type: str, edge: int | None = None) -> None:
+        self.rung = found
+        self.type = type
+        self.edge = edge
+        self.dtype = np.dtype(type)
+
+    def __repr__(self) -> str:
+        return f"<{self.rung} {self.type}>"
+
+    def __call__(self, *inputs: Any, out: Any = None) -> Any:
+        """The output of the kernel on `inputs`; enqueued on the current stream, not synchronised.
+
+        Raises: KernelError where an operand does not fit.
+        """
+        launch = self.bind(*inputs, out=out)
+        launch()
+        return launch.out
+
+    def bind(self, *inputs: Any, out: Any = None) -> Launch:
+        """Check the operands, make `out` where none is given, and return the launch, which has not run yet.
+
+        Raises: KernelError where an operand does not fit.
+        """
+        module = self._array_module()
+        shape = self._shape(inputs, module)
+        wanted = tuple(shape[dim] for dim in self.rung.output.split())
+        if out is None:
+            out = module.empty(wanted, self.dtype)
+        self._check(out, "out", wanted, module)
+        if module is np and not out.flags.writeable:
+            raise KernelError(f"{self.rung}: out is read-only; pass an array that can be written")
+        for at, operand in enumerate(inputs):
+            if _overlap(operand, out):
+                raise KernelError(f"{self.rung}: out overlaps input {at}; the rungs do not work in place, pass other memory")
+        if 0 in shape.values():
+            return Launch(out, f"{self.rung} {self.type} nothing to do", lambda: None)
+        return self._launch((*inputs, out), shape)
+
+    # What follows the operands in a call: an array module, a launch.
+
+    def _array_module(self) -> Any:
+        raise NotImplementedError
+
+    def _launch(self, operands: tuple[Any, ...], shape: dict[str, int]) -> Launch:
+        raise NotImplementedError
+
+    def _shape(self, inputs: tuple[Any, ...], module: Any) -> dict[str, int]:
+        patterns = self.rung.inputs
+        if len(inputs) != len(patterns):
+            raise KernelError(f"{self.rung} takes {len(patterns)} inputs ({'; '.join(patterns)}), got {len(inputs)}")
+        shape: dict[str, int] = {}
+        for at, (operand, pattern) in enumerate(zip(inputs, patterns, strict=True)):
+            names = pattern.split()
+            if isinstance(operand, module.ndarray) and operand.ndim == len(names):
+                for dim, extent in zip(names, operand.shape, strict=True):
+                    shape.setdefault(dim, extent)
+            self._check(operand, f"input {at}", tuple(shape.get(dim, -1) for dim in names), module)
+        return shape
+
+    def _check(self, array: Any, which: str, wanted: tuple[int, ...], module: Any) -> None:
+        who = f"{self.rung}: {which}"
+        if not isinstance(array, module.ndarray):
+            kind = f"{type(array).__module__}.{type(array).__name__}"
+            raise KernelError(f"{who} must be a {module.__name__}.ndarray ({self.rung.device} rung), got {kind}")
+        if array.dtype != self.dtype:
+            raise KernelError(f"{who} must be {self.dtype}, got {array.dtype}; load the rung for that type or convert")
+        if array.ndim != len(wanted):
+            raise KernelError(f"{who} must have {len(wanted)} dimensions, got shape {array.shape}")
+        if array.shape != wanted:
+            raise KernelError(f"{who} must have shape {wanted}, got {array.shape}")
+        if not array.flags.c_contiguous:
+            raise KernelError(f"{who} must be C-contiguous, got strides {array.strides} for shape {array.shape}; copy it")
+        # A view at an odd byte offset: the kernels use accesses of one element's width, aligned to it.
+        if array.size and _pointer(array) % self.dtype.itemsize:
+            raise KernelError(f"{who} must be aligned to its {self.dtype.itemsize}-byte elements, got address {_pointer(array):#x}")
+
+
+class _CpuKernel(Kernel):
+    def __init__(self, found: Rung, type: str) -> None:
+        super().__init__(found, type)
+        if found.source.suffix == ".py":
+            self._function = _python_function(found)
+            self.identity = _digest(found.source.read_text(encoding="utf-8"), np.__version__)[:16]
+        else:
+            path, symbol = compile_c(found, type)
+            self._function = getattr(ctypes.CDLL(str(path)), symbol)
+            self._function.restype = None
+            self.identity = path.stem[:16]
+
+    def _array_module(self) -> Any:
+        return np
+
+    def _launch(self, operands: tuple[Any, ...], shape: dict[str, int]) -> Launch:
+        function = self._function
+        if self.rung.source.suffix == ".py":
+            return Launch(operands[-1], self.identity, lambda: function(*operands))
+        arguments = [*(ctypes.c_void_p(_pointer(operand)) for operand in operands),
+                     *(ctypes.c_longlong(shape[dim]) for dim in self.rung.dims)]  # fmt: skip
+        # The lambda keeps the operands alive: the arguments are bare addresses.
+        return Launch(operands[-1], self.identity, lambda _alive=operands: function(*arguments))
+
+
+class _GpuKernel(Kernel):
+    def __init__(self, found: Rung, type: str, edge: int | None) -> None:
+        super().__init__(found, type, edge)
+        import cupy
+
+        self._cupy = cupy
+        self._device = cupy.cuda.Device().id
+        path, symbol = compile_cuda(found, type, f"sm_{cupy.cuda.Device().compute_capability}")
+        self.identity = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+        try:
+            self._function = cupy.RawModule(path=str(path)).get_function(symbol)
+            self._function.compile()  # loads it now: a first launch inside a graph capture must not
+        except cupy.cuda.driver.CUDADriverError as error:
+            raise KernelError(f"{found}: the driver does not load what NVRTC made ({error}); "
+                              f"an NVRTC of the driver's own CUDA major version would do") from error  # fmt: skip
+
+    def _array_module(self) -> Any:
+        return self._cupy
+
+    def _check(self, array: Any, which: str, wanted: tuple[int, ...], module: Any) -> None:
+        super()._check(array, which, wanted, module)
+        current = self._cupy.cuda.Device().id
+        if array.device.id != current:
+            raise KernelError(f"{self.rung}: {which} is on GPU {array.device.id}, the current device is GPU {current}; "
+                              f"move it or enter its device first")  # fmt: skip
+
+    def _launch(self, operands: tuple[Any, ...], shape: dict[str, int]) -> Launch:
+        if self._device != self._cupy.cuda.Device().id:
+            raise KernelError(f"{self.rung}: loaded for GPU {self._device}, the current device is GPU "
+                              f"{self._cupy.cuda.Device().id}; load it again there")  # fmt: skip
+        grid = self.rung.grid(shape, self.edge)
+        block = (self.edge, self.edge) if self.edge else self.rung.block
+        shared = self.edge * (self.edge + self.rung.pad) * self.dtype.itemsize if self.edge else 0
+        arguments = (*operands, *(np.int64(shape[dim]) for dim in self.rung.dims))
+        function = self._function
+        identity = _digest(self.identity, grid, block, shared)[:16]
+        return Launch(operands[-1], identity, lambda: function(grid, block, arguments, shared_mem=shared))
+
+
+def _python_function(found: Rung) -> Callable[..., object]:
+    spec = importlib.util.spec_from_file_location(f"gpukernels.{found.op}.{found.name}", found.source)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return getattr(module, found.symbol)  # type: ignore[no-any-return]
+
+
+def _one_of(found: Rung, what: str, value: object, choice: Iterable[object]) -> None:
+    if value not in choice:
+        raise LadderError(f"{found} has no {what} {value}; it has {', '.join(map(str, choice)) or 'none'}")
+
+
+def load(op: str, name: str, type: str = "float32", *, edge: int | None = None) -> Kernel:
+    """The rung `op`/`name` for one element type, compiled, as a callable on arrays; see Kernel.
+
+    `edge`: the tile's edge, for a rung that takes it at run time (its first where none is given). A GPU rung is
+    loaded for the current device. Compiled once and kept in the user's cache ($GPUKERNELS_CACHE) across processes.
+
+    Raises: LadderError for a rung, type or edge that does not exist; KernelError where it cannot be compiled or
+    there is no GPU to load it on.
+    """
+    found = rung(op, name)
+    _one_of(found, "type", type, found.types)
+    if edge is not None:
+        _one_of(found, "edge", edge, found.edges)
+    if found.device == "cpu":
+        return _CpuKernel(found, type)
+    try:
+        import cupy
+    except ImportError as error:
+        raise KernelError(f"{found}: GPU rungs need CuPy, which cannot be imported: {error}") from error
+    try:
+        cupy.cuda.runtime.getDevice()
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        raise KernelError(f"{found}: a GPU rung needs a CUDA GPU and its driver here: {error}") from error
+    return _GpuKernel(found, type, edge if edge is not None else next(iter(found.edges), None))

@@ -1,0 +1,174 @@
+"""ladder.toml as frozen objects: which ops there are, their rungs in order, how each rung is launched."""
+
+import math
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+
+SUFFIXES = {".cu": "gpu", ".c": "cpu", ".py": None}  # a source's suffix and where it runs
+GRID_Y_MAX = 65_535  # blocks in y and in z that every CUDA GPU takes; x takes 2**31 - 1
+
+
+class LadderError(ValueError):
+    """A rung, op or type that does not exist, or an entry of ladder.toml that makes no sense."""
+
+
+@dataclass(frozen=True)
+class Rung:
+    """One entry of ladder.toml; the comment at the head of that file says what each key means."""
+
+    op: str
+    name: str
+    idea: str
+    origin: str
+    source: Path
+    device: str
+    types: tuple[str, ...]
+    inputs: tuple[str, ...]
+    output: str
+    computes: str
+    dims: tuple[str, ...]
+    tiled: tuple[str, ...]
+    tile: tuple[int, ...] = ()
+    block: tuple[int, ...] = ()
+    edges: tuple[int, ...] = ()
+    pad: int = 0
+    repeats: int = 1
+    flags: tuple[str, ...] = ()
+    threads: str = "1"
+
+    def __str__(self) -> str:
+        return f"{self.op}/{self.name}"
+
+    @property
+    def symbol(self) -> str:
+        """The function that the source defines."""
+        return f"{self.op}_{self.name}"
+
+    def grid(self, shape: Mapping[str, int], edge: int | None = None) -> tuple[int, int, int]:
+        """Blocks in x, y, z that cover `shape` (dimension -> extent): columns along x, rows along y.
+
+        Rows that need more than 65,535 blocks go on in z; a kernel reads its row of tiles as
+        blockIdx.y + gridDim.y * blockIdx.z.
+        """
+        tile = (edge,) * len(self.tiled) if edge else self.tile
+        *rows, columns = (-(-shape[dim] // step) for dim, step in zip(self.tiled, tile, strict=True))
+        down = math.prod(rows)
+        layers = -(-down // GRID_Y_MAX)
+        return columns, -(-down // max(layers, 1)), layers
+
+    def macros(self) -> dict[str, int]:
+        """What the source is compiled with, name -> value."""
+        found: dict[str, int] = {}
+        if self.tile:
+            found |= {"TILE_ROWS": self.tile[0], "TILE_COLUMNS": self.tile[-1]}
+        if self.block:
+            found |= {"BLOCK_X": self.block[0], "BLOCK_Y": self.block[1]}
+        if self.edges:
+            found |= {"PAD": self.pad}
+        if self.repeats > 1:
+            found |= {"REPEATS": self.repeats}
+        return found
+
+
+@dataclass(frozen=True)
+class Op:
+    """What the rungs of one op have in common, and the rungs in the order of the ladder."""
+
+    name: str
+    dims: tuple[str, ...]
+    rungs: tuple[Rung, ...]
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _source(folder: Path, op: str, name: str) -> Path:
+    found = [path for suffix in SUFFIXES if (path := folder / op / f"{name}{suffix}").is_file()]
+    if len(found) != 1:
+        wanted = ", ".join(f"{op}/{name}{suffix}" for suffix in SUFFIXES)
+        there = ", ".join(path.name for path in found) or "none of them"
+        raise LadderError(f"{op}/{name}: its source must be one of {wanted}; {there} is in {folder}")
+    return found[0]
+
+
+def _read_rung(folder: Path, op: str, common: Mapping[str, Any], entry: Mapping[str, Any]) -> Rung:
+    name = entry.get("name", "(no name)")
+    who = f"{op}/{name}"
+    known = {field.name for field in fields(Rung)} - {"op", "source", "inputs", "dims", "tiled"}
+    if unknown := sorted(set(entry) - known):
+        raise LadderError(f"{who}: ladder.toml has {', '.join(unknown)}; a rung has {', '.join(sorted(known))}")
+    if missing := sorted({"name", "idea", "origin"} - set(entry)):
+        raise LadderError(f"{who}: ladder.toml lacks {', '.join(missing)}; every rung gives name, idea and origin")
+    source = _source(folder, op, name)
+    device = entry.get("device", SUFFIXES[source.suffix])
+    if device not in ("cpu", "gpu"):
+        raise LadderError(f"{who}: {source.name} needs device = \"cpu\" or \"gpu\", got {device!r}")
+    found = Rung(**{"op": op, "source": source, "device": device, "computes": op}
+                 | {key: _frozen(common[key]) for key in ("types", "inputs", "output", "dims", "tiled")}
+                 | {key: _frozen(value) for key, value in entry.items() if key != "device"})  # fmt: skip
+    if source.suffix == ".cu" and bool(found.edges) == bool(found.tile and found.block):
+        raise LadderError(f"{who}: a .cu rung gives either tile and block, or edges")
+    if found.tile and len(found.tile) != len(found.tiled):
+        raise LadderError(f"{who}: tile must have {len(found.tiled)} extents ({' '.join(found.tiled)}), got {found.tile}")
+    if found.block and (len(found.block) != 2 or not 0 < math.prod(found.block) <= 1024):
+        raise LadderError(f"{who}: block must be (x, y) with at most 1024 threads, got {found.block}")
+    if any(not 0 < edge <= 32 for edge in found.edges):
+        raise LadderError(f"{who}: a block of edge x edge threads has an edge of 1 to 32, got {found.edges}")
+    if found.repeats < 1:
+        raise LadderError(f"{who}: repeats must be at least 1, got {found.repeats}")
+    return found
+
+
+def read(path: Path) -> dict[str, Op]:
+    """The ops of a ladder file by name. `path`: a ladder.toml with the op folders beside it.
+
+    Raises: LadderError where the file or an entry makes no sense.
+    """
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise LadderError(f"{path}: no ladder can be read from it: {error}") from error
+    found = {}
+    for op, common in tables.items():
+        rungs = tuple(_read_rung(path.parent, op, common, entry) for entry in common.get("rungs", ()))
+        names = [rung.name for rung in rungs]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise LadderError(f"{op}: ladder.toml names {', '.join(twice)} twice; a rung's name is its own")
+        found[op] = Op(op, tuple(common["dims"]), rungs)
+    return found
+
+
+@cache
+def _installed() -> dict[str, Op]:
+    return read(HERE / "ladder.toml")
+
+
+def ops() -> tuple[Op, ...]:
+    """The ops of this package, in the order of ladder.toml."""
+    return tuple(_installed().values())
+
+
+def _find(what: str, name: str, names: Sequence[str]) -> None:
+    if name not in names:
+        raise LadderError(f"no {what} {name}; the ladder has {', '.join(names)}")
+
+
+def op(name: str) -> Op:
+    """One op by name. Raises: LadderError."""
+    _find("op", name, list(_installed()))
+    return _installed()[name]
+
+
+def rung(op_name: str, name: str) -> Rung:
+    """One rung by the names of its op and its own. Raises: LadderError."""
+    rungs = {f"{op_name}/{found.name}": found for found in op(op_name).rungs}
+    if f"{op_name}/{name}" not in rungs:
+        raise LadderError(f"no rung {op_name}/{name}; the ladder has {', '.join(found.name for found in rungs.values())}")
+    return rungs[f"{op_name}/{name}"]
