@@ -1,0 +1,6 @@
+"""The measuring stick: asv runs these files, from the checkout, against every commit of the package.
+
+Data flows one way: a suite names an op; `_ops` says what it computes and costs; `_cells` lists what is measured;
+`_group` has fresh `_worker` processes measure it, on the `_gpu` or the `_cpu`; the suite's series read what came back.
+Importing this package must not initialise CUDA, start threads or compile: asv forks from a process that did.
+"""

@@ -1,0 +1,146 @@
+"""Time cells on the CPU: pinned threads, rotating buffers, checked first."""
+
+import ctypes
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks._cells import Cell
+from benchmarks._gpu import POISON, Budget, NotHere, WrongOutput, describe_wrong
+from benchmarks._ops import COMPUTES
+
+ROTATION = 2  # cold: the buffers rotated over are so many times the last-level cache
+SAMPLES_LEAST = 3
+VISIT_S = 0.2  # a cell whose pass is slow gets fewer samples, down to the least
+CACHE_BYTES_UNKNOWN = 32 << 20
+CACHE_BYTES_MAX = 256 << 20  # a cloud machine reports the cache of a host it shares
+
+
+def cores() -> list[int]:
+    """The cores this process may use, where the system tells."""
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
+
+
+def environment() -> dict[str, str]:
+    """What a worker's environment needs so that OpenMP's threads stay where they are put."""
+    return {"OMP_NUM_THREADS": str(len(cores())), "OMP_PROC_BIND": "true", "OMP_PLACES": "threads", "OMP_DYNAMIC": "false"}
+
+
+def cache_bytes() -> int:
+    """The last-level cache's size as the system reports it, within reason."""
+    try:
+        reported = os.sysconf("SC_LEVEL3_CACHE_SIZE")
+    except (ValueError, OSError):
+        reported = 0
+    return min(reported if reported > 0 else CACHE_BYTES_UNKNOWN, CACHE_BYTES_MAX)
+
+
+def cpu_name() -> str:
+    """The CPU's model as Linux names it, else what Python knows."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.processor())
+
+
+class Cpu:
+    """This machine's CPU with the memory that a run of cells shares."""
+
+    def __init__(self, cells: list[Cell], budget: Budget, seed: int) -> None:
+        self.budget = budget
+        self.cores = cores()
+        self.cache_bytes = cache_bytes()
+        self.random = np.random.default_rng(seed)
+        size = max([self._slots(cell) * self._set_bytes(cell) for cell in cells], default=0)
+        # Random values whatever the type they are read as; written once, so that every page is there before timing.
+        self.arena = (self.random.random(size // 4, np.float32) * 2 - 1).view(np.uint8)
+
+    def facts(self) -> dict[str, Any]:
+        """Who measured, with what: constant during a run."""
+        return {
+            "cpu": cpu_name(),
+            "cores": self.cores,
+            "cache_bytes": self.cache_bytes,
+            "numpy": np.__version__,
+            "openmp": {name: os.environ.get(name) for name in environment()},
+        }
+
+    def _set_bytes(self, cell: Cell) -> int:
+        itemsize = np.dtype(cell.type).itemsize
+        computes = COMPUTES[cell.computes]
+        return sum(-(-int(np.prod(shape)) * itemsize // 64) * 64
+                   for shape in [cell.shape] * computes.inputs + [computes.output(cell.shape)])  # fmt: skip
+
+    def _slots(self, cell: Cell) -> int:
+        return 1 if cell.cache == "hot" else max(1, -(-ROTATION * self.cache_bytes // self._set_bytes(cell)))
+
+    def _operands(self, cell: Cell, slot: int) -> tuple[list[Any], Any]:
+        computes = COMPUTES[cell.computes]
+        dtype = np.dtype(cell.type)
+        at, found = slot * self._set_bytes(cell), []
+        for shape in [cell.shape] * computes.inputs + [computes.output(cell.shape)]:
+            size = int(np.prod(shape)) * dtype.itemsize
+            found.append(self.arena[at : at + size].view(dtype).reshape(shape))
+            at += -(-size // 64) * 64
+        return found[:-1], found[-1]
+
+    def _pin(self, cell: Cell) -> None:
+        """One thread on the first core; every core where OpenMP binds its own threads."""
+        if hasattr(os, "sched_setaffinity"):
+            os.sched_setaffinity(0, self.cores if cell.threads == "all" else self.cores[:1])
+
+    def _check(self, cell: Cell, launch: Callable[[], object]) -> None:
+        inputs, out = self._operands(cell, 0)
+        for operand in inputs:
+            operand[...] = (self.random.random(operand.shape, np.float32) * 2 - 1).astype(operand.dtype)
+        ctypes.memset(out.ctypes.data, POISON, out.nbytes)
+        launch()
+        why = describe_wrong(cell, out, COMPUTES[cell.computes].reference(*inputs), np)
+        if why:
+            raise WrongOutput(why)
+
+    def measure(self, cell: Cell, kernel: Any) -> dict[str, Any]:
+        """One visit to a cell: check it, time it. Returns JSON values; "seconds" is the median over the samples.
+
+        Raises: WrongOutput, NotHere.
+        """
+        if cell.cache == "hot" and self._set_bytes(cell) > self.cache_bytes / 2:
+            raise NotHere(f"its buffers ({self._set_bytes(cell) >> 20} MiB) do not fit in half of the last-level cache "
+                          f"({self.cache_bytes >> 20} MiB): never hot")  # fmt: skip
+        launches = []
+        for slot in range(self._slots(cell)):
+            inputs, out = self._operands(cell, slot)
+            launches.append(kernel.bind(*inputs, out=out))
+        self._pin(cell)
+        self._check(cell, launches[0])
+        start = time.perf_counter()
+        launches[-1]()
+        once = time.perf_counter() - start
+        count = max(1, round(self.budget.sample_s / once))
+        seconds, turn = [], 0
+        for _ in range(max(SAMPLES_LEAST, min(self.budget.samples, round(VISIT_S / once)))):
+            taking = [launches[(turn + i) % len(launches)] for i in range(count)]
+            turn += count
+            start = time.perf_counter()
+            for launch in taking:
+                launch()
+            seconds.append((time.perf_counter() - start) / count)
+        quartiles = statistics.quantiles(seconds, n=4) if len(seconds) > 1 else [seconds[0]] * 3
+        return {
+            "seconds": statistics.median(seconds),
+            "quartiles_s": [quartiles[0], quartiles[2]],
+            "launches": count * len(seconds),
+            "slots": len(launches),
+            "identity": launches[0].identity,
+            "throttled": [],
+            "retakes": 0,
+        }

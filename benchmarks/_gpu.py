@@ -1,0 +1,307 @@
+"""Time cells on a GPU: CUDA-graph replays over rotating buffers, checked first, clocks and limits noted.
+
+A graph of many launches is replayed back to back with an event before, between and after the replays, all of it
+queued while the GPU is still busy with the first replay, so that no gap of the host falls between two events. What
+a sample says of one launch is therefore the kernel and the step to the next one (a little under 1 us), nothing else.
+"""
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks._cells import Cell
+from benchmarks._nvml import Nvml, limits
+from benchmarks._ops import COMPUTES
+
+POISON = 0xA5
+ROTATION = 4  # cold: the buffers rotated over are so many times the L2 cache
+GRAPH_NODES_MAX = 512
+SLOW_CLOCK = 0.75  # of the highest SM clock: below it a sample is taken for throttled
+RETAKES = 3
+RETAKE_PAUSE_S = 0.5
+WARM_UP_S = 0.15  # an idle GPU needs some 100 ms to raise its clocks
+CANARY_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How long a visit to a cell takes: `samples` medians are taken of, each at least `sample_s` seconds."""
+
+    samples: int
+    sample_s: float
+
+
+class WrongOutput(Exception):
+    """A kernel's output differs from the reference."""
+
+
+class NotHere(Exception):
+    """A cell cannot be measured here: no memory for it, or no cache that it fits in."""
+
+
+def describe_wrong(cell: Cell, out: Any, expected: Any, xp: Any) -> str:
+    """Why `out` is wrong, "" where it is right; a NaN is wrong wherever the reference has a number."""
+    wrong = ~(out == expected)
+    count = int(xp.count_nonzero(wrong))
+    if not count:
+        return ""
+    at = np.unravel_index(int(xp.argmax(wrong)), out.shape)
+    poison = np.frombuffer(bytes([POISON]) * out.dtype.itemsize, out.dtype)[0]
+    bits = np.dtype(f"u{out.dtype.itemsize}") if out.dtype.itemsize <= 8 else out.dtype
+    kept = int(xp.count_nonzero(wrong & (out.view(bits) == poison.view(bits))))
+    shape = "(" + ", ".join(map(str, cell.shape)) + ("," if len(cell.shape) == 1 else "") + ")"
+    return (
+        f"{cell.op}/{cell.rung} at {shape} {cell.type}: {count} of {out.size} elements wrong, "
+        f"the first at {[int(i) for i in at]}; {kept} never written"
+    )
+
+
+def throttled(state: dict[str, Any], clock_mhz: float | None, clock_max_mhz: float | None) -> list[str]:
+    """Why a sample's clocks were held down, [] where they were not."""
+    found = limits(state["event_reasons"])
+    if clock_mhz and clock_max_mhz and clock_mhz < SLOW_CLOCK * clock_max_mhz:
+        found.append(f"SM clock {clock_mhz:.0f} MHz of {clock_max_mhz:.0f} MHz")
+    return found
+
+
+def clock_mhz(stamps: np.ndarray[Any, np.dtype[np.int64]]) -> float | None:
+    """SM clock between two stamps (cycles, ns, SM), in MHz; None where they ran on different SMs."""
+    (cycles0, ns0, sm0), (cycles1, ns1, sm1) = stamps.tolist()
+    return (cycles1 - cycles0) / (ns1 - ns0) * 1000 if sm0 == sm1 and ns1 > ns0 else None
+
+
+class Gpu:
+    """The current CUDA device with the memory, the stream and the canaries that a run of cells shares."""
+
+    def __init__(self, cells: list[Cell], budget: Budget, seed: int) -> None:
+        import cupy
+
+        self.cupy = cupy
+        self.budget = budget
+        self.seed = seed
+        device = cupy.cuda.Device()
+        self.nvml = Nvml(device.pci_bus_id)
+        self.nvml_facts = self.nvml.facts()
+        self.properties = cupy.cuda.runtime.getDeviceProperties(device.id)
+        self.l2_bytes = int(self.properties["l2CacheSize"])
+        self.stream = cupy.cuda.Stream(non_blocking=True)
+        module = cupy.RawModule(code=Path(__file__).with_name("_stick.cu").read_text(), options=("-std=c++17",))
+        self.kernels = {name: module.get_function(name) for name in ("fill", "vector_copy", "canary_compute", "stamp")}
+        self.stamps = cupy.zeros((2, 3), cupy.int64)
+        self.canary_memory = cupy.zeros(CANARY_BYTES, cupy.uint8)
+        # One allocation for all cells: where a buffer lies in memory is the same for every rung and in every process.
+        free = int(cupy.cuda.runtime.memGetInfo()[0] * 0.7)
+        self.arena = cupy.empty(max([n for cell in cells if (n := self._arena_bytes(cell)) <= free], default=0), cupy.uint8)
+        with self.stream:
+            self.canaries = {"memory": self._canary_memory(), "compute": self._canary_compute()}
+            until = time.monotonic() + WARM_UP_S
+            while time.monotonic() < until:
+                for graph in self.canaries.values():
+                    graph.launch(self.stream)
+                self.stream.synchronize()
+
+    def facts(self) -> dict[str, Any]:
+        """Who measured, with what: constant during a run."""
+        runtime = self.cupy.cuda.runtime
+        from cupy.cuda import nvrtc
+
+        name = self.properties["name"]
+        return {
+            "gpu": name.decode() if isinstance(name, bytes) else str(name),
+            "compute_capability": self.cupy.cuda.Device().compute_capability,
+            "multiprocessors": int(self.properties["multiProcessorCount"]),
+            "l2_bytes": self.l2_bytes,
+            "cuda_driver": runtime.driverGetVersion(),
+            "cuda_runtime": runtime.runtimeGetVersion(),
+            "nvrtc": ".".join(map(str, nvrtc.getVersion())),
+            "cupy": self.cupy.__version__,
+            "nvml": self.nvml.why_not or "ok",
+            **{f"nvml_{key}": value for key, value in self.nvml_facts.items()},
+        }
+
+    # --- canaries ----------------------------------------------------------------------------------------------
+
+    def _graph(self, launches: list[Callable[[], object]], nodes: int) -> Any:
+        """`nodes` launches as one graph, taking turns; everything must have been compiled before."""
+        self.stream.begin_capture()
+        for node in range(nodes):
+            launches[node % len(launches)]()
+        graph = self.stream.end_capture()
+        graph.upload(self.stream)
+        return graph
+
+    def _canary_memory(self) -> Any:
+        half = CANARY_BYTES // 2
+        launch = self._vector_copy(self.canary_memory[:half], self.canary_memory[half:])
+        launch()
+        return self._graph([launch], 16)
+
+    def _canary_compute(self) -> Any:
+        blocks = int(self.properties["multiProcessorCount"]) * 8
+        launch = lambda: self.kernels["canary_compute"]((blocks,), (256,), (self.stamps, np.int32(4096)))  # noqa: E731
+        launch()
+        return self._graph([launch], 2)
+
+    def canary_seconds(self) -> dict[str, float]:
+        """Seconds of each canary's graph, now."""
+        with self.stream:
+            return {name: statistics.median(self._replay(graph, 1, 3)[0]) for name, graph in self.canaries.items()}
+
+    # --- cells -------------------------------------------------------------------------------------------------
+
+    def _slot_bytes(self, cell: Cell) -> tuple[list[int], int]:
+        """Where each operand of one set of buffers begins, and how many bytes the set takes."""
+        computes = COMPUTES[cell.computes]
+        itemsize = np.dtype(cell.type).itemsize
+        shapes = [cell.shape] * computes.inputs + [computes.output(cell.shape)]
+        starts, at = [], 0
+        for shape in shapes:
+            starts.append(at)
+            at += -(-int(np.prod(shape)) * itemsize // 256) * 256
+        return starts, at
+
+    def _slots(self, cell: Cell) -> int:
+        if cell.cache == "hot":
+            return 1
+        return max(1, -(-ROTATION * self.l2_bytes // self._slot_bytes(cell)[1]))
+
+    def _arena_bytes(self, cell: Cell) -> int:
+        return self._slots(cell) * self._slot_bytes(cell)[1]
+
+    def _operands(self, cell: Cell, slot: int) -> tuple[list[Any], Any]:
+        starts, size = self._slot_bytes(cell)
+        computes = COMPUTES[cell.computes]
+        shapes = [cell.shape] * computes.inputs + [computes.output(cell.shape)]
+        dtype = np.dtype(cell.type)
+        *inputs, out = (
+            self.arena[slot * size + start :][: int(np.prod(shape)) * dtype.itemsize].view(dtype).reshape(shape)
+            for start, shape in zip(starts, shapes, strict=True)
+        )
+        return inputs, out
+
+    def _vector_copy(self, source: Any, target: Any) -> Callable[[], object]:
+        blocks = -(-(source.nbytes // 16) // 1024) or 1
+        kernel = self.kernels["vector_copy"]
+        return lambda: kernel((blocks,), (256,), (source, target, np.int64(source.nbytes)))
+
+    def _reference(self, name: str, inputs: list[Any], out: Any) -> Callable[[], object]:
+        cupy, source = self.cupy, inputs[0]
+        lines: dict[str, Callable[[], Callable[[], object]]] = {
+            "memcpy": lambda: lambda: cupy.cuda.runtime.memcpyAsync(
+                out.data.ptr, source.data.ptr, source.nbytes, cupy.cuda.runtime.memcpyDeviceToDevice, self.stream.ptr
+            ),
+            "vector_copy": lambda: self._vector_copy(source, out),
+            "cupy_copy": lambda: lambda: cupy.copyto(out, source),
+            "cupy_transpose": lambda: lambda: cupy.copyto(out, source.T),
+            "cupy_add": lambda: lambda: cupy.add(*inputs, out=out),
+        }
+        return lines[name]()
+
+    def _bind(self, cell: Cell, kernel: Any, slot: int) -> tuple[Callable[[], object], str]:
+        inputs, out = self._operands(cell, slot)
+        if cell.reference:
+            return self._reference(cell.rung, inputs, out), f"{cell.rung} CuPy {self.cupy.__version__}"
+        launch = kernel.bind(*inputs, out=out)
+        return launch, launch.identity
+
+    def _fill(self, cell: Cell) -> None:
+        """Random values in [-1, 1) over all the cell's buffers, whatever type they are read as."""
+        words = self._arena_bytes(cell) // 4
+        self.kernels["fill"]((4096,), (256,), (self.arena, np.int64(words), np.uint64(self.seed)))
+
+    def _check(self, cell: Cell, launch: Callable[[], object]) -> None:
+        """Run a cell once on poisoned output. Raises: WrongOutput."""
+        inputs, out = self._operands(cell, 0)
+        self.cupy.cuda.runtime.memsetAsync(out.data.ptr, POISON, out.nbytes, self.stream.ptr)
+        launch()
+        why = describe_wrong(cell, out, COMPUTES[cell.computes].reference(*inputs), self.cupy)
+        if why:
+            raise WrongOutput(why)
+
+    def _replay(self, graph: Any, replays: int, samples: int, during: Callable[[], Any] | None = None) -> tuple[list[float], Any]:
+        """Seconds of each of `samples` runs of `replays` replays, back to back, and what `during` said meanwhile."""
+        events = [self.cupy.cuda.Event() for _ in range(samples + 1)]
+        graph.launch(self.stream)  # keeps the GPU busy while the host queues the rest
+        events[0].record(self.stream)
+        for event in events[1:]:
+            for _ in range(replays):
+                graph.launch(self.stream)
+            event.record(self.stream)
+        said = during() if during else None
+        events[-1].synchronize()
+        # CUDA gives float32 milliseconds, good for 1e-7 of a sample; from here on it is float64 seconds.
+        pairs = zip(events, events[1:], strict=False)
+        return [float(self.cupy.cuda.get_elapsed_time(a, b)) / 1000 for a, b in pairs], said
+
+    def _take(self, graph: Any, replays: int, nodes: int) -> dict[str, Any]:
+        """One visit's samples with the clocks during them."""
+        stamp = self.kernels["stamp"]
+        stamp((1,), (1,), (self.stamps[0],))
+        seconds, state = self._replay(graph, replays, self.budget.samples, self.nvml.state)
+        stamp((1,), (1,), (self.stamps[1],))
+        self.stream.synchronize()
+        clock = clock_mhz(self.stamps.get(stream=self.stream))
+        per_launch = [value / (replays * nodes) for value in seconds]
+        quartiles = statistics.quantiles(per_launch, n=4) if len(per_launch) > 1 else [per_launch[0]] * 3
+        return {
+            "seconds": statistics.median(per_launch),
+            "quartiles_s": [quartiles[0], quartiles[2]],
+            "launches": replays * nodes * len(seconds),
+            "clock64_mhz": clock,
+            "state": state,
+            "throttled": throttled(state, clock, self.nvml_facts["sm_clock_max_mhz"]),
+        }
+
+    def _launch_seconds(self, launch: Callable[[], object]) -> float:
+        """Seconds a launch takes in a loop of the host over one set of buffers, the last one waited for."""
+        count, found = 256, []
+        for _ in range(7):
+            self.stream.synchronize()
+            start = time.perf_counter()
+            for _ in range(count):
+                launch()
+            self.stream.synchronize()
+            found.append((time.perf_counter() - start) / count)
+        return statistics.median(found)
+
+    def measure(self, cell: Cell, kernel: Any) -> dict[str, Any]:
+        """One visit to a cell: check it, time it, say under which conditions.
+
+        `kernel`: what `gpukernels.load` gave; None for a reference line. Returns JSON values; "seconds" is the median
+        over the samples of the time of one pass (a launch, or its share where it repeats the work).
+        Raises: WrongOutput, NotHere.
+        """
+        if cell.cache == "hot" and self._slot_bytes(cell)[1] > self.l2_bytes / 2:
+            raise NotHere(f"its buffers ({self._slot_bytes(cell)[1] >> 20} MiB) do not fit in half of the L2 cache "
+                          f"({self.l2_bytes >> 20} MiB): never hot")  # fmt: skip
+        if self._arena_bytes(cell) > self.arena.nbytes:
+            raise NotHere(f"it needs {self._arena_bytes(cell) >> 20} MiB of GPU memory, "
+                          f"{self.cupy.cuda.runtime.memGetInfo()[0] >> 20} MiB are free")  # fmt: skip
+        with self.stream:
+            self._fill(cell)
+            bound = [self._bind(cell, kernel, slot) for slot in range(self._slots(cell))]
+            launches = [launch for launch, _ in bound]
+            self._check(cell, launches[0])
+            graph = self._graph(launches, len(launches))
+            first = min(self._replay(graph, 1, 2)[0]) / len(launches)
+            nodes = min(GRAPH_NODES_MAX, max(1, round(self.budget.sample_s / first)))
+            nodes = max(1, round(nodes / len(launches))) * len(launches)
+            if nodes > len(launches):
+                graph = self._graph(launches, nodes)
+            replays = max(1, round(self.budget.sample_s / (first * nodes)))
+            for retake in range(RETAKES + 1):
+                taken = self._take(graph, replays, nodes)
+                if not taken["throttled"]:
+                    break
+                time.sleep(RETAKE_PAUSE_S)
+            taken |= {"retakes": retake, "slots": len(launches), "identity": bound[0][1]}
+            taken["seconds"] /= cell.repeats
+            taken["quartiles_s"] = [value / cell.repeats for value in taken["quartiles_s"]]
+            if cell.launch_cost:
+                taken["launch_seconds"] = self._launch_seconds(launches[0]) - taken["seconds"]
+        return taken | {"canary_s": self.canary_seconds()}

@@ -1,0 +1,116 @@
+"""Facts and state of one GPU through NVML. What the driver does not answer (permission, WSL, MIG, age) is None."""
+
+import hashlib
+from typing import Any
+
+# Event reasons that mean the clocks are held down, by NVML's bits (nvml.h, nvmlClocksEventReasons).
+LIMITS = {
+    0x04: "software power cap",
+    0x08: "hardware slowdown",
+    0x20: "software thermal slowdown",
+    0x40: "hardware thermal slowdown",
+    0x80: "hardware power brake",
+}
+
+
+def limits(reasons: int | None) -> list[str]:
+    """The names of the limits in a mask of event reasons."""
+    return [name for bit, name in LIMITS.items() if (reasons or 0) & bit]
+
+
+class Nvml:
+    """One GPU as NVML sees it, found by the PCI bus id that CUDA gives (their indices differ).
+
+    `why_not` says why nothing is answered, "" where NVML works. `module`: pynvml, or what stands in for it.
+    """
+
+    def __init__(self, pci_bus_id: str, module: Any = None) -> None:
+        self.why_not = ""
+        self._handle: Any = None
+        try:
+            if module is None:
+                import pynvml
+
+                module = pynvml
+            self._module = module
+            module.nvmlInit()
+            self._handle = module.nvmlDeviceGetHandleByPciBusId(pci_bus_id)
+        except ImportError as error:
+            self.why_not = f"nvidia-ml-py is not installed ({error})"
+        except module.NVMLError as error:
+            self.why_not = f"NVML does not answer for {pci_bus_id}: {error}"
+
+    def _ask(self, name: str, *arguments: Any) -> Any:
+        if self._handle is None or not hasattr(self._module, name):
+            return None
+        try:
+            return getattr(self._module, name)(self._handle, *arguments)
+        except (self._module.NVMLError, TypeError, UnicodeDecodeError):
+            return None
+
+    def facts(self) -> dict[str, Any]:
+        """What stays during a run. Clocks in MHz, memory in bytes, power in W, bandwidth in bytes/s (the bus's width
+        times two transfers of the highest memory clock)."""
+        n = self._module if self._handle is not None else None
+        clock = {name: getattr(n, name, None) for name in ("NVML_CLOCK_SM", "NVML_CLOCK_MEM")}
+        memory = self._ask("nvmlDeviceGetMemoryInfo")
+        uuid = self._ask("nvmlDeviceGetUUID")
+        power_limit = self._ask("nvmlDeviceGetEnforcedPowerLimit")
+        memory_clock_max = self._ask("nvmlDeviceGetMaxClockInfo", clock["NVML_CLOCK_MEM"])
+        bus_bits = self._ask("nvmlDeviceGetMemoryBusWidth")
+        ecc = self._ask("nvmlDeviceGetEccMode")
+        mig = self._ask("nvmlDeviceGetMigMode")
+        return {
+            "name": _text(self._ask("nvmlDeviceGetName")),
+            # Another physical GPU of the same name is another machine; its serial need not be published for that.
+            "uuid_sha256": hashlib.sha256(str(uuid).encode()).hexdigest()[:16] if uuid else None,
+            "driver": _text(self._system("nvmlSystemGetDriverVersion")),
+            "memory_bytes": None if memory is None else int(memory.total),
+            "sm_clock_max_mhz": self._ask("nvmlDeviceGetMaxClockInfo", clock["NVML_CLOCK_SM"]),
+            "memory_clock_max_mhz": memory_clock_max,
+            "memory_bus_bits": bus_bits,
+            "theoretical_bandwidth_bytes_per_s": (
+                memory_clock_max * 1_000_000 * 2 * bus_bits / 8 if memory_clock_max and bus_bits else None
+            ),
+            "power_limit_w": None if power_limit is None else power_limit / 1000,
+            "ecc": None if ecc is None else bool(ecc[0]),
+            "mig": None if mig is None else bool(mig[0]),
+            "persistence": _flag(self._ask("nvmlDeviceGetPersistenceMode")),
+            "pcie_generation": self._ask("nvmlDeviceGetCurrPcieLinkGeneration"),
+            "pcie_lanes": self._ask("nvmlDeviceGetCurrPcieLinkWidth"),
+            "compute_mode": self._ask("nvmlDeviceGetComputeMode"),
+        }
+
+    def state(self) -> dict[str, Any]:
+        """What moves: clocks in MHz, temperature in C, power in W, energy since the driver's start in J, the mask of
+        event reasons, the number of other processes with a context."""
+        power = self._ask("nvmlDeviceGetPowerUsage")
+        energy = self._ask("nvmlDeviceGetTotalEnergyConsumption")
+        reasons = self._ask("nvmlDeviceGetCurrentClocksEventReasons")
+        if reasons is None:  # the name of it until driver 535
+            reasons = self._ask("nvmlDeviceGetCurrentClocksThrottleReasons")
+        n = self._module if self._handle is not None else None
+        return {
+            "sm_clock_mhz": self._ask("nvmlDeviceGetClockInfo", getattr(n, "NVML_CLOCK_SM", None)),
+            "memory_clock_mhz": self._ask("nvmlDeviceGetClockInfo", getattr(n, "NVML_CLOCK_MEM", None)),
+            "temperature_c": self._ask("nvmlDeviceGetTemperature", getattr(n, "NVML_TEMPERATURE_GPU", None)),
+            "power_w": None if power is None else power / 1000,
+            "energy_j": None if energy is None else energy / 1000,
+            "event_reasons": reasons,
+        }
+
+    def _system(self, name: str) -> Any:
+        if self._handle is None:
+            return None
+        try:
+            return getattr(self._module, name)()
+        except self._module.NVMLError:
+            return None
+
+
+def _text(value: Any) -> str | None:
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
+
+
+def _flag(value: Any) -> bool | None:
+    return None if value is None else bool(value)

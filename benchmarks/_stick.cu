@@ -1,0 +1,52 @@
+// The stick's own kernels. They never change: a change here is a new stick, and a new version of every series.
+
+// Values in [-1, 1) from the index alone (a 64-bit finaliser), so that no run depends on a generator's state.
+extern "C" __global__ void fill(float *out, long long n, unsigned long long seed) {
+    for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (long long)gridDim.x * blockDim.x) {
+        unsigned long long x = (i + 1) * 0x9E3779B97F4A7C15ull + seed;
+        x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
+        x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
+        out[i] = (float)((x ^ (x >> 31)) >> 40) * (1.0f / 8388608.0f) - 1.0f;
+    }
+}
+
+// The copy that shares are taken of: 16 bytes an access, four accesses in flight a thread, each warp on one run of
+// memory. `bytes` need not be a multiple of 16; both pointers are.
+extern "C" __global__ void __launch_bounds__(256) vector_copy(const uint4 *in, uint4 *out, long long bytes) {
+    const long long whole = bytes / 16, first = (long long)blockIdx.x * 1024 + threadIdx.x;
+    uint4 held[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+        if (first + 256 * i < whole)
+            held[i] = in[first + 256 * i];
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+        if (first + 256 * i < whole)
+            out[first + 256 * i] = held[i];
+    if (blockIdx.x == 0 && threadIdx.x < bytes % 16)
+        ((unsigned char *)(out + whole))[threadIdx.x] = ((const unsigned char *)(in + whole))[threadIdx.x];
+}
+
+// Canary for the arithmetic: four chains of dependent FMAs a thread, no memory traffic to speak of.
+extern "C" __global__ void __launch_bounds__(256) canary_compute(float *out, int rounds) {
+    float a = threadIdx.x, b = a + 1, c = a + 2, d = a + 3;
+    for (int i = 0; i < rounds; ++i) {
+        a = fmaf(a, 0.999f, 0.5f);
+        b = fmaf(b, 0.998f, 0.5f);
+        c = fmaf(c, 0.997f, 0.5f);
+        d = fmaf(d, 0.996f, 0.5f);
+    }
+    if (a + b + c + d == 12345.678f)  // never: keeps the chains alive
+        out[0] = a;
+}
+
+// Where and when: this SM's cycle counter, the GPU's clock in nanoseconds, the SM.
+extern "C" __global__ void stamp(long long *out) {
+    unsigned long long nanoseconds;
+    unsigned sm;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(nanoseconds));
+    asm volatile("mov.u32 %0, %%smid;" : "=r"(sm));
+    out[0] = clock64();
+    out[1] = nanoseconds;
+    out[2] = sm;
+}

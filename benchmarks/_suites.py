@@ -1,0 +1,170 @@
+"""The abstract asv suites: one measurement of a cell feeds every series of it.
+
+A suite's `setup_cache` measures a whole group in fresh processes; the series then read what came back. It must be
+written in each module: asv keys it by file and line, and an inherited one would hand a suite the group of another.
+
+A series returns its samples (one a process), so that asv keeps median, interval and quartiles. A cell that is not
+measured here is n/a (NaN); one whose kernel is wrong or died has failed, with its reason. `version` is set by hand:
+asv's default, a hash of the source, would drop the history when a comment changes.
+"""
+
+import math
+import statistics
+from abc import ABC
+from typing import Any, ClassVar
+
+from benchmarks._cells import CACHES, key, label, rungs
+from benchmarks._group import Group, Outcome
+from benchmarks._ops import COMPUTES, COPY, OPS, entries, types
+
+Samples = dict[str, Any] | float
+
+ITEMSIZE = {"uint8": 1, "uint16": 2, "float32": 4, "float64": 8, "complex128": 16}
+
+
+def samples(values: dict[int, float]) -> Samples:
+    """What asv takes with full statistics; n/a where there is nothing."""
+    if not values:
+        return math.nan
+    return {"samples": [float(value) for value in values.values()], "number": 1}
+
+
+def series(unit: str, *, higher_is_better: bool, pretty_name: str) -> Any:
+    """Mark a method as an asv series. asv copies a function's attributes into benchmarks.json, a class's it does not."""
+
+    def mark(function: Any) -> Any:
+        function.unit = unit
+        function.higher_is_better = higher_is_better
+        function.pretty_name = pretty_name
+        function.version = "1"
+        return function
+
+    return mark
+
+
+def bytes_moved(op: str, rung: str, type: str, shape: tuple[int, ...]) -> int:
+    """Compulsory bytes of a rung or reference line at a shape."""
+    computes = OPS[op].references.get(rung) or next(entry.computes for entry in entries(op) if entry.name == rung)
+    return COMPUTES[computes].bytes_moved(shape, ITEMSIZE[type])
+
+
+class Suite(ABC):
+    """An op's cells on one device; `op` and `device` come from the subclass, and with them the parameters."""
+
+    op: ClassVar[str]
+    device: ClassVar[str]
+    params: ClassVar[list[list[str]]]
+    param_names: ClassVar[list[str]]
+    timeout = 1800
+
+    def outcome(self, group: Group, *where: str) -> Outcome:
+        """The outcome of one cell; Outcome() ("waiting") where it is not in the plan. Raises: RuntimeError if failed."""
+        found = group.outcomes.get(key(self.op, *self.place(*where)), Outcome())
+        if found.state == "failed":
+            raise RuntimeError(found.reason)
+        return found
+
+    def place(self, *where: str) -> tuple[str, str, tuple[int, ...], str]:
+        """A combination of parameters as (rung, type, shape, cache)."""
+        rung, shape, cache = where
+        return rung, types(self.op)[0], tuple(map(int, shape.split("x"))), cache
+
+    @series("seconds", higher_is_better=False, pretty_name="time of one pass")
+    def track_seconds(self, group: Group, *where: str) -> Samples:
+        """Seconds of one launch."""
+        return samples(self.outcome(group, *where).by_process("seconds"))
+
+    @series("GB/s", higher_is_better=True, pretty_name="effective bandwidth")
+    def track_bandwidth(self, group: Group, *where: str) -> Samples:
+        """Compulsory bytes over time, in 1e9 bytes a second."""
+        rung, type, shape, _ = self.place(*where)
+        amount = bytes_moved(self.op, rung, type, shape)
+        taken = self.outcome(group, *where).by_process("seconds")
+        return samples({process: amount / value / 1e9 for process, value in taken.items()})
+
+
+class _OnGpu(Suite):
+    device = "gpu"
+
+    @series("% of copy", higher_is_better=True, pretty_name="share of the copy's bandwidth")
+    def track_share_of_copy(self, group: Group, *where: str) -> Samples:
+        """Effective bandwidth over that of the stick's vector copy, of the same process, in per cent."""
+        rung, type, shape, cache = self.place(*where)
+        ratio = bytes_moved(self.op, rung, type, shape) / bytes_moved(self.op, COPY, type, shape)
+        own = self.outcome(group, *where).by_process("seconds")
+        copy = group.outcomes.get(key(self.op, COPY, type, shape, cache), Outcome()).by_process("seconds")
+        return samples({at: 100 * ratio * copy[at] / value for at, value in own.items() if at in copy})
+
+    @series("% of theoretical", higher_is_better=True, pretty_name="share of the theoretical bandwidth")
+    def track_share_of_theoretical(self, group: Group, *where: str) -> Samples:
+        """Effective bandwidth over bus width times memory clock, in per cent; above 100 only out of a cache."""
+        rung, type, shape, _ = self.place(*where)
+        amount = bytes_moved(self.op, rung, type, shape)
+        own = self.outcome(group, *where).by_process("seconds")
+        peak = group.facts.get("nvml_theoretical_bandwidth_bytes_per_s")
+        return samples({at: 100 * amount / value / peak for at, value in own.items()} if peak else {})
+
+
+class GpuSuite(_OnGpu):
+    """All rungs and reference lines of an op on the GPU, float32, by shape, cold and hot."""
+
+    param_names: ClassVar[list[str]] = ["rung", "shape", "cache"]
+
+    def __init_subclass__(cls, op: str) -> None:
+        cls.op = op
+        cls.params = [rungs(op, "gpu"), [label(shape) for shape in OPS[op].shapes], list(CACHES)]
+
+
+class ElementSuite(_OnGpu):
+    """The rungs by element type, at one large shape, cold."""
+
+    param_names: ClassVar[list[str]] = ["rung", "type"]
+
+    def __init_subclass__(cls, op: str) -> None:
+        cls.op = op
+        cls.params = [rungs(op, "gpu"), list(types(op)[1:])]
+
+    def place(self, *where: str) -> tuple[str, str, tuple[int, ...], str]:
+        rung, type = where
+        return rung, type, OPS[self.op].element_shape, CACHES[0]
+
+
+class LaunchSuite(ABC):
+    """What a launch costs: a loop of launches on the host less the graph's replay, hot, at the smallest shape."""
+
+    op: ClassVar[str]
+    params: ClassVar[list[list[str]]]
+    param_names: ClassVar[list[str]] = ["rung"]
+    timeout = 1800
+
+    def __init_subclass__(cls, op: str) -> None:
+        cls.op = op
+        cls.params = [[entry.name for entry in entries(op) if entry.device == "gpu" and entry.repeats == 1]]
+
+    @series("seconds", higher_is_better=False, pretty_name="cost of a launch")
+    def track_launch(self, group: Group, rung: str) -> Samples:
+        """Seconds."""
+        found = group.outcomes.get(key(self.op, rung, types(self.op)[0], OPS[self.op].shapes[0], "hot"), Outcome())
+        return samples(found.by_process("launch_seconds"))
+
+
+class CpuSuite(Suite):
+    """All rungs of an op on the CPU, float32, by shape, cold and hot."""
+
+    device = "cpu"
+    param_names: ClassVar[list[str]] = ["rung", "shape", "cache"]
+
+    def __init_subclass__(cls, op: str) -> None:
+        cls.op = op
+        cls.params = [rungs(op, "cpu"), [label(shape) for shape in OPS[op].cpu_shapes], list(CACHES)]
+
+
+def per_process(group: Group, read: Any) -> Samples:
+    """The median over all visits of each process of what `read(visit)` says of one; n/a where nothing is said."""
+    found: dict[int, list[float]] = {}
+    for outcome in group.outcomes.values():
+        for visit in outcome.visits:
+            value = read(visit)
+            if value is not None:
+                found.setdefault(visit["process"], []).append(value)
+    return samples({process: statistics.median(values) for process, values in found.items()})

@@ -1,0 +1,111 @@
+"""One fresh process that measures cells: a job comes in as the first line of stdin, events go out as JSON lines.
+
+Started by `_group` as a script. Events: {"event": "start", "facts"}, then for each cell {"event": "begin", "key"} and
+{"event": "cell", "key", "state": "ok" | "na" | "failed", "visit" | "reason"}, at last {"event": "end"}; or {"event": "unavailable"}
+where nothing can be measured here at all. What the process was doing when it died is the cell begun last.
+"""
+
+import importlib.util
+import json
+import os
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+
+def _import_stick() -> None:
+    """Make this folder importable as `benchmarks` without putting the checkout, and with it another gpukernels, on the
+    path."""
+    here = Path(__file__).resolve().parent
+    spec = importlib.util.spec_from_file_location("benchmarks", here / "__init__.py", submodule_search_locations=[str(here)])
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["benchmarks"] = module
+    spec.loader.exec_module(module)
+
+
+def _die_with_parent() -> None:
+    """Leave as soon as stdin closes: a parent that was killed cannot leave a process behind that holds the GPU."""
+
+    def watch() -> None:
+        sys.stdin.buffer.read()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _emit(stream: Any, **event: Any) -> None:
+    stream.write(json.dumps(event, allow_nan=False) + "\n")
+    stream.flush()
+
+
+def _load(package: Any, cell: Any) -> tuple[Any, str]:
+    """The cell's kernel at the commit that is measured; or None and why that commit has none."""
+    if cell.reference:
+        return None, ""
+    try:
+        found = package.rung(cell.op, cell.rung)
+    except package.LadderError as error:
+        return None, f"this commit has {error}"
+    if cell.type not in found.types:
+        return None, f"at this commit {cell.op}/{cell.rung} takes {', '.join(found.types)}, not {cell.type}"
+    return package.load(cell.op, cell.rung, cell.type), ""
+
+
+def run(job: dict[str, Any], out: Any) -> None:
+    """Measure the job's cells in order, writing events to `out`."""
+    from benchmarks._cells import Cell
+    from benchmarks._cpu import Cpu
+    from benchmarks._gpu import Budget, Gpu, NotHere
+
+    cells = [Cell.from_json(values) for values in job["cells"]]
+    sys.path.insert(0, job["package"])
+    try:
+        import gpukernels
+    except ModuleNotFoundError as error:
+        _emit(out, event="unavailable", reason=f"this commit has no package to measure ({error})")
+        return
+    if missing := [name for name in ("load", "rung", "LadderError") if not hasattr(gpukernels, name)]:
+        _emit(out, event="unavailable", reason=f"this commit's gpukernels lacks {', '.join(missing)}: older than the stick")
+        return
+    device: Gpu | Cpu
+    if job["device"] == "gpu":
+        try:
+            import cupy
+
+            cupy.cuda.runtime.getDevice()
+        except Exception as error:
+            _emit(out, event="unavailable", reason=f"no GPU here: {type(error).__name__}: {error}")
+            return
+        device = Gpu(cells, Budget(**job["budget"]), job["seed"])
+    else:
+        device = Cpu(cells, Budget(**job["budget"]), job["seed"])
+    _emit(out, event="start", facts=device.facts())
+    for cell in cells:
+        _emit(out, event="begin", key=cell.key)
+        try:
+            kernel, missing = _load(gpukernels, cell)
+            if missing:
+                _emit(out, event="cell", key=cell.key, state="na", reason=missing)
+            else:
+                _emit(out, event="cell", key=cell.key, state="ok", visit=device.measure(cell, kernel))
+        except NotHere as error:
+            _emit(out, event="cell", key=cell.key, state="na", reason=str(error))
+        except Exception as error:
+            _emit(out, event="cell", key=cell.key, state="failed", reason=f"{type(error).__name__}: {error}")
+            if "CUDA" in type(error).__name__:
+                os._exit(3)  # the context may be lost with everything in it: the next cell starts in a fresh process
+    _emit(out, event="end")
+
+
+if __name__ == "__main__":
+    _import_stick()
+    given = json.loads(sys.stdin.readline())
+    _die_with_parent()
+    # Events have a stream of their own: whatever prints to stdout, a C library too, goes to stderr.
+    events = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    run(given, events)
+    events.close()
+    os._exit(0)  # a daemon thread still reads stdin

@@ -1,0 +1,40 @@
+"""The conditions under which the transposes were measured: clocks, temperature, power, the canaries."""
+
+from benchmarks import _suites, transpose
+from benchmarks._group import Group
+
+
+class Canary:
+    """Two kernels of the stick that never change: what moves them is the machine."""
+
+    setup_cache = transpose.GPU.setup_cache
+    params = ["memory", "compute"]
+    param_names = ["canary"]
+    timeout = 1800
+
+    @_suites.series("seconds", higher_is_better=False, pretty_name="canary")
+    def track_canary(self, group: Group, canary: str) -> _suites.Samples:
+        """Seconds of the canary's graph."""
+        return _suites.per_process(group, lambda visit: visit.get("canary_s", {}).get(canary))
+
+
+class State:
+    """NVML's readings, and the SM clock from clock64 over globaltimer, during the samples."""
+
+    setup_cache = transpose.GPU.setup_cache
+    timeout = 1800
+
+    @_suites.series("MHz", higher_is_better=True, pretty_name="SM clock (clock64 over globaltimer)")
+    def track_sm_clock(self, group: Group) -> _suites.Samples:
+        """MHz."""
+        return _suites.per_process(group, lambda visit: visit.get("clock64_mhz"))
+
+    @_suites.series("C", higher_is_better=False, pretty_name="temperature")
+    def track_temperature(self, group: Group) -> _suites.Samples:
+        """Degrees Celsius."""
+        return _suites.per_process(group, lambda visit: visit.get("state", {}).get("temperature_c"))
+
+    @_suites.series("W", higher_is_better=False, pretty_name="power")
+    def track_power(self, group: Group) -> _suites.Samples:
+        """Watts."""
+        return _suites.per_process(group, lambda visit: visit.get("state", {}).get("power_w"))
