@@ -29,13 +29,12 @@ def samples(values: dict[int, float]) -> Samples:
     return {"samples": [float(value) for value in values.values()], "number": 1}
 
 
-def series(unit: str, *, higher_is_better: bool, pretty_name: str) -> Any:
+def series(unit: str, *, higher_is_better: bool) -> Any:
     """Mark a method as an asv series. asv copies a function's attributes into benchmarks.json, a class's it does not."""
 
     def mark(function: Any) -> Any:
         function.unit = unit
         function.higher_is_better = higher_is_better
-        function.pretty_name = pretty_name
         function.version = "1"
         return function
 
@@ -69,12 +68,12 @@ class Suite(ABC):
         rung, shape, cache = where
         return rung, types(self.op)[0], tuple(map(int, shape.split("x"))), cache
 
-    @series("seconds", higher_is_better=False, pretty_name="time of one pass")
+    @series("seconds", higher_is_better=False)
     def track_seconds(self, group: Group, *where: str) -> Samples:
         """Seconds of one launch."""
         return samples(self.outcome(group, *where).by_process("seconds"))
 
-    @series("GB/s", higher_is_better=True, pretty_name="effective bandwidth")
+    @series("GB/s", higher_is_better=True)
     def track_bandwidth(self, group: Group, *where: str) -> Samples:
         """Compulsory bytes over time, in 1e9 bytes a second."""
         rung, type, shape, _ = self.place(*where)
@@ -86,7 +85,7 @@ class Suite(ABC):
 class _OnGpu(Suite):
     device = "gpu"
 
-    @series("% of copy", higher_is_better=True, pretty_name="share of the copy's bandwidth")
+    @series("% of copy", higher_is_better=True)
     def track_share_of_copy(self, group: Group, *where: str) -> Samples:
         """Effective bandwidth over that of the stick's vector copy, of the same process, in per cent."""
         rung, type, shape, cache = self.place(*where)
@@ -95,7 +94,7 @@ class _OnGpu(Suite):
         copy = group.outcomes.get(key(self.op, COPY, type, shape, cache), Outcome()).by_process("seconds")
         return samples({at: 100 * ratio * copy[at] / value for at, value in own.items() if at in copy})
 
-    @series("% of theoretical", higher_is_better=True, pretty_name="share of the theoretical bandwidth")
+    @series("% of theoretical", higher_is_better=True)
     def track_share_of_theoretical(self, group: Group, *where: str) -> Samples:
         """Effective bandwidth over bus width times memory clock, in per cent; above 100 only out of a cache."""
         rung, type, shape, _ = self.place(*where)
@@ -141,7 +140,7 @@ class LaunchSuite(ABC):
         cls.op = op
         cls.params = [[entry.name for entry in entries(op) if entry.device == "gpu" and entry.repeats == 1]]
 
-    @series("seconds", higher_is_better=False, pretty_name="cost of a launch")
+    @series("seconds", higher_is_better=False)
     def track_launch(self, group: Group, rung: str) -> Samples:
         """Seconds."""
         found = group.outcomes.get(key(self.op, rung, types(self.op)[0], OPS[self.op].shapes[0], "hot"), Outcome())

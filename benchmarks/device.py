@@ -12,7 +12,7 @@ class Canary:
     param_names = ["canary"]
     timeout = 1800
 
-    @_suites.series("seconds", higher_is_better=False, pretty_name="canary")
+    @_suites.series("seconds", higher_is_better=False)
     def track_canary(self, group: Group, canary: str) -> _suites.Samples:
         """Seconds of the canary's graph."""
         return _suites.per_process(group, lambda visit: visit.get("canary_s", {}).get(canary))
@@ -24,17 +24,17 @@ class State:
     setup_cache = transpose.GPU.setup_cache
     timeout = 1800
 
-    @_suites.series("MHz", higher_is_better=True, pretty_name="SM clock (clock64 over globaltimer)")
+    @_suites.series("MHz", higher_is_better=True)
     def track_sm_clock(self, group: Group) -> _suites.Samples:
         """MHz."""
         return _suites.per_process(group, lambda visit: visit.get("clock64_mhz"))
 
-    @_suites.series("C", higher_is_better=False, pretty_name="temperature")
+    @_suites.series("C", higher_is_better=False)
     def track_temperature(self, group: Group) -> _suites.Samples:
         """Degrees Celsius."""
         return _suites.per_process(group, lambda visit: visit.get("state", {}).get("temperature_c"))
 
-    @_suites.series("W", higher_is_better=False, pretty_name="power")
+    @_suites.series("W", higher_is_better=False)
     def track_power(self, group: Group) -> _suites.Samples:
         """Watts."""
         return _suites.per_process(group, lambda visit: visit.get("state", {}).get("power_w"))

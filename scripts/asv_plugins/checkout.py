@@ -28,6 +28,7 @@ class Checkout(environment.Environment):
                 f"{sys.version_info.minor}, not {python}"
             )
         # What the matrix pins is for environments that install: here it would only split the series by name.
+        self._requirements: dict[str, str] = {}  # asv asks for it before its own __init__ sets it
         super().__init__(conf, python, {}, tagged_env_vars)
 
     def check_presence(self) -> bool:

@@ -1,7 +1,7 @@
 // Lets asv's pages read their data from file://, where a browser refuses XMLHttpRequest.
 //
-// offline.py writes beside every x.json a script x.json.js, which hands the same text to the script element that
-// loads it. Over http nothing changes.
+// offline.py writes beside every x.json a script x.json.js, which hands the same text to the script element
+// that loads it. Over http nothing changes.
 if (location.protocol === "file:") {
     jQuery.ajaxTransport("json", function (options) {
         var script = document.createElement("script");
@@ -17,7 +17,7 @@ if (location.protocol === "file:") {
         };
     });
 
-    // asv fetches swallow.ico to tell "no data for this graph" from "the server is gone": a file is always there.
+    // asv fetches swallow.ico to tell "no data for this graph" from "the server is gone"; here nothing can go.
     jQuery.ajaxTransport("text", function () {
         return {
             send: function (headers, complete) { complete(200, "OK", {text: ""}); },

@@ -1,8 +1,8 @@
 """asv plugin: the pages that ``asv publish`` writes work without a network, over http and from ``file://``.
 
-asv's pages load ten scripts and styles from CDNs, and read their data by XMLHttpRequest, which browsers refuse
-to pages opened from a file. This plugin puts the ten files beside the pages and rewrites the tags, and writes
-every ``x.json`` a second time as the script ``x.json.js``, which ``offline.js`` loads where XMLHttpRequest cannot.
+asv's pages load ten scripts and styles from CDNs, and read their data by XMLHttpRequest, which browsers
+refuse to pages opened from a file. This plugin puts the ten files beside the pages and rewrites the tags; and
+it writes every ``x.json`` a second time as a script, ``x.json.js``, which ``offline.js`` loads instead.
 
 In asv.conf.json: ``"plugins": [".scripts.asv_plugins.offline"]``, the last of those that touch the pages.
 """
@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from asv.commands.publish import Publish  # type: ignore[import-untyped]
-from asv.util import UserError  # type: ignore[import-untyped]
+from asv.commands.publish import Publish
+from asv.util import UserError
 
 HERE = Path(__file__).resolve().parent
 VENDOR = HERE / "vendor"
@@ -32,7 +32,7 @@ _CDN_ATTRIBUTES = re.compile(r'\s+(?:integrity|crossorigin|referrerpolicy)="[^"]
 def make_offline(html_dir: Path) -> None:
     """Make the site in html_dir work without a network; a second call changes nothing.
 
-    Raises: UserError where a page would load something from elsewhere, or index.html lacks something it needs.
+    Raises: UserError where a page would load something from elsewhere, or index.html not all that it needs.
     """
     local = {source["url"]: f"vendor/{source['file']}" for source in vendored()}
     index = html_dir / "index.html"
@@ -52,13 +52,13 @@ def make_offline(html_dir: Path) -> None:
         for url in sorted(resources(page.read_text(encoding="utf-8"))):
             if is_remote(url):
                 raise UserError(
-                    f"offline plugin: {page.name} loads {url}, which {SOURCES.name} in {VENDOR} does not list; "
+                    f"offline plugin: {page.name} loads {url}, which {SOURCES} does not list; "
                     "vendor that file and list it there, or install the asv that this project pins"
                 )
     if missing := {*local.values(), LOADER} - resources(html):
         raise UserError(
-            f"offline plugin: {index.name} does not load {', '.join(sorted(missing))}; asv's page should load every "
-            f"url of {SOURCES.name} in {VENDOR} and have a </head>: install the asv that this project pins"
+            f"offline plugin: {index.name} does not load {', '.join(sorted(missing))}; asv's page should "
+            f"load every url of {SOURCES} and have a </head>: install the asv that this project pins"
         )
 
 

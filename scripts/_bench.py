@@ -1,0 +1,247 @@
+"""The main job: gate, measure commits through asv, publish; or the dirty tree against HEAD, with nothing saved."""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import _history
+import _tables
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from benchmarks._cells import Cell, plan
+from benchmarks._group import BUDGETS, PROCESSES, QUICK_PROCESSES, Run
+from benchmarks._ops import COPY, OPS, entries, types
+
+ROOT = Path(__file__).resolve().parent.parent
+STATE = ROOT / ".asv"
+GROUPS = [(op, device) for op in OPS for device in ("gpu", "cpu")]
+WORKTREE_PAIRS = 3
+
+
+def git(*arguments: str) -> str:
+    """git's answer here. Raises: SystemExit with git's words."""
+    done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"scripts/bench: git {' '.join(arguments)}: {done.stderr.strip()}")
+    return done.stdout.strip()
+
+
+def gate(console: Console) -> None:
+    """The kernels' tests: nothing is timed before they pass. Raises: SystemExit."""
+    console.print("gate: every rung against its reference ...")
+    done = subprocess.run([sys.executable, "-m", "pytest", "-q", "-x", "tests/test_kernels.py"],
+                          cwd=ROOT, capture_output=True, text=True, check=False)  # fmt: skip
+    last = done.stdout.strip().splitlines()[-1:] or [done.stderr.strip()]
+    if done.returncode:
+        console.print(done.stdout + done.stderr, markup=False, highlight=False)
+        raise SystemExit("scripts/bench: the gate failed; nothing was measured (its words are above)")
+    console.print(f"gate: {last[0].strip('= ')}", markup=False)
+
+
+# --- one asv run ---------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def configuration(quick: bool) -> Iterator[Path]:
+    """asv's configuration: the project's own; for a quick look, one whose results stay out of the history."""
+    own = ROOT / "asv.conf.json"
+    if not quick:
+        yield own
+        return
+    values = json.loads(own.read_text()) | {"results_dir": ".asv/quick/results", "html_dir": ".asv/quick/html"}
+    path = ROOT / ".asv.quick.conf.json"  # asv works in its configuration's folder: it must lie here
+    path.write_text(json.dumps(values))
+    try:
+        yield path
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _asv(conf: Path, *arguments: str) -> list[str]:
+    return [sys.executable, "-m", "asv", "--config", str(conf), *arguments]
+
+
+def measure(conf: Path, commits: list[str], quick: bool, bench: list[str], console: Console, again: bool) -> int:
+    """`asv run` over commits with a bar; asv's exit code (2: some cells failed)."""
+    STATE.mkdir(exist_ok=True)
+    log = STATE / "bench.log"
+    with tempfile.TemporaryDirectory() as folder:
+        hashes, progress = Path(folder, "commits"), Path(folder, "progress")
+        hashes.write_text("\n".join(commits))
+        progress.touch()
+        environment = os.environ | {"GPUKERNELS_PROGRESS": str(progress), "GPUKERNELS_QUICK": "1" if quick else ""}
+        command = _asv(conf, "run", "-E", "checkout", "--show-stderr", *(["--skip-existing-commits"] if not again else []),
+                       *(word for one in bench for word in ("--bench", one)), f"HASHFILE:{hashes}")  # fmt: skip
+        with log.open("w") as file:
+            worker = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=file, stderr=subprocess.STDOUT)
+            try:
+                _watch(worker, progress, len(commits), quick, console)
+            except BaseException:
+                worker.terminate()
+                worker.wait()
+                raise
+    if worker.returncode not in (0, 2):
+        console.print("".join(log.read_text(errors="replace").splitlines(keepends=True)[-20:]), markup=False, highlight=False)
+        raise SystemExit(f"scripts/bench: asv run failed with exit code {worker.returncode}; its last words are above, all in {log}")
+    return worker.returncode
+
+
+def _watch(worker: "subprocess.Popen[bytes]", progress: Path, commits: int, quick: bool, console: Console) -> None:
+    """Show how far a run is until it ends."""
+    processes = QUICK_PROCESSES if quick else PROCESSES
+    total = commits * sum(len(plan(op, device, quick=quick)) * processes[device] for op, device in GROUPS)
+    columns = (TextColumn("{task.description:>18}"), BarColumn(), MofNCompleteColumn(), TextColumn("left"), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as bar, progress.open() as lines:
+        task = bar.add_task("starting", total=total)
+        before, last = 0, 0  # of the groups that have ended; of the one that runs
+        while True:
+            ended = worker.poll() is not None
+            for line in lines:
+                said = json.loads(line)
+                bar.update(task, description=said["group"], completed=before + said["done"])
+                last = said["done"]
+                if said["done"] == said["total"]:
+                    before, last = before + last, 0
+            if ended:
+                return
+            time.sleep(0.1)
+
+
+def publish(conf: Path, console: Console) -> Path:
+    """`asv publish`; where the pages lie. Raises: SystemExit."""
+    done = subprocess.run(_asv(conf, "publish", "--no-pull"), cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        console.print(done.stdout + done.stderr, markup=False, highlight=False)
+        raise SystemExit(f"scripts/bench: asv publish failed with exit code {done.returncode}; its words are above")
+    return Path(ROOT, json.loads(conf.read_text())["html_dir"], "index.html")
+
+
+def run(given: argparse.Namespace, console: Console) -> int:
+    """Gate, measure, publish, table."""
+    commits = git("rev-list", "--first-parent", given.range).splitlines() if given.range else [git("rev-parse", "HEAD")]
+    if not commits:
+        raise SystemExit(f"scripts/bench: no commits in {given.range}")
+    if git("status", "--porcelain", "--", "gpukernels"):
+        console.print("note: gpukernels/ has uncommitted changes; commits are measured, not they "
+                      "(scripts/bench --worktree measures them)", style="yellow")  # fmt: skip
+    if not given.no_gate:
+        gate(console)
+    began = time.monotonic()
+    with configuration(given.quick) as conf:
+        code = measure(conf, commits, given.quick, given.bench, console, given.again or given.quick)
+        console.print(f"measured {len(commits)} commit{'s' * (len(commits) > 1)} in {time.monotonic() - began:.0f} s")
+        page = publish(conf, console)
+        results = ROOT / json.loads(conf.read_text())["results_dir"]
+    paths = [path for path in _history.sidecars(results) if path.name.startswith(tuple(sha[:8] for sha in commits))]
+    if paths:
+        _tables.show(_history.read(paths[-1]), console, list(OPS))
+    console.print(f"pages: {page.as_uri()}   (or: asv preview)", soft_wrap=True)
+    return code
+
+
+# --- the daily loop ------------------------------------------------------------------------------------------------
+
+
+def changed_rungs() -> list[str]:
+    """The rungs ("op/rung") whose sources differ from HEAD; all of them where what launches them does."""
+    paths = git("status", "--porcelain", "--untracked-files=all", "--", "gpukernels").splitlines()
+    names = {Path(path[3:].split(" -> ")[-1]) for path in paths}
+    every = [f"{op}/{entry.name}" for op in OPS for entry in entries(op)]
+    if any(len(name.parts) == 2 for name in names):
+        return every
+    touched = {f"{name.parent.name}/{name.stem}" for name in names}
+    return [rung for rung in every if rung in touched]
+
+
+def worktree_cells(rungs: list[str]) -> dict[str, list[Cell]]:
+    """By device, the cells of these rungs that are worth a look in seconds: the main type, launch cost left out."""
+    found: dict[str, list[Cell]] = {"gpu": [], "cpu": []}
+    for op, device in GROUPS:
+        cells = [cell for cell in plan(op, device) if cell.type == types(op)[0]]
+        mine = [cell for cell in cells if f"{op}/{cell.rung}" in rungs]
+        places = {(cell.shape, cell.cache) for cell in mine}
+        found[device] += mine + [cell for cell in cells if cell.rung == COPY and (cell.shape, cell.cache) in places]
+    return found
+
+
+def export(commit: str, folder: Path) -> None:
+    """A commit's package into a folder."""
+    archive = subprocess.run(["git", "archive", commit, "gpukernels"], cwd=ROOT, capture_output=True, check=True)
+    subprocess.run(["tar", "-x", "-C", str(folder)], input=archive.stdout, check=True)
+
+
+def worktree(given: argparse.Namespace, console: Console) -> int:
+    """The dirty tree against HEAD, in turns (A B B A ...), in fresh processes; nothing is saved."""
+    rungs = [given.worktree] if given.worktree else changed_rungs()
+    known = [f"{op}/{entry.name}" for op in OPS for entry in entries(op)]
+    if unknown := [rung for rung in rungs if rung not in known]:
+        raise SystemExit(f"scripts/bench: no rung {', '.join(unknown)}; the ladder has {', '.join(known)}")
+    if not rungs:
+        console.print("gpukernels/ is as it is in HEAD: nothing to compare (name a rung to compare it all the same)")
+        return 0
+    failed = False
+    with tempfile.TemporaryDirectory() as folder:
+        export("HEAD", Path(folder))
+        for device, cells in worktree_cells(rungs).items():
+            if cells:
+                runs = {side: Run(cells, device, package, BUDGETS[device]) for side, package in (("HEAD", folder), ("tree", str(ROOT)))}
+                for pair in range(WORKTREE_PAIRS):
+                    for side in ("HEAD", "tree") if pair % 2 == 0 else ("tree", "HEAD"):
+                        with console.status(f"{device}: {side}, {pair + 1} of {WORKTREE_PAIRS}"):
+                            runs[side].visit_all(pair)
+                failed |= _compare(runs, cells, console)
+    return 2 if failed else 0
+
+
+def _compare(runs: dict[str, Run], cells: list[Cell], console: Console) -> bool:
+    """Print both sides of each cell; whether one failed."""
+    table = Table("cell", "HEAD", "tree", "change", "would show", title="the dirty tree against HEAD")
+    measured = {side: [_history.measured(cell.key, vars(run.group.outcomes[cell.key])) for cell in cells] for side, run in runs.items()}
+    for head, tree in zip(measured["HEAD"], measured["tree"], strict=True):
+        if not tree.seconds:
+            continue
+        if not head.seconds:
+            table.add_row(head.key, "n/a", _tables.time_text(tree.median_s), "new", "")
+            continue
+        change = statistics.median(b / a for a, b in zip(head.seconds, tree.seconds, strict=False)) - 1
+        would_show = max(head.smallest_change, tree.smallest_change)
+        style = None if abs(change) < would_show else "red" if change > 0 else "green"
+        table.add_row(head.key, _tables.time_text(head.median_s), _tables.time_text(tree.median_s),
+                      f"{100 * change:+.2f} %", _tables.percent(would_show, 2), style=style)  # fmt: skip
+    if table.rows:
+        console.print(table)
+    _tables.show_reasons(measured["tree"], console)
+    return any(cell.state == "failed" for cell in measured["tree"])
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="scripts/bench",
+        description="Measure commits and publish their history: environment, gate, asv run, asv publish, table.",
+    )
+    parser.add_argument("range", nargs="?", help="commits as git names them, A..B (default: HEAD)")
+    parser.add_argument("--quick", action="store_true", help="a first look in seconds: few cells, kept out of results/")
+    parser.add_argument("--bench", action="append", default=[], metavar="REGEX", help="some suites only, as asv's --bench")
+    parser.add_argument("--again", action="store_true", help="measure commits that have results already")
+    parser.add_argument("--no-gate", action="store_true", help="the gate has just passed")
+    parser.add_argument("--worktree", nargs="?", const="", metavar="OP/RUNG",
+                        help="the dirty tree against HEAD, nothing saved: the rungs that differ, or this one")  # fmt: skip
+    given = parser.parse_args(arguments)
+    console = Console()
+    try:
+        return worktree(given, console) if given.worktree is not None else run(given, console)
+    except KeyboardInterrupt:
+        console.print("interrupted; commits that were finished are in results/, run the same again to go on")
+        return 130
+
+

@@ -1,0 +1,131 @@
+"""The interpreter that the project runs with: made at first use, checked at every one. Standard library only.
+
+A script enters it by `_environment.enter()`. It is, in this order: $GPUKERNELS_PYTHON, as it is; .venv, made with pip
+from what pyproject.toml pins (again when that has changed); the interpreter at hand, where pip cannot install (no
+network) and it has everything. As a program, `_environment.py install` puts what a commit needs to be measured into
+the interpreter that runs it: asv's own virtualenvs are filled so.
+"""
+
+import ctypes
+import hashlib
+import importlib.metadata
+import os
+import platform
+import re
+import subprocess
+import sys
+import tomllib
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+HOME = ROOT / ".venv"
+INSIDE = "GPUKERNELS_INSIDE"  # set once the right interpreter runs, so that it is not looked for again
+
+
+def driver_cuda() -> int:
+    """The CUDA version that the installed driver supports, as CUDA counts (13000); 0 without a driver."""
+    for name in ("libcuda.so.1", "nvcuda.dll"):
+        try:
+            library = ctypes.CDLL(name)
+        except OSError:
+            continue
+        version = ctypes.c_int()
+        return version.value if library.cuDriverGetVersion(ctypes.byref(version)) == 0 else 0
+    return 0
+
+
+def cuda_extra(version: int | None = None) -> str | None:
+    """Which of the project's CUDA extras fits a driver: cubins of a newer major version are not loaded by an older
+    driver. Without a driver the newest, which compiles as well; None where there are no wheels."""
+    version = driver_cuda() if version is None else version
+    if sys.platform not in ("linux", "win32") or platform.machine().lower() not in ("x86_64", "amd64", "aarch64"):
+        return None
+    if 0 < version < 12000:
+        print(f"gpukernels: the GPU's driver supports CUDA {version // 1000}.{version % 1000 // 10}; CuPy needs 12.0 "
+              "or newer. Update the driver; until then GPU cells are n/a.", file=sys.stderr)  # fmt: skip
+    return "cuda12" if 12000 <= version < 13000 else "cuda13"
+
+
+def requirements(*extras: str | None) -> list[str]:
+    """What pyproject.toml asks for, with these extras."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return [*project["dependencies"],
+            *(line for extra in extras if extra for line in project["optional-dependencies"][extra])]  # fmt: skip
+
+
+def missing(wanted: list[str]) -> list[str]:
+    """Which requirements this interpreter lacks. Exact pins bind only for asv and its runner, whose insides the
+    plugins use: on a machine without a network the rest may be another version."""
+    lacking = []
+    for line in wanted:
+        name, _, pin = line.partition("==")
+        name = re.split(r"[<>=!~;\[ ]", name, maxsplit=1)[0]
+        try:
+            found = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            lacking.append(line)
+            continue
+        if name in ("asv", "asv_runner") and found != pin:
+            lacking.append(f"{line} (found {found})")
+    return lacking
+
+
+def _python(folder: Path) -> Path:
+    return folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+
+
+def _pip(python: Path | str, wanted: list[str]) -> str:
+    """Install into an interpreter's environment; pip's last words where it fails, "" where it does not."""
+    command = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *wanted]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return "" if done.returncode == 0 else "\n".join(done.stderr.strip().splitlines()[-3:]) or "pip failed"
+
+
+def ensure() -> str:
+    """The path of the interpreter to use, made ready. Exits with a message where there is none."""
+    given = os.environ.get("GPUKERNELS_PYTHON")
+    if given:
+        return given
+    wanted = requirements(cuda_extra(), "bench", "test")
+    stamp = hashlib.sha256("\n".join([sys.version, *wanted]).encode()).hexdigest()
+    mark = HOME / "gpukernels.stamp"
+    if mark.is_file() and mark.read_text() == stamp:
+        return str(_python(HOME))
+    print(f"gpukernels: installing what pyproject.toml pins into {HOME.name}/ (once; about 400 MB)", file=sys.stderr)
+    try:
+        venv.EnvBuilder(clear=True, with_pip=True).create(HOME)
+        why = _pip(_python(HOME), wanted)
+    except (OSError, subprocess.CalledProcessError) as error:
+        why = f"{type(error).__name__}: {error}"
+    if not why:
+        mark.write_text(stamp)
+        return str(_python(HOME))
+    lacking = missing(requirements(cuda_extra() if driver_cuda() else None, "bench"))
+    if not lacking:
+        print(f"gpukernels: pip could not install ({why.splitlines()[-1]}); going on with {sys.executable}, which has "
+              "what is needed, in its own versions", file=sys.stderr)  # fmt: skip
+        return sys.executable
+    raise SystemExit(f"gpukernels: no environment. pip says: {why}\n{sys.executable} cannot stand in for it: it lacks "
+                     f"{', '.join(lacking)}. With a network run this again; or name an interpreter that has them in "
+                     "GPUKERNELS_PYTHON.")  # fmt: skip
+
+
+def enter() -> None:
+    """Go on in the project's interpreter: returns at once there, else replaces this process."""
+    if os.environ.get(INSIDE) != str(ROOT):
+        python = ensure()
+        os.environ[INSIDE] = str(ROOT)
+        sys.stdout.flush()
+        os.execv(python, [python, *sys.argv])
+    sys.path[:0] = [str(ROOT)]
+    os.chdir(ROOT)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] != ["install"]:
+        raise SystemExit("usage: _environment.py install")
+    extra = cuda_extra() if driver_cuda() else None  # without a driver nothing of CUDA is measured
+    failure = _pip(sys.executable, requirements(extra) + [line for line in requirements("bench") if "nvidia-ml" in line])
+    if failure:
+        raise SystemExit(f"gpukernels: pip could not install what a commit needs: {failure}")

@@ -1,0 +1,130 @@
+"""Read what was recorded: a machine's commits, and the cells of one of them."""
+
+import json
+import math
+import statistics
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from scipy.stats import t
+
+from benchmarks._cells import label
+from benchmarks._ops import COPY, OPS, Shape, entries, types
+from benchmarks._suites import bytes_moved
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One cell at one commit: the seconds of each process, or why there are none."""
+
+    key: str
+    state: str
+    reason: str
+    seconds: tuple[float, ...]
+    throttled: tuple[str, ...]
+
+    @property
+    def median_s(self) -> float:
+        return statistics.median(self.seconds)
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation over mean, across processes; NaN with fewer than two."""
+        return statistics.stdev(self.seconds) / statistics.mean(self.seconds) if len(self.seconds) > 1 else math.nan
+
+    @property
+    def smallest_change(self) -> float:
+        """The smallest relative change that comparing this with another such run would have shown: seen 19 times out
+        of 20 at a false-alarm rate of 1 in 100 (two-sided t-test of two samples of n processes each)."""
+        n = len(self.seconds)
+        if n < 2:
+            return math.nan
+        freedom = 2 * n - 2
+        return float(t.ppf(0.995, freedom) + t.ppf(0.95, freedom)) * math.sqrt(2 / n) * self.spread
+
+
+@dataclass(frozen=True)
+class Record:
+    """A commit's sidecar: facts by group ("transpose gpu"), cells by key."""
+
+    machine: str
+    commit: str
+    facts: dict[str, dict[str, Any]]
+    cells: dict[str, Measured]
+
+
+def read(path: Path) -> Record:
+    """One sidecar. A line that cannot be read is left out: what is whole is still worth showing."""
+    facts, cells = {}, {}
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            entry = json.loads(line)
+            if entry["record"] == "run":
+                facts[entry["group"]] = entry["facts"]
+            else:
+                cells[entry["key"]] = measured(entry["key"], entry)
+        except (ValueError, KeyError, TypeError):
+            continue
+    return Record(path.parent.name, path.name.split("-")[0], facts, cells)
+
+
+def measured(key: str, outcome: dict[str, Any]) -> Measured:
+    """A cell from an outcome in JSON."""
+    visits = outcome["visits"]
+    limits = {limit for visit in visits for limit in visit["throttled"]}
+    return Measured(key, outcome["state"], outcome["reason"], tuple(visit["seconds"] for visit in visits), tuple(sorted(limits)))
+
+
+def sidecars(results: Path, machine: str | None = None) -> list[Path]:
+    """The sidecars under a results folder, the newest last."""
+    found = results.glob(f"{machine or '*'}/*.facts.jsonl")
+    return sorted(found, key=lambda path: (_date(path), path.stat().st_mtime))
+
+
+def _date(path: Path) -> int:
+    """The commit's date, which asv keeps in the result file beside the sidecar."""
+    try:
+        return int(json.loads(path.with_name(path.name.replace(".facts.jsonl", ".json")).read_text())["date"])
+    except (OSError, ValueError, KeyError):
+        return 0
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of the ladder's table."""
+
+    rung: str
+    idea: str
+    cell: Measured
+    bandwidth: float  # bytes/s
+    share: float  # of the vector copy
+
+
+def ladder(record: Record, op: str, device: str, shape: Shape, cache: str, type: str | None = None) -> list[Row]:
+    """The rows of an op's ladder at one shape; share is NaN on a CPU. Only what was measured (or failed) is there."""
+    type = type or types(op)[0]
+    ideas = {entry.name: entry.idea for entry in entries(op) if entry.device == device}
+    if device == "gpu":
+        ideas |= dict.fromkeys(OPS[op].references, "reference line")
+    place = f"{type} {label(shape)} {cache}"
+    copy = record.cells.get(f"{op}/{COPY} {place}")
+    rows = []
+    for rung, idea in ideas.items():
+        cell = record.cells.get(f"{op}/{rung} {place}")
+        if cell is None or cell.state == "na" or (cell.state == "ok" and not cell.seconds):
+            continue
+        rate = bytes_moved(op, rung, type, shape) / cell.median_s if cell.seconds else math.nan
+        base = bytes_moved(op, COPY, type, shape) / copy.median_s if copy and copy.seconds and device == "gpu" else math.nan
+        rows.append(Row(rung, idea, cell, rate, rate / base))
+    return rows
+
+
+def reasons(cells: Iterable[Measured], state: str) -> dict[str, list[str]]:
+    """Why cells have no figure, and which: reason -> keys."""
+    found: dict[str, list[str]] = {}
+    for cell in cells:
+        if cell.state == state:
+            found.setdefault(cell.reason, []).append(cell.key)
+    return found

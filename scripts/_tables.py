@@ -1,0 +1,140 @@
+"""The ladder as tables: in the terminal, or as Markdown; the README's block is written by this script."""
+
+import argparse
+import math
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import _history
+from _history import Measured, Record, Row
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks._cells import CACHES, label
+from benchmarks._ops import OPS, Shape, types
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "results"
+BLOCK = ("<!-- ladder: written by scripts/ladder --readme -->", "<!-- end of ladder -->")
+HEADERS = ("rung", "time", "spread", "GB/s", "of copy", "would show")
+
+
+def time_text(seconds: float) -> str:
+    """Seconds as people read them: 1.35 us."""
+    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if seconds >= scale:
+            return f"{seconds / scale:.4g} {unit}"
+    return f"{seconds / 1e-9:.4g} ns"
+
+
+def percent(value: float, digits: int = 1) -> str:
+    return "" if math.isnan(value) else f"{100 * value:.{digits}f} %"
+
+
+def cells_of(row: Row) -> tuple[str, ...]:
+    """A row's texts, in the order of HEADERS."""
+    cell = row.cell
+    if cell.state != "ok":
+        return (row.rung, "failed", "", "", "", "")
+    mark = " (throttled)" if cell.throttled else ""
+    return (row.rung, time_text(cell.median_s) + mark, f"± {percent(cell.spread, 2)}" if cell.seconds[1:] else "",
+            f"{row.bandwidth / 1e9:.0f}", percent(row.share), percent(cell.smallest_change, 2))  # fmt: skip
+
+
+def device_text(record: Record, device: str) -> str:
+    """Who measured, in a line."""
+    facts = next((facts for group, facts in record.facts.items() if group.endswith(device) and facts), {})
+    if device == "gpu":
+        peak = facts.get("nvml_theoretical_bandwidth_bytes_per_s")
+        bandwidth = f", {peak / 1e9:.0f} GB/s theoretical" if peak else ""
+        return f"{facts.get('gpu')}{bandwidth}, driver {facts.get('nvml_driver') or 'n/a'}, NVRTC {facts.get('nvrtc')}"
+    return f"{facts.get('cpu')}, {len(facts.get('cores', []))} cores, NumPy {facts.get('numpy')}"
+
+
+def sections(record: Record, ops: list[str], shapes: list[Shape] | None = None) -> list[tuple[str, str, list[Row]]]:
+    """(title, device, rows) for each op, device, shape and cache state that has rows."""
+    found = []
+    for op in ops:
+        for device in ("gpu", "cpu"):
+            for shape in OPS[op].shapes if device == "gpu" else OPS[op].cpu_shapes:
+                for cache in CACHES:
+                    rows = _history.ladder(record, op, device, shape, cache)
+                    if rows and (shapes is None or shape in shapes):
+                        found.append((f"{op} {types(op)[0]} {label(shape)}, {cache}, {device.upper()}", device, rows))
+    return found
+
+
+def best_copy(rows: list[Row]) -> str:
+    """Which of a section's copies is the fastest: shares are of vector_copy, which need not be."""
+    copies = [row for row in rows if row.rung in ("memcpy", "vector_copy", "cupy_copy") and row.cell.seconds]
+    best = max(copies, key=lambda row: row.bandwidth, default=None)
+    return f"best copy: {best.rung}, {best.bandwidth / 1e9:.0f} GB/s" if best else ""
+
+
+def show(record: Record, console: Console, ops: list[str], shapes: list[Shape] | None = None) -> None:
+    """Print a record's tables, then what has no figure and why."""
+    for title, device, rows in sections(record, ops, shapes):
+        table = Table(title=f"{title}: {device_text(record, device)}", caption=best_copy(rows), title_justify="left")
+        for header in HEADERS:
+            table.add_column(header, justify="left" if header == "rung" else "right")
+        for row in rows:
+            table.add_row(*cells_of(row), style="red" if row.cell.state != "ok" else None)
+        console.print(table)
+    show_reasons(record.cells.values(), console)
+
+
+def show_reasons(cells: Iterable[Measured], console: Console) -> None:
+    """One line a reason why cells failed or are n/a."""
+    found = list(cells)
+    for state, words in (("failed", "failed"), ("na", "n/a")):
+        for reason, keys in _history.reasons(found, state).items():
+            if state == "failed" or "never hot" not in reason:
+                what = keys[0] if len(keys) == 1 else f"{len(keys)} cells ({keys[0]}, ...)"
+                console.print(f"{words}: {what}: {reason}", style="red" if state == "failed" else "yellow", markup=False)
+
+
+def markdown(record: Record, ops: list[str], shapes: list[Shape] | None = None) -> str:
+    """The same tables for a README or an issue."""
+    parts = []
+    for title, device, rows in sections(record, ops, shapes):
+        lines = [f"**{title}** ({device_text(record, device)}; commit {record.commit})", "",
+                 "| " + " | ".join(HEADERS) + " | what it does |", "| --- |" + " ---: |" * (len(HEADERS) - 1) + " --- |"]  # fmt: skip
+        lines += ["| " + " | ".join((*cells_of(row), row.idea)) + " |" for row in rows]
+        parts.append("\n".join([*lines, "", best_copy(rows)]).strip())
+    return "\n\n".join(parts)
+
+
+def write_block(path: Path, text: str) -> None:
+    """Put a text between the marks of a file. Raises: SystemExit where the marks are not there."""
+    old = path.read_text(encoding="utf-8")
+    start, end = (old.find(mark) for mark in BLOCK)
+    if start < 0 or end < start:
+        raise SystemExit(f"{path.name}: no place for the ladder; put {BLOCK[0]} and {BLOCK[1]} where it belongs")
+    path.write_text(f"{old[: start + len(BLOCK[0])]}\n\n{text}\n\n{old[end:]}", encoding="utf-8")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="scripts/ladder", description=__doc__)
+    parser.add_argument("op", nargs="*", help=f"of {', '.join(OPS)} (default: all)")
+    parser.add_argument("--machine", help="a folder of results/ (default: the one with the newest commit)")
+    parser.add_argument("--commit", help="the first digits of a commit (default: the newest)")
+    parser.add_argument("--markdown", action="store_true", help="as Markdown")
+    parser.add_argument("--readme", action="store_true", help="write README.md's table from the newest record with a GPU")
+    given = parser.parse_args(arguments)
+    if unknown := [op for op in given.op if op not in OPS]:
+        parser.error(f"no op {', '.join(unknown)}; there are {', '.join(OPS)}")
+    paths = [path for path in _history.sidecars(RESULTS, given.machine) if path.name.startswith(given.commit or "")]
+    records = [_history.read(path) for path in paths]
+    if given.readme:
+        records = [record for record in records if any(facts for group, facts in record.facts.items() if "gpu" in group)]
+    if not records:
+        print(f"scripts/ladder: nothing recorded for this under {RESULTS}; scripts/bench measures", file=sys.stderr)
+        return 1
+    if given.readme:
+        write_block(ROOT / "README.md", markdown(records[-1], ["transpose"], [(4096, 4096)]))
+    elif given.markdown:
+        print(markdown(records[-1], given.op or list(OPS)))
+    else:
+        show(records[-1], Console(), given.op or list(OPS))
+    return 0
