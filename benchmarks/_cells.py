@@ -68,12 +68,21 @@ def _of_rung(op: str, device: str, quick: bool) -> list[Cell]:
         if device == "gpu" and not quick and entry.repeats == 1:
             wanted += [(type, OPS[op].element_shape, CACHES[0]) for type in others]
         found += [
-            Cell(op, entry.name, type, shape, cache, device, entry.computes, repeats=entry.repeats,
-                 threads=entry.threads,
-                 launch_cost=device == "gpu" and shape == shapes[0] and cache == "hot" and entry.repeats == 1)
+            Cell(
+                op,
+                entry.name,
+                type,
+                shape,
+                cache,
+                device,
+                entry.computes,
+                repeats=entry.repeats,
+                threads=entry.threads,
+                launch_cost=device == "gpu" and shape == shapes[0] and cache == "hot" and entry.repeats == 1,
+            )
             for type, shape, cache in wanted
             if type in entry.types
-        ]  # fmt: skip
+        ]
     return found
 
 

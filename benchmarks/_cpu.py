@@ -31,7 +31,12 @@ def cores() -> list[int]:
 
 def environment() -> dict[str, str]:
     """What a worker's environment needs so that OpenMP's threads stay where they are put."""
-    return {"OMP_NUM_THREADS": str(len(cores())), "OMP_PROC_BIND": "true", "OMP_PLACES": "threads", "OMP_DYNAMIC": "false"}
+    return {
+        "OMP_NUM_THREADS": str(len(cores())),
+        "OMP_PROC_BIND": "true",
+        "OMP_PLACES": "threads",
+        "OMP_DYNAMIC": "false",
+    }
 
 
 def cache_bytes() -> int:
@@ -49,7 +54,9 @@ def cpu_name() -> str:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         lines = []
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.processor())
+    return next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.processor()
+    )
 
 
 class Cpu:
@@ -77,8 +84,10 @@ class Cpu:
     def _set_bytes(self, cell: Cell) -> int:
         itemsize = np.dtype(cell.type).itemsize
         computes = COMPUTES[cell.computes]
-        return sum(-(-int(np.prod(shape)) * itemsize // 64) * 64
-                   for shape in [cell.shape] * computes.inputs + [computes.output(cell.shape)])  # fmt: skip
+        return sum(
+            -(-int(np.prod(shape)) * itemsize // 64) * 64
+            for shape in [cell.shape] * computes.inputs + [computes.output(cell.shape)]
+        )
 
     def _slots(self, cell: Cell) -> int:
         return 1 if cell.cache == "hot" else max(1, -(-ROTATION * self.cache_bytes // self._set_bytes(cell)))
@@ -114,8 +123,10 @@ class Cpu:
         Raises: WrongOutput, NotHere.
         """
         if cell.cache == "hot" and self._set_bytes(cell) > self.cache_bytes / 2:
-            raise NotHere(f"its buffers ({self._set_bytes(cell) >> 20} MiB) do not fit in half of the last-level cache "
-                          f"({self.cache_bytes >> 20} MiB): never hot")  # fmt: skip
+            raise NotHere(
+                f"its buffers ({self._set_bytes(cell) >> 20} MiB) do not fit in half of the last-level cache "
+                f"({self.cache_bytes >> 20} MiB): never hot"
+            )
         launches = []
         for slot in range(self._slots(cell)):
             inputs, out = self._operands(cell, slot)

@@ -5,6 +5,7 @@ queued while the GPU is still busy with the first replay, so that no gap of the 
 a sample says of one launch is therefore the kernel and the step to the next one (a little under 1 us), nothing else.
 """
 
+import itertools
 import statistics
 import time
 from collections.abc import Callable
@@ -92,11 +93,13 @@ class Gpu:
         self.stream = cupy.cuda.Stream(non_blocking=True)
         module = cupy.RawModule(code=Path(__file__).with_name("_stick.cu").read_text(), options=("-std=c++17",))
         self.kernels = {name: module.get_function(name) for name in ("fill", "vector_copy", "canary_compute", "stamp")}
-        self.stamps = cupy.zeros((2, 3), cupy.int64)
+        self.stamps: Any = cupy.zeros((2, 3), cupy.int64)
         self.canary_memory = cupy.zeros(CANARY_BYTES, cupy.uint8)
         # One allocation for all cells: where a buffer lies in memory is the same for every rung and in every process.
         free = int(cupy.cuda.runtime.memGetInfo()[0] * 0.7)
-        self.arena = cupy.empty(max([n for cell in cells if (n := self._arena_bytes(cell)) <= free], default=0), cupy.uint8)
+        self.arena = cupy.empty(
+            max([n for cell in cells if (n := self._arena_bytes(cell)) <= free], default=0), cupy.uint8
+        )
         with self.stream:
             self.canaries = {"memory": self._canary_memory(), "compute": self._canary_compute()}
             until = time.monotonic() + WARM_UP_S
@@ -143,7 +146,10 @@ class Gpu:
 
     def _canary_compute(self) -> Any:
         blocks = int(self.properties["multiProcessorCount"]) * 8
-        launch = lambda: self.kernels["canary_compute"]((blocks,), (256,), (self.stamps, np.int32(4096)))  # noqa: E731
+
+        def launch() -> None:
+            self.kernels["canary_compute"]((blocks,), (256,), (self.stamps, np.int32(4096)))
+
         launch()
         return self._graph([launch], 2)
 
@@ -192,8 +198,14 @@ class Gpu:
     def _reference(self, name: str, inputs: list[Any], out: Any) -> Callable[[], object]:
         cupy, source = self.cupy, inputs[0]
         lines: dict[str, Callable[[], Callable[[], object]]] = {
-            "memcpy": lambda: lambda: cupy.cuda.runtime.memcpyAsync(
-                out.data.ptr, source.data.ptr, source.nbytes, cupy.cuda.runtime.memcpyDeviceToDevice, self.stream.ptr
+            "memcpy": lambda: (
+                lambda: cupy.cuda.runtime.memcpyAsync(
+                    out.data.ptr,
+                    source.data.ptr,
+                    source.nbytes,
+                    cupy.cuda.runtime.memcpyDeviceToDevice,
+                    self.stream.ptr,
+                )
             ),
             "vector_copy": lambda: self._vector_copy(source, out),
             "cupy_copy": lambda: lambda: cupy.copyto(out, source),
@@ -223,7 +235,9 @@ class Gpu:
         if why:
             raise WrongOutput(why)
 
-    def _replay(self, graph: Any, replays: int, samples: int, during: Callable[[], Any] | None = None) -> tuple[list[float], Any]:
+    def _replay(
+        self, graph: Any, replays: int, samples: int, during: Callable[[], Any] | None = None
+    ) -> tuple[list[float], Any]:
         """Seconds of each of `samples` runs of `replays` replays, back to back, and what `during` said meanwhile."""
         events = [self.cupy.cuda.Event() for _ in range(samples + 1)]
         graph.launch(self.stream)  # keeps the GPU busy while the host queues the rest
@@ -235,7 +249,7 @@ class Gpu:
         said = during() if during else None
         events[-1].synchronize()
         # CUDA gives float32 milliseconds, good for 1e-7 of a sample; from here on it is float64 seconds.
-        pairs = zip(events, events[1:], strict=False)
+        pairs = itertools.pairwise(events)
         return [float(self.cupy.cuda.get_elapsed_time(a, b)) / 1000 for a, b in pairs], said
 
     def _take(self, graph: Any, replays: int, nodes: int) -> dict[str, Any]:
@@ -277,11 +291,15 @@ class Gpu:
         Raises: WrongOutput, NotHere.
         """
         if cell.cache == "hot" and self._slot_bytes(cell)[1] > self.l2_bytes / 2:
-            raise NotHere(f"its buffers ({self._slot_bytes(cell)[1] >> 20} MiB) do not fit in half of the L2 cache "
-                          f"({self.l2_bytes >> 20} MiB): never hot")  # fmt: skip
+            raise NotHere(
+                f"its buffers ({self._slot_bytes(cell)[1] >> 20} MiB) do not fit in half of the L2 cache "
+                f"({self.l2_bytes >> 20} MiB): never hot"
+            )
         if self._arena_bytes(cell) > self.arena.nbytes:
-            raise NotHere(f"it needs {self._arena_bytes(cell) >> 20} MiB of GPU memory, "
-                          f"{self.cupy.cuda.runtime.memGetInfo()[0] >> 20} MiB are free")  # fmt: skip
+            raise NotHere(
+                f"it needs {self._arena_bytes(cell) >> 20} MiB of GPU memory, "
+                f"{self.cupy.cuda.runtime.memGetInfo()[0] >> 20} MiB are free"
+            )
         with self.stream:
             self._fill(cell)
             bound = [self._bind(cell, kernel, slot) for slot in range(self._slots(cell))]
@@ -294,12 +312,11 @@ class Gpu:
             if nodes > len(launches):
                 graph = self._graph(launches, nodes)
             replays = max(1, round(self.budget.sample_s / (first * nodes)))
-            for retake in range(RETAKES + 1):
-                taken = self._take(graph, replays, nodes)
-                if not taken["throttled"]:
-                    break
+            taken, retakes = self._take(graph, replays, nodes), 0
+            while taken["throttled"] and retakes < RETAKES:
                 time.sleep(RETAKE_PAUSE_S)
-            taken |= {"retakes": retake, "slots": len(launches), "identity": bound[0][1]}
+                taken, retakes = self._take(graph, replays, nodes), retakes + 1
+            taken |= {"retakes": retakes, "slots": len(launches), "identity": bound[0][1]}
             taken["seconds"] /= cell.repeats
             taken["quartiles_s"] = [value / cell.repeats for value in taken["quartiles_s"]]
             if cell.launch_cost:

@@ -91,7 +91,9 @@ def _events(worker: "subprocess.Popen[str]", silence_s: float) -> Iterator[dict[
 class Run:
     """The state of one group's measurement: what each worker adds to, and what is left when it dies."""
 
-    def __init__(self, cells: list[Cell], device: str, package: str, budget: Budget, silence_s: float = SILENCE_S) -> None:
+    def __init__(
+        self, cells: list[Cell], device: str, package: str, budget: Budget, silence_s: float = SILENCE_S
+    ) -> None:
         self.cells = cells
         self.device = device
         self.package = package
@@ -110,14 +112,26 @@ class Run:
 
     def _worker(self, cells: list[Cell], seed: int, tick: Callable[[], None]) -> int:
         """One process over `cells`; how many of them are dealt with when it has gone, at least one."""
-        job = {"package": self.package, "device": self.device, "seed": seed, "budget": asdict(self.budget),
-               "cells": [cell.as_json() for cell in cells]}  # fmt: skip
+        job = {
+            "package": self.package,
+            "device": self.device,
+            "seed": seed,
+            "budget": asdict(self.budget),
+            "cells": [cell.as_json() for cell in cells],
+        }
         environment = os.environ | (_cpu.environment() if self.device == "cpu" else {})
         done, begun = 0, ""
-        with tempfile.TemporaryFile("w+", errors="replace") as stderr, subprocess.Popen(
-            [sys.executable, "-P", str(WORKER)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, text=True,
-            env=environment,
-        ) as worker:  # fmt: skip
+        with (
+            tempfile.TemporaryFile("w+", errors="replace") as stderr,
+            subprocess.Popen(
+                [sys.executable, "-P", str(WORKER)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                text=True,
+                env=environment,
+            ) as worker,
+        ):
             assert worker.stdin is not None
             try:
                 worker.stdin.write(json.dumps(job) + "\n")

@@ -11,13 +11,15 @@ asv's default, a hash of the source, would drop the history when a comment chang
 import math
 import statistics
 from abc import ABC
-from typing import Any, ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar, TypeVar
 
 from benchmarks._cells import CACHES, key, label, rungs
 from benchmarks._group import Group, Outcome
 from benchmarks._ops import COMPUTES, COPY, OPS, entries, types
 
 Samples = dict[str, Any] | float
+Method = TypeVar("Method", bound=Callable[..., Samples])
 
 ITEMSIZE = {"uint8": 1, "uint16": 2, "float32": 4, "float64": 8, "complex128": 16}
 
@@ -29,13 +31,11 @@ def samples(values: dict[int, float]) -> Samples:
     return {"samples": [float(value) for value in values.values()], "number": 1}
 
 
-def series(unit: str, *, higher_is_better: bool) -> Any:
-    """Mark a method as an asv series. asv copies a function's attributes into benchmarks.json, a class's it does not."""
+def series(unit: str, *, higher_is_better: bool) -> Callable[[Method], Method]:
+    """Mark a method as an asv series: asv copies the attributes of a function into benchmarks.json, not of a class."""
 
-    def mark(function: Any) -> Any:
-        function.unit = unit
-        function.higher_is_better = higher_is_better
-        function.version = "1"
+    def mark(function: Method) -> Method:
+        vars(function).update(unit=unit, higher_is_better=higher_is_better, version="1")
         return function
 
     return mark
@@ -57,7 +57,7 @@ class Suite(ABC):
     timeout = 1800
 
     def outcome(self, group: Group, *where: str) -> Outcome:
-        """The outcome of one cell; Outcome() ("waiting") where it is not in the plan. Raises: RuntimeError if failed."""
+        """The outcome of one cell, "waiting" where it is not in the plan. Raises: RuntimeError where it failed."""
         found = group.outcomes.get(key(self.op, *self.place(*where)), Outcome())
         if found.state == "failed":
             raise RuntimeError(found.reason)

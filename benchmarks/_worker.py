@@ -1,8 +1,9 @@
 """One fresh process that measures cells: a job comes in as the first line of stdin, events go out as JSON lines.
 
 Started by `_group` as a script. Events: {"event": "start", "facts"}, then for each cell {"event": "begin", "key"} and
-{"event": "cell", "key", "state": "ok" | "na" | "failed", "visit" | "reason"}, at last {"event": "end"}; or {"event": "unavailable"}
-where nothing can be measured here at all. What the process was doing when it died is the cell begun last.
+{"event": "cell", "key", "state": "ok" | "na" | "failed", "visit" | "reason"}, at last {"event": "end"}; or
+{"event": "unavailable", "reason"} where nothing can be measured here at all. What the process was doing when it died
+is the cell begun last.
 """
 
 import importlib.util
@@ -18,8 +19,11 @@ def _import_stick() -> None:
     """Make this folder importable as `benchmarks` without putting the checkout, and with it another gpukernels, on the
     path."""
     here = Path(__file__).resolve().parent
-    spec = importlib.util.spec_from_file_location("benchmarks", here / "__init__.py", submodule_search_locations=[str(here)])
-    assert spec is not None and spec.loader is not None
+    spec = importlib.util.spec_from_file_location(
+        "benchmarks", here / "__init__.py", submodule_search_locations=[str(here)]
+    )
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules["benchmarks"] = module
     spec.loader.exec_module(module)
@@ -67,7 +71,11 @@ def run(job: dict[str, Any], out: Any) -> None:
         _emit(out, event="unavailable", reason=f"this commit has no package to measure ({error})")
         return
     if missing := [name for name in ("load", "rung", "LadderError") if not hasattr(gpukernels, name)]:
-        _emit(out, event="unavailable", reason=f"this commit's gpukernels lacks {', '.join(missing)}: older than the stick")
+        _emit(
+            out,
+            event="unavailable",
+            reason=f"this commit's gpukernels lacks {', '.join(missing)}: older than the stick",
+        )
         return
     device: Gpu | Cpu
     if job["device"] == "gpu":
@@ -85,9 +93,9 @@ def run(job: dict[str, Any], out: Any) -> None:
     for cell in cells:
         _emit(out, event="begin", key=cell.key)
         try:
-            kernel, missing = _load(gpukernels, cell)
-            if missing:
-                _emit(out, event="cell", key=cell.key, state="na", reason=missing)
+            kernel, absent = _load(gpukernels, cell)
+            if absent:
+                _emit(out, event="cell", key=cell.key, state="na", reason=absent)
             else:
                 _emit(out, event="cell", key=cell.key, state="ok", visit=device.measure(cell, kernel))
         except NotHere as error:

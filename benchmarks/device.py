@@ -1,5 +1,7 @@
 """The conditions under which the transposes were measured: clocks, temperature, power, the canaries."""
 
+from typing import ClassVar
+
 from benchmarks import _suites, transpose
 from benchmarks._group import Group
 
@@ -8,8 +10,8 @@ class Canary:
     """Two kernels of the stick that never change: what moves them is the machine."""
 
     setup_cache = transpose.GPU.setup_cache
-    params = ["memory", "compute"]
-    param_names = ["canary"]
+    params: ClassVar[list[str]] = ["memory", "compute"]
+    param_names: ClassVar[list[str]] = ["canary"]
     timeout = 1800
 
     @_suites.series("seconds", higher_is_better=False)

@@ -1,7 +1,7 @@
 """The vector_add suites: the ladder on the GPU, by element type, what a launch costs, the ladder on the CPU."""
 
-from benchmarks._group import Group, measure
 from benchmarks import _suites
+from benchmarks._group import Group, measure
 
 
 class GPU(_suites.GpuSuite, op="vector_add"):

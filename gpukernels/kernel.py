@@ -71,7 +71,7 @@ def _compiled(key: str, suffix: str, build: Callable[[Path], str]) -> tuple[Path
         known = json.loads(note.read_text())
         if hashlib.sha256(path.read_bytes()).hexdigest() == known["sha256"]:
             return path, str(known["symbol"])
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError):
         pass
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         fresh = Path(folder, path.name)
@@ -93,7 +93,9 @@ def compile_cuda(found: Rung, type: str, arch: str) -> tuple[Path, str]:
         from cuda.bindings import nvrtc
         from cuda.core import Program, ProgramOptions
     except ImportError as error:
-        raise KernelError(f"{found}: CUDA kernels are compiled through cuda-core, which is not installed: {error}") from error
+        raise KernelError(
+            f"{found}: CUDA kernels are compiled through cuda-core, which is not installed: {error}"
+        ) from error
     expression = f"{found.symbol}<{TYPES[type][0]}>"
     source = found.source.read_text(encoding="utf-8")
     macros = [(name, str(value)) for name, value in sorted(found.macros().items())]
@@ -122,11 +124,14 @@ def _c_compiler() -> tuple[tuple[str, ...], str]:
         ((name,) for name in ("cc", "gcc", "clang") if shutil.which(name)), ()
     )
     if not command or not shutil.which(command[0]):
-        raise KernelError(f"no C compiler: {command[0] if command else 'cc, gcc, clang'} not found; install one or set CC")
+        raise KernelError(
+            f"no C compiler: {command[0] if command else 'cc, gcc, clang'} not found; install one or set CC"
+        )
     version = subprocess.run([*command, "--version"], capture_output=True, text=True, check=False).stdout
     # -march=native means another binary on another CPU, under one cache that may lie in a shared home.
-    native = subprocess.run([*command, "-march=native", "-dM", "-E", "-x", "c", os.devnull],
-                            capture_output=True, text=True, check=False).stdout  # fmt: skip
+    native = subprocess.run(
+        [*command, "-march=native", "-dM", "-E", "-x", "c", os.devnull], capture_output=True, text=True, check=False
+    ).stdout
     return command, _digest(version, native, platform.machine())
 
 
@@ -141,8 +146,9 @@ def compile_c(found: Rung, type: str) -> tuple[Path, str]:
     flags = [*C_FLAGS, *found.flags, *macros, f"-DT={TYPES[type][1]}"]
 
     def build(path: Path) -> str:
-        done = subprocess.run([*command, *flags, "-o", str(path), str(found.source)],
-                              capture_output=True, text=True, check=False)  # fmt: skip
+        done = subprocess.run(
+            [*command, *flags, "-o", str(path), str(found.source)], capture_output=True, text=True, check=False
+        )
         if done.returncode:
             raise KernelError(f"{found} {type}: {shlex.join(command)} does not compile it: {done.stderr.strip()}")
         return found.symbol
@@ -215,7 +221,9 @@ class Kernel:
             raise KernelError(f"{self.rung}: out is read-only; pass an array that can be written")
         for at, operand in enumerate(inputs):
             if _overlap(operand, out):
-                raise KernelError(f"{self.rung}: out overlaps input {at}; the rungs do not work in place, pass other memory")
+                raise KernelError(
+                    f"{self.rung}: out overlaps input {at}; the rungs do not work in place, pass other memory"
+                )
         if 0 in shape.values():
             return Launch(out, f"{self.rung} {self.type} nothing to do", lambda: None)
         return self._launch((*inputs, out), shape)
@@ -253,17 +261,21 @@ class Kernel:
         if array.shape != wanted:
             raise KernelError(f"{who} must have shape {wanted}, got {array.shape}")
         if not array.flags.c_contiguous:
-            raise KernelError(f"{who} must be C-contiguous, got strides {array.strides} for shape {array.shape}; copy it")
+            raise KernelError(
+                f"{who} must be C-contiguous, got strides {array.strides} for shape {array.shape}; copy it"
+            )
         # A view at an odd byte offset: the kernels use accesses of one element's width, aligned to it.
         if array.size and _pointer(array) % self.dtype.itemsize:
-            raise KernelError(f"{who} must be aligned to its {self.dtype.itemsize}-byte elements, got address {_pointer(array):#x}")
+            raise KernelError(
+                f"{who} must be aligned to its {self.dtype.itemsize}-byte elements, got address {_pointer(array):#x}"
+            )
 
 
 class _CpuKernel(Kernel):
     def __init__(self, found: Rung, type: str) -> None:
         super().__init__(found, type)
         if found.source.suffix == ".py":
-            self._function = _python_function(found)
+            self._function: Any = _python_function(found)
             self.identity = _digest(found.source.read_text(encoding="utf-8"), np.__version__)[:16]
         else:
             path, symbol = compile_c(found, type)
@@ -278,10 +290,15 @@ class _CpuKernel(Kernel):
         function = self._function
         if self.rung.source.suffix == ".py":
             return Launch(operands[-1], self.identity, lambda: function(*operands))
-        arguments = [*(ctypes.c_void_p(_pointer(operand)) for operand in operands),
-                     *(ctypes.c_longlong(shape[dim]) for dim in self.rung.dims)]  # fmt: skip
-        # The lambda keeps the operands alive: the arguments are bare addresses.
-        return Launch(operands[-1], self.identity, lambda _alive=operands: function(*arguments))
+        arguments = [
+            *(ctypes.c_void_p(_pointer(operand)) for operand in operands),
+            *(ctypes.c_longlong(shape[dim]) for dim in self.rung.dims),
+        ]
+
+        def run(_alive: object = operands) -> None:  # the arguments are bare addresses: the operands must live on
+            function(*arguments)
+
+        return Launch(operands[-1], self.identity, run)
 
 
 class _GpuKernel(Kernel):
@@ -297,8 +314,10 @@ class _GpuKernel(Kernel):
             self._function = cupy.RawModule(path=str(path)).get_function(symbol)
             self._function.compile()  # loads it now: a first launch inside a graph capture must not
         except cupy.cuda.driver.CUDADriverError as error:
-            raise KernelError(f"{found}: the driver does not load what NVRTC made ({error}); "
-                              f"an NVRTC of the driver's own CUDA major version would do") from error  # fmt: skip
+            raise KernelError(
+                f"{found}: the driver does not load what NVRTC made ({error}); "
+                f"an NVRTC of the driver's own CUDA major version would do"
+            ) from error
 
     def _array_module(self) -> Any:
         return self._cupy
@@ -307,13 +326,17 @@ class _GpuKernel(Kernel):
         super()._check(array, which, wanted, module)
         current = self._cupy.cuda.Device().id
         if array.device.id != current:
-            raise KernelError(f"{self.rung}: {which} is on GPU {array.device.id}, the current device is GPU {current}; "
-                              f"move it or enter its device first")  # fmt: skip
+            raise KernelError(
+                f"{self.rung}: {which} is on GPU {array.device.id}, the current device is GPU {current}; "
+                f"move it or enter its device first"
+            )
 
     def _launch(self, operands: tuple[Any, ...], shape: dict[str, int]) -> Launch:
         if self._device != self._cupy.cuda.Device().id:
-            raise KernelError(f"{self.rung}: loaded for GPU {self._device}, the current device is GPU "
-                              f"{self._cupy.cuda.Device().id}; load it again there")  # fmt: skip
+            raise KernelError(
+                f"{self.rung}: loaded for GPU {self._device}, the current device is GPU "
+                f"{self._cupy.cuda.Device().id}; load it again there"
+            )
         grid = self.rung.grid(shape, self.edge)
         block = (self.edge, self.edge) if self.edge else self.rung.block
         shared = self.edge * (self.edge + self.rung.pad) * self.dtype.itemsize if self.edge else 0
@@ -325,7 +348,8 @@ class _GpuKernel(Kernel):
 
 def _python_function(found: Rung) -> Callable[..., object]:
     spec = importlib.util.spec_from_file_location(f"gpukernels.{found.op}.{found.name}", found.source)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return getattr(module, found.symbol)  # type: ignore[no-any-return]

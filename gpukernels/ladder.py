@@ -12,6 +12,7 @@ HERE = Path(__file__).parent
 
 SUFFIXES = {".cu": "gpu", ".c": "cpu", ".py": None}  # a source's suffix and where it runs
 GRID_Y_MAX = 65_535  # blocks in y and in z that every CUDA GPU takes; x takes 2**31 - 1
+OP_KEYS = ("dims", "inputs", "output", "tiled", "types")  # what every op's table gives
 
 
 class LadderError(ValueError):
@@ -109,14 +110,18 @@ def _read_rung(folder: Path, op: str, common: Mapping[str, Any], entry: Mapping[
     source = _source(folder, op, name)
     device = entry.get("device", SUFFIXES[source.suffix])
     if device not in ("cpu", "gpu"):
-        raise LadderError(f"{who}: {source.name} needs device = \"cpu\" or \"gpu\", got {device!r}")
-    found = Rung(**{"op": op, "source": source, "device": device, "computes": op}
-                 | {key: _frozen(common[key]) for key in ("types", "inputs", "output", "dims", "tiled")}
-                 | {key: _frozen(value) for key, value in entry.items() if key != "device"})  # fmt: skip
+        raise LadderError(f'{who}: {source.name} needs device = "cpu" or "gpu", got {device!r}')
+    found = Rung(
+        **{"op": op, "source": source, "device": device, "computes": op}
+        | {key: _frozen(common[key]) for key in OP_KEYS}
+        | {key: _frozen(value) for key, value in entry.items() if key != "device"}
+    )
     if source.suffix == ".cu" and bool(found.edges) == bool(found.tile and found.block):
         raise LadderError(f"{who}: a .cu rung gives either tile and block, or edges")
     if found.tile and len(found.tile) != len(found.tiled):
-        raise LadderError(f"{who}: tile must have {len(found.tiled)} extents ({' '.join(found.tiled)}), got {found.tile}")
+        raise LadderError(
+            f"{who}: tile must have {len(found.tiled)} extents ({' '.join(found.tiled)}), got {found.tile}"
+        )
     if found.block and (len(found.block) != 2 or not 0 < math.prod(found.block) <= 1024):
         raise LadderError(f"{who}: block must be (x, y) with at most 1024 threads, got {found.block}")
     if any(not 0 < edge <= 32 for edge in found.edges):
@@ -137,6 +142,8 @@ def read(path: Path) -> dict[str, Op]:
         raise LadderError(f"{path}: no ladder can be read from it: {error}") from error
     found = {}
     for op, common in tables.items():
+        if missing := [key for key in OP_KEYS if not isinstance(common, dict) or key not in common]:
+            raise LadderError(f"{op}: ladder.toml lacks {', '.join(missing)}; every op gives {', '.join(OP_KEYS)}")
         rungs = tuple(_read_rung(path.parent, op, common, entry) for entry in common.get("rungs", ()))
         names = [rung.name for rung in rungs]
         if twice := sorted({name for name in names if names.count(name) > 1}):
@@ -170,5 +177,7 @@ def rung(op_name: str, name: str) -> Rung:
     """One rung by the names of its op and its own. Raises: LadderError."""
     rungs = {f"{op_name}/{found.name}": found for found in op(op_name).rungs}
     if f"{op_name}/{name}" not in rungs:
-        raise LadderError(f"no rung {op_name}/{name}; the ladder has {', '.join(found.name for found in rungs.values())}")
+        raise LadderError(
+            f"no rung {op_name}/{name}; the ladder has {', '.join(found.name for found in rungs.values())}"
+        )
     return rungs[f"{op_name}/{name}"]

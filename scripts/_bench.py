@@ -39,8 +39,13 @@ def git(*arguments: str) -> str:
 def gate(console: Console) -> None:
     """The kernels' tests: nothing is timed before they pass. Raises: SystemExit."""
     console.print("gate: every rung against its reference ...")
-    done = subprocess.run([sys.executable, "-m", "pytest", "-q", "-x", "tests/test_kernels.py"],
-                          cwd=ROOT, capture_output=True, text=True, check=False)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-x", "tests/test_kernels.py"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     last = done.stdout.strip().splitlines()[-1:] or [done.stderr.strip()]
     if done.returncode:
         console.print(done.stdout + done.stderr, markup=False, highlight=False)
@@ -71,7 +76,7 @@ def _asv(conf: Path, *arguments: str) -> list[str]:
     return [sys.executable, "-m", "asv", "--config", str(conf), *arguments]
 
 
-def measure(conf: Path, commits: list[str], quick: bool, bench: list[str], console: Console, again: bool) -> int:
+def measure(conf: Path, commits: list[str], given: argparse.Namespace, console: Console) -> int:
     """`asv run` over commits with a bar; asv's exit code (2: some cells failed)."""
     STATE.mkdir(exist_ok=True)
     log = STATE / "bench.log"
@@ -79,20 +84,35 @@ def measure(conf: Path, commits: list[str], quick: bool, bench: list[str], conso
         hashes, progress = Path(folder, "commits"), Path(folder, "progress")
         hashes.write_text("\n".join(commits))
         progress.touch()
-        environment = os.environ | {"GPUKERNELS_PROGRESS": str(progress), "GPUKERNELS_QUICK": "1" if quick else ""}
-        command = _asv(conf, "run", "-E", "checkout", "--show-stderr", *(["--skip-existing-commits"] if not again else []),
-                       *(word for one in bench for word in ("--bench", one)), f"HASHFILE:{hashes}")  # fmt: skip
+        environment = os.environ | {
+            "GPUKERNELS_PROGRESS": str(progress),
+            "GPUKERNELS_QUICK": "1" if given.quick else "",
+        }
+        command = _asv(
+            conf,
+            "run",
+            "-E",
+            "checkout",
+            "--show-stderr",
+            *(["--skip-existing-commits"] if not (given.again or given.quick) else []),
+            *(word for one in given.bench for word in ("--bench", one)),
+            f"HASHFILE:{hashes}",
+        )
         with log.open("w") as file:
             worker = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=file, stderr=subprocess.STDOUT)
             try:
-                _watch(worker, progress, len(commits), quick, console)
+                _watch(worker, progress, len(commits), given.quick, console)
             except BaseException:
                 worker.terminate()
                 worker.wait()
                 raise
     if worker.returncode not in (0, 2):
-        console.print("".join(log.read_text(errors="replace").splitlines(keepends=True)[-20:]), markup=False, highlight=False)
-        raise SystemExit(f"scripts/bench: asv run failed with exit code {worker.returncode}; its last words are above, all in {log}")
+        console.print(
+            "".join(log.read_text(errors="replace").splitlines(keepends=True)[-20:]), markup=False, highlight=False
+        )
+        raise SystemExit(
+            f"scripts/bench: asv run failed with exit code {worker.returncode}; its last words are above, all in {log}"
+        )
     return worker.returncode
 
 
@@ -100,7 +120,13 @@ def _watch(worker: "subprocess.Popen[bytes]", progress: Path, commits: int, quic
     """Show how far a run is until it ends."""
     processes = QUICK_PROCESSES if quick else PROCESSES
     total = commits * sum(len(plan(op, device, quick=quick)) * processes[device] for op, device in GROUPS)
-    columns = (TextColumn("{task.description:>18}"), BarColumn(), MofNCompleteColumn(), TextColumn("left"), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description:>18}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=console, transient=True) as bar, progress.open() as lines:
         task = bar.add_task("starting", total=total)
         before, last = 0, 0  # of the groups that have ended; of the one that runs
@@ -132,13 +158,16 @@ def run(given: argparse.Namespace, console: Console) -> int:
     if not commits:
         raise SystemExit(f"scripts/bench: no commits in {given.range}")
     if git("status", "--porcelain", "--", "gpukernels"):
-        console.print("note: gpukernels/ has uncommitted changes; commits are measured, not they "
-                      "(scripts/bench --worktree measures them)", style="yellow")  # fmt: skip
+        console.print(
+            "note: gpukernels/ has uncommitted changes; commits are measured, not they "
+            "(scripts/bench --worktree measures them)",
+            style="yellow",
+        )
     if not given.no_gate:
         gate(console)
     began = time.monotonic()
     with configuration(given.quick) as conf:
-        code = measure(conf, commits, given.quick, given.bench, console, given.again or given.quick)
+        code = measure(conf, commits, given, console)
         console.print(f"measured {len(commits)} commit{'s' * (len(commits) > 1)} in {time.monotonic() - began:.0f} s")
         page = publish(conf, console)
         results = ROOT / json.loads(conf.read_text())["results_dir"]
@@ -194,7 +223,10 @@ def worktree(given: argparse.Namespace, console: Console) -> int:
         export("HEAD", Path(folder))
         for device, cells in worktree_cells(rungs).items():
             if cells:
-                runs = {side: Run(cells, device, package, BUDGETS[device]) for side, package in (("HEAD", folder), ("tree", str(ROOT)))}
+                runs = {
+                    side: Run(cells, device, package, BUDGETS[device])
+                    for side, package in (("HEAD", folder), ("tree", str(ROOT)))
+                }
                 for pair in range(WORKTREE_PAIRS):
                     for side in ("HEAD", "tree") if pair % 2 == 0 else ("tree", "HEAD"):
                         with console.status(f"{device}: {side}, {pair + 1} of {WORKTREE_PAIRS}"):
@@ -206,7 +238,10 @@ def worktree(given: argparse.Namespace, console: Console) -> int:
 def _compare(runs: dict[str, Run], cells: list[Cell], console: Console) -> bool:
     """Print both sides of each cell; whether one failed."""
     table = Table("cell", "HEAD", "tree", "change", "would show", title="the dirty tree against HEAD")
-    measured = {side: [_history.measured(cell.key, vars(run.group.outcomes[cell.key])) for cell in cells] for side, run in runs.items()}
+    measured = {
+        side: [_history.measured(cell.key, vars(run.group.outcomes[cell.key])) for cell in cells]
+        for side, run in runs.items()
+    }
     for head, tree in zip(measured["HEAD"], measured["tree"], strict=True):
         if not tree.seconds:
             continue
@@ -216,8 +251,14 @@ def _compare(runs: dict[str, Run], cells: list[Cell], console: Console) -> bool:
         change = statistics.median(b / a for a, b in zip(head.seconds, tree.seconds, strict=False)) - 1
         would_show = max(head.smallest_change, tree.smallest_change)
         style = None if abs(change) < would_show else "red" if change > 0 else "green"
-        table.add_row(head.key, _tables.time_text(head.median_s), _tables.time_text(tree.median_s),
-                      f"{100 * change:+.2f} %", _tables.percent(would_show, 2), style=style)  # fmt: skip
+        table.add_row(
+            head.key,
+            _tables.time_text(head.median_s),
+            _tables.time_text(tree.median_s),
+            f"{100 * change:+.2f} %",
+            _tables.percent(would_show, 2),
+            style=style,
+        )
     if table.rows:
         console.print(table)
     _tables.show_reasons(measured["tree"], console)
@@ -231,11 +272,18 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("range", nargs="?", help="commits as git names them, A..B (default: HEAD)")
     parser.add_argument("--quick", action="store_true", help="a first look in seconds: few cells, kept out of results/")
-    parser.add_argument("--bench", action="append", default=[], metavar="REGEX", help="some suites only, as asv's --bench")
+    parser.add_argument(
+        "--bench", action="append", default=[], metavar="REGEX", help="some suites only, as asv's --bench"
+    )
     parser.add_argument("--again", action="store_true", help="measure commits that have results already")
     parser.add_argument("--no-gate", action="store_true", help="the gate has just passed")
-    parser.add_argument("--worktree", nargs="?", const="", metavar="OP/RUNG",
-                        help="the dirty tree against HEAD, nothing saved: the rungs that differ, or this one")  # fmt: skip
+    parser.add_argument(
+        "--worktree",
+        nargs="?",
+        const="",
+        metavar="OP/RUNG",
+        help="the dirty tree against HEAD, nothing saved: the rungs that differ, or this one",
+    )
     given = parser.parse_args(arguments)
     console = Console()
     try:
@@ -243,5 +291,3 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         console.print("interrupted; commits that were finished are in results/, run the same again to go on")
         return 130
-
-

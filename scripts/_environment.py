@@ -42,16 +42,21 @@ def cuda_extra(version: int | None = None) -> str | None:
     if sys.platform not in ("linux", "win32") or platform.machine().lower() not in ("x86_64", "amd64", "aarch64"):
         return None
     if 0 < version < 12000:
-        print(f"gpukernels: the GPU's driver supports CUDA {version // 1000}.{version % 1000 // 10}; CuPy needs 12.0 "
-              "or newer. Update the driver; until then GPU cells are n/a.", file=sys.stderr)  # fmt: skip
+        print(
+            f"gpukernels: the GPU's driver supports CUDA {version // 1000}.{version % 1000 // 10}; CuPy needs 12.0 "
+            "or newer. Update the driver; until then GPU cells are n/a.",
+            file=sys.stderr,
+        )
     return "cuda12" if 12000 <= version < 13000 else "cuda13"
 
 
 def requirements(*extras: str | None) -> list[str]:
     """What pyproject.toml asks for, with these extras."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    return [*project["dependencies"],
-            *(line for extra in extras if extra for line in project["optional-dependencies"][extra])]  # fmt: skip
+    return [
+        *project["dependencies"],
+        *(line for extra in extras if extra for line in project["optional-dependencies"][extra]),
+    ]
 
 
 def missing(wanted: list[str]) -> list[str]:
@@ -103,12 +108,17 @@ def ensure() -> str:
         return str(_python(HOME))
     lacking = missing(requirements(cuda_extra() if driver_cuda() else None, "bench"))
     if not lacking:
-        print(f"gpukernels: pip could not install ({why.splitlines()[-1]}); going on with {sys.executable}, which has "
-              "what is needed, in its own versions", file=sys.stderr)  # fmt: skip
+        print(
+            f"gpukernels: pip could not install ({why.splitlines()[-1]}); going on with {sys.executable}, which has "
+            "what is needed, in its own versions",
+            file=sys.stderr,
+        )
         return sys.executable
-    raise SystemExit(f"gpukernels: no environment. pip says: {why}\n{sys.executable} cannot stand in for it: it lacks "
-                     f"{', '.join(lacking)}. With a network run this again; or name an interpreter that has them in "
-                     "GPUKERNELS_PYTHON.")  # fmt: skip
+    raise SystemExit(
+        f"gpukernels: no environment. pip says: {why}\n{sys.executable} cannot stand in for it: it lacks "
+        f"{', '.join(lacking)}. With a network run this again; or name an interpreter that has them in "
+        "GPUKERNELS_PYTHON."
+    )
 
 
 def enter() -> None:
@@ -122,10 +132,18 @@ def enter() -> None:
     os.chdir(ROOT)
 
 
+def with_root() -> dict[str, str]:
+    """The environment for a child that imports this checkout's packages. Never for asv, whose children import those of
+    another commit."""
+    return os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+
+
 if __name__ == "__main__":
     if sys.argv[1:] != ["install"]:
         raise SystemExit("usage: _environment.py install")
     extra = cuda_extra() if driver_cuda() else None  # without a driver nothing of CUDA is measured
-    failure = _pip(sys.executable, requirements(extra) + [line for line in requirements("bench") if "nvidia-ml" in line])
+    failure = _pip(
+        sys.executable, requirements(extra) + [line for line in requirements("bench") if "nvidia-ml" in line]
+    )
     if failure:
         raise SystemExit(f"gpukernels: pip could not install what a commit needs: {failure}")

@@ -74,7 +74,9 @@ def measured(key: str, outcome: dict[str, Any]) -> Measured:
     """A cell from an outcome in JSON."""
     visits = outcome["visits"]
     limits = {limit for visit in visits for limit in visit["throttled"]}
-    return Measured(key, outcome["state"], outcome["reason"], tuple(visit["seconds"] for visit in visits), tuple(sorted(limits)))
+    return Measured(
+        key, outcome["state"], outcome["reason"], tuple(visit["seconds"] for visit in visits), tuple(sorted(limits))
+    )
 
 
 def sidecars(results: Path, machine: str | None = None) -> list[Path]:
@@ -116,7 +118,11 @@ def ladder(record: Record, op: str, device: str, shape: Shape, cache: str, type:
         if cell is None or cell.state == "na" or (cell.state == "ok" and not cell.seconds):
             continue
         rate = bytes_moved(op, rung, type, shape) / cell.median_s if cell.seconds else math.nan
-        base = bytes_moved(op, COPY, type, shape) / copy.median_s if copy and copy.seconds and device == "gpu" else math.nan
+        base = (
+            bytes_moved(op, COPY, type, shape) / copy.median_s
+            if copy and copy.seconds and device == "gpu"
+            else math.nan
+        )
         rows.append(Row(rung, idea, cell, rate, rate / base))
     return rows
 

@@ -38,8 +38,14 @@ def cells_of(row: Row) -> tuple[str, ...]:
     if cell.state != "ok":
         return (row.rung, "failed", "", "", "", "")
     mark = " (throttled)" if cell.throttled else ""
-    return (row.rung, time_text(cell.median_s) + mark, f"± {percent(cell.spread, 2)}" if cell.seconds[1:] else "",
-            f"{row.bandwidth / 1e9:.0f}", percent(row.share), percent(cell.smallest_change, 2))  # fmt: skip
+    return (
+        row.rung,
+        time_text(cell.median_s) + mark,
+        f"± {percent(cell.spread, 2)}" if cell.seconds[1:] else "",
+        f"{row.bandwidth / 1e9:.0f}",
+        percent(row.share),
+        percent(cell.smallest_change, 2),
+    )
 
 
 def device_text(record: Record, device: str) -> str:
@@ -91,15 +97,21 @@ def show_reasons(cells: Iterable[Measured], console: Console) -> None:
         for reason, keys in _history.reasons(found, state).items():
             if state == "failed" or "never hot" not in reason:
                 what = keys[0] if len(keys) == 1 else f"{len(keys)} cells ({keys[0]}, ...)"
-                console.print(f"{words}: {what}: {reason}", style="red" if state == "failed" else "yellow", markup=False)
+                console.print(
+                    f"{words}: {what}: {reason}", style="red" if state == "failed" else "yellow", markup=False
+                )
 
 
 def markdown(record: Record, ops: list[str], shapes: list[Shape] | None = None) -> str:
     """The same tables for a README or an issue."""
     parts = []
     for title, device, rows in sections(record, ops, shapes):
-        lines = [f"**{title}** ({device_text(record, device)}; commit {record.commit})", "",
-                 "| " + " | ".join(HEADERS) + " | what it does |", "| --- |" + " ---: |" * (len(HEADERS) - 1) + " --- |"]  # fmt: skip
+        lines = [
+            f"**{title}** ({device_text(record, device)}; commit {record.commit})",
+            "",
+            "| " + " | ".join(HEADERS) + " | what it does |",
+            "| --- |" + " ---: |" * (len(HEADERS) - 1) + " --- |",
+        ]
         lines += ["| " + " | ".join((*cells_of(row), row.idea)) + " |" for row in rows]
         parts.append("\n".join([*lines, "", best_copy(rows)]).strip())
     return "\n\n".join(parts)
@@ -120,14 +132,18 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--machine", help="a folder of results/ (default: the one with the newest commit)")
     parser.add_argument("--commit", help="the first digits of a commit (default: the newest)")
     parser.add_argument("--markdown", action="store_true", help="as Markdown")
-    parser.add_argument("--readme", action="store_true", help="write README.md's table from the newest record with a GPU")
+    parser.add_argument(
+        "--readme", action="store_true", help="write README.md's table from the newest record with a GPU"
+    )
     given = parser.parse_args(arguments)
     if unknown := [op for op in given.op if op not in OPS]:
         parser.error(f"no op {', '.join(unknown)}; there are {', '.join(OPS)}")
     paths = [path for path in _history.sidecars(RESULTS, given.machine) if path.name.startswith(given.commit or "")]
     records = [_history.read(path) for path in paths]
     if given.readme:
-        records = [record for record in records if any(facts for group, facts in record.facts.items() if "gpu" in group)]
+        records = [
+            record for record in records if any(facts for group, facts in record.facts.items() if "gpu" in group)
+        ]
     if not records:
         print(f"scripts/ladder: nothing recorded for this under {RESULTS}; scripts/bench measures", file=sys.stderr)
         return 1

@@ -8,6 +8,7 @@ asv is patched under four names: Machine.get_unique_machine_name, MachineCollect
 util.write_json. tests/test_recording.py fails when one of them is gone.
 """
 
+import atexit
 import json
 import os
 import platform
@@ -125,15 +126,12 @@ def _group(line: str) -> str | None:
 
 def setup() -> None:
     """Called by asv when it loads the plugin."""
-    global _facts_folder
-    _facts_folder = tempfile.TemporaryDirectory(prefix="gpukernels-facts-")
-    os.environ["GPUKERNELS_FACTS"] = _facts_folder.name
+    folder = tempfile.TemporaryDirectory(prefix="gpukernels-facts-")
+    atexit.register(folder.cleanup)
+    os.environ["GPUKERNELS_FACTS"] = folder.name
     machine.Machine.get_unique_machine_name = classmethod(
         lambda cls: cls.hardcoded_machine_name or _known_identity()["machine"]
     )
     machine.MachineCollection.load = staticmethod(_load)
     results.Results.save = _save
     util.write_json = _write_json
-
-
-_facts_folder: tempfile.TemporaryDirectory[str] | None = None

@@ -1,0 +1,56 @@
+"""A/A: the GPU suites of this checkout in several separate runs, and how far each cell's recorded seconds differ.
+
+Nothing changes between the runs: what they show is the machine's noise, and with it the smallest change worth
+believing. Recorded as results/<machine>/noise.jsonl, one line a cell: the median of each run and their coefficient of
+variation (standard deviation over mean).
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from pathlib import Path
+
+from asv_plugins.recording import identity, write_whole
+
+from benchmarks._group import measure
+from benchmarks._ops import OPS
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="scripts/noise", description=__doc__)
+    parser.add_argument("--runs", type=int, default=10)
+    parser.add_argument("op", nargs="*", default=list(OPS))
+    given = parser.parse_args(arguments)
+    machine = identity()["machine"]
+    path = ROOT / "results" / machine / "noise.jsonl"
+    medians: dict[str, list[float]] = {}
+    facts: dict[str, object] = {}
+    for run in range(given.runs):
+        began = time.monotonic()
+        for op in given.op:
+            group = measure(op, "gpu")
+            facts |= group.facts
+            for key, outcome in group.outcomes.items():
+                if outcome.state == "failed":
+                    raise SystemExit(f"scripts/noise: {key} failed: {outcome.reason}")
+                if outcome.visits:
+                    medians.setdefault(key, []).append(statistics.median(outcome.by_process("seconds").values()))
+        print(f"run {run + 1} of {given.runs}: {time.monotonic() - began:.1f} s", flush=True)
+    if not medians:
+        print(f"scripts/noise: nothing to record: {next(iter(group.outcomes.values())).reason}", file=sys.stderr)
+        return 1
+    variation = {key: statistics.stdev(values) / statistics.mean(values) for key, values in medians.items()}
+    lines = [json.dumps({"runs": given.runs, "facts": facts})]
+    lines += [json.dumps({"key": key, "cv": variation[key], "medians_s": values}) for key, values in medians.items()]
+    write_whole(path, "\n".join(lines) + "\n")
+    for key in sorted(variation, key=variation.__getitem__, reverse=True):
+        print(f"{100 * variation[key]:7.3f} %  {statistics.median(medians[key]) * 1e6:12.3f} us  {key}")
+    print(
+        f"{len(variation)} cells: median {100 * statistics.median(variation.values()):.3f} %, "
+        f"worst {100 * max(variation.values()):.3f} %; recorded in {path.relative_to(ROOT)}"
+    )
+    return 0
