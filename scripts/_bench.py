@@ -12,8 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import _history
-import _tables
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
@@ -21,6 +19,7 @@ from rich.table import Table
 from benchmarks._cells import Cell, plan
 from benchmarks._group import BUDGETS, PROCESSES, QUICK_PROCESSES, Run
 from benchmarks._ops import COPY, OPS, entries, types
+from scripts import _history, _tables
 
 ROOT = Path(__file__).resolve().parent.parent
 STATE = ROOT / ".asv"

@@ -12,10 +12,9 @@ import sys
 import time
 from pathlib import Path
 
-from asv_plugins.recording import identity, write_whole
-
 from benchmarks._group import measure
 from benchmarks._ops import OPS
+from scripts.asv_plugins.recording import identity, write_whole
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import _environment
+from scripts import _environment
 
 ROOT = Path(__file__).resolve().parent.parent
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")

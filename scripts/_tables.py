@@ -5,14 +5,15 @@ import math
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
-import _history
-from _history import Measured, Record, Row
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks._cells import CACHES, label
 from benchmarks._ops import OPS, Shape, types
+from scripts import _history
+from scripts._history import Measured, Record, Row
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "results"
@@ -50,7 +51,7 @@ def cells_of(row: Row) -> tuple[str, ...]:
 
 def device_text(record: Record, device: str) -> str:
     """Who measured, in a line."""
-    facts = next((facts for group, facts in record.facts.items() if group.endswith(device) and facts), {})
+    facts: dict[str, Any] = next((f for group, f in record.facts.items() if group.endswith(device) and f), {})
     if device == "gpu":
         peak = facts.get("nvml_theoretical_bandwidth_bytes_per_s")
         bandwidth = f", {peak / 1e9:.0f} GB/s theoretical" if peak else ""

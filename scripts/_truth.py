@@ -14,13 +14,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-import _environment
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks._cells import Cell, plan
 from benchmarks._group import BUDGETS, Run
 from benchmarks._ops import OPS
+from scripts import _environment
 
 ROOT = Path(__file__).resolve().parent.parent
 CELLS = (
