@@ -1,0 +1,63 @@
+"""What the tests share: a cache of compiled kernels that is not the user's, and the GPU or why there is none."""
+
+import functools
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpukernels import kernel
+
+
+@functools.cache
+def gpu_missing() -> str | None:
+    """Why no GPU can be used here, in the words of Python or the CUDA runtime; None where one can."""
+    try:
+        import cupy
+    except ImportError as error:
+        return f"CuPy cannot be imported: {error}"
+    try:
+        cupy.zeros(1)  # a device that is counted may still be unusable
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        return str(error)
+    return None
+
+
+@pytest.fixture(scope="session", autouse=True)
+def kernel_cache(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The folder of compiled kernels for this session, cold at its start, one for all of pytest-xdist's workers.
+
+    Subprocesses inherit it. CuPy makes its own cache where it is first imported: nothing imports it before this.
+    """
+    base = tmp_path_factory.getbasetemp()
+    if hasattr(request.config, "workerinput"):
+        base = base.parent  # a worker's own folder lies in the session's
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GPUKERNELS_CACHE", str(base / "kernels"))
+        patch.setenv("CUPY_CACHE_DIR", str(base / "cupy"))
+        kernel.cache_folder.cache_clear()
+        yield base / "kernels"
+    kernel.cache_folder.cache_clear()
+
+
+@pytest.fixture(autouse=True)
+def gpu(request: pytest.FixtureRequest, kernel_cache: Path) -> Iterator[None]:
+    """Skips a test marked gpu where there is none; hands CuPy's memory back after each test, the big ones need it."""
+    if request.node.get_closest_marker("gpu") and (reason := gpu_missing()):
+        pytest.skip(f"needs a CUDA GPU: {reason}")
+    yield
+    if "cupy" in sys.modules and not gpu_missing():
+        import cupy
+
+        cupy.get_default_memory_pool().free_all_blocks()
+        cupy.get_default_pinned_memory_pool().free_all_blocks()
+
+
+@pytest.fixture
+def no_gpu(kernel_cache: Path) -> str:
+    """Why there is no GPU; skips where there is one."""
+    reason = gpu_missing()
+    if reason is None:
+        pytest.skip("a GPU is here: this is what happens without one")
+    return reason

@@ -1,0 +1,208 @@
+"""What is measured, and what the stick takes from the ladder for it."""
+
+import itertools
+import math
+from pathlib import Path
+
+import pytest
+
+import gpukernels
+from benchmarks import _ops
+from benchmarks._cells import CACHES, Cell, key, label, plan, rungs
+from benchmarks._ops import COMPUTES, COPY, OPS, Shape, entries, types
+from benchmarks._suites import ITEMSIZE, bytes_moved
+from gpukernels import kernel
+
+DEVICES = ("gpu", "cpu")
+PLANS = list(itertools.product(OPS, DEVICES, (False, True)))
+LADDER = [found for op in gpukernels.ops() for found in op.rungs]
+
+
+def shapes_of(op: str, device: str, quick: bool) -> tuple[Shape, ...]:
+    return OPS[op].quick_shapes if quick else OPS[op].shapes if device == "gpu" else OPS[op].cpu_shapes
+
+
+@pytest.fixture(autouse=True)
+def all_cells(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GPUKERNELS_CELLS", raising=False)
+
+
+# --- the ladder as the stick reads it ------------------------------------------------------------------------------
+
+
+def test_ops_are_the_ladders() -> None:
+    assert list(OPS) == [op.name for op in gpukernels.ops()]
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_entries_say_what_the_package_says(op: str) -> None:
+    ladder = [
+        (found.name, found.device, found.types, found.computes, found.idea, found.repeats, found.threads)
+        for found in gpukernels.op(op).rungs
+    ]
+    assert [
+        (entry.name, entry.device, entry.types, entry.computes, entry.idea, entry.repeats, entry.threads)
+        for entry in entries(op)
+    ] == ladder
+
+
+def test_entries_are_the_checkouts() -> None:
+    assert Path(__file__).resolve().parents[1] / "gpukernels" / "ladder.toml" == _ops.LADDER
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_float32_is_the_first_type(op: str) -> None:
+    assert types(op)[0] == "float32"
+    assert sorted(types(op)) == sorted({type for found in gpukernels.op(op).rungs for type in found.types})
+    assert len(set(types(op))) == len(types(op))
+
+
+def test_every_type_has_its_size() -> None:
+    import numpy as np
+
+    assert {type: np.dtype(type).itemsize for type in kernel.TYPES} == ITEMSIZE
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_shapes_have_the_dims_of_the_op(op: str) -> None:
+    found = OPS[op]
+    for shape in (*found.shapes, *found.quick_shapes, *found.cpu_shapes, found.element_shape):
+        assert len(shape) == len(gpukernels.op(op).dims)
+    assert set(found.quick_shapes) <= set(found.shapes)  # asv's parameters are the full list: others were not shown
+    assert set(found.quick_shapes) <= set(found.cpu_shapes)
+    assert found.element_shape in found.shapes
+    assert COPY in found.references
+    assert set(found.references.values()) <= set(COMPUTES)
+
+
+# --- the plan ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("op", "device", "quick"), PLANS)
+def test_every_rung_is_in_the_plan(op: str, device: str, quick: bool) -> None:
+    cells = plan(op, device, quick=quick)
+    for found in gpukernels.op(op).rungs:
+        mine = {(cell.shape, cell.cache, cell.type) for cell in cells if cell.rung == found.name}
+        if found.device != device:
+            assert not mine
+            continue
+        caches = CACHES if found.repeats == 1 else ("hot",)
+        wanted = set(itertools.product(shapes_of(op, device, quick), caches, ["float32"]))
+        if device == "gpu" and not quick and found.repeats == 1:
+            wanted |= {(OPS[op].element_shape, "cold", type) for type in found.types if type != "float32"}
+        assert mine == wanted, found
+
+
+@pytest.mark.parametrize(("op", "device", "quick"), PLANS)
+def test_keys_are_one_cells_own(op: str, device: str, quick: bool) -> None:
+    keys = [cell.key for cell in plan(op, device, quick=quick)]
+    assert keys
+    assert len(set(keys)) == len(keys)
+
+
+def test_no_key_is_shared_between_groups() -> None:
+    keys = [cell.key for op, device in itertools.product(OPS, DEVICES) for cell in plan(op, device)]
+    assert len(set(keys)) == len(keys)
+
+
+@pytest.mark.parametrize(("op", "quick"), list(itertools.product(OPS, (False, True))))
+def test_reference_lines_are_wherever_a_rung_is(op: str, quick: bool) -> None:
+    cells = plan(op, "gpu", quick=quick)
+    places = {(cell.type, cell.shape, cell.cache) for cell in cells if not cell.reference}
+    for name, computes in OPS[op].references.items():
+        lines = [cell for cell in cells if cell.rung == name]
+        assert {(cell.type, cell.shape, cell.cache) for cell in lines} == places
+        assert len(lines) == len(places)
+        assert all((cell.reference, cell.computes, cell.launch_cost) == (True, computes, False) for cell in lines)
+    assert not any(cell.reference for cell in plan(op, "cpu", quick=quick))
+    assert {cell.rung for cell in cells if cell.reference} == set(OPS[op].references)
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_repeated_rungs_are_hot_only(op: str) -> None:
+    for found in gpukernels.op(op).rungs:
+        cells = [cell for cell in plan(op, found.device) if cell.rung == found.name]
+        assert {cell.repeats for cell in cells} == {found.repeats}
+        assert {cell.cache for cell in cells} == ({"hot"} if found.repeats > 1 else {"cold", "hot"})
+    assert any(found.repeats > 1 for found in LADDER)
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_launch_cost_is_asked_once_a_rung_where_it_is_largest(op: str) -> None:
+    asked = [cell for cell in plan(op, "gpu") if cell.launch_cost]
+    once = [found.name for found in gpukernels.op(op).rungs if found.device == "gpu" and found.repeats == 1]
+    assert [cell.rung for cell in asked] == once
+    smallest = min(OPS[op].shapes, key=math.prod)
+    assert {(cell.type, cell.shape, cell.cache) for cell in asked} == {("float32", smallest, "hot")}
+    assert not any(cell.launch_cost for cell in plan(op, "cpu"))
+
+
+@pytest.mark.parametrize(("op", "device", "quick"), PLANS)
+def test_a_cell_survives_the_way_to_a_worker(op: str, device: str, quick: bool) -> None:
+    import json
+
+    for cell in plan(op, device, quick=quick):
+        assert Cell.from_json(json.loads(json.dumps(cell.as_json()))) == cell
+
+
+def test_threads_come_from_the_ladder() -> None:
+    threads = {cell.rung: cell.threads for cell in plan("transpose", "cpu")}
+    assert threads == {found.name: found.threads for found in gpukernels.op("transpose").rungs if found.device == "cpu"}
+    assert "all" in threads.values()
+
+
+def test_the_environment_takes_some_cells(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUKERNELS_CELLS", r"/(padded|memcpy) .* 256x256 hot|numpy")
+    assert [cell.key for cell in plan("transpose", "gpu")] == [
+        "transpose/padded float32 256x256 hot",
+        "transpose/memcpy float32 256x256 hot",
+    ]
+    assert {cell.rung for cell in plan("transpose", "cpu")} == {"numpy"}
+    assert plan("vector_add", "gpu") == []
+
+
+def test_keys_and_labels() -> None:
+    assert label((4096, 4096)) == "4096x4096"
+    assert label((65536,)) == "65536"
+    assert key("transpose", "padded", "float32", (33, 65), "cold") == "transpose/padded float32 33x65 cold"
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_rungs_come_in_the_order_of_the_ladder(op: str) -> None:
+    names = {device: [f.name for f in gpukernels.op(op).rungs if f.device == device] for device in DEVICES}
+    assert rungs(op, "cpu") == names["cpu"]
+    assert rungs(op, "gpu") == names["gpu"] + list(OPS[op].references)
+
+
+# --- bytes ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("op", "rung", "type", "shape", "amount"),
+    [
+        ("transpose", "padded", "float32", (256, 256), 2 * 256 * 256 * 4),
+        ("transpose", "copy", "float32", (256, 256), 2 * 256 * 256 * 4),
+        ("transpose", "naive_repeated", "float32", (256, 256), 2 * 256 * 256 * 4),  # of one pass
+        ("transpose", "tiled", "uint8", (33, 65), 2 * 33 * 65),
+        ("transpose", "cupy_transpose", "complex128", (33, 65), 2 * 33 * 65 * 16),
+        ("transpose", "c_blocked", "uint16", (1, 7), 2 * 7 * 2),
+        ("vector_add", "elementwise", "float32", (1000,), 3 * 1000 * 4),
+        ("vector_add", "cupy_add", "float64", (1000,), 3 * 1000 * 8),
+        ("vector_add", "vector_copy", "float32", (1000,), 2 * 1000 * 4),  # a copy among sums: two operands
+        ("vector_add", "memcpy", "float64", (1000,), 2 * 1000 * 8),
+    ],
+)
+def test_compulsory_bytes(op: str, rung: str, type: str, shape: Shape, amount: int) -> None:
+    assert bytes_moved(op, rung, type, shape) == amount
+
+
+@pytest.mark.parametrize("found", LADDER, ids=str)
+def test_bytes_are_of_the_operands_that_the_ladder_names(found: gpukernels.Rung) -> None:
+    shape = OPS[found.op].quick_shapes[0]
+    extent = dict(zip(found.dims, shape, strict=True))
+    elements = sum(math.prod(extent[dim] for dim in operand.split()) for operand in (*found.inputs, found.output))
+    for type in found.types:
+        assert bytes_moved(found.op, found.name, type, shape) == elements * ITEMSIZE[type]
+    computes = COMPUTES[found.computes]
+    assert computes.inputs == len(found.inputs)
+    assert computes.output(shape) == tuple(extent[dim] for dim in found.output.split())

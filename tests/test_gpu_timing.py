@@ -1,0 +1,505 @@
+"""What the stick says of a GPU visit: clocks, limits, wrong output, retakes; on a GPU, that its figures make sense."""
+
+import contextlib
+import functools
+import itertools
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import gpukernels
+from benchmarks import _gpu
+from benchmarks._cells import CACHES, Cell, plan
+from benchmarks._gpu import POISON, Budget, Gpu, NotHere, WrongOutput, clock_mhz, describe_wrong, throttled
+from benchmarks._ops import COMPUTES, OPS
+
+MIB = 1 << 20
+
+
+def cell(**changes: Any) -> Cell:
+    values = {"op": "transpose", "rung": "padded", "type": "float32", "shape": (33, 65), "cache": "cold"}
+    return Cell(**values | {"device": "gpu", "computes": "transpose"} | changes)
+
+
+# --- clocks and limits ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "mhz"),
+    [
+        ((1_000, 5_000, 7), (1_981_000, 1_005_000, 7), 1980.0),
+        ((1_000, 5_000, 7), (1_981_000, 1_005_000, 8), None),  # each SM counts cycles of its own
+        ((1_000, 5_000, 7), (1_981_000, 5_000, 7), None),
+        ((1_000, 5_000, 7), (1_981_000, 4_000, 7), None),
+        ((2**62, 2**62, 0), (2**62 + 3, 2**62 + 2, 0), 1500.0),  # no float64 holds these stamps
+    ],
+)
+def test_clock(before: tuple[int, ...], after: tuple[int, ...], mhz: float | None) -> None:
+    assert clock_mhz(np.array([before, after], np.int64)) == mhz
+
+
+@pytest.mark.parametrize(
+    ("reasons", "said"),
+    [
+        (0x04, ["software power cap"]),
+        (0x08, ["hardware slowdown"]),
+        (0x20, ["software thermal slowdown"]),
+        (0x40, ["hardware thermal slowdown"]),
+        (0x80, ["hardware power brake"]),
+        (0x48, ["hardware slowdown", "hardware thermal slowdown"]),
+        (0x01 | 0x02 | 0x10 | 0x100, []),  # idle, clocks set by the user, sync boost, display: no limit was hit
+        (0, []),
+        (None, []),
+    ],
+)
+def test_every_limit_by_its_name(reasons: int | None, said: list[str]) -> None:
+    assert throttled({"event_reasons": reasons}, 1980.0, 1980.0) == said
+
+
+@pytest.mark.parametrize(
+    ("clock", "highest", "said"),
+    [
+        (1484.0, 1980.0, ["SM clock 1484 MHz of 1980 MHz"]),
+        (1485.0, 1980.0, []),  # three quarters
+        (None, 1980.0, []),
+        (345.0, None, []),
+        (None, None, []),
+    ],
+)
+def test_a_slow_clock_is_a_limit(clock: float | None, highest: float | None, said: list[str]) -> None:
+    assert throttled({"event_reasons": None}, clock, highest) == said
+    assert throttled({"event_reasons": 0x04}, clock, highest) == ["software power cap", *said]
+
+
+# --- wrong output --------------------------------------------------------------------------------------------------
+
+
+def pair(type: str = "float32", shape: tuple[int, ...] = (65, 33)) -> tuple[NDArray[Any], NDArray[Any]]:
+    """An output and what is expected of it, equal and of no value that is also the poison."""
+    expected = (np.arange(np.prod(shape)) % 100).astype(type).reshape(shape)
+    return expected.copy(), expected
+
+
+def poisoned(type: str) -> Any:
+    dtype = np.dtype(type)
+    return np.frombuffer(bytes([POISON]) * dtype.itemsize, dtype)[0]
+
+
+@pytest.mark.parametrize("type", ["uint8", "uint16", "float32", "float64", "complex128"])
+def test_right_output_has_nothing_to_say(type: str) -> None:
+    assert describe_wrong(cell(type=type), *pair(type), np) == ""
+
+
+def test_message_of_a_wrong_output() -> None:
+    out, expected = pair()
+    out[4, 31:] += 1
+    out[50, :10] -= 1
+    want = "transpose/padded at (33, 65) float32: 12 of 2145 elements wrong, the first at [4, 31]; 0 never written"
+    assert describe_wrong(cell(), out, expected, np) == want
+
+
+def test_message_of_one_dimension() -> None:
+    out, expected = pair(shape=(7,))
+    out[6] = 0
+    want = "vector_add/c at (7,) float32: 1 of 7 elements wrong, the first at [6]; 0 never written"
+    where = cell(op="vector_add", rung="c", shape=(7,), computes="vector_add")
+    assert describe_wrong(where, out, expected, np) == want
+
+
+def test_nan_is_wrong_and_written() -> None:
+    out, expected = pair()
+    out[0, 0] = out[64, 32] = np.nan
+    assert describe_wrong(cell(), out, expected, np).endswith(
+        ": 2 of 2145 elements wrong, the first at [0, 0]; 0 never written"
+    )
+
+
+@pytest.mark.parametrize("type", ["uint8", "uint16", "float32", "float64", "complex128"])
+def test_what_was_never_written_is_counted(type: str) -> None:
+    out, expected = pair(type)
+    out[64] = poisoned(type)
+    out[0, 1] += 1
+    assert describe_wrong(cell(type=type), out, expected, np).endswith(
+        ": 34 of 2145 elements wrong, the first at [0, 1]; 33 never written"
+    )
+
+
+def test_poison_where_it_belongs_is_not_wrong() -> None:
+    out, expected = pair("uint8")
+    out[5, 5] = expected[5, 5] = POISON
+    assert describe_wrong(cell(type="uint8"), out, expected, np) == ""
+
+
+# --- what a visit does, with the device left out -------------------------------------------------------------------
+
+
+class Handless(Gpu):
+    """A Gpu of 1 MiB of L2 and 64 MiB of memory whose every touch of the device is a stand-in that takes notes."""
+
+    def __init__(self, takes: list[list[str]] | None = None, launch_s: float = 1e-6, sample_s: float = 0.002) -> None:
+        self.budget = Budget(samples=9, sample_s=sample_s)
+        self.l2_bytes = MIB
+        self.arena = np.zeros(64 * MIB, np.uint8)
+        self.stream = contextlib.nullcontext()
+        self.takes = list(takes or [[]])
+        self.launch_s = launch_s
+        self.graphs: list[int] = []
+        self.taken: list[tuple[int, int]] = []
+
+    def _fill(self, cell: Cell) -> None:
+        pass
+
+    def _bind(self, cell: Cell, kernel: Any, slot: int) -> tuple[Callable[[], object], str]:
+        return (lambda: None), "who"
+
+    def _check(self, cell: Cell, launch: Callable[[], object]) -> None:
+        pass
+
+    def _graph(self, launches: list[Callable[[], object]], nodes: int) -> Any:
+        self.graphs.append(nodes)
+        return nodes
+
+    def _replay(
+        self, graph: Any, replays: int, samples: int, during: Callable[[], Any] | None = None
+    ) -> tuple[list[float], Any]:
+        return [self.launch_s * graph * replays] * samples, None
+
+    def _take(self, graph: Any, replays: int, nodes: int) -> dict[str, Any]:
+        """The n-th take reads n + 1 seconds, so that the take that is kept can be told."""
+        assert graph == nodes
+        self.taken.append((replays, nodes))
+        at = len(self.taken)
+        return {"seconds": float(at), "quartiles_s": [at - 0.5, at + 0.5], "throttled": self.takes[at - 1]}
+
+    def _launch_seconds(self, launch: Callable[[], object]) -> float:
+        return 10.0
+
+    def canary_seconds(self) -> dict[str, float]:
+        return {"memory": 1.0, "compute": 2.0}
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The pauses that were asked for; none is waited for."""
+    asked: list[float] = []
+    monkeypatch.setattr(time, "sleep", asked.append)
+    return asked
+
+
+def test_a_clean_take_is_the_only_one(pauses: list[float]) -> None:
+    visit = Handless().measure(cell(), None)
+    assert (visit["retakes"], visit["seconds"], visit["throttled"], pauses) == (0, 1.0, [], [])
+    assert visit["canary_s"] == {"memory": 1.0, "compute": 2.0}
+    assert visit["identity"] == "who"
+    assert "launch_seconds" not in visit
+
+
+def test_a_throttled_take_is_taken_again(pauses: list[float]) -> None:
+    gpu = Handless([["software power cap"], ["hardware slowdown"], []])
+    visit = gpu.measure(cell(), None)
+    assert (visit["retakes"], visit["seconds"], visit["throttled"]) == (2, 3.0, [])
+    assert pauses == [_gpu.RETAKE_PAUSE_S] * 2
+
+
+def test_what_stays_throttled_is_marked(pauses: list[float]) -> None:
+    gpu = Handless([["software power cap"]] * 10)
+    visit = gpu.measure(cell(), None)
+    assert (visit["retakes"], visit["throttled"]) == (_gpu.RETAKES, ["software power cap"])
+    assert len(gpu.taken) == _gpu.RETAKES + 1
+    assert visit["seconds"] == len(gpu.taken)  # the last one
+
+
+def test_seconds_are_of_one_pass() -> None:
+    visit = Handless().measure(cell(repeats=64), None)
+    assert (visit["seconds"], visit["quartiles_s"]) == (1 / 64, [0.5 / 64, 1.5 / 64])
+
+
+def test_launch_cost_is_the_loop_less_the_graph() -> None:
+    visit = Handless().measure(cell(launch_cost=True), None)
+    assert visit["launch_seconds"] == 10.0 - 1.0
+
+
+@pytest.mark.parametrize(
+    ("launch_s", "slots", "nodes", "replays"),
+    [
+        (1e-6, 256, 512, 4),  # 2 ms are 2,000 launches; a graph holds 512 at most
+        (1e-5, 256, 256, 1),  # 200 launches: all the buffers once
+        (1e-9, 256, 512, 3906),
+        (1.0, 256, 256, 1),
+    ],
+)
+def test_a_graph_goes_round_all_buffers(launch_s: float, slots: int, nodes: int, replays: int) -> None:
+    gpu = Handless(launch_s=launch_s)
+    visit = gpu.measure(cell(shape=(32, 64)), None)  # 16 KiB a set; 4 x 1 MiB are 256 of them
+    assert visit["slots"] == slots
+    assert gpu.graphs == [slots, nodes][: 1 + (nodes > slots)]
+    assert gpu.taken == [(replays, nodes)]
+
+
+@pytest.mark.parametrize(("columns", "slots"), [(2 * MIB, 1), (174_720, 4), (5_184, 102), (640, 820)])
+def test_a_graph_is_whole_rounds(columns: int, slots: int) -> None:
+    gpu = Handless()
+    assert gpu.measure(cell(shape=(1, columns)), None)["slots"] == slots
+    assert gpu.taken[0][1] % slots == 0
+
+
+# --- buffers -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("type", ["uint8", "float32", "complex128"])
+@pytest.mark.parametrize(("op", "shape"), [("transpose", (33, 65)), ("transpose", (256, 256)), ("vector_add", (1001,))])
+def test_cold_buffers_are_four_times_the_l2_and_aligned(op: str, shape: tuple[int, ...], type: str) -> None:
+    gpu = Handless()
+    where = cell(op=op, shape=shape, type=type, computes=op)
+    starts, size = gpu._slot_bytes(where)
+    assert len(starts) == COMPUTES[op].inputs + 1
+    assert all(start % 256 == 0 for start in [*starts, size])
+    slots = gpu._slots(where)
+    assert slots * size >= 4 * gpu.l2_bytes
+    assert (slots - 1) * size < 4 * gpu.l2_bytes  # and not a set more
+    ranges = []
+    for slot in range(slots):
+        inputs, out = gpu._operands(where, slot)
+        assert out.shape == (shape[::-1] if op == "transpose" else shape)
+        for operand in (*inputs, out):
+            assert operand.dtype == np.dtype(type)
+            assert np.shares_memory(operand, gpu.arena)
+            ranges.append((operand.ctypes.data, operand.ctypes.data + operand.nbytes))
+    ranges.sort()
+    assert all(end <= start for (_, end), (start, _) in itertools.pairwise(ranges))
+
+
+def test_hot_is_one_set() -> None:
+    gpu = Handless()
+    assert gpu._slots(cell(cache="hot")) == 1
+    assert gpu._arena_bytes(cell(cache="hot")) == gpu._slot_bytes(cell())[1]
+    assert gpu._slots(cell(shape=(4096, 4096))) == 1  # cold, and larger than the rotation
+
+
+def test_hot_is_at_most_half_of_the_l2() -> None:
+    gpu = Handless()
+    assert gpu.measure(cell(shape=(256, 256), cache="hot"), None)["slots"] == 1  # 512 KiB of 1 MiB
+    why = r"its buffers \(4 MiB\) do not fit in half of the L2 cache \(1 MiB\): never hot"
+    with pytest.raises(NotHere, match=why):
+        gpu.measure(cell(shape=(512, 1024), cache="hot"), None)
+
+
+def test_a_cell_larger_than_the_memory_is_not_here() -> None:
+    gpu = Handless()
+
+    class Runtime:
+        @staticmethod
+        def memGetInfo() -> tuple[int, int]:
+            return 90 * MIB, 100 * MIB
+
+    class Cuda:
+        runtime = Runtime
+
+    class Cupy:
+        cuda = Cuda
+
+    gpu.cupy = Cupy
+    with pytest.raises(NotHere, match=r"it needs 128 MiB of GPU memory, 90 MiB are free"):
+        gpu.measure(cell(shape=(4096, 4096)), None)
+
+
+# --- replays -------------------------------------------------------------------------------------------------------
+
+
+class Log:
+    """CuPy as far as a replay needs it, with what was called in order; an event reads the milliseconds it is given."""
+
+    def __init__(self, milliseconds: list[float]) -> None:
+        self.calls: list[str] = []
+        self.times = milliseconds
+        self.cuda = self
+        self.made = 0
+
+    def Event(self) -> "Log._Event":
+        self.made += 1
+        return Log._Event(self, self.made - 1)
+
+    def get_elapsed_time(self, a: "Log._Event", b: "Log._Event") -> float:
+        return self.times[b.at] - self.times[a.at]
+
+    def launch(self, stream: object) -> None:
+        self.calls.append("launch")
+
+    class _Event:
+        def __init__(self, log: "Log", at: int) -> None:
+            self.log, self.at = log, at
+
+        def record(self, stream: object) -> None:
+            self.log.calls.append(f"event {self.at}")
+
+        def synchronize(self) -> None:
+            self.log.calls.append(f"wait {self.at}")
+
+
+def test_replays_lie_between_events_behind_one_that_keeps_the_gpu_busy() -> None:
+    gpu: Gpu = object.__new__(Gpu)
+    log = Log([0.0, 2.0, 5.0])
+    gpu.cupy, gpu.stream = log, None
+
+    def during() -> str:
+        log.calls.append("during")
+        return "said"
+
+    assert gpu._replay(log, 2, 2, during) == ([0.002, 0.003], "said")
+    rounds = ["launch", "launch", "event 1", "launch", "launch", "event 2"]
+    assert log.calls == ["launch", "event 0", *rounds, "during", "wait 2"]
+
+
+def test_a_take_divides_by_its_launches_and_reads_the_clocks() -> None:
+    gpu: Gpu = object.__new__(Gpu)
+    log = Log([float(10 * at) for at in range(6)])
+
+    class Stamps(list[object]):
+        def get(self, stream: object) -> NDArray[np.int64]:
+            return np.array([[0, 0, 3], [1_000_000, 1_000_000, 3]], np.int64)
+
+    class Stream:
+        def synchronize(self) -> None:
+            log.calls.append("synchronize")
+
+    class State:
+        def state(self) -> dict[str, Any]:
+            return {"event_reasons": 0x20}
+
+    gpu.cupy, gpu.stream, gpu.stamps, gpu.budget = log, Stream(), Stamps(["first", "second"]), Budget(5, 0.01)
+    gpu.kernels = {"stamp": lambda grid, block, arguments: log.calls.append(f"stamp {arguments[0]}")}
+    gpu.nvml, gpu.nvml_facts = State(), {"sm_clock_max_mhz": 1980.0}  # type: ignore[assignment]
+    taken = gpu._take(log, 4, 25)
+    assert taken["seconds"] == pytest.approx(0.01 / 100, rel=1e-12)
+    assert taken["launches"] == 500
+    assert taken["clock64_mhz"] == 1000.0
+    assert taken["throttled"] == ["software thermal slowdown", "SM clock 1000 MHz of 1980 MHz"]
+    assert (log.calls[0], log.calls[-2:]) == ("stamp first", ["stamp second", "synchronize"])
+
+
+# --- on a GPU ------------------------------------------------------------------------------------------------------
+
+SMALL = {"transpose": ((256, 256), (1024, 1024)), "vector_add": ((256**2,), (1024**2,))}
+BUDGET = Budget(samples=5, sample_s=0.001)
+
+
+def small_cells() -> list[Cell]:
+    return [found for op in OPS for found in plan(op, "gpu") if found.type == "float32" and found.shape in SMALL[op]]
+
+
+def ragged_references() -> list[Cell]:
+    shapes = {"transpose": (33, 65), "vector_add": (1001,)}
+    return [
+        Cell(op, name, "float32", shapes[op], "cold", "gpu", computes, reference=True)
+        for op in OPS
+        for name, computes in OPS[op].references.items()
+    ]
+
+
+@functools.cache
+def device() -> Gpu:
+    return Gpu(small_cells() + ragged_references(), BUDGET, seed=1)
+
+
+def load(where: Cell) -> Any:
+    return None if where.reference else gpukernels.load(where.op, where.rung, where.type)
+
+
+@functools.cache
+def visits() -> dict[str, dict[str, Any]]:
+    """A visit to each small cell; without those that this GPU's cache is too small for."""
+    found = {}
+    for where in small_cells():
+        with contextlib.suppress(NotHere):
+            found[where.key] = device().measure(where, load(where))
+    return found
+
+
+class Planted:
+    """A kernel whose launch is made of another's: `times` launches of it, none for 0."""
+
+    def __init__(self, kernel: gpukernels.Kernel, times: int) -> None:
+        self.kernel, self.times = kernel, times
+
+    def bind(self, *inputs: Any, out: Any) -> gpukernels.Launch:
+        launch = self.kernel.bind(*inputs, out=out)
+
+        def run() -> None:
+            for _ in range(self.times):
+                launch()
+
+        return gpukernels.Launch(out, "planted", run)
+
+
+@pytest.mark.gpu
+def test_every_rung_and_reference_line_is_right_and_takes_time() -> None:
+    cold = {where.key for where in small_cells() if where.cache == "cold"}
+    assert cold <= set(visits())  # measure raises for a wrong one
+    for where, visit in visits().items():
+        assert 0 < visit["seconds"] < 0.1, where
+        assert visit["quartiles_s"][0] <= visit["seconds"] <= visit["quartiles_s"][1], where
+        assert visit["launches"] >= visit["slots"], where
+        assert all(value > 0 for value in visit["canary_s"].values()), where
+        assert set(visit["canary_s"]) == {"memory", "compute"}
+
+
+@pytest.mark.gpu
+def test_hot_is_not_slower_than_cold() -> None:
+    compared = 0
+    for where in small_cells():
+        hot, cold = (visits().get(where.key.replace(where.cache, cache)) for cache in reversed(CACHES))
+        if hot and cold:
+            compared += 1
+            assert hot["seconds"] <= 1.5 * cold["seconds"], where.key
+    assert compared
+
+
+@pytest.mark.gpu
+def test_clock64_is_a_clock_that_the_gpu_has() -> None:
+    clocks = [visit["clock64_mhz"] for visit in visits().values() if visit["clock64_mhz"]]
+    highest = device().nvml_facts["sm_clock_max_mhz"]
+    if highest is None:
+        pytest.skip(f"NVML does not say the highest SM clock: {device().nvml.why_not or 'not answered'}")
+    assert clocks, "the two stamps were never on the same SM"
+    assert min(clocks) > 100
+    assert max(clocks) < 1.05 * highest
+
+
+@pytest.mark.gpu
+def test_facts_say_who_measured() -> None:
+    facts = device().facts()
+    assert facts["gpu"]
+    assert facts["l2_bytes"] > 0
+    assert facts["multiprocessors"] > 0
+    assert facts["cupy"].count(".") == 2
+
+
+@pytest.mark.gpu
+def test_a_kernel_that_does_nothing_is_caught() -> None:
+    for op, shapes in SMALL.items():
+        where = next(found for found in small_cells() if (found.op, found.shape) == (op, shapes[0]))
+        size = np.prod(shapes[0])
+        said = rf"{op}/{where.rung} at .* float32: {size} of {size} elements wrong, .* {size} never written"
+        with pytest.raises(WrongOutput, match=said):
+            device().measure(where, Planted(load(where), 0))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("where", ragged_references(), ids=lambda where: where.key)
+def test_reference_lines_write_all_of_a_ragged_shape(where: Cell) -> None:
+    assert device().measure(where, None)["seconds"] > 0  # measure raises for a wrong one
+
+
+@pytest.mark.gpu
+def test_twice_the_launches_read_twice_the_time() -> None:
+    where = next(found for found in small_cells() if found.rung == "naive_read" and found.cache == "hot")
+    gpu, kernel = device(), load(where)
+    ratios = []
+    for _ in range(3):
+        once, twice = (gpu.measure(where, Planted(kernel, times))["seconds"] for times in (1, 2))
+        ratios.append(twice / once)
+    assert 1.6 < sorted(ratios)[1] < 2.4, ratios

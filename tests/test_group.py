@@ -1,0 +1,412 @@
+"""Real workers on real packages, and what becomes of a group when a kernel, a package or a parent goes wrong."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks import _cpu, _group
+from benchmarks._cells import Cell, plan
+from benchmarks._gpu import Budget
+from benchmarks._group import Group, Outcome, Run
+
+ROOT = Path(__file__).resolve().parents[1]
+BUDGET = Budget(samples=3, sample_s=0.0002)
+SHAPE = (256, 256)
+
+C = "void transpose_{name}(const T *restrict in, T *restrict out, long long M, long long N) {{\n{body}\n}}\n"
+RIGHT = "    for (long long m = 0; m < M; ++m) for (long long n = 0; n < N; ++n) out[n * M + m] = in[m * N + n];"
+WRONG = RIGHT + "\n    out[4 * M + 31] += 1;"
+SEGFAULT = "    (void)in, (void)out, (void)M, (void)N;\n    *(volatile char *)0 = 1;"
+FOR_EVER = "    (void)in, (void)out, (void)M, (void)N;\n    for (volatile int i = 1; i;);"
+NO_C = "    out[0] = in[0]  // the semicolon is missing"
+
+Package = Callable[..., Path]
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Package:
+    """A copy of the package under a folder, with bodies planted in its C rungs of transpose."""
+
+    def plant(name: str = "commit", head: str = "", **bodies: str) -> Path:
+        folder = tmp_path / name
+        shutil.copytree(ROOT / "gpukernels", folder / "gpukernels", ignore=shutil.ignore_patterns("__pycache__"))
+        for rung, body in bodies.items():
+            write(folder, rung, body, head)
+        return folder
+
+    return plant
+
+
+def write(folder: Path, rung: str, body: str, head: str = "") -> None:
+    (folder / "gpukernels" / "transpose" / f"{rung}.c").write_text(head + C.format(name=rung, body=body))
+
+
+def cells(device: str = "cpu", cache: str = "hot") -> list[Cell]:
+    """One cell a rung of transpose, small."""
+    found = plan("transpose", device, quick=True)
+    return [cell for cell in found if cell.shape == SHAPE and cell.cache == cache and not cell.reference]
+
+
+def visit(folder: Path, *, times: int = 1, silence_s: float = 60.0, device: str = "cpu") -> Run:
+    run = Run(cells(device), device, str(folder), BUDGET, silence_s)
+    for seed in range(times):
+        run.visit_all(seed)
+    return run
+
+
+def outcomes(run: Run) -> dict[str, Outcome]:
+    """By rung."""
+    return {cell.rung: run.group.outcomes[cell.key] for cell in run.cells}
+
+
+def assert_measured(outcome: Outcome, processes: int = 1) -> None:
+    assert (outcome.state, outcome.reason) == ("ok", "")
+    assert [one["process"] for one in outcome.visits] == list(range(processes))
+    assert all(one["seconds"] > 0 for one in outcome.visits)
+
+
+def assert_only_failed(run: Run, rung: str, *words: str) -> None:
+    """This rung failed with these words; every other one was measured."""
+    for name, outcome in outcomes(run).items():
+        if name != rung:
+            assert_measured(outcome)
+    found = outcomes(run)[rung]
+    assert (found.state, found.visits) == ("failed", [])
+    for one in words:
+        assert one in found.reason
+
+
+# --- kernels -------------------------------------------------------------------------------------------------------
+
+
+def test_processes_visit_every_cell_once(package: Package) -> None:
+    run = visit(package(), times=3)
+    for outcome in outcomes(run).values():
+        assert_measured(outcome, 3)
+        assert set(outcome.by_process("seconds")) == {0, 1, 2}
+        assert outcome.by_process("launch_seconds") == {}
+    assert run.group.facts["numpy"] == np.__version__
+    assert run.group.facts["openmp"] == _cpu.environment()
+    assert run.group.name == "transpose cpu"
+
+
+def test_cold_cells_rotate_over_more_than_the_cache(package: Package) -> None:
+    run = Run(cells(cache="cold"), "cpu", str(package()), BUDGET)
+    run.visit_all(0)
+    for outcome in outcomes(run).values():
+        assert_measured(outcome)
+        assert outcome.visits[0]["slots"] * 2 * 256 * 256 * 4 >= 2 * run.group.facts["cache_bytes"]
+
+
+def test_a_wrong_kernel(package: Package) -> None:
+    run = visit(package(c_blocked=WRONG))
+    assert_only_failed(run, "c_blocked")
+    # What is 1 too much need not be another float32, but here it is: inputs lie in [-1, 1).
+    said = "transpose/c_blocked at (256, 256) float32: 1 of 65536 elements wrong, the first at [4, 31]; 0 never written"
+    assert outcomes(run)["c_blocked"].reason == f"WrongOutput: {said}"
+
+
+def test_a_kernel_that_writes_only_some(package: Package) -> None:
+    body = RIGHT.replace("n = 0; n < N", "n = 1; n < N")
+    run = visit(package(c_blocked=body))
+    assert_only_failed(run, "c_blocked", ": 256 of 65536 elements wrong, the first at [0, 0]; 256 never written")
+
+
+def test_a_kernel_that_segfaults(package: Package) -> None:
+    run = visit(package(c=SEGFAULT))
+    assert_only_failed(run, "c", f"its process died with exit code {-signal.SIGSEGV}")
+
+
+def test_a_kernel_that_exits_says_what_it_said(package: Package) -> None:
+    body = SEGFAULT.replace("*(volatile char *)0 = 1;", 'fputs("out of luck\\n", stderr); _exit(7);')
+    run = visit(package(head="#include <stdio.h>\nvoid _exit(int);\n", c=body))
+    assert_only_failed(run, "c", "its process died with exit code 7: out of luck")
+
+
+def test_a_kernel_that_hangs(package: Package) -> None:
+    run = visit(package(c=FOR_EVER), silence_s=8)
+    assert_only_failed(run, "c", "it hung: nothing for 8 s, its process was killed")
+
+
+def test_a_kernel_that_does_not_compile(package: Package) -> None:
+    run = visit(package(c=NO_C))
+    assert_only_failed(
+        run, "c", "KernelError: transpose/c float32: ", "does not compile it", "error: expected", "c.c:2"
+    )
+
+
+def test_several_that_go_wrong_at_once(package: Package) -> None:
+    run = visit(package(c=SEGFAULT, c_blocked=NO_C, c_openmp=SEGFAULT))
+    found = outcomes(run)
+    assert {name for name, outcome in found.items() if outcome.state == "failed"} == {"c", "c_blocked", "c_openmp"}
+    assert_measured(found["numpy"])
+
+
+def test_noise_on_stdout_is_no_event(package: Package) -> None:
+    noise = '    printf("{\\"event\\": \\"end\\"}\\n"); fflush(stdout);\n' + RIGHT
+    run = visit(package(head="#include <stdio.h>\n", c=noise))
+    for outcome in outcomes(run).values():
+        assert_measured(outcome)
+
+
+def test_one_wrong_answer_is_enough(package: Package) -> None:
+    folder = package()
+    run = visit(folder)
+    assert_measured(outcomes(run)["c"])
+    write(folder, "c", WRONG)
+    run.visit_all(1)
+    found = outcomes(run)
+    assert (found["c"].state, found["c"].visits) == ("failed", [])
+    assert_measured(found["c_blocked"], 2)
+    write(folder, "c", RIGHT)
+    run.visit_all(2)
+    assert (found["c"].state, found["c"].visits) == ("failed", [])  # and stays so
+    assert_measured(found["c_blocked"], 3)
+
+
+def test_failed_cells_are_not_visited_again(package: Package, tmp_path: Path) -> None:
+    mark = f'FILE *file = fopen("{tmp_path}/visits", "a"); fputs("x", file); fclose(file);'
+    body = SEGFAULT.replace("*(volatile", f"{mark}\n    *(volatile")
+    visit(package(head="#include <stdio.h>\n", c=body), times=3)
+    assert (tmp_path / "visits").read_text() == "x"
+
+
+def test_every_process_has_an_order_of_its_own(package: Package) -> None:
+    def order(seed: int) -> list[str]:
+        run = Run(cells(), "cpu", "", BUDGET)
+        seen: list[str] = []
+
+        def worker(left: list[Cell], seed: int, tick: Callable[[], None]) -> int:
+            seen.extend(cell.rung for cell in left)
+            return len(left)
+
+        run._worker = worker  # type: ignore[assignment, method-assign]
+        run.visit_all(seed)
+        return seen
+
+    orders = [order(seed) for seed in range(6)]
+    assert all(sorted(one) == sorted(orders[0]) for one in orders)
+    assert len({tuple(one) for one in orders}) > 1
+    assert order(3) == orders[3]
+
+
+# --- packages ------------------------------------------------------------------------------------------------------
+
+
+def test_a_package_without_the_rung(package: Package) -> None:
+    folder = package()
+    ladder = folder / "gpukernels" / "ladder.toml"
+    parts = ladder.read_text().split("[[transpose.rungs]]")
+    ladder.write_text("[[transpose.rungs]]".join(part for part in parts if 'name = "c_blocked"' not in part))
+    run = visit(folder)
+    found = outcomes(run)
+    why = "this commit has no rung transpose/c_blocked; the ladder has "
+    assert (found["c_blocked"].state, found["c_blocked"].reason[: len(why)]) == ("na", why)
+    for name in found.keys() - {"c_blocked"}:
+        assert_measured(found[name])
+
+
+def test_a_package_whose_rung_has_another_type(package: Package) -> None:
+    folder = package()
+    ladder = folder / "gpukernels" / "ladder.toml"
+    ladder.write_text(ladder.read_text().replace('name = "c"\n', 'name = "c"\ntypes = ["float64"]\n'))
+    found = outcomes(visit(folder))
+    assert found["c"] == Outcome("na", "at this commit transpose/c takes float64, not float32")
+    assert_measured(found["c_blocked"])
+
+
+def all_alike(run: Run) -> Outcome:
+    """The outcome that every cell has; the message of an exception in a worker is cut to its end."""
+    found = list(outcomes(run).values())
+    assert found
+    assert all(outcome == found[0] for outcome in found)
+    assert found[0].visits == []
+    return found[0]
+
+
+def test_a_package_older_than_the_stick(package: Package) -> None:
+    folder = package()
+    (folder / "gpukernels" / "__init__.py").write_text("class LadderError(Exception): ...\n")
+    want = "this commit's gpukernels lacks load, rung: older than the stick"
+    assert all_alike(visit(folder)) == Outcome("na", want)
+
+
+def test_no_package(tmp_path: Path) -> None:
+    want = "this commit has no package to measure (No module named 'gpukernels')"
+    assert all_alike(visit(tmp_path)) == Outcome("na", want)
+
+
+def test_the_checkouts_package_is_never_measured_in_place_of_the_commits(tmp_path: Path) -> None:
+    environment = os.environ | {"PYTHONPATH": ""}
+    code = (
+        "import benchmarks._group as g, json; run = g.Run(g.plan('transpose', 'cpu', quick=True)[:1], 'cpu', {}, {});"
+    )
+    code = code.format(repr(str(tmp_path)), "g.BUDGETS['cpu']")
+    code += "run.visit_all(0); print([o.state for o in run.group.outcomes.values()])"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    assert (done.stdout.strip(), done.returncode) == ("['na']", 0), done.stderr
+
+
+def test_a_package_that_is_no_python(package: Package) -> None:
+    folder = package()
+    (folder / "gpukernels" / "__init__.py").write_text("def load(:\n")
+    found = all_alike(visit(folder))
+    assert found.state == "failed"
+    assert found.reason.startswith("its process died with exit code 1 before the first cell: ")
+    assert "SyntaxError: " in found.reason
+
+
+def test_no_gpu(no_gpu: str, package: Package) -> None:
+    run = visit(package(), times=2, device="gpu")
+    found = all_alike(run)
+    assert found.state == "na"
+    assert found.reason.startswith("no GPU here: ")
+    assert run.group.facts == {}
+
+
+# --- processes -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [1, 1000])  # a job that the pipe takes, and one that it does not hold
+def test_a_worker_that_dies_before_it_reads_its_job(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    class Dead(subprocess.Popen[str]):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            self.wait()
+
+    monkeypatch.setattr(subprocess, "Popen", Dead)
+    monkeypatch.setattr(sys, "executable", shutil.which("false"))
+    many = [Cell("transpose", "c", "float32", (n, 1), "hot", "cpu", "transpose") for n in range(1, count + 1)]
+    run = Run(many, "cpu", "", BUDGET)
+    run.visit_all(0)
+    assert {(outcome.state, outcome.reason) for outcome in run.group.outcomes.values()} == {
+        ("failed", "its process died with exit code 1 before the first cell: ")
+    }
+
+
+def workers_of(parent: int) -> list[int]:
+    """The living worker processes that this process started."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdecimal():
+            continue
+        try:
+            state, above = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
+            command = (entry / "cmdline").read_bytes()
+        except OSError:  # it has gone
+            continue
+        if int(above) == parent and b"_worker.py" in command and state != "Z":
+            found.append(int(entry.name))
+    return found
+
+
+def lives(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def wait_until(true: Callable[[], Any], limit_s: float = 60.0) -> Any:
+    end = time.monotonic() + limit_s
+    while time.monotonic() < end:
+        if found := true():
+            return found
+        time.sleep(0.05)
+    return None
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are looked up in Linux's /proc")
+def test_a_killed_parent_leaves_no_worker_behind(package: Package, tmp_path: Path) -> None:
+    begun = tmp_path / "begun"
+    mark = f'    fclose(fopen("{begun}", "w"));\n'
+    folder = package(head="#include <stdio.h>\n", c=mark + FOR_EVER)
+    script = tmp_path / "parent.py"
+    script.write_text(
+        "from benchmarks._group import *\n"
+        "cells = [cell for cell in plan('transpose', 'cpu', quick=True) if cell.rung == 'c' and cell.cache == 'hot']\n"
+        f"Run(cells, 'cpu', {str(folder)!r}, Budget(samples=3, sample_s=0.0002)).visit_all(0)\n"
+    )
+    parent = subprocess.Popen([sys.executable, str(script)], env=os.environ | {"PYTHONPATH": str(ROOT)})
+    left: list[int] = []
+    try:
+        assert wait_until(begun.exists), "the kernel was never launched"
+        left = workers_of(parent.pid)
+        assert len(left) == 1
+        parent.send_signal(signal.SIGKILL)
+        parent.wait()
+        assert wait_until(lambda: not lives(left[0])), "the worker goes on without its parent"
+    finally:
+        parent.kill()
+        parent.wait()
+        for process in left:
+            if lives(process):
+                os.kill(process, signal.SIGKILL)
+
+
+# --- a whole group -------------------------------------------------------------------------------------------------
+
+
+def test_measure_leaves_facts_and_progress(monkeypatch: pytest.MonkeyPatch, package: Package, tmp_path: Path) -> None:
+    folder, facts, progress = package(c=WRONG), tmp_path / "facts", tmp_path / "progress"
+    facts.mkdir()
+    monkeypatch.setenv("GPUKERNELS_QUICK", "1")
+    monkeypatch.setenv("GPUKERNELS_CELLS", r"transpose/(c|c_blocked) float32 256x256 hot")
+    monkeypatch.setenv("GPUKERNELS_FACTS", str(facts))
+    monkeypatch.setenv("GPUKERNELS_PROGRESS", str(progress))
+    monkeypatch.setattr(_group, "installed_package", lambda: str(folder))
+    group = _group.measure("transpose", "cpu")
+    states = {key: (outcome.state, len(outcome.visits)) for key, outcome in group.outcomes.items()}
+    assert states == {
+        "transpose/c float32 256x256 hot": ("failed", 0),
+        "transpose/c_blocked float32 256x256 hot": ("ok", 2),
+    }
+    (sidecar,) = facts.iterdir()
+    assert sidecar.name == "transpose.cpu.jsonl"
+    lines = [json.loads(line) for line in sidecar.read_text().splitlines()]
+    assert lines == json.loads(json.dumps(list(group.lines())))
+    assert [line["record"] for line in lines] == ["run", "cell", "cell"]
+    said = [json.loads(line) for line in progress.read_text().splitlines()]
+    assert {(line["group"], line["total"]) for line in said} == {("transpose cpu", 4)}
+    # The failed cell is visited once: the end says that all is done, and says it once.
+    assert [line["done"] for line in said] == [1, 2, 3, 4]
+
+
+def test_the_end_of_a_group_is_said_once(monkeypatch: pytest.MonkeyPatch, package: Package, tmp_path: Path) -> None:
+    folder, progress = package(), tmp_path / "progress"
+    monkeypatch.setenv("GPUKERNELS_QUICK", "1")
+    monkeypatch.setenv("GPUKERNELS_CELLS", r"transpose/c float32 256x256 hot")
+    monkeypatch.setenv("GPUKERNELS_PROGRESS", str(progress))
+    monkeypatch.delenv("GPUKERNELS_FACTS", raising=False)
+    monkeypatch.setattr(_group, "installed_package", lambda: str(folder))
+    _group.measure("transpose", "cpu")
+    said = [json.loads(line) for line in progress.read_text().splitlines()]
+    assert [(line["done"], line["total"]) for line in said] == [(1, 2), (2, 2)]
+
+
+@pytest.mark.parametrize(("value", "wanted"), [("", False), ("0", False), ("1", True)])
+def test_quick_is_asked_for(monkeypatch: pytest.MonkeyPatch, value: str, wanted: bool) -> None:
+    monkeypatch.setenv("GPUKERNELS_QUICK", value)
+    assert _group.quick() is wanted
+
+
+def test_the_installed_package_is_the_one_on_the_path() -> None:
+    assert _group.installed_package() == str(ROOT)
+
+
+def test_by_process_leaves_out_what_is_missing() -> None:
+    outcome = Outcome("ok", "", [{"process": 0, "x": 1.0}, {"process": 1}, {"process": 2, "x": None}])
+    assert outcome.by_process("x") == {0: 1.0}
+    assert list(Group("g", {"k": outcome}, {"f": 1}).lines())[1]["key"] == "k"

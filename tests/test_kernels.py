@@ -1,0 +1,471 @@
+"""The gate: every rung against NumPy, byte for byte, on shapes that hurt. Nothing is timed before it passes."""
+
+import ctypes
+import dataclasses
+import itertools
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import gpukernels
+from gpukernels import Rung
+
+SEED = int(os.environ.get("GPUKERNELS_SEED") or int.from_bytes(os.urandom(4)))  # fresh inputs in every run
+
+POISON = 0xA5  # what lies in an output before the kernel runs
+GUARD = 4096  # bytes before and after every operand that a kernel must leave alone; a multiple of any alignment
+GUARD_BYTE = 0x3C
+
+Array = Any  # of NumPy or CuPy
+
+
+# --- what is right -------------------------------------------------------------------------------------------------
+
+
+def random_bytes(rng: np.random.Generator, inputs: list[NDArray[Any]]) -> None:
+    """Any bytes, so NaN of every payload too, except the poison: an element not written cannot be right by chance."""
+    for operand in inputs:
+        raw = bytes_of(operand)
+        raw[...] = rng.integers(0, 256, raw.shape, np.uint8)
+        raw[raw == POISON] = POISON ^ 0xFF
+
+
+def addends(rng: np.random.Generator, inputs: list[NDArray[Any]]) -> None:
+    """Normal numbers and, on half the elements at most, all pairs of the numbers that rounding treats specially."""
+    limits = np.finfo(inputs[0].dtype)
+    special = [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, limits.eps, limits.max, -limits.max, limits.tiny,
+               limits.smallest_subnormal, -limits.smallest_subnormal]  # fmt: skip
+    for operand in inputs:
+        operand[...] = rng.standard_normal(operand.shape)
+    pairs = rng.permutation(np.array(list(itertools.product(special, repeat=len(inputs)))))
+    at = rng.permutation(inputs[0].size)[: min(len(pairs), inputs[0].size // 2)]
+    for operand, column in zip(inputs, pairs.T, strict=True):
+        operand.reshape(-1)[at] = column[: len(at)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Reference:
+    """What rungs compute, with NumPy or CuPy arrays; what to compute it of; whether a NaN must be the same NaN.
+
+    IEEE 754 leaves the payload and sign of a NaN result open, and processors differ: there NaN equals NaN.
+    """
+
+    function: Callable[..., Array]
+    fill: Callable[[np.random.Generator, list[NDArray[Any]]], None]
+    same_nan: bool
+
+
+REFERENCES = {
+    "transpose": Reference(lambda a: a.T, random_bytes, same_nan=True),
+    "copy": Reference(lambda a: a, random_bytes, same_nan=True),
+    "vector_add": Reference(lambda a, b: a + b, addends, same_nan=False),
+}
+
+
+def reference(found: Rung) -> Reference:
+    assert found.computes in REFERENCES, (
+        f"{found}: computes {found.computes}, for which the gate has no reference; "
+        f"REFERENCES in tests/test_kernels.py has {', '.join(REFERENCES)}"
+    )
+    return REFERENCES[found.computes]
+
+
+# --- operands between guard zones ----------------------------------------------------------------------------------
+
+
+def bytes_of(array: Array) -> Array:
+    """The bytes of a C-contiguous array, one row an element."""
+    return array.reshape(-1).view(np.uint8).reshape(array.size, array.dtype.itemsize)
+
+
+class Operand:
+    """An array whose first byte lies GUARD bytes and `shift` elements into `raw`, with a guard zone on both sides.
+
+    On the host `raw` begins on a multiple of GUARD; CuPy's allocations begin on one of 512.
+    """
+
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any], shift: int = 0) -> None:
+        self.shape, self.dtype = shape, dtype
+        self.start = GUARD + shift * dtype.itemsize
+        self.stop = self.start + math.prod(shape) * dtype.itemsize
+        memory = np.empty(self.stop + 2 * GUARD, np.uint8)
+        aligned = -memory.ctypes.data % GUARD
+        self.raw: Array = memory[aligned : aligned + self.stop + GUARD]
+        self.raw[...] = GUARD_BYTE
+        self.raw[self.start : self.stop] = POISON
+
+    @property
+    def array(self) -> Array:
+        return self.raw[self.start : self.stop].view(self.dtype).reshape(self.shape)
+
+
+def compared(got: Array, expected: Array, same_nan: bool, first: int = 0) -> tuple[int, int, int]:
+    """How many elements are wrong, the flat index of the first counted from `first`, how many are still poison.
+
+    Both arrays are C-contiguous.
+    """
+    differ = bytes_of(got) != bytes_of(expected)
+    if not differ.any():
+        return 0, -1, 0
+    bad = differ.any(axis=1)
+    if not same_nan:
+        bad &= ~(np.isnan(got) & np.isnan(expected)).reshape(-1)
+    unwritten = bad & (bytes_of(got) == POISON).all(axis=1)
+    return int(bad.sum()), first + int(bad.argmax()), int(unwritten.sum())
+
+
+def index(flat: int, shape: tuple[int, ...]) -> list[int]:
+    return [int(at) for at in np.unravel_index(flat, shape)]
+
+
+def mismatch(count: int, first: int, unwritten: int, shape: tuple[int, ...]) -> str:
+    return (
+        f"{count} of {math.prod(shape)} elements wrong, the first at {index(first, shape)}; {unwritten} never written"
+    )
+
+
+def guard_findings(name: str, raw: Array, start: int, stop: int) -> Iterator[str]:
+    for zone, where in ((raw[:start], "before"), (raw[stop:], "after")):
+        if count := int((zone != GUARD_BYTE).sum()):
+            yield f"{count} bytes of the guard zone {where} {name} written"
+
+
+def fail_on(findings: list[str], found: Rung, edge: int | None, extents: Mapping[str, int], type: str) -> None:
+    who = f"{found} edge {edge}" if edge else str(found)
+    shape = tuple(extents[dim] for dim in found.dims)
+    assert not findings, f"{who} at {shape} {type}: {'; '.join(findings)} (GPUKERNELS_SEED={SEED})"
+
+
+def pick(pattern: str, extents: Mapping[str, int]) -> tuple[int, ...]:
+    return tuple(extents[dim] for dim in pattern.split())
+
+
+def check(
+    kernel: Callable[..., object],
+    found: Rung,
+    type: str,
+    extents: Mapping[str, int],
+    *,
+    edge: int | None = None,
+    shift: int = 0,
+) -> None:
+    """Fails, in one sentence, unless `kernel(*inputs, out=out)` does at these extents what the rung says, and no more.
+
+    `shift`: elements by which every operand begins after an aligned address. A GPU rung gets CuPy arrays.
+    """
+    right, dtype = reference(found), np.dtype(type)
+    rng = np.random.default_rng([SEED, *extents.values()])
+    inputs = [Operand(pick(pattern, extents), dtype, shift) for pattern in found.inputs]
+    out = Operand(pick(found.output, extents), dtype, shift)
+    right.fill(rng, [operand.array for operand in inputs])
+    before = [operand.raw.copy() for operand in inputs]
+    with np.errstate(all="ignore"):  # inf - inf and overflow are among the inputs
+        expected = np.ascontiguousarray(right.function(*(operand.array for operand in inputs)))
+        assert expected.shape == out.shape, f"{found}: the reference gives {expected.shape}, ladder.toml {out.shape}"
+        if found.device == "gpu":
+            import cupy
+
+            for operand in (*inputs, out):
+                operand.raw = cupy.asarray(operand.raw)
+        kernel(*(operand.array for operand in inputs), out=out.array)
+        if found.device == "gpu":
+            for operand in (*inputs, out):
+                operand.raw = cupy.asnumpy(operand.raw)  # waits for the kernel
+
+    findings = []
+    count, first, unwritten = compared(out.array, expected, right.same_nan)
+    if count:
+        findings.append(mismatch(count, first, unwritten, out.shape))
+    findings += guard_findings("out", out.raw, out.start, out.stop)
+    for at, (operand, was) in enumerate(zip(inputs, before, strict=True)):
+        findings += guard_findings(f"input {at}", operand.raw, operand.start, operand.stop)
+        payload = slice(operand.start, operand.stop)
+        changed = (operand.raw[payload] != was[payload]).reshape(-1, dtype.itemsize).any(axis=1)
+        if count := int(changed.sum()):
+            findings.append(f"input {at} changed in {count} elements, the first at "
+                            f"{index(int(changed.argmax()), operand.shape)}")  # fmt: skip
+    fail_on(findings, found, edge, extents, type)
+
+
+# --- shapes that hurt ----------------------------------------------------------------------------------------------
+
+USUAL_TILE = 32  # around which a rung without a tile of its own is tried; a vector register's worth and more
+
+# By number of dimensions: primes, long and thin both ways, a million and a few.
+LONG: dict[int, list[tuple[int, ...]]] = {
+    1: [(2,), (8191,), (1_000_003,)],
+    2: [(509, 641), (70_001, 3), (3, 70_001), (1009, 1), (1, 1009)],
+}
+
+# More tiles than a grid has blocks in y, and so many that they take three layers in z, for an edge of up to 32.
+MANY_TILES = [(65_536 * 32 + 5, 1), (1, 65_536 * 32 + 5), (131_071 * 32 + 1, 2)]
+
+
+def shapes(found: Rung, edge: int | None) -> Iterator[dict[str, int]]:
+    """Around the rung's own tile in every dimension, then long ones, then a few at random."""
+    tile = dict(zip(found.tiled, (edge,) * len(found.tiled) if edge else found.tile, strict=False))
+    near = []
+    for dim in found.dims:
+        step = tile.get(dim, USUAL_TILE)
+        near.append(sorted({1, 3, step - 1, step, step + 1, 2 * step - 1, 2 * step + 1, 97} - {0}))
+    rng = np.random.default_rng(SEED)
+    some = rng.integers(1, 400, (3, len(found.dims))).tolist()
+    for shape in (*itertools.product(*near), *LONG.get(len(found.dims), []), *some):
+        yield dict(zip(found.dims, shape, strict=True))
+
+
+def cases(device: str | None = None) -> list[Any]:
+    """Every rung, type and edge of the ladder, as parameters; those that need a GPU marked so."""
+    return [
+        pytest.param(found, type, edge, id=f"{found}{f'@{edge}' if edge else ''}-{type}",
+                     marks=[pytest.mark.gpu] if found.device == "gpu" else [])
+        for op in gpukernels.ops()
+        for found in op.rungs
+        if device in (None, found.device)
+        for edge in (found.edges or (None,))
+        for type in found.types
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("found", "type", "edge"), cases())
+def test_rung_against_numpy(found: Rung, type: str, edge: int | None) -> None:
+    kernel = gpukernels.load(found.op, found.name, type, edge=edge)
+    for extents in shapes(found, edge):
+        check(kernel, found, type, extents, edge=edge)
+
+
+def narrowest(found: Rung) -> str:
+    return min(found.types, key=lambda type: np.dtype(type).itemsize)
+
+
+@pytest.mark.parametrize(
+    ("found", "type", "edge"),
+    [case for case in cases("gpu") if len(case.values[0].dims) == 2 and case.values[1] == narrowest(case.values[0])],
+)
+def test_more_tiles_than_blocks_in_y(found: Rung, type: str, edge: int | None) -> None:
+    kernel = gpukernels.load(found.op, found.name, type, edge=edge)
+    for shape in MANY_TILES:
+        check(kernel, found, type, dict(zip(found.dims, shape, strict=True)), edge=edge)
+
+
+# --- beyond 2**31, checked on the device ---------------------------------------------------------------------------
+
+CHUNK = 2**26  # elements compared at a time
+
+# One byte of an operand: any but the poison; or, in operands of a sum, of a number in the range of (-2, 2). A subnormal
+# has no place there: CuPy's own sum, which is compiled with -ftz=true, takes it as 0.
+NOISE = """
+unsigned long long x = (start + i) * 0x9E3779B97F4A7C15ull + seed;  // splitmix64 of the byte's place
+x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
+x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
+const unsigned char byte = x >> 56;
+const bool exponent = number_bytes && (start + i) % number_bytes == number_bytes - 1;
+noise = exponent ? (byte & 0x80) | 0x3F : byte == 0xA5 ? 0x5A : byte;
+"""
+
+
+def large(found: Rung, type: str) -> dict[str, int]:
+    """Odd extents with over 2**31 elements of the narrowest type, over 2**32 bytes of another."""
+    size = np.dtype(type).itemsize
+    elements = 2**31 if type == narrowest(found) else 2**32 // size
+    if len(found.dims) == 1:
+        return {found.dims[0]: elements + 11}
+    side = math.isqrt(elements)
+    return {dim: side + 9 + 2 * at for at, dim in enumerate(found.dims)}
+
+
+def large_cases() -> Iterator[Any]:
+    """Of each GPU rung and edge the narrowest type, for the count of elements, and the widest, for that of bytes."""
+    for case in cases("gpu"):
+        found, type, _edge = case.values
+        if type in (narrowest(found), max(found.types, key=lambda type: np.dtype(type).itemsize)):
+            yield case
+
+
+@pytest.mark.parametrize(("found", "type", "edge"), list(large_cases()))
+def test_beyond_32_bit_indices(found: Rung, type: str, edge: int | None) -> None:
+    import cupy
+
+    right, dtype, extents = reference(found), np.dtype(type), large(found, type)
+    needed = (len(found.inputs) + 1) * (math.prod(extents.values()) * dtype.itemsize + 2 * GUARD)
+    needed += 8 * CHUNK * dtype.itemsize + (needed // 2 if not right.same_nan else 0)  # a sum is not a view
+    free = cupy.cuda.runtime.memGetInfo()[0]
+    if free < needed:
+        pytest.skip(f"needs {needed / 2**30:.0f} GiB of GPU memory, {free / 2**30:.0f} GiB are free")
+
+    noise = cupy.ElementwiseKernel(
+        "uint64 seed, uint64 start, uint64 number_bytes", "uint8 noise", NOISE, "gpukernels_noise"
+    )
+    number_bytes = np.uint64(0 if right.same_nan else dtype.itemsize)
+    sides = [pick(pattern, extents) for pattern in (*found.inputs, found.output)]
+    raws, arrays = [], []
+    for at, shape in enumerate(sides):
+        payload = slice(GUARD, GUARD + math.prod(shape) * dtype.itemsize)
+        raw = cupy.empty(payload.stop + GUARD, cupy.uint8)
+        raw.fill(GUARD_BYTE)
+        if at < len(found.inputs):
+            noise(np.uint64(SEED + at), np.uint64(0), number_bytes, raw[payload])
+        else:
+            raw[payload].fill(POISON)
+        raws.append(raw)
+        arrays.append(raw[payload].view(dtype).reshape(shape))
+    *inputs, out = arrays
+
+    gpukernels.load(found.op, found.name, type, edge=edge)(*inputs, out=out)
+
+    expected = right.function(*inputs)
+    rows = max(CHUNK // math.prod(out.shape[1:]), 1)
+    results = []
+    for row in range(0, out.shape[0], rows):
+        part = cupy.ascontiguousarray(expected[row : row + rows])
+        results.append(compared(out[row : row + rows], part, right.same_nan, row * math.prod(out.shape[1:])))
+    findings = []
+    if count := sum(result[0] for result in results):
+        first = next(result[1] for result in results if result[0])
+        findings.append(mismatch(count, first, sum(result[2] for result in results), out.shape))
+    names = [*(f"input {at}" for at in range(len(inputs))), "out"]
+    for name, raw in zip(names, raws, strict=True):
+        findings += guard_findings(name, cupy.asnumpy(raw[:GUARD]), GUARD, GUARD)
+        findings += guard_findings(name, cupy.asnumpy(raw[-GUARD:]), 0, 0)
+    for at, raw in enumerate(raws[:-1]):
+        payload = raw[GUARD:-GUARD]
+        for start in range(0, payload.size, CHUNK):
+            part = payload[start : start + CHUNK]
+            again = noise(np.uint64(SEED + at), np.uint64(start), number_bytes, cupy.empty_like(part))
+            if count := int((part != again).sum()):
+                findings.append(f"input {at} changed in {count} bytes from byte {start} on")
+    fail_on(findings, found, edge, extents, type)
+
+
+# --- the gate itself: wrong kernels do not pass it, and it says what is wrong --------------------------------------
+
+
+def element_swapped(a: Array, out: Array) -> None:
+    out[...] = a.T
+    out[4, 31], out[5, 2] = a.T[5, 2], a.T[4, 31]
+
+
+def element_not_written(a: Array, out: Array) -> None:
+    out[:5] = a.T[:5]
+    out[5, 1:] = a.T[5, 1:]
+    out[6:] = a.T[6:]
+
+
+def tail_not_written(a: Array, out: Array) -> None:
+    out[:64] = a.T[:64]
+
+
+def nothing_written(a: Array, out: Array) -> None:
+    pass
+
+
+def written_past_the_end(a: Array, out: Array) -> None:
+    out[...] = a.T
+    ctypes.memset(out.ctypes.data + out.nbytes, 0, 1)
+
+
+def written_before_the_start(a: Array, out: Array) -> None:
+    out[...] = a.T
+    ctypes.memset(out.ctypes.data - 2, 0, 2)
+
+
+def written_past_an_input(a: Array, out: Array) -> None:
+    out[...] = a.T
+    ctypes.memset(a.ctypes.data + a.nbytes, 0, 1)
+
+
+def input_changed(a: Array, out: Array) -> None:
+    out[...] = a.T
+    bytes_of(a)[a.size - 1] ^= 1
+
+
+def not_a_number(a: Array, out: Array) -> None:
+    out[...] = a.T
+    bytes_of(out)[65] = 0xFF
+
+
+def not_transposed(a: Array, out: Array) -> None:
+    out[...] = a.reshape(out.shape)
+
+
+PLANTED = [
+    (element_swapped, "2 of 2145 elements wrong, the first at [4, 31]; 0 never written"),
+    (element_not_written, "1 of 2145 elements wrong, the first at [5, 0]; 1 never written"),
+    (tail_not_written, "33 of 2145 elements wrong, the first at [64, 0]; 33 never written"),
+    (nothing_written, "2145 of 2145 elements wrong, the first at [0, 0]; 2145 never written"),
+    (written_past_the_end, ": 1 bytes of the guard zone after out written ("),
+    (written_before_the_start, ": 2 bytes of the guard zone before out written ("),
+    (written_past_an_input, ": 1 bytes of the guard zone after input 0 written ("),
+    (input_changed, ": input 0 changed in 1 elements, the first at [32, 64] ("),
+    (not_a_number, "1 of 2145 elements wrong, the first at [1, 32]; 0 never written"),
+    (not_transposed, "elements wrong, the first at [0, 1]; 0 never written"),
+]
+
+
+def cpu_rung(computes: str) -> Rung:
+    """Some CPU rung that computes this: planted kernels stand in for it."""
+    rungs = (found for op in gpukernels.ops() for found in op.rungs)
+    return next(found for found in rungs if (found.device, found.computes) == ("cpu", computes))
+
+
+@pytest.mark.parametrize(("planted", "words"), PLANTED, ids=[planted.__name__ for planted, _ in PLANTED])
+def test_gate_catches(planted: Callable[..., None], words: str) -> None:
+    found = cpu_rung("transpose")
+    with pytest.raises(AssertionError) as caught:
+        check(planted, found, "float32", {"M": 33, "N": 65})
+    assert f"{found} at (33, 65) float32: " in str(caught.value)
+    assert words in str(caught.value)
+    assert f"(GPUKERNELS_SEED={SEED})" in str(caught.value)
+
+
+@pytest.mark.parametrize("shift", [0, 1])
+def test_gate_passes_what_is_right(shift: int) -> None:
+    def right(a: Array, out: Array) -> None:
+        out[...] = a.T
+
+    check(right, cpu_rung("transpose"), "float32", {"M": 33, "N": 65}, shift=shift)
+
+
+def test_gate_tells_one_nan_from_another_where_elements_only_move() -> None:
+    def other_payload(a: Array, out: Array) -> None:
+        out[...] = a.T
+        bytes_of(out)[np.isnan(out).reshape(-1), 0] ^= 1
+
+    with pytest.raises(AssertionError, match="elements wrong, the first at"):
+        check(other_payload, cpu_rung("transpose"), "float32", {"M": 331, "N": 257})  # some 660 NaNs
+
+
+def test_gate_catches_wrong_sums() -> None:
+    """A sum that flushes subnormals, one that loses -0.0 and one that adds NaN as 0; not another payload of a NaN."""
+    found = cpu_rung("vector_add")
+
+    def flushing(a: Array, b: Array, out: Array) -> None:
+        np.add(a, b, out=out)
+        out[np.abs(out) < np.finfo(out.dtype).tiny] = 0
+
+    def unsigned_zero(a: Array, b: Array, out: Array) -> None:
+        np.add(a, b, out=out)
+        out[out == 0] = 0
+
+    def nan_as_zero(a: Array, b: Array, out: Array) -> None:
+        np.add(np.nan_to_num(a, posinf=np.inf, neginf=-np.inf), b, out=out)
+
+    def other_payload(a: Array, b: Array, out: Array) -> None:
+        np.add(a, b, out=out)
+        bytes_of(out)[np.isnan(out), 0] ^= 1
+
+    for planted in (flushing, unsigned_zero, nan_as_zero):
+        with pytest.raises(AssertionError, match="elements wrong, the first at"):
+            check(planted, found, "float32", {"N": 1009})
+    check(other_payload, found, "float32", {"N": 1009})
+
+
+def test_gate_without_a_reference_says_so() -> None:
+    found = dataclasses.replace(cpu_rung("transpose"), computes="nonsense")
+    with pytest.raises(AssertionError, match=f"{found}: computes nonsense, for which the gate has no reference"):
+        check(nothing_written, found, "float32", {"M": 1, "N": 1})

@@ -1,0 +1,311 @@
+"""What a kernel refuses, and in which words; what it must take: empty, off by one element, on any stream."""
+
+import itertools
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gpukernels
+from gpukernels import Kernel, KernelError, LadderError, Rung
+from tests.test_kernels import Array, bytes_of, check, pick, reference
+
+
+def every_rung(device: str | None = None) -> pytest.MarkDecorator:
+    """A parameter `found` for each rung of the ladder; those that need a GPU marked so."""
+    rungs = [found for op in gpukernels.ops() for found in op.rungs if device in (None, found.device)]
+    return pytest.mark.parametrize(
+        "found",
+        [pytest.param(found, marks=[pytest.mark.gpu] if found.device == "gpu" else []) for found in rungs],
+        ids=str,
+    )
+
+
+def kernels(found: Rung) -> Iterator[Kernel]:
+    """The rung for each of its types and edges."""
+    for edge in found.edges or (None,):
+        for type in found.types:
+            yield gpukernels.load(found.op, found.name, type, edge=edge)
+
+
+def module_of(found: Rung) -> Any:
+    if found.device == "cpu":
+        return np
+    import cupy
+
+    return cupy
+
+
+def operands(found: Rung, type: str) -> list[Array]:
+    """Inputs that fit, their bytes counted up, and last an output that fits, all zero."""
+    xp = module_of(found)
+    extents = {dim: 5 + 2 * at for at, dim in enumerate(found.dims)}
+    made = [xp.zeros(pick(pattern, extents), type) for pattern in (*found.inputs, found.output)]
+    for operand in made[:-1]:
+        bytes_of(operand)[...] = xp.arange(operand.nbytes, dtype=xp.uint8).reshape(operand.size, -1) % 64
+    return made
+
+
+def assert_right(found: Rung, operands: Sequence[Array]) -> None:
+    *inputs, out = operands
+    expected = module_of(found).ascontiguousarray(reference(found).function(*inputs))
+    assert (bytes_of(out) == bytes_of(expected)).all(), f"{found}: {out} is not {expected}"
+
+
+def assert_refused(kernel: Kernel, operands: Sequence[Any], *words: str) -> None:
+    """The call raises a KernelError that names the rung and says all of `words`."""
+    with pytest.raises(KernelError) as caught:
+        kernel(*operands[:-1], out=operands[-1])
+    for word in (str(kernel.rung), *words):
+        assert word in str(caught.value)
+
+
+@every_rung()
+def test_number_of_inputs(found: Rung) -> None:
+    count = len(found.inputs)
+    for kernel in kernels(found):
+        *inputs, out = operands(found, kernel.type)
+        for wrong in (inputs[:-1], [*inputs, inputs[0]]):
+            words = f"{found} takes {count} inputs ({'; '.join(found.inputs)}), got {len(wrong)}"
+            assert_refused(kernel, [*wrong, out], words)
+
+
+@every_rung()
+def test_operands_that_do_not_fit(found: Rung) -> None:
+    """Each operand in turn replaced by one that is wrong in one way."""
+    xp = module_of(found)
+    names = [*(f"input {at}" for at in range(len(found.inputs))), "out"]
+    for kernel in kernels(found):
+        good = operands(found, kernel.type)
+        for at, name in enumerate(names):
+            fits = good[at]
+            longer = xp.zeros((*fits.shape[:-1], fits.shape[-1] + 1), kernel.type)
+            spread = xp.zeros((*fits.shape[:-1], 2 * fits.shape[-1]), kernel.type)[..., ::2]
+            # The first input says what the extents are: then the operand after it is the one that does not fit.
+            who, wanted, got = (name, fits.shape, longer.shape) if at else (names[1], "", "")
+            array = f"{name} must be a {xp.__name__}.ndarray ({found.device} rung), got "
+            bad: list[tuple[Any, list[str]]] = [
+                (fits.tolist(), [f"{array}builtins.list"]),
+                (None if at < len(found.inputs) else "out", [array]),
+                (xp.zeros(fits.shape, "int64"), [f"{name} must be {kernel.type}, got int64"]),
+                (fits[None], [f"{name} must have {fits.ndim} dimensions, got shape {(1, *fits.shape)}"]),
+                (fits.reshape(-1), [f"{name} must have {fits.ndim} dimensions, got shape {(fits.size,)}"]),
+                (spread, [f"{name} must be C-contiguous, got strides {spread.strides} for shape {fits.shape}"]),
+                (xp.zeros(fits.shape[::-1], kernel.type).T, [f"{name} must be C-contiguous"]),
+                (longer, [f"{who} must have shape {wanted}", f"got {got}"]),
+            ]
+            if fits.ndim == 1:  # flat already, and its own transpose
+                bad = [case for case in bad if getattr(case[0], "shape", None) != fits.shape or case[0] is spread]
+            if xp is np and kernel.dtype.itemsize > 1:  # CuPy has no byte order but the machine's
+                swapped = fits.astype(kernel.dtype.newbyteorder(">"))
+                bad.append((swapped, [f"{name} must be {kernel.type}, got {swapped.dtype}"]))
+            for operand, words in bad:
+                assert_refused(kernel, [*good[:at], operand, *good[at + 1 :]], *words)
+        assert not bytes_of(good[-1]).any()
+
+
+@every_rung()
+def test_address_that_is_no_multiple_of_the_element(found: Rung) -> None:
+    xp = module_of(found)
+    for kernel in kernels(found):
+        good, size = operands(found, kernel.type), kernel.dtype.itemsize
+        for at, fits in enumerate(good):
+            raw = xp.zeros(fits.nbytes + 2 * size, xp.uint8)
+            aligned = -(raw.ctypes.data if xp is np else raw.data.ptr) % size
+            for offset in {1, size // 2} if size > 1 else ():
+                odd = raw[aligned + offset :][: fits.nbytes].view(kernel.type).reshape(fits.shape)
+                words = f"must be aligned to its {size}-byte elements, got address 0x"
+                assert_refused(kernel, [*good[:at], odd, *good[at + 1 :]], words)
+
+
+@every_rung("cpu")
+def test_memory_that_cannot_be_written(found: Rung) -> None:
+    for kernel in kernels(found):
+        good = operands(found, kernel.type)
+        good[-1].flags.writeable = False
+        assert_refused(kernel, good, "out is read-only; pass an array that can be written")
+        good[-1].flags.writeable = True
+        for operand in good[:-1]:
+            operand.flags.writeable = False  # an input may be
+        kernel(*good[:-1], out=good[-1])
+        assert_right(found, good)
+
+
+@every_rung()
+def test_output_over_an_input(found: Rung) -> None:
+    for kernel in kernels(found):
+        for at in range(len(found.inputs)):
+            size, after = operands(found, kernel.type)[at].size, operands(found, kernel.type)[-1].size
+            # Where each begins in one memory: together; the output on the input's last element; the other way round.
+            for begin, out_begins in ((0, 0), (0, size - 1), (after - 1, 0), (0, size), (after, 0)):
+                good = operands(found, kernel.type)
+                memory = module_of(found).zeros(size + after, kernel.type)
+                memory[begin : begin + size] = good[at].reshape(-1)
+                good[at] = memory[begin : begin + size].reshape(good[at].shape)
+                good[-1] = memory[out_begins : out_begins + after].reshape(good[-1].shape)
+                if begin + size <= out_begins or out_begins + after <= begin:  # side by side
+                    kernel(*good[:-1], out=good[-1])
+                    assert_right(found, good)
+                else:
+                    assert_refused(kernel, good, f"out overlaps input {at}", "pass other memory")
+
+
+@every_rung()
+def test_empty_operands_launch_nothing(found: Rung, monkeypatch: pytest.MonkeyPatch) -> None:
+    xp = module_of(found)
+
+    def launched(*_arguments: object, **_options: object) -> None:
+        raise AssertionError(f"{found} was launched")
+
+    for kernel in kernels(found):
+        monkeypatch.setattr(kernel, "_function", launched)
+        with pytest.raises(AssertionError, match="was launched"):
+            kernel(*operands(found, kernel.type)[:-1])
+        for shape in itertools.product((0, 1, 33), repeat=len(found.dims)):
+            extents = dict(zip(found.dims, shape, strict=True))
+            *inputs, out = (xp.zeros(pick(pattern, extents), kernel.type) for pattern in (*found.inputs, found.output))
+            if 0 in shape:
+                made = kernel(*inputs)
+                assert isinstance(made, xp.ndarray)
+                assert (made.shape, made.dtype) == (out.shape, kernel.dtype)
+                assert kernel(*inputs, out=out) is out
+                assert "nothing to do" in kernel.bind(*inputs).identity
+
+
+@every_rung()
+def test_base_pointer_off_by_one_element(found: Rung) -> None:
+    """Operands as of buffer[1:]: aligned to an element and to nothing wider."""
+    for kernel in kernels(found):
+        for shape in itertools.product((1, 31, 64, 97), repeat=len(found.dims)):
+            extents = dict(zip(found.dims, shape, strict=True))
+            check(kernel, found, kernel.type, extents, edge=kernel.edge, shift=1)
+
+
+@every_rung()
+def test_output_is_made_or_handed_back(found: Rung) -> None:
+    for kernel in kernels(found):
+        *inputs, out = operands(found, kernel.type)
+        launch = kernel.bind(*inputs, out=out)
+        assert not bytes_of(out).any()  # bind runs nothing
+        launch()
+        assert launch.out is out
+        assert_right(found, [*inputs, out])
+        assert_right(found, [*inputs, kernel(*inputs)])
+        assert kernel(*inputs, out=out) is out
+
+
+# --- names that do not exist ---------------------------------------------------------------------------------------
+
+
+def test_unknown_names_list_what_exists() -> None:
+    with pytest.raises(LadderError) as caught:
+        gpukernels.load("nonsense", "c")
+    assert str(caught.value) == f"no op nonsense; the ladder has {', '.join(op.name for op in gpukernels.ops())}"
+    for op in gpukernels.ops():
+        rungs = ", ".join(found.name for found in op.rungs)
+        for ask in (gpukernels.load, gpukernels.rung):
+            with pytest.raises(LadderError) as caught:
+                ask(op.name, "nonsense")
+            assert str(caught.value) == f"no rung {op.name}/nonsense; the ladder has {rungs}"
+        for found in op.rungs:
+            with pytest.raises(LadderError) as caught:
+                gpukernels.load(op.name, found.name, "nonsense")
+            assert str(caught.value) == f"{found} has no type nonsense; it has {', '.join(found.types)}"
+            with pytest.raises(LadderError) as caught:
+                gpukernels.load(op.name, found.name, found.types[0], edge=7)
+            edges = ", ".join(map(str, found.edges)) or "none"
+            assert str(caught.value) == f"{found} has no edge 7; it has {edges}"
+
+
+def test_gpu_rung_without_a_gpu(no_gpu: str) -> None:
+    for op in gpukernels.ops():
+        for found in op.rungs:
+            if found.device == "gpu":
+                with pytest.raises(KernelError) as caught:
+                    gpukernels.load(op.name, found.name, found.types[0])
+                assert str(caught.value).startswith(f"{found}: ")
+                assert "GPU" in str(caught.value)
+                assert no_gpu in str(caught.value)
+
+
+# --- on the GPU ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.gpu
+@every_rung()
+def test_array_of_the_other_kind(found: Rung) -> None:
+    import cupy
+
+    other, wanted, got = {
+        "gpu": (cupy.asnumpy, "cupy.ndarray (gpu rung)", "got numpy.ndarray"),
+        "cpu": (cupy.asarray, "numpy.ndarray (cpu rung)", "got cupy.ndarray"),
+    }[found.device]
+    for kernel in kernels(found):
+        first, *others, out = operands(found, kernel.type)
+        assert_refused(kernel, [other(first), *others, out], f"input 0 must be a {wanted}", got)
+        assert_refused(kernel, [first, *others, other(out)], f"out must be a {wanted}", got)
+
+
+@every_rung("gpu")
+def test_launch_can_be_captured(found: Rung) -> None:
+    """A capture takes what is enqueued on the current stream and fails on whatever waits or allocates."""
+    import cupy
+
+    for kernel in kernels(found):
+        *inputs, out = operands(found, kernel.type)
+        cupy.cuda.Device().synchronize()
+        stream = cupy.cuda.Stream(non_blocking=True)
+        with stream:
+            stream.begin_capture(cupy.cuda.runtime.streamCaptureModeGlobal)
+            kernel(*inputs, out=out)
+            graph = stream.end_capture()
+        cupy.cuda.Device().synchronize()
+        assert not bytes_of(out).any(), f"{found} ran outside the captured stream"
+        graph.launch(stream)
+        stream.synchronize()
+        assert_right(found, [*inputs, out])
+
+
+@every_rung("gpu")
+def test_launch_runs_on_the_current_stream_and_waits_for_nothing(found: Rung) -> None:
+    """Behind a host function that blocks the current stream the call returns, and nothing has been written."""
+    import cupy
+
+    for kernel in kernels(found):
+        *inputs, out = operands(found, kernel.type)
+        cupy.cuda.Device().synchronize()
+        blocked, reader = (cupy.cuda.Stream(non_blocking=True) for _ in range(2))
+        go = threading.Event()
+        try:
+            with blocked:
+                blocked.launch_host_func(lambda _, go=go: go.wait(60), None)
+                kernel(*inputs, out=out)
+            waiting = not blocked.done
+            untouched = not cupy.asnumpy(out, stream=reader).view(np.uint8).any()
+        finally:
+            go.set()
+        blocked.synchronize()
+        assert waiting, f"{found}: the call waited for its stream"
+        assert untouched, f"{found} ran outside the current stream"
+        assert_right(found, [*inputs, out])
+
+
+@pytest.mark.gpu
+def test_array_on_another_gpu() -> None:
+    import cupy
+
+    count = cupy.cuda.runtime.getDeviceCount()
+    if count < 2:
+        pytest.skip(f"needs two GPUs, there is {count}")
+    for found in (found for op in gpukernels.ops() for found in op.rungs if found.device == "gpu"):
+        for kernel in kernels(found):
+            here = operands(found, kernel.type)
+            with cupy.cuda.Device(1):
+                there = operands(found, kernel.type)
+                assert_refused(kernel, there, "loaded for GPU 0, the current device is GPU 1; load it again there")
+            for at, name in ((0, "input 0"), (-1, "out")):
+                mixed = list(here)
+                mixed[at] = there[at]
+                assert_refused(kernel, mixed, f"{name} is on GPU 1, the current device is GPU 0")
