@@ -62,9 +62,10 @@ def _of_rung(op: str, device: str, quick: bool) -> list[Cell]:
     for entry in entries(op):
         if entry.device != device:
             continue
-        # A launch that repeats its work finds its data in a cache whatever came before: it is hot or nothing.
-        caches = CACHES if entry.repeats == 1 else ("hot",)
-        wanted = [(main, shape, cache) for shape in shapes for cache in caches]
+        if entry.repeats == 1:
+            wanted = [(main, shape, cache) for shape in shapes for cache in CACHES]
+        else:  # its data is in a cache whatever came before; it stands beside the cost of a launch, where that is taken
+            wanted = [(main, shapes[0], "hot")]
         if device == "gpu" and not quick and entry.repeats == 1:
             wanted += [(type, OPS[op].element_shape, CACHES[0]) for type in others]
         found += [

@@ -5,7 +5,8 @@ import os
 import platform
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -68,8 +69,8 @@ class Cpu:
         self.cache_bytes = cache_bytes()
         self.random = np.random.default_rng(seed)
         size = max([self._slots(cell) * self._set_bytes(cell) for cell in cells], default=0)
-        # Random values whatever the type they are read as; written once, so that every page is there before timing.
-        self.arena = (self.random.random(size // 4, np.float32) * 2 - 1).view(np.uint8)
+        # Written once, so that every page is there before timing; random, and cheap to make over and over.
+        self.arena = np.resize((self.random.random(1 << 20, np.float32) * 2 - 1).view(np.uint8), size)
 
     def facts(self) -> dict[str, Any]:
         """Who measured, with what: constant during a run."""
@@ -102,10 +103,20 @@ class Cpu:
             at += -(-size // 64) * 64
         return found[:-1], found[-1]
 
-    def _pin(self, cell: Cell) -> None:
-        """One thread on the first core; every core where OpenMP binds its own threads."""
-        if hasattr(os, "sched_setaffinity"):
-            os.sched_setaffinity(0, self.cores if cell.threads == "all" else self.cores[:1])
+    @contextmanager
+    def _pinned(self, cell: Cell) -> Iterator[None]:
+        """One thread on the last core, the one that the system uses least; every core for a rung that uses them all.
+
+        Undone afterwards: OpenMP takes the cores it finds free when the next kernel loads it for all there are.
+        """
+        if not hasattr(os, "sched_setaffinity"):
+            yield
+            return
+        os.sched_setaffinity(0, self.cores if cell.threads == "all" else self.cores[-1:])
+        try:
+            yield
+        finally:
+            os.sched_setaffinity(0, self.cores)
 
     def _check(self, cell: Cell, launch: Callable[[], object]) -> None:
         inputs, out = self._operands(cell, 0)
@@ -131,7 +142,10 @@ class Cpu:
         for slot in range(self._slots(cell)):
             inputs, out = self._operands(cell, slot)
             launches.append(kernel.bind(*inputs, out=out))
-        self._pin(cell)
+        with self._pinned(cell):
+            return self._time(cell, launches)
+
+    def _time(self, cell: Cell, launches: list[Any]) -> dict[str, Any]:
         self._check(cell, launches[0])
         start = time.perf_counter()
         launches[-1]()

@@ -21,6 +21,7 @@ from benchmarks._ops import COMPUTES
 
 POISON = 0xA5
 ROTATION = 4  # cold: the buffers rotated over are so many times the L2 cache
+HOT_ROTATION = 0.25  # hot: so much of it, or one set of buffers where that is more
 GRAPH_NODES_MAX = 512
 SLOW_CLOCK = 0.75  # of the highest SM clock: below it a sample is taken for throttled
 RETAKES = 3
@@ -172,9 +173,12 @@ class Gpu:
         return starts, at
 
     def _slots(self, cell: Cell) -> int:
+        """How many sets of buffers the launches take turns over. Hot takes several as well, all of them in the cache at
+        once: how far an SM is from the slice of the L2 that a page lies in differs by page, and so would processes."""
+        size = self._slot_bytes(cell)[1]
         if cell.cache == "hot":
-            return 1
-        return max(1, -(-ROTATION * self.l2_bytes // self._slot_bytes(cell)[1]))
+            return max(1, int(HOT_ROTATION * self.l2_bytes) // size)
+        return max(1, -(-ROTATION * self.l2_bytes // size))
 
     def _arena_bytes(self, cell: Cell) -> int:
         return self._slots(cell) * self._slot_bytes(cell)[1]

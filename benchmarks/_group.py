@@ -11,6 +11,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ SILENCE_S = 120.0  # a worker that says nothing for so long hangs
 # How many fresh processes, and what a visit to a cell takes; quick is for a first look, not for a record.
 PROCESSES = {"gpu": 6, "cpu": 4}
 QUICK_PROCESSES = {"gpu": 2, "cpu": 2}
-BUDGETS = {"gpu": Budget(samples=9, sample_s=0.002), "cpu": Budget(samples=7, sample_s=0.004)}
+BUDGETS = {"gpu": Budget(samples=5, sample_s=0.002), "cpu": Budget(samples=7, sample_s=0.004)}
 
 
 @dataclass
@@ -158,6 +159,8 @@ class Run:
                 why = f"its process died with exit code {worker.wait()}"
             finally:
                 worker.kill()
+                with suppress(BrokenPipeError):  # what a dead worker did not read is flushed once more
+                    worker.stdin.close()
             stderr.seek(0)
             words = stderr.read().strip()[-2000:]
         if begun:
@@ -216,6 +219,7 @@ def measure(op: str, device: str) -> Group:
 
     for seed in range(processes):
         run.visit_all(seed, tick)
-    _progress(run.group.name, len(cells) * processes, len(cells) * processes)
+    if done < len(cells) * processes:  # what had failed was not visited again
+        _progress(run.group.name, len(cells) * processes, len(cells) * processes)
     _save(run.group)
     return run.group

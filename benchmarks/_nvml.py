@@ -83,7 +83,7 @@ class Nvml:
 
     def state(self) -> dict[str, Any]:
         """What moves: clocks in MHz, temperature in C, power in W, energy since the driver's start in J, the mask of
-        event reasons, the number of other processes with a context."""
+        event reasons."""
         power = self._ask("nvmlDeviceGetPowerUsage")
         energy = self._ask("nvmlDeviceGetTotalEnergyConsumption")
         reasons = self._ask("nvmlDeviceGetCurrentClocksEventReasons")

@@ -33,7 +33,8 @@ def _die_with_parent() -> None:
     """Leave as soon as stdin closes: a parent that was killed cannot leave a process behind that holds the GPU."""
 
     def watch() -> None:
-        sys.stdin.buffer.read()
+        while os.read(0, 4096):  # not through sys.stdin, whose lock would abort an interpreter that ends by itself
+            pass
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()

@@ -371,6 +371,10 @@ def load(op: str, name: str, type: str = "float32", *, edge: int | None = None) 
     """
     found = rung(op, name)
     _one_of(found, "type", type, found.types)
+    if type not in TYPES:
+        raise LadderError(
+            f"{found}: ladder.toml gives it type {type}, which has no name in C; it may be of {', '.join(TYPES)}"
+        )
     if edge is not None:
         _one_of(found, "edge", edge, found.edges)
     if found.device == "cpu":

@@ -124,6 +124,8 @@ def _read_rung(folder: Path, op: str, common: Mapping[str, Any], entry: Mapping[
         )
     if found.block and (len(found.block) != 2 or not 0 < math.prod(found.block) <= 1024):
         raise LadderError(f"{who}: block must be (x, y) with at most 1024 threads, got {found.block}")
+    if any(extent < 1 for extent in (*found.tile, *found.block)):
+        raise LadderError(f"{who}: tile and block must be at least 1, got {found.tile} and {found.block}")
     if any(not 0 < edge <= 32 for edge in found.edges):
         raise LadderError(f"{who}: a block of edge x edge threads has an edge of 1 to 32, got {found.edges}")
     if found.repeats < 1:

@@ -30,6 +30,7 @@ def time_text(seconds: float) -> str:
 
 
 def percent(value: float, digits: int = 1) -> str:
+    """A ratio in per cent, "" for NaN."""
     return "" if math.isnan(value) else f"{100 * value:.{digits}f} %"
 
 
@@ -45,7 +46,7 @@ def cells_of(row: Row) -> tuple[str, ...]:
         f"± {percent(cell.spread, 2)}" if cell.seconds[1:] else "",
         f"{row.bandwidth / 1e9:.0f}",
         percent(row.share),
-        percent(cell.smallest_change, 2),
+        percent(cell.smallest_change, 2) if not cell.smallest_change > 1 else "> 100 %",
     )
 
 
@@ -81,8 +82,11 @@ def best_copy(rows: list[Row]) -> str:
 
 def show(record: Record, console: Console, ops: list[str], shapes: list[Shape] | None = None) -> None:
     """Print a record's tables, then what has no figure and why."""
-    for title, device, rows in sections(record, ops, shapes):
-        table = Table(title=f"{title}: {device_text(record, device)}", caption=best_copy(rows), title_justify="left")
+    shown = sections(record, ops, shapes)
+    for device in dict.fromkeys(device for _, device, _ in shown):
+        console.print(f"{device.upper()}: {device_text(record, device)}", markup=False)
+    for title, _, rows in shown:
+        table = Table(title=title, caption=best_copy(rows) or None, title_justify="left", caption_justify="left")
         for header in HEADERS:
             table.add_column(header, justify="left" if header == "rung" else "right")
         for row in rows:

@@ -42,7 +42,7 @@ def identity(gpu: str | None = None) -> dict[str, str]:
     gpu = gpu_name() if gpu is None else gpu
     cpu = re.sub(r"\((R|TM)\)|\bCPU\b|@.*", " ", util.get_cpu_info() or platform.processor() or "unknown")
     parts = {"gpu": gpu, "cpu": " ".join(cpu.split()), "arch": platform.machine(), "os": platform.system()}
-    slug = ".".join(re.sub(r"[^a-z0-9]+", "-", part.lower()).strip("-") for part in parts.values())
+    slug = ".".join(re.sub(r"[^a-z0-9]+", "-", part.lower()).strip("-") or "unknown" for part in parts.values())
     return {"machine": slug.replace("none.", "no-gpu.", 1) if gpu == "none" else slug} | parts
 
 
