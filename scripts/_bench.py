@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -99,12 +100,13 @@ def measure(conf: Path, commits: list[str], given: argparse.Namespace, console: 
             f"HASHFILE:{hashes}",
         )
         with log.open("w") as file:
-            worker = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=file, stderr=subprocess.STDOUT)
+            worker = subprocess.Popen(
+                command, cwd=ROOT, env=environment, stdout=file, stderr=subprocess.STDOUT, start_new_session=True
+            )
             try:
                 _watch(worker, progress, len(commits), given.quick, console)
             except BaseException:
-                worker.terminate()
-                worker.wait()
+                _stop(worker)
                 raise
     if worker.returncode not in (0, 2):
         console.print(
@@ -114,6 +116,17 @@ def measure(conf: Path, commits: list[str], given: argparse.Namespace, console: 
             f"scripts/bench: asv run failed with exit code {worker.returncode}; its last words are above, all in {log}"
         )
     return worker.returncode
+
+
+def _stop(worker: "subprocess.Popen[bytes]") -> None:
+    """Interrupt asv as Ctrl-C would, so that it ends what it started; kill it where it does not."""
+    for signal_number, patience_s in ((signal.SIGINT, 10), (signal.SIGKILL, None)):
+        os.killpg(worker.pid, signal_number)
+        try:
+            worker.wait(patience_s)
+            return
+        except subprocess.TimeoutExpired:
+            continue
 
 
 def _watch(worker: "subprocess.Popen[bytes]", progress: Path, commits: int, quick: bool, console: Console) -> None:

@@ -40,6 +40,11 @@ def launch_all(only: str) -> int:
     return 0 if count else 1
 
 
+def command(sanitizer: str, tool: str, only: str) -> list[str]:
+    """One tool over the rungs whose op/name holds `only`; its exit code is FOUND where it finds something."""
+    return [sanitizer, "--tool", tool, "--error-exitcode", str(FOUND), sys.executable, __file__, "--child", only]
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="scripts/sanitize", description=__doc__)
     parser.add_argument("--tool", choices=TOOLS, action="append", help="some tools only (default: all)")
@@ -51,19 +56,13 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
     worst = 0
     for tool in given.tool or TOOLS:
-        command = [
-            sanitizer,
-            "--tool",
-            tool,
-            "--error-exitcode",
-            str(FOUND),
-            sys.executable,
-            __file__,
-            "--child",
-            given.only,
-        ]
         done = subprocess.run(
-            command, capture_output=True, text=True, check=False, cwd=ROOT, env=_environment.with_root()
+            command(sanitizer, tool, given.only),
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=ROOT,
+            env=_environment.with_root(),
         )
         last = [line for line in done.stdout.splitlines() if "SUMMARY" in line or "launches" in line]
         print(f"{tool}: {'clean' if done.returncode == 0 else 'FOUND'}: {'; '.join(line.strip('= ') for line in last)}")

@@ -85,6 +85,10 @@ def show(record: Record, console: Console, ops: list[str], shapes: list[Shape] |
     shown = sections(record, ops, shapes)
     for device in dict.fromkeys(device for _, device, _ in shown):
         console.print(f"{device.upper()}: {device_text(record, device)}", markup=False)
+    for said in dict.fromkeys(facts["nvml"] for facts in record.facts.values() if facts.get("nvml", "ok") != "ok"):
+        console.print(
+            f"note: measured without NVML's facts (clocks, limits, power): {said}", style="yellow", markup=False
+        )
     for title, _, rows in shown:
         table = Table(title=title, caption=best_copy(rows) or None, title_justify="left", caption_justify="left")
         for header in HEADERS:
