@@ -58,7 +58,7 @@ def rungs(op: str, device: str) -> list[str]:
 def _of_rung(op: str, device: str, quick: bool) -> list[Cell]:
     found = []
     main, *others = types(op)
-    shapes = OPS[op].quick_shapes if quick else OPS[op].shapes if device == "gpu" else OPS[op].cpu_shapes
+    shapes = OPS[op].timed(device, quick)
     for entry in entries(op):
         if entry.device != device:
             continue

@@ -181,11 +181,11 @@ class Run:
             outcome.visits.clear()
 
     def _give_up(self, reason: str, state: str = "na") -> None:
+        """No further process would get anywhere; what earlier ones measured stays."""
         self.unavailable = reason
         for outcome in self.group.outcomes.values():
-            if outcome.state != "failed":
+            if outcome.state == "waiting":
                 outcome.state, outcome.reason = state, reason
-                outcome.visits.clear()
 
 
 def _progress(group: str, done: int, total: int) -> None:

@@ -38,7 +38,8 @@ COMPUTES = {
 class Op:
     """One op as the stick sees it.
 
-    `shapes` are timed on a GPU with float32, `element_shape` with the op's other types; `cpu_shapes` on a CPU.
+    `shapes` are timed on a GPU with float32 (`quick_shapes` for a first look), `element_shape` with the op's other
+    types; `cpu_shapes` on a CPU.
     `references`: the lines that its rungs are held against on a GPU, and what each computes.
     """
 
@@ -48,6 +49,12 @@ class Op:
     cpu_shapes: tuple[Shape, ...]
     element_shape: Shape
     references: dict[str, str]
+
+    def timed(self, device: str, quick: bool) -> tuple[Shape, ...]:
+        """The shapes that are timed on a device with float32; the first is the smallest."""
+        if device == "cpu":
+            return self.cpu_shapes[:2] if quick else self.cpu_shapes
+        return self.quick_shapes if quick else self.shapes
 
 
 OPS = {

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, TypeVar
 
 from benchmarks._cells import CACHES, key, label, rungs
 from benchmarks._group import Group, Outcome, quick
-from benchmarks._ops import COMPUTES, COPY, OPS, Shape, entries, types
+from benchmarks._ops import COMPUTES, COPY, OPS, entries, types
 
 Samples = dict[str, Any] | float
 Method = TypeVar("Method", bound=Callable[..., Samples])
@@ -39,11 +39,6 @@ def series(unit: str, *, higher_is_better: bool) -> Callable[[Method], Method]:
         return function
 
     return mark
-
-
-def shapes(op: str, device: str) -> tuple[Shape, ...]:
-    """The shapes that are timed on a device now."""
-    return OPS[op].quick_shapes if quick() else OPS[op].shapes if device == "gpu" else OPS[op].cpu_shapes
 
 
 def bytes_moved(op: str, rung: str, type: str, shape: tuple[int, ...]) -> int:
@@ -120,7 +115,7 @@ class GpuSuite(_OnGpu):
 
     def __init_subclass__(cls, op: str) -> None:
         cls.op = op
-        cls.params = [rungs(op, "gpu"), [label(shape) for shape in shapes(op, "gpu")], list(CACHES)]
+        cls.params = [rungs(op, "gpu"), [label(shape) for shape in OPS[op].timed("gpu", quick())], list(CACHES)]
 
 
 class ElementSuite(_OnGpu):
@@ -168,7 +163,7 @@ class CpuSuite(Suite):
 
     def __init_subclass__(cls, op: str) -> None:
         cls.op = op
-        cls.params = [rungs(op, "cpu"), [label(shape) for shape in shapes(op, "cpu")], list(CACHES)]
+        cls.params = [rungs(op, "cpu"), [label(shape) for shape in OPS[op].timed("cpu", quick())], list(CACHES)]
 
 
 def per_process(group: Group, read: Any) -> Samples:
