@@ -3,7 +3,9 @@
 import ctypes
 import os
 import platform
+import shlex
 import statistics
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks._cells import Cell
-from benchmarks._gpu import POISON, Budget, NotHere, WrongOutput, describe_wrong
 from benchmarks._ops import COMPUTES
+from benchmarks._visit import POISON, Budget, NotHere, WrongOutput, describe_wrong, packages
 
 ROTATION = 2  # cold: the buffers rotated over are so many times the last-level cache
 SAMPLES_LEAST = 3
@@ -60,6 +62,16 @@ def cpu_name() -> str:
     )
 
 
+def compiler() -> str | None:
+    """The first line that the C compiler says of its version."""
+    command = shlex.split(os.environ.get("CC", "cc"))
+    try:
+        done = subprocess.run([*command, "--version"], capture_output=True, text=True, check=False)
+    except OSError:
+        return None
+    return next(iter(done.stdout.splitlines()), None)
+
+
 class Cpu:
     """This machine's CPU with the memory that a run of cells shares."""
 
@@ -78,7 +90,8 @@ class Cpu:
             "cpu": cpu_name(),
             "cores": self.cores,
             "cache_bytes": self.cache_bytes,
-            "numpy": np.__version__,
+            "packages": packages(),
+            "compiler": compiler(),
             "openmp": {name: os.environ.get(name) for name in environment()},
         }
 
@@ -105,14 +118,15 @@ class Cpu:
 
     @contextmanager
     def _pinned(self, cell: Cell) -> Iterator[None]:
-        """One thread on the last core, the one that the system uses least; every core for a rung that uses them all.
+        """The calling thread on one core: the last, which the system uses least; where a rung uses all, the first, its
+        place among OpenMP's, whose other threads have been given places of their own.
 
-        Undone afterwards: OpenMP takes the cores it finds free when the next kernel loads it for all there are.
+        Undone afterwards: OpenMP takes the cores that it finds free, when the next kernel loads it, for all there are.
         """
         if not hasattr(os, "sched_setaffinity"):
             yield
             return
-        os.sched_setaffinity(0, self.cores if cell.threads == "all" else self.cores[-1:])
+        os.sched_setaffinity(0, self.cores[:1] if cell.threads == "all" else self.cores[-1:])
         try:
             yield
         finally:

@@ -9,7 +9,6 @@ import itertools
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,8 @@ import numpy as np
 from benchmarks._cells import Cell
 from benchmarks._nvml import Nvml, limits
 from benchmarks._ops import COMPUTES
+from benchmarks._visit import POISON, Budget, NotHere, WrongOutput, describe_wrong, packages
 
-POISON = 0xA5
 ROTATION = 4  # cold: the buffers rotated over are so many times the L2 cache
 HOT_ROTATION = 0.25  # hot: so much of it, or one set of buffers where that is more
 GRAPH_NODES_MAX = 512
@@ -30,45 +29,12 @@ WARM_UP_S = 0.15  # an idle GPU needs some 100 ms to raise its clocks
 CANARY_BYTES = 64 << 20
 
 
-@dataclass(frozen=True)
-class Budget:
-    """How long a visit to a cell takes: `samples` medians are taken of, each at least `sample_s` seconds."""
-
-    samples: int
-    sample_s: float
-
-
-class WrongOutput(Exception):
-    """A kernel's output differs from the reference."""
-
-
-class NotHere(Exception):
-    """A cell cannot be measured here: no memory for it, or no cache that it fits in."""
-
-
-def describe_wrong(cell: Cell, out: Any, expected: Any, xp: Any) -> str:
-    """Why `out` is wrong, "" where it is right; a NaN is wrong wherever the reference has a number."""
-    wrong = ~(out == expected)
-    count = int(xp.count_nonzero(wrong))
-    if not count:
-        return ""
-    at = np.unravel_index(int(xp.argmax(wrong)), out.shape)
-    poison = np.frombuffer(bytes([POISON]) * out.dtype.itemsize, out.dtype)[0]
-    bits = np.dtype(f"u{out.dtype.itemsize}") if out.dtype.itemsize <= 8 else out.dtype
-    kept = int(xp.count_nonzero(wrong & (out.view(bits) == poison.view(bits))))
-    shape = "(" + ", ".join(map(str, cell.shape)) + ("," if len(cell.shape) == 1 else "") + ")"
-    return (
-        f"{cell.op}/{cell.rung} at {shape} {cell.type}: {count} of {out.size} elements wrong, "
-        f"the first at {[int(i) for i in at]}; {kept} never written"
-    )
-
-
 def throttled(state: dict[str, Any], clock_mhz: float | None, clock_max_mhz: float | None) -> list[str]:
-    """Why a sample's clocks were held down, [] where they were not."""
-    found = limits(state["event_reasons"])
-    if clock_mhz and clock_max_mhz and clock_mhz < SLOW_CLOCK * clock_max_mhz:
-        found.append(f"SM clock {clock_mhz:.0f} MHz of {clock_max_mhz:.0f} MHz")
-    return found
+    """Why a sample's clocks were held down, [] where they were not. The clock itself is asked only where the driver
+    does not say its reasons: it may have been locked low on purpose."""
+    if state["event_reasons"] is None and clock_mhz and clock_max_mhz and clock_mhz < SLOW_CLOCK * clock_max_mhz:
+        return [f"SM clock {clock_mhz:.0f} MHz of {clock_max_mhz:.0f} MHz"]
+    return limits(state["event_reasons"])
 
 
 def clock_mhz(stamps: np.ndarray[Any, np.dtype[np.int64]]) -> float | None:
@@ -112,8 +78,6 @@ class Gpu:
     def facts(self) -> dict[str, Any]:
         """Who measured, with what: constant during a run."""
         runtime = self.cupy.cuda.runtime
-        from cupy.cuda import nvrtc
-
         name = self.properties["name"]
         return {
             "gpu": name.decode() if isinstance(name, bytes) else str(name),
@@ -122,8 +86,7 @@ class Gpu:
             "l2_bytes": self.l2_bytes,
             "cuda_driver": runtime.driverGetVersion(),
             "cuda_runtime": runtime.runtimeGetVersion(),
-            "nvrtc": ".".join(map(str, nvrtc.getVersion())),
-            "cupy": self.cupy.__version__,
+            "packages": packages(),
             "nvml": self.nvml.why_not or "ok",
             **{f"nvml_{key}": value for key, value in self.nvml_facts.items()},
         }
@@ -240,30 +203,29 @@ class Gpu:
             raise WrongOutput(why)
 
     def _replay(
-        self, graph: Any, replays: int, samples: int, during: Callable[[], Any] | None = None
-    ) -> tuple[list[float], Any]:
-        """Seconds of each of `samples` runs of `replays` replays, back to back, and what `during` said meanwhile."""
+        self, graph: Any, replays: int, samples: int, during: Callable[[], Any] = lambda: None
+    ) -> tuple[list[float], float | None, Any]:
+        """Seconds of each of `samples` runs of `replays` replays, back to back; the SM clock over them in MHz; and what
+        `during` said while they ran."""
+        stamp, elapsed = self.kernels["stamp"], self.cupy.cuda.get_elapsed_time
         events = [self.cupy.cuda.Event() for _ in range(samples + 1)]
         graph.launch(self.stream)  # keeps the GPU busy while the host queues the rest
+        stamp((1,), (1,), (self.stamps[0],))
         events[0].record(self.stream)
         for event in events[1:]:
             for _ in range(replays):
                 graph.launch(self.stream)
             event.record(self.stream)
-        said = during() if during else None
-        events[-1].synchronize()
+        stamp((1,), (1,), (self.stamps[1],))
+        said = during()
+        self.stream.synchronize()
         # CUDA gives float32 milliseconds, good for 1e-7 of a sample; from here on it is float64 seconds.
-        pairs = itertools.pairwise(events)
-        return [float(self.cupy.cuda.get_elapsed_time(a, b)) / 1000 for a, b in pairs], said
+        seconds = [float(elapsed(a, b)) / 1000 for a, b in itertools.pairwise(events)]
+        return seconds, clock_mhz(self.stamps.get(stream=self.stream)), said
 
     def _take(self, graph: Any, replays: int, nodes: int) -> dict[str, Any]:
         """One visit's samples with the clocks during them."""
-        stamp = self.kernels["stamp"]
-        stamp((1,), (1,), (self.stamps[0],))
-        seconds, state = self._replay(graph, replays, self.budget.samples, self.nvml.state)
-        stamp((1,), (1,), (self.stamps[1],))
-        self.stream.synchronize()
-        clock = clock_mhz(self.stamps.get(stream=self.stream))
+        seconds, clock, state = self._replay(graph, replays, self.budget.samples, self.nvml.state)
         per_launch = [value / (replays * nodes) for value in seconds]
         quartiles = statistics.quantiles(per_launch, n=4) if len(per_launch) > 1 else [per_launch[0]] * 3
         return {
@@ -275,7 +237,7 @@ class Gpu:
             "throttled": throttled(state, clock, self.nvml_facts["sm_clock_max_mhz"]),
         }
 
-    def _launch_seconds(self, launch: Callable[[], object]) -> float:
+    def _host_loop_seconds(self, launch: Callable[[], object]) -> float:
         """Seconds a launch takes in a loop of the host over one set of buffers, the last one waited for."""
         count, found = 256, []
         for _ in range(7):
@@ -324,5 +286,6 @@ class Gpu:
             taken["seconds"] /= cell.repeats
             taken["quartiles_s"] = [value / cell.repeats for value in taken["quartiles_s"]]
             if cell.launch_cost:
-                taken["launch_seconds"] = self._launch_seconds(launches[0]) - taken["seconds"]
+                taken["host_loop_seconds"] = self._host_loop_seconds(launches[0])
+                taken["launch_seconds"] = taken["host_loop_seconds"] - taken["seconds"]
         return taken | {"canary_s": self.canary_seconds()}

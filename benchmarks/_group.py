@@ -18,10 +18,10 @@ from typing import Any
 
 from benchmarks import _cpu
 from benchmarks._cells import Cell, plan
-from benchmarks._gpu import Budget
+from benchmarks._visit import Budget
 
 WORKER = Path(__file__).with_name("_worker.py")
-SILENCE_S = 120.0  # a worker that says nothing for so long hangs
+SILENCE_S = 60.0  # a worker that says nothing for so long hangs
 
 # How many fresh processes, and what a visit to a cell takes; quick is for a first look, not for a record.
 PROCESSES = {"gpu": 6, "cpu": 4}
@@ -63,7 +63,11 @@ def quick() -> bool:
 
 
 def installed_package() -> str:
-    """The folder that the package under test is imported from; "" where none is installed."""
+    """The folder that the package under test is imported from, "" where there is none: the commit's checkout where
+    asv's environment names it ($GPUKERNELS_PACKAGE; another may be installed), else where Python finds it."""
+    told = os.environ.get("GPUKERNELS_PACKAGE")
+    if told:
+        return told if Path(told, "gpukernels", "__init__.py").is_file() else ""
     found = importlib.util.find_spec("gpukernels")
     return str(Path(found.origin).parent.parent) if found and found.origin else ""
 
@@ -86,7 +90,8 @@ def _events(worker: "subprocess.Popen[str]", silence_s: float) -> Iterator[dict[
             raise TimeoutError from None
         if line is None:
             return
-        yield json.loads(line)
+        with suppress(ValueError):  # what something else printed before the worker took the stream for itself
+            yield json.loads(line)
 
 
 class Run:
@@ -102,6 +107,7 @@ class Run:
         self.silence_s = silence_s
         self.group = Group(f"{cells[0].op} {device}" if cells else device, {cell.key: Outcome() for cell in cells}, {})
         self.unavailable = ""
+        self._done, self._begun = 0, ""  # of the worker that runs
 
     def visit_all(self, seed: int, tick: Callable[[], None] = lambda: None) -> None:
         """Visit every cell that has not failed once, in fresh processes: another one after each death."""
@@ -109,7 +115,7 @@ class Run:
         left = [cell for cell in order if self.group.outcomes[cell.key].state in ("waiting", "ok")]
         while left and not self.unavailable:
             done = self._worker(left, seed, tick)
-            left = left[done:]
+            left = [cell for cell in left[done:] if self.group.outcomes[cell.key].state in ("waiting", "ok")]
 
     def _worker(self, cells: list[Cell], seed: int, tick: Callable[[], None]) -> int:
         """One process over `cells`; how many of them are dealt with when it has gone, at least one."""
@@ -121,7 +127,7 @@ class Run:
             "cells": [cell.as_json() for cell in cells],
         }
         environment = os.environ | (_cpu.environment() if self.device == "cpu" else {})
-        done, begun = 0, ""
+        self._done, self._begun = 0, ""
         with (
             tempfile.TemporaryFile("w+", errors="replace") as stderr,
             subprocess.Popen(
@@ -134,27 +140,16 @@ class Run:
             ) as worker,
         ):
             assert worker.stdin is not None
+            hung = False
             try:
                 worker.stdin.write(json.dumps(job) + "\n")
                 worker.stdin.flush()  # and stays open: the worker leaves when it closes
                 for event in _events(worker, self.silence_s):
-                    if event["event"] == "begin":
-                        begun = event["key"]
-                    elif event["event"] == "cell":
-                        self._note(event, seed)
-                        begun = ""
-                        done += 1
-                        tick()
-                    elif event["event"] == "start":
-                        self.group.facts = event["facts"]
-                    elif event["event"] == "unavailable":
-                        self._give_up(event["reason"])
-                        return len(cells)
-                    elif event["event"] == "end":
+                    if self._last(event, seed, tick):
                         return len(cells)
                 why = f"its process died with exit code {worker.wait()}"
             except TimeoutError:
-                why = f"it hung: nothing for {self.silence_s:.0f} s, its process was killed"
+                hung, why = True, f"it hung: nothing for {self.silence_s:.0f} s, its process was killed"
             except BrokenPipeError:
                 why = f"its process died with exit code {worker.wait()}"
             finally:
@@ -163,13 +158,40 @@ class Run:
                     worker.stdin.close()
             stderr.seek(0)
             words = stderr.read().strip()[-2000:]
-        if begun:
-            self._note({"key": begun, "state": "failed", "reason": f"{why}: {words}" if words else why}, seed)
-            return done + 1
-        if not done:  # it never came to a cell: the next one would not either
+        if self._begun:
+            self._fail(self._begun, f"{why}: {words}" if words else why, seed)
+            if hung:  # the rung's other cells would hang as well, each for as long
+                for cell in self._alike(self._begun):
+                    self._fail(cell.key, f"not tried: {self._begun} hung", seed)
+            return self._done + 1
+        if not self._done:  # it never came to a cell: the next one would not either
             self._give_up(f"{why} before the first cell: {words}", "failed")
             return len(cells)
-        return done
+        return self._done
+
+    def _last(self, event: dict[str, Any], process: int, tick: Callable[[], None]) -> bool:
+        """Take in what a worker says; whether it was its last word."""
+        match event["event"]:
+            case "start":
+                self.group.facts = event["facts"]
+            case "begin":
+                self._begun = event["key"]
+            case "cell":
+                self._note(event, process)
+                self._begun = ""
+                self._done += 1
+                tick()
+            case "unavailable":
+                self._give_up(event["reason"])
+        return event["event"] in ("unavailable", "end")
+
+    def _fail(self, key: str, reason: str, process: int) -> None:
+        self._note({"key": key, "state": "failed", "reason": reason}, process)
+
+    def _alike(self, key: str) -> list[Cell]:
+        """The other cells of a cell's rung."""
+        rung = next(cell.rung for cell in self.cells if cell.key == key)
+        return [cell for cell in self.cells if cell.rung == rung and cell.key != key]
 
     def _note(self, event: dict[str, Any], process: int) -> None:
         outcome = self.group.outcomes[event["key"]]

@@ -16,7 +16,7 @@ LADDER = Path(__file__).parent.parent / "gpukernels" / "ladder.toml"
 @dataclass(frozen=True)
 class Computes:
     """What a rung or a reference line computes: `inputs` operands of the op's shape, an output of the shape
-    `output(shape)`, equal bit for bit to `reference(*inputs)` on NumPy or CuPy arrays."""
+    `output(shape)`, equal to `reference(*inputs)` on NumPy or CuPy arrays."""
 
     inputs: int
     output: Callable[[Shape], Shape]

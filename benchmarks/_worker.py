@@ -62,9 +62,13 @@ def run(job: dict[str, Any], out: Any) -> None:
     """Measure the job's cells in order, writing events to `out`."""
     from benchmarks._cells import Cell
     from benchmarks._cpu import Cpu
-    from benchmarks._gpu import Budget, Gpu, NotHere
+    from benchmarks._gpu import Gpu
+    from benchmarks._visit import Budget, NotHere
 
     cells = [Cell.from_json(values) for values in job["cells"]]
+    if not job["package"]:
+        _emit(out, event="unavailable", reason="this commit has no package to measure (gpukernels)")
+        return
     sys.path.insert(0, job["package"])
     try:
         import gpukernels
@@ -99,7 +103,7 @@ def run(job: dict[str, Any], out: Any) -> None:
                 _emit(out, event="cell", key=cell.key, state="na", reason=absent)
             else:
                 _emit(out, event="cell", key=cell.key, state="ok", visit=device.measure(cell, kernel))
-        except NotHere as error:
+        except (NotHere, getattr(gpukernels, "ToolMissing", NotHere)) as error:
             _emit(out, event="cell", key=cell.key, state="na", reason=str(error))
         except Exception as error:
             _emit(out, event="cell", key=cell.key, state="failed", reason=f"{type(error).__name__}: {error}")

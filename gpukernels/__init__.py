@@ -9,7 +9,7 @@ The measuring stick in benchmarks/ runs against any commit of this package and m
 `Rung.repeats` and `Launch`. A commit that lacks a part of this shows n/a in the history.
 """
 
-from gpukernels.kernel import Kernel, KernelError, Launch, load
+from gpukernels.kernel import Kernel, KernelError, Launch, ToolMissing, load
 from gpukernels.ladder import LadderError, Op, Rung, op, ops, rung
 
-__all__ = ["Kernel", "KernelError", "LadderError", "Launch", "Op", "Rung", "load", "op", "ops", "rung"]
+__all__ = ["Kernel", "KernelError", "LadderError", "Launch", "Op", "Rung", "ToolMissing", "load", "op", "ops", "rung"]

@@ -2,10 +2,12 @@
 
 import ctypes
 import hashlib
+import importlib.metadata
 import importlib.util
 import json
 import os
 import platform
+import re
 import shlex
 import shutil
 import subprocess
@@ -35,6 +37,10 @@ C_FLAGS = ("-std=c11", "-O3", "-march=native", "-fPIC", "-shared", "-Wall", "-We
 
 class KernelError(ValueError):
     """A kernel cannot be compiled, or not be called with these operands; says which and what would be right."""
+
+
+class ToolMissing(KernelError):
+    """This machine lacks what compiles or runs a kernel: a compiler, NVRTC, CuPy, a GPU."""
 
 
 # --- compiled files, kept across processes -------------------------------------------------------------------------
@@ -84,6 +90,26 @@ def _compiled(key: str, suffix: str, build: Callable[[Path], str]) -> tuple[Path
     return path, symbol
 
 
+def _versions(*packages: str) -> list[str]:
+    """The installed versions, "" where a package is not installed (NVRTC may come with a toolkit instead)."""
+    found = []
+    for package in packages:
+        try:
+            found.append(importlib.metadata.version(package))
+        except importlib.metadata.PackageNotFoundError:
+            found.append("")
+    return found
+
+
+def _source(found: Rung) -> str:
+    """The text of a rung's source. Raises: KernelError where it includes a file of the project: a rung is one file, so
+    that what it is compiled from, and is cached by, is all there."""
+    text = found.source.read_text(encoding="utf-8")
+    if include := re.search(r'^\s*#\s*include\s*"[^"]*"', text, re.MULTILINE):
+        raise KernelError(f"{found}: {found.source.name} has {include[0].strip()}; a rung is one file")
+    return text
+
+
 def compile_cuda(found: Rung, type: str, arch: str) -> tuple[Path, str]:
     """A rung's cubin for one architecture ("sm_90") and the mangled name of its kernel; needs NVRTC, no GPU.
 
@@ -93,11 +119,11 @@ def compile_cuda(found: Rung, type: str, arch: str) -> tuple[Path, str]:
         from cuda.bindings import nvrtc
         from cuda.core import Program, ProgramOptions
     except ImportError as error:
-        raise KernelError(
+        raise ToolMissing(
             f"{found}: CUDA kernels are compiled through cuda-core, which is not installed: {error}"
         ) from error
     expression = f"{found.symbol}<{TYPES[type][0]}>"
-    source = found.source.read_text(encoding="utf-8")
+    source = _source(found)
     macros = [(name, str(value)) for name, value in sorted(found.macros().items())]
     name = f"{found.op}/{found.source.name}"
 
@@ -111,9 +137,9 @@ def compile_cuda(found: Rung, type: str, arch: str) -> tuple[Path, str]:
         return str(code.symbol_mapping[expression].decode())
 
     try:
-        version = nvrtc.nvrtcVersion()[1:]
+        version = (*nvrtc.nvrtcVersion()[1:], *_versions("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12", "cuda-core"))
     except RuntimeError as error:
-        raise KernelError(f"{found}: no NVRTC library is found (pip install nvidia-cuda-nvrtc): {error}") from error
+        raise ToolMissing(f"{found}: no NVRTC library is found (pip install nvidia-cuda-nvrtc): {error}") from error
     return _compiled(_digest("cubin", source, expression, macros, arch, CUDA_STANDARD, version), ".cubin", build)
 
 
@@ -124,7 +150,7 @@ def _c_compiler() -> tuple[tuple[str, ...], str]:
         ((name,) for name in ("cc", "gcc", "clang") if shutil.which(name)), ()
     )
     if not command or not shutil.which(command[0]):
-        raise KernelError(
+        raise ToolMissing(
             f"no C compiler: {command[0] if command else 'cc, gcc, clang'} not found; install one or set CC"
         )
     version = subprocess.run([*command, "--version"], capture_output=True, text=True, check=False).stdout
@@ -132,7 +158,7 @@ def _c_compiler() -> tuple[tuple[str, ...], str]:
     native = subprocess.run(
         [*command, "-march=native", "-dM", "-E", "-x", "c", os.devnull], capture_output=True, text=True, check=False
     ).stdout
-    return command, _digest(version, native, platform.machine())
+    return command, _digest(*command, version, native, platform.machine())
 
 
 def compile_c(found: Rung, type: str) -> tuple[Path, str]:
@@ -141,7 +167,7 @@ def compile_c(found: Rung, type: str) -> tuple[Path, str]:
     Raises: KernelError with the compiler's own words.
     """
     command, version = _c_compiler()
-    source = found.source.read_text(encoding="utf-8")
+    source = _source(found)
     macros = [f"-D{name}={value}" for name, value in sorted(found.macros().items())]
     flags = [*C_FLAGS, *found.flags, *macros, f"-DT={TYPES[type][1]}"]
 
@@ -281,7 +307,7 @@ class _CpuKernel(Kernel):
             path, symbol = compile_c(found, type)
             self._function = getattr(ctypes.CDLL(str(path)), symbol)
             self._function.restype = None
-            self.identity = path.stem[:16]
+            self.identity = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
 
     def _array_module(self) -> Any:
         return np
@@ -308,6 +334,11 @@ class _GpuKernel(Kernel):
 
         self._cupy = cupy
         self._device = cupy.cuda.Device().id
+        self._function: Any
+        if found.source.suffix == ".py":
+            self._function = _python_function(found)
+            self.identity = _digest(found.source.read_text(encoding="utf-8"), cupy.__version__)[:16]
+            return
         path, symbol = compile_cuda(found, type, f"sm_{cupy.cuda.Device().compute_capability}")
         self.identity = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
         try:
@@ -337,11 +368,13 @@ class _GpuKernel(Kernel):
                 f"{self.rung}: loaded for GPU {self._device}, the current device is GPU "
                 f"{self._cupy.cuda.Device().id}; load it again there"
             )
+        function = self._function
+        if self.rung.source.suffix == ".py":
+            return Launch(operands[-1], self.identity, lambda: function(*operands))
         grid = self.rung.grid(shape, self.edge)
         block = (self.edge, self.edge) if self.edge else self.rung.block
         shared = self.edge * (self.edge + self.rung.pad) * self.dtype.itemsize if self.edge else 0
         arguments = (*operands, *(np.int64(shape[dim]) for dim in self.rung.dims))
-        function = self._function
         identity = _digest(self.identity, grid, block, shared)[:16]
         return Launch(operands[-1], identity, lambda: function(grid, block, arguments, shared_mem=shared))
 
@@ -382,9 +415,9 @@ def load(op: str, name: str, type: str = "float32", *, edge: int | None = None) 
     try:
         import cupy
     except ImportError as error:
-        raise KernelError(f"{found}: GPU rungs need CuPy, which cannot be imported: {error}") from error
+        raise ToolMissing(f"{found}: GPU rungs need CuPy, which cannot be imported: {error}") from error
     try:
         cupy.cuda.runtime.getDevice()
     except cupy.cuda.runtime.CUDARuntimeError as error:
-        raise KernelError(f"{found}: a GPU rung needs a CUDA GPU and its driver here: {error}") from error
+        raise ToolMissing(f"{found}: a GPU rung needs a CUDA GPU and its driver here: {error}") from error
     return _GpuKernel(found, type, edge if edge is not None else next(iter(found.edges), None))

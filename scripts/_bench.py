@@ -21,6 +21,7 @@ from benchmarks._cells import Cell, plan
 from benchmarks._group import BUDGETS, PROCESSES, QUICK_PROCESSES, Run
 from benchmarks._ops import COPY, OPS, entries, types
 from scripts import _history, _tables
+from scripts.asv_plugins.recording import identity
 
 ROOT = Path(__file__).resolve().parent.parent
 STATE = ROOT / ".asv"
@@ -77,8 +78,8 @@ def _asv(conf: Path, *arguments: str) -> list[str]:
     return [sys.executable, "-m", "asv", "--config", str(conf), *arguments]
 
 
-def measure(conf: Path, commits: list[str], given: argparse.Namespace, console: Console) -> int:
-    """`asv run` over commits with a bar; asv's exit code (2: some cells failed)."""
+def measure(conf: Path, commits: list[str], known: int, given: argparse.Namespace, console: Console) -> int:
+    """`asv run` over commits, `known` of them measured before, with a bar; asv's exit code (2: some cells failed)."""
     STATE.mkdir(exist_ok=True)
     log = STATE / "bench.log"
     with tempfile.TemporaryDirectory() as folder:
@@ -95,7 +96,7 @@ def measure(conf: Path, commits: list[str], given: argparse.Namespace, console: 
             "-E",
             "checkout",
             "--show-stderr",
-            *(["--skip-existing-commits"] if not (given.again or given.quick) else []),
+            *(["--skip-existing-successful"] if not (given.again or given.quick) else []),
             *(word for one in given.bench or QUICK_BENCH[: given.quick] for word in ("--bench", one)),
             f"HASHFILE:{hashes}",
         )
@@ -104,7 +105,7 @@ def measure(conf: Path, commits: list[str], given: argparse.Namespace, console: 
                 command, cwd=ROOT, env=environment, stdout=file, stderr=subprocess.STDOUT, start_new_session=True
             )
             try:
-                _watch(worker, progress, len(commits), given.quick, console)
+                _watch(worker, progress, len(commits) - known, given.quick, console)
             except BaseException:
                 _stop(worker)
                 raise
@@ -141,7 +142,7 @@ def _watch(worker: "subprocess.Popen[bytes]", progress: Path, commits: int, quic
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=console, transient=True) as bar, progress.open() as lines:
-        task = bar.add_task("starting", total=total)
+        task = bar.add_task("starting", total=total or None)
         before, last = 0, 0  # of the groups that have ended; of the one that runs
         while True:
             ended = worker.poll() is not None
@@ -165,8 +166,28 @@ def publish(conf: Path, console: Console) -> Path:
     return Path(ROOT, json.loads(conf.read_text())["html_dir"], "index.html")
 
 
+def have_results(folder: Path, commits: list[str]) -> list[str]:
+    """Those of the commits that a machine's folder has a result file of."""
+    names = [path.name for path in folder.glob("*-checkout-*.json")]
+    return [commit for commit in commits if any(name.startswith(commit[:8]) for name in names)]
+
+
+def set_aside_broken(folder: Path, console: Console) -> None:
+    """Move result files that cannot be read out of asv's way, which stops at them; their commits are measured again."""
+    for path in sorted(folder.glob("*.json")):
+        try:
+            json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            broken = path.rename(path.with_name(path.name + ".broken"))
+            console.print(f"note: {path.name} cannot be read ({error}); it is now {broken.name}", style="yellow")
+
+
 def run(given: argparse.Namespace, console: Console) -> int:
     """Gate, measure, publish, table."""
+    if os.environ.get("GPUKERNELS_CELLS") and not given.quick:
+        raise SystemExit(
+            "scripts/bench: GPUKERNELS_CELLS is set: it would leave holes in results/; unset it, or use --quick"
+        )
     commits = git("rev-list", "--first-parent", given.range).splitlines() if given.range else [git("rev-parse", "HEAD")]
     if not commits:
         raise SystemExit(f"scripts/bench: no commits in {given.range}")
@@ -180,11 +201,22 @@ def run(given: argparse.Namespace, console: Console) -> int:
         gate(console)
     began = time.monotonic()
     with configuration(given.quick) as conf:
-        code = measure(conf, commits, given, console)
-        console.print(f"measured {len(commits)} commit{'s' * (len(commits) > 1)} in {time.monotonic() - began:.0f} s")
-        page = publish(conf, console)
         results = ROOT / json.loads(conf.read_text())["results_dir"]
-    paths = [path for path in _history.sidecars(results) if path.name.startswith(tuple(sha[:8] for sha in commits))]
+        set_aside_broken(results / identity()["machine"], console)
+        known = [] if given.again or given.quick else have_results(results / identity()["machine"], commits)
+        if known:
+            console.print(
+                f"{len(known)} of {len(commits)} commits have results: only what is missing or failed there is "
+                "measured (--again measures all)"
+            )
+        code = measure(conf, commits, len(known), given, console)
+        console.print(f"{len(commits) - len(known)} new of {len(commits)} commits in {time.monotonic() - began:.0f} s")
+        page = publish(conf, console)
+    paths = [
+        path
+        for path in _history.sidecars(results, identity()["machine"])
+        if path.name.startswith(tuple(sha[:8] for sha in commits))
+    ]
     if paths:
         _tables.show(_history.read(paths[-1]), console, list(OPS))
     console.print(f"pages: {page.as_uri()}   (or: asv preview)", soft_wrap=True)
@@ -202,7 +234,8 @@ def changed_rungs() -> list[str]:
     if any(len(name.parts) == 2 for name in names):
         return every
     touched = {f"{name.parent.name}/{name.stem}" for name in names}
-    return [rung for rung in every if rung in touched]
+    whole = {rung.split("/")[0] for rung in touched.difference(every)}  # another file of an op: all of its rungs
+    return [rung for rung in every if rung in touched or rung.split("/")[0] in whole]
 
 
 def worktree_cells(rungs: list[str]) -> dict[str, list[Cell]]:
@@ -259,7 +292,8 @@ def _compare(runs: dict[str, Run], cells: list[Cell], console: Console) -> bool:
         if not tree.seconds:
             continue
         if not head.seconds:
-            table.add_row(head.key, "n/a", _tables.time_text(tree.median_s), "new", "")
+            state = "failed" if head.state == "failed" else "n/a"
+            table.add_row(head.key, state, _tables.time_text(tree.median_s), "new", "")
             continue
         change = statistics.median(b / a for a, b in zip(head.seconds, tree.seconds, strict=False)) - 1
         would_show = max(head.smallest_change, tree.smallest_change)
@@ -274,7 +308,10 @@ def _compare(runs: dict[str, Run], cells: list[Cell], console: Console) -> bool:
         )
     if table.rows:
         console.print(table)
-    _tables.show_reasons(measured["tree"], console)
+    for side, cells_of_side in measured.items():
+        if any(cell.state == "failed" for cell in cells_of_side):
+            console.print(f"{side}:")
+        _tables.show_reasons(cells_of_side, console)
     return any(cell.state == "failed" for cell in measured["tree"])
 
 
@@ -288,7 +325,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--bench", action="append", default=[], metavar="REGEX", help="some suites only, as asv's --bench"
     )
-    parser.add_argument("--again", action="store_true", help="measure commits that have results already")
+    parser.add_argument("--again", action="store_true", help="measure also what has results already")
     parser.add_argument("--no-gate", action="store_true", help="the gate has just passed")
     parser.add_argument(
         "--worktree",
@@ -299,6 +336,9 @@ def main(arguments: list[str] | None = None) -> int:
     )
     given = parser.parse_args(arguments)
     console = Console()
+    for name in ("SIGTERM", "SIGHUP"):  # as Ctrl-C: what was started ends with this process
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), lambda number, _: sys.exit(128 + number))
     try:
         return worktree(given, console) if given.worktree is not None else run(given, console)
     except KeyboardInterrupt:

@@ -12,11 +12,15 @@ import importlib.metadata
 import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
-import tomllib
 import venv
 from pathlib import Path
+
+if sys.version_info < (3, 11):  # noqa: UP036 (this file is what tells)
+    raise SystemExit(f"gpukernels needs Python 3.11 or newer, this is {sys.version.split()[0]} ({sys.executable})")
+import tomllib
 
 ROOT = Path(__file__).resolve().parent.parent
 HOME = ROOT / ".venv"
@@ -87,10 +91,23 @@ def _pip(python: Path | str, wanted: list[str]) -> str:
     return "" if done.returncode == 0 else "\n".join(done.stderr.strip().splitlines()[-3:]) or "pip failed"
 
 
+def _works(python: Path) -> bool:
+    """Whether an environment of another day has what the plugins need: asv and its runner in the pinned versions."""
+    pins = [line for line in requirements("bench") if line.startswith(("asv==", "asv_runner=="))]
+    ask = "import importlib.metadata as m; print(*(f'{n}=={m.version(n)}' for n in ('asv', 'asv_runner')))"
+    try:
+        done = subprocess.run([str(python), "-c", ask], capture_output=True, text=True, check=False)
+    except OSError:
+        return False
+    return done.stdout.split() == pins
+
+
 def ensure() -> str:
     """The path of the interpreter to use, made ready. Exits with a message where there is none."""
     given = os.environ.get("GPUKERNELS_PYTHON")
     if given:
+        if not shutil.which(given):
+            raise SystemExit(f"gpukernels: GPUKERNELS_PYTHON={given}: no such interpreter; give the path of one")
         return given
     wanted = requirements(cuda_extra(), "bench", "test")
     stamp = hashlib.sha256("\n".join([sys.version, *wanted]).encode()).hexdigest()
@@ -98,14 +115,28 @@ def ensure() -> str:
     if mark.is_file() and mark.read_text() == stamp:
         return str(_python(HOME))
     print(f"gpukernels: installing what pyproject.toml pins into {HOME.name}/ (once; about 400 MB)", file=sys.stderr)
+    before = HOME.with_name(".venv.before")  # an environment that works is not given up for one that cannot be made
+    shutil.rmtree(before, ignore_errors=True)
+    if HOME.exists():
+        HOME.rename(before)
     try:
-        venv.EnvBuilder(clear=True, with_pip=True).create(HOME)
+        venv.EnvBuilder(with_pip=True).create(HOME)
         why = _pip(_python(HOME), wanted)
     except (OSError, subprocess.CalledProcessError) as error:
         why = f"{type(error).__name__}: {error}"
     if not why:
+        shutil.rmtree(before, ignore_errors=True)
         mark.write_text(stamp)
         return str(_python(HOME))
+    shutil.rmtree(HOME, ignore_errors=True)
+    if before.exists():
+        before.rename(HOME)
+        if (HOME / mark.name).is_file() and _works(_python(HOME)):
+            print(
+                f"gpukernels: pip could not install ({why.splitlines()[-1]}); going on with {HOME.name}/ as it was",
+                file=sys.stderr,
+            )
+            return str(_python(HOME))
     lacking = missing(requirements(cuda_extra() if driver_cuda() else None, "bench"))
     if not lacking:
         print(

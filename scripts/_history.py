@@ -58,11 +58,11 @@ class Record:
 def read(path: Path) -> Record:
     """One sidecar. A line that cannot be read is left out: what is whole is still worth showing."""
     facts, cells = {}, {}
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
             entry = json.loads(line)
             if entry["record"] == "run":
-                facts[entry["group"]] = entry["facts"]
+                facts[entry["group"]] = dict(entry["facts"])
             else:
                 cells[entry["key"]] = measured(entry["key"], entry)
         except (ValueError, KeyError, TypeError):
@@ -75,7 +75,11 @@ def measured(key: str, outcome: dict[str, Any]) -> Measured:
     visits = outcome["visits"]
     limits = {limit for visit in visits for limit in visit["throttled"]}
     return Measured(
-        key, outcome["state"], outcome["reason"], tuple(visit["seconds"] for visit in visits), tuple(sorted(limits))
+        key,
+        outcome["state"],
+        outcome["reason"],
+        tuple(float(visit["seconds"]) for visit in visits),
+        tuple(sorted(limits)),
     )
 
 
@@ -115,7 +119,7 @@ def ladder(record: Record, op: str, device: str, shape: Shape, cache: str, type:
     rows = []
     for rung, idea in ideas.items():
         cell = record.cells.get(f"{op}/{rung} {place}")
-        if cell is None or cell.state == "na" or (cell.state == "ok" and not cell.seconds):
+        if cell is None or not (cell.seconds or cell.state == "failed"):
             continue
         rate = bytes_moved(op, rung, type, shape) / cell.median_s if cell.seconds else math.nan
         base = (

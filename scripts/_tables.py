@@ -50,14 +50,20 @@ def cells_of(row: Row) -> tuple[str, ...]:
     )
 
 
+def nvrtc(facts: dict[str, Any]) -> str:
+    """The version of the CUDA compiler, under either of its packages' names."""
+    found = facts.get("packages", {})
+    return found.get("nvidia-cuda-nvrtc") or found.get("nvidia-cuda-nvrtc-cu12") or "n/a"
+
+
 def device_text(record: Record, device: str) -> str:
     """Who measured, in a line."""
     facts: dict[str, Any] = next((f for group, f in record.facts.items() if group.endswith(device) and f), {})
     if device == "gpu":
         peak = facts.get("nvml_theoretical_bandwidth_bytes_per_s")
         bandwidth = f", {peak / 1e9:.0f} GB/s theoretical" if peak else ""
-        return f"{facts.get('gpu')}{bandwidth}, driver {facts.get('nvml_driver') or 'n/a'}, NVRTC {facts.get('nvrtc')}"
-    return f"{facts.get('cpu')}, {len(facts.get('cores', []))} cores, NumPy {facts.get('numpy')}"
+        return f"{facts.get('gpu')}{bandwidth}, driver {facts.get('nvml_driver') or 'n/a'}, NVRTC {nvrtc(facts)}"
+    return f"{facts.get('cpu')}, {len(facts.get('cores', []))} cores, NumPy {facts.get('packages', {}).get('numpy')}"
 
 
 def sections(record: Record, ops: list[str], shapes: list[Shape] | None = None) -> list[tuple[str, str, list[Row]]]:

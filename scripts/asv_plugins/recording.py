@@ -109,7 +109,11 @@ def merge_facts(sidecar: Path, folder: Path) -> None:
     lines = [line for path in fresh for line in path.read_text(encoding="utf-8").splitlines()]
     groups = {json.loads(line)["group"] for line in lines}
     try:
-        kept = [line for line in sidecar.read_text(encoding="utf-8").splitlines() if _group(line) not in groups]
+        kept = [
+            line
+            for line in sidecar.read_text(encoding="utf-8", errors="replace").splitlines()
+            if _group(line) not in groups
+        ]
     except FileNotFoundError:
         kept = []
     write_whole(sidecar, "".join(f"{line}\n" for line in kept + lines))
