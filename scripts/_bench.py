@@ -184,13 +184,13 @@ def set_aside_broken(folder: Path, console: Console) -> None:
 
 def run(given: argparse.Namespace, console: Console) -> int:
     """Gate, measure, publish, table."""
+    commits = git("rev-list", "--first-parent", given.range).splitlines() if given.range else [git("rev-parse", "HEAD")]
+    if not commits:
+        raise SystemExit(f"scripts/bench: no commits in {given.range}")
     if os.environ.get("GPUKERNELS_CELLS") and not given.quick:
         raise SystemExit(
             "scripts/bench: GPUKERNELS_CELLS is set: it would leave holes in results/; unset it, or use --quick"
         )
-    commits = git("rev-list", "--first-parent", given.range).splitlines() if given.range else [git("rev-parse", "HEAD")]
-    if not commits:
-        raise SystemExit(f"scripts/bench: no commits in {given.range}")
     if git("status", "--porcelain", "--", "gpukernels"):
         console.print(
             "note: gpukernels/ has uncommitted changes; commits are measured, not they "
