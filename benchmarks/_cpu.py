@@ -20,7 +20,7 @@ from benchmarks._visit import POISON, Budget, NotHere, WrongOutput, describe_wro
 
 ROTATION = 2  # cold: the buffers rotated over are so many times the last-level cache
 SAMPLES_LEAST = 3
-VISIT_S = 0.2  # a cell whose pass is slow gets fewer samples, down to the least
+VISIT_S = 0.1  # a cell whose pass is slow gets fewer samples, down to the least
 CACHE_BYTES_UNKNOWN = 32 << 20
 CACHE_BYTES_MAX = 256 << 20  # a cloud machine reports the cache of a host it shares
 
@@ -82,7 +82,8 @@ class Cpu:
         self.random = np.random.default_rng(seed)
         size = max([self._slots(cell) * self._set_bytes(cell) for cell in cells], default=0)
         # Written once, so that every page is there before timing; random, and cheap to make over and over.
-        self.arena = np.resize((self.random.random(1 << 20, np.float32) * 2 - 1).view(np.uint8), size)
+        self.pool = self.random.random(1 << 20, np.float32) * 2 - 1
+        self.arena = np.resize(self.pool.view(np.uint8), size)
 
     def facts(self) -> dict[str, Any]:
         """Who measured, with what: constant during a run."""
@@ -135,7 +136,10 @@ class Cpu:
     def _check(self, cell: Cell, launch: Callable[[], object]) -> None:
         inputs, out = self._operands(cell, 0)
         for operand in inputs:
-            operand[...] = (self.random.random(operand.shape, np.float32) * 2 - 1).astype(operand.dtype)
+            values = np.roll(self.pool, self.random.integers(self.pool.size))
+            operand[...] = np.resize(
+                values if operand.dtype.kind in "fc" else values.view(operand.dtype), operand.shape
+            )
         ctypes.memset(out.ctypes.data, POISON, out.nbytes)
         launch()
         why = describe_wrong(cell, out, COMPUTES[cell.computes].reference(*inputs), np)

@@ -189,9 +189,10 @@ class Run:
         self._note({"key": key, "state": "failed", "reason": reason}, process)
 
     def _alike(self, key: str) -> list[Cell]:
-        """The other cells of a cell's rung."""
-        rung = next(cell.rung for cell in self.cells if cell.key == key)
-        return [cell for cell in self.cells if cell.rung == rung and cell.key != key]
+        """The other cells of a cell's rung that would be visited."""
+        found = next(cell for cell in self.cells if cell.key == key)
+        mine = [cell for cell in self.cells if (cell.op, cell.rung) == (found.op, found.rung) and cell.key != key]
+        return [cell for cell in mine if self.group.outcomes[cell.key].state in ("waiting", "ok")]
 
     def _note(self, event: dict[str, Any], process: int) -> None:
         outcome = self.group.outcomes[event["key"]]

@@ -19,7 +19,9 @@ LADDER = [found for op in gpukernels.ops() for found in op.rungs]
 
 
 def shapes_of(op: str, device: str, quick: bool) -> tuple[Shape, ...]:
-    return OPS[op].quick_shapes if quick else OPS[op].shapes if device == "gpu" else OPS[op].cpu_shapes
+    if device == "cpu":
+        return OPS[op].cpu_shapes[: 2 if quick else None]
+    return OPS[op].quick_shapes if quick else OPS[op].shapes
 
 
 @pytest.fixture(autouse=True)
@@ -68,8 +70,11 @@ def test_shapes_have_the_dims_of_the_op(op: str) -> None:
     found = OPS[op]
     for shape in (*found.shapes, *found.quick_shapes, *found.cpu_shapes, found.element_shape):
         assert len(shape) == len(gpukernels.op(op).dims)
-    assert set(found.quick_shapes) <= set(found.shapes)  # asv's parameters are the full list: others were not shown
-    assert set(found.quick_shapes) <= set(found.cpu_shapes)
+    assert set(found.quick_shapes) <= set(found.shapes)
+    for device, quick in itertools.product(DEVICES, (False, True)):
+        timed = found.timed(device, quick)
+        assert timed == shapes_of(op, device, quick)
+        assert timed[0] == min(timed, key=math.prod)  # the cost of a launch is taken there
     assert found.element_shape in found.shapes
     assert COPY in found.references
     assert set(found.references.values()) <= set(COMPUTES)
@@ -86,8 +91,11 @@ def test_every_rung_is_in_the_plan(op: str, device: str, quick: bool) -> None:
         if found.device != device:
             assert not mine
             continue
-        caches = CACHES if found.repeats == 1 else ("hot",)
-        wanted = set(itertools.product(shapes_of(op, device, quick), caches, ["float32"]))
+        shapes = shapes_of(op, device, quick)
+        if found.repeats == 1:
+            wanted = set(itertools.product(shapes, CACHES, ["float32"]))
+        else:
+            wanted = {(shapes[0], "hot", "float32")}
         if device == "gpu" and not quick and found.repeats == 1:
             wanted |= {(OPS[op].element_shape, "cold", type) for type in found.types if type != "float32"}
         assert mine == wanted, found

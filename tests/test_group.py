@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+import gpukernels
 from benchmarks import _cpu, _group
 from benchmarks._cells import Cell, plan
-from benchmarks._gpu import Budget
 from benchmarks._group import Group, Outcome, Run
+from benchmarks._visit import Budget
 
 ROOT = Path(__file__).resolve().parents[1]
 BUDGET = Budget(samples=3, sample_s=0.0002)
@@ -51,10 +52,10 @@ def write(folder: Path, rung: str, body: str, head: str = "") -> None:
     (folder / "gpukernels" / "transpose" / f"{rung}.c").write_text(head + C.format(name=rung, body=body))
 
 
-def cells(device: str = "cpu", cache: str = "hot") -> list[Cell]:
-    """One cell a rung of transpose, small."""
+def cells(device: str = "cpu", *caches: str) -> list[Cell]:
+    """One cell a rung of transpose (and cache: hot unless told), small."""
     found = plan("transpose", device, quick=True)
-    return [cell for cell in found if cell.shape == SHAPE and cell.cache == cache and not cell.reference]
+    return [cell for cell in found if cell.shape == SHAPE and cell.cache in (caches or ("hot",)) and not cell.reference]
 
 
 def visit(folder: Path, *, times: int = 1, silence_s: float = 60.0, device: str = "cpu") -> Run:
@@ -95,13 +96,14 @@ def test_processes_visit_every_cell_once(package: Package) -> None:
         assert_measured(outcome, 3)
         assert set(outcome.by_process("seconds")) == {0, 1, 2}
         assert outcome.by_process("launch_seconds") == {}
-    assert run.group.facts["numpy"] == np.__version__
+    assert run.group.facts["packages"]["numpy"] == np.__version__
+    assert run.group.facts["compiler"]
     assert run.group.facts["openmp"] == _cpu.environment()
     assert run.group.name == "transpose cpu"
 
 
 def test_cold_cells_rotate_over_more_than_the_cache(package: Package) -> None:
-    run = Run(cells(cache="cold"), "cpu", str(package()), BUDGET)
+    run = Run(cells("cpu", "cold"), "cpu", str(package()), BUDGET)
     run.visit_all(0)
     for outcome in outcomes(run).values():
         assert_measured(outcome)
@@ -136,6 +138,33 @@ def test_a_kernel_that_exits_says_what_it_said(package: Package) -> None:
 def test_a_kernel_that_hangs(package: Package) -> None:
     run = visit(package(c=FOR_EVER), silence_s=8)
     assert_only_failed(run, "c", "it hung: nothing for 8 s, its process was killed")
+
+
+def test_a_rung_that_hangs_is_not_tried_again(package: Package, tmp_path: Path) -> None:
+    mark = f'    FILE *file = fopen("{tmp_path}/visits", "a"); fputs("x", file); fclose(file);\n'
+    folder = package(head="#include <stdio.h>\n", c=mark + FOR_EVER)
+    also = [cell for cell in plan("vector_add", "cpu", quick=True) if cell.rung == "c" and cell.cache == "hot"]
+    mine = [cell for cell in cells("cpu", "hot", "cold") if cell.rung == "c"]
+    run = Run([*mine, *also], "cpu", str(folder), BUDGET, 5)
+    run.group.outcomes[also[1].key] = Outcome("na", "never hot")
+    for seed in range(2):
+        run.visit_all(seed)
+    assert (tmp_path / "visits").read_text() == "x"
+    hung, other = sorted((run.group.outcomes[cell.key].reason, cell.key) for cell in mine)
+    assert hung[0] == "it hung: nothing for 5 s, its process was killed"
+    assert other[0] == f"not tried: {hung[1]} hung"
+    assert {run.group.outcomes[cell.key].state for cell in mine} == {"failed"}
+    assert_measured(run.group.outcomes[also[0].key], 2)  # another op's rung of the same name
+    assert run.group.outcomes[also[1].key] == Outcome("na", "never hot")
+
+
+def test_no_compiler_is_not_the_kernels_fault(monkeypatch: pytest.MonkeyPatch, package: Package) -> None:
+    monkeypatch.setenv("CC", "no-such-compiler")
+    found = outcomes(visit(package()))
+    assert_measured(found.pop("numpy"))
+    for outcome in found.values():
+        assert (outcome.state, outcome.visits) == ("na", [])
+        assert "no C compiler: no-such-compiler not found; install one or set CC" in outcome.reason
 
 
 def test_a_kernel_that_does_not_compile(package: Package) -> None:
@@ -174,6 +203,16 @@ def test_one_wrong_answer_is_enough(package: Package) -> None:
     assert_measured(found["c_blocked"], 3)
 
 
+def test_what_was_measured_stays_when_a_later_process_cannot_start(package: Package) -> None:
+    folder = package(c=WRONG)
+    run = visit(folder)
+    (folder / "gpukernels" / "__init__.py").write_text("def load(:\n")
+    run.visit_all(1)
+    run.visit_all(2)
+    assert_only_failed(run, "c", "WrongOutput: ")
+    assert "SyntaxError: " in run.unavailable
+
+
 def test_failed_cells_are_not_visited_again(package: Package, tmp_path: Path) -> None:
     mark = f'FILE *file = fopen("{tmp_path}/visits", "a"); fputs("x", file); fclose(file);'
     body = SEGFAULT.replace("*(volatile", f"{mark}\n    *(volatile")
@@ -198,6 +237,40 @@ def test_every_process_has_an_order_of_its_own(package: Package) -> None:
     assert all(sorted(one) == sorted(orders[0]) for one in orders)
     assert len({tuple(one) for one in orders}) > 1
     assert order(3) == orders[3]
+
+
+# --- cores -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this system does not say which cores a process has")
+def test_a_serial_rung_has_one_core_and_the_next_one_all_again() -> None:
+    free = os.sched_getaffinity(0)
+    seen: dict[str, list[set[int]]] = {}
+
+    class Watching:
+        def __init__(self, who: str) -> None:
+            self.seen = seen.setdefault(who, [])
+
+        def bind(self, array: Any, out: Any) -> gpukernels.Launch:
+            bound = os.sched_getaffinity(0)
+
+            def run() -> None:
+                self.seen.append(os.sched_getaffinity(0))
+                np.copyto(out, array.T)
+
+            self.seen.append(bound)
+            return gpukernels.Launch(out, "watching", run)
+
+    order = [cell for cell in cells() if cell.rung in ("c", "c_openmp")]
+    cpu = _cpu.Cpu(order, BUDGET, 0)
+    for cell in [*order, *order]:
+        cpu.measure(cell, Watching(cell.rung))
+        assert os.sched_getaffinity(0) == free
+    serial, parallel = seen["c"], seen["c_openmp"]
+    assert serial[0] == free  # where it was bound: OpenMP starts its threads when a kernel is loaded
+    assert {frozenset(cores) for cores in serial[1:]} == {frozenset(free), frozenset({max(free)})}
+    assert parallel[0] == free
+    assert {frozenset(cores) for cores in parallel[1:]} == {frozenset(free), frozenset({min(free)})}
 
 
 # --- packages ------------------------------------------------------------------------------------------------------
@@ -402,8 +475,22 @@ def test_quick_is_asked_for(monkeypatch: pytest.MonkeyPatch, value: str, wanted:
     assert _group.quick() is wanted
 
 
-def test_the_installed_package_is_the_one_on_the_path() -> None:
+def test_the_installed_package_is_the_one_on_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GPUKERNELS_PACKAGE", raising=False)
     assert _group.installed_package() == str(ROOT)
+
+
+def test_the_commits_checkout_is_measured_or_nothing(
+    monkeypatch: pytest.MonkeyPatch, package: Package, tmp_path: Path
+) -> None:
+    folder = package()
+    monkeypatch.setenv("GPUKERNELS_PACKAGE", str(folder))
+    assert _group.installed_package() == str(folder)
+    monkeypatch.setenv("GPUKERNELS_PACKAGE", str(tmp_path / "empty"))  # a commit before there was a package
+    assert _group.installed_package() == ""
+    run = Run(cells(), "cpu", "", BUDGET)
+    run.visit_all(0)
+    assert all_alike(run) == Outcome("na", "this commit has no package to measure (gpukernels)")
 
 
 def test_by_process_leaves_out_what_is_missing() -> None:
