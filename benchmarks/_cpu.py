@@ -19,7 +19,7 @@ from benchmarks._ops import COMPUTES
 from benchmarks._visit import POISON, Budget, NotHere, WrongOutput, describe_wrong, packages
 
 ROTATION = 2  # cold: the buffers rotated over are so many times the last-level cache
-SAMPLES_LEAST = 3
+SAMPLES_LEAST = 2
 VISIT_S = 0.1  # a cell whose pass is slow gets fewer samples, down to the least
 CACHE_BYTES_UNKNOWN = 32 << 20
 CACHE_BYTES_MAX = 256 << 20  # a cloud machine reports the cache of a host it shares
@@ -133,7 +133,8 @@ class Cpu:
         finally:
             os.sched_setaffinity(0, self.cores)
 
-    def _check(self, cell: Cell, launch: Callable[[], object]) -> None:
+    def _check(self, cell: Cell, launch: Callable[[], object]) -> float:
+        """Run a cell once on poisoned output; the seconds of this first run. Raises: WrongOutput."""
         inputs, out = self._operands(cell, 0)
         for operand in inputs:
             values = np.roll(self.pool, self.random.integers(self.pool.size))
@@ -141,10 +142,13 @@ class Cpu:
                 values if operand.dtype.kind in "fc" else values.view(operand.dtype), operand.shape
             )
         ctypes.memset(out.ctypes.data, POISON, out.nbytes)
+        start = time.perf_counter()
         launch()
+        once = time.perf_counter() - start
         why = describe_wrong(cell, out, COMPUTES[cell.computes].reference(*inputs), np)
         if why:
             raise WrongOutput(why)
+        return once
 
     def measure(self, cell: Cell, kernel: Any) -> dict[str, Any]:
         """One visit to a cell: check it, time it. Returns JSON values; "seconds" is the median over the samples.
@@ -164,10 +168,7 @@ class Cpu:
             return self._time(cell, launches)
 
     def _time(self, cell: Cell, launches: list[Any]) -> dict[str, Any]:
-        self._check(cell, launches[0])
-        start = time.perf_counter()
-        launches[-1]()
-        once = time.perf_counter() - start
+        once = self._check(cell, launches[0])
         count = max(1, round(self.budget.sample_s / once))
         seconds, turn = [], 0
         for _ in range(max(SAMPLES_LEAST, min(self.budget.samples, round(VISIT_S / once)))):

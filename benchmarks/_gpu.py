@@ -223,19 +223,31 @@ class Gpu:
         seconds = [float(elapsed(a, b)) / 1000 for a, b in itertools.pairwise(events)]
         return seconds, clock_mhz(self.stamps.get(stream=self.stream)), said
 
-    def _take(self, graph: Any, replays: int, nodes: int) -> dict[str, Any]:
-        """One visit's samples with the clocks during them."""
-        seconds, clock, state = self._replay(graph, replays, self.budget.samples, self.nvml.state)
-        per_launch = [value / (replays * nodes) for value in seconds]
-        quartiles = statistics.quantiles(per_launch, n=4) if len(per_launch) > 1 else [per_launch[0]] * 3
+    def _take(self, graph: Any, replays: int, nodes: int, samples: int) -> dict[str, Any]:
+        """Samples of the seconds of a launch, with the clocks during them."""
+        seconds, clock, state = self._replay(graph, replays, samples, self.nvml.state)
         return {
-            "seconds": statistics.median(per_launch),
-            "quartiles_s": [quartiles[0], quartiles[2]],
-            "launches": replays * nodes * len(seconds),
+            "seconds": [value / (replays * nodes) for value in seconds],
+            "launches": replays * nodes * samples,
             "clock64_mhz": clock,
             "state": state,
             "throttled": throttled(state, clock, self.nvml_facts["sm_clock_max_mhz"]),
         }
+
+    def _take_quietly(self, graph: Any, replays: int, nodes: int, samples: int) -> dict[str, Any]:
+        """The same; taken again after a pause while the clocks are held down, and marked if they stay so."""
+        taken, retakes = self._take(graph, replays, nodes, samples), 0
+        while taken["throttled"] and retakes < RETAKES:
+            time.sleep(RETAKE_PAUSE_S)
+            taken, retakes = self._take(graph, replays, nodes, samples), retakes + 1
+        return taken | {"retakes": retakes}
+
+    def _enough(self, launches: list[Callable[[], object]]) -> tuple[int, int]:
+        """How many launches a graph takes, in whole turns over the buffers, and how many replays a sample."""
+        first = min(self._replay(self._graph(launches, len(launches)), 1, 2)[0]) / len(launches)
+        nodes = min(GRAPH_NODES_MAX, max(1, round(self.budget.sample_s / first)))
+        nodes = max(1, round(nodes / len(launches))) * len(launches)
+        return nodes, max(1, round(self.budget.sample_s / (first * nodes)))
 
     def _host_loop_seconds(self, launch: Callable[[], object]) -> float:
         """Seconds a launch takes in a loop of the host over one set of buffers, the last one waited for."""
@@ -252,8 +264,8 @@ class Gpu:
     def measure(self, cell: Cell, kernel: Any) -> dict[str, Any]:
         """One visit to a cell: check it, time it, say under which conditions.
 
-        `kernel`: what `gpukernels.load` gave; None for a reference line. Returns JSON values; "seconds" is the median
-        over the samples of the time of one pass (a launch, or its share where it repeats the work).
+        `kernel`: what `gpukernels.load` gave; None for a reference line. Returns JSON values; "seconds" is the time
+        of one pass (a launch, or its share where it repeats the work), over the samples the median, hot the mean.
         Raises: WrongOutput, NotHere.
         """
         if cell.cache == "hot" and self._slot_bytes(cell)[1] > self.l2_bytes / 2:
@@ -271,21 +283,28 @@ class Gpu:
             bound = [self._bind(cell, kernel, slot) for slot in range(self._slots(cell))]
             launches = [launch for launch, _ in bound]
             self._check(cell, launches[0])
-            graph = self._graph(launches, len(launches))
-            first = min(self._replay(graph, 1, 2)[0]) / len(launches)
-            nodes = min(GRAPH_NODES_MAX, max(1, round(self.budget.sample_s / first)))
-            nodes = max(1, round(nodes / len(launches))) * len(launches)
-            if nodes > len(launches):
+            nodes, replays = self._enough(launches)
+            # What is hot settles in the L2 in one of several ways, some per cent apart, each time its buffers are
+            # brought in: every sample gets a settling of its own, and their mean counts.
+            rounds = self.budget.samples if cell.cache == "hot" else 1
+            taken = []
+            for _ in range(rounds):
+                self._fill(cell)
                 graph = self._graph(launches, nodes)
-            replays = max(1, round(self.budget.sample_s / (first * nodes)))
-            taken, retakes = self._take(graph, replays, nodes), 0
-            while taken["throttled"] and retakes < RETAKES:
-                time.sleep(RETAKE_PAUSE_S)
-                taken, retakes = self._take(graph, replays, nodes), retakes + 1
-            taken |= {"retakes": retakes, "slots": len(launches), "identity": bound[0][1]}
-            taken["seconds"] /= cell.repeats
-            taken["quartiles_s"] = [value / cell.repeats for value in taken["quartiles_s"]]
+                taken.append(self._take_quietly(graph, replays, nodes, self.budget.samples // rounds))
+            seconds = [value / cell.repeats for part in taken for value in part["seconds"]]
+            level = statistics.mean if cell.cache == "hot" else statistics.median
+            quartiles = statistics.quantiles(seconds, n=4) if len(seconds) > 1 else seconds * 3
+            visit = taken[-1] | {
+                "seconds": level(seconds),
+                "quartiles_s": [quartiles[0], quartiles[2]],
+                "launches": sum(part["launches"] for part in taken),
+                "throttled": sorted({limit for part in taken for limit in part["throttled"]}),
+                "retakes": sum(part["retakes"] for part in taken),
+                "slots": len(launches),
+                "identity": bound[0][1],
+            }
             if cell.launch_cost:
-                taken["host_loop_seconds"] = self._host_loop_seconds(launches[0])
-                taken["launch_seconds"] = taken["host_loop_seconds"] - taken["seconds"]
-        return taken | {"canary_s": self.canary_seconds()}
+                visit["host_loop_seconds"] = self._host_loop_seconds(launches[0])
+                visit["launch_seconds"] = visit["host_loop_seconds"] - visit["seconds"]
+        return visit | {"canary_s": self.canary_seconds()}

@@ -24,7 +24,7 @@ WORKER = Path(__file__).with_name("_worker.py")
 SILENCE_S = 60.0  # a worker that says nothing for so long hangs
 
 # How many fresh processes, and what a visit to a cell takes; quick is for a first look, not for a record.
-PROCESSES = {"gpu": 6, "cpu": 4}
+PROCESSES = {"gpu": 6, "cpu": 3}
 QUICK_PROCESSES = {"gpu": 2, "cpu": 2}
 BUDGETS = {"gpu": Budget(samples=5, sample_s=0.002), "cpu": Budget(samples=7, sample_s=0.004)}
 

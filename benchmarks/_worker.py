@@ -63,7 +63,7 @@ def run(job: dict[str, Any], out: Any) -> None:
     from benchmarks._cells import Cell
     from benchmarks._cpu import Cpu
     from benchmarks._gpu import Gpu
-    from benchmarks._visit import Budget, NotHere
+    from benchmarks._visit import Budget, NotHere, stick
 
     cells = [Cell.from_json(values) for values in job["cells"]]
     if not job["package"]:
@@ -94,7 +94,7 @@ def run(job: dict[str, Any], out: Any) -> None:
         device = Gpu(cells, Budget(**job["budget"]), job["seed"])
     else:
         device = Cpu(cells, Budget(**job["budget"]), job["seed"])
-    _emit(out, event="start", facts=device.facts())
+    _emit(out, event="start", facts={"stick": stick()} | device.facts())
     for cell in cells:
         _emit(out, event="begin", key=cell.key)
         try:

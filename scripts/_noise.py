@@ -19,6 +19,11 @@ from scripts.asv_plugins.recording import identity, write_whole
 ROOT = Path(__file__).resolve().parent.parent
 
 
+def read(path: Path) -> dict[str, str]:
+    """The lines of a record by cell: cells that are not measured again stay."""
+    return {json.loads(line)["key"]: line for line in path.read_text(encoding="utf-8").splitlines()}
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="scripts/noise", description=__doc__)
     parser.add_argument("--runs", type=int, default=10)
@@ -43,9 +48,12 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"scripts/noise: nothing to record: {next(iter(group.outcomes.values())).reason}", file=sys.stderr)
         return 1
     variation = {key: statistics.stdev(values) / statistics.mean(values) for key, values in medians.items()}
-    lines = [json.dumps({"runs": given.runs, "facts": facts})]
-    lines += [json.dumps({"key": key, "cv": variation[key], "medians_s": values}) for key, values in medians.items()]
-    write_whole(path, "\n".join(lines) + "\n")
+    fresh = {
+        key: json.dumps({"key": key, "cv": variation[key], "medians_s": values, "facts": facts})
+        for key, values in medians.items()
+    }
+    kept = read(path) if path.exists() else {}
+    write_whole(path, "".join(f"{line}\n" for line in (kept | fresh).values()))
     for key in sorted(variation, key=variation.__getitem__, reverse=True):
         print(f"{100 * variation[key]:7.3f} %  {statistics.median(medians[key]) * 1e6:12.3f} us  {key}")
     print(

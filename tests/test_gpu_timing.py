@@ -153,7 +153,7 @@ class Handless(Gpu):
         self.l2_bytes = MIB
         self.arena = np.zeros(64 * MIB, np.uint8)
         self.stream = contextlib.nullcontext()
-        self.takes = list(takes or [[]])
+        self.takes = list(takes or [[]] * 9)
         self.launch_s = launch_s
         self.graphs: list[int] = []
         self.taken: list[tuple[int, int]] = []
@@ -176,12 +176,13 @@ class Handless(Gpu):
     ) -> tuple[list[float], float | None, Any]:
         return [self.launch_s * graph * replays] * samples, None, during()
 
-    def _take(self, graph: Any, replays: int, nodes: int) -> dict[str, Any]:
-        """The n-th take reads n + 1 seconds, so that the take that is kept can be told."""
+    def _take(self, graph: Any, replays: int, nodes: int, samples: int) -> dict[str, Any]:
+        """The n-th take reads about n seconds, so that the take that is kept can be told."""
         assert graph == nodes
         self.taken.append((replays, nodes))
         at = len(self.taken)
-        return {"seconds": float(at), "quartiles_s": [at - 0.5, at + 0.5], "throttled": self.takes[at - 1]}
+        seconds = [at - 0.5, float(at), at + 0.5] if samples > 1 else [float(at)]
+        return {"seconds": seconds, "launches": replays * nodes * samples, "throttled": self.takes[at - 1]}
 
     def _host_loop_seconds(self, launch: Callable[[], object]) -> float:
         return 10.0
@@ -244,8 +245,25 @@ def test_a_graph_goes_round_all_buffers(launch_s: float, slots: int, nodes: int,
     gpu = Handless(launch_s=launch_s)
     visit = gpu.measure(cell(shape=(32, 64)), None)  # 16 KiB a set; 4 x 1 MiB are 256 of them
     assert visit["slots"] == slots
-    assert gpu.graphs == [slots, nodes][: 1 + (nodes > slots)]
+    assert gpu.graphs == [slots, nodes]
     assert gpu.taken == [(replays, nodes)]
+    assert visit["launches"] == replays * nodes * gpu.budget.samples
+
+
+def test_hot_is_the_mean_of_settlings_of_their_own(pauses: list[float]) -> None:
+    """Each sample has buffers brought in anew, in a graph of its own; a throttled one is taken again."""
+    gpu = Handless([[], ["software power cap"], [], [], [], [], [], [], [], []])
+    visit = gpu.measure(cell(shape=(33, 65), cache="hot"), None)
+    assert len(gpu.taken) == gpu.budget.samples + 1
+    assert gpu.graphs == [visit["slots"], *[gpu.taken[0][1]] * gpu.budget.samples]
+    assert visit["seconds"] == pytest.approx((1 + sum(range(3, 11))) / 9)
+    assert (visit["retakes"], visit["throttled"]) == (1, [])
+    assert visit["launches"] == gpu.taken[0][0] * gpu.taken[0][1] * gpu.budget.samples
+
+
+def test_a_settling_that_stays_throttled_marks_the_cell(pauses: list[float]) -> None:
+    gpu = Handless([[], *[["software power cap"]] * (_gpu.RETAKES + 1), *[[]] * 9])
+    assert gpu.measure(cell(shape=(33, 65), cache="hot"), None)["throttled"] == ["software power cap"]
 
 
 @pytest.mark.parametrize(("columns", "slots"), [(2 * MIB, 1), (174_720, 4), (5_184, 102), (640, 820)])
@@ -397,8 +415,8 @@ def test_a_take_divides_by_its_launches_and_reads_the_clocks(reasons: int | None
     gpu, log = logged([float(10 * at) for at in range(6)])
     gpu.budget = Budget(5, 0.01)
     gpu.nvml, gpu.nvml_facts = State(), {"sm_clock_max_mhz": 1980.0}  # type: ignore[assignment]
-    taken = gpu._take(log, 4, 25)
-    assert taken["seconds"] == pytest.approx(0.01 / 100, rel=1e-12)
+    taken = gpu._take(log, 4, 25, 5)
+    assert taken["seconds"] == pytest.approx([0.01 / 100] * 5, rel=1e-12)
     assert taken["launches"] == 500
     assert (taken["clock64_mhz"], taken["throttled"], taken["state"]) == (1000.0, said, {"event_reasons": reasons})
 
