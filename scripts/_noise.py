@@ -48,8 +48,9 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"scripts/noise: nothing to record: {next(iter(group.outcomes.values())).reason}", file=sys.stderr)
         return 1
     variation = {key: statistics.stdev(values) / statistics.mean(values) for key, values in medians.items()}
+    who = {name: facts.get(name) for name in ("gpu", "nvml_uuid_sha256", "nvml_driver", "stick")}
     fresh = {
-        key: json.dumps({"key": key, "cv": variation[key], "medians_s": values, "facts": facts})
+        key: json.dumps({"key": key, "cv": variation[key], "medians_s": values, "who": who})
         for key, values in medians.items()
     }
     kept = read(path) if path.exists() else {}

@@ -1,0 +1,64 @@
+"""scripts/noise and scripts/truth: what they record and what they say where they cannot."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks._group import Group, Outcome
+from scripts import _noise, _truth
+
+
+def group(*seconds: float, state: str = "ok") -> Group:
+    """A group of one cell with a visit a process."""
+    visits = [{"process": at, "seconds": value} for at, value in enumerate(seconds)]
+    return Group("transpose gpu", {"transpose/padded": Outcome(state, "wrong", visits)}, {"gpu": "A", "stick": "s"})
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Group]:
+    """What the stick will measure, run by run; results go to tmp_path."""
+    found: list[Group] = []
+    monkeypatch.setattr(_noise, "measure", lambda op, device: found.pop(0))
+    monkeypatch.setattr(_noise, "ROOT", tmp_path)
+    monkeypatch.setattr(_noise, "identity", lambda: {"machine": "here"})
+    return found
+
+
+def test_runs_differ_by_their_medians(runs: list[Group], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs[:] = [group(1.0, 9.0, 2.0), group(4.0)]
+    path = tmp_path / "results/here/noise.jsonl"
+    path.parent.mkdir(parents=True)
+    path.write_text('{"key": "transpose/copy", "cv": 0.5}\n{"key": "transpose/padded", "cv": 7}\n')
+    assert _noise.main(["--runs", "2", "transpose"]) == 0
+    kept, fresh = map(json.loads, path.read_text().splitlines())
+    assert kept == {"key": "transpose/copy", "cv": 0.5}  # not measured again: it stays
+    assert fresh["medians_s"] == [2.0, 4.0]
+    assert fresh["cv"] == pytest.approx(2**0.5 / 3)
+    assert fresh["who"] == {"gpu": "A", "nvml_uuid_sha256": None, "nvml_driver": None, "stick": "s"}
+    assert "1 cells: median 47.140 %, worst 47.140 %" in capsys.readouterr().out
+
+
+def test_a_wrong_kernel_is_no_noise(runs: list[Group], tmp_path: Path) -> None:
+    runs[:] = [group(state="failed")]
+    with pytest.raises(SystemExit, match="transpose/padded failed: wrong"):
+        _noise.main(["--runs", "1", "transpose"])
+    assert not (tmp_path / "results").exists()
+
+
+def test_nothing_measured_is_said(runs: list[Group], capsys: pytest.CaptureFixture[str]) -> None:
+    runs[:] = [group(state="na")]
+    assert _noise.main(["--runs", "1", "transpose"]) == 1
+    assert "nothing to record: wrong" in capsys.readouterr().err
+
+
+def test_truth_needs_ncu(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("PATH", "")
+    assert _truth.main([]) == 1
+    assert "ncu is not on the PATH" in capsys.readouterr().err
+
+
+def test_truths_cells_exist() -> None:
+    assert [_truth.find(key).key for key in _truth.CELLS] == list(_truth.CELLS)
+    with pytest.raises(SystemExit, match="no cell 'transpose/warp'"):
+        _truth.find("transpose/warp")
