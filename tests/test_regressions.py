@@ -1,0 +1,44 @@
+"""What the Regressions page flags with this asv.conf.json: the seconds, once, and nothing that asv misreads."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.test_site import ROOT, benchmark, publish, write_project
+
+SLOWER, FASTER = (1.0, 2.0), (2.0, 1.0)  # before and after the third of five commits
+SERIES = {
+    "transpose.GPU.track_seconds": SLOWER,
+    "transpose.CPU.track_seconds": FASTER,  # better: asv flags only what rises
+    "transpose.GPU.track_bandwidth": SLOWER,  # better, and the same event as the seconds
+    "transpose.GPU.track_share_of_copy": SLOWER,
+    "transpose.ElementTypes.track_share_of_theoretical": SLOWER,
+    "device.State.track_temperature": SLOWER,
+    "transpose.Launch.track_launch": (1.0, 1.3),  # the host's noise
+    "vector_add.Launch.track_launch": (1.0, 1.7),
+}
+
+
+@pytest.fixture(scope="module")
+def flagged(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The series on the page of a project with these histories."""
+    project = tmp_path_factory.mktemp("project")
+    write_project(project)
+    own = json.loads((ROOT / "asv.conf.json").read_text())
+    judged = {key: value for key, value in own.items() if key.startswith("regressions_")}
+    path = project / "asv.conf.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | judged))
+    benchmarks: dict[str, object] = {name: benchmark(name) for name in SERIES}
+    (project / "results" / "benchmarks.json").write_text(json.dumps(benchmarks | {"version": 2}))
+    results = [(json.loads(path.read_text()), path) for path in Path(project, "results/host").glob("*-existing.json")]
+    for at, (result, where) in enumerate(sorted(results, key=lambda pair: int(pair[0]["date"]))):
+        result["results"] = {name: [[levels[at >= 2]], [], "1"] for name, levels in SERIES.items()}
+        where.write_text(json.dumps(result))
+    run = publish(project)
+    assert run.returncode == 0, run.stdout + run.stderr
+    return [row[0] for row in json.loads((project / "html/regressions.json").read_text())["regressions"]]
+
+
+def test_only_the_seconds_are_judged(flagged: list[str]) -> None:
+    assert sorted(flagged) == ["transpose.GPU.track_seconds", "vector_add.Launch.track_launch"]
