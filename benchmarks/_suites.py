@@ -14,14 +14,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar
 
+import numpy as np
+
 from benchmarks._cells import CACHES, key, label, rungs
 from benchmarks._group import Group, Outcome, quick
 from benchmarks._ops import COMPUTES, COPY, OPS, entries, types
 
 Samples = dict[str, Any] | float
 Method = TypeVar("Method", bound=Callable[..., Samples])
-
-ITEMSIZE = {"uint8": 1, "uint16": 2, "float32": 4, "float64": 8, "complex128": 16}
 
 
 def samples(values: dict[int, float]) -> Samples:
@@ -44,7 +44,7 @@ def series(unit: str, *, higher_is_better: bool) -> Callable[[Method], Method]:
 def bytes_moved(op: str, rung: str, type: str, shape: tuple[int, ...]) -> int:
     """Compulsory bytes of a rung or reference line at a shape."""
     computes = OPS[op].references.get(rung) or next(entry.computes for entry in entries(op) if entry.name == rung)
-    return COMPUTES[computes].bytes_moved(shape, ITEMSIZE[type])
+    return COMPUTES[computes].bytes_moved(shape, np.dtype(type).itemsize)
 
 
 def outcome_of(group: Group, key: str) -> Outcome:

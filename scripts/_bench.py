@@ -4,7 +4,6 @@ import argparse
 import json
 import os
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -97,7 +96,7 @@ def measure(conf: Path, commits: list[str], known: int, given: argparse.Namespac
             "checkout",
             "--show-stderr",
             *(["--skip-existing-successful"] if not (given.again or given.quick) else []),
-            *(word for one in given.bench or QUICK_BENCH[: given.quick] for word in ("--bench", one)),
+            *(word for one in given.bench or (QUICK_BENCH if given.quick else []) for word in ("--bench", one)),
             f"HASHFILE:{hashes}",
         )
         with log.open("w") as file:
@@ -295,7 +294,7 @@ def _compare(runs: dict[str, Run], cells: list[Cell], console: Console) -> bool:
             state = "failed" if head.state == "failed" else "n/a"
             table.add_row(head.key, state, _tables.time_text(tree.median_s), "new", "")
             continue
-        change = statistics.median(b / a for a, b in zip(head.seconds, tree.seconds, strict=False)) - 1
+        change = tree.median_s / head.median_s - 1
         would_show = max(head.smallest_change, tree.smallest_change)
         style = None if abs(change) < would_show else "red" if change > 0 else "green"
         table.add_row(

@@ -569,7 +569,7 @@ class Look:
 
 @pytest.fixture(scope="module")
 def quick(committed: Project) -> Look:
-    done = committed.bench("--quick", "--no-gate", "--bench", r"\.CPU\.")
+    done = committed.bench("--quick", "--no-gate")
     folders = frozenset(path.name for path in (committed.folder / ".asv").iterdir() if path.is_dir())
     return Look(done, committed.git("status", "--porcelain", "--ignored"), folders)
 
@@ -612,8 +612,12 @@ def test_a_rung_is_a_source_and_an_entry(project: Project, quick: Look) -> None:
     )
     assert params[0][-1] == "c_lines"
     recorded = json.loads((project.folder / ".asv" / "quick" / "results" / "benchmarks.json").read_text())
-    for series in ("seconds", "bandwidth"):
-        assert recorded[f"transpose.CPU.track_{series}"]["params"][0][-1] == "'c_lines'"
+    assert recorded["transpose.CPU.track_seconds"]["params"][0][-1] == "'c_lines'"
+    assert {name.split(".", 1)[1] for name in recorded if name != "version"} == {
+        "CPU.track_seconds",
+        "GPU.track_seconds",
+        "Launch.track_launch",
+    }
     assert table_row(quick.done.stdout, "c_lines")
 
 
