@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from benchmarks._cells import Cell, plan
+from benchmarks._cells import Cell, label, plan
 from benchmarks._group import BUDGETS, PROCESSES, QUICK_PROCESSES, Run
 from benchmarks._ops import COPY, OPS, entries, types
 from scripts import _history, _tables
@@ -26,6 +27,7 @@ ROOT = Path(__file__).resolve().parent.parent
 STATE = ROOT / ".asv"
 GROUPS = [(op, device) for op in OPS for device in ("gpu", "cpu")]
 WORKTREE_PAIRS = 3
+VERDICT_STYLES = {"slower": "red", "faster": "green"}
 QUICK_BENCH = [r"(GPU|CPU)\.track_seconds", "track_launch"]  # the table derives the rest from the same samples
 
 
@@ -190,6 +192,10 @@ def run(given: argparse.Namespace, console: Console) -> int:
         raise SystemExit(
             "scripts/bench: GPUKERNELS_CELLS is set: it would leave holes in results/; unset it, or use --quick"
         )
+    if not any(plan(op, device, quick=given.quick) for op, device in GROUPS):
+        raise SystemExit(
+            f"scripts/bench: no cell matches GPUKERNELS_CELLS={os.environ['GPUKERNELS_CELLS']}; nothing to do"
+        )
     if git("status", "--porcelain", "--", "gpukernels"):
         console.print(
             "note: gpukernels/ has uncommitted changes; commits are measured, not they "
@@ -217,8 +223,12 @@ def run(given: argparse.Namespace, console: Console) -> int:
         if path.name.startswith(tuple(sha[:8] for sha in commits))
     ]
     if paths:
-        _tables.show(_history.read(paths[-1]), console, list(OPS))
-    console.print(f"pages: {page.as_uri()}   (or: asv preview)", soft_wrap=True)
+        newest = _history.read(paths[-1])
+        _tables.show(newest, console, list(OPS))
+        earlier = _history.before(paths[-1], git("rev-list", "--first-parent", commits[0]).splitlines()[1:])
+        if earlier:
+            _tables.show_changes(_history.read(earlier), newest, console)
+    console.print(f"pages: {page.as_uri()}", soft_wrap=True)
     return code
 
 
@@ -226,14 +236,23 @@ def run(given: argparse.Namespace, console: Console) -> int:
 
 
 def changed_rungs() -> list[str]:
-    """The rungs ("op/rung") whose sources differ from HEAD; all of them where what launches them does."""
+    """The rungs ("op/rung") whose source or entry differs from HEAD; all of an op, or of all, where what they share
+    does."""
     paths = git("status", "--porcelain", "--untracked-files=all", "--", "gpukernels").splitlines()
     names = {Path(path[3:].split(" -> ")[-1]) for path in paths}
     every = [f"{op}/{entry.name}" for op in OPS for entry in entries(op)]
-    if any(len(name.parts) == 2 for name in names):
+    ladder = Path("gpukernels/ladder.toml")
+    if any(len(name.parts) == 2 for name in names - {ladder}):
         return every
-    touched = {f"{name.parent.name}/{name.stem}" for name in names}
+    touched = {f"{name.parent.name}/{name.stem}" for name in names - {ladder}}
     whole = {rung.split("/")[0] for rung in touched.difference(every)}  # another file of an op: all of its rungs
+    if ladder in names:
+        before, now = tomllib.loads(git("show", f"HEAD:{ladder}")), tomllib.loads((ROOT / ladder).read_text())
+        for op, table in now.items():
+            old = before.get(op, {"rungs": []})
+            touched |= {f"{op}/{rung['name']}" for rung in table["rungs"] if rung not in old["rungs"]}
+            if {**table, "rungs": []} != {**old, "rungs": []}:
+                whole.add(op)
     return [rung for rung in every if rung in touched or rung.split("/")[0] in whole]
 
 
@@ -282,35 +301,38 @@ def worktree(given: argparse.Namespace, console: Console) -> int:
 
 def _compare(runs: dict[str, Run], cells: list[Cell], console: Console) -> bool:
     """Print both sides of each cell; whether one failed."""
-    table = Table("cell", "HEAD", "tree", "change", "would show", title="the dirty tree against HEAD")
+    table = Table(
+        "rung", "shape", "cache", "HEAD", "tree", "change", "would show", "", title="the dirty tree against HEAD"
+    )
     measured = {
         side: [_history.measured(cell.key, vars(run.group.outcomes[cell.key])) for cell in cells]
         for side, run in runs.items()
     }
-    for head, tree in zip(measured["HEAD"], measured["tree"], strict=True):
+    for cell, head, tree in zip(cells, measured["HEAD"], measured["tree"], strict=True):
         if not tree.seconds:
             continue
+        who = (cell.rung, label(cell.shape), cell.cache)
         if not head.seconds:
             state = "failed" if head.state == "failed" else "n/a"
-            table.add_row(head.key, state, _tables.time_text(tree.median_s), "new", "")
+            table.add_row(*who, state, _tables.time_text(tree.median_s), "", "", "new")
             continue
-        change = tree.median_s / head.median_s - 1
-        would_show = max(head.smallest_change, tree.smallest_change)
-        style = None if abs(change) < would_show else "red" if change > 0 else "green"
+        change = _history.Change.between(head, tree)
         table.add_row(
-            head.key,
+            *who,
             _tables.time_text(head.median_s),
             _tables.time_text(tree.median_s),
-            f"{100 * change:+.2f} %",
-            _tables.percent(would_show, 2),
-            style=style,
+            f"{100 * change.ratio - 100:+.2f} %",
+            _tables.would_show(change.would_show),
+            change.verdict,
+            style=VERDICT_STYLES.get(change.verdict),
         )
     if table.rows:
         console.print(table)
     for side, cells_of_side in measured.items():
         if any(cell.state == "failed" for cell in cells_of_side):
             console.print(f"{side}:")
-        _tables.show_reasons(cells_of_side, console)
+        if side == "tree" or any(cell.state == "failed" for cell in cells_of_side):
+            _tables.show_reasons(cells_of_side, console)
     return any(cell.state == "failed" for cell in measured["tree"])
 
 
@@ -341,5 +363,10 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         return worktree(given, console) if given.worktree is not None else run(given, console)
     except KeyboardInterrupt:
-        console.print("interrupted; commits that were finished are in results/, run the same again to go on")
+        kept = (
+            "nothing was saved"
+            if given.worktree is not None or given.quick
+            else ("commits that were finished are in results/; the same call without --again goes on from there")
+        )
+        console.print(f"interrupted; {kept}")
         return 130

@@ -114,7 +114,10 @@ def ensure() -> str:
     mark = HOME / "gpukernels.stamp"
     if mark.is_file() and mark.read_text() == stamp:
         return str(_python(HOME))
-    print(f"gpukernels: installing what pyproject.toml pins into {HOME.name}/ (once; about 400 MB)", file=sys.stderr)
+    print(
+        f"gpukernels: installing what pyproject.toml pins into {HOME.name}/ (once; some 400 MB to fetch, 1 GB on disk)",
+        file=sys.stderr,
+    )
     before = HOME.with_name(".venv.before")  # an environment that works is not given up for one that cannot be made
     shutil.rmtree(before, ignore_errors=True)
     if HOME.exists():
@@ -155,7 +158,10 @@ def ensure() -> str:
 def enter() -> None:
     """Go on in the project's interpreter: returns at once there, else replaces this process."""
     if os.environ.get(INSIDE) != str(ROOT):
-        python = ensure()
+        try:
+            python = ensure()
+        except KeyboardInterrupt:
+            raise SystemExit("interrupted; the same call begins the environment anew") from None
         os.environ[INSIDE] = str(ROOT)
         sys.stdout.flush()
         os.execv(python, [python, *sys.argv])

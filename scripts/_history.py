@@ -17,13 +17,14 @@ from benchmarks._suites import bytes_moved
 
 @dataclass(frozen=True)
 class Measured:
-    """One cell at one commit: the seconds of each process, or why there are none."""
+    """One cell at one commit: the seconds of each process, or why there are none. `group`: "transpose gpu"."""
 
     key: str
     state: str
     reason: str
     seconds: tuple[float, ...]
     throttled: tuple[str, ...]
+    group: str = ""
 
     @property
     def median_s(self) -> float:
@@ -43,6 +44,25 @@ class Measured:
             return math.nan
         freedom = 2 * n - 2
         return float(t.ppf(0.995, freedom) + t.ppf(0.95, freedom)) * math.sqrt(2 / n) * self.spread
+
+
+@dataclass(frozen=True)
+class Change:
+    """One cell in two runs: the ratio of the medians, and the smallest relative change that would have shown."""
+
+    ratio: float
+    would_show: float
+
+    @classmethod
+    def between(cls, before: Measured, after: Measured) -> "Change":
+        return cls(after.median_s / before.median_s, max(before.smallest_change, after.smallest_change))
+
+    @property
+    def verdict(self) -> str:
+        """Says "slower" or "faster" where the change is larger than what would have shown, else ""."""
+        if not abs(self.ratio - 1) > self.would_show:
+            return ""
+        return "slower" if self.ratio > 1 else "faster"
 
 
 @dataclass(frozen=True)
@@ -80,6 +100,7 @@ def measured(key: str, outcome: dict[str, Any]) -> Measured:
         outcome["reason"],
         tuple(float(visit["seconds"]) for visit in visits),
         tuple(sorted(limits)),
+        outcome.get("group", ""),
     )
 
 
@@ -87,6 +108,21 @@ def sidecars(results: Path, machine: str | None = None) -> list[Path]:
     """The sidecars under a results folder, the newest last."""
     found = results.glob(f"{machine or '*'}/*.facts.jsonl")
     return sorted(found, key=lambda path: (_date(path), path.stat().st_mtime))
+
+
+def before(path: Path, ancestors: list[str]) -> Path | None:
+    """The sidecar, of the same environment, of the nearest of a commit's ancestors that has one."""
+    environment = path.name.split("-", 1)[1]
+    found = (path.with_name(f"{commit[:8]}-{environment}") for commit in ancestors)
+    return next((other for other in found if other.is_file()), None)
+
+
+def conditions(record: Record, group: str) -> dict[str, Any]:
+    """What must be the same for two records of a group to be compared: the GPU or CPU, the stick, the driver, the
+    versions."""
+    facts = record.facts.get(group, {})
+    names = ("gpu", "nvml_uuid_sha256", "nvml_driver", "cpu", "cores", "compiler", "packages", "stick")
+    return {name: facts.get(name) for name in names}
 
 
 def _date(path: Path) -> int:

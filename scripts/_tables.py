@@ -18,7 +18,7 @@ from scripts._history import Measured, Record, Row
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "results"
 BLOCK = ("<!-- ladder: written by scripts/ladder --readme -->", "<!-- end of ladder -->")
-HEADERS = ("rung", "time", "spread", "GB/s", "of copy", "would show")
+HEADERS = ("rung", "time", "spread", "GB/s", "of vector_copy", "would show")
 
 
 def time_text(seconds: float) -> str:
@@ -29,9 +29,19 @@ def time_text(seconds: float) -> str:
     return f"{seconds / 1e-9:.4g} ns"
 
 
+def rate_text(rate: float) -> str:
+    """Bytes a second as GB/s, with three digits at least."""
+    return f"{rate / 1e9:.0f}" if rate >= 1e11 else f"{rate / 1e9:.3g}"
+
+
 def percent(value: float, digits: int = 1) -> str:
     """A ratio in per cent, "" for NaN."""
     return "" if math.isnan(value) else f"{100 * value:.{digits}f} %"
+
+
+def would_show(change: float) -> str:
+    """The smallest change that would have shown; beyond a factor of two its digits say nothing."""
+    return "> 100 %" if change > 1 else percent(change, 2)
 
 
 def cells_of(row: Row) -> tuple[str, ...]:
@@ -44,9 +54,9 @@ def cells_of(row: Row) -> tuple[str, ...]:
         row.rung,
         time_text(cell.median_s) + mark,
         f"± {percent(cell.spread, 2)}" if cell.seconds[1:] else "",
-        f"{row.bandwidth / 1e9:.0f}",
+        rate_text(row.bandwidth),
         percent(row.share),
-        percent(cell.smallest_change, 2) if not cell.smallest_change > 1 else "> 100 %",
+        would_show(cell.smallest_change),
     )
 
 
@@ -103,6 +113,34 @@ def show(record: Record, console: Console, ops: list[str], shapes: list[Shape] |
             table.add_row(*cells_of(row), style="red" if row.cell.state != "ok" else None)
         console.print(table)
     show_reasons(record.cells.values(), console)
+
+
+def show_changes(before: Record, after: Record, console: Console) -> None:
+    """What changed since an earlier record by more than would have shown, in a line a cell, the largest first."""
+    alike = {group: _history.conditions(before, group) == _history.conditions(after, group) for group in after.facts}
+    compared = [
+        (cell, before.cells[cell.key])
+        for cell in after.cells.values()
+        if cell.seconds and cell.key in before.cells and before.cells[cell.key].seconds and alike.get(cell.group)
+    ]
+    other = sorted(group for group, same in alike.items() if not same and before.facts.get(group))
+    if other:
+        why = "another GPU, CPU, driver, compiler, package or stick"
+        console.print(f"since {before.commit}: {', '.join(other)} not compared: {why}", markup=False)
+    if not compared:
+        return
+    changes = [(cell.key, _history.Change.between(old, cell)) for cell, old in compared]
+    found = sorted((pair for pair in changes if pair[1].verdict), key=lambda pair: -abs(pair[1].ratio - 1))
+    console.print(
+        f"since {before.commit}: {len(found)} of {len(changes)} cells changed by more than would show", markup=False
+    )
+    for key, change in found:
+        console.print(
+            f"  {key}: {100 * change.ratio - 100:+.2f} %, {change.verdict} "
+            f"(would show {would_show(change.would_show)})",
+            style="red" if change.ratio > 1 else "green",
+            markup=False,
+        )
 
 
 def show_reasons(cells: Iterable[Measured], console: Console) -> None:

@@ -492,7 +492,8 @@ def test_asv_hands_parameters_over_by_index(suite: Path) -> None:
     (suite.parent / "cache.pickle").write_bytes(pickle.dumps(1))  # what setup_cache returned
     code = "from asv_runner.run import _run; import sys; _run(sys.argv[1:])"
     said = []
-    for params in ("['first', 'second']", "['second', 'first']"):
+    # Of different lengths: with the same one, within a second, Python would take the first one's bytecode for both.
+    for params in ("['first', 'second']", "['second', 'first', 'third']"):
         (suite / "one.py").write_text(SUITE.format(params=params))
         out = suite.parent / "out.json"
         done = run(
