@@ -419,5 +419,5 @@ def load(op: str, name: str, type: str = "float32", *, edge: int | None = None) 
     try:
         cupy.cuda.runtime.getDevice()
     except cupy.cuda.runtime.CUDARuntimeError as error:
-        raise ToolMissing(f"{found}: a GPU rung needs a CUDA GPU and its driver here: {error}") from error
+        raise ToolMissing(f"{found}: a GPU rung needs a CUDA GPU and its driver here: {error}") from None
     return _GpuKernel(found, type, edge if edge is not None else next(iter(found.edges), None))

@@ -76,16 +76,20 @@ def device_text(record: Record, device: str) -> str:
     return f"{facts.get('cpu')}, {len(facts.get('cores', []))} cores, NumPy {facts.get('packages', {}).get('numpy')}"
 
 
-def sections(record: Record, ops: list[str], shapes: list[Shape] | None = None) -> list[tuple[str, str, list[Row]]]:
+def sections(
+    record: Record, ops: list[str], shapes: list[Shape] | None = None, type: str | None = None
+) -> list[tuple[str, str, list[Row]]]:
     """(title, device, rows) for each op, device, shape and cache state that has rows."""
     found = []
     for op in ops:
         for device in ("gpu", "cpu"):
             for shape in OPS[op].shapes if device == "gpu" else OPS[op].cpu_shapes:
                 for cache in CACHES:
-                    rows = _history.ladder(record, op, device, shape, cache)
+                    rows = _history.ladder(record, op, device, shape, cache, type)
                     if rows and (shapes is None or shape in shapes):
-                        found.append((f"{op} {types(op)[0]} {label(shape)}, {cache}, {device.upper()}", device, rows))
+                        found.append(
+                            (f"{op} {type or types(op)[0]} {label(shape)}, {cache}, {device.upper()}", device, rows)
+                        )
     return found
 
 
@@ -96,9 +100,9 @@ def best_copy(rows: list[Row]) -> str:
     return f"best copy: {best.rung}, {best.bandwidth / 1e9:.0f} GB/s" if best else ""
 
 
-def show(record: Record, console: Console, ops: list[str], shapes: list[Shape] | None = None) -> None:
+def show(record: Record, console: Console, ops: list[str], type: str | None = None) -> None:
     """Print a record's tables, then what has no figure and why."""
-    shown = sections(record, ops, shapes)
+    shown = sections(record, ops, None, type)
     for device in dict.fromkeys(device for _, device, _ in shown):
         console.print(f"{device.upper()}: {device_text(record, device)}", markup=False)
     for said in dict.fromkeys(facts["nvml"] for facts in record.facts.values() if facts.get("nvml", "ok") != "ok"):
@@ -155,10 +159,10 @@ def show_reasons(cells: Iterable[Measured], console: Console) -> None:
                 )
 
 
-def markdown(record: Record, ops: list[str], shapes: list[Shape] | None = None) -> str:
+def markdown(record: Record, ops: list[str], shapes: list[Shape] | None = None, type: str | None = None) -> str:
     """The same tables for a README or an issue."""
     parts = []
-    for title, device, rows in sections(record, ops, shapes):
+    for title, device, rows in sections(record, ops, shapes, type):
         lines = [
             f"**{title}** ({device_text(record, device)}; commit {record.commit})",
             "",
@@ -184,6 +188,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("op", nargs="*", help=f"of {', '.join(OPS)} (default: all)")
     parser.add_argument("--machine", help="a folder of results/ (default: the one with the newest commit)")
     parser.add_argument("--commit", help="the first digits of a commit (default: the newest)")
+    every = list(dict.fromkeys(name for op in OPS for name in types(op)))
+    parser.add_argument("--type", choices=every, help="element type (default: float32; the others at one shape, cold)")
     parser.add_argument("--markdown", action="store_true", help="as Markdown")
     parser.add_argument(
         "--readme", action="store_true", help="write README.md's table from the newest record with a GPU"
@@ -198,12 +204,17 @@ def main(arguments: list[str] | None = None) -> int:
             record for record in records if any(facts for group, facts in record.facts.items() if "gpu" in group)
         ]
     if not records:
-        print(f"scripts/ladder: nothing recorded for this under {RESULTS}; scripts/bench measures", file=sys.stderr)
+        known = sorted({path.parent.name for path in _history.sidecars(RESULTS)})
+        print(
+            f"scripts/ladder: nothing recorded for this under {RESULTS}, which has {', '.join(known) or 'no machine'}; "
+            "scripts/bench measures",
+            file=sys.stderr,
+        )
         return 1
     if given.readme:
         write_block(ROOT / "README.md", markdown(records[-1], ["transpose"], [(4096, 4096)]))
     elif given.markdown:
-        print(markdown(records[-1], given.op or list(OPS)))
+        print(markdown(records[-1], given.op or list(OPS), None, given.type))
     else:
-        show(records[-1], Console(), given.op or list(OPS))
+        show(records[-1], Console(), given.op or list(OPS), given.type)
     return 0
