@@ -281,6 +281,27 @@ def test_cc_with_options(tmp_path: Path, cache: Path, monkeypatch: pytest.Monkey
     assert "-DNOTHING" in (tmp_path / "called").read_text().splitlines()[-1]
 
 
+@pytest.mark.usefixtures("no_compiler_known")
+def test_the_options_of_cc_tell_binaries_apart(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (real, *_), _version = kernel._c_compiler()
+    paths = set()
+    for options in ("", " -fno-tree-vectorize"):
+        kernel._c_compiler.cache_clear()
+        monkeypatch.setenv("CC", f"{real}{options}")
+        paths.add(kernel.compile_c(C, C.types[0])[0])
+    assert len(paths) == 2
+
+
+@pytest.mark.parametrize("found", [C, CUDA], ids=str)
+def test_a_rung_is_one_file(found: Rung, tmp_path: Path, cache: Path) -> None:
+    """A header beside it would be in neither its cache key nor its identity."""
+    source = tmp_path / found.source.name
+    source.write_text(f'#  include "common.h"\n{found.source.read_text()}')
+    (tmp_path / "common.h").touch()
+    with pytest.raises(KernelError, match=f'{found}: {source.name} has #  include "common.h"; a rung is one file'):
+        compile_any(dataclasses.replace(found, source=source))
+
+
 def test_rungs_work_with_what_the_cache_holds(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A C rung loaded from the cache computes what it did when it was compiled."""
     operands = [np.arange(6, dtype=C.types[0]) for _ in C.inputs]

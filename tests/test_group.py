@@ -87,6 +87,55 @@ def assert_only_failed(run: Run, rung: str, *words: str) -> None:
         assert one in found.reason
 
 
+def affinity() -> set[int]:
+    return os.sched_getaffinity(0)
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this system does not pin threads")
+def test_a_calling_thread_has_a_core_of_its_own() -> None:
+    """The last one; where a rung uses all, the first of OpenMP's places, whose others belong to its other threads."""
+    every = affinity()
+    cpu = object.__new__(_cpu.Cpu)
+    cpu.cores = sorted(every)
+    by_threads = {cell.threads: cell for cell in cells()}
+    with cpu._pinned(by_threads["1"]):
+        assert affinity() == {max(every)}
+    with cpu._pinned(by_threads["all"]):
+        assert affinity() == {min(every)}
+    assert affinity() == every  # what is loaded next finds all of them
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="threads are read from /proc")
+def test_every_thread_of_openmp_has_a_place_of_its_own(package: Package, tmp_path: Path) -> None:
+    """In a worker, after a rung of one thread has been timed: no two threads of the team share a core."""
+    seen = tmp_path / "cores"
+    body = (
+        f"{RIGHT}\n    cpu_set_t set;\n#pragma omp parallel private(set)\n#pragma omp critical\n    {{\n"
+        "        sched_getaffinity(0, sizeof set, &set);\n"
+        f'        FILE *file = fopen("{seen}", "a");\n'
+        "        for (int core = 0; core < CPU_SETSIZE; ++core)\n"
+        '            if (CPU_ISSET(core, &set)) fprintf(file, "%d,", core);\n'
+        '        fprintf(file, "\\n");\n        fclose(file);\n    }'
+    )
+    folder = package(c_openmp=body, head="#define _GNU_SOURCE\n#include <sched.h>\n#include <stdio.h>\n")
+    order = sorted(cells(), key=lambda cell: cell.threads)  # "1" before "all"
+    run = Run(order, "cpu", str(folder), BUDGET)
+    run._worker(order, 0, lambda: None)
+    assert_measured(outcomes(run)["c_openmp"])
+    team = seen.read_text().splitlines()[: len(affinity())]
+    assert sorted(team) == sorted(f"{core}," for core in affinity())
+
+
+def test_without_a_compiler_what_needs_none_is_measured(package: Package, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", "/nonexistent")
+    for rung, outcome in outcomes(visit(package())).items():
+        if rung == "numpy":
+            assert_measured(outcome)
+        else:  # the machine's lack, not the commit's fault
+            assert outcome.state == "na"
+            assert "no C compiler: /nonexistent not found" in outcome.reason
+
+
 # --- kernels -------------------------------------------------------------------------------------------------------
 
 
