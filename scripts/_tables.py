@@ -18,7 +18,10 @@ from scripts._history import Measured, Record, Row
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "results"
 BLOCK = ("<!-- ladder: written by scripts/ladder --readme -->", "<!-- end of ladder -->")
-HEADERS = ("rung", "time", "spread", "GB/s", "of vector_copy", "would show")
+HEADERS = {
+    "gpu": ("rung", "time", "spread", "GB/s", "of vector_copy", "would show"),
+    "cpu": ("rung", "time", "spread", "GB/s", "would show"),
+}
 
 
 def time_text(seconds: float) -> str:
@@ -44,18 +47,18 @@ def would_show(change: float) -> str:
     return "> 100 %" if change > 1 else percent(change, 2)
 
 
-def cells_of(row: Row) -> tuple[str, ...]:
-    """A row's texts, in the order of HEADERS."""
+def cells_of(row: Row, device: str) -> tuple[str, ...]:
+    """A row's texts, in the order of the device's HEADERS."""
     cell = row.cell
     if cell.state != "ok":
-        return (row.rung, "failed", "", "", "", "")
+        return (row.rung, "failed", *[""] * (len(HEADERS[device]) - 2))
     mark = " (throttled)" if cell.throttled else ""
     return (
         row.rung,
         time_text(cell.median_s) + mark,
         f"± {percent(cell.spread, 2)}" if cell.seconds[1:] else "",
         rate_text(row.bandwidth),
-        percent(row.share),
+        *([percent(row.share)] if device == "gpu" else []),
         would_show(cell.smallest_change),
     )
 
@@ -109,12 +112,12 @@ def show(record: Record, console: Console, ops: list[str], type: str | None = No
         console.print(
             f"note: measured without NVML's facts (clocks, limits, power): {said}", style="yellow", markup=False
         )
-    for title, _, rows in shown:
+    for title, device, rows in shown:
         table = Table(title=title, caption=best_copy(rows) or None, title_justify="left", caption_justify="left")
-        for header in HEADERS:
+        for header in HEADERS[device]:
             table.add_column(header, justify="left" if header == "rung" else "right")
         for row in rows:
-            table.add_row(*cells_of(row), style="red" if row.cell.state != "ok" else None)
+            table.add_row(*cells_of(row, device), style="red" if row.cell.state != "ok" else None)
         console.print(table)
     show_reasons(record.cells.values(), console)
 
@@ -166,10 +169,10 @@ def markdown(record: Record, ops: list[str], shapes: list[Shape] | None = None, 
         lines = [
             f"**{title}** ({device_text(record, device)}; commit {record.commit})",
             "",
-            "| " + " | ".join(HEADERS) + " | what it does |",
-            "| --- |" + " ---: |" * (len(HEADERS) - 1) + " --- |",
+            "| " + " | ".join(HEADERS[device]) + " | what it does |",
+            "| --- |" + " ---: |" * (len(HEADERS[device]) - 1) + " --- |",
         ]
-        lines += ["| " + " | ".join((*cells_of(row), row.idea)) + " |" for row in rows]
+        lines += ["| " + " | ".join((*cells_of(row, device), row.idea)) + " |" for row in rows]
         parts.append("\n".join([*lines, "", best_copy(rows)]).strip())
     return "\n\n".join(parts)
 
