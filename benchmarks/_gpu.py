@@ -136,8 +136,8 @@ class Gpu:
         return starts, at
 
     def _slots(self, cell: Cell) -> int:
-        """How many sets of buffers the launches take turns over. Hot takes several as well, all of them in the cache at
-        once: how far an SM is from the slice of the L2 that a page lies in differs by page, and so would processes."""
+        """How many sets of buffers the launches take turns over. Hot takes several as well where they fit in the cache
+        together, so that the figure does not speak for the few pages of one set alone."""
         size = self._slot_bytes(cell)[1]
         if cell.cache == "hot":
             return max(1, int(HOT_ROTATION * self.l2_bytes) // size)

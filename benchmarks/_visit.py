@@ -16,7 +16,7 @@ POISON = 0xA5
 
 @dataclass(frozen=True)
 class Budget:
-    """How long a visit to a cell takes: `samples` medians are taken of, each at least `sample_s` seconds."""
+    """How long a visit to a cell takes: `samples` samples of about `sample_s` seconds, at least a launch each."""
 
     samples: int
     sample_s: float

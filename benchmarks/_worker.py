@@ -11,6 +11,7 @@ import json
 import os
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -45,17 +46,18 @@ def _emit(stream: Any, **event: Any) -> None:
     stream.flush()
 
 
-def _load(package: Any, cell: Any) -> tuple[Any, str]:
-    """The cell's kernel at the commit that is measured; or None and why that commit has none."""
+def _load(package: Any, cell: Any) -> tuple[Any, Any, str]:
+    """The cell as the measured commit has it, which may repeat its work another number of times; its kernel; or None
+    and why that commit has none."""
     if cell.reference:
-        return None, ""
+        return cell, None, ""
     try:
         found = package.rung(cell.op, cell.rung)
     except package.LadderError as error:
-        return None, f"this commit has {error}"
+        return cell, None, f"this commit has {error}"
     if cell.type not in found.types:
-        return None, f"at this commit {cell.op}/{cell.rung} takes {', '.join(found.types)}, not {cell.type}"
-    return package.load(cell.op, cell.rung, cell.type), ""
+        return cell, None, f"at this commit {cell.op}/{cell.rung} takes {', '.join(found.types)}, not {cell.type}"
+    return replace(cell, repeats=found.repeats), package.load(cell.op, cell.rung, cell.type), ""
 
 
 def run(job: dict[str, Any], out: Any) -> None:
@@ -98,11 +100,11 @@ def run(job: dict[str, Any], out: Any) -> None:
     for cell in cells:
         _emit(out, event="begin", key=cell.key)
         try:
-            kernel, absent = _load(gpukernels, cell)
+            here, kernel, absent = _load(gpukernels, cell)
             if absent:
                 _emit(out, event="cell", key=cell.key, state="na", reason=absent)
             else:
-                _emit(out, event="cell", key=cell.key, state="ok", visit=device.measure(cell, kernel))
+                _emit(out, event="cell", key=cell.key, state="ok", visit=device.measure(here, kernel))
         except (NotHere, getattr(gpukernels, "ToolMissing", NotHere)) as error:
             _emit(out, event="cell", key=cell.key, state="na", reason=str(error))
         except Exception as error:

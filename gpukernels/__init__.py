@@ -5,8 +5,8 @@
     >>> out = padded(cupy.random.rand(33, 65, dtype="float32"))  # 65 x 33
 
 The measuring stick in benchmarks/ runs against any commit of this package and may use of it only what
-`__all__` names: `load` and `rung`, the errors, and of what these return `Kernel.bind`, `Kernel.identity`,
-`Rung.repeats` and `Launch`. A commit that lacks a part of this shows n/a in the history.
+`__all__` names: `load` and `rung`, the errors, and of what these return `Rung.types`, `Rung.repeats`,
+`Kernel.bind` and a `Launch` with its `identity`. A commit that lacks `load`, `rung` or `LadderError` shows n/a.
 """
 
 from gpukernels.kernel import Kernel, KernelError, Launch, ToolMissing, load

@@ -1,5 +1,6 @@
 """Real workers on real packages, and what becomes of a group when a kernel, a package or a parent goes wrong."""
 
+import io
 import json
 import os
 import shutil
@@ -15,7 +16,7 @@ import numpy as np
 import pytest
 
 import gpukernels
-from benchmarks import _cpu, _group
+from benchmarks import _cpu, _group, _worker
 from benchmarks._cells import Cell, plan
 from benchmarks._group import Group, Outcome, Run
 from benchmarks._visit import Budget
@@ -124,6 +125,28 @@ def test_every_thread_of_openmp_has_a_place_of_its_own(package: Package, tmp_pat
     assert_measured(outcomes(run)["c_openmp"])
     team = seen.read_text().splitlines()[: len(affinity())]
     assert sorted(team) == sorted(f"{core}," for core in affinity())
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("-inf"), float("nan")])
+def test_what_is_not_finite_never_leaves_a_worker(value: float) -> None:
+    """asv would record it, and then not publish."""
+    said = io.StringIO()
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        _worker._emit(said, event="cell", visit={"seconds": value})
+    assert said.getvalue() == ""
+
+
+def test_a_pass_is_what_the_measured_commit_repeats(package: Package) -> None:
+    """The checkout's ladder says once; the commit repeats its work 64 times a launch: its seconds are of one pass."""
+    once, repeated = package("once", c=RIGHT), package("repeated")
+    write(repeated, "c", f"    for (volatile int i = 0; i < REPEATS; ++i) {{\n{RIGHT}\n    }}")
+    ladder = repeated / "gpukernels" / "ladder.toml"
+    entry = '[[transpose.rungs]]\nname = "c"\n'
+    assert ladder.read_text().count(entry) == 1
+    ladder.write_text(ladder.read_text().replace(entry, f"{entry}repeats = 64\n"))
+    taken = [outcomes(visit(folder, times=3))["c"].by_process("seconds") for folder in (once, repeated)]
+    ratio = min(taken[1].values()) / min(taken[0].values())
+    assert 1 / 8 < ratio < 8  # of the two in one run, on a busy machine; 64 where the checkout's count is taken
 
 
 def test_without_a_compiler_what_needs_none_is_measured(package: Package, monkeypatch: pytest.MonkeyPatch) -> None:

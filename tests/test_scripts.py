@@ -678,16 +678,16 @@ def test_a_slower_tree_shows_and_nothing_is_saved(project: Project) -> None:
     source = project.blocked.read_text()
     loop = "    for (long long m0 = 0;"
     assert source.count(loop) == 1
-    project.blocked.write_text(source.replace(loop, f"    for (volatile int again = 0; again < 20; ++again)\n{loop}"))
+    project.blocked.write_text(source.replace(loop, f"    for (volatile int again = 0; again < 40; ++again)\n{loop}"))
     before = sorted(path for path in project.folder.rglob("*") if ".git" not in path.parts and path.suffix != ".pyc")
     done = project.bench("--worktree", "transpose/c_blocked", GPUKERNELS_CELLS="256x256 hot")
     assert done.returncode == 0, done.stdout + done.stderr
     *_, head, tree, change, would_show, verdict = table_row(done.stdout, "c_blocked", "256x256", "hot")
     assert change.startswith("+"), done.stdout
-    assert float(change.removesuffix(" %")) > 50, done.stdout  # 20 times the work
+    assert float(change.removesuffix(" %")) > 50, done.stdout  # 40 times the work
     assert head != tree
     assert would_show
-    assert verdict in ("slower", "")  # on a machine that is busy otherwise 20 times the work may be lost in noise
+    assert verdict == "slower"  # three figures spread by 173 % at most, which would hide a factor of ten, not of 40
     assert "numpy" not in done.stdout
     after = sorted(path for path in project.folder.rglob("*") if ".git" not in path.parts and path.suffix != ".pyc")
     assert [path for path in after if path not in before and path.name != "__pycache__"] == []
