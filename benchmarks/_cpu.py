@@ -1,6 +1,7 @@
 """Time cells on the CPU: pinned threads, rotating buffers, checked first."""
 
 import ctypes
+import math
 import os
 import platform
 import shlex
@@ -19,8 +20,8 @@ from benchmarks._ops import COMPUTES
 from benchmarks._visit import POISON, Budget, NotHere, WrongOutput, describe_wrong, packages
 
 ROTATION = 2  # cold: the buffers rotated over are so many times the last-level cache
-SAMPLES_LEAST = 2
-VISIT_S = 0.1  # a cell whose pass is slow gets fewer samples, down to the least
+VISIT_S = 0.1  # a cell whose pass is slow gets fewer samples, two where that is not too dear
+DEAR_S = 0.5
 CACHE_BYTES_UNKNOWN = 32 << 20
 CACHE_BYTES_MAX = 256 << 20  # a cloud machine reports the cache of a host it shares
 
@@ -39,6 +40,7 @@ def environment() -> dict[str, str]:
         "OMP_PROC_BIND": "true",
         "OMP_PLACES": "threads",
         "OMP_DYNAMIC": "false",
+        "OPENBLAS_NUM_THREADS": str(len(cores())),
     }
 
 
@@ -97,22 +99,16 @@ class Cpu:
         }
 
     def _set_bytes(self, cell: Cell) -> int:
-        itemsize = np.dtype(cell.type).itemsize
-        computes = COMPUTES[cell.computes]
-        return sum(
-            -(-int(np.prod(shape)) * itemsize // 64) * 64
-            for shape in [cell.shape] * computes.inputs + [computes.output(cell.shape)]
-        )
+        operands = COMPUTES[cell.computes].operands(cell.shape, cell.type)
+        return sum(-(-math.prod(shape) * dtype.itemsize // 64) * 64 for shape, dtype in operands)
 
     def _slots(self, cell: Cell) -> int:
         return 1 if cell.cache == "hot" else max(1, -(-ROTATION * self.cache_bytes // self._set_bytes(cell)))
 
     def _operands(self, cell: Cell, slot: int) -> tuple[list[Any], Any]:
-        computes = COMPUTES[cell.computes]
-        dtype = np.dtype(cell.type)
         at, found = slot * self._set_bytes(cell), []
-        for shape in [cell.shape] * computes.inputs + [computes.output(cell.shape)]:
-            size = int(np.prod(shape)) * dtype.itemsize
+        for shape, dtype in COMPUTES[cell.computes].operands(cell.shape, cell.type):
+            size = math.prod(shape) * dtype.itemsize
             found.append(self.arena[at : at + size].view(dtype).reshape(shape))
             at += -(-size // 64) * 64
         return found[:-1], found[-1]
@@ -145,7 +141,11 @@ class Cpu:
         start = time.perf_counter()
         launch()
         once = time.perf_counter() - start
-        why = describe_wrong(cell, out, COMPUTES[cell.computes].reference(*inputs), np)
+        computes = COMPUTES[cell.computes]
+        expected = computes.reference(*inputs)
+        why = describe_wrong(
+            cell, out, expected, np, computes.bound(cell.type, expected, *inputs) if computes.bound else None
+        )
         if why:
             raise WrongOutput(why)
         return once
@@ -175,7 +175,7 @@ class Cpu:
             once = time.perf_counter() - start
         count = max(1, round(self.budget.sample_s / once))
         seconds, turn = [], 0
-        for _ in range(max(SAMPLES_LEAST, min(self.budget.samples, round(VISIT_S / once)))):
+        for _ in range(max(1 if once > DEAR_S else 2, min(self.budget.samples, round(VISIT_S / once)))):
             taking = [launches[(turn + i) % len(launches)] for i in range(count)]
             turn += count
             start = time.perf_counter()

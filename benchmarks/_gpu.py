@@ -6,6 +6,7 @@ a sample says of one launch is therefore the kernel and the step to the next one
 """
 
 import itertools
+import math
 import statistics
 import time
 from collections.abc import Callable
@@ -16,7 +17,7 @@ import numpy as np
 
 from benchmarks._cells import Cell
 from benchmarks._nvml import Nvml, limits
-from benchmarks._ops import COMPUTES
+from benchmarks._ops import COMPUTES, dtypes
 from benchmarks._visit import POISON, Budget, NotHere, WrongOutput, describe_wrong, packages
 
 ROTATION = 4  # cold: the buffers rotated over are so many times the L2 cache
@@ -27,6 +28,15 @@ RETAKES = 3
 RETAKE_PAUSE_S = 0.5
 WARM_UP_S = 0.15  # an idle GPU needs some 100 ms to raise its clocks
 CANARY_BYTES = 64 << 20
+CANARY_ROUNDS = 4096
+CANARY_NODES = 2
+COPY_BYTES = 512 << 20  # of the copy whose rate is the memory's ceiling
+SLOW_S = 0.005  # a launch that takes longer is a sample by itself
+SLOW_VISIT_S = 0.05  # and gets as many as fit in this, one at least
+SAMPLES_LEAST = 2  # where a turn over the buffers takes longer than a sample should
+HOST_LOOP = 256  # launches, fewer of a long kernel
+HOST_LOOP_S = 0.005
+FILLS = {"float64": "fill_float64", "float16": "fill_float16", "bfloat16": "fill_bfloat16"}  # others: "fill"
 
 
 def throttled(state: dict[str, Any], clock_mhz: float | None, clock_max_mhz: float | None) -> list[str]:
@@ -59,7 +69,8 @@ class Gpu:
         self.l2_bytes = int(self.properties["l2CacheSize"])
         self.stream = cupy.cuda.Stream(non_blocking=True)
         module = cupy.RawModule(code=Path(__file__).with_name("_stick.cu").read_text(), options=("-std=c++17",))
-        self.kernels = {name: module.get_function(name) for name in ("fill", "vector_copy", "canary_compute", "stamp")}
+        names = ("fill", *FILLS.values(), "vector_copy", "canary_compute", "peak_float64", "stamp")
+        self.kernels = {name: module.get_function(name) for name in names}
         self.stamps: Any = cupy.zeros((2, 3), cupy.int64)
         self.canary_memory = cupy.zeros(CANARY_BYTES, cupy.uint8)
         # One allocation for all cells: where a buffer lies in memory is the same for every rung and in every process.
@@ -74,6 +85,7 @@ class Gpu:
                 for graph in self.canaries.values():
                     graph.launch(self.stream)
                 self.stream.synchronize()
+            self.ceilings = self._ceilings()
 
     def facts(self) -> dict[str, Any]:
         """Who measured, with what: constant during a run."""
@@ -88,6 +100,7 @@ class Gpu:
             "cuda_runtime": runtime.runtimeGetVersion(),
             "packages": packages(),
             "nvml": self.nvml.why_not or "ok",
+            "ceilings": self.ceilings,
             **{f"nvml_{key}": value for key, value in self.nvml_facts.items()},
         }
 
@@ -108,14 +121,40 @@ class Gpu:
         launch()
         return self._graph([launch], 16)
 
-    def _canary_compute(self) -> Any:
+    def _arithmetic(self, kernel: str) -> Any:
+        """A graph of a kernel of dependent multiply-adds that fills the GPU."""
         blocks = int(self.properties["multiProcessorCount"]) * 8
 
         def launch() -> None:
-            self.kernels["canary_compute"]((blocks,), (256,), (self.stamps, np.int32(4096)))
+            self.kernels[kernel]((blocks,), (256,), (self.stamps, np.int32(CANARY_ROUNDS)))
 
         launch()
-        return self._graph([launch], 2)
+        return self._graph([launch], CANARY_NODES)
+
+    def _canary_compute(self) -> Any:
+        return self._arithmetic("canary_compute")
+
+    def _ceilings(self) -> dict[str, float]:
+        """What no kernel passes: the rate of a large copy by the stick's kernel in bytes/s, and by type that of
+        multiply-adds in registers in FLOP/s. The memory is handed back."""
+        size = min(COPY_BYTES, int(self.cupy.cuda.runtime.memGetInfo()[0]) // 8)
+        memory = self.cupy.empty(2 * size, self.cupy.uint8)
+        copy = self._vector_copy(memory[:size], memory[size:])
+        copy()
+        graphs = {
+            "copy_bytes_per_s": (self._graph([copy], CANARY_NODES), 2 * size),
+            "float32_flops_per_s": (self.canaries["compute"], 0),
+            "float64_flops_per_s": (self._arithmetic("peak_float64"), 0),
+        }
+        # 8 blocks of 256 threads a multiprocessor, each with four chains; a multiply-add is two operations
+        operations = int(self.properties["multiProcessorCount"]) * 8 * 256 * 4 * 2 * CANARY_ROUNDS
+        found = {
+            name: CANARY_NODES * (amount or operations) / statistics.median(self._replay(graph, 1, 3)[0])
+            for name, (graph, amount) in graphs.items()
+        }
+        del memory, copy, graphs
+        self.cupy.get_default_memory_pool().free_all_blocks()
+        return found
 
     def canary_seconds(self) -> dict[str, float]:
         """Seconds of each canary's graph, now."""
@@ -126,13 +165,10 @@ class Gpu:
 
     def _slot_bytes(self, cell: Cell) -> tuple[list[int], int]:
         """Where each operand of one set of buffers begins, and how many bytes the set takes."""
-        computes = COMPUTES[cell.computes]
-        itemsize = np.dtype(cell.type).itemsize
-        shapes = [cell.shape] * computes.inputs + [computes.output(cell.shape)]
         starts, at = [], 0
-        for shape in shapes:
+        for shape, dtype in COMPUTES[cell.computes].operands(cell.shape, cell.type):
             starts.append(at)
-            at += -(-int(np.prod(shape)) * itemsize // 256) * 256
+            at += -(-math.prod(shape) * dtype.itemsize // 256) * 256
         return starts, at
 
     def _slots(self, cell: Cell) -> int:
@@ -148,12 +184,11 @@ class Gpu:
 
     def _operands(self, cell: Cell, slot: int) -> tuple[list[Any], Any]:
         starts, size = self._slot_bytes(cell)
-        computes = COMPUTES[cell.computes]
-        shapes = [cell.shape] * computes.inputs + [computes.output(cell.shape)]
-        dtype = np.dtype(cell.type)
         *inputs, out = (
-            self.arena[slot * size + start :][: int(np.prod(shape)) * dtype.itemsize].view(dtype).reshape(shape)
-            for start, shape in zip(starts, shapes, strict=True)
+            self.arena[slot * size + start :][: math.prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
+            for start, (shape, dtype) in zip(
+                starts, COMPUTES[cell.computes].operands(cell.shape, cell.type), strict=True
+            )
         )
         return inputs, out
 
@@ -190,26 +225,41 @@ class Gpu:
 
     def _fill(self, cell: Cell) -> None:
         """Random values in [-1, 1) over all the cell's buffers, whatever type they are read as."""
-        words = self._arena_bytes(cell) // 4
-        self.kernels["fill"]((4096,), (256,), (self.arena, np.int64(words), np.uint64(self.seed)))
+        into = dtypes(cell.type)[0].name
+        count = self._arena_bytes(cell) // (np.dtype(into).itemsize if into in FILLS else 4)
+        self.kernels[FILLS.get(into, "fill")]((4096,), (256,), (self.arena, np.int64(count), np.uint64(self.seed)))
 
-    def _check(self, cell: Cell, launch: Callable[[], object]) -> None:
-        """Run a cell once on poisoned output. Raises: WrongOutput."""
+    def _check(self, cell: Cell, launch: Callable[[], object]) -> float:
+        """Run a cell once on poisoned output; the seconds that took on the host. Raises: WrongOutput."""
         inputs, out = self._operands(cell, 0)
         self.cupy.cuda.runtime.memsetAsync(out.data.ptr, POISON, out.nbytes, self.stream.ptr)
+        self.stream.synchronize()
+        start = time.perf_counter()
         launch()
-        why = describe_wrong(cell, out, COMPUTES[cell.computes].reference(*inputs), self.cupy)
+        self.stream.synchronize()
+        once = time.perf_counter() - start
+        computes = COMPUTES[cell.computes]
+        expected = computes.reference(*inputs)
+        bound = computes.bound(cell.type, expected, *inputs) if computes.bound else None
+        why = describe_wrong(cell, out, expected, self.cupy, bound)
         if why:
             raise WrongOutput(why)
+        return once
 
     def _replay(
-        self, graph: Any, replays: int, samples: int, during: Callable[[], Any] = lambda: None
+        self,
+        graph: Any,
+        replays: int,
+        samples: int,
+        during: Callable[[], Any] = lambda: None,
+        lead_in: tuple[Any, ...] = (),
     ) -> tuple[list[float], float | None, Any]:
         """Seconds of each of `samples` runs of `replays` replays, back to back; the SM clock over them in MHz; and what
-        `during` said while they ran."""
+        `during` said while they ran. `lead_in`: the graphs that run before them, itself where none is given."""
         stamp, elapsed = self.kernels["stamp"], self.cupy.cuda.get_elapsed_time
         events = [self.cupy.cuda.Event() for _ in range(samples + 1)]
-        graph.launch(self.stream)  # keeps the GPU busy while the host queues the rest
+        for first in lead_in or (graph,):  # keeps the GPU busy while the host queues the rest
+            first.launch(self.stream)
         stamp((1,), (1,), (self.stamps[0],))
         events[0].record(self.stream)
         for event in events[1:]:
@@ -223,9 +273,11 @@ class Gpu:
         seconds = [float(elapsed(a, b)) / 1000 for a, b in itertools.pairwise(events)]
         return seconds, clock_mhz(self.stamps.get(stream=self.stream)), said
 
-    def _take(self, graph: Any, replays: int, nodes: int, samples: int) -> dict[str, Any]:
+    def _take(
+        self, graph: Any, replays: int, nodes: int, samples: int, lead_in: tuple[Any, ...] = ()
+    ) -> dict[str, Any]:
         """Samples of the seconds of a launch, with the clocks during them."""
-        seconds, clock, state = self._replay(graph, replays, samples, self.nvml.state)
+        seconds, clock, state = self._replay(graph, replays, samples, self.nvml.state, lead_in)
         return {
             "seconds": [value / (replays * nodes) for value in seconds],
             "launches": replays * nodes * samples,
@@ -234,24 +286,55 @@ class Gpu:
             "throttled": throttled(state, clock, self.nvml_facts["sm_clock_max_mhz"]),
         }
 
-    def _take_quietly(self, graph: Any, replays: int, nodes: int, samples: int) -> dict[str, Any]:
+    def _take_quietly(self, *what: Any) -> dict[str, Any]:
         """The same; taken again after a pause while the clocks are held down, and marked if they stay so."""
-        taken, retakes = self._take(graph, replays, nodes, samples), 0
+        taken, retakes = self._take(*what), 0
         while taken["throttled"] and retakes < RETAKES:
             time.sleep(RETAKE_PAUSE_S)
-            taken, retakes = self._take(graph, replays, nodes, samples), retakes + 1
+            taken, retakes = self._take(*what), retakes + 1
         return taken | {"retakes": retakes}
 
-    def _enough(self, launches: list[Callable[[], object]]) -> tuple[int, int]:
-        """How many launches a graph takes, in whole turns over the buffers, and how many replays a sample."""
-        first = min(self._replay(self._graph(launches, len(launches)), 1, 2)[0]) / len(launches)
+    def _take_slow(self, launch: Callable[[], object], once: float) -> list[dict[str, Any]]:
+        """A sample a launch, of one that is said to take `once` seconds; [] where it turns out not to be slow: a first
+        run may also have waited for a library to be loaded."""
+        if once < SLOW_S:
+            return []
+        samples = max(1, min(self.budget.samples, round(SLOW_VISIT_S / once)))
+        lead_in = tuple(self.canaries.values())  # itself would cost as much as a sample
+        taken = self._take_quietly(self._graph([launch], 1), 1, 1, samples, lead_in)
+        return [taken] if statistics.median(taken["seconds"]) >= SLOW_S else []
+
+    def _take_quick(self, cell: Cell, launches: list[Callable[[], object]], once: float) -> list[dict[str, Any]]:
+        """The samples of a cell over its rotating buffers, in one or several settlings."""
+        nodes, replays, samples = self._enough(launches, once)
+        # What is hot settles in the L2 in one of several ways, some per cent apart, each time its buffers are
+        # brought in: every sample gets a settling of its own, and their mean counts.
+        rounds = samples if cell.cache == "hot" else 1
+        taken = []
+        for _ in range(rounds):
+            self._fill(cell)
+            graph = self._graph(launches, nodes)
+            taken.append(self._take_quietly(graph, replays, nodes, samples // rounds))
+        return taken
+
+    def _enough(self, launches: list[Callable[[], object]], once: float) -> tuple[int, int, int]:
+        """Launches in a graph, in whole turns over the buffers; replays in a sample; samples.
+
+        `once`: about the seconds of a launch, more where something had to be loaded."""
+        few = launches[: max(1, math.ceil(self.budget.sample_s / once))]
+        first = min(self._replay(self._graph(few, len(few)), 1, 2)[0]) / len(few)
         nodes = min(GRAPH_NODES_MAX, max(1, round(self.budget.sample_s / first)))
         nodes = max(1, round(nodes / len(launches))) * len(launches)
-        return nodes, max(1, round(self.budget.sample_s / (first * nodes)))
+        replays = max(1, round(self.budget.sample_s / (first * nodes)))
+        fitting = round(self.budget.samples * self.budget.sample_s / (first * nodes * replays))
+        return nodes, replays, min(self.budget.samples, max(SAMPLES_LEAST, fitting))
 
-    def _host_loop_seconds(self, launch: Callable[[], object]) -> float:
-        """Seconds a launch takes in a loop of the host over one set of buffers, the last one waited for."""
-        count, found = 256, []
+    def _host_loop_seconds(self, launch: Callable[[], object], replayed: float) -> float:
+        """Seconds a launch takes in a loop of the host over one set of buffers, the last one waited for.
+
+        `replayed`: those that it takes in a graph.
+        """
+        count, found = max(HOST_LOOP // 8, min(HOST_LOOP, round(HOST_LOOP_S / replayed))), []
         for _ in range(7):
             self.stream.synchronize()
             start = time.perf_counter()
@@ -282,16 +365,8 @@ class Gpu:
             self._fill(cell)
             bound = [self._bind(cell, kernel, slot) for slot in range(self._slots(cell))]
             launches = [launch for launch, _ in bound]
-            self._check(cell, launches[0])
-            nodes, replays = self._enough(launches)
-            # What is hot settles in the L2 in one of several ways, some per cent apart, each time its buffers are
-            # brought in: every sample gets a settling of its own, and their mean counts.
-            rounds = self.budget.samples if cell.cache == "hot" else 1
-            taken = []
-            for _ in range(rounds):
-                self._fill(cell)
-                graph = self._graph(launches, nodes)
-                taken.append(self._take_quietly(graph, replays, nodes, self.budget.samples // rounds))
+            once = self._check(cell, launches[0])
+            taken = self._take_slow(launches[0], once) or self._take_quick(cell, launches, once)
             seconds = [value / cell.repeats for part in taken for value in part["seconds"]]
             level = statistics.mean if cell.cache == "hot" else statistics.median
             quartiles = statistics.quantiles(seconds, n=4) if len(seconds) > 1 else seconds * 3
@@ -305,6 +380,6 @@ class Gpu:
                 "identity": bound[0][1],
             }
             if cell.launch_cost:
-                visit["host_loop_seconds"] = self._host_loop_seconds(launches[0])
+                visit["host_loop_seconds"] = self._host_loop_seconds(launches[0], visit["seconds"])
                 visit["launch_seconds"] = visit["host_loop_seconds"] - visit["seconds"]
         return visit | {"canary_s": self.canary_seconds()}

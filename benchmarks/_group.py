@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import math
 import os
 import queue
 import random
@@ -26,6 +27,8 @@ SILENCE_S = 60.0  # a worker that says nothing for so long hangs
 # How many fresh processes, and what a visit to a cell takes; quick is for a first look, not for a record.
 PROCESSES = {"gpu": 6, "cpu": 3}
 QUICK_PROCESSES = {"gpu": 2, "cpu": 2}
+# A cell whose pass takes longer is steady, and dear: so many processes are enough.
+ENOUGH_VISITS = {0.2: 2, 0.005: 3}
 BUDGETS = {"gpu": Budget(samples=5, sample_s=0.002), "cpu": Budget(samples=7, sample_s=0.004)}
 
 
@@ -36,6 +39,12 @@ class Outcome:
     state: str = "waiting"
     reason: str = ""
     visits: list[dict[str, Any]] = field(default_factory=list)
+
+    def wanted(self) -> bool:
+        """Whether another process should visit the cell."""
+        pass_s = max((visit["seconds"] for visit in self.visits), default=0.0)
+        enough = next((visits for slow_s, visits in ENOUGH_VISITS.items() if pass_s > slow_s), math.inf)
+        return self.state == "waiting" or (self.state == "ok" and len(self.visits) < enough)
 
     def by_process(self, name: str) -> dict[int, float]:
         """One of the numbers of a visit ("seconds", ...) by the process that measured it; where it is missing, not."""
@@ -110,9 +119,10 @@ class Run:
         self._done, self._begun = 0, ""  # of the worker that runs
 
     def visit_all(self, seed: int, tick: Callable[[], None] = lambda: None) -> None:
-        """Visit every cell that has not failed once, in fresh processes: another one after each death."""
+        """Visit every cell that has not failed, nor been seen often enough, once, in fresh processes: another one after
+        each death."""
         order = random.Random(seed).sample(self.cells, len(self.cells))
-        left = [cell for cell in order if self.group.outcomes[cell.key].state in ("waiting", "ok")]
+        left = [cell for cell in order if self.group.outcomes[cell.key].wanted()]
         while left and not self.unavailable:
             done = self._worker(left, seed, tick)
             left = [cell for cell in left[done:] if self.group.outcomes[cell.key].state in ("waiting", "ok")]

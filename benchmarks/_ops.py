@@ -1,4 +1,5 @@
-"""What an op computes and costs: shapes, operands, compulsory bytes, reference. Nothing here knows a kernel."""
+"""What an op computes and costs: operands, compulsory bytes, operations, reference, error bound. Nothing here knows a
+kernel."""
 
 import math
 import tomllib
@@ -8,29 +9,78 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes  # noqa: F401 (gives NumPy and CuPy the type bfloat16)
+import numpy as np
+
 Shape = tuple[int, ...]
 
 LADDER = Path(__file__).parent.parent / "gpukernels" / "ladder.toml"
 
+# Of a number's format: half a unit in the last place, relative. What a tensor core sums is not rounded but cut.
+ROUNDING = {"float32": 2.0**-24, "float64": 2.0**-53}
+
+
+def dtypes(type: str) -> tuple[np.dtype[Any], np.dtype[Any]]:
+    """The types of an op's inputs and of its output: "float32" is both, "float16->float32" names them."""
+    into, arrow, out = type.partition("->")
+    return np.dtype(into), np.dtype(out if arrow else into)
+
 
 @dataclass(frozen=True)
 class Computes:
-    """What a rung or a reference line computes: `inputs` operands of the op's shape, an output of the shape
-    `output(shape)`, equal to `reference(*inputs)` on NumPy or CuPy arrays."""
+    """What a rung or a reference line computes, as functions of the op's shape: the shapes of its `inputs`, that of its
+    `output`, `flops` where it is arithmetic that counts.
 
-    inputs: int
+    The output equals `reference(*inputs)` on NumPy or CuPy arrays; or, where there is a `bound(type, expected,
+    *inputs)`, lies so near to it, element by element.
+    """
+
+    inputs: Callable[[Shape], tuple[Shape, ...]]
     output: Callable[[Shape], Shape]
     reference: Callable[..., Any]
+    bound: Callable[..., Any] | None = None
+    flops: Callable[[Shape], int] | None = None
 
-    def bytes_moved(self, shape: Shape, itemsize: int) -> int:
+    def operands(self, shape: Shape, type: str) -> list[tuple[Shape, np.dtype[Any]]]:
+        """Shape and type of each operand, the output last."""
+        into, out = dtypes(type)
+        return [*((part, into) for part in self.inputs(shape)), (self.output(shape), out)]
+
+    def bytes_moved(self, shape: Shape, type: str) -> int:
         """Compulsory traffic in bytes: each operand once."""
-        return (self.inputs * math.prod(shape) + math.prod(self.output(shape))) * itemsize
+        return sum(math.prod(part) * dtype.itemsize for part, dtype in self.operands(shape, type))
+
+
+def product(a: Any, b: Any) -> Any:
+    """The matrix product in float64 of operands as they are: exact in their rounding, good to 2**-53 in its own."""
+    return a.astype(np.float64) @ b.astype(np.float64)
+
+
+def product_bound(type: str, expected: Any, a: Any, b: Any) -> Any:
+    """How far a product may lie from the float64 one, per element: gamma(n) (|A| |B|).
+
+    gamma(n) = n u / (1 - n u), for n roundings of unit u one after another. A sum of K products in any order, by fused
+    or separate operations, has at most K of them on any path. A tensor core cuts where others round: u is a unit in the
+    last place for operands of 16 bits. The float64 reference has its own roundings, of the same kind.
+    Source: Higham, Accuracy and Stability of Numerical Algorithms, section 3.5.
+    """
+    into, out = dtypes(type)
+    unit = ROUNDING[out.name] * (2 if into.itemsize < out.itemsize else 1)
+    gamma = [n * u / (1 - n * u) for n, u in ((a.shape[1], unit), (a.shape[1], ROUNDING["float64"]))]
+    return sum(gamma) * (abs(a.astype(np.float64)) @ abs(b.astype(np.float64)))
 
 
 COMPUTES = {
-    "vector_add": Computes(2, lambda shape: shape, lambda a, b: a + b),
-    "transpose": Computes(1, lambda shape: shape[::-1], lambda a: a.T),
-    "copy": Computes(1, lambda shape: shape, lambda a: a),
+    "vector_add": Computes(lambda shape: (shape, shape), lambda shape: shape, lambda a, b: a + b),
+    "transpose": Computes(lambda shape: (shape,), lambda shape: shape[::-1], lambda a: a.T),
+    "copy": Computes(lambda shape: (shape,), lambda shape: shape, lambda a: a),
+    "matmul": Computes(
+        lambda shape: ((shape[0], shape[2]), (shape[2], shape[1])),
+        lambda shape: shape[:2],
+        product,
+        product_bound,
+        lambda shape: 2 * math.prod(shape),
+    ),
 }
 
 
@@ -39,8 +89,9 @@ class Op:
     """One op as the stick sees it.
 
     `shapes` are timed on a GPU with float32 (`quick_shapes` for a first look), `element_shape` with the op's other
-    types; `cpu_shapes` on a CPU.
-    `references`: the lines that its rungs are held against on a GPU, and what each computes.
+    types; `cpu_shapes` on a CPU. Each is timed cold, `hot_shapes` hot as well.
+    `references`: the lines that its rungs are held against on a GPU, and what each computes. `vendor`: the rung that
+    they are held against, by device, where the vendor's library does the same.
     """
 
     name: str
@@ -48,7 +99,9 @@ class Op:
     quick_shapes: tuple[Shape, ...]
     cpu_shapes: tuple[Shape, ...]
     element_shape: Shape
+    hot_shapes: tuple[Shape, ...]
     references: dict[str, str]
+    vendor: dict[str, str]
 
     def timed(self, device: str, quick: bool) -> tuple[Shape, ...]:
         """The shapes that are timed on a device with float32; the first is the smallest."""
@@ -57,25 +110,46 @@ class Op:
         return self.quick_shapes if quick else self.shapes
 
 
+_VECTORS = ((256**2,), (1024**2,), (4096**2,), (16384**2,), (16411 * 8209,))
+# The last is ragged on purpose: both extents are prime, no tile divides them.
+_MATRICES = ((256, 256), (1024, 1024), (4096, 4096), (16384, 16384), (16411, 8209))
+# M, N, K: the lectures' squares; a few rows against a layer's weights; a product of small depth; the filters of a
+# convolution, whose 64 KiB fit in constant memory.
+_SQUARES = tuple((n, n, n) for n in (256, 512, 1024, 2048, 4096, 8192))
+_PRODUCTS = (*_SQUARES, (128, 4096, 4096), (4096, 4096, 64), (64, 65536, 256))
+
 OPS = {
     op.name: op
     for op in (
         Op(
             name="vector_add",
-            shapes=((256**2,), (1024**2,), (4096**2,), (16384**2,), (16411 * 8209,)),
+            shapes=_VECTORS,
             quick_shapes=((256**2,), (4096**2,)),
             cpu_shapes=((256**2,), (1024**2,), (4096**2,)),
             element_shape=(4096**2,),
+            hot_shapes=_VECTORS,
             references={"memcpy": "copy", "vector_copy": "copy", "cupy_copy": "copy", "cupy_add": "vector_add"},
+            vendor={},
         ),
         Op(
             name="transpose",
-            # The last is ragged on purpose: both extents are prime, no tile divides them.
-            shapes=((256, 256), (1024, 1024), (4096, 4096), (16384, 16384), (16411, 8209)),
+            shapes=_MATRICES,
             quick_shapes=((256, 256), (4096, 4096)),
             cpu_shapes=((256, 256), (1024, 1024), (4096, 4096), (2053, 1031)),
             element_shape=(4096, 4096),
+            hot_shapes=(*_MATRICES, (2053, 1031)),
             references={"memcpy": "copy", "vector_copy": "copy", "cupy_copy": "copy", "cupy_transpose": "transpose"},
+            vendor={},
+        ),
+        Op(
+            name="matmul",
+            shapes=_PRODUCTS,
+            quick_shapes=((256, 256, 256), (1024, 1024, 1024)),
+            cpu_shapes=_SQUARES[:3],
+            element_shape=(4096, 4096, 4096),
+            hot_shapes=_SQUARES[:1],
+            references={},
+            vendor={"gpu": "cublas", "cpu": "numpy"},
         ),
     )
 }
@@ -95,6 +169,15 @@ class Entry:
     idea: str
     repeats: int
     threads: str
+    operands: str
+    source: str
+    published_ms: dict[str, float]
+
+
+def _device(folder: Path, rung: dict[str, Any]) -> str:
+    """Where a rung runs whose entry leaves it to its source."""
+    source = folder / rung.get("source", f"{rung['name']}.cu")
+    return "gpu" if source.suffix == ".cu" and source.is_file() else "cpu"
 
 
 @cache
@@ -105,12 +188,15 @@ def entries(op: str) -> tuple[Entry, ...]:
     return tuple(
         Entry(
             name=rung["name"],
-            device=rung.get("device", "gpu" if (folder / f"{rung['name']}.cu").is_file() else "cpu"),
+            device=rung.get("device", _device(folder, rung)),
             types=tuple(rung.get("types", table["types"])),
             computes=rung.get("computes", op),
             idea=rung["idea"],
             repeats=rung.get("repeats", 1),
             threads=rung.get("threads", "1"),
+            operands=rung.get("operands", "device"),
+            source=Path(rung.get("source", rung["name"])).stem,
+            published_ms=rung.get("published_ms", {}),
         )
         for rung in table["rungs"]
     )
@@ -120,3 +206,9 @@ def types(op: str) -> tuple[str, ...]:
     """The element types of an op; the first is the one that all shapes are timed with."""
     found = {type: None for entry in entries(op) for type in entry.types}
     return tuple(sorted(found, key=lambda type: type != "float32"))
+
+
+def main_type(op: str, rung: str) -> str:
+    """The type that a rung is timed with at all shapes: the op's first, or its own where it does not take that."""
+    own = next((entry.types for entry in entries(op) if entry.name == rung), types(op))
+    return types(op)[0] if types(op)[0] in own else own[0]

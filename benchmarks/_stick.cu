@@ -1,14 +1,31 @@
 // The stick's own kernels. They never change: a change here is a new stick, and a new version of every series.
 
 // Values in [-1, 1) from the index alone (a 64-bit finaliser), so that no run depends on a generator's state.
-extern "C" __global__ void fill(float *out, long long n, unsigned long long seed) {
-    for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (long long)gridDim.x * blockDim.x) {
-        unsigned long long x = (i + 1) * 0x9E3779B97F4A7C15ull + seed;
-        x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
-        x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
-        out[i] = (float)((x ^ (x >> 31)) >> 40) * (1.0f / 8388608.0f) - 1.0f;
-    }
+__device__ float value(long long i, unsigned long long seed) {
+    unsigned long long x = (i + 1) * 0x9E3779B97F4A7C15ull + seed;
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
+    return (float)((x ^ (x >> 31)) >> 40) * (1.0f / 8388608.0f) - 1.0f;
 }
+
+// One kernel a type: the operands of an arithmetic op are numbers in its own format. The 16-bit ones are written as
+// bits, since this file includes no header: float16 rounded by the processor, bfloat16 cut to the upper half.
+#define FILL(name, T, converted)                                                                                       \
+    extern "C" __global__ void name(T *out, long long n, unsigned long long seed) {                                    \
+        for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n;                                    \
+             i += (long long)gridDim.x * blockDim.x)                                                                   \
+            out[i] = converted(value(i, seed));                                                                        \
+    }
+__device__ unsigned short as_float16(float x) {
+    unsigned short bits;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x));
+    return bits;
+}
+__device__ unsigned short as_bfloat16(float x) { return __float_as_uint(x) >> 16; }
+FILL(fill, float, float)
+FILL(fill_float64, double, double)
+FILL(fill_float16, unsigned short, as_float16)
+FILL(fill_bfloat16, unsigned short, as_bfloat16)
 
 // The copy that shares are taken of: 16 bytes an access, four accesses in flight a thread, each warp on one run of
 // memory. `bytes` need not be a multiple of 16; both pointers are.
@@ -37,6 +54,19 @@ extern "C" __global__ void __launch_bounds__(256) canary_compute(float *out, int
         d = fmaf(d, 0.996f, 0.5f);
     }
     if (a + b + c + d == 12345.678f)  // never: keeps the chains alive
+        out[0] = a;
+}
+
+// The same for float64, as a ceiling: how fast this GPU multiplies and adds at all.
+extern "C" __global__ void __launch_bounds__(256) peak_float64(double *out, int rounds) {
+    double a = threadIdx.x, b = a + 1, c = a + 2, d = a + 3;
+    for (int i = 0; i < rounds; ++i) {
+        a = fma(a, 0.999, 0.5);
+        b = fma(b, 0.998, 0.5);
+        c = fma(c, 0.997, 0.5);
+        d = fma(d, 0.996, 0.5);
+    }
+    if (a + b + c + d == 12345.678)
         out[0] = a;
 }
 

@@ -14,11 +14,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar
 
-import numpy as np
-
 from benchmarks._cells import CACHES, key, label, rungs
 from benchmarks._group import Group, Outcome, quick
-from benchmarks._ops import COMPUTES, COPY, OPS, entries, types
+from benchmarks._ops import COMPUTES, COPY, OPS, Computes, entries, main_type, types
 
 Samples = dict[str, Any] | float
 Method = TypeVar("Method", bound=Callable[..., Samples])
@@ -41,10 +39,20 @@ def series(unit: str, *, higher_is_better: bool) -> Callable[[Method], Method]:
     return mark
 
 
+def computes(op: str, rung: str) -> Computes:
+    """What a rung or reference line computes."""
+    return COMPUTES[OPS[op].references.get(rung) or next(e.computes for e in entries(op) if e.name == rung)]
+
+
 def bytes_moved(op: str, rung: str, type: str, shape: tuple[int, ...]) -> int:
     """Compulsory bytes of a rung or reference line at a shape."""
-    computes = OPS[op].references.get(rung) or next(entry.computes for entry in entries(op) if entry.name == rung)
-    return COMPUTES[computes].bytes_moved(shape, np.dtype(type).itemsize)
+    return computes(op, rung).bytes_moved(shape, type)
+
+
+def flops(op: str, rung: str, shape: tuple[int, ...]) -> int:
+    """Operations of a rung at a shape, 0 where they do not count."""
+    count = computes(op, rung).flops
+    return count(shape) if count else 0
 
 
 def outcome_of(group: Group, key: str) -> Outcome:
@@ -75,12 +83,45 @@ class Suite(ABC):
     def place(self, *where: str) -> tuple[str, str, tuple[int, ...], str]:
         """A combination of parameters as (rung, type, shape, cache)."""
         rung, shape, cache = where
-        return rung, types(self.op)[0], tuple(map(int, shape.split("x"))), cache
+        return rung, main_type(self.op, rung), tuple(map(int, shape.split("x"))), cache
 
     @series("seconds", higher_is_better=False)
     def track_seconds(self, group: Group, *where: str) -> Samples:
         """Seconds of one launch."""
         return samples(self.outcome(group, *where).by_process("seconds"))
+
+
+class _ByShape(Suite):
+    """All rungs and reference lines of an op, each with its main type, by shape, cold and hot."""
+
+    param_names: ClassVar[list[str]] = ["rung", "shape", "cache"]
+
+    def __init_subclass__(cls, op: str = "") -> None:
+        if op:
+            cls.op = op
+            shapes = OPS[op].timed(cls.device, quick())
+            cls.params = [rungs(op, cls.device), [label(shape) for shape in shapes], list(CACHES)]
+
+
+class _ByType(Suite):
+    """The rungs on the GPU by element type, at one large shape, cold."""
+
+    device = "gpu"
+    param_names: ClassVar[list[str]] = ["rung", "type"]
+
+    def __init_subclass__(cls, op: str = "") -> None:
+        if op:
+            cls.op = op
+            repeated = {entry.name for entry in entries(op) if entry.repeats > 1}  # timed with float32 only
+            cls.params = [[rung for rung in rungs(op, "gpu") if rung not in repeated], list(types(op)[1:])]
+
+    def place(self, *where: str) -> tuple[str, str, tuple[int, ...], str]:
+        rung, type = where
+        return rung, type, OPS[self.op].element_shape, CACHES[0]
+
+
+class _Bandwidth(Suite):
+    """Of an op whose bytes count."""
 
     @series("GB/s", higher_is_better=True)
     def track_bandwidth(self, group: Group, *where: str) -> Samples:
@@ -91,7 +132,7 @@ class Suite(ABC):
         return samples({process: amount / value / 1e9 for process, value in taken.items()})
 
 
-class _OnGpu(Suite):
+class _GpuBandwidth(_Bandwidth):
     device = "gpu"
 
     @series("% of copy", higher_is_better=True)
@@ -113,29 +154,54 @@ class _OnGpu(Suite):
         return samples({at: 100 * amount / value / peak for at, value in own.items()} if peak else {})
 
 
-class GpuSuite(_OnGpu):
-    """All rungs and reference lines of an op on the GPU, float32, by shape, cold and hot."""
+class _Flops(Suite):
+    """Of an op whose operations count, and whose vendor has a library for it."""
 
-    param_names: ClassVar[list[str]] = ["rung", "shape", "cache"]
+    @series("GFLOP/s", higher_is_better=True)
+    def track_flops(self, group: Group, *where: str) -> Samples:
+        """Operations (2 M N K) over time, in 1e9 a second."""
+        rung, _, shape, _ = self.place(*where)
+        taken = self.outcome(group, *where).by_process("seconds")
+        return samples({at: flops(self.op, rung, shape) / value / 1e9 for at, value in taken.items()})
 
-    def __init_subclass__(cls, op: str) -> None:
-        cls.op = op
-        cls.params = [rungs(op, "gpu"), [label(shape) for shape in OPS[op].timed("gpu", quick())], list(CACHES)]
+    @series("% of vendor", higher_is_better=True)
+    def track_share_of_vendor(self, group: Group, *where: str) -> Samples:
+        """That rate over the vendor's library's, of the same type and process, in per cent."""
+        _, type, shape, cache = self.place(*where)
+        own = self.outcome(group, *where).by_process("seconds")
+        vendor = key(self.op, OPS[self.op].vendor[self.device], type, shape, cache)
+        base = group.outcomes.get(vendor, Outcome()).by_process("seconds")
+        return samples({at: 100 * base[at] / value for at, value in own.items() if at in base})
 
 
-class ElementSuite(_OnGpu):
-    """The rungs by element type, at one large shape, cold."""
+class GpuSuite(_ByShape, _GpuBandwidth):
+    """An op whose bytes count on the GPU."""
 
-    param_names: ClassVar[list[str]] = ["rung", "type"]
 
-    def __init_subclass__(cls, op: str) -> None:
-        cls.op = op
-        repeated = {entry.name for entry in entries(op) if entry.repeats > 1}  # these are timed with float32 only
-        cls.params = [[rung for rung in rungs(op, "gpu") if rung not in repeated], list(types(op)[1:])]
+class ElementSuite(_ByType, _GpuBandwidth):
+    """The same by element type."""
 
-    def place(self, *where: str) -> tuple[str, str, tuple[int, ...], str]:
-        rung, type = where
-        return rung, type, OPS[self.op].element_shape, CACHES[0]
+
+class CpuSuite(_ByShape, _Bandwidth):
+    """The same on the CPU."""
+
+    device = "cpu"
+
+
+class GpuFlopsSuite(_ByShape, _Flops):
+    """An op whose operations count on the GPU."""
+
+    device = "gpu"
+
+
+class ElementFlopsSuite(_ByType, _Flops):
+    """The same by element type."""
+
+
+class CpuFlopsSuite(_ByShape, _Flops):
+    """The same on the CPU."""
+
+    device = "cpu"
 
 
 class LaunchSuite(ABC):
@@ -148,7 +214,8 @@ class LaunchSuite(ABC):
 
     def __init_subclass__(cls, op: str) -> None:
         cls.op = op
-        cls.params = [[entry.name for entry in entries(op) if entry.device == "gpu" and entry.repeats == 1]]
+        once = {entry.name for entry in entries(op) if entry.repeats == 1}
+        cls.params = [[rung for rung in rungs(op, "gpu") if rung in once]]
 
     @abstractmethod
     def setup_cache(self) -> Group:
@@ -157,19 +224,8 @@ class LaunchSuite(ABC):
     @series("seconds", higher_is_better=False)
     def track_launch(self, group: Group, rung: str) -> Samples:
         """Seconds."""
-        found = outcome_of(group, key(self.op, rung, types(self.op)[0], OPS[self.op].shapes[0], "hot"))
+        found = outcome_of(group, key(self.op, rung, main_type(self.op, rung), OPS[self.op].shapes[0], "hot"))
         return samples(found.by_process("launch_seconds"))
-
-
-class CpuSuite(Suite):
-    """All rungs of an op on the CPU, float32, by shape, cold and hot."""
-
-    device = "cpu"
-    param_names: ClassVar[list[str]] = ["rung", "shape", "cache"]
-
-    def __init_subclass__(cls, op: str) -> None:
-        cls.op = op
-        cls.params = [rungs(op, "cpu"), [label(shape) for shape in OPS[op].timed("cpu", quick())], list(CACHES)]
 
 
 def per_process(group: Group, read: Any) -> Samples:

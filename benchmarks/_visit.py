@@ -30,9 +30,12 @@ class NotHere(Exception):
     """A cell cannot be measured here: no memory for it, or no cache that it fits in."""
 
 
-def describe_wrong(cell: Cell, out: Any, expected: Any, xp: Any) -> str:
-    """Why `out` is wrong, "" where it is right; a NaN is wrong wherever the reference has a number."""
-    wrong = ~(out == expected)
+def describe_wrong(cell: Cell, out: Any, expected: Any, xp: Any, bound: Any = None) -> str:
+    """Why `out` is wrong, "" where it is right; a NaN is wrong wherever the reference has a number.
+
+    `bound`: how far each element may lie from the reference; None where it must be equal.
+    """
+    wrong = ~(out == expected) if bound is None else ~(abs(out - expected) <= bound)
     count = int(xp.count_nonzero(wrong))
     if not count:
         return ""
@@ -64,6 +67,8 @@ def packages() -> dict[str, str]:
         "cuda-bindings",
         "nvidia-cuda-nvrtc",
         "nvidia-cuda-nvrtc-cu12",
+        "nvidia-cublas",
+        "nvidia-cublas-cu12",
     )
     found = {}
     for name in names:

@@ -84,6 +84,7 @@ def run(job: dict[str, Any], out: Any) -> None:
             reason=f"this commit's gpukernels lacks {', '.join(missing)}: older than the stick",
         )
         return
+    not_here = (NotHere, *(getattr(gpukernels, name, NotHere) for name in ("ToolMissing", "LimitError")))
     device: Gpu | Cpu
     if job["device"] == "gpu":
         try:
@@ -105,7 +106,7 @@ def run(job: dict[str, Any], out: Any) -> None:
                 _emit(out, event="cell", key=cell.key, state="na", reason=absent)
             else:
                 _emit(out, event="cell", key=cell.key, state="ok", visit=device.measure(here, kernel))
-        except (NotHere, getattr(gpukernels, "ToolMissing", NotHere)) as error:
+        except not_here as error:
             _emit(out, event="cell", key=cell.key, state="na", reason=str(error))
         except Exception as error:
             _emit(out, event="cell", key=cell.key, state="failed", reason=f"{type(error).__name__}: {error}")

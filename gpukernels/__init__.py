@@ -1,4 +1,4 @@
-"""GPU kernels and their CPU versions: vector addition and matrix transposition, rung by rung.
+"""GPU kernels and their CPU versions: vector addition, matrix transposition and product, rung by rung.
 
     >>> import cupy, gpukernels
     >>> padded = gpukernels.load("transpose", "padded", "float32")
@@ -9,7 +9,20 @@ The measuring stick in benchmarks/ runs against any commit of this package and m
 `Kernel.bind` and a `Launch` with its `identity`. A commit that lacks `load`, `rung` or `LadderError` shows n/a.
 """
 
-from gpukernels.kernel import Kernel, KernelError, Launch, ToolMissing, load
+from gpukernels.kernel import Kernel, KernelError, Launch, LimitError, ToolMissing, load
 from gpukernels.ladder import LadderError, Op, Rung, op, ops, rung
 
-__all__ = ["Kernel", "KernelError", "LadderError", "Launch", "Op", "Rung", "ToolMissing", "load", "op", "ops", "rung"]
+__all__ = [
+    "Kernel",
+    "KernelError",
+    "LadderError",
+    "Launch",
+    "LimitError",
+    "Op",
+    "Rung",
+    "ToolMissing",
+    "load",
+    "op",
+    "ops",
+    "rung",
+]

@@ -1,9 +1,11 @@
 """Compile, load and launch: `load(op, rung, type)` gives a callable on CuPy arrays (NumPy for CPU rungs)."""
 
 import ctypes
+import functools
 import hashlib
 import importlib.metadata
 import importlib.util
+import inspect
 import json
 import os
 import platform
@@ -18,17 +20,21 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes  # noqa: F401 (gives NumPy and CuPy the type bfloat16)
 import numpy as np
 
 from gpukernels.ladder import LadderError, Rung, rung
 
-# Element type -> its name in CUDA C++ and in C. An op that only moves elements takes the unsigned types as bits.
+# Element type -> its name in CUDA C++ and in C, and CUDA's header for it. An op that only moves elements takes the
+# unsigned types as bits.
 TYPES = {
-    "uint8": ("unsigned char", "unsigned char"),
-    "uint16": ("unsigned short", "unsigned short"),
-    "float32": ("float", "float"),
-    "float64": ("double", "double"),
-    "complex128": ("double2", "double _Complex"),
+    "uint8": ("unsigned char", "unsigned char", ""),
+    "uint16": ("unsigned short", "unsigned short", ""),
+    "float16": ("__half", "_Float16", "cuda_fp16.h"),
+    "bfloat16": ("__nv_bfloat16", "__bf16", "cuda_bf16.h"),
+    "float32": ("float", "float", ""),
+    "float64": ("double", "double", ""),
+    "complex128": ("double2", "double _Complex", ""),
 }
 
 CUDA_STANDARD = "c++17"
@@ -37,6 +43,10 @@ C_FLAGS = ("-std=c11", "-O3", "-march=native", "-fPIC", "-shared", "-Wall", "-We
 
 class KernelError(ValueError):
     """A kernel cannot be compiled, or not be called with these operands; says which and what would be right."""
+
+
+class LimitError(KernelError):
+    """Operands that are right, but larger than this rung takes; ladder.toml says how large they may be."""
 
 
 class ToolMissing(KernelError):
@@ -110,6 +120,24 @@ def _source(found: Rung) -> str:
     return text
 
 
+def in_and_out(type: str) -> tuple[str, str]:
+    """The element types of a rung's inputs and of its output: "float32" is both, "float16->float32" names them."""
+    into, arrow, out = type.partition("->")
+    return into, out if arrow else into
+
+
+@cache
+def _cuda_headers() -> tuple[str, ...]:
+    """The folders of CUDA's own headers (cuda_fp16.h, mma.h): a toolkit's, or those of its wheels."""
+    from cuda.pathfinder import locate_nvidia_header_directory
+
+    found = [locate_nvidia_header_directory(name) for name in ("cudart", "nvcc")]
+    folders = [where.abs_path for where in found if where is not None and where.abs_path]
+    if nvcc := shutil.which("nvcc"):
+        folders.append(str(Path(nvcc).resolve().parent.parent / "include"))
+    return tuple(dict.fromkeys(folder for folder in folders if Path(folder).is_dir()))
+
+
 def compile_cuda(found: Rung, type: str, arch: str) -> tuple[Path, str]:
     """A rung's cubin for one architecture ("sm_90") and the mangled name of its kernel; needs NVRTC, no GPU.
 
@@ -122,13 +150,23 @@ def compile_cuda(found: Rung, type: str, arch: str) -> tuple[Path, str]:
         raise ToolMissing(
             f"{found}: CUDA kernels are compiled through cuda-core, which is not installed: {error}"
         ) from error
-    expression = f"{found.symbol}<{TYPES[type][0]}>"
+    least, here = dict(found.arch_min).get(type, 0), int(re.sub(r"\D", "", arch))
+    if here < least:
+        raise ToolMissing(f"{found}: {type} needs compute capability {least / 10}, {arch} has {here / 10}")
+    into, out = in_and_out(type)
+    expression = f"{found.symbol}<{', '.join(dict.fromkeys(TYPES[name][0] for name in (into, out)))}>"
+    headers = "".join(f"#include <{TYPES[name][2]}>\n" for name in dict.fromkeys((into, out)) if TYPES[name][2])
     source = _source(found)
+    folders = _cuda_headers() if headers or "#include" in source else ()
+    if headers:  # the compiler's words keep the source's line numbers
+        source = f"{headers}#line 1\n{source}"
     macros = [(name, str(value)) for name, value in sorted(found.macros().items())]
     name = f"{found.op}/{found.source.name}"
 
     def build(path: Path) -> str:
-        options = ProgramOptions(name=name, arch=arch, std=CUDA_STANDARD, define_macro=macros)
+        options = ProgramOptions(
+            name=name, arch=arch, std=CUDA_STANDARD, define_macro=macros, include_path=list(folders)
+        )
         try:
             code = Program(source, "c++", options).compile("cubin", name_expressions=(expression,))
         except Exception as error:  # cuda-core's errors share no base class; its text is NVRTC's log
@@ -137,7 +175,8 @@ def compile_cuda(found: Rung, type: str, arch: str) -> tuple[Path, str]:
         return str(code.symbol_mapping[expression].decode())
 
     try:
-        version = (*nvrtc.nvrtcVersion()[1:], *_versions("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12", "cuda-core"))
+        compiler = ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12", "cuda-core")
+        version = (*nvrtc.nvrtcVersion()[1:], *_versions(*compiler), *folders)
     except RuntimeError as error:
         raise ToolMissing(f"{found}: no NVRTC library is found (pip install nvidia-cuda-nvrtc): {error}") from error
     return _compiled(_digest("cubin", source, expression, macros, arch, CUDA_STANDARD, version), ".cubin", build)
@@ -169,7 +208,7 @@ def compile_c(found: Rung, type: str) -> tuple[Path, str]:
     command, version = _c_compiler()
     source = _source(found)
     macros = [f"-D{name}={value}" for name, value in sorted(found.macros().items())]
-    flags = [*C_FLAGS, *found.flags, *macros, f"-DT={TYPES[type][1]}"]
+    flags = [*C_FLAGS, *found.flags, *macros, f"-DT={TYPES[in_and_out(type)[0]][1]}"]
 
     def build(path: Path) -> str:
         done = subprocess.run(
@@ -186,7 +225,7 @@ def compile_c(found: Rung, type: str) -> tuple[Path, str]:
 
 
 def _pointer(array: Any) -> int:
-    return int(array.data.ptr) if hasattr(array.data, "ptr") else int(array.ctypes.data)
+    return int(array.ctypes.data) if isinstance(array, np.ndarray) else int(array.data.ptr)
 
 
 def _overlap(a: Any, b: Any) -> bool:
@@ -209,16 +248,17 @@ class Launch:
 class Kernel:
     """A rung for one element type: call it with its inputs, or `bind` them to time the bare launch.
 
-    Inputs and output are C-contiguous CuPy arrays of the current device (NumPy arrays for a CPU rung) of `type`,
-    shaped as ladder.toml says: vector_add (N), (N) -> (N); transpose (M, N) -> (N, M). `out` is overwritten, and
-    made where none is given; it must not overlap an input. Any dimension may be 0: then nothing is launched.
+    Inputs and output are C-contiguous CuPy arrays of the current device (NumPy arrays for a CPU rung, and for
+    matmul/between_grids) of `type`, shaped as ladder.toml says: vector_add (N), (N) -> (N); transpose (M, N) -> (N, M);
+    matmul (M, K), (K, N) -> (M, N). `out` is overwritten, and made where none is given; it must not overlap an input.
+    Any dimension may be 0: then nothing is launched (a sum over nothing is 0).
     """
 
     def __init__(self, found: Rung, type: str, edge: int | None = None) -> None:
         self.rung = found
         self.type = type
         self.edge = edge
-        self.dtype = np.dtype(type)
+        self.in_dtype, self.out_dtype = (np.dtype(name) for name in in_and_out(type))
 
     def __repr__(self) -> str:
         return f"<{self.rung} {self.type}>"
@@ -241,7 +281,7 @@ class Kernel:
         shape = self._shape(inputs, module)
         wanted = tuple(shape[dim] for dim in self.rung.output.split())
         if out is None:
-            out = module.empty(wanted, self.dtype)
+            out = module.empty(wanted, self.out_dtype)
         self._check(out, "out", wanted, module)
         if module is np and not out.flags.writeable:
             raise KernelError(f"{self.rung}: out is read-only; pass an array that can be written")
@@ -250,8 +290,11 @@ class Kernel:
                 raise KernelError(
                     f"{self.rung}: out overlaps input {at}; the rungs do not work in place, pass other memory"
                 )
+        for at, (operand, most) in enumerate(zip(inputs, self.rung.input_bytes_max, strict=False)):
+            if operand.nbytes > most:
+                raise LimitError(f"{self.rung}: input {at} must have at most {most} bytes, got {operand.nbytes}")
         if 0 in shape.values():
-            return Launch(out, f"{self.rung} {self.type} nothing to do", lambda: None)
+            return Launch(out, f"{self.rung} {self.type} nothing to do", lambda: out.fill(0))
         return self._launch((*inputs, out), shape)
 
     # What follows the operands in a call: an array module, a launch.
@@ -277,11 +320,12 @@ class Kernel:
 
     def _check(self, array: Any, which: str, wanted: tuple[int, ...], module: Any) -> None:
         who = f"{self.rung}: {which}"
+        dtype = self.out_dtype if which == "out" else self.in_dtype
         if not isinstance(array, module.ndarray):
             kind = f"{type(array).__module__}.{type(array).__name__}"
             raise KernelError(f"{who} must be a {module.__name__}.ndarray ({self.rung.device} rung), got {kind}")
-        if array.dtype != self.dtype:
-            raise KernelError(f"{who} must be {self.dtype}, got {array.dtype}; load the rung for that type or convert")
+        if array.dtype != dtype:
+            raise KernelError(f"{who} must be {dtype}, got {array.dtype}; load the rung for that type or convert")
         if array.ndim != len(wanted):
             raise KernelError(f"{who} must have {len(wanted)} dimensions, got shape {array.shape}")
         if array.shape != wanted:
@@ -291,9 +335,9 @@ class Kernel:
                 f"{who} must be C-contiguous, got strides {array.strides} for shape {array.shape}; copy it"
             )
         # A view at an odd byte offset: the kernels use accesses of one element's width, aligned to it.
-        if array.size and _pointer(array) % self.dtype.itemsize:
+        if array.size and _pointer(array) % dtype.itemsize:
             raise KernelError(
-                f"{who} must be aligned to its {self.dtype.itemsize}-byte elements, got address {_pointer(array):#x}"
+                f"{who} must be aligned to its {dtype.itemsize}-byte elements, got address {_pointer(array):#x}"
             )
 
 
@@ -301,7 +345,7 @@ class _CpuKernel(Kernel):
     def __init__(self, found: Rung, type: str) -> None:
         super().__init__(found, type)
         if found.source.suffix == ".py":
-            self._function: Any = _python_function(found)
+            self._function: Any = _python_function(found, found.source)
             self.identity = _digest(found.source.read_text(encoding="utf-8"), np.__version__)[:16]
         else:
             path, symbol = compile_c(found, type)
@@ -336,13 +380,19 @@ class _GpuKernel(Kernel):
         self._device = cupy.cuda.Device().id
         self._function: Any
         if found.source.suffix == ".py":
-            self._function = _python_function(found)
-            self.identity = _digest(found.source.read_text(encoding="utf-8"), cupy.__version__)[:16]
+            self._function = _python_function(found, found.source)
+            library = self._function.__globals__.get("version", lambda: cupy.__version__)()
+            self.identity = _digest(found.source.read_text(encoding="utf-8"), library)[:16]
             return
         path, symbol = compile_cuda(found, type, f"sm_{cupy.cuda.Device().compute_capability}")
         self.identity = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+        self._prepare: Any = None
+        if found.preparation:
+            self._prepare = _python_function(found, found.preparation)
+            self.identity = _digest(self.identity, found.preparation.read_text(encoding="utf-8"))[:16]
         try:
-            self._function = cupy.RawModule(path=str(path)).get_function(symbol)
+            self._module = cupy.RawModule(path=str(path))
+            self._function = self._module.get_function(symbol)
             self._function.compile()  # loads it now: a first launch inside a graph capture must not
         except cupy.cuda.driver.CUDADriverError as error:
             raise KernelError(
@@ -373,14 +423,34 @@ class _GpuKernel(Kernel):
             return Launch(operands[-1], self.identity, lambda: function(*operands))
         grid = self.rung.grid(shape, self.edge)
         block = (self.edge, self.edge) if self.edge else self.rung.block
-        shared = self.edge * (self.edge + self.rung.pad) * self.dtype.itemsize if self.edge else 0
-        arguments = (*operands, *(np.int64(shape[dim]) for dim in self.rung.dims))
+        shared = self.edge * (self.edge + self.rung.pad) * self.in_dtype.itemsize if self.edge else 0
+        dims = tuple(np.int64(shape[dim]) for dim in self.rung.dims)
+        arguments = (*operands, *dims)
         identity = _digest(self.identity, grid, block, shared)[:16]
+        if self._prepare:
+            return Launch(operands[-1], identity, self._prepare(self._module, function, grid, block, operands, dims))
         return Launch(operands[-1], identity, lambda: function(grid, block, arguments, shared_mem=shared))
 
 
-def _python_function(found: Rung) -> Callable[..., object]:
-    spec = importlib.util.spec_from_file_location(f"gpukernels.{found.op}.{found.name}", found.source)
+class _HostKernel(Kernel):
+    """A GPU rung that takes its operands from the host's memory and has finished when the call returns."""
+
+    def __init__(self, found: Rung, type: str, options: dict[str, Any]) -> None:
+        super().__init__(found, type)
+        self._function = functools.partial(_python_function(found, found.source), **options)
+        self.identity = _digest(found.source.read_text(encoding="utf-8"))[:16]
+
+    def _array_module(self) -> Any:
+        return np
+
+    def _launch(self, operands: tuple[Any, ...], shape: dict[str, int]) -> Launch:
+        return Launch(operands[-1], self.identity, lambda: self._function(*operands))
+
+
+@cache
+def _python_function(found: Rung, path: Path) -> Callable[..., Any]:
+    """The function of a .py; its module is loaded once, and may keep what it makes, such as a library's handle."""
+    spec = importlib.util.spec_from_file_location(f"gpukernels.{found.op}.{path.stem}", path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -393,23 +463,35 @@ def _one_of(found: Rung, what: str, value: object, choice: Iterable[object]) -> 
         raise LadderError(f"{found} has no {what} {value}; it has {', '.join(map(str, choice)) or 'none'}")
 
 
-def load(op: str, name: str, type: str = "float32", *, edge: int | None = None) -> Kernel:
+def _options(found: Rung) -> list[str]:
+    """The options that a rung on host operands takes: the keyword arguments of its function."""
+    if found.operands != "host":
+        return []
+    parameters = inspect.signature(_python_function(found, found.source)).parameters.values()
+    return [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
+
+
+def load(op: str, name: str, type: str = "float32", *, edge: int | None = None, **options: Any) -> Kernel:
     """The rung `op`/`name` for one element type, compiled, as a callable on arrays; see Kernel.
 
-    `edge`: the tile's edge, for a rung that takes it at run time (its first where none is given). A GPU rung is
-    loaded for the current device. Compiled once and kept in the user's cache ($GPUKERNELS_CACHE) across processes.
+    `type`: of all operands, or in->out, such as float16->float32. `edge`: the tile's edge, for a rung that takes it at
+    run time (its first where none is given). `options`: those of a rung on host operands, such as
+    matmul/between_grids. A GPU rung is loaded for the current device. Compiled once and kept in the user's cache
+    ($GPUKERNELS_CACHE) across processes.
 
-    Raises: LadderError for a rung, type or edge that does not exist; KernelError where it cannot be compiled or
+    Raises: LadderError for a rung, type, edge or option that does not exist; KernelError where it cannot be compiled or
     there is no GPU to load it on.
     """
     found = rung(op, name)
     _one_of(found, "type", type, found.types)
-    if type not in TYPES:
+    if unknown := [part for part in in_and_out(type) if part not in TYPES]:
         raise LadderError(
-            f"{found}: ladder.toml gives it type {type}, which has no name in C; it may be of {', '.join(TYPES)}"
+            f"{found}: ladder.toml gives it type {unknown[0]}, which has no name in C; it may be of {', '.join(TYPES)}"
         )
     if edge is not None:
         _one_of(found, "edge", edge, found.edges)
+    for option in options:
+        _one_of(found, "option", option, _options(found))
     if found.device == "cpu":
         return _CpuKernel(found, type)
     try:
@@ -420,4 +502,6 @@ def load(op: str, name: str, type: str = "float32", *, edge: int | None = None) 
         cupy.cuda.runtime.getDevice()
     except cupy.cuda.runtime.CUDARuntimeError as error:
         raise ToolMissing(f"{found}: a GPU rung needs a CUDA GPU and its driver here: {error}") from None
+    if found.operands == "host":
+        return _HostKernel(found, type, options)
     return _GpuKernel(found, type, edge if edge is not None else next(iter(found.edges), None))

@@ -42,6 +42,10 @@ class Rung:
     repeats: int = 1
     flags: tuple[str, ...] = ()
     threads: str = "1"
+    operands: str = "device"
+    input_bytes_max: tuple[int, ...] = ()
+    arch_min: tuple[tuple[str, int], ...] = ()
+    published_ms: tuple[tuple[str, float], ...] = ()
 
     def __str__(self) -> str:
         return f"{self.op}/{self.name}"
@@ -49,7 +53,13 @@ class Rung:
     @property
     def symbol(self) -> str:
         """The function that the source defines."""
-        return f"{self.op}_{self.name}"
+        return f"{self.op}_{self.source.stem}"
+
+    @property
+    def preparation(self) -> Path | None:
+        """The .py beside a .cu that is not one plain launch of its operands: it prepares the launch."""
+        beside = self.source.with_suffix(".py")
+        return beside if self.source.suffix == ".cu" and beside.is_file() else None
 
     def grid(self, shape: Mapping[str, int], edge: int | None = None) -> tuple[int, int, int]:
         """Blocks in x, y, z that cover `shape` (dimension -> extent): columns along x, rows along y.
@@ -87,13 +97,18 @@ class Op:
 
 
 def _frozen(value: Any) -> Any:
+    if isinstance(value, dict):
+        return tuple(value.items())
     return tuple(value) if isinstance(value, list) else value
 
 
-def _source(folder: Path, op: str, name: str) -> Path:
+def _source(folder: Path, op: str, name: str, told: str | None) -> Path:
+    """A rung's source: the file that its entry names, else the one of its own name; of a .cu and a .py the .cu."""
     found = [path for suffix in SUFFIXES if (path := folder / op / f"{name}{suffix}").is_file()]
-    if len(found) != 1:
-        wanted = ", ".join(f"{op}/{name}{suffix}" for suffix in SUFFIXES)
+    if told is not None:
+        found = [path for path in [folder / op / told] if path.is_file() and path.suffix in SUFFIXES]
+    if len(found) != 1 and [path.suffix for path in found] != [".cu", ".py"]:
+        wanted = f"{op}/{told}" if told else ", ".join(f"{op}/{name}{suffix}" for suffix in SUFFIXES)
         there = ", ".join(path.name for path in found) or "none of them"
         raise LadderError(f"{op}/{name}: its source must be one of {wanted}; {there} is in {folder}")
     return found[0]
@@ -102,19 +117,19 @@ def _source(folder: Path, op: str, name: str) -> Path:
 def _read_rung(folder: Path, op: str, common: Mapping[str, Any], entry: Mapping[str, Any]) -> Rung:
     name = entry.get("name", "(no name)")
     who = f"{op}/{name}"
-    known = {field.name for field in fields(Rung)} - {"op", "source", "inputs", "dims", "tiled"}
+    known = {field.name for field in fields(Rung)} - {"op", "inputs", "dims", "tiled"}
     if unknown := sorted(set(entry) - known):
         raise LadderError(f"{who}: ladder.toml has {', '.join(unknown)}; a rung has {', '.join(sorted(known))}")
     if missing := sorted({"name", "idea", "origin"} - set(entry)):
         raise LadderError(f"{who}: ladder.toml lacks {', '.join(missing)}; every rung gives name, idea and origin")
-    source = _source(folder, op, name)
+    source = _source(folder, op, name, entry.get("source"))
     device = entry.get("device", SUFFIXES[source.suffix])
     if device not in ("cpu", "gpu"):
         raise LadderError(f'{who}: {source.name} needs device = "cpu" or "gpu", got {device!r}')
     found = Rung(
         **{"op": op, "source": source, "device": device, "computes": op}
         | {key: _frozen(common[key]) for key in OP_KEYS}
-        | {key: _frozen(value) for key, value in entry.items() if key != "device"}
+        | {key: _frozen(value) for key, value in entry.items() if key not in ("device", "source")}
     )
     if source.suffix == ".cu" and bool(found.edges) == bool(found.tile and found.block):
         raise LadderError(f"{who}: a .cu rung gives either tile and block, or edges")
@@ -128,6 +143,8 @@ def _read_rung(folder: Path, op: str, common: Mapping[str, Any], entry: Mapping[
         raise LadderError(f"{who}: tile and block must be at least 1, got {found.tile} and {found.block}")
     if any(not 0 < edge <= 32 for edge in found.edges):
         raise LadderError(f"{who}: a block of edge x edge threads has an edge of 1 to 32, got {found.edges}")
+    if found.operands not in ("device", "host") or (found.operands == "host" and source.suffix != ".py"):
+        raise LadderError(f'{who}: operands must be "device", or "host" for a .py, got {found.operands!r}')
     if found.repeats < 1:
         raise LadderError(f"{who}: repeats must be at least 1, got {found.repeats}")
     return found

@@ -19,7 +19,7 @@ from rich.table import Table
 
 from benchmarks._cells import Cell, label, plan
 from benchmarks._group import BUDGETS, PROCESSES, QUICK_PROCESSES, Run
-from benchmarks._ops import COPY, OPS, entries, types
+from benchmarks._ops import OPS, entries, main_type
 from scripts import _history, _tables
 from scripts.asv_plugins.recording import identity
 
@@ -240,12 +240,13 @@ def changed_rungs() -> list[str]:
     does."""
     paths = git("status", "--porcelain", "--untracked-files=all", "--", "gpukernels").splitlines()
     names = {Path(path[3:].split(" -> ")[-1]) for path in paths}
-    every = [f"{op}/{entry.name}" for op in OPS for entry in entries(op)]
+    every = {f"{op}/{entry.name}": f"{op}/{entry.source}" for op in OPS for entry in entries(op)}
     ladder = Path("gpukernels/ladder.toml")
     if any(len(name.parts) == 2 for name in names - {ladder}):
-        return every
-    touched = {f"{name.parent.name}/{name.stem}" for name in names - {ladder}}
-    whole = {rung.split("/")[0] for rung in touched.difference(every)}  # another file of an op: all of its rungs
+        return list(every)
+    sources = {f"{name.parent.name}/{name.stem}" for name in names - {ladder}}
+    touched = {rung for rung, source in every.items() if source in sources}
+    whole = {source.split("/")[0] for source in sources.difference(every.values())}  # another file of an op: all of it
     if ladder in names:
         before, now = tomllib.loads(git("show", f"HEAD:{ladder}")), tomllib.loads((ROOT / ladder).read_text())
         for op, table in now.items():
@@ -260,10 +261,12 @@ def worktree_cells(rungs: list[str]) -> dict[str, list[Cell]]:
     """By device, the cells of these rungs that are worth a look in seconds: the main type, launch cost left out."""
     found: dict[str, list[Cell]] = {"gpu": [], "cpu": []}
     for op, device in GROUPS:
-        cells = [cell for cell in plan(op, device) if cell.type == types(op)[0]]
-        mine = [cell for cell in cells if f"{op}/{cell.rung}" in rungs]
-        places = {(cell.shape, cell.cache) for cell in mine}
-        found[device] += mine + [cell for cell in cells if cell.rung == COPY and (cell.shape, cell.cache) in places]
+        cells = plan(op, device)
+        mine = [c for c in cells if f"{op}/{c.rung}" in rungs and c.type == main_type(op, c.rung)]
+        places = {(cell.type, cell.shape, cell.cache) for cell in mine}
+        base = _history.held_against(op, device)
+        against = [c for c in cells if c.rung == base and (c.type, c.shape, c.cache) in places]
+        found[device] += list(dict.fromkeys(mine + against))
     return found
 
 

@@ -54,6 +54,12 @@ def cuda_extra(version: int | None = None) -> str | None:
     return "cuda12" if 12000 <= version < 13000 else "cuda13"
 
 
+def gpu_extra() -> str | None:
+    """The extra of libraries that only a GPU needs, None without a driver that they fit."""
+    extra = cuda_extra()
+    return extra.replace("cuda", "gpu") if extra and driver_cuda() >= 12000 else None
+
+
 def requirements(*extras: str | None) -> list[str]:
     """What pyproject.toml asks for, with these extras."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -109,7 +115,7 @@ def ensure() -> str:
         if not shutil.which(given):
             raise SystemExit(f"gpukernels: GPUKERNELS_PYTHON={given}: no such interpreter; give the path of one")
         return given
-    wanted = requirements(cuda_extra(), "bench", "test")
+    wanted = requirements(cuda_extra(), gpu_extra(), "bench", "test")
     stamp = hashlib.sha256("\n".join([sys.version, *wanted]).encode()).hexdigest()
     mark = HOME / "gpukernels.stamp"
     if mark.is_file() and mark.read_text() == stamp:
@@ -180,7 +186,8 @@ if __name__ == "__main__":
         raise SystemExit("usage: _environment.py install")
     extra = cuda_extra() if driver_cuda() else None  # without a driver nothing of CUDA is measured
     failure = _pip(
-        sys.executable, requirements(extra) + [line for line in requirements("bench") if "nvidia-ml" in line]
+        sys.executable,
+        requirements(extra, gpu_extra()) + [line for line in requirements("bench") if "nvidia-ml" in line],
     )
     if failure:
         raise SystemExit(f"gpukernels: pip could not install what a commit needs: {failure}")

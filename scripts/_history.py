@@ -11,8 +11,8 @@ from typing import Any
 from scipy.stats import t
 
 from benchmarks._cells import label
-from benchmarks._ops import COPY, OPS, Shape, entries, types
-from benchmarks._suites import bytes_moved
+from benchmarks._ops import COPY, OPS, Shape, entries, main_type, types
+from benchmarks._suites import bytes_moved, flops
 
 
 @dataclass(frozen=True)
@@ -140,30 +140,40 @@ class Row:
     rung: str
     idea: str
     cell: Measured
-    bandwidth: float  # bytes/s
-    share: float  # of the vector copy
+    rate: float  # bytes/s; FLOP/s where operations count
+    share: float  # of the vector copy's rate; of the vendor's where operations count
+
+
+def held_against(op: str, device: str) -> str:
+    """The rung or reference line that shares are taken of, "" where there is none."""
+    return OPS[op].vendor.get(device, "") or (COPY if device == "gpu" and OPS[op].references else "")
+
+
+def rate(op: str, rung: str, type: str, shape: Shape, seconds: float) -> float:
+    """Operations a second where operations count, else compulsory bytes a second."""
+    return (flops(op, rung, shape) or bytes_moved(op, rung, type, shape)) / seconds
 
 
 def ladder(record: Record, op: str, device: str, shape: Shape, cache: str, type: str | None = None) -> list[Row]:
-    """The rows of an op's ladder at one shape; share is NaN on a CPU. Only what was measured (or failed) is there."""
-    type = type or types(op)[0]
+    """The rows of an op's ladder at one shape, each rung with its main type where none is given.
+
+    Only what was measured (or failed) is there; share is NaN where there is nothing to hold it against.
+    """
     ideas = {entry.name: entry.idea for entry in entries(op) if entry.device == device}
     if device == "gpu":
         ideas |= dict.fromkeys(OPS[op].references, "reference line")
-    place = f"{type} {label(shape)} {cache}"
-    copy = record.cells.get(f"{op}/{COPY} {place}")
     rows = []
     for rung, idea in ideas.items():
+        own = type or main_type(op, rung)
+        place = f"{own} {label(shape)} {cache}"
         cell = record.cells.get(f"{op}/{rung} {place}")
         if cell is None or not (cell.seconds or cell.state == "failed"):
             continue
-        rate = bytes_moved(op, rung, type, shape) / cell.median_s if cell.seconds else math.nan
-        base = (
-            bytes_moved(op, COPY, type, shape) / copy.median_s
-            if copy and copy.seconds and device == "gpu"
-            else math.nan
-        )
-        rows.append(Row(rung, idea, cell, rate, rate / base))
+        mine = rate(op, rung, own, shape, cell.median_s) if cell.seconds else math.nan
+        against = held_against(op, device)
+        base = record.cells.get(f"{op}/{against} {place}")
+        other = rate(op, against, own, shape, base.median_s) if base and base.seconds else math.nan
+        rows.append(Row(rung if own == (type or types(op)[0]) else f"{rung} ({own})", idea, cell, mine, mine / other))
     return rows
 
 

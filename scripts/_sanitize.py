@@ -30,9 +30,10 @@ def launch_all(only: str) -> int:
             for type in rung.types if rung.device == "gpu" and only in str(rung) else ():
                 for edge in rung.edges or (None,):
                     shapes = [tuple(extents[dim] for dim in operand.split()) for operand in rung.inputs]
-                    inputs = [
-                        cupy.asarray(np.random.default_rng().integers(0, 99, shape).astype(type)) for shape in shapes
-                    ]
+                    into = type.partition("->")[0]
+                    inputs = [np.random.default_rng().integers(0, 9, shape).astype(into) for shape in shapes]
+                    if rung.operands == "device":
+                        inputs = [cupy.asarray(values) for values in inputs]
                     gpukernels.load(op.name, rung.name, type, edge=edge)(*inputs)
                     cupy.cuda.runtime.deviceSynchronize()
                     count += 1

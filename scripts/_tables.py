@@ -18,10 +18,6 @@ from scripts._history import Measured, Record, Row
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "results"
 BLOCK = ("<!-- ladder: written by scripts/ladder --readme -->", "<!-- end of ladder -->")
-HEADERS = {
-    "gpu": ("rung", "time", "spread", "GB/s", "of vector_copy", "would show"),
-    "cpu": ("rung", "time", "spread", "GB/s", "would show"),
-}
 
 
 def time_text(seconds: float) -> str:
@@ -33,8 +29,15 @@ def time_text(seconds: float) -> str:
 
 
 def rate_text(rate: float) -> str:
-    """Bytes a second as GB/s, with three digits at least."""
+    """Bytes or operations a second as GB/s or GFLOP/s, with three digits at least."""
     return f"{rate / 1e9:.0f}" if rate >= 1e11 else f"{rate / 1e9:.3g}"
+
+
+def headers(op: str, device: str) -> tuple[str, ...]:
+    """The columns of an op's tables on a device."""
+    against = _history.held_against(op, device)
+    unit = "GFLOP/s" if OPS[op].vendor else "GB/s"
+    return ("rung", "time", "spread", unit, *([f"of {against}"] if against else []), "would show")
 
 
 def percent(value: float, digits: int = 1) -> str:
@@ -47,18 +50,18 @@ def would_show(change: float) -> str:
     return "> 100 %" if change > 1 else percent(change, 2)
 
 
-def cells_of(row: Row, device: str) -> tuple[str, ...]:
-    """A row's texts, in the order of the device's HEADERS."""
+def cells_of(row: Row, columns: int) -> tuple[str, ...]:
+    """A row's texts, in the order of its table's headers; of `columns` columns the share is left out of the shorter."""
     cell = row.cell
     if cell.state != "ok":
-        return (row.rung, "failed", *[""] * (len(HEADERS[device]) - 2))
+        return (row.rung, "failed", *[""] * (columns - 2))
     mark = " (throttled)" if cell.throttled else ""
     return (
         row.rung,
         time_text(cell.median_s) + mark,
         f"± {percent(cell.spread, 2)}" if cell.seconds[1:] else "",
-        rate_text(row.bandwidth),
-        *([percent(row.share)] if device == "gpu" else []),
+        rate_text(row.rate),
+        *([percent(row.share)] if columns == 6 else []),
         would_show(cell.smallest_change),
     )
 
@@ -81,8 +84,8 @@ def device_text(record: Record, device: str) -> str:
 
 def sections(
     record: Record, ops: list[str], shapes: list[Shape] | None = None, type: str | None = None
-) -> list[tuple[str, str, list[Row]]]:
-    """(title, device, rows) for each op, device, shape and cache state that has rows."""
+) -> list[tuple[str, str, str, list[Row]]]:
+    """(title, op, device, rows) for each op, device, shape and cache state that has rows."""
     found = []
     for op in ops:
         for device in ("gpu", "cpu"):
@@ -91,7 +94,12 @@ def sections(
                     rows = _history.ladder(record, op, device, shape, cache, type)
                     if rows and (shapes is None or shape in shapes):
                         found.append(
-                            (f"{op} {type or types(op)[0]} {label(shape)}, {cache}, {device.upper()}", device, rows)
+                            (
+                                f"{op} {type or types(op)[0]} {label(shape)}, {cache}, {device.upper()}",
+                                op,
+                                device,
+                                rows,
+                            )
                         )
     return found
 
@@ -99,25 +107,26 @@ def sections(
 def best_copy(rows: list[Row]) -> str:
     """Which of a section's copies is the fastest: shares are of vector_copy, which need not be."""
     copies = [row for row in rows if row.rung in ("memcpy", "vector_copy", "cupy_copy") and row.cell.seconds]
-    best = max(copies, key=lambda row: row.bandwidth, default=None)
-    return f"best copy: {best.rung}, {best.bandwidth / 1e9:.0f} GB/s" if best else ""
+    best = max(copies, key=lambda row: row.rate, default=None)
+    return f"best copy: {best.rung}, {best.rate / 1e9:.0f} GB/s" if best else ""
 
 
 def show(record: Record, console: Console, ops: list[str], type: str | None = None) -> None:
     """Print a record's tables, then what has no figure and why."""
     shown = sections(record, ops, None, type)
-    for device in dict.fromkeys(device for _, device, _ in shown):
+    for device in dict.fromkeys(device for _, _, device, _ in shown):
         console.print(f"{device.upper()}: {device_text(record, device)}", markup=False)
     for said in dict.fromkeys(facts["nvml"] for facts in record.facts.values() if facts.get("nvml", "ok") != "ok"):
         console.print(
             f"note: measured without NVML's facts (clocks, limits, power): {said}", style="yellow", markup=False
         )
-    for title, device, rows in shown:
+    for title, op, device, rows in shown:
         table = Table(title=title, caption=best_copy(rows) or None, title_justify="left", caption_justify="left")
-        for header in HEADERS[device]:
+        columns = headers(op, device)
+        for header in columns:
             table.add_column(header, justify="left" if header == "rung" else "right")
         for row in rows:
-            table.add_row(*cells_of(row, device), style="red" if row.cell.state != "ok" else None)
+            table.add_row(*cells_of(row, len(columns)), style="red" if row.cell.state != "ok" else None)
         console.print(table)
     show_reasons(record.cells.values(), console)
 
@@ -165,14 +174,15 @@ def show_reasons(cells: Iterable[Measured], console: Console) -> None:
 def markdown(record: Record, ops: list[str], shapes: list[Shape] | None = None, type: str | None = None) -> str:
     """The same tables for a README or an issue."""
     parts = []
-    for title, device, rows in sections(record, ops, shapes, type):
+    for title, op, device, rows in sections(record, ops, shapes, type):
+        columns = headers(op, device)
         lines = [
             f"**{title}** ({device_text(record, device)}; commit {record.commit})",
             "",
-            "| " + " | ".join(HEADERS[device]) + " | what it does |",
-            "| --- |" + " ---: |" * (len(HEADERS[device]) - 1) + " --- |",
+            "| " + " | ".join(columns) + " | what it does |",
+            "| --- |" + " ---: |" * (len(columns) - 1) + " --- |",
         ]
-        lines += ["| " + " | ".join((*cells_of(row, device), row.idea)) + " |" for row in rows]
+        lines += ["| " + " | ".join((*cells_of(row, len(columns)), row.idea)) + " |" for row in rows]
         parts.append("\n".join([*lines, "", best_copy(rows)]).strip())
     return "\n\n".join(parts)
 

@@ -37,6 +37,8 @@ SERIES = {
     "bandwidth": ("GB/s", True),
     "share_of_copy": ("% of copy", True),
     "share_of_theoretical": ("% of theoretical", True),
+    "flops": ("GFLOP/s", True),
+    "share_of_vendor": ("% of vendor", True),
     "launch": ("seconds", False),
     "canary": ("seconds", False),
     "sm_clock": ("MHz", True),
@@ -59,6 +61,12 @@ COLLECTED = {
         }.items()
         for series in several
     ),
+    *(
+        f"matmul.{suite}.track_{series}"
+        for suite in ("GPU", "ElementTypes", "CPU")
+        for series in ("seconds", "flops", "share_of_vendor")
+    ),
+    "matmul.Launch.track_launch",
 }
 
 
@@ -322,8 +330,10 @@ def test_suites_share_a_measurement_only_on_purpose(recorded: Recorded) -> None:
         frozenset({"transpose.CPU"}),
         frozenset({"vector_add.GPU", "vector_add.ElementTypes", "vector_add.Launch"}),
         frozenset({"vector_add.CPU"}),
+        frozenset({"matmul.GPU", "matmul.ElementTypes", "matmul.Launch"}),
+        frozenset({"matmul.CPU"}),
     }
-    assert all(key.split(":")[0] in ("transpose", "vector_add") for key in groups)
+    assert all(key.split(":")[0] in OPS for key in groups)
 
 
 # --- asv's other commands ------------------------------------------------------------------------------------------

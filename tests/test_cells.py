@@ -9,8 +9,8 @@ import pytest
 
 import gpukernels
 from benchmarks import _ops
-from benchmarks._cells import CACHES, Cell, key, label, plan, rungs
-from benchmarks._ops import COMPUTES, COPY, OPS, Shape, entries, types
+from benchmarks._cells import Cell, key, label, plan, rungs
+from benchmarks._ops import COMPUTES, COPY, OPS, Shape, entries, main_type, types
 from benchmarks._suites import bytes_moved
 
 DEVICES = ("gpu", "cpu")
@@ -70,8 +70,10 @@ def test_shapes_have_the_dims_of_the_op(op: str) -> None:
         assert timed == shapes_of(op, device, quick)
         assert timed[0] == min(timed, key=math.prod)  # the cost of a launch is taken there
     assert found.element_shape in found.shapes
-    assert COPY in found.references
+    assert COPY in found.references or set(found.vendor) == set(DEVICES)
     assert set(found.references.values()) <= set(COMPUTES)
+    assert {f"{op}/{rung}" for rung in found.vendor.values()} <= {str(rung) for rung in LADDER}
+    assert set(found.hot_shapes) <= {*found.shapes, *found.cpu_shapes}
 
 
 # --- the plan ------------------------------------------------------------------------------------------------------
@@ -82,16 +84,20 @@ def test_every_rung_is_in_the_plan(op: str, device: str, quick: bool) -> None:
     cells = plan(op, device, quick=quick)
     for found in gpukernels.op(op).rungs:
         mine = {(cell.shape, cell.cache, cell.type) for cell in cells if cell.rung == found.name}
-        if found.device != device:
+        if found.device != device or found.operands == "host":
             assert not mine
             continue
         shapes = shapes_of(op, device, quick)
+        main = "float32" if "float32" in found.types else found.types[0]
         if found.repeats == 1:
-            wanted = set(itertools.product(shapes, CACHES, ["float32"]))
+            wanted = {(shape, "cold", main) for shape in shapes}
+            wanted |= {(shape, "hot", main) for shape in shapes if shape in OPS[op].hot_shapes}
         else:
-            wanted = {(shapes[0], "hot", "float32")}
+            wanted = {(shapes[0], "hot", main)}
         if device == "gpu" and not quick and found.repeats == 1:
             wanted |= {(OPS[op].element_shape, "cold", type) for type in found.types if type != "float32"}
+        if found.name == OPS[op].vendor.get(device):  # wherever another is
+            wanted |= {(cell.shape, cell.cache, cell.type) for cell in cells}
         assert mine == wanted, found
 
 
@@ -124,6 +130,9 @@ def test_reference_lines_are_wherever_a_rung_is(op: str, quick: bool) -> None:
 def test_repeated_rungs_are_hot_only(op: str) -> None:
     for found in gpukernels.op(op).rungs:
         cells = [cell for cell in plan(op, found.device) if cell.rung == found.name]
+        if found.operands == "host":
+            assert not cells
+            continue
         assert {cell.repeats for cell in cells} == {found.repeats}
         assert {cell.cache for cell in cells} == ({"hot"} if found.repeats > 1 else {"cold", "hot"})
     assert any(found.repeats > 1 for found in LADDER)
@@ -132,10 +141,15 @@ def test_repeated_rungs_are_hot_only(op: str) -> None:
 @pytest.mark.parametrize("op", OPS)
 def test_launch_cost_is_asked_once_a_rung_where_it_is_largest(op: str) -> None:
     asked = [cell for cell in plan(op, "gpu") if cell.launch_cost]
-    once = [found.name for found in gpukernels.op(op).rungs if found.device == "gpu" and found.repeats == 1]
+    once = [
+        found.name
+        for found in gpukernels.op(op).rungs
+        if found.device == "gpu" and found.repeats == 1 and found.operands == "device"
+    ]
     assert [cell.rung for cell in asked] == once
     smallest = min(OPS[op].shapes, key=math.prod)
-    assert {(cell.type, cell.shape, cell.cache) for cell in asked} == {("float32", smallest, "hot")}
+    assert {(cell.shape, cell.cache) for cell in asked} == {(smallest, "hot")}
+    assert all(cell.type == main_type(op, cell.rung) for cell in asked)
     assert not any(cell.launch_cost for cell in plan(op, "cpu"))
 
 
@@ -171,7 +185,10 @@ def test_keys_and_labels() -> None:
 
 @pytest.mark.parametrize("op", OPS)
 def test_rungs_come_in_the_order_of_the_ladder(op: str) -> None:
-    names = {device: [f.name for f in gpukernels.op(op).rungs if f.device == device] for device in DEVICES}
+    names = {
+        device: [f.name for f in gpukernels.op(op).rungs if f.device == device and f.operands == "device"]
+        for device in DEVICES
+    }
     assert rungs(op, "cpu") == names["cpu"]
     assert rungs(op, "gpu") == names["gpu"] + list(OPS[op].references)
 
@@ -192,6 +209,8 @@ def test_rungs_come_in_the_order_of_the_ladder(op: str) -> None:
         ("vector_add", "cupy_add", "float64", (1000,), 3 * 1000 * 8),
         ("vector_add", "vector_copy", "float32", (1000,), 2 * 1000 * 4),  # a copy among sums: two operands
         ("vector_add", "memcpy", "float64", (1000,), 2 * 1000 * 8),
+        ("matmul", "initial", "float32", (2, 3, 5), (2 * 5 + 5 * 3 + 2 * 3) * 4),
+        ("matmul", "wmma", "float16->float32", (2, 3, 5), (2 * 5 + 5 * 3) * 2 + 2 * 3 * 4),
     ],
 )
 def test_compulsory_bytes(op: str, rung: str, type: str, shape: Shape, amount: int) -> None:
@@ -202,9 +221,12 @@ def test_compulsory_bytes(op: str, rung: str, type: str, shape: Shape, amount: i
 def test_bytes_are_of_the_operands_that_the_ladder_names(found: gpukernels.Rung) -> None:
     shape = OPS[found.op].quick_shapes[0]
     extent = dict(zip(found.dims, shape, strict=True))
-    elements = sum(math.prod(extent[dim] for dim in operand.split()) for operand in (*found.inputs, found.output))
+    sizes = [math.prod(extent[dim] for dim in operand.split()) for operand in (*found.inputs, found.output)]
     for type in found.types:
-        assert bytes_moved(found.op, found.name, type, shape) == elements * np.dtype(type).itemsize
+        into, _, out = type.partition("->")
+        each = [np.dtype(into).itemsize] * len(found.inputs) + [np.dtype(out or into).itemsize]
+        amount = sum(size * bytes for size, bytes in zip(sizes, each, strict=True))
+        assert bytes_moved(found.op, found.name, type, shape) == amount
     computes = COMPUTES[found.computes]
-    assert computes.inputs == len(found.inputs)
+    assert computes.inputs(shape) == tuple(tuple(extent[dim] for dim in operand.split()) for operand in found.inputs)
     assert computes.output(shape) == tuple(extent[dim] for dim in found.output.split())

@@ -364,10 +364,23 @@ def test_a_package_without_the_rung(package: Package) -> None:
 def test_a_package_whose_rung_has_another_type(package: Package) -> None:
     folder = package()
     ladder = folder / "gpukernels" / "ladder.toml"
-    ladder.write_text(ladder.read_text().replace('name = "c"\n', 'name = "c"\ntypes = ["float64"]\n'))
+    ladder.write_text(
+        ladder.read_text().replace('name = "c"\nidea = "two', 'name = "c"\ntypes = ["float64"]\nidea = "two')
+    )
     found = outcomes(visit(folder))
     assert found["c"] == Outcome("na", "at this commit transpose/c takes float64, not float32")
     assert_measured(found["c_blocked"])
+
+
+@pytest.mark.parametrize(("seconds", "enough"), [(1e-6, None), (0.004, None), (0.006, 3), (0.1, 3), (0.3, 2)])
+def test_a_dear_cell_is_left_to_fewer_processes(seconds: float, enough: int | None) -> None:
+    outcome = Outcome()
+    for process in range(9):
+        assert outcome.wanted() is (enough is None or process < enough)
+        outcome.state = "ok"
+        outcome.visits.append({"process": process, "seconds": seconds})
+    assert not Outcome("failed", "wrong").wanted()
+    assert not Outcome("na", "no GPU").wanted()
 
 
 def all_alike(run: Run) -> Outcome:

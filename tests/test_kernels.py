@@ -1,4 +1,5 @@
-"""The gate: every rung against NumPy, byte for byte, on shapes that hurt. Nothing is timed before it passes."""
+"""The gate: every rung against NumPy on shapes that hurt, byte for byte or within a proved bound. Nothing is timed
+before it passes."""
 
 import ctypes
 import dataclasses
@@ -6,6 +7,7 @@ import itertools
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from numpy.typing import NDArray
 
 import gpukernels
 from gpukernels import Rung
+from gpukernels.kernel import _GpuKernel
 
 SEED = int(os.environ.get("GPUKERNELS_SEED") or int.from_bytes(os.urandom(4)))  # fresh inputs in every run
 
@@ -48,31 +51,95 @@ def addends(rng: np.random.Generator, inputs: list[NDArray[Any]]) -> None:
         operand.reshape(-1)[at] = column[: len(at)]
 
 
+def small_integers(rng: np.random.Generator, inputs: list[NDArray[Any]]) -> None:
+    """Of which every sum of products is exact, in any order and in every type."""
+    for operand in inputs:
+        operand[...] = rng.integers(-4, 5, operand.shape)
+
+
+def signed_numbers(rng: np.random.Generator, inputs: list[NDArray[Any]]) -> None:
+    """Uniform in [-1, 1), rounded to the operands' type: products cancel, so that an error is not lost in a sum."""
+    for operand in inputs:
+        operand[...] = rng.uniform(-1, 1, operand.shape)
+
+
+def some_not_finite(rng: np.random.Generator, inputs: list[NDArray[Any]]) -> None:
+    """Small integers, and among them infinities, NaN and zeros of both signs."""
+    small_integers(rng, inputs)
+    for operand in inputs:
+        at = rng.integers(0, operand.size, 1 + operand.size // 50)
+        operand.reshape(-1)[at] = rng.choice([np.inf, -np.inf, np.nan, 0.0, -0.0, -0.0], at.size)
+
+
+def product(a: Array, b: Array) -> Array:
+    """The product in float64, a row of a after the other: no library that leaves out a product by 0."""
+    if a.size * b.shape[1] > 10**6:
+        return a.astype(np.float64) @ b.astype(np.float64)
+    return np.einsum("mk,kn->mn", a.astype(np.float64), b.astype(np.float64))
+
+
+def product_bound(type: str, a: Array, b: Array) -> Array:
+    """How far a product may lie from the float64 one: gamma(n) (|A| |B|), n the roundings on any path of a sum.
+
+    A sum of K products has at most K of them, of u = 2**-24 in float32. Tensor cores (16-bit operands) cut where others
+    round: K and one more for every 16, of 2**-23.
+    """
+    into, _, out = type.partition("->")
+    depth = a.shape[1]
+    n, u = (depth + depth // 16 + 1, 2.0**-23) if out else (depth, {"float32": 2.0**-24, "float64": 2.0**-53}[into])
+    gamma = n * u / (1 - n * u) + depth * 2.0**-53
+    return gamma * (abs(a.astype(np.float64)) @ abs(b.astype(np.float64)))
+
+
 @dataclasses.dataclass(frozen=True)
 class Reference:
-    """What rungs compute, with NumPy or CuPy arrays; what to compute it of; whether a NaN must be the same NaN.
+    """What rungs compute, with NumPy or CuPy arrays; what to compute it of; whether a NaN must be the same NaN; how far
+    an element may lie from it (None: not at all).
 
-    IEEE 754 leaves the payload and sign of a NaN result open, and processors differ: there NaN equals NaN.
+    IEEE 754 leaves the payload and sign of a NaN result open, and processors differ: there NaN equals NaN. In a sum of
+    products the order is open as well, and with it the sign of a zero: there zeros are equal.
     """
 
     function: Callable[..., Array]
     fill: Callable[[np.random.Generator, list[NDArray[Any]]], None]
     same_nan: bool
+    same_zero: bool = True
+    bound: Callable[..., Array] | None = None
 
 
 REFERENCES = {
-    "transpose": Reference(lambda a: a.T, random_bytes, same_nan=True),
-    "copy": Reference(lambda a: a, random_bytes, same_nan=True),
-    "vector_add": Reference(lambda a, b: a + b, addends, same_nan=False),
+    "transpose": [Reference(lambda a: a.T, random_bytes, same_nan=True)],
+    "copy": [Reference(lambda a: a, random_bytes, same_nan=True)],
+    "vector_add": [Reference(lambda a, b: a + b, addends, same_nan=False)],
+    "matmul": [
+        Reference(product, small_integers, same_nan=False, same_zero=False),
+        Reference(product, signed_numbers, same_nan=False, same_zero=False, bound=product_bound),
+        Reference(product, some_not_finite, same_nan=False, same_zero=False),
+    ],
 }
 
 
-def reference(found: Rung) -> Reference:
+def references(found: Rung) -> list[Reference]:
     assert found.computes in REFERENCES, (
         f"{found}: computes {found.computes}, for which the gate has no reference; "
         f"REFERENCES in tests/test_kernels.py has {', '.join(REFERENCES)}"
     )
     return REFERENCES[found.computes]
+
+
+def reference(found: Rung) -> Reference:
+    return references(found)[0]
+
+
+def patterns(found: Rung, type: str) -> list[tuple[str, np.dtype[Any]]]:
+    """The dims and the type of each operand, the output last."""
+    into, _, out = type.partition("->")
+    return [*((pattern, np.dtype(into)) for pattern in found.inputs), (found.output, np.dtype(out or into))]
+
+
+def on_gpu(found: Rung) -> bool:
+    """Whether a rung finds its operands there."""
+    return found.device == "gpu" and found.operands == "device"
 
 
 # --- operands between guard zones ----------------------------------------------------------------------------------
@@ -104,17 +171,23 @@ class Operand:
         return self.raw[self.start : self.stop].view(self.dtype).reshape(self.shape)
 
 
-def compared(got: Array, expected: Array, same_nan: bool, first: int = 0) -> tuple[int, int, int]:
+def compared(
+    got: Array, expected: Array, right: Reference, bound: Array | None = None, first: int = 0
+) -> tuple[int, int, int]:
     """How many elements are wrong, the flat index of the first counted from `first`, how many are still poison.
 
-    Both arrays are C-contiguous.
+    The arrays are C-contiguous.
     """
-    differ = bytes_of(got) != bytes_of(expected)
-    if not differ.any():
+    if bound is not None:
+        bad = ~(abs(got - expected) <= bound).reshape(-1)
+    else:
+        bad = (bytes_of(got) != bytes_of(expected)).any(axis=1)
+        if bad.any() and not right.same_nan:
+            bad &= ~(np.isnan(got) & np.isnan(expected)).reshape(-1)
+        if bad.any() and not right.same_zero:
+            bad &= ~((got == 0) & (expected == 0)).reshape(-1)
+    if not bad.any():
         return 0, -1, 0
-    bad = differ.any(axis=1)
-    if not same_nan:
-        bad &= ~(np.isnan(got) & np.isnan(expected)).reshape(-1)
     unwritten = bad & (bytes_of(got) == POISON).all(axis=1)
     return int(bad.sum()), first + int(bad.argmax()), int(unwritten.sum())
 
@@ -159,34 +232,49 @@ def check(
 
     `shift`: elements by which every operand begins after an aligned address. A GPU rung gets CuPy arrays.
     """
-    right, dtype = reference(found), np.dtype(type)
+    for right in references(found):
+        check_against(right, kernel, found, type, extents, edge, shift)
+
+
+def check_against(
+    right: Reference,
+    kernel: Callable[..., object],
+    found: Rung,
+    type: str,
+    extents: Mapping[str, int],
+    edge: int | None,
+    shift: int,
+) -> None:
     rng = np.random.default_rng([SEED, *extents.values()])
-    inputs = [Operand(pick(pattern, extents), dtype, shift) for pattern in found.inputs]
-    out = Operand(pick(found.output, extents), dtype, shift)
+    *inputs, out = (Operand(pick(pattern, extents), dtype, shift) for pattern, dtype in patterns(found, type))
     right.fill(rng, [operand.array for operand in inputs])
     before = [operand.raw.copy() for operand in inputs]
     with np.errstate(all="ignore"):  # inf - inf and overflow are among the inputs
         expected = np.ascontiguousarray(right.function(*(operand.array for operand in inputs)))
         assert expected.shape == out.shape, f"{found}: the reference gives {expected.shape}, ladder.toml {out.shape}"
-        if found.device == "gpu":
+        bound = right.bound(type, *(operand.array for operand in inputs)) if right.bound else None
+        if bound is None:
+            expected = expected.astype(out.dtype)  # exact, so that its bytes can be compared
+        if on_gpu(found):
             import cupy
 
             for operand in (*inputs, out):
                 operand.raw = cupy.asarray(operand.raw)
         kernel(*(operand.array for operand in inputs), out=out.array)
-        if found.device == "gpu":
+        if on_gpu(found):
             for operand in (*inputs, out):
                 operand.raw = cupy.asnumpy(operand.raw)  # waits for the kernel
 
     findings = []
-    count, first, unwritten = compared(out.array, expected, right.same_nan)
+    with np.errstate(all="ignore"):
+        count, first, unwritten = compared(out.array, expected, right, bound)
     if count:
         findings.append(mismatch(count, first, unwritten, out.shape))
     findings += guard_findings("out", out.raw, out.start, out.stop)
     for at, (operand, was) in enumerate(zip(inputs, before, strict=True)):
         findings += guard_findings(f"input {at}", operand.raw, operand.start, operand.stop)
         payload = slice(operand.start, operand.stop)
-        changed = (operand.raw[payload] != was[payload]).reshape(-1, dtype.itemsize).any(axis=1)
+        changed = (operand.raw[payload] != was[payload]).reshape(-1, operand.dtype.itemsize).any(axis=1)
         if count := int(changed.sum()):
             findings.append(f"input {at} changed in {count} elements, the first at "
                             f"{index(int(changed.argmax()), operand.shape)}")  # fmt: skip
@@ -201,10 +289,8 @@ USUAL_TILE = 32  # around which a rung without a tile of its own is tried; a vec
 LONG: dict[int, list[tuple[int, ...]]] = {
     1: [(2,), (8191,), (1_000_003,)],
     2: [(509, 641), (70_001, 3), (3, 70_001), (1009, 1), (1, 1009)],
+    3: [(509, 641, 127), (1, 1, 8191), (1009, 1, 3), (1, 1009, 3), (257, 130, 1009)],
 }
-
-# More tiles than a grid has blocks in y, and so many that they take three layers in z, for an edge of up to 32.
-MANY_TILES = [(65_536 * 32 + 5, 1), (1, 65_536 * 32 + 5), (131_071 * 32 + 1, 2)]
 
 
 def shapes(found: Rung, edge: int | None) -> Iterator[dict[str, int]]:
@@ -213,11 +299,20 @@ def shapes(found: Rung, edge: int | None) -> Iterator[dict[str, int]]:
     near = []
     for dim in found.dims:
         step = tile.get(dim, USUAL_TILE)
-        near.append(sorted({1, 3, step - 1, step, step + 1, 2 * step - 1, 2 * step + 1, 97} - {0}))
+        some = {step - 1, step, 2 * step + 1} if len(found.dims) > 2 else {3, step - 1, step, step + 1, 2 * step - 1}
+        near.append(sorted(({1, 97, 2 * step + 1} | some) - {0}))
     rng = np.random.default_rng(SEED)
-    some = rng.integers(1, 400, (3, len(found.dims))).tolist()
-    for shape in (*itertools.product(*near), *LONG.get(len(found.dims), []), *some):
-        yield dict(zip(found.dims, shape, strict=True))
+    random = rng.integers(1, 400, (3, len(found.dims))).tolist()
+    for shape in (*itertools.product(*near), *LONG.get(len(found.dims), []), *random):
+        extents = dict(zip(found.dims, shape, strict=True))
+        if fits(found, extents):
+            yield extents
+
+
+def fits(found: Rung, extents: Mapping[str, int], itemsize: int = 8) -> bool:
+    """Whether the operands are no larger than the rung takes, of any type."""
+    sizes = (math.prod(pick(pattern, extents)) * itemsize for pattern in found.inputs)
+    return all(size <= most for size, most in zip(sizes, found.input_bytes_max, strict=False))
 
 
 def cases(device: str | None = None) -> list[Any]:
@@ -252,17 +347,33 @@ def load(found: Rung, type: str, edge: int | None) -> gpukernels.Kernel:
 
 
 def narrowest(found: Rung) -> str:
-    return min(found.types, key=lambda type: np.dtype(type).itemsize)
+    return min(found.types, key=itemsize)
+
+
+def itemsize(type: str) -> int:
+    """The bytes of an element of the input."""
+    return np.dtype(type.partition("->")[0]).itemsize
 
 
 @pytest.mark.parametrize(
     ("found", "type", "edge"),
-    [case for case in cases("gpu") if len(case.values[0].dims) == 2 and case.values[1] == narrowest(case.values[0])],
+    [
+        case
+        for case in cases("gpu")
+        if len(case.values[0].tiled) == 2
+        and case.values[0].source.suffix == ".cu"
+        and case.values[1] == narrowest(case.values[0])
+    ],
 )
 def test_more_tiles_than_blocks_in_y(found: Rung, type: str, edge: int | None) -> None:
+    """More tiles either way than a grid has blocks in y, and so many that they take three layers in z."""
     kernel = load(found, type, edge)
-    for shape in MANY_TILES:
-        check(kernel, found, type, dict(zip(found.dims, shape, strict=True)), edge=edge)
+    rows, columns = (edge, edge) if edge else found.tile
+    more = tuple(2 for _ in found.dims[2:])
+    for shape in ((65_536 * rows + 5, 1), (1, 65_536 * columns + 5), (131_071 * rows + 1, 2)):
+        extents = dict(zip(found.dims, (*shape, *more), strict=True))
+        if fits(found, extents):
+            check(kernel, found, type, extents, edge=edge)
 
 
 # --- beyond 2**31, checked on the device ---------------------------------------------------------------------------
@@ -295,7 +406,7 @@ def large_cases() -> Iterator[Any]:
     """Of each GPU rung and edge the narrowest type, for the count of elements, and the widest, for that of bytes."""
     for case in cases("gpu"):
         found, type, _edge = case.values
-        if type in (narrowest(found), max(found.types, key=lambda type: np.dtype(type).itemsize)):
+        if found.op != "matmul" and type in (narrowest(found), max(found.types, key=itemsize)):
             yield case
 
 
@@ -335,7 +446,7 @@ def test_beyond_32_bit_indices(found: Rung, type: str, edge: int | None) -> None
     results = []
     for row in range(0, out.shape[0], rows):
         part = cupy.ascontiguousarray(expected[row : row + rows])
-        results.append(compared(out[row : row + rows], part, right.same_nan, row * math.prod(out.shape[1:])))
+        results.append(compared(out[row : row + rows], part, right, None, row * math.prod(out.shape[1:])))
     findings = []
     if count := sum(result[0] for result in results):
         first = next(result[1] for result in results if result[0])
@@ -352,6 +463,51 @@ def test_beyond_32_bit_indices(found: Rung, type: str, edge: int | None) -> None
             if count := int((part != again).sum()):
                 findings.append(f"input {at} changed in {count} bytes from byte {start} on")
     fail_on(findings, found, edge, extents, type)
+
+
+@pytest.mark.parametrize(
+    ("found", "type", "edge"),
+    [
+        case
+        for case in cases("gpu")
+        if case.values[0].op == "matmul" and case.values[1] in ("float32", "bfloat16->float32")
+    ],
+)
+@pytest.mark.parametrize("which", ["A", "B", "C"])
+def test_product_beyond_32_bit_indices(found: Rung, type: str, edge: int | None, which: str) -> None:
+    """An operand of over 2**31 elements, the two others small: sums of small integers, made once more on the GPU."""
+    import cupy
+
+    deep, wide = 2**31 // 64 + 3, 46_351  # 64 times the one, the other squared: beyond 2**31
+    M, N, K = {"A": (deep, 3, 64), "B": (3, deep, 64), "C": (wide, wide + 2, 3)}[which]
+    if not on_gpu(found) or not fits(found, dict(zip(found.dims, (M, N, K), strict=True)), itemsize(type)):
+        pytest.skip(f"{found} does not take an operand of this size")
+    free, needed = cupy.cuda.runtime.memGetInfo()[0], (M * K + K * N) * itemsize(type) + 3 * M * N * 4 + (1 << 30)
+    if free < needed:
+        pytest.skip(f"needs {needed / 2**30:.0f} GiB of GPU memory, {free / 2**30:.0f} GiB are free")
+    into = np.dtype(type.partition("->")[0])
+
+    def numbers(rows: int, columns: int, step: int) -> Array:
+        made = cupy.empty((rows, columns), into)
+        made[...] = ((cupy.arange(rows, dtype=np.int32) * step) % 7 - 3).astype(np.float32)[:, None]
+        made += (cupy.arange(columns, dtype=np.int32) % 5 - 2).astype(into)[None]
+        return made
+
+    a, b = numbers(M, K, 3), numbers(K, N, 5)
+    out = cupy.full((M, N), np.nan, np.float32)
+    load(found, type, edge)(a, b, out=out)
+    wrong, lines = 0, max(1, CHUNK // N)
+    first: list[int] = []
+    for row in range(0, M, lines):
+        expected = cupy.zeros((min(lines, M - row), N), np.float32)
+        for k in range(K):
+            expected += a[row : row + lines, k, None].astype(np.float32) * b[None, k].astype(np.float32)
+        bad = ~(out[row : row + lines] == expected)
+        if count := int(bad.sum()):
+            first = first or [row + int(bad.reshape(-1).argmax()) // N, int(bad.reshape(-1).argmax()) % N]
+            wrong += count
+    fail_on([mismatch(wrong, 0, 0, out.shape) + f" (at {first})"] if wrong else [], found, edge,
+            dict(zip(found.dims, (M, N, K), strict=True)), type)  # fmt: skip
 
 
 # --- the gate itself: wrong kernels do not pass it, and it says what is wrong --------------------------------------
@@ -475,6 +631,121 @@ def test_gate_catches_wrong_sums() -> None:
         with pytest.raises(pytest.fail.Exception, match="elements wrong, the first at"):
             check(planted, found, "float32", {"N": 1009})
     check(other_payload, found, "float32", {"N": 1009})
+
+
+def transposed_index(a: Array, b: Array, out: Array) -> None:
+    out[...] = product(a, b.T if b.shape[0] == b.shape[1] else b[::-1])
+
+
+def tail_of_k_dropped(a: Array, b: Array, out: Array) -> None:
+    whole = a.shape[1] // 32 * 32
+    out[...] = product(a[:, :whole], b[:whole])
+
+
+def barrier_lost(a: Array, b: Array, out: Array) -> None:
+    """The second half of a block's rows still sees the tile of the step before."""
+    seen = b.copy()
+    seen[32:64] = b[:32]
+    out[...] = product(a, b)
+    out[16:32] = product(a[16:32], seen)
+
+
+def tf32(a: Array, b: Array, out: Array) -> None:
+    cut = [(operand.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32) for operand in (a, b)]
+    out[...] = product(*cut)
+
+
+def summed_in_float16(a: Array, b: Array, out: Array) -> None:
+    total = np.zeros(out.shape, np.float16)
+    for k in range(a.shape[1]):
+        total += a[:, k, None] * b[None, k]
+    out[...] = total
+
+
+def nan_left_out(a: Array, b: Array, out: Array) -> None:
+    out[...] = product(np.nan_to_num(a, nan=0, posinf=np.inf, neginf=-np.inf), b)
+
+
+def zeros_left_out(a: Array, b: Array, out: Array) -> None:
+    """As where a product by 0 is not made: 0 times infinity is lost."""
+    wide = a.astype(np.float64)[:, :, None] * b.astype(np.float64)[None]
+    out[...] = np.where((a == 0)[:, :, None], 0, wide).sum(1)
+
+
+def edge_not_written(a: Array, b: Array, out: Array) -> None:
+    out[:, :64] = product(a, b[:, :64])
+
+
+@pytest.mark.parametrize(
+    ("planted", "type"),
+    [
+        (transposed_index, "float32"),
+        (tail_of_k_dropped, "float32"),
+        (barrier_lost, "float32"),
+        (tf32, "float32"),
+        (summed_in_float16, "float16->float32"),
+        (nan_left_out, "float32"),
+        (zeros_left_out, "float32"),
+        (edge_not_written, "float32"),
+    ],
+    ids=lambda value: getattr(value, "__name__", value),
+)
+def test_gate_catches_a_wrong_product(planted: Callable[..., None], type: str) -> None:
+    found = cpu_rung("matmul")
+    with pytest.raises(pytest.fail.Exception, match=f"{found} at .*: .* elements wrong, the first at"):
+        check(planted, found, type, {"M": 33, "N": 65, "K": 65})
+
+
+def test_gate_passes_every_right_way_to_sum() -> None:
+    """Rounded to float32 after each product, forwards and backwards, or at the end; -0.0 for 0.0."""
+
+    def one_by_one(a: Array, b: Array, out: Array, back: int = 1) -> None:
+        out[...] = 0
+        for k in range(a.shape[1])[::back]:
+            out += a[:, k, None] * b[None, k]
+
+    def at_the_end(a: Array, b: Array, out: Array) -> None:
+        out[...] = product(a, b)
+        out[out == 0] = -0.0
+
+    for kernel in (one_by_one, lambda a, b, out: one_by_one(a, b, out, -1), at_the_end):
+        check(kernel, cpu_rung("matmul"), "float32", {"M": 33, "N": 65, "K": 65})
+
+
+# What a slip of the keyboard makes of a real kernel: text, what stands there instead, how often it stands there.
+SLIPS = {
+    "barrier after loading dropped": ("tiled", "__syncthreads();\n\n", "\n"),
+    "barrier before the next tile dropped": ("tiled", "        __syncthreads();\n    }\n", "    }\n"),
+    "index of A's tile transposed": ("tiled", "As[y][k]", "As[k][y]"),
+    "tail of K dropped": ("tiled", "k0 < K;", "k0 + TILE_K <= K;"),
+    "tile of B not turned": ("conflict_free", "Bs[x][k]", "Bs[k][x]"),
+    "edge not checked": (
+        "thread_tile_2d",
+        "if (row < M && column < N)\n                C",
+        "if (column < N)\n                C",
+    ),
+}
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("slip", SLIPS)
+def test_gate_catches_a_slip_in_a_kernel(slip: str, tmp_path: Path) -> None:
+    source, old, new = SLIPS[slip]
+    found = next(rung for rung in gpukernels.op("matmul").rungs if rung.source.stem == source and rung.tile[0] > 16)
+    text = found.source.read_text(encoding="utf-8")
+    assert text.count(old) == 1, f"{slip}: {found.source.name} has {text.count(old)} of it"
+    changed = tmp_path / found.source.name
+    changed.write_text(text.replace(old, new), encoding="utf-8")
+    broken = dataclasses.replace(found, source=changed)
+    kernel = _GpuKernel(broken, "float32", None)
+
+    def gate() -> None:
+        for extents in ({"M": 333, "N": 257, "K": 190}, {"M": 33, "N": 65, "K": 1009}):
+            for _ in range(20):
+                check(kernel, broken, "float32", extents)
+
+    with pytest.raises(pytest.fail.Exception, match=r"elements wrong|guard zone"):
+        gate()
 
 
 def test_gate_without_a_reference_says_so() -> None:

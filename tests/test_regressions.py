@@ -16,6 +16,8 @@ SERIES = {
     "transpose.GPU.track_bandwidth": SLOWER,  # better, and the same event as the seconds
     "transpose.GPU.track_share_of_copy": SLOWER,
     "transpose.ElementTypes.track_share_of_theoretical": SLOWER,
+    "matmul.GPU.track_flops": SLOWER,
+    "matmul.GPU.track_share_of_vendor": SLOWER,
     "device.State.track_temperature": SLOWER,
     "transpose.Launch.track_launch": (1.0, 1.3),  # the host's noise
     "vector_add.Launch.track_launch": (1.0, 1.7),

@@ -1,0 +1,41 @@
+// matmul/conflict_free: C[m][n] = sum over k of A[m][k] B[k][n], the transposed tile with one spare column.
+//
+// A   M x K    B   K x N    C   M x N, overwritten    row major, A and B of T, C and the sum of Sum, any M, N, K >= 1
+//
+// With the spare column Bs[x][k] and Bs[x + 1][k] lie TILE_K + 1 elements apart, in different banks: the store to
+// Bs and the product's read of it cost one wavefront with 4-byte elements instead of 32. As needs no spare column,
+// since the lanes of a warp all read the same element of it.
+// Source: Hallym University, lecture on matrix multiplication on GPUs.
+
+static_assert(TILE_ROWS == TILE_COLUMNS && TILE_COLUMNS == BLOCK_X && TILE_ROWS == BLOCK_Y,
+              "square tiles, one thread an element of each");
+
+constexpr int TILE_K = TILE_COLUMNS;
+
+template <typename T, typename Sum = T>
+__global__ void matmul_conflict_free(const T *__restrict__ A, const T *__restrict__ B, Sum *__restrict__ C,
+                                     long long M, long long N, long long K) {
+    __shared__ T As[TILE_ROWS][TILE_K];
+    __shared__ T Bs[TILE_COLUMNS][TILE_K + 1];
+
+    const int x = threadIdx.x, y = threadIdx.y;
+    // A grid has at most 65,535 blocks in y and in z: z counts on where y ends.
+    const long long row = (blockIdx.y + (long long)gridDim.y * blockIdx.z) * TILE_ROWS + y;
+    const long long column = (long long)blockIdx.x * TILE_COLUMNS + x;
+
+    Sum sum = Sum(0);
+    for (long long k0 = 0; k0 < K; k0 += TILE_K) {
+        // Past K both tiles hold 0, so that what is added there is 0 whatever else A and B hold.
+        As[y][x] = row < M && k0 + x < K ? A[row * K + k0 + x] : T(0.0f);
+        Bs[x][y] = k0 + y < K && column < N ? B[(k0 + y) * N + column] : T(0.0f);
+        __syncthreads();
+
+        // Kept rolled: the compiler would otherwise anticipate the rung unrolled.
+#pragma unroll 1
+        for (int k = 0; k < TILE_K; ++k)
+            sum += (Sum)As[y][k] * (Sum)Bs[x][k];
+        __syncthreads();
+    }
+    if (row < M && column < N)
+        C[row * N + column] = sum;
+}

@@ -1,0 +1,28 @@
+// matmul/read_only: C[m][n] = sum over k of A[m][k] B[k][n], operands read by the read-only data path.
+//
+// A   M x K    B   K x N    C   M x N, overwritten    row major, A and B of T, C and the sum of Sum, any M, N, K >= 1
+//
+// The initial rung with __ldg for both operands: nothing writes to A and B while the kernel runs, so that they may
+// be kept in the read-only cache. (For const operands declared __restrict__ the compiler chooses this path by itself,
+// as it does in the tiled rungs.) On GPUs of compute capability 3.x that is the texture cache, which plain loads
+// do not use; since 7.0 both kinds of load share one L1 cache, and little should change.
+// Source: University of Utah, CS6235; NVIDIA, CUDA C++ Programming Guide, read-only data cache load function.
+
+static_assert(TILE_ROWS == BLOCK_Y && TILE_COLUMNS == BLOCK_X, "one thread an element of the tile");
+
+template <typename T, typename Sum = T>
+__global__ void matmul_read_only(const T *__restrict__ A, const T *__restrict__ B, Sum *__restrict__ C, long long M,
+                                 long long N, long long K) {
+    // A grid has at most 65,535 blocks in y and in z: z counts on where y ends.
+    const long long row = (blockIdx.y + (long long)gridDim.y * blockIdx.z) * TILE_ROWS + threadIdx.y;
+    const long long column = (long long)blockIdx.x * TILE_COLUMNS + threadIdx.x;
+    if (row >= M || column >= N)
+        return;
+
+    Sum sum = Sum(0);
+    // Kept rolled as in the initial rung, so that the path of the loads is all that differs.
+#pragma unroll 1
+    for (long long k = 0; k < K; ++k)
+        sum += (Sum)__ldg(&A[row * K + k]) * (Sum)__ldg(&B[k * N + column]);
+    C[row * N + column] = sum;
+}
