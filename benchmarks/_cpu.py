@@ -17,10 +17,11 @@ import numpy as np
 
 from benchmarks._cells import Cell
 from benchmarks._ops import COMPUTES
-from benchmarks._visit import POISON, Budget, NotHere, WrongOutput, describe_wrong, packages
+from benchmarks._visit import Budget, NotHere, WrongOutput, packages, poison, why_wrong
 
 ROTATION = 2  # cold: the buffers rotated over are so many times the last-level cache
-VISIT_S = 0.1  # a cell whose pass is slow gets fewer samples, two where that is not too dear
+SAMPLES_LEAST = 2
+VISIT_S = 0.1  # a cell whose pass is slow gets fewer samples, down to the least
 DEAR_S = 0.5
 CACHE_BYTES_UNKNOWN = 32 << 20
 CACHE_BYTES_MAX = 256 << 20  # a cloud machine reports the cache of a host it shares
@@ -137,15 +138,11 @@ class Cpu:
             operand[...] = np.resize(
                 values if operand.dtype.kind in "fc" else values.view(operand.dtype), operand.shape
             )
-        ctypes.memset(out.ctypes.data, POISON, out.nbytes)
+        ctypes.memset(out.ctypes.data, poison(cell), out.nbytes)
         start = time.perf_counter()
         launch()
         once = time.perf_counter() - start
-        computes = COMPUTES[cell.computes]
-        expected = computes.reference(*inputs)
-        why = describe_wrong(
-            cell, out, expected, np, computes.bound(cell.type, expected, *inputs) if computes.bound else None
-        )
+        why = why_wrong(cell, inputs, out, np)
         if why:
             raise WrongOutput(why)
         return once
@@ -169,24 +166,29 @@ class Cpu:
 
     def _time(self, cell: Cell, launches: list[Any]) -> dict[str, Any]:
         once = self._check(cell, launches[0])
+        if once > DEAR_S:  # long enough to need no company, and each of them is dear: the checked run is the sample
+            return self._visit(cell, launches, [once / cell.repeats], 1)
         if once < self.budget.sample_s:  # the first run of a short one is its warm-up: a team of threads starts in it
             start = time.perf_counter()
             launches[-1]()
             once = time.perf_counter() - start
         count = max(1, round(self.budget.sample_s / once))
         seconds, turn = [], 0
-        for _ in range(max(1 if once > DEAR_S else 2, min(self.budget.samples, round(VISIT_S / once)))):
+        for _ in range(max(SAMPLES_LEAST, min(self.budget.samples, round(VISIT_S / once)))):
             taking = [launches[(turn + i) % len(launches)] for i in range(count)]
             turn += count
             start = time.perf_counter()
             for launch in taking:
                 launch()
             seconds.append((time.perf_counter() - start) / count / cell.repeats)
+        return self._visit(cell, launches, seconds, count * len(seconds))
+
+    def _visit(self, cell: Cell, launches: list[Any], seconds: list[float], count: int) -> dict[str, Any]:
         quartiles = statistics.quantiles(seconds, n=4) if len(seconds) > 1 else [seconds[0]] * 3
         return {
             "seconds": statistics.median(seconds),
             "quartiles_s": [quartiles[0], quartiles[2]],
-            "launches": count * len(seconds),
+            "launches": count,
             "slots": len(launches),
             "identity": launches[0].identity,
             "throttled": [],

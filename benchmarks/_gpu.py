@@ -18,7 +18,7 @@ import numpy as np
 from benchmarks._cells import Cell
 from benchmarks._nvml import Nvml, limits
 from benchmarks._ops import COMPUTES, dtypes
-from benchmarks._visit import POISON, Budget, NotHere, WrongOutput, describe_wrong, packages
+from benchmarks._visit import Budget, NotHere, WrongOutput, packages, poison, why_wrong
 
 ROTATION = 4  # cold: the buffers rotated over are so many times the L2 cache
 HOT_ROTATION = 0.25  # hot: so much of it, or one set of buffers where that is more
@@ -26,6 +26,10 @@ GRAPH_NODES_MAX = 512
 SLOW_CLOCK = 0.75  # of the highest SM clock: below it a sample is taken for throttled
 RETAKES = 3
 RETAKE_PAUSE_S = 0.5
+STEADY_CLOCK = 0.99  # of the highest SM clock seen in the process: below it, what ran before still weighs on the sample
+STEADY_PAUSE_S = 0.03
+LOW_CLOCK = "SM clock below its highest"
+LEAD_IN_S = 1e-4  # less than the canaries take: a launch enqueued in so long was waiting behind them
 WARM_UP_S = 0.15  # an idle GPU needs some 100 ms to raise its clocks
 CANARY_BYTES = 64 << 20
 CANARY_ROUNDS = 4096
@@ -53,8 +57,23 @@ def clock_mhz(stamps: np.ndarray[Any, np.dtype[np.int64]]) -> float | None:
     return (cycles1 - cycles0) / (ns1 - ns0) * 1000 if sm0 == sm1 and ns1 > ns0 else None
 
 
+class Direct:
+    """A launch in the place of a graph, for a first run, which may load what a capture must not."""
+
+    def __init__(self, launch: Callable[[], object]) -> None:
+        self._launch = launch
+        self.enqueue_s = 0.0
+
+    def launch(self, _stream: Any) -> None:
+        start = time.perf_counter()
+        self._launch()
+        self.enqueue_s = time.perf_counter() - start
+
+
 class Gpu:
     """The current CUDA device with the memory, the stream and the canaries that a run of cells shares."""
+
+    best_clock_mhz = 0.0  # the highest SM clock seen in this process
 
     def __init__(self, cells: list[Cell], budget: Budget, seed: int) -> None:
         import cupy
@@ -229,22 +248,17 @@ class Gpu:
         count = self._arena_bytes(cell) // (np.dtype(into).itemsize if into in FILLS else 4)
         self.kernels[FILLS.get(into, "fill")]((4096,), (256,), (self.arena, np.int64(count), np.uint64(self.seed)))
 
-    def _check(self, cell: Cell, launch: Callable[[], object]) -> float:
-        """Run a cell once on poisoned output; the seconds that took on the host. Raises: WrongOutput."""
+    def _check(self, cell: Cell, launch: Callable[[], object]) -> dict[str, Any]:
+        """Run a cell once on poisoned output; that run as a sample, right unless the host had to load something first
+        ("enqueue_s"). Raises: WrongOutput."""
         inputs, out = self._operands(cell, 0)
-        self.cupy.cuda.runtime.memsetAsync(out.data.ptr, POISON, out.nbytes, self.stream.ptr)
-        self.stream.synchronize()
-        start = time.perf_counter()
-        launch()
-        self.stream.synchronize()
-        once = time.perf_counter() - start
-        computes = COMPUTES[cell.computes]
-        expected = computes.reference(*inputs)
-        bound = computes.bound(cell.type, expected, *inputs) if computes.bound else None
-        why = describe_wrong(cell, out, expected, self.cupy, bound)
+        self.cupy.cuda.runtime.memsetAsync(out.data.ptr, poison(cell), out.nbytes, self.stream.ptr)
+        direct = Direct(launch)
+        first = self._take(direct, 1, 1, 1, tuple(self.canaries.values()))
+        why = why_wrong(cell, inputs, out, self.cupy)
         if why:
             raise WrongOutput(why)
-        return once
+        return first | {"enqueue_s": direct.enqueue_s}
 
     def _replay(
         self,
@@ -271,7 +285,9 @@ class Gpu:
         self.stream.synchronize()
         # CUDA gives float32 milliseconds, good for 1e-7 of a sample; from here on it is float64 seconds.
         seconds = [float(elapsed(a, b)) / 1000 for a, b in itertools.pairwise(events)]
-        return seconds, clock_mhz(self.stamps.get(stream=self.stream)), said
+        clock = clock_mhz(self.stamps.get(stream=self.stream))
+        self.best_clock_mhz = max(self.best_clock_mhz, clock or 0.0)
+        return seconds, clock, said
 
     def _take(
         self, graph: Any, replays: int, nodes: int, samples: int, lead_in: tuple[Any, ...] = ()
@@ -286,20 +302,37 @@ class Gpu:
             "throttled": throttled(state, clock, self.nvml_facts["sm_clock_max_mhz"]),
         }
 
-    def _take_quietly(self, *what: Any) -> dict[str, Any]:
-        """The same; taken again after a pause while the clocks are held down, and marked if they stay so."""
-        taken, retakes = self._take(*what), 0
-        while taken["throttled"] and retakes < RETAKES:
-            time.sleep(RETAKE_PAUSE_S)
-            taken, retakes = self._take(*what), retakes + 1
-        return taken | {"retakes": retakes}
+    def _low(self, taken: dict[str, Any]) -> bool:
+        """Whether the SM clock of a take was below what this GPU has shown in this process."""
+        return bool(taken["clock64_mhz"]) and taken["clock64_mhz"] < STEADY_CLOCK * self.best_clock_mhz
 
-    def _take_slow(self, launch: Callable[[], object], once: float) -> list[dict[str, Any]]:
-        """A sample a launch, of one that is said to take `once` seconds; [] where it turns out not to be slow: a first
-        run may also have waited for a library to be loaded."""
+    def _take_quietly(self, *what: Any) -> dict[str, Any]:
+        """The same; taken again after a pause while the clocks are held down, and marked if they stay so.
+
+        A kernel that draws much power leaves the clock low for a while, and the one after it would pay: then again
+        after a short pause, as long as that helps. What is low by its own work stays so, and is marked as well.
+        """
+        taken, retakes = self._take(*what), 0
+        while retakes < RETAKES and (taken["throttled"] or self._low(taken)):
+            time.sleep(RETAKE_PAUSE_S if taken["throttled"] else STEADY_PAUSE_S)
+            before, taken, retakes = taken, self._take(*what), retakes + 1
+            if not before["throttled"] and not taken["throttled"]:
+                rise = taken["clock64_mhz"] - before["clock64_mhz"] if taken["clock64_mhz"] else 0.0
+                taken = taken if rise > 0 else before
+                if rise < (1 - STEADY_CLOCK) / 4 * self.best_clock_mhz:
+                    break
+        limits_met = [*taken["throttled"], *([LOW_CLOCK] if self._low(taken) else [])]
+        return taken | {"retakes": retakes, "throttled": limits_met}
+
+    def _take_slow(self, launch: Callable[[], object], first: dict[str, Any]) -> list[dict[str, Any]]:
+        """A sample a launch, of one whose first run was `first`; [] where it turns out not to be slow: a first run may
+        also have waited for a library to be loaded."""
+        once = first["seconds"][0]
         if once < SLOW_S:
             return []
         samples = max(1, min(self.budget.samples, round(SLOW_VISIT_S / once)))
+        if samples == 1 and first["enqueue_s"] < LEAD_IN_S and not (first["throttled"] or self._low(first)):
+            return [first | {"retakes": 0}]
         lead_in = tuple(self.canaries.values())  # itself would cost as much as a sample
         taken = self._take_quietly(self._graph([launch], 1), 1, 1, samples, lead_in)
         return [taken] if statistics.median(taken["seconds"]) >= SLOW_S else []
@@ -365,8 +398,8 @@ class Gpu:
             self._fill(cell)
             bound = [self._bind(cell, kernel, slot) for slot in range(self._slots(cell))]
             launches = [launch for launch, _ in bound]
-            once = self._check(cell, launches[0])
-            taken = self._take_slow(launches[0], once) or self._take_quick(cell, launches, once)
+            first = self._check(cell, launches[0])
+            taken = self._take_slow(launches[0], first) or self._take_quick(cell, launches, first["seconds"][0])
             seconds = [value / cell.repeats for part in taken for value in part["seconds"]]
             level = statistics.mean if cell.cache == "hot" else statistics.median
             quartiles = statistics.quantiles(seconds, n=4) if len(seconds) > 1 else seconds * 3

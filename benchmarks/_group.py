@@ -6,6 +6,7 @@ import math
 import os
 import queue
 import random
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -19,6 +20,7 @@ from typing import Any
 
 from benchmarks import _cpu
 from benchmarks._cells import Cell, plan
+from benchmarks._ops import COMPUTES, OPS, dtypes
 from benchmarks._visit import Budget
 
 WORKER = Path(__file__).with_name("_worker.py")
@@ -39,6 +41,7 @@ class Outcome:
     state: str = "waiting"
     reason: str = ""
     visits: list[dict[str, Any]] = field(default_factory=list)
+    roofline: dict[str, Any] = field(default_factory=dict)
 
     def wanted(self) -> bool:
         """Whether another process should visit the cell."""
@@ -221,6 +224,32 @@ class Run:
                 outcome.state, outcome.reason = state, reason
 
 
+def roofline(cell: Cell, run: "Run") -> dict[str, Any]:
+    """What a report needs to place a cell under its ceilings; {} where operations do not count.
+
+    Operations, compulsory bytes and their ratio; the rate of the stick's copy; and the type's peak: that of
+    multiply-adds in registers, or of the vendor's fastest cell of this type in the same run where that is higher, as
+    on tensor cores.
+    """
+    count = COMPUTES[cell.computes].flops
+    if not count:
+        return {}
+    flops, amount = count(cell.shape), COMPUTES[cell.computes].bytes_moved(cell.shape, cell.type)
+    found: dict[str, Any] = {"flops": flops, "bytes": amount, "intensity_flops_per_byte": flops / amount}
+    ceilings = run.group.facts.get("ceilings", {})
+    peaks = [("multiply-adds", ceilings.get(f"{dtypes(cell.type)[0].name}_flops_per_s", 0.0))]
+    for other in run.cells:
+        seconds = run.group.outcomes[other.key].by_process("seconds").values()
+        if other.rung == OPS[cell.op].vendor.get(cell.device) and other.type == cell.type and seconds:
+            peaks.append((other.key, count(other.shape) / statistics.median(seconds)))
+    peak_of, peak = max(peaks, key=lambda pair: pair[1])
+    if peak:
+        found |= {"peak_flops_per_s": peak, "peak_of": peak_of}
+    if "copy_bytes_per_s" in ceilings:
+        found |= {"copy_bytes_per_s": ceilings["copy_bytes_per_s"]}
+    return found
+
+
 def _progress(group: str, done: int, total: int) -> None:
     """Tell whoever asked through $GPUKERNELS_PROGRESS, a file, how far this group is."""
     path = os.environ.get("GPUKERNELS_PROGRESS")
@@ -254,5 +283,7 @@ def measure(op: str, device: str) -> Group:
         run.visit_all(seed, tick)
     if done < len(cells) * processes:  # what had failed was not visited again
         _progress(run.group.name, len(cells) * processes, len(cells) * processes)
+    for cell in cells:
+        run.group.outcomes[cell.key].roofline = roofline(cell, run)
     _save(run.group)
     return run.group

@@ -7,9 +7,12 @@ variation (standard deviation over mean).
 
 import argparse
 import json
+import os
 import statistics
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks._group import measure
@@ -18,10 +21,28 @@ from scripts.asv_plugins.recording import identity, write_whole
 
 ROOT = Path(__file__).resolve().parent.parent
 
+# Of an op whose suite is dear: the cells that are taken, unless $GPUKERNELS_CELLS says which.
+SUBSETS = {
+    "matmul": "/(tiled_32|thread_tile_2d|cublas) float32 (256x256x256|4096x4096x4096) cold|/(wmma|cublas) float16.* 1024x"
+}
+
 
 def read(path: Path) -> dict[str, str]:
     """The lines of a record by cell: cells that are not measured again stay."""
     return {json.loads(line)["key"]: line for line in path.read_text(encoding="utf-8").splitlines()}
+
+
+@contextmanager
+def _cells_of(op: str) -> Iterator[None]:
+    """Only the op's subset, where it has one and none is asked for."""
+    if op not in SUBSETS or "GPUKERNELS_CELLS" in os.environ:
+        yield
+        return
+    os.environ["GPUKERNELS_CELLS"] = SUBSETS[op]
+    try:
+        yield
+    finally:
+        del os.environ["GPUKERNELS_CELLS"]
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -36,7 +57,8 @@ def main(arguments: list[str] | None = None) -> int:
     for run in range(given.runs):
         began = time.monotonic()
         for op in given.op:
-            group = measure(op, "gpu")
+            with _cells_of(op):
+                group = measure(op, "gpu")
             facts |= group.facts
             for key, outcome in group.outcomes.items():
                 if outcome.state == "failed":

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks._cells import CACHES, label
+from benchmarks._gpu import LOW_CLOCK
 from benchmarks._ops import OPS, Shape, types
 from scripts import _history
 from scripts._history import Measured, Record, Row
@@ -55,7 +56,7 @@ def cells_of(row: Row, columns: int) -> tuple[str, ...]:
     cell = row.cell
     if cell.state != "ok":
         return (row.rung, "failed", *[""] * (columns - 2))
-    mark = " (throttled)" if cell.throttled else ""
+    mark = " (low clock)" if cell.throttled == (LOW_CLOCK,) else " (throttled)" if cell.throttled else ""
     return (
         row.rung,
         time_text(cell.median_s) + mark,

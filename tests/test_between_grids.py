@@ -247,9 +247,8 @@ def test_hidden_share(figures: tuple[float, int, float, float, int, float], shar
 
 @pytest.fixture
 def pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Chunks, strips and bands so small that small matrices have several of each."""
+    """Chunks and bands so small that small matrices have several of each."""
     monkeypatch.setattr(module, "CHUNK_BYTES", 1 << 15)
-    monkeypatch.setattr(module, "STRIP_BYTES", 1 << 12)
     monkeypatch.setattr(module, "BAND_ELEMENTS", 1 << 13)
 
 
@@ -382,7 +381,7 @@ def test_nothing_is_left_after_an_exception(
     out[:] = np.nan
     with pytest.raises(type(raised)):
         module.matmul_between_grids(a, b, out, limit_bytes=limit, inner=inner, progress=progress)
-    assert held.most == 1 + module.UPLOAD_CHUNKS + module.DOWNLOAD_CHUNKS
+    assert held.most == 1 + 2 * module.CHUNKS
     assert not held.addresses
     assert threading.active_count() == threads
     pool.free_all_blocks()

@@ -1,5 +1,6 @@
 """Real workers on real packages, and what becomes of a group when a kernel, a package or a parent goes wrong."""
 
+import dataclasses
 import io
 import json
 import os
@@ -381,6 +382,28 @@ def test_a_dear_cell_is_left_to_fewer_processes(seconds: float, enough: int | No
         outcome.visits.append({"process": process, "seconds": seconds})
     assert not Outcome("failed", "wrong").wanted()
     assert not Outcome("na", "no GPU").wanted()
+
+
+def test_the_roofline_of_a_cell() -> None:
+    """Operations over bytes; the higher of the two peaks; none of it where operations do not count."""
+    mine = Cell("matmul", "wmma", "float16->float32", (32, 32, 32), "cold", "gpu", "matmul")
+    vendor = [dataclasses.replace(mine, rung="cublas", shape=(n, n, n)) for n in (32, 64)]
+    copied = Cell("transpose", "padded", "float32", (4, 4), "cold", "gpu", "transpose")
+    run = Run([mine, *vendor, copied], "gpu", "", BUDGET)
+    for cell, seconds in zip(run.cells, (3e-9, 2e-9, 1e-9, 1e-9), strict=True):
+        run.group.outcomes[cell.key] = Outcome("ok", "", [{"process": 0, "seconds": seconds}])
+    run.group.facts = {"ceilings": {"copy_bytes_per_s": 4e12, "float32_flops_per_s": 6e13}}
+    assert _group.roofline(mine, run) == {
+        "flops": 2 * 32**3,
+        "bytes": 2 * 32 * 32 * 2 + 32 * 32 * 4,
+        "intensity_flops_per_byte": 8.0,
+        "peak_flops_per_s": 2 * 64**3 / 1e-9,
+        "peak_of": "matmul/cublas float16->float32 64x64x64 cold",
+        "copy_bytes_per_s": 4e12,
+    }
+    single = dataclasses.replace(mine, rung="initial", type="float32")
+    assert _group.roofline(single, run)["peak_of"] == "multiply-adds"
+    assert _group.roofline(copied, run) == {}
 
 
 def all_alike(run: Run) -> Outcome:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks._group import Group, Outcome
-from scripts import _noise, _truth
+from scripts import _ncu, _noise, _truth
 
 
 def group(*seconds: float, state: str = "ok") -> Group:
@@ -59,6 +59,6 @@ def test_truth_needs_ncu(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
 
 
 def test_truths_cells_exist() -> None:
-    assert [_truth.find(key).key for key in _truth.CELLS] == list(_truth.CELLS)
+    assert [_ncu.find(key).key for key in _truth.CELLS] == list(_truth.CELLS)
     with pytest.raises(SystemExit, match="no cell 'transpose/warp'"):
-        _truth.find("transpose/warp")
+        _ncu.find("transpose/warp")

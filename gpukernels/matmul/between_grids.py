@@ -11,9 +11,7 @@ Source: Utah CS6235: tiling between grids.
 
 import contextlib
 import ctypes
-import itertools
 import math
-import os
 import threading
 import time
 from bisect import bisect_left
@@ -21,6 +19,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from queue import Queue
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,10 +35,8 @@ BANDS_MAX = 8
 WORKSPACE_BYTES = 32 << 20  # what cuBLAS is given
 MEMORY_PER_LINK = 64  # how many times faster the GPU's memory is than the link, roughly
 STEP_BYTES = 4 << 20  # what the link carries while the host prepares a product
-CHUNK_BYTES = 16 << 20  # pinned memory takes long to get: few and small pieces of it, that still fill the link
-UPLOAD_CHUNKS, DOWNLOAD_CHUNKS = 4, 2
-WORKERS_MAX = 16
-STRIP_BYTES = 1 << 20  # the least that is worth a worker
+CHUNK_BYTES = 8 << 20  # pinned memory takes long to get: few and small pieces of it, that still fill the link
+CHUNKS = 8  # each way: one for each worker, which carries a piece from end to end
 TYPES = ("float32", "float64", "float16->float32", "bfloat16->float32")
 Bits = np.ndarray[Any, Any]
 
@@ -342,8 +339,8 @@ class _Pipeline:
         # Staged as bits: NumPy copies its own types without holding the interpreter, bfloat16 not.
         self.a, self.b, self.out = (x.view(np.ndarray).view(f"u{x.itemsize}") for x in (a, b, out))
         self.device = self.runtime.getDevice()
-        self.workers = min(len(os.sched_getaffinity(0)), WORKERS_MAX)
         self.stopped = threading.Event()
+        self.one_at_a_time = threading.Lock()
         self.timed: deque[list[_Timed]] = deque()  # of each tile, its products
         self.downloads: deque[Future[None]] = deque()
         self.upload_bytes = self.download_bytes = self.done = 0
@@ -355,8 +352,10 @@ class _Pipeline:
             self.upload, self.compute, self.download = (self.cupy.cuda.Stream(non_blocking=True) for _ in range(3))
             for stream in (self.upload, self.compute, self.download):
                 stack.callback(stream.synchronize)
-            self.pool = ThreadPoolExecutor(self.workers, "staging")
-            stack.callback(self.pool.shutdown)
+            self.stagers = ThreadPoolExecutor(CHUNKS, "staging")
+            stack.callback(self.stagers.shutdown)
+            self.landers = ThreadPoolExecutor(CHUNKS, "landing")
+            stack.callback(self.landers.shutdown)
             self.downloader = ThreadPoolExecutor(1, "download")
             stack.callback(self.downloader.shutdown, cancel_futures=True)
             stack.callback(self.stopped.set)
@@ -385,30 +384,21 @@ class _Pipeline:
         self.panels_a, self.panels_b = ([_Panel(at) for at in buffers[name]] for name in "ab")
         self.tiles, (self.spare,) = buffers["c"], buffers["spare"]
         self.chunk_bytes = min(CHUNK_BYTES, max(self.plan.buffers[name][1] for name in "abc"))
-        chunks = [self._chunk(stack) for _ in range(UPLOAD_CHUNKS + DOWNLOAD_CHUNKS)]
-        self.uploads, self.landings = itertools.cycle(chunks[:UPLOAD_CHUNKS]), itertools.cycle(chunks[UPLOAD_CHUNKS:])
+        self.uploads, self.landings = (self._chunks(stack) for _ in range(2))
 
-    def _chunk(self, stack: contextlib.ExitStack) -> _Chunk:
-        try:
-            address = self.runtime.hostAlloc(self.chunk_bytes, 0)
-        except self.runtime.CUDARuntimeError as error:
-            wanted = (UPLOAD_CHUNKS + DOWNLOAD_CHUNKS) * self.chunk_bytes
-            raise KernelError(
-                f"{WHO}: {wanted} bytes of pinned host memory cannot be had ({error}); free some"
-            ) from error
-        stack.callback(self.runtime.freeHost, address)
-        return _Chunk(address, self.chunk_bytes)
-
-    def _copy(self, to: Bits, source: Bits) -> None:
-        """One host array to another, cut into a strip for each worker where it is worth it."""
-        parts = min(self.workers, source.nbytes // STRIP_BYTES)
-        if parts < 2:
-            np.copyto(to, source)
-            return
-        axis = 0 if len(source) >= parts else 1
-        strips = (np.array_split(x, parts, axis) for x in (to, source))
-        for _ in self.pool.map(np.copyto, *strips):
-            pass
+    def _chunks(self, stack: contextlib.ExitStack) -> "Queue[_Chunk]":
+        found: Queue[_Chunk] = Queue()
+        for _ in range(CHUNKS):
+            try:
+                address = self.runtime.hostAlloc(self.chunk_bytes, 0)
+            except self.runtime.CUDARuntimeError as error:
+                wanted = 2 * CHUNKS * self.chunk_bytes
+                raise KernelError(
+                    f"{WHO}: {wanted} bytes of pinned host memory cannot be had ({error}); free some"
+                ) from error
+            stack.callback(self.runtime.freeHost, address)
+            found.put(_Chunk(address, self.chunk_bytes))
+        return found
 
     def _wait(self, chunk: _Chunk) -> float:
         """Wait for the chunk's transfer and give its seconds; 0 where it has been waited for."""
@@ -424,13 +414,24 @@ class _Pipeline:
         self.upload.wait_event(panel.used)
         width = source.shape[1] * source.itemsize
         rows = self.chunk_bytes // width
-        for first in range(0, len(source), rows):
+
+        def stage(first: int) -> tuple[int, float]:
+            """A chunk from end to end, by one worker: the others are at theirs meanwhile."""
             piece = source[first : first + rows]
-            chunk = next(self.uploads)
-            self.upload_seconds += self._wait(chunk)
-            self._copy(chunk.view(piece), piece)
-            self._transfer(chunk, panel.address + first * width, piece.nbytes, self.upload)
-            self.upload_bytes += piece.nbytes
+            chunk = self.uploads.get()
+            try:
+                with self.cupy.cuda.Device(self.device):
+                    seconds = self._wait(chunk)
+                    np.copyto(chunk.view(piece), piece)
+                    with self.one_at_a_time:  # so that nothing lies between a transfer and its events
+                        self._transfer(chunk, panel.address + first * width, piece.nbytes, self.upload)
+            finally:
+                self.uploads.put(chunk)
+            return piece.nbytes, seconds
+
+        for size, seconds in self.stagers.map(stage, range(0, len(source), rows)):
+            self.upload_bytes += size
+            self.upload_seconds += seconds
         panel.ready.record(self.upload)
         return panel
 
@@ -467,30 +468,31 @@ class _Pipeline:
         return bands
 
     def _receive(self, tile: int, target: Bits, bands: list[tuple[int, int, _Timed]]) -> None:
-        """Download a tile of C band by band, in the downloader's thread: a chunk lands while the next is under way."""
+        """Download a tile of C band by band, in the downloader's thread: a piece lands while others are under way."""
         width = target.shape[1] * target.itemsize
-        flying: deque[tuple[_Chunk, Bits]] = deque()
+        rows = self.chunk_bytes // width
 
-        def land() -> None:
-            chunk, piece = flying.popleft()
-            self.download_seconds += self._wait(chunk)
-            self._copy(piece, chunk.view(piece))
-            self.download_bytes += piece.nbytes
+        def land(first: int, end: int, made: _Timed) -> tuple[int, float]:
+            """A piece from end to end, by one worker."""
+            chunk = self.landings.get()
+            try:
+                if self.stopped.is_set():
+                    return 0, 0.0
+                piece = target[first:end]
+                with self.cupy.cuda.Device(self.device):
+                    with self.one_at_a_time:
+                        self.download.wait_event(made.ended)
+                        self._transfer(chunk, tile + first * width, piece.nbytes, self.download)
+                    seconds = self._wait(chunk)
+                np.copyto(piece, chunk.view(piece))
+                return piece.nbytes, seconds
+            finally:
+                self.landings.put(chunk)
 
-        with self.cupy.cuda.Device(self.device):
-            for first, end, timed in bands:
-                self.download.wait_event(timed.ended)
-                for row in range(first, end, self.chunk_bytes // width):
-                    if self.stopped.is_set():
-                        return
-                    if len(flying) == DOWNLOAD_CHUNKS:
-                        land()
-                    piece = target[row : min(row + self.chunk_bytes // width, end)]
-                    chunk = next(self.landings)
-                    self._transfer(chunk, tile + row * width, piece.nbytes, self.download)
-                    flying.append((chunk, piece))
-            while flying:
-                land()
+        pieces = [(row, min(row + rows, end), made) for first, end, made in bands for row in range(first, end, rows)]
+        for size, seconds in self.landers.map(land, *zip(*pieces, strict=True)):
+            self.download_bytes += size
+            self.download_seconds += seconds
 
     def run(self, progress: Callable[[int, int], None] | None) -> None:
         """All products; this thread uploads and is ahead of the GPU by as much as the slots hold."""
@@ -511,7 +513,7 @@ class _Pipeline:
                 self.downloads.append(self.downloader.submit(self._receive, tile, target, bands))
         while self.downloads:
             self._finish(progress)
-        self.upload_seconds += sum(self._wait(next(self.uploads)) for _ in range(UPLOAD_CHUNKS))
+        self.upload_seconds += sum(self._wait(self.uploads.get()) for _ in range(CHUNKS))
 
     def _finish(self, progress: Callable[[int, int], None] | None) -> None:
         """Wait until the oldest tile under way is in out."""

@@ -1,0 +1,102 @@
+"""matmul/between_grids against the same inner product in the GPU's memory: three matrices of three times the limit.
+
+The product is checked against the one made in memory, which is exact here: small integers. Recorded as
+results/<machine>/between_grids.jsonl; scripts/ladder --readme writes the sentence of docs/ from it.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+import gpukernels
+from scripts import _ncu
+from scripts.asv_plugins.recording import identity, write_whole
+
+RUNS = 5
+
+
+def numbers(rng: np.random.Generator, n: int) -> Any:
+    """An n x n matrix of integers from -3 to 3, float32: sums of their products are exact. Rows are pieces of one
+    random row: to draw every element would take longer than the product."""
+    row = rng.integers(-3, 4, 2 * n).astype(np.float32)
+    found = np.empty((n, n), np.float32)
+    for at, start in enumerate(rng.integers(0, n, n)):
+        found[at] = row[start : start + n]
+    return found
+
+
+def in_core(inner: str, a: Any, b: Any) -> tuple[list[float], Any]:
+    """Seconds of the inner rung on the whole matrices in the GPU's memory, and its product."""
+    import cupy
+
+    kernel = gpukernels.load("matmul", inner)
+    on_gpu = [cupy.asarray(operand) for operand in (a, b)]
+    out = kernel(*on_gpu)
+    launch, seconds = kernel.bind(*on_gpu, out=out), []
+    for _ in range(RUNS):
+        began, ended = cupy.cuda.Event(), cupy.cuda.Event()
+        began.record()
+        launch()
+        ended.record()
+        ended.synchronize()
+        seconds.append(cupy.cuda.get_elapsed_time(began, ended) / 1e3)
+    found = cupy.asnumpy(out)
+    del on_gpu, out, launch
+    cupy.get_default_memory_pool().free_all_blocks()
+    return seconds, found
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="scripts/between", description=__doc__)
+    parser.add_argument("--edge", type=int, default=32768, help="of the square matrices (default: 32768)")
+    parser.add_argument("--inner", default="cublas", help="the rung that multiplies (default: cublas)")
+    given = parser.parse_args(arguments)
+    n, rng = given.edge, np.random.default_rng()
+    a, b = numbers(rng, n), numbers(rng, n)
+    limit_bytes = a.nbytes  # of a third of what the product is made of
+    try:
+        reports: list[Any] = []
+        streamed = gpukernels.load(
+            "matmul", "between_grids", limit_bytes=limit_bytes, inner=given.inner, report=reports.append
+        )
+        resident_s, expected = in_core(given.inner, a, b)
+    except gpukernels.ToolMissing as error:
+        print(f"scripts/between: {error}", file=sys.stderr)
+        return 1
+    out = np.zeros_like(expected)
+    for run in range(RUNS + 1):  # the first brings everything in
+        began = time.perf_counter()
+        streamed(a, b, out=out)
+        print(f"run {run} of {RUNS}: {time.perf_counter() - began:.3f} s", flush=True)
+        if not np.array_equal(out, expected):
+            raise SystemExit(f"scripts/between: matmul/between_grids is wrong at {n}: not the product made in memory")
+        out.fill(0)
+    best = sorted(reports[1:], key=lambda figures: figures.seconds)[RUNS // 2]
+    resident = statistics.median(resident_s)
+    record: dict[str, Any] = {
+        "edge": n,
+        "inner": given.inner,
+        "type": "float32",
+        "limit_bytes": limit_bytes,
+        "matrices_bytes": 3 * a.nbytes,
+        "in_core_s": resident_s,
+        "runs_s": [figures.seconds for figures in reports[1:]],
+        "share_of_in_core": resident / best.seconds,
+        "hidden_share": best.hidden_share,
+        "median_run": asdict(best),
+    }
+    path = _ncu.ROOT / "results" / identity()["machine"] / "between_grids.jsonl"
+    write_whole(path, json.dumps(record) + "\n")
+    print(
+        f"{n}^3 float32 by {given.inner}, {record['matrices_bytes'] / 2**30:.1f} GiB of matrices through "
+        f"{limit_bytes / 2**30:.1f} GiB: {best.seconds:.3f} s, {2 * n**3 / best.seconds / 1e12:.2f} TFLOP/s, "
+        f"{100 * record['share_of_in_core']:.1f} % of the in-core rate; "
+        f"{100 * best.hidden_share:.1f} % of {best.upload_seconds + best.download_seconds:.3f} s of copies hidden"
+    )
+    return 0
