@@ -18,7 +18,7 @@ import gpukernels
 from scripts import _ncu
 from scripts.asv_plugins.recording import identity, write_whole
 
-RUNS = 5
+RUNS = 3
 
 
 def numbers(rng: np.random.Generator, n: int) -> Any:
@@ -54,7 +54,7 @@ def in_core(inner: str, a: Any, b: Any) -> tuple[list[float], Any]:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="scripts/between", description=__doc__)
-    parser.add_argument("--edge", type=int, default=32768, help="of the square matrices (default: 32768)")
+    parser.add_argument("--edge", type=int, default=49152, help="of the square matrices (default: 49152)")
     parser.add_argument("--inner", default="cublas", help="the rung that multiplies (default: cublas)")
     given = parser.parse_args(arguments)
     n, rng = given.edge, np.random.default_rng()

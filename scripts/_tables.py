@@ -1,4 +1,4 @@
-"""The ladder as tables: in the terminal, or as Markdown; the README's block is written by this script."""
+"""The ladder as tables: in the terminal, or as Markdown; those of README.md and docs/ are written by it."""
 
 import argparse
 import math
@@ -18,7 +18,6 @@ from scripts._history import Measured, Record, Row
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "results"
-BLOCK = ("<!-- ladder: written by scripts/ladder --readme -->", "<!-- end of ladder -->")
 
 
 def time_text(seconds: float) -> str:
@@ -188,15 +187,6 @@ def markdown(record: Record, ops: list[str], shapes: list[Shape] | None = None, 
     return "\n\n".join(parts)
 
 
-def write_block(path: Path, text: str) -> None:
-    """Put a text between the marks of a file. Raises: SystemExit where the marks are not there."""
-    old = path.read_text(encoding="utf-8")
-    start, end = (old.find(mark) for mark in BLOCK)
-    if start < 0 or end < start:
-        raise SystemExit(f"{path.name}: no place for the ladder; put {BLOCK[0]} and {BLOCK[1]} where it belongs")
-    path.write_text(f"{old[: start + len(BLOCK[0])]}\n\n{text}\n\n{old[end:]}", encoding="utf-8")
-
-
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="scripts/ladder", description=__doc__)
     parser.add_argument("op", nargs="*", help=f"of {', '.join(OPS)} (default: all)")
@@ -206,7 +196,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--type", choices=every, help="element type (default: float32; the others at one shape, cold)")
     parser.add_argument("--markdown", action="store_true", help="as Markdown")
     parser.add_argument(
-        "--readme", action="store_true", help="write README.md's table from the newest record with a GPU"
+        "--readme",
+        action="store_true",
+        help="write the figures in README.md and docs/ from the newest records with a GPU",
     )
     given = parser.parse_args(arguments)
     if unknown := [op for op in given.op if op not in OPS]:
@@ -226,7 +218,9 @@ def main(arguments: list[str] | None = None) -> int:
         )
         return 1
     if given.readme:
-        write_block(ROOT / "README.md", markdown(records[-1], ["transpose"], [(4096, 4096)]))
+        from scripts import _papers
+
+        _papers.write(records, ROOT, RESULTS)
     elif given.markdown:
         print(markdown(records[-1], given.op or list(OPS), None, given.type))
     else:

@@ -3,10 +3,12 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from benchmarks._cells import plan
 from benchmarks._group import Group, Outcome
-from scripts import _ncu, _noise, _truth
+from scripts import _between, _counters, _ncu, _noise, _truth
 
 
 def group(*seconds: float, state: str = "ok") -> Group:
@@ -56,6 +58,41 @@ def test_truth_needs_ncu(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     monkeypatch.setenv("PATH", "")
     assert _truth.main([]) == 1
     assert "ncu is not on the PATH" in capsys.readouterr().err
+
+
+def test_counters_need_ncu(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("PATH", "")
+    assert _counters.main([]) == 1
+    assert "scripts/counters: Nsight Compute's ncu is not on the PATH" in capsys.readouterr().err
+
+
+def test_counters_are_asked_of_cells_that_exist() -> None:
+    keys = _counters.cells()
+    assert len(keys) == 2 * 10
+    assert [_ncu.find(key).key for key in keys] == keys
+
+
+def test_streamed_products_need_a_gpu(no_gpu: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _between.main(["--edge", "64"]) == 1
+    assert "scripts/between: matmul/between_grids: " in capsys.readouterr().err
+
+
+def test_streamed_products_are_exact() -> None:
+    found = _between.numbers(np.random.default_rng(0), 500)
+    assert set(np.unique(found)) == set(range(-3, 4))
+    assert len({row.tobytes() for row in found}) > 300
+
+
+def test_a_dear_op_is_taken_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GPUKERNELS_CELLS", raising=False)
+    with _noise._cells_of("matmul"):
+        some = plan("matmul", "gpu")
+    assert 5 <= len(some) <= 10
+    assert {cell.rung for cell in some} == {"tiled_32", "thread_tile_2d", "cublas", "wmma"}
+    assert len(plan("matmul", "gpu")) > 100
+    monkeypatch.setenv("GPUKERNELS_CELLS", "initial")
+    with _noise._cells_of("matmul"):
+        assert {cell.rung for cell in plan("matmul", "gpu")} == {"initial"}
 
 
 def test_truths_cells_exist() -> None:

@@ -21,7 +21,7 @@ import pytest
 from rich.console import Console
 
 import gpukernels
-from scripts import _bench, _environment, _history, _tables
+from scripts import _bench, _counters, _environment, _history, _papers, _tables
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -444,21 +444,24 @@ def test_the_table_as_markdown(record: _history.Record) -> None:
 
 def test_a_block_is_written_between_its_marks(tmp_path: Path) -> None:
     path = tmp_path / "README.md"
-    start, end = _tables.BLOCK
+    start, end = _papers.marks("ladder")
     path.write_text(f"before\n{start}\nold\n{end}\nafter\n")
-    _tables.write_block(path, "| new |")
+    _papers.write_block(path, "ladder", "| new |")
     once = path.read_text()
     assert once == f"before\n{start}\n\n| new |\n\n{end}\nafter\n"
-    _tables.write_block(path, "| new |")
+    _papers.write_block(path, "ladder", "| new |")
     assert path.read_text() == once
 
 
-@pytest.mark.parametrize("text", ["nothing\n", f"{_tables.BLOCK[0]}\n", f"{_tables.BLOCK[1]}\n{_tables.BLOCK[0]}\n"])
+BEGIN, END = _papers.marks("ladder")
+
+
+@pytest.mark.parametrize("text", ["nothing\n", f"{BEGIN}\n", f"{END}\n{BEGIN}\n"])
 def test_a_file_without_the_marks_is_left_alone(tmp_path: Path, text: str) -> None:
     path = tmp_path / "README.md"
     path.write_text(text)
-    with pytest.raises(SystemExit, match=r"README\.md: no place for the ladder; put <!-- ladder: .* where it belongs"):
-        _tables.write_block(path, "new")
+    with pytest.raises(SystemExit, match=r"README\.md: no place for ladder; put <!-- ladder: .* where it belongs"):
+        _papers.write_block(path, "ladder", "new")
     assert path.read_text() == text
 
 
@@ -482,7 +485,7 @@ def test_ladder_prints_what_is_asked_for(
 def test_the_readme_takes_a_record_with_a_gpu(monkeypatch: pytest.MonkeyPatch, results: Path, tmp_path: Path) -> None:
     (results / "no-gpu.x" / "89abcdef-checkout-py3.12.json").write_text(json.dumps({"date": 3_000}))  # now the newest
     readme = tmp_path / "README.md"
-    readme.write_text("\n".join(_tables.BLOCK))
+    readme.write_text("\n".join(_papers.marks("transpose")))
     monkeypatch.setattr(_tables, "RESULTS", results)
     monkeypatch.setattr(_tables, "ROOT", tmp_path)
     assert _tables.main(["--readme"]) == 0
@@ -491,6 +494,76 @@ def test_the_readme_takes_a_record_with_a_gpu(monkeypatch: pytest.MonkeyPatch, r
     before = readme.read_text()
     assert _tables.main(["--readme"]) == 1
     assert readme.read_text() == before
+
+
+def product_record() -> _history.Record:
+    """Two rungs and cuBLAS at n = 256 and 4096 on the GPU, one and NumPy on the CPU."""
+    seconds = {
+        "matmul/initial float32 256x256x256 cold": 1e-4,
+        "matmul/cublas float32 256x256x256 cold": 1e-5,
+        "matmul/initial float32 4096x4096x4096 cold": 1e-2,
+        "matmul/cublas float32 4096x4096x4096 cold": 2.5e-3,
+        "matmul/wmma float16->float32 4096x4096x4096 cold": 1e-3,
+        "matmul/cublas float16->float32 4096x4096x4096 cold": 2e-4,
+        "matmul/initial float32 128x4096x4096 cold": 1e-3,
+        "matmul/cublas float32 128x4096x4096 cold": 1e-3,
+        "matmul/c float32 256x256x256 cold": 1e-2,
+        "matmul/numpy float32 256x256x256 cold": 1e-3,
+    }
+    cells = {key: _history.Measured(key, "ok", "", (value,) * 3, ()) for key, value in seconds.items()}
+    facts = {"gpu": "A GPU", "cpu": "A CPU", "cores": [0, 1]}
+    return _history.Record("a-gpu.x", "0123abcd", {"matmul gpu": facts, "matmul cpu": facts}, cells)
+
+
+def row_of(text: str, name: str) -> list[str]:
+    return next([part.strip() for part in line.split("|")[1:-1]] for line in text.splitlines() if f"| {name} |" in line)
+
+
+def test_products_stand_beside_what_the_lecture_printed() -> None:
+    """2 n^3 over the seconds; the share of cuBLAS; the lecture's milliseconds as a rate."""
+    text = _papers.squares(product_record(), "gpu")
+    assert "share of cublas" in text
+    header = row_of(text, "rung")
+    assert header[1:5] == ["n = 256", "lecture", "n = 512", "lecture"]
+    assert header[-1] == "n = 8192"  # nothing was printed for it
+    row = dict(zip(header, row_of(text, "initial"), strict=True))
+    assert row["n = 256"] == "336 (10 %)"
+    assert row_of(text, "initial")[2] == f"{2 * 256**3 / 0.13e-3 / 1e9:.3g}"
+    assert row["n = 4096"] == "13744 (25 %)"
+    assert row["n = 512"] == "n/a"
+    tensor = dict(zip(header, row_of(text, "wmma (float16->float32)"), strict=True))
+    assert tensor["n = 4096"] == "137439 (20 %)"
+    cpu = _papers.squares(product_record(), "cpu")
+    assert row_of(cpu, "c")[1:3] == ["3.36 (10 %)", f"{2 * 256**3 / 0.06e-3 / 1e9:.3g}"]
+
+
+def test_products_by_shape_and_by_type() -> None:
+    assert row_of(_papers.shapes(product_record()), "initial")[1] == "4295 (100 %)"
+    typed = _papers.by_type(product_record())
+    assert row_of(typed, "wmma") == ["wmma", "n/a", "n/a", "137439 (20 %)", "n/a"]
+
+
+def test_counters_and_streamed_products_in_the_papers(tmp_path: Path) -> None:
+    folder = tmp_path / "a-gpu.x"
+    folder.mkdir()
+    record = product_record()
+    assert (_papers.counters(record, tmp_path), _papers.between(record, tmp_path)) == ("", "")
+    metrics = dict.fromkeys(_counters.METRICS, 2e6)
+    line = {"key": "matmul/initial float32 256x256x256 cold", "metrics": metrics}
+    (folder / "counters.jsonl").write_text(json.dumps(line) + "\n")
+    assert row_of(_papers.counters(record, tmp_path), "matmul/initial")[1:4] == ["2000", "2000000", "2e+06"]
+    run = {
+        "seconds": 2.0, "upload_bytes": 2**30, "upload_seconds": 0.3, "compute_seconds": 1.9,
+        "download_bytes": 2**30, "download_seconds": 0.1,
+    }  # fmt: skip
+    streamed = {
+        "edge": 1000, "inner": "cublas", "type": "float32", "limit_bytes": 2**30, "matrices_bytes": 3 * 2**30,
+        "in_core_s": [1.7, 1.8, 1.9], "runs_s": [2.0], "share_of_in_core": 0.9, "hidden_share": 0.75, "median_run": run,
+    }  # fmt: skip
+    (folder / "between_grids.jsonl").write_text(json.dumps(streamed) + "\n")
+    text = _papers.between(record, tmp_path)
+    assert row_of(text, "share of the in-core rate")[1] == "90.0 %"
+    assert row_of(text, "copy time hidden")[1] == "75.0 % of 0.400 s"
 
 
 # --- scripts/bench -------------------------------------------------------------------------------------------------
