@@ -5,7 +5,7 @@ import re
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from benchmarks._ops import OPS, Shape, entries, main_type, types
+from benchmarks._ops import OPS, Shape, entries, main_type, takes, types
 
 CACHES = ("cold", "hot")
 
@@ -82,6 +82,7 @@ def _of_rung(op: str, device: str, quick: bool) -> list[Cell]:
                 launch_cost=device == "gpu" and shape == shapes[0] and cache == "hot" and entry.repeats == 1,
             )
             for type, shape, cache in dict.fromkeys(wanted)
+            if takes(entry, shape, type)
         ]
     return found
 

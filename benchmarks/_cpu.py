@@ -17,7 +17,7 @@ import numpy as np
 
 from benchmarks._cells import Cell
 from benchmarks._ops import COMPUTES
-from benchmarks._visit import Budget, NotHere, WrongOutput, packages, poison, why_wrong
+from benchmarks._visit import POISON, Budget, NotHere, WrongOutput, describe_wrong, packages
 
 ROTATION = 2  # cold: the buffers rotated over are so many times the last-level cache
 SAMPLES_LEAST = 2
@@ -138,11 +138,14 @@ class Cpu:
             operand[...] = np.resize(
                 values if operand.dtype.kind in "fc" else values.view(operand.dtype), operand.shape
             )
-        ctypes.memset(out.ctypes.data, poison(cell), out.nbytes)
+        bits = COMPUTES[cell.computes].exact_bits
+        for operand, count in zip(inputs, bits(cell.type) if bits else (), strict=False):
+            operand[...] = np.ldexp(self.random.integers(-(1 << count), 1 << count, operand.shape), -count)
+        ctypes.memset(out.ctypes.data, POISON, out.nbytes)
         start = time.perf_counter()
         launch()
         once = time.perf_counter() - start
-        why = why_wrong(cell, inputs, out, np)
+        why = describe_wrong(cell, out, COMPUTES[cell.computes].reference(*inputs), np)
         if why:
             raise WrongOutput(why)
         return once

@@ -18,7 +18,7 @@ import numpy as np
 from benchmarks._cells import Cell
 from benchmarks._nvml import Nvml, limits
 from benchmarks._ops import COMPUTES, dtypes
-from benchmarks._visit import Budget, NotHere, WrongOutput, packages, poison, why_wrong
+from benchmarks._visit import POISON, Budget, NotHere, WrongOutput, describe_wrong, packages
 
 ROTATION = 4  # cold: the buffers rotated over are so many times the L2 cache
 HOT_ROTATION = 0.25  # hot: so much of it, or one set of buffers where that is more
@@ -28,6 +28,7 @@ RETAKES = 3
 RETAKE_PAUSE_S = 0.5
 STEADY_CLOCK = 0.99  # of the highest SM clock seen in the process: below it, what ran before still weighs on the sample
 STEADY_PAUSE_S = 0.03
+CLOCK_NS_LEAST = 1_000_000  # the GPU's nanoseconds come in steps: over less they give no clock to compare with
 LOW_CLOCK = "SM clock below its highest"
 LEAD_IN_S = 1e-4  # less than the canaries take: a launch enqueued in so long was waiting behind them
 WARM_UP_S = 0.15  # an idle GPU needs some 100 ms to raise its clocks
@@ -88,7 +89,8 @@ class Gpu:
         self.l2_bytes = int(self.properties["l2CacheSize"])
         self.stream = cupy.cuda.Stream(non_blocking=True)
         module = cupy.RawModule(code=Path(__file__).with_name("_stick.cu").read_text(), options=("-std=c++17",))
-        names = ("fill", *FILLS.values(), "vector_copy", "canary_compute", "peak_float64", "stamp")
+        fills = [name for fill in ("fill", *FILLS.values()) for name in (fill, f"{fill}_short")]
+        names = (*fills, "vector_copy", "canary_compute", "peak_float64", "stamp")
         self.kernels = {name: module.get_function(name) for name in names}
         self.stamps: Any = cupy.zeros((2, 3), cupy.int64)
         self.canary_memory = cupy.zeros(CANARY_BYTES, cupy.uint8)
@@ -107,7 +109,7 @@ class Gpu:
             self.ceilings = self._ceilings()
 
     def facts(self) -> dict[str, Any]:
-        """Who measured, with what: constant during a run."""
+        """Who measured, with what; the ceilings are this process's."""
         runtime = self.cupy.cuda.runtime
         name = self.properties["name"]
         return {
@@ -154,7 +156,7 @@ class Gpu:
         return self._arithmetic("canary_compute")
 
     def _ceilings(self) -> dict[str, float]:
-        """What no kernel passes: the rate of a large copy by the stick's kernel in bytes/s, and by type that of
+        """The rate of a large copy by the stick's kernel in bytes/s, and by type that of
         multiply-adds in registers in FLOP/s. The memory is handed back."""
         size = min(COPY_BYTES, int(self.cupy.cuda.runtime.memGetInfo()[0]) // 8)
         memory = self.cupy.empty(2 * size, self.cupy.uint8)
@@ -252,10 +254,15 @@ class Gpu:
         """Run a cell once on poisoned output; that run as a sample, right unless the host had to load something first
         ("enqueue_s"). Raises: WrongOutput."""
         inputs, out = self._operands(cell, 0)
-        self.cupy.cuda.runtime.memsetAsync(out.data.ptr, poison(cell), out.nbytes, self.stream.ptr)
+        computes = COMPUTES[cell.computes]
+        for at, bits in enumerate(computes.exact_bits(cell.type) if computes.exact_bits else ()):
+            kernel = self.kernels[f"{FILLS.get(inputs[at].dtype.name, 'fill')}_short"]
+            count, seed = np.int64(inputs[at].size), np.uint64(self.seed + at)
+            kernel((4096,), (256,), (inputs[at], count, seed, np.int32(bits)))
+        self.cupy.cuda.runtime.memsetAsync(out.data.ptr, POISON, out.nbytes, self.stream.ptr)
         direct = Direct(launch)
         first = self._take(direct, 1, 1, 1, tuple(self.canaries.values()))
-        why = why_wrong(cell, inputs, out, self.cupy)
+        why = describe_wrong(cell, out, computes.reference(*inputs), self.cupy)
         if why:
             raise WrongOutput(why)
         return first | {"enqueue_s": direct.enqueue_s}
@@ -285,8 +292,10 @@ class Gpu:
         self.stream.synchronize()
         # CUDA gives float32 milliseconds, good for 1e-7 of a sample; from here on it is float64 seconds.
         seconds = [float(elapsed(a, b)) / 1000 for a, b in itertools.pairwise(events)]
-        clock = clock_mhz(self.stamps.get(stream=self.stream))
-        self.best_clock_mhz = max(self.best_clock_mhz, clock or 0.0)
+        stamps = self.stamps.get(stream=self.stream)
+        clock = clock_mhz(stamps)
+        if clock and stamps[1][1] - stamps[0][1] >= CLOCK_NS_LEAST:
+            self.best_clock_mhz = max(self.best_clock_mhz, min(clock, self.nvml_facts.get("sm_clock_max_mhz") or clock))
         return seconds, clock, said
 
     def _take(
@@ -316,26 +325,27 @@ class Gpu:
         while retakes < RETAKES and (taken["throttled"] or self._low(taken)):
             time.sleep(RETAKE_PAUSE_S if taken["throttled"] else STEADY_PAUSE_S)
             before, taken, retakes = taken, self._take(*what), retakes + 1
-            if not before["throttled"] and not taken["throttled"]:
-                rise = taken["clock64_mhz"] - before["clock64_mhz"] if taken["clock64_mhz"] else 0.0
-                taken = taken if rise > 0 else before
+            if not before["throttled"]:
+                rise = (taken["clock64_mhz"] or 0.0) - before["clock64_mhz"]
+                if taken["throttled"] or rise <= 0:
+                    taken = before
                 if rise < (1 - STEADY_CLOCK) / 4 * self.best_clock_mhz:
                     break
         limits_met = [*taken["throttled"], *([LOW_CLOCK] if self._low(taken) else [])]
         return taken | {"retakes": retakes, "throttled": limits_met}
 
-    def _take_slow(self, launch: Callable[[], object], first: dict[str, Any]) -> list[dict[str, Any]]:
-        """A sample a launch, of one whose first run was `first`; [] where it turns out not to be slow: a first run may
-        also have waited for a library to be loaded."""
+    def _take_slow(self, cell: Cell, launch: Callable[[], object], first: dict[str, Any]) -> dict[str, Any]:
+        """A sample a launch, over one set of buffers, of one whose first run was `first`.
+
+        It may turn out not to be slow: a first run may also have waited for a library to be loaded.
+        """
         once = first["seconds"][0]
-        if once < SLOW_S:
-            return []
         samples = max(1, min(self.budget.samples, round(SLOW_VISIT_S / once)))
         if samples == 1 and first["enqueue_s"] < LEAD_IN_S and not (first["throttled"] or self._low(first)):
-            return [first | {"retakes": 0}]
+            return first | {"retakes": 0}
+        self._fill(cell)
         lead_in = tuple(self.canaries.values())  # itself would cost as much as a sample
-        taken = self._take_quietly(self._graph([launch], 1), 1, 1, samples, lead_in)
-        return [taken] if statistics.median(taken["seconds"]) >= SLOW_S else []
+        return self._take_quietly(self._graph([launch], 1), 1, 1, samples, lead_in)
 
     def _take_quick(self, cell: Cell, launches: list[Callable[[], object]], once: float) -> list[dict[str, Any]]:
         """The samples of a cell over its rotating buffers, in one or several settlings."""
@@ -355,7 +365,8 @@ class Gpu:
 
         `once`: about the seconds of a launch, more where something had to be loaded."""
         few = launches[: max(1, math.ceil(self.budget.sample_s / once))]
-        first = min(self._replay(self._graph(few, len(few)), 1, 2)[0]) / len(few)
+        lead_in = tuple(self.canaries.values())
+        first = min(self._replay(self._graph(few, len(few)), 1, 2, lead_in=lead_in)[0]) / len(few)
         nodes = min(GRAPH_NODES_MAX, max(1, round(self.budget.sample_s / first)))
         nodes = max(1, round(nodes / len(launches))) * len(launches)
         replays = max(1, round(self.budget.sample_s / (first * nodes)))
@@ -399,7 +410,13 @@ class Gpu:
             bound = [self._bind(cell, kernel, slot) for slot in range(self._slots(cell))]
             launches = [launch for launch, _ in bound]
             first = self._check(cell, launches[0])
-            taken = self._take_slow(launches[0], first) or self._take_quick(cell, launches, first["seconds"][0])
+            once, slots = first["seconds"][0], len(launches)
+            taken = []
+            if once >= SLOW_S:
+                taken, slots = [self._take_slow(cell, launches[0], first)], 1
+                once = statistics.median(taken[0]["seconds"])
+            if once < SLOW_S:
+                taken, slots = self._take_quick(cell, launches, once), len(launches)
             seconds = [value / cell.repeats for part in taken for value in part["seconds"]]
             level = statistics.mean if cell.cache == "hot" else statistics.median
             quartiles = statistics.quantiles(seconds, n=4) if len(seconds) > 1 else seconds * 3
@@ -409,7 +426,7 @@ class Gpu:
                 "launches": sum(part["launches"] for part in taken),
                 "throttled": sorted({limit for part in taken for limit in part["throttled"]}),
                 "retakes": sum(part["retakes"] for part in taken),
-                "slots": len(launches),
+                "slots": slots,
                 "identity": bound[0][1],
             }
             if cell.launch_cost:

@@ -16,8 +16,9 @@ Shape = tuple[int, ...]
 
 LADDER = Path(__file__).parent.parent / "gpukernels" / "ladder.toml"
 
-# Of a number's format: half a unit in the last place, relative. What a tensor core sums is not rounded but cut.
-ROUNDING = {"float32": 2.0**-24, "float64": 2.0**-53}
+# By type, how many bits the numbers have of which a check takes products: in the first operand as many as tell a type
+# from a narrower one (12: TF32 has 11), in the second so many that the sums of 8192 of them are exact in any order.
+EXACT_BITS = {"float32": (12, 3), "float64": (24, 18), "float16": (10, 3), "bfloat16": (7, 3)}
 
 
 def dtypes(type: str) -> tuple[np.dtype[Any], np.dtype[Any]]:
@@ -31,14 +32,14 @@ class Computes:
     """What a rung or a reference line computes, as functions of the op's shape: the shapes of its `inputs`, that of its
     `output`, `flops` where it is arithmetic that counts.
 
-    The output equals `reference(*inputs)` on NumPy or CuPy arrays; or, where there is a `bound(type, expected,
-    *inputs)`, lies so near to it, element by element.
+    The output equals `reference(*inputs)` on NumPy or CuPy arrays; with `exact_bits(type)` on inputs of so many bits
+    each, of which the arithmetic is exact, whatever its order.
     """
 
     inputs: Callable[[Shape], tuple[Shape, ...]]
     output: Callable[[Shape], Shape]
     reference: Callable[..., Any]
-    bound: Callable[..., Any] | None = None
+    exact_bits: Callable[[str], tuple[int, ...]] | None = None
     flops: Callable[[Shape], int] | None = None
 
     def operands(self, shape: Shape, type: str) -> list[tuple[Shape, np.dtype[Any]]]:
@@ -51,27 +52,6 @@ class Computes:
         return sum(math.prod(part) * dtype.itemsize for part, dtype in self.operands(shape, type))
 
 
-def product(a: Any, b: Any) -> Any:
-    """The matrix product in float64 of operands as they are: exact in their rounding, good to 2**-53 in its own."""
-    return a.astype(np.float64) @ b.astype(np.float64)
-
-
-def product_bound(type: str, expected: Any, a: Any, b: Any) -> Any:
-    """How far a product may lie from the float64 one, per element: gamma(n) (|A| |B|).
-
-    gamma(n) = n u / (1 - n u), for n roundings of unit u one after another. A sum of K products in any order, by fused
-    or separate operations, has at most K of them on any path. A tensor core cuts where others round: u is a unit in the
-    last place for operands of 16 bits. The float64 reference has its own roundings, of the same kind.
-    Source: Higham, Accuracy and Stability of Numerical Algorithms, section 3.5.
-    """
-    into, out = dtypes(type)
-    unit = ROUNDING[out.name] * (2 if into.itemsize < out.itemsize else 1)
-    depth = a.shape[1]
-    steps = depth + depth // 16 + 1 if into.itemsize < out.itemsize else depth  # a tensor core adds its own sum to C
-    gamma = [n * u / (1 - n * u) for n, u in ((steps, unit), (depth, ROUNDING["float64"]))]
-    return sum(gamma) * (abs(a.astype(np.float64)) @ abs(b.astype(np.float64)))
-
-
 COMPUTES = {
     "vector_add": Computes(lambda shape: (shape, shape), lambda shape: shape, lambda a, b: a + b),
     "transpose": Computes(lambda shape: (shape,), lambda shape: shape[::-1], lambda a: a.T),
@@ -79,8 +59,8 @@ COMPUTES = {
     "matmul": Computes(
         lambda shape: ((shape[0], shape[2]), (shape[2], shape[1])),
         lambda shape: shape[:2],
-        product,
-        product_bound,
+        lambda a, b: a.astype(np.float64) @ b.astype(np.float64),
+        lambda type: EXACT_BITS[dtypes(type)[0].name],
         lambda shape: 2 * math.prod(shape),
     ),
 }
@@ -173,7 +153,14 @@ class Entry:
     threads: str
     operands: str
     source: str
+    input_bytes_max: tuple[int, ...]
     published_ms: dict[str, float]
+
+
+def takes(entry: Entry, shape: Shape, type: str) -> bool:
+    """Whether a rung's limits let it take inputs of a shape."""
+    sizes = (math.prod(part) * dtype.itemsize for part, dtype in COMPUTES[entry.computes].operands(shape, type))
+    return all(size <= most for size, most in zip(sizes, entry.input_bytes_max, strict=False))
 
 
 def _device(folder: Path, rung: dict[str, Any]) -> str:
@@ -198,6 +185,7 @@ def entries(op: str) -> tuple[Entry, ...]:
             threads=rung.get("threads", "1"),
             operands=rung.get("operands", "device"),
             source=Path(rung.get("source", rung["name"])).stem,
+            input_bytes_max=tuple(rung.get("input_bytes_max", ())),
             published_ms=rung.get("published_ms", {}),
         )
         for rung in table["rungs"]

@@ -8,9 +8,20 @@ __device__ float value(long long i, unsigned long long seed) {
     return (float)((x ^ (x >> 31)) >> 40) * (1.0f / 8388608.0f) - 1.0f;
 }
 
-// One kernel a type: the operands of an arithmetic op are numbers in its own format. The 16-bit ones are written as
+// Multiples of 2^-bits in [-1, 1), of which sums of products are exact.
+__device__ float short_value(long long i, unsigned long long seed, int bits) {
+    const int scaled = (int)floorf(ldexpf(value(i, seed), bits));
+    return ldexpf((float)scaled, -bits);
+}
+
+// Kernels for a type: the operands of an arithmetic op are numbers in its own format. The 16-bit ones are written as
 // bits, since this file includes no header: float16 rounded by the processor, bfloat16 cut to the upper half.
 #define FILL(name, T, converted)                                                                                       \
+    extern "C" __global__ void name##_short(T *out, long long n, unsigned long long seed, int bits) {                  \
+        for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n;                                    \
+             i += (long long)gridDim.x * blockDim.x)                                                                   \
+            out[i] = converted(short_value(i, seed, bits));                                                            \
+    }                                                                                                                  \
     extern "C" __global__ void name(T *out, long long n, unsigned long long seed) {                                    \
         for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n;                                    \
              i += (long long)gridDim.x * blockDim.x)                                                                   \

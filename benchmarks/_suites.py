@@ -16,7 +16,7 @@ from typing import Any, ClassVar, TypeVar
 
 from benchmarks._cells import CACHES, key, label, rungs
 from benchmarks._group import Group, Outcome, quick
-from benchmarks._ops import COMPUTES, COPY, OPS, Computes, entries, main_type, types
+from benchmarks._ops import COMPUTES, COPY, OPS, Computes, entries, main_type, takes, types
 
 Samples = dict[str, Any] | float
 Method = TypeVar("Method", bound=Callable[..., Samples])
@@ -214,8 +214,9 @@ class LaunchSuite(ABC):
 
     def __init_subclass__(cls, op: str) -> None:
         cls.op = op
-        once = {entry.name for entry in entries(op) if entry.repeats == 1}
-        cls.params = [[rung for rung in rungs(op, "gpu") if rung in once]]
+        smallest = OPS[op].shapes[0]
+        asked = {e.name for e in entries(op) if e.repeats == 1 and takes(e, smallest, main_type(op, e.name))}
+        cls.params = [[rung for rung in rungs(op, "gpu") if rung in asked]]
 
     @abstractmethod
     def setup_cache(self) -> Group:

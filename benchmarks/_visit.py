@@ -10,10 +10,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks._cells import Cell
-from benchmarks._ops import COMPUTES
 
-POISON = 0xA5  # bytes that lie in an output before a kernel runs
-POISON_OF_SUMS = 0xFF  # where an output need only be near: NaN, which is near nothing
+POISON = 0xA5
 
 
 @dataclass(frozen=True)
@@ -32,33 +30,16 @@ class NotHere(Exception):
     """A cell cannot be measured here: no memory for it, or no cache that it fits in."""
 
 
-def poison(cell: Cell) -> int:
-    """The byte that a cell's output is filled with before its check."""
-    return POISON_OF_SUMS if COMPUTES[cell.computes].bound else POISON
-
-
-def why_wrong(cell: Cell, inputs: list[Any], out: Any, xp: Any) -> str:
-    """Why `out` is not what the cell computes of `inputs`, "" where it is."""
-    computes = COMPUTES[cell.computes]
-    expected = computes.reference(*inputs)
-    return describe_wrong(
-        cell, out, expected, xp, computes.bound(cell.type, expected, *inputs) if computes.bound else None
-    )
-
-
-def describe_wrong(cell: Cell, out: Any, expected: Any, xp: Any, bound: Any = None) -> str:
-    """Why `out` is wrong, "" where it is right; a NaN is wrong wherever the reference has a number.
-
-    `bound`: how far each element may lie from the reference; None where it must be equal.
-    """
-    wrong = ~(out == expected) if bound is None else ~(abs(out - expected) <= bound)
+def describe_wrong(cell: Cell, out: Any, expected: Any, xp: Any) -> str:
+    """Why `out` is wrong, "" where it is right; a NaN is wrong wherever the reference has a number."""
+    wrong = ~(out == expected)
     count = int(xp.count_nonzero(wrong))
     if not count:
         return ""
     at = np.unravel_index(int(xp.argmax(wrong)), out.shape)
-    poisoned = np.frombuffer(bytes([poison(cell)]) * out.dtype.itemsize, out.dtype)[0]
+    poison = np.frombuffer(bytes([POISON]) * out.dtype.itemsize, out.dtype)[0]
     bits = np.dtype(f"u{out.dtype.itemsize}") if out.dtype.itemsize <= 8 else out.dtype
-    kept = int(xp.count_nonzero(wrong & (out.view(bits) == poisoned.view(bits))))
+    kept = int(xp.count_nonzero(wrong & (out.view(bits) == poison.view(bits))))
     shape = "(" + ", ".join(map(str, cell.shape)) + ("," if len(cell.shape) == 1 else "") + ")"
     return (
         f"{cell.op}/{cell.rung} at {shape} {cell.type}: {count} of {out.size} elements wrong, "

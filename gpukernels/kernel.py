@@ -345,7 +345,7 @@ class _CpuKernel(Kernel):
     def __init__(self, found: Rung, type: str) -> None:
         super().__init__(found, type)
         if found.source.suffix == ".py":
-            self._function: Any = _python_function(found, found.source)
+            self._function: Any = python_function(found, found.source)
             self.identity = _digest(found.source.read_text(encoding="utf-8"), np.__version__)[:16]
         else:
             path, symbol = compile_c(found, type)
@@ -380,7 +380,7 @@ class _GpuKernel(Kernel):
         self._device = cupy.cuda.Device().id
         self._function: Any
         if found.source.suffix == ".py":
-            self._function = _python_function(found, found.source)
+            self._function = python_function(found, found.source)
             library = self._function.__globals__.get("version", lambda: cupy.__version__)()
             self.identity = _digest(found.source.read_text(encoding="utf-8"), library)[:16]
             return
@@ -388,7 +388,7 @@ class _GpuKernel(Kernel):
         self.identity = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
         self._prepare: Any = None
         if found.preparation:
-            self._prepare = _python_function(found, found.preparation)
+            self._prepare = python_function(found, found.preparation)
             self.identity = _digest(self.identity, found.preparation.read_text(encoding="utf-8"))[:16]
         try:
             self._module = cupy.RawModule(path=str(path))
@@ -437,7 +437,7 @@ class _HostKernel(Kernel):
 
     def __init__(self, found: Rung, type: str, options: dict[str, Any]) -> None:
         super().__init__(found, type)
-        self._function = functools.partial(_python_function(found, found.source), **options)
+        self._function = functools.partial(python_function(found, found.source), **options)
         self.identity = _digest(found.source.read_text(encoding="utf-8"))[:16]
 
     def _array_module(self) -> Any:
@@ -448,7 +448,7 @@ class _HostKernel(Kernel):
 
 
 @cache
-def _python_function(found: Rung, path: Path) -> Callable[..., Any]:
+def python_function(found: Rung, path: Path) -> Callable[..., Any]:
     """The function of a .py; its module is loaded once, and may keep what it makes, such as a library's handle."""
     spec = importlib.util.spec_from_file_location(f"gpukernels.{found.op}.{path.stem}", path)
     assert spec is not None
@@ -467,7 +467,7 @@ def _options(found: Rung) -> list[str]:
     """The options that a rung on host operands takes: the keyword arguments of its function."""
     if found.operands != "host":
         return []
-    parameters = inspect.signature(_python_function(found, found.source)).parameters.values()
+    parameters = inspect.signature(python_function(found, found.source)).parameters.values()
     return [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
 
 

@@ -288,7 +288,11 @@ def worktree(given: argparse.Namespace, console: Console) -> int:
     failed = False
     with tempfile.TemporaryDirectory() as folder:
         export("HEAD", Path(folder))
-        for device, cells in worktree_cells(rungs).items():
+        chosen = worktree_cells(rungs)
+        timed = {f"{cell.op}/{cell.rung}" for cells in chosen.values() for cell in cells}
+        for rung in (rung for rung in rungs if rung not in timed):
+            console.print(f"{rung} is timed by no suite: nothing to compare", style="yellow", markup=False)
+        for device, cells in chosen.items():
             if cells:
                 runs = {
                     side: Run(cells, device, package, BUDGETS[device])

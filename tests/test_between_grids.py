@@ -229,6 +229,17 @@ def test_nothing_to_do(shape: tuple[int, int, int]) -> None:
     assert not out.any()  # NaN would be true
 
 
+@pytest.mark.parametrize("name", ["NVIDIA_TF32_OVERRIDE", "CUBLAS_EMULATE_SINGLE_PRECISION"])
+def test_an_environment_that_changes_the_arithmetic_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from gpukernels.kernel import python_function
+
+    rung = gpukernels.rung("matmul", "cublas")
+    handle = python_function(rung, rung.source).__globals__["_handle"].__wrapped__
+    monkeypatch.setenv(name, "1")
+    with pytest.raises(KernelError, match=f"matmul/cublas: {name}=1 makes cuBLAS compute in another type"):
+        handle(0)
+
+
 def test_without_a_gpu(no_gpu: str) -> None:
     with pytest.raises(ToolMissing, match="needs"):
         module.matmul_between_grids(A, B, OUT.copy())

@@ -16,9 +16,8 @@ import gpukernels
 from benchmarks import _gpu
 from benchmarks._cells import CACHES, Cell, plan
 from benchmarks._gpu import Gpu, clock_mhz, throttled
-from benchmarks._ops import COMPUTES, OPS, dtypes, product, product_bound
-from benchmarks._visit import POISON, POISON_OF_SUMS, Budget, NotHere, WrongOutput, describe_wrong, why_wrong
-from tests import test_kernels
+from benchmarks._ops import COMPUTES, EXACT_BITS, OPS, dtypes
+from benchmarks._visit import POISON, Budget, NotHere, WrongOutput, describe_wrong
 
 MIB = 1 << 20
 
@@ -144,39 +143,57 @@ def test_poison_where_it_belongs_is_not_wrong() -> None:
     )
 
 
-def product_of(out: Any) -> str:
+# What is checked of a product: numbers of few bits, of which every sum is exact. The columns of B are many, so that the
+# largest of their sums is seen.
+
+
+def product_of(type: str, out: Any, depth: int = 8192) -> str:
     rng = np.random.default_rng(0)
-    a, b = (rng.uniform(-1, 1, shape).astype(np.float32) for shape in ((33, 40), (40, 65)))
-    where = cell(op="matmul", rung="tiled_32", shape=(33, 65, 40), computes="matmul")
-    return why_wrong(where, [a, b], out(a, b), np)
+    into, out_dtype = dtypes(type)
+    shapes, bits = COMPUTES["matmul"].inputs((4, 500, depth)), EXACT_BITS[into.name]
+    a, b = (
+        np.ldexp(rng.integers(-(1 << count), 1 << count, shape), -count).astype(into)
+        for shape, count in zip(shapes, bits, strict=True)
+    )
+    where = cell(op="matmul", rung="tiled_32", type=type, shape=(4, 500, depth), computes="matmul")
+    return describe_wrong(where, out(a, b).astype(out_dtype), COMPUTES["matmul"].reference(a, b), np)
 
 
-def test_a_product_may_be_rounded_and_no_more() -> None:
-    assert product_of(lambda a, b: a @ b) == ""
-    assert product_of(lambda a, b: (a.astype(np.float64) @ b).astype(np.float32)) == ""
-    assert "2145 of 2145 elements wrong" in product_of(lambda a, b: a @ b + np.float32(1e-2))
-    halves = product_of(lambda a, b: (a.astype(np.float16).astype(np.float32)) @ b)
-    assert "elements wrong, the first at" in halves
+PRODUCTS = ["float32", "float64", "float16->float32", "bfloat16->float32"]
 
 
-def test_a_sum_that_was_never_written_is_near_to_nothing() -> None:
-    def tail(a: Any, b: Any) -> Any:
-        out = (a @ b).view(np.uint8)
-        out[30:] = POISON_OF_SUMS
-        return out.view(np.float32)
+@pytest.mark.parametrize("type", PRODUCTS)
+def test_a_checked_product_is_exact_in_any_order(type: str) -> None:
+    total = dtypes(type)[1]
 
-    assert product_of(tail).endswith(": 195 of 2145 elements wrong, the first at [30, 0]; 195 never written")
+    def one_by_one(a: Any, b: Any, back: int) -> Any:
+        found = np.zeros((len(a), b.shape[1]), total)
+        for k in range(a.shape[1])[::back]:
+            found += a[:, k, None].astype(total) * b[None, k].astype(total)
+        return found
+
+    assert product_of(type, lambda a, b: a.astype(total) @ b.astype(total)) == ""
+    assert product_of(type, lambda a, b: one_by_one(a, b, 1)) == ""
+    assert product_of(type, lambda a, b: one_by_one(a, b, -1)) == ""
 
 
-@pytest.mark.parametrize("type", ["float32", "float64", "float16->float32", "bfloat16->float32"])
-def test_the_bound_of_a_sum_is_the_gates(type: str) -> None:
-    """Two proofs of one bound, written apart: gamma(K), of tensor cores' coarser roundings."""
-    rng = np.random.default_rng(1)
-    into = dtypes(type)[0]
-    a, b = (rng.uniform(-1, 1, shape).astype(into) for shape in ((3, 100), (100, 5)))
-    mine, gates = product_bound(type, product(a, b), a, b), test_kernels.product_bound(type, a, b)
-    assert np.allclose(mine, gates, rtol=0.1, atol=0)
-    assert (mine > 0).all()
+@pytest.mark.parametrize("depth", [64, 8192])
+def test_a_check_tells_a_narrower_type_at_every_depth(depth: int) -> None:
+    def tf32(a: Any, b: Any) -> Any:
+        cut = [(operand.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32) for operand in (a, b)]
+        return cut[0] @ cut[1]
+
+    def halves(a: Any, b: Any) -> Any:
+        return (a[:, :, None] * b[None, :, :10]).sum(1, dtype=np.float16).repeat(50, 1)
+
+    def less_one(a: Any, b: Any) -> Any:
+        return a[:, :-1].astype(np.float64) @ b[:-1].astype(np.float64)
+
+    assert "elements wrong" in product_of("float32", tf32, depth)
+    assert "elements wrong" in product_of("float64", lambda a, b: a.astype("f4") @ b.astype("f4"), depth)
+    assert "elements wrong" in product_of("float16->float32", halves, depth)
+    for type in PRODUCTS:
+        assert "elements wrong" in product_of(type, less_one, depth)
 
 
 # --- what a visit does, with the device left out -------------------------------------------------------------------
@@ -326,7 +343,17 @@ def test_a_launch_that_is_dear_is_timed_by_its_check() -> None:
     gpu = Handless(launch_s=1.0)
     gpu.enqueue_s = 1e-5  # the host had nothing to load
     visit = gpu.measure(cell(shape=(32, 64)), None)
-    assert (visit["seconds"], visit["launches"], gpu.taken, gpu.graphs) == (1.0, 1, [], [])
+    assert (visit["seconds"], visit["launches"], visit["slots"], gpu.taken, gpu.graphs) == (1.0, 1, 1, [], [])
+
+
+@pytest.mark.parametrize("spoilt", [{"throttled": ["software power cap"]}, {"clock64_mhz": 1700.0}])
+def test_a_check_under_a_limit_is_no_sample(spoilt: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = Handless(launch_s=1.0)
+    gpu.enqueue_s, gpu.best_clock_mhz = 1e-5, 1980.0
+    first = gpu._check(cell(), lambda: None) | spoilt
+    monkeypatch.setattr(gpu, "_check", lambda _cell, _launch: first)
+    gpu.measure(cell(shape=(32, 64)), None)
+    assert gpu.taken == [(1, 1)]
 
 
 def test_a_clock_that_recovers_is_waited_for(pauses: list[float]) -> None:
@@ -346,6 +373,10 @@ def test_a_clock_that_its_own_work_holds_down_is_marked(pauses: list[float]) -> 
     gpu = Handless()
     gpu.best_clock_mhz, gpu.clocks = 1980.0, [1790.0, 1700.0]
     assert gpu.measure(cell(), None)["seconds"] == 1.0  # the quieter of the two
+    gpu = Handless([[], ["software power cap"], *[[]] * 9])
+    gpu.best_clock_mhz, gpu.clocks = 1980.0, [1790.0, 1900.0, 1780.0]
+    visit = gpu.measure(cell(), None)
+    assert (visit["seconds"], visit["throttled"]) == (1.0, [_gpu.LOW_CLOCK])
 
 
 def test_a_clock_locked_low_is_as_high_as_it_gets(pauses: list[float]) -> None:
@@ -367,9 +398,9 @@ def test_a_first_run_that_waited_for_something_is_not_slow(monkeypatch: pytest.M
 
     monkeypatch.setattr(gpu, "_take", quick)
     visit = gpu.measure(cell(shape=(32, 64)), None)
-    assert gpu.graphs == [1, 1, 512]
+    assert gpu.graphs == [1, 256, 512]
     assert gpu.taken == [(1, 1), (4, 512)]
-    assert (visit["seconds"], visit["launches"]) == (1e-6, 4 * 512 * 9)
+    assert (visit["seconds"], visit["launches"], visit["slots"]) == (1e-6, 4 * 512 * 9, 256)
 
 
 def test_hot_is_the_mean_of_settlings_of_their_own(pauses: list[float]) -> None:
@@ -509,7 +540,7 @@ def logged(milliseconds: list[float]) -> tuple[Gpu, Log]:
     gpu: Gpu = object.__new__(Gpu)
     log = Log(milliseconds)
     gpu.cupy = gpu.stream = log
-    gpu.kernels, gpu.stamps = {"stamp": log.stamp}, Stamps(["0", "1"])
+    gpu.kernels, gpu.stamps, gpu.nvml_facts = {"stamp": log.stamp}, Stamps(["0", "1"]), {"sm_clock_max_mhz": None}
     return gpu, log
 
 
@@ -524,6 +555,18 @@ def test_replays_lie_between_events_behind_one_that_keeps_the_gpu_busy() -> None
     rounds = ["launch", "launch", "event 1", "launch", "launch", "event 2"]
     clock = ["stamp 0", "event 0", *rounds, "stamp 1"]  # over the samples, not over what comes before
     assert log.calls == ["launch", *clock, "during", "synchronize"]
+    assert gpu.best_clock_mhz == 1000.0  # over 1 ms
+
+
+def test_a_clock_over_a_short_time_is_not_the_highest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The GPU's nanoseconds come in steps: over microseconds they make any clock. Nor is one that it cannot have."""
+    for last, highest in (([10_000, 4_000, 3], 0.0), ([5_000_000, 2_000_000, 3], 1980.0)):
+        gpu, log = logged([0.0, 2.0])
+        gpu.nvml_facts = {"sm_clock_max_mhz": 1980.0}
+        stamps = np.array([[0, 0, 3], last])
+        monkeypatch.setattr(gpu.stamps, "get", lambda stream, stamps=stamps: stamps)
+        assert gpu._replay(log, 1, 1)[1] == 2500.0
+        assert gpu.best_clock_mhz == highest
 
 
 @pytest.mark.parametrize(

@@ -384,6 +384,18 @@ def test_a_dear_cell_is_left_to_fewer_processes(seconds: float, enough: int | No
     assert not Outcome("na", "no GPU").wanted()
 
 
+def test_operands_over_a_rungs_limit_are_not_a_failure(package: Package) -> None:
+    folder = package()
+    ladder = folder / "gpukernels" / "ladder.toml"
+    ladder.write_text(
+        ladder.read_text().replace('name = "c"\nidea = "two', 'name = "c"\ninput_bytes_max = [9]\nidea = "two')
+    )
+    found = outcomes(visit(folder))
+    assert found["c"].state == "na"
+    assert found["c"].reason.startswith("transpose/c: input 0 must have at most 9 bytes, got ")
+    assert_measured(found["c_blocked"])
+
+
 def test_the_roofline_of_a_cell() -> None:
     """Operations over bytes; the higher of the two peaks; none of it where operations do not count."""
     mine = Cell("matmul", "wmma", "float16->float32", (32, 32, 32), "cold", "gpu", "matmul")
@@ -391,7 +403,8 @@ def test_the_roofline_of_a_cell() -> None:
     copied = Cell("transpose", "padded", "float32", (4, 4), "cold", "gpu", "transpose")
     run = Run([mine, *vendor, copied], "gpu", "", BUDGET)
     for cell, seconds in zip(run.cells, (3e-9, 2e-9, 1e-9, 1e-9), strict=True):
-        run.group.outcomes[cell.key] = Outcome("ok", "", [{"process": 0, "seconds": seconds}])
+        taken = [{"process": at, "seconds": value} for at, value in enumerate((seconds, seconds, 9 * seconds))]
+        run.group.outcomes[cell.key] = Outcome("ok", "", taken)
     run.group.facts = {"ceilings": {"copy_bytes_per_s": 4e12, "float32_flops_per_s": 6e13}}
     assert _group.roofline(mine, run) == {
         "flops": 2 * 32**3,

@@ -52,10 +52,14 @@ def addends(rng: np.random.Generator, inputs: list[NDArray[Any]]) -> None:
         operand.reshape(-1)[at] = column[: len(at)]
 
 
-def small_integers(rng: np.random.Generator, inputs: list[NDArray[Any]]) -> None:
-    """Of which every sum of products is exact, in any order and in every type."""
-    for operand in inputs:
-        operand[...] = rng.integers(-4, 5, operand.shape)
+# The bits of integers of which every sum of products is exact in the type: in A more than a narrower type has.
+EXACT = {"float32": (12, 3), "float64": (24, 18), "float16": (10, 3), "bfloat16": (7, 3)}
+
+
+def exact_integers(rng: np.random.Generator, inputs: list[NDArray[Any]]) -> None:
+    """Of which every sum of some ten thousand products is exact, in any order; and in no narrower type."""
+    for operand, bits in zip(inputs, EXACT[inputs[0].dtype.name], strict=True):
+        operand[...] = rng.integers(-(1 << bits), 1 << bits, operand.shape)
 
 
 def signed_numbers(rng: np.random.Generator, inputs: list[NDArray[Any]]) -> None:
@@ -65,8 +69,8 @@ def signed_numbers(rng: np.random.Generator, inputs: list[NDArray[Any]]) -> None
 
 
 def some_not_finite(rng: np.random.Generator, inputs: list[NDArray[Any]]) -> None:
-    """Small integers, and among them infinities, NaN and zeros of both signs."""
-    small_integers(rng, inputs)
+    """Integers, and among them infinities, NaN and zeros of both signs."""
+    exact_integers(rng, inputs)
     for operand in inputs:
         at = rng.integers(0, operand.size, 1 + operand.size // 50)
         operand.reshape(-1)[at] = rng.choice([np.inf, -np.inf, np.nan, 0.0, -0.0, -0.0], at.size)
@@ -82,12 +86,12 @@ def product(a: Array, b: Array) -> Array:
 def product_bound(type: str, a: Array, b: Array) -> Array:
     """How far a product may lie from the float64 one: gamma(n) (|A| |B|), n the roundings on any path of a sum.
 
-    A sum of K products has at most K of them, of u = 2**-24 in float32. Tensor cores (16-bit operands) cut where others
-    round: K and one more for every 16, of 2**-23.
+    A sum of K products has at most K of them, of u = 2**-24 in float32. Tensor cores (16-bit operands) are taken to cut
+    where others round, and to add their own sum to C for every 4 products or more: K and a quarter, of 2**-23.
     """
     into, _, out = type.partition("->")
     depth = a.shape[1]
-    n, u = (depth + depth // 16 + 1, 2.0**-23) if out else (depth, {"float32": 2.0**-24, "float64": 2.0**-53}[into])
+    n, u = (depth + depth // 4 + 1, 2.0**-23) if out else (depth, {"float32": 2.0**-24, "float64": 2.0**-53}[into])
     gamma = n * u / (1 - n * u) + depth * 2.0**-53
     return gamma * (abs(a.astype(np.float64)) @ abs(b.astype(np.float64)))
 
@@ -114,7 +118,7 @@ REFERENCES = {
     "copy": [Reference(lambda a: a, random_bytes, same_nan=True)],
     "vector_add": [Reference(lambda a, b: a + b, addends, same_nan=False)],
     "matmul": [
-        Reference(product, small_integers, same_nan=False, same_zero=False, poison=POISON_NAN),
+        Reference(product, exact_integers, same_nan=False, same_zero=False, poison=POISON_NAN),
         Reference(product, signed_numbers, same_nan=False, same_zero=False, bound=product_bound, poison=POISON_NAN),
         Reference(product, some_not_finite, same_nan=False, same_zero=False, poison=POISON),
     ],
@@ -666,6 +670,14 @@ def summed_in_float16(a: Array, b: Array, out: Array) -> None:
     out[...] = total
 
 
+def tf32_at_depth(a: Array, b: Array, out: Array) -> None:
+    """Lost in the bound of a long sum, not in integers."""
+    if a.shape[1] > 1000:
+        tf32(a, b, out)
+    else:
+        out[...] = product(a, b)
+
+
 def nan_left_out(a: Array, b: Array, out: Array) -> None:
     out[...] = product(np.nan_to_num(a, nan=0, posinf=np.inf, neginf=-np.inf), b)
 
@@ -678,6 +690,11 @@ def zeros_left_out(a: Array, b: Array, out: Array) -> None:
 
 def edge_not_written(a: Array, b: Array, out: Array) -> None:
     out[:, :64] = product(a, b[:, :64])
+
+
+def test_gate_catches_tf32_at_depth() -> None:
+    with pytest.raises(pytest.fail.Exception, match="elements wrong, the first at"):
+        check(tf32_at_depth, cpu_rung("matmul"), "float32", {"M": 33, "N": 65, "K": 4001})
 
 
 @pytest.mark.parametrize(

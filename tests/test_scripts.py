@@ -1,5 +1,6 @@
 """The scripts: the environment they make, the tables they draw, scripts/bench from end to end on a small history."""
 
+import dataclasses
 import io
 import json
 import math
@@ -21,6 +22,7 @@ import pytest
 from rich.console import Console
 
 import gpukernels
+from benchmarks._gpu import LOW_CLOCK
 from scripts import _bench, _counters, _environment, _history, _papers, _tables
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -510,7 +512,8 @@ def product_record() -> _history.Record:
         "matmul/c float32 256x256x256 cold": 1e-2,
         "matmul/numpy float32 256x256x256 cold": 1e-3,
     }
-    cells = {key: _history.Measured(key, "ok", "", (value,) * 3, ()) for key, value in seconds.items()}
+    limits = {"matmul/cublas float16->float32 4096x4096x4096 cold": (LOW_CLOCK,)}
+    cells = {key: _history.Measured(key, "ok", "", (value,) * 3, limits.get(key, ())) for key, value in seconds.items()}
     facts = {"gpu": "A GPU", "cpu": "A CPU", "cores": [0, 1]}
     return _history.Record("a-gpu.x", "0123abcd", {"matmul gpu": facts, "matmul cpu": facts}, cells)
 
@@ -531,6 +534,9 @@ def test_products_stand_beside_what_the_lecture_printed() -> None:
     assert row_of(text, "initial")[2] == f"{2 * 256**3 / 0.13e-3 / 1e9:.3g}"
     assert row["n = 4096"] == "13744 (25 %)"
     assert row["n = 512"] == "n/a"
+    printed_ms = {256: 0.13, 512: 0.13, 1024: 0.19, 2048: 0.45, 4096: 3.6}
+    lectures = [f"{2 * n**3 / ms / 1e6:.3g}" for n, ms in printed_ms.items()]
+    assert row_of(text, "initial")[2:11:2] == lectures
     tensor = dict(zip(header, row_of(text, "wmma (float16->float32)"), strict=True))
     assert tensor["n = 4096"] == "137439 (20 %)"
     cpu = _papers.squares(product_record(), "cpu")
@@ -540,7 +546,31 @@ def test_products_stand_beside_what_the_lecture_printed() -> None:
 def test_products_by_shape_and_by_type() -> None:
     assert row_of(_papers.shapes(product_record()), "initial")[1] == "4295 (100 %)"
     typed = _papers.by_type(product_record())
+    assert row_of(typed, "cublas")[3] == "687195 (100 %) *"
     assert row_of(typed, "wmma") == ["wmma", "n/a", "n/a", "137439 (20 %)", "n/a"]
+
+
+def test_every_block_is_written_from_the_newest_record_that_has_it(tmp_path: Path) -> None:
+    new, turned = product_record(), dataclasses.replace(product_record(), facts={"transpose gpu": {"gpu": "another"}})
+    (tmp_path / "docs").mkdir()
+    names = {"README.md": ["transpose", "matmul"], "docs/matmul.md": ["cpu", "shapes", "types", "counters", "between"]}
+    for file, blocks in names.items():
+        (tmp_path / file).write_text("\n".join(mark for name in blocks for mark in _papers.marks(name)))
+    _papers.write([new, turned], tmp_path, tmp_path)
+    readme, docs = ((tmp_path / file).read_text() for file in names)
+    assert "matmul n x n x n, cold, GPU: GFLOP/s (share of cublas)" in readme
+    assert "matmul n x n x n, cold, CPU: GFLOP/s (share of numpy)" in docs
+    assert "matmul 4096x4096x4096, cold, GPU" in docs
+    assert docs.count("A GPU") == 2
+    assert docs.endswith(_papers.marks("between")[0] + "\n" + _papers.marks("between")[1])  # nothing to say yet
+
+
+def test_the_papers_of_this_project_have_all_their_blocks() -> None:
+    text = "".join((_tables.ROOT / file).read_text(encoding="utf-8") for file in ("README.md", "docs/matmul.md"))
+    for name in ("transpose", "matmul", "cpu", "shapes", "types", "counters", "between"):
+        begin, end = _papers.marks(name)
+        assert text.count(begin) == text.count(end) == 1
+        assert text.index(begin) < text.index(end)
 
 
 def test_counters_and_streamed_products_in_the_papers(tmp_path: Path) -> None:
@@ -558,7 +588,7 @@ def test_counters_and_streamed_products_in_the_papers(tmp_path: Path) -> None:
     }  # fmt: skip
     streamed = {
         "edge": 1000, "inner": "cublas", "type": "float32", "limit_bytes": 2**30, "matrices_bytes": 3 * 2**30,
-        "in_core_s": [1.7, 1.8, 1.9], "runs_s": [2.0], "share_of_in_core": 0.9, "hidden_share": 0.75, "median_run": run,
+        "in_core_s": 1.8, "runs_s": [2.0], "share_of_in_core": 0.9, "hidden_share": 0.75, "median_run": run,
     }  # fmt: skip
     (folder / "between_grids.jsonl").write_text(json.dumps(streamed) + "\n")
     text = _papers.between(record, tmp_path)
@@ -830,6 +860,27 @@ def test_an_entry_that_differs_is_its_rung(project: Project) -> None:
     assert changed() == []
     ladder.write_text(text.replace('types = ["float32", "float64"]', 'types = ["float32"]', 1))
     assert changed() == [str(rung) for rung in gpukernels.op("vector_add").rungs]
+
+
+def test_worktree_cells_of_products() -> None:
+    """Each rung with its main type, and the library that it is held against wherever it is."""
+    found = _bench.worktree_cells(["matmul/wmma", "matmul/c"])
+    assert {cell.rung for cell in found["gpu"]} == {"wmma", "cublas"}
+    assert {cell.type for cell in found["gpu"]} == {"float16->float32"}
+    assert {cell.rung for cell in found["cpu"]} == {"c", "numpy"}
+    assert _bench.worktree_cells(["matmul/between_grids"]) == {"gpu": [], "cpu": []}
+
+
+@bench_group
+def test_a_source_of_two_rungs_is_both_and_no_more(project: Project) -> None:
+    source = project.folder / "gpukernels" / "matmul" / "tiled.cu"
+    text = source.read_text()
+    try:
+        source.write_text(f"{text}\n// a word more\n")
+        code = "import json; from scripts import _bench; print(json.dumps(_bench.changed_rungs()))"
+        assert json.loads(project.python(code)) == ["matmul/tiled_16", "matmul/tiled_32"]
+    finally:
+        source.write_text(text)
 
 
 @bench_group

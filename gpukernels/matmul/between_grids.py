@@ -256,10 +256,14 @@ def _load(inner: str, type: str) -> Any:
 
 def _product(inner: str, type: str) -> Product:
     if inner == "cublas":
-        from gpukernels.matmul import cublas
+        import gpukernels
+        from gpukernels.kernel import python_function
+
+        rung = gpukernels.rung("matmul", inner)
+        multiply = python_function(rung, rung.source)  # the rung's own module, and so its one handle
 
         def by_cublas(a: Any, b: Any, c: Any, add: bool, spare: int) -> None:
-            cublas.matmul_cublas(a, b, c, accumulate=add, workspace=(spare, WORKSPACE_BYTES))
+            multiply(a, b, c, accumulate=add, workspace=(spare, WORKSPACE_BYTES))
 
         return by_cublas
 
@@ -363,7 +367,19 @@ class _Pipeline:
         return self
 
     def __exit__(self, *exception: object) -> None:
+        """Give everything back. Ctrl-C, once more, waits: while a worker copies, its memory cannot be freed."""
+        self.stopped.set()
+        again = None
+        for pool in (self.downloader, self.stagers, self.landers):
+            while True:
+                try:
+                    pool.shutdown(cancel_futures=True)
+                    break
+                except KeyboardInterrupt as interrupt:
+                    again = interrupt
         self._stack.close()
+        if again:
+            raise again
 
     def _allocate(self, stack: contextlib.ExitStack) -> None:
         wanted = self.plan.device_bytes

@@ -9,6 +9,7 @@ Source: NVIDIA, cuBLAS documentation: cublasGemmEx, cublasSetWorkspace.
 
 import ctypes
 import os
+import threading
 from functools import cache
 from typing import Any
 
@@ -34,6 +35,7 @@ TYPES: dict[tuple[str, str], tuple[int, int, int, type[ctypes.c_float] | type[ct
 # Each makes cuBLAS compute in another type than the one that it is asked for.
 OVERRIDES = ("NVIDIA_TF32_OVERRIDE", "CUBLAS_EMULATE_SINGLE_PRECISION", "CUBLAS_EMULATE_DOUBLE_PRECISION")
 
+_one_at_a_time = threading.Lock()  # the handle's stream and workspace belong to one call at a time
 _workspaces: dict[tuple[int, int], Any] = {}  # (device, stream) -> its memory, which a captured graph may still use
 
 
@@ -134,15 +136,16 @@ def matmul_cublas(
     stream = cupy.cuda.get_current_stream()
     handle = _handle(device)
     address, size = workspace or _workspace(device, stream)
-    _check(library.cublasSetStream_v2(handle, stream.ptr), "cublasSetStream")  # takes the workspace away, so it is
-    _check(library.cublasSetWorkspace_v2(handle, address, size), "cublasSetWorkspace")  # set after the stream
     alpha, beta = scalar(1), scalar(1 if accumulate else 0)
-    # Row major C = A B is column major C^T = B^T A^T: the same bytes, the operands swapped.
-    status = gemm(
-        *(handle, CUBLAS_OP_N, CUBLAS_OP_N, N, M, K),
-        *(ctypes.byref(alpha), b.data.ptr, in_code, N, a.data.ptr, in_code, K),
-        *(ctypes.byref(beta), out.data.ptr, out_code, N, compute, CUBLAS_GEMM_DEFAULT),
-    )
+    with _one_at_a_time:
+        _check(library.cublasSetStream_v2(handle, stream.ptr), "cublasSetStream")  # takes the workspace away, so it is
+        _check(library.cublasSetWorkspace_v2(handle, address, size), "cublasSetWorkspace")  # set after the stream
+        # Row major C = A B is column major C^T = B^T A^T: the same bytes, the operands swapped.
+        status = gemm(
+            *(handle, CUBLAS_OP_N, CUBLAS_OP_N, N, M, K),
+            *(ctypes.byref(alpha), b.data.ptr, in_code, N, a.data.ptr, in_code, K),
+            *(ctypes.byref(beta), out.data.ptr, out_code, N, compute, CUBLAS_GEMM_DEFAULT),
+        )
     _check(status, f"{call} at M = {M}, N = {N}, K = {K}")
 
 

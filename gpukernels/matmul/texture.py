@@ -1,5 +1,6 @@
 """matmul/texture: how texture.cu is launched: A and B are bound to texture objects, once for all runs."""
 
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,8 @@ from cupy.cuda import runtime, texture
 from gpukernels.kernel import KernelError, LimitError
 
 MOST_ELEMENTS = 2**27  # of a 1-D linear texture
+
+_in_flight: deque[tuple[Any, ...]] = deque()  # an event after a launch, and the textures that it reads until then
 
 
 def _bound(which: str, array: Any, alignment: int) -> tuple[texture.TextureObject, np.int32]:
@@ -47,7 +50,7 @@ def matmul_texture(
     """The launch of `function` on `operands` A, B, C (M x K, K x N, M x N, float32), C overwritten, for `dims` M, N, K.
 
     The launch runs the kernel on CuPy's current stream; not synchronised. It keeps the textures, and with them the
-    memory of A and B, for as long as it lives.
+    memory of A and B, for as long as it lives, and until its kernels have run.
 
     Raises: LimitError where an operand does not fit a texture.
     """
@@ -59,5 +62,14 @@ def matmul_texture(
     def launch() -> None:
         handles = np.uint64(texture_a.ptr), np.uint64(texture_b.ptr)
         function(grid, block, (*handles, c, *dims, first_a, first_b))
+        stream = cupy.cuda.get_current_stream()
+        if not stream.is_capturing():  # a graph needs the launch kept by whoever replays it
+            event = cupy.cuda.Event(disable_timing=True)
+            event.record(stream)
+            _in_flight.append((event, texture_a, texture_b))
+            while _in_flight[0][0].done:
+                _in_flight.popleft()
+                if not _in_flight:
+                    break
 
     return launch
