@@ -32,6 +32,7 @@ QUICK_PROCESSES = {"gpu": 2, "cpu": 2}
 # A cell whose pass takes longer is steady, and dear: so many processes are enough.
 ENOUGH_VISITS = {0.2: 2, 0.005: 3}
 BUDGETS = {"gpu": Budget(samples=5, sample_s=0.002), "cpu": Budget(samples=7, sample_s=0.004)}
+QUICK_BUDGETS = {"gpu": Budget(samples=3, sample_s=0.002), "cpu": Budget(samples=3, sample_s=0.004)}
 
 
 @dataclass
@@ -271,7 +272,7 @@ def measure(op: str, device: str) -> Group:
     order of its own, so that drift falls on all alike. Never raises for what a kernel does."""
     cells = plan(op, device, quick=quick())
     processes = (QUICK_PROCESSES if quick() else PROCESSES)[device]
-    run = Run(cells, device, installed_package(), BUDGETS[device])
+    run = Run(cells, device, installed_package(), (QUICK_BUDGETS if quick() else BUDGETS)[device])
     done = 0
 
     def tick() -> None:

@@ -88,7 +88,7 @@ class Op:
     def timed(self, device: str, quick: bool) -> tuple[Shape, ...]:
         """The shapes that are timed on a device with float32; the first is the smallest."""
         if device == "cpu":
-            return self.cpu_shapes[:2] if quick else self.cpu_shapes
+            return self.cpu_shapes[:1] if quick else self.cpu_shapes
         return self.quick_shapes if quick else self.shapes
 
 

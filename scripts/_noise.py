@@ -22,8 +22,8 @@ from scripts.asv_plugins.recording import identity, write_whole
 ROOT = Path(__file__).resolve().parent.parent
 
 # Of an op whose suite is dear: the cells that are taken, unless $GPUKERNELS_CELLS says which.
-SQUARES = "(256x256x256|4096x4096x4096)"
-SUBSETS = {"matmul": f"/(tiled_32|thread_tile_2d|cublas) float32 {SQUARES} cold|/(wmma|cublas) float16.* 1024x"}
+LARGE = "cublas float32 4096x4096x4096 cold"
+SUBSETS = {"matmul": f"/(tiled_32|thread_tile_2d|cublas|wmma) float(32|16->float32) 1024x.* cold|/{LARGE}"}
 
 
 def read(path: Path) -> dict[str, str]:

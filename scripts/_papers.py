@@ -50,7 +50,7 @@ def rate(row: Row | None) -> str:
 
 def taught(published: dict[str, float], n: int) -> str:
     """What the lecture printed for n, as GFLOP/s."""
-    return f"{2 * n**3 / (published[str(n)] * 1e-3) / 1e9:.3g}" if str(n) in published else ""
+    return _tables.rate_text(2 * n**3 / (published[str(n)] * 1e-3)) if str(n) in published else ""
 
 
 def squares(record: Record, device: str) -> str:
