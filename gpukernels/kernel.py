@@ -460,7 +460,7 @@ def python_function(found: Rung, path: Path) -> Callable[..., Any]:
 
 def _one_of(found: Rung, what: str, value: object, choice: Iterable[object]) -> None:
     if value not in choice:
-        raise LadderError(f"{found} has no {what} {value}; it has {', '.join(map(str, choice)) or 'none'}")
+        raise LadderError(f"{found} has no {what} {value}; it has {', '.join(map(str, choice)) or f'no {what}s'}")
 
 
 def _options(found: Rung) -> list[str]:
@@ -483,6 +483,8 @@ def load(op: str, name: str, type: str = "float32", *, edge: int | None = None, 
     there is no GPU to load it on.
     """
     found = rung(op, name)
+    if not isinstance(type, str):  # NumPy's own types are welcome
+        type = np.dtype(type).name
     _one_of(found, "type", type, found.types)
     if unknown := [part for part in in_and_out(type) if part not in TYPES]:
         raise LadderError(

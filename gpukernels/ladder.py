@@ -143,6 +143,11 @@ def _read_rung(folder: Path, op: str, common: Mapping[str, Any], entry: Mapping[
         raise LadderError(f"{who}: tile and block must be at least 1, got {found.tile} and {found.block}")
     if any(not 0 < edge <= 32 for edge in found.edges):
         raise LadderError(f"{who}: a block of edge x edge threads has an edge of 1 to 32, got {found.edges}")
+    if source.suffix == ".c" and (mixed := [type for type in found.types if "->" in type]):
+        raise LadderError(
+            f"{who}: a .c has one type T for all operands, which {mixed[0]} is not; give its types, as in "
+            f'types = ["float32", "float64"]'
+        )
     if found.operands not in ("device", "host") or (found.operands == "host" and source.suffix != ".py"):
         raise LadderError(f'{who}: operands must be "device", or "host" for a .py, got {found.operands!r}')
     if found.repeats < 1:

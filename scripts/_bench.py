@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import tempfile
 import time
 import tomllib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from rich.console import Console
@@ -123,7 +124,8 @@ def measure(conf: Path, commits: list[str], known: int, given: argparse.Namespac
 def _stop(worker: "subprocess.Popen[bytes]") -> None:
     """Interrupt asv as Ctrl-C would, so that it ends what it started; kill it where it does not."""
     for signal_number, patience_s in ((signal.SIGINT, 10), (signal.SIGKILL, None)):
-        os.killpg(worker.pid, signal_number)
+        with suppress(ProcessLookupError):  # it has ended by itself
+            os.killpg(worker.pid, signal_number)
         try:
             worker.wait(patience_s)
             return
@@ -205,6 +207,8 @@ def run(given: argparse.Namespace, console: Console) -> int:
     if not given.no_gate:
         gate(console)
     began = time.monotonic()
+    if given.quick:  # what an earlier look left is not of this one
+        shutil.rmtree(ROOT / ".asv" / "quick" / "results", ignore_errors=True)
     with configuration(given.quick) as conf:
         results = ROOT / json.loads(conf.read_text())["results_dir"]
         set_aside_broken(results / identity()["machine"], console)

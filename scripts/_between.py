@@ -57,16 +57,19 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--edge", type=int, default=49152, help="of the square matrices (default: 49152)")
     parser.add_argument("--inner", default="cublas", help="the rung that multiplies (default: cublas)")
     given = parser.parse_args(arguments)
+    if given.edge < 1:
+        parser.error(f"--edge must be at least 1, got {given.edge}")
     n, rng = given.edge, np.random.default_rng()
-    a, b = numbers(rng, n), numbers(rng, n)
-    limit_bytes = a.nbytes  # of a third of what the product is made of
+    limit_bytes = 4 * n * n  # a third of what the product is made of
     try:
         reports: list[Any] = []
         streamed = gpukernels.load(
             "matmul", "between_grids", limit_bytes=limit_bytes, inner=given.inner, report=reports.append
         )
+        gpukernels.load("matmul", given.inner)
+        a, b = numbers(rng, n), numbers(rng, n)
         resident_s, expected = in_core(given.inner, a, b)
-    except gpukernels.ToolMissing as error:
+    except (gpukernels.ToolMissing, gpukernels.LadderError) as error:
         print(f"scripts/between: {error}", file=sys.stderr)
         return 1
     out = np.zeros_like(expected)

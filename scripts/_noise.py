@@ -46,16 +46,18 @@ def _cells_of(op: str) -> Iterator[None]:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="scripts/noise", description=__doc__)
-    parser.add_argument("--runs", type=int, default=10)
-    parser.add_argument("op", nargs="*", default=list(OPS))
+    parser.add_argument("--runs", type=int, default=10, help="how many (default: 10)")
+    parser.add_argument("op", nargs="*", help=f"of {', '.join(OPS)} (default: all; of matmul a subset of the cells)")
     given = parser.parse_args(arguments)
+    if unknown := [op for op in given.op if op not in OPS]:
+        parser.error(f"no op {', '.join(unknown)}; there are {', '.join(OPS)}")
     machine = identity()["machine"]
     path = ROOT / "results" / machine / "noise.jsonl"
     medians: dict[str, list[float]] = {}
     facts: dict[str, object] = {}
     for run in range(given.runs):
         began = time.monotonic()
-        for op in given.op:
+        for op in given.op or OPS:
             with _cells_of(op):
                 group = measure(op, "gpu")
             facts |= group.facts
@@ -64,6 +66,8 @@ def main(arguments: list[str] | None = None) -> int:
                     raise SystemExit(f"scripts/noise: {key} failed: {outcome.reason}")
                 if outcome.visits:
                     medians.setdefault(key, []).append(statistics.median(outcome.by_process("seconds").values()))
+        if not medians:
+            break
         print(f"run {run + 1} of {given.runs}: {time.monotonic() - began:.1f} s", flush=True)
     if not medians:
         print(f"scripts/noise: nothing to record: {next(iter(group.outcomes.values())).reason}", file=sys.stderr)

@@ -193,7 +193,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--machine", help="a folder of results/ (default: the one with the newest commit)")
     parser.add_argument("--commit", help="the first digits of a commit (default: the newest)")
     every = list(dict.fromkeys(name for op in OPS for name in types(op)))
-    parser.add_argument("--type", choices=every, help="element type (default: float32; the others at one shape, cold)")
+    parser.add_argument(
+        "--type", help="element type (default: float32; the others at one shape, cold); in quotes where it has a '>'"
+    )
     parser.add_argument("--markdown", action="store_true", help="as Markdown")
     parser.add_argument(
         "--readme",
@@ -201,6 +203,9 @@ def main(arguments: list[str] | None = None) -> int:
         help="write the figures in README.md and docs/ from the newest records with a GPU",
     )
     given = parser.parse_args(arguments)
+    if given.type and given.type not in every:
+        quote = " (in quotes: '>' is the shell's)" if given.type.endswith("-") else ""
+        parser.error(f"no type {given.type}; there are {', '.join(every)}{quote}")
     if unknown := [op for op in given.op if op not in OPS]:
         parser.error(f"no op {', '.join(unknown)}; there are {', '.join(OPS)}")
     paths = [path for path in _history.sidecars(RESULTS, given.machine) if path.name.startswith(given.commit or "")]

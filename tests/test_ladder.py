@@ -70,6 +70,18 @@ BAD = {
         NAMED + TILED + "tiles = 3\n",
         "turn/first: ladder.toml has tiles; a rung has arch_min, block, computes,",
     ),
+    "another's source": (
+        NAMED + TILED + 'source = "none.cu"\n',
+        "turn/first: its source must be one of turn/none.cu; none of them is in",
+    ),
+    "operands nowhere": (
+        NAMED + TILED + 'operands = "host"\n',
+        'turn/first: operands must be "device", or "host" for a .py, got \'host\'',
+    ),
+    "two types for a .c": (
+        NAMED.replace("first", "plain") + 'types = ["float16->float32"]\n',
+        "turn/plain: a .c has one type T for all operands, which float16->float32 is not; give its types",
+    ),
     "no idea": (NAMED.replace("idea", "#") + TILED, "turn/first: ladder.toml lacks idea; every rung gives name, idea"),
     "no name": (NAMED.replace("name", "#") + TILED, "turn/(no name): ladder.toml lacks name; every rung gives name"),
     "no origin": (NAMED.replace("origin", "#") + TILED, "turn/first: ladder.toml lacks origin; every rung gives name"),
@@ -105,7 +117,7 @@ BAD = {
 
 def written(folder: Path, text: str) -> Path:
     (folder / "turn").mkdir()
-    for name in ("first.cu", "second.cu", "both.c", "both.cu", "python.py"):
+    for name in ("first.cu", "second.cu", "both.c", "both.cu", "python.py", "plain.c"):
         (folder / "turn" / name).touch()
     (folder / "ladder.toml").write_text(text, encoding="utf-8")
     return folder / "ladder.toml"

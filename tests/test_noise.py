@@ -54,6 +54,12 @@ def test_nothing_measured_is_said(runs: list[Group], capsys: pytest.CaptureFixtu
     assert "nothing to record: wrong" in capsys.readouterr().err
 
 
+def test_an_op_that_does_not_exist(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        _noise.main(["matmull"])
+    assert "no op matmull; there are vector_add, transpose, matmul" in capsys.readouterr().err
+
+
 def test_truth_needs_ncu(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("PATH", "")
     assert _truth.main([]) == 1
@@ -70,6 +76,14 @@ def test_counters_are_asked_of_cells_that_exist() -> None:
     keys = _counters.cells()
     assert len(keys) == 2 * 10
     assert [_ncu.find(key).key for key in keys] == keys
+
+
+def test_streamed_products_ask_for_the_gpu_before_they_fill_the_memory(
+    no_gpu: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_between, "numbers", lambda *_: pytest.fail("filled"))
+    assert _between.main([]) == 1
+    assert "scripts/between: matmul/between_grids: " in capsys.readouterr().err
 
 
 def test_streamed_products_need_a_gpu(no_gpu: str, capsys: pytest.CaptureFixture[str]) -> None:

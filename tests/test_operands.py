@@ -218,6 +218,13 @@ def test_output_is_made_or_handed_back(found: Rung) -> None:
         assert kernel(*inputs, out=out) is out
 
 
+def test_a_type_may_be_numpys_own() -> None:
+    for type in (np.float32, np.dtype("float32"), "float32"):
+        assert gpukernels.load("transpose", "c", type).type == "float32"  # type: ignore[arg-type]
+    with pytest.raises(LadderError, match="transpose/c has no type int16; it has uint8, "):
+        gpukernels.load("transpose", "c", np.int16)  # type: ignore[arg-type]
+
+
 # --- names that do not exist ---------------------------------------------------------------------------------------
 
 
@@ -237,7 +244,7 @@ def test_unknown_names_list_what_exists() -> None:
             assert str(caught.value) == f"{found} has no type nonsense; it has {', '.join(found.types)}"
             with pytest.raises(LadderError) as caught:
                 gpukernels.load(op.name, found.name, found.types[0], edge=7)
-            edges = ", ".join(map(str, found.edges)) or "none"
+            edges = ", ".join(map(str, found.edges)) or "no edges"
             assert str(caught.value) == f"{found} has no edge 7; it has {edges}"
 
 

@@ -480,6 +480,10 @@ def test_ladder_prints_what_is_asked_for(
     assert _tables.main(["--commit", "ffff"]) == 1
     assert "scripts/ladder: nothing recorded for this under" in capsys.readouterr().err
     with pytest.raises(SystemExit):
+        _tables.main(["matmul", "--type", "float16-"])  # what a shell leaves of float16->float32
+    assert "no type float16-; there are " in (said := capsys.readouterr().err)
+    assert "(in quotes: '>' is the shell's)" in said
+    with pytest.raises(SystemExit):
         _tables.main(["nonsense"])
     assert "no op nonsense; there are vector_add, transpose, matmul" in capsys.readouterr().err
 
