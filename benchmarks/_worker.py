@@ -47,8 +47,8 @@ def _emit(stream: Any, **event: Any) -> None:
 
 
 def _load(package: Any, cell: Any) -> tuple[Any, Any, str]:
-    """The cell as the measured commit has it, which may repeat its work another number of times; its kernel; or None
-    and why that commit has none."""
+    """The cell as the measured commit has it, which may repeat its work another number of times; its kernel, or its
+    rung where it is only compiled; or None and why that commit has none."""
     if cell.reference:
         return cell, None, ""
     try:
@@ -57,6 +57,8 @@ def _load(package: Any, cell: Any) -> tuple[Any, Any, str]:
         return cell, None, f"this commit has {error}"
     if cell.type not in found.types:
         return cell, None, f"at this commit {cell.op}/{cell.rung} takes {', '.join(found.types)}, not {cell.type}"
+    if cell.device == "static":
+        return cell, found, ""
     return replace(cell, repeats=found.repeats), package.load(cell.op, cell.rung, cell.type), ""
 
 
@@ -65,9 +67,11 @@ def run(job: dict[str, Any], out: Any) -> None:
     from benchmarks._cells import Cell
     from benchmarks._cpu import Cpu
     from benchmarks._gpu import Gpu
+    from benchmarks._static import Compiler, Target
     from benchmarks._visit import Budget, NotHere, stick
 
-    cells = [Cell.from_json(values) for values in job["cells"]]
+    static = job["device"] == "static"
+    cells = [(Target if static else Cell).from_json(values) for values in job["cells"]]
     if not job["package"]:
         _emit(out, event="unavailable", reason="this commit has no package to measure (gpukernels)")
         return
@@ -77,7 +81,8 @@ def run(job: dict[str, Any], out: Any) -> None:
     except ModuleNotFoundError as error:
         _emit(out, event="unavailable", reason=f"this commit has no package to measure ({error})")
         return
-    if missing := [name for name in ("load", "rung", "LadderError") if not hasattr(gpukernels, name)]:
+    needed = ("load", "rung", "LadderError", *(("compile_cuda",) if static else ()))
+    if missing := [name for name in needed if not hasattr(gpukernels, name)]:
         _emit(
             out,
             event="unavailable",
@@ -85,8 +90,10 @@ def run(job: dict[str, Any], out: Any) -> None:
         )
         return
     not_here = (NotHere, *(getattr(gpukernels, name, NotHere) for name in ("ToolMissing", "LimitError")))
-    device: Gpu | Cpu
-    if job["device"] == "gpu":
+    device: Gpu | Cpu | Compiler
+    if static:
+        device = Compiler(gpukernels)
+    elif job["device"] == "gpu":
         try:
             import cupy
 

@@ -5,11 +5,13 @@
     >>> out = padded(cupy.random.rand(33, 65, dtype="float32"))  # 65 x 33
 
 The measuring stick in benchmarks/ runs against any commit of this package and may use of it only what
-`__all__` names: `load` and `rung`, the errors, and of what these return `Rung.types`, `Rung.repeats`,
-`Kernel.bind` and a `Launch` with its `identity`. A commit that lacks `load`, `rung` or `LadderError` shows n/a.
+`__all__` names: `load`, `rung` and `compile_cuda`, the errors, and of what these return `Rung.types`, `Rung.repeats`,
+`Kernel.bind` and a `Launch` with its `identity`; for the compile-time figures `Rung.source`, `Rung.edges`,
+`Rung.block_threads` and `Rung.shared_bytes`. A commit that lacks `load`, `rung` or `LadderError` shows n/a, and without
+`compile_cuda` its compile-time figures do.
 """
 
-from gpukernels.kernel import Kernel, KernelError, Launch, LimitError, ToolMissing, load
+from gpukernels.kernel import Kernel, KernelError, Launch, LimitError, ToolMissing, compile_cuda, load
 from gpukernels.ladder import LadderError, Op, Rung, op, ops, rung
 
 __all__ = [
@@ -21,6 +23,7 @@ __all__ = [
     "Op",
     "Rung",
     "ToolMissing",
+    "compile_cuda",
     "load",
     "op",
     "ops",

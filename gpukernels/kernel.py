@@ -422,8 +422,8 @@ class _GpuKernel(Kernel):
         if self.rung.source.suffix == ".py":
             return Launch(operands[-1], self.identity, lambda: function(*operands))
         grid = self.rung.grid(shape, self.edge)
-        block = (self.edge, self.edge) if self.edge else self.rung.block
-        shared = self.edge * (self.edge + self.rung.pad) * self.in_dtype.itemsize if self.edge else 0
+        block = self.rung.block_threads(self.edge)
+        shared = self.rung.shared_bytes(self.in_dtype.itemsize, self.edge)
         dims = tuple(np.int64(shape[dim]) for dim in self.rung.dims)
         arguments = (*operands, *dims)
         identity = _digest(self.identity, grid, block, shared)[:16]

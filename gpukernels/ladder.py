@@ -73,6 +73,14 @@ class Rung:
         layers = -(-down // GRID_Y_MAX)
         return columns, -(-down // max(layers, 1)), layers
 
+    def block_threads(self, edge: int | None = None) -> tuple[int, int]:
+        """A block's threads in x and y."""
+        return (edge, edge) if edge else (self.block[0], self.block[1])
+
+    def shared_bytes(self, itemsize: int, edge: int | None = None) -> int:
+        """Dynamic shared memory of a block: the square tile whose edge is chosen at run time, for inputs so wide."""
+        return edge * (edge + self.pad) * itemsize if edge else 0
+
     def macros(self) -> dict[str, int]:
         """What the source is compiled with, name -> value."""
         found: dict[str, int] = {}
