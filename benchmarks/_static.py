@@ -230,7 +230,7 @@ def disassemble(codes: Sequence[bytes], arch: str) -> list[list[tuple[str, str]]
 def _class(name: str, operands: str) -> str:
     if name.startswith("HFMA2") and re.match(r"\w+, -RZ, RZ,", operands):
         return "other"  # a constant is loaded so where that pipe is idle
-    base = name.split(".")[0]
+    base = name.partition(".")[0]
     return next((kind for kind, names in MIX.items() if re.fullmatch(names, base)), "other")
 
 
@@ -316,7 +316,7 @@ def calculator(folder: Path) -> Callable[..., int]:
                 said = getattr(error, "stderr", "") or error
                 raise NotHere(f"{command[0]} does not compile cuda_occupancy.h: {said}") from error
             os.replace(fresh, library)
-    return ctypes.CDLL(str(library)).active_blocks  # type: ignore[no-any-return]
+    return ctypes.CDLL(str(library)).active_blocks
 
 
 def occupancy(

@@ -62,13 +62,23 @@ def _load(package: Any, cell: Any) -> tuple[Any, Any, str]:
     return replace(cell, repeats=found.repeats), package.load(cell.op, cell.rung, cell.type), ""
 
 
+def _device(job: dict[str, Any], cells: list[Any], package: Any) -> Any:
+    """What deals with cells: a GPU, the CPU, or the package's compiler."""
+    from benchmarks._cpu import Cpu
+    from benchmarks._gpu import Gpu
+    from benchmarks._static import Compiler
+    from benchmarks._visit import Budget
+
+    if job["device"] == "static":
+        return Compiler(package)
+    return (Gpu if job["device"] == "gpu" else Cpu)(cells, Budget(**job["budget"]), job["seed"])
+
+
 def run(job: dict[str, Any], out: Any) -> None:
     """Measure the job's cells in order, writing events to `out`."""
     from benchmarks._cells import Cell
-    from benchmarks._cpu import Cpu
-    from benchmarks._gpu import Gpu
-    from benchmarks._static import Compiler, Target
-    from benchmarks._visit import Budget, NotHere, stick
+    from benchmarks._static import Target
+    from benchmarks._visit import NotHere, stick
 
     static = job["device"] == "static"
     cells = [(Target if static else Cell).from_json(values) for values in job["cells"]]
@@ -90,10 +100,7 @@ def run(job: dict[str, Any], out: Any) -> None:
         )
         return
     not_here = (NotHere, *(getattr(gpukernels, name, NotHere) for name in ("ToolMissing", "LimitError")))
-    device: Gpu | Cpu | Compiler
-    if static:
-        device = Compiler(gpukernels)
-    elif job["device"] == "gpu":
+    if job["device"] == "gpu":
         try:
             import cupy
 
@@ -101,9 +108,7 @@ def run(job: dict[str, Any], out: Any) -> None:
         except Exception as error:
             _emit(out, event="unavailable", reason=f"no GPU here: {type(error).__name__}: {error}")
             return
-        device = Gpu(cells, Budget(**job["budget"]), job["seed"])
-    else:
-        device = Cpu(cells, Budget(**job["budget"]), job["seed"])
+    device = _device(job, cells, gpukernels)
     _emit(out, event="start", facts={"stick": stick()} | device.facts())
     for cell in cells:
         _emit(out, event="begin", key=cell.key)

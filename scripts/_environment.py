@@ -60,6 +60,11 @@ def gpu_extra() -> str | None:
     return extra.replace("cuda", "gpu") if extra and driver_cuda() >= 12000 else None
 
 
+def sass_extra() -> str | None:
+    """The extra of NVIDIA's disassembler, None where it has no wheels."""
+    return "sass" if cuda_extra() else None
+
+
 def requirements(*extras: str | None) -> list[str]:
     """What pyproject.toml asks for, with these extras."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -115,7 +120,7 @@ def ensure() -> str:
         if not shutil.which(given):
             raise SystemExit(f"gpukernels: GPUKERNELS_PYTHON={given}: no such interpreter; give the path of one")
         return given
-    wanted = requirements(cuda_extra(), gpu_extra(), "bench", "test")
+    wanted = requirements(cuda_extra(), sass_extra(), gpu_extra(), "bench", "test")
     stamp = hashlib.sha256("\n".join([sys.version, *wanted]).encode()).hexdigest()
     mark = HOME / "gpukernels.stamp"
     if mark.is_file() and mark.read_text() == stamp:
@@ -184,10 +189,9 @@ def with_root() -> dict[str, str]:
 if __name__ == "__main__":
     if sys.argv[1:] != ["install"]:
         raise SystemExit("usage: _environment.py install")
-    extra = cuda_extra() if driver_cuda() else None  # without a driver nothing of CUDA is measured
-    failure = _pip(
+    failure = _pip(  # without a driver too: what the kernels compile to is measured everywhere
         sys.executable,
-        requirements(extra, gpu_extra()) + [line for line in requirements("bench") if "nvidia-ml" in line],
+        requirements(cuda_extra(), sass_extra(), gpu_extra()) + [line for line in requirements("bench") if "nvidia-ml" in line],
     )
     if failure:
         raise SystemExit(f"gpukernels: pip could not install what a commit needs: {failure}")

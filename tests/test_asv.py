@@ -44,6 +44,12 @@ SERIES = {
     "sm_clock": ("MHz", True),
     "temperature": ("C", False),
     "power": ("W", False),
+    "registers": ("registers", False),
+    "spill_bytes": ("bytes", False),
+    "shared_bytes": ("bytes", False),
+    "instructions": ("instructions", False),
+    "unoccupied": ("% of warps", False),
+    "class": ("instructions", False),
 }
 COLLECTED = {
     "device.Canary.track_canary",
@@ -67,6 +73,12 @@ COLLECTED = {
         for series in ("seconds", "flops", "share_of_vendor")
     ),
     "matmul.Launch.track_launch",
+    *(
+        f"static.{op}.track_{series}"
+        for op in ("VectorAdd", "Transpose", "Matmul")
+        for series in ("registers", "spill_bytes", "shared_bytes", "instructions", "unoccupied")
+    ),
+    *(f"static.{op}Mix.track_class" for op in ("VectorAdd", "Transpose", "Matmul")),
 }
 
 
@@ -345,8 +357,9 @@ def test_suites_share_a_measurement_only_on_purpose(recorded: Recorded) -> None:
         frozenset({"vector_add.CPU"}),
         frozenset({"matmul.GPU", "matmul.ElementTypes", "matmul.Launch"}),
         frozenset({"matmul.CPU"}),
+        *(frozenset({f"static.{op}", f"static.{op}Mix"}) for op in ("VectorAdd", "Transpose", "Matmul")),
     }
-    assert all(key.split(":")[0] in OPS for key in groups)
+    assert all(key.split(":")[0] in (*OPS, "static") for key in groups)
 
 
 # --- asv's other commands ------------------------------------------------------------------------------------------

@@ -1,4 +1,5 @@
-"""What the Regressions page flags with this asv.conf.json: the seconds, once, and nothing that asv misreads."""
+"""What the Regressions page flags with this asv.conf.json: the seconds, once, spills and lost occupancy to the last
+byte and warp, and nothing that asv misreads."""
 
 import json
 from pathlib import Path
@@ -21,6 +22,16 @@ SERIES = {
     "device.State.track_temperature": SLOWER,
     "transpose.Launch.track_launch": (1.0, 1.3),  # the host's noise
     "vector_add.Launch.track_launch": (1.0, 1.7),
+    "static.Matmul.track_spill_bytes": (0.0, 4.0),  # the step that no ratio describes
+    "static.Transpose.track_spill_bytes": (1000.0, 1004.0),
+    "static.VectorAdd.track_spill_bytes": (4.0, 0.0),
+    "static.Matmul.track_unoccupied": (0.0, 50.0),
+    "static.Transpose.track_unoccupied": (75.0, 76.5625),  # one warp of 64
+    "static.VectorAdd.track_unoccupied": (50.0, 0.0),
+    "static.Matmul.track_registers": SLOWER,
+    "static.Matmul.track_shared_bytes": (0.0, 4096.0),
+    "static.Matmul.track_instructions": SLOWER,
+    "static.MatmulMix.track_class": SLOWER,
 }
 
 
@@ -44,8 +55,12 @@ def flagged(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return [row[0] for row in json.loads((project / "html/regressions.json").read_text())["regressions"]]
 
 
-def test_only_the_seconds_are_judged(flagged: list[str]) -> None:
+def test_only_the_seconds_spills_and_occupancy_are_judged(flagged: list[str]) -> None:
     assert sorted(flagged) == [
+        "static.Matmul.track_spill_bytes",
+        "static.Matmul.track_unoccupied",
+        "static.Transpose.track_spill_bytes",
+        "static.Transpose.track_unoccupied",
         "transpose.GPU.track_seconds",
         "vector_add.CPU.track_seconds",
         "vector_add.Launch.track_launch",

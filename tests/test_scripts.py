@@ -45,7 +45,7 @@ def test_requirements_are_what_pyproject_pins() -> None:
         *extras["bench"],
         *extras["test"],
     ]
-    for extra in ("cuda12", "cuda13", "bench", "test"):
+    for extra in ("cuda12", "cuda13", "sass", "bench", "test"):
         assert all(re.fullmatch(r"[A-Za-z0-9_-]+==[0-9.]+", line) for line in extras[extra]), extra
 
 
@@ -123,7 +123,7 @@ def test_without_pip_the_interpreter_at_hand_will_do(
     no_pip: list[list[str]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert _environment.ensure() == sys.executable
-    assert no_pip == [_environment.requirements(_environment.cuda_extra(0), "bench", "test")]
+    assert no_pip == [_environment.requirements(_environment.cuda_extra(0), "sass", "bench", "test")]
     assert "pip could not install (no network); going on with" in capsys.readouterr().err
 
 
