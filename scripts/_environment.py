@@ -191,7 +191,8 @@ if __name__ == "__main__":
         raise SystemExit("usage: _environment.py install")
     failure = _pip(  # without a driver too: what the kernels compile to is measured everywhere
         sys.executable,
-        requirements(cuda_extra(), sass_extra(), gpu_extra()) + [line for line in requirements("bench") if "nvidia-ml" in line],
+        requirements(cuda_extra(), sass_extra(), gpu_extra())
+        + [line for line in requirements("bench") if "nvidia-ml" in line],
     )
     if failure:
         raise SystemExit(f"gpukernels: pip could not install what a commit needs: {failure}")
