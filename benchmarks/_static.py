@@ -143,30 +143,23 @@ def _attributes(info: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def read_cubin(content: bytes, symbol: str, arch: str) -> Cubin:
-    """A kernel's figures. Raises: ValueError where the file has no such kernel."""
+    """A kernel's figures. Raises: LookupError, ValueError or struct.error where the file is of another kind."""
     (headers_at,) = struct.unpack_from("<Q", content, 0x28)
     size, count, names_in = struct.unpack_from("<HHH", content, 0x3A)
     headers = [struct.unpack_from("<IIQQQQIIQQ", content, headers_at + at * size) for at in range(count)]
-    names_at = headers[names_in][4]
-    sections = {}
-    for at, header in enumerate(headers):
-        start = names_at + header[0]
-        sections[content[start : content.index(b"\0", start)].decode()] = (at, header)
+
+    def text(table: int, at: int) -> str:
+        start = headers[table][4] + at
+        return content[start : content.index(b"\0", start)].decode()
+
+    sections = {text(names_in, header[0]): header for header in headers}
 
     def bytes_of(name: str) -> bytes:
-        _, header = sections[name]
-        return content[header[4] : header[4] + header[5]]
+        start, length = sections[name][4:6]
+        return content[start : start + length]
 
-    if f".text.{symbol}" not in sections:
-        raise ValueError(f"the cubin has no kernel {symbol}")
-    symbols = bytes_of(".symtab")
-    wanted = sections[f".text.{symbol}"][0]
-    (kernel,) = (
-        at for at in range(len(symbols) // 24)
-        if struct.unpack_from("<IBBH", symbols, 24 * at)[1] & 15 == 2  # a function
-        and struct.unpack_from("<IBBH", symbols, 24 * at)[3] == wanted
-        and struct.unpack_from("<IBBH", symbols, 24 * at)[2] & 0x10  # and an entry
-    )  # fmt: skip
+    names = [text(sections[".symtab"][6], entry[0]) for entry in struct.iter_unpack("<IBBHQQ", bytes_of(".symtab"))]
+    kernel = names.index(symbol)
     of_kernel = {
         attribute: struct.unpack_from("<II", value)[1]
         for attribute, value in _attributes(bytes_of(".nv.info"))
@@ -178,7 +171,7 @@ def read_cubin(content: bytes, symbol: str, arch: str) -> Cubin:
     return Cubin(
         of_kernel[REGISTERS],
         of_kernel.get(FRAME, 0),
-        max(0, shared[1][5] - reserved) if shared else 0,
+        max(0, shared[5] - reserved) if shared else 0,
         bytes_of(f".text.{symbol}"),
     )
 
@@ -368,7 +361,11 @@ def read(group: Group, targets: Sequence[Target]) -> None:
         for visit in outcome.visits:
             path, symbol = Path(visit.pop("cubin")), visit.pop("symbol")
             content = path.read_bytes()
-            cubin = read_cubin(content, symbol, target.arch)
+            try:
+                cubin = read_cubin(content, symbol, target.arch)
+            except (LookupError, ValueError, struct.error) as error:
+                outcome.state, outcome.reason, outcome.visits = "failed", f"its cubin cannot be read: {error!r}", []
+                break
             cubins[target.arch][target.key] = path, cubin
             visit |= {
                 "cubin_sha256": hashlib.sha256(content).hexdigest()[:16],

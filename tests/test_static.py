@@ -330,6 +330,21 @@ def test_code_that_nvdisasm_does_not_know_is_said() -> None:
         _static.disassemble([b"\xff" * 64], SM)
 
 
+def test_a_cubin_that_cannot_be_read_fails_alone(tmp_path: Path) -> None:
+    found = gpukernels.rung("vector_add", "elementwise")
+    wanted, other = target(found), target(found, "float64")
+    group = Group(
+        "", {one.key: Outcome("ok", "", [Compiler(gpukernels).measure(one, found)]) for one in (wanted, other)}, {}
+    )
+    for at, content in enumerate((b"", b"\x7fELF" + bytes(100), Path(kernel.__file__).read_bytes())):
+        (tmp_path / "x.cubin").write_bytes(content)
+        group.outcomes[wanted.key] = Outcome("ok", "", [{"cubin": str(tmp_path / "x.cubin"), "symbol": "x"}])
+        _static.read(group, [wanted] if at else [wanted, other])
+        with pytest.raises(RuntimeError, match="its cubin cannot be read"):
+            static.VectorAdd().track_registers(group, "elementwise", "float32", SM)
+        assert static.VectorAdd().track_registers(group, "elementwise", "float64", SM) > 0
+
+
 # --- series --------------------------------------------------------------------------------------------------------
 
 
