@@ -1,0 +1,644 @@
+// The machine behind emulator.h: a block's threads as fibers, blocks one after the other, faults and access counts.
+//
+// Each compiled kernel has a copy of its own. Where the kernel is compiled with -fsanitize=thread, the compiler calls
+// __tsan_read4(address) and its like before each access; they are defined here, and libtsan is not linked. A launch that
+// leaves memory ends there, before the access; other faults are noted and the launch goes on.
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <set>
+#include <sys/mman.h>
+#include <tuple>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+#include <vector_types.h>
+#if !defined(__x86_64__)
+#include <ucontext.h>
+#endif
+
+extern "C" void gpukernels_call(void **arguments);  // the kernel, made by the loader
+
+// --- what Python sees ----------------------------------------------------------------------------------------------
+
+enum RegionKind : int32_t { GLOBAL, SHARED, CONSTANT };
+
+struct Region {  // memory that the kernel may touch
+    uint64_t low, high;
+    int32_t kind, writable;
+};
+
+enum FaultKind : int32_t { OUT_OF_BOUNDS, INDEX, UNWRITTEN, RACE, DIVERGENT, DIVERGENT_WARP, NOT_WRITABLE };
+
+struct Fault {
+    int32_t kind, access, size, region;  // region: the nearest one, -1 for none
+    uint64_t site, address, other_site;
+    int32_t line, other_line, other_access, other_thread;
+    int64_t index, extent;  // of an array that has no such element
+    uint32_t block[3];
+    int32_t thread;
+};
+
+struct Tally {  // of one site and kind of memory
+    uint64_t site;
+    int32_t region_kind, access;
+    uint64_t requests, cost, ideal, bytes;  // cost: sectors of global, wavefronts of shared memory
+};
+
+enum Mode : int32_t { PLAIN, CHECK, COUNT };
+
+struct Launch {
+    uint32_t grid[3], block[3];
+    void **arguments;
+    uint64_t shared_bytes;
+    const Region *regions;  // a last one, for dynamic shared memory, is added here
+    int32_t region_count, mode;
+    Fault *faults;
+    int32_t fault_room, fault_count;
+    Tally *tallies;
+    int32_t tally_room, tally_count;
+};
+
+namespace {
+
+// --- threads as fibers ---------------------------------------------------------------------------------------------
+
+constexpr size_t STACK = (256 << 10) + 320;  // not a power of two: the stacks' tops spread over the cache's sets
+constexpr unsigned WARP = 32;
+
+enum State { FRESH, READY, AT_BLOCK, AT_WARP, DONE };
+
+struct Note {  // an access, for the race that a later one may make with it
+    uint32_t epoch = 0, warp_epoch = 0;
+    int32_t thread = -1, access = 0;
+    uint64_t site = 0;
+};
+struct Shadow {  // of a byte: its last write, its last read, and a read by another thread, of another warp if any
+    Note write, read, other_read;
+};
+
+struct Request {  // a warp's access: one site, the nth time since the last barrier
+    uint32_t lanes = 0, size = 0;
+    std::array<uint64_t, WARP> address;
+};
+
+struct Thread {
+#if defined(__x86_64__)
+    void *at;
+#else
+    ucontext_t at;
+#endif
+    char *stack;
+    uint3 index;
+    int linear;
+    State state;
+    int barrier, line;
+    unsigned mask;
+    uint32_t warp_epoch;
+    bool active;            // has touched memory since its last barrier
+    int64_t bad_index, bad_extent;
+    int bad_line;           // of an index past its array, until the access that follows; 0: none
+    std::vector<uint32_t> seen;  // per site: its accesses since the last barrier
+};
+
+Launch *launch;
+Thread *current;
+std::vector<Thread> threads;
+std::vector<char *> stacks, all_stacks;
+uint3 block_at, block_size, grid_size;
+std::vector<unsigned char> shared_memory;
+unsigned char *shared_start;
+bool stopped;
+uint64_t slots[1024];
+
+#if defined(__x86_64__)
+void *scheduler;
+// Saves what a call must keep on the old stack, and returns on the new one.
+extern "C" void gpukernels_switch(void **from, void *to);
+asm(R"(
+    .text
+    .type gpukernels_switch, @function
+gpukernels_switch:
+    push %rbp
+    push %rbx
+    push %r12
+    push %r13
+    push %r14
+    push %r15
+    mov %rsp, (%rdi)
+    mov %rsi, %rsp
+    pop %r15
+    pop %r14
+    pop %r13
+    pop %r12
+    pop %rbx
+    pop %rbp
+    ret
+    .size gpukernels_switch, . - gpukernels_switch
+)");
+void leave() { gpukernels_switch(&current->at, scheduler); }
+void enter(Thread &thread) { gpukernels_switch(&scheduler, thread.at); }
+void prepare(Thread &thread, void (*start)()) {
+    void **top = reinterpret_cast<void **>((reinterpret_cast<uint64_t>(thread.stack) + STACK) & ~uint64_t(15));
+    *--top = nullptr;  // where `start` would return to
+    *--top = reinterpret_cast<void *>(start);
+    thread.at = top - 6;  // the six registers
+}
+#else
+ucontext_t scheduler;
+void leave() { swapcontext(&current->at, &scheduler); }
+void enter(Thread &thread) { swapcontext(&scheduler, &thread.at); }
+void prepare(Thread &thread, void (*start)()) {
+    getcontext(&thread.at);
+    thread.at.uc_stack.ss_sp = thread.stack;
+    thread.at.uc_stack.ss_size = STACK;
+    thread.at.uc_link = nullptr;
+    makecontext(&thread.at, start, 0);
+}
+#endif
+
+void flush_pending_index();
+
+void run_thread() {
+    gpukernels_call(launch->arguments);
+    flush_pending_index();
+    current->state = DONE;
+    leave();
+    __builtin_unreachable();
+}
+
+void resume(Thread &thread) {
+    current = &thread;
+    if (thread.state == FRESH) {
+        if (stacks.empty()) {
+            void *fresh = mmap(nullptr, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+            if (fresh == MAP_FAILED) {
+                std::perror("no memory for a thread's stack");
+                std::abort();
+            }
+            stacks.push_back(static_cast<char *>(fresh));
+            all_stacks.push_back(stacks.back());
+        }
+        thread.stack = stacks.back();
+        stacks.pop_back();
+        prepare(thread, run_thread);
+    }
+    thread.state = READY;
+    enter(thread);
+    if (thread.state == DONE && !stopped) {
+        stacks.push_back(thread.stack);
+        thread.stack = nullptr;
+    }
+}
+
+// --- faults --------------------------------------------------------------------------------------------------------
+
+std::vector<Region> regions;
+std::vector<std::vector<Shadow>> shadows;
+uint32_t epoch, block_epoch, warp_clock;
+std::set<std::tuple<int, uint64_t, uint64_t>> known;  // a fault is told once a site
+
+Fault blank(FaultKind kind) {
+    Fault fault{};
+    fault.kind = kind;
+    fault.region = fault.other_thread = -1;
+    fault.thread = current->linear;
+    fault.block[0] = block_at.x, fault.block[1] = block_at.y, fault.block[2] = block_at.z;
+    return fault;
+}
+
+void tell(const Fault &fault) {
+    if (launch->fault_count < launch->fault_room &&
+        known.insert({fault.kind, fault.site + fault.line, fault.other_site + fault.other_line}).second)
+        launch->faults[launch->fault_count++] = fault;
+}
+
+[[noreturn]] void stop() {
+    stopped = true;
+    leave();
+    __builtin_unreachable();
+}
+
+// An index past its array that no access followed in this thread.
+void flush_pending_index() {
+    if (!current->bad_line)
+        return;
+    Fault fault = blank(INDEX);
+    fault.line = std::exchange(current->bad_line, 0);
+    fault.index = current->bad_index, fault.extent = current->bad_extent;
+    fault.access = -1;
+    tell(fault);
+}
+
+bool ordered(const Note &note) {
+    const Thread &now = *current;
+    return note.epoch != epoch || note.thread == now.linear ||
+           (note.thread / WARP == now.linear / WARP && note.warp_epoch != now.warp_epoch);
+}
+
+void race(const Note &with, int region, uint64_t address, unsigned size, int access, uint64_t site) {
+    Fault fault = blank(RACE);
+    fault.access = access, fault.size = size, fault.region = region, fault.site = site, fault.address = address;
+    fault.other_site = with.site, fault.other_access = with.access, fault.other_thread = with.thread;
+    tell(fault);
+}
+
+void check(int region, uint64_t address, unsigned size, int access, uint64_t site) {
+    const Region &place = regions[region];
+    const Note note{epoch, current->warp_epoch, current->linear, access, site};
+    for (unsigned at = 0; at < size; ++at) {
+        Shadow &byte = shadows[region][address + at - place.low];
+        if (place.kind == SHARED && access != 1 && byte.write.epoch < block_epoch) {
+            Fault fault = blank(UNWRITTEN);
+            fault.access = access, fault.size = size, fault.region = region, fault.site = site;
+            fault.address = address;
+            tell(fault);
+        }
+        if (!ordered(byte.write) && !(access == 2 && byte.write.access == 2))
+            race(byte.write, region, address, size, access, site);
+        if (access) {
+            for (const Note *read : {&byte.read, &byte.other_read})
+                if (!ordered(*read))
+                    race(*read, region, address, size, access, site);
+            byte.write = note;
+        } else {
+            if (byte.read.epoch == epoch && byte.read.thread != note.thread &&
+                !(byte.other_read.epoch == epoch && byte.other_read.thread / WARP != note.thread / WARP))
+                byte.other_read = byte.read;
+            byte.read = note;
+        }
+    }
+}
+
+// --- counts --------------------------------------------------------------------------------------------------------
+
+std::unordered_map<uint64_t, unsigned> site_numbers;
+std::vector<Tally> tallies;                          // per site number
+std::vector<std::vector<std::vector<Request>>> requests;  // per warp and site
+
+void count(int region, uint64_t address, unsigned size, int access, uint64_t site) {
+    const Region &place = regions[region];
+    if (place.kind == CONSTANT)
+        return;
+    // A site that touches both kinds of memory, as a shared helper may, is two.
+    const auto [found, fresh] = site_numbers.try_emplace(site * 4 + place.kind * 2 + (access != 0), tallies.size());
+    const unsigned number = found->second;
+    if (fresh)
+        tallies.push_back({site, place.kind, access, 0, 0, 0, 0});
+    if (current->seen.size() <= number)
+        current->seen.resize(number + 1);
+    auto &of_warp = requests[current->linear / WARP];
+    if (of_warp.size() <= number)
+        of_warp.resize(number + 1);
+    const unsigned nth = current->seen[number]++;
+    if (of_warp[number].size() <= nth)
+        of_warp[number].resize(nth + 1);
+    Request &request = of_warp[number][nth];
+    request.lanes |= 1u << current->linear % WARP;
+    request.size = size;
+    request.address[current->linear % WARP] = address - place.low;  // every region begins on a multiple of any bank's
+}
+
+// 32-byte sectors that a warp's lanes touch, and as few as hold as many different bytes.
+void add_global(Tally &tally, const Request &request) {
+    uint64_t spans[WARP], sectors[WARP * 2];
+    unsigned lanes = 0, count = 0;
+    for (unsigned lane = 0; lane < WARP; ++lane)
+        if (request.lanes >> lane & 1) {
+            spans[lanes++] = request.address[lane];
+            for (uint64_t at = request.address[lane] / 32; at <= (request.address[lane] + request.size - 1) / 32; ++at)
+                sectors[count++] = at;
+        }
+    std::sort(sectors, sectors + count);
+    std::sort(spans, spans + lanes);
+    uint64_t bytes = 0, end = 0;
+    for (unsigned i = 0; i < lanes; ++i) {
+        const uint64_t start = std::max(spans[i], end), stop = spans[i] + request.size;
+        bytes += stop > start ? stop - start : 0;
+        end = std::max(end, stop);
+    }
+    tally.cost += std::unique(sectors, sectors + count) - sectors;
+    tally.ideal += (bytes + 31) / 32;
+    tally.bytes += bytes;
+}
+
+// Wavefronts: 32 banks of 4 bytes, one word of each a wavefront; accesses of 8 and 16 bytes by half and quarter warps.
+void add_shared(Tally &tally, const Request &request) {
+    const unsigned group = std::min(WARP, WARP * 4 / std::max(request.size, 4u));
+    for (unsigned first = 0; first < WARP; first += group) {
+        uint64_t words[WARP * 4];
+        unsigned count = 0, in_bank[32] = {};
+        for (unsigned lane = first; lane < first + group; ++lane)
+            if (request.lanes >> lane & 1)
+                for (uint64_t at = request.address[lane] / 4; at <= (request.address[lane] + request.size - 1) / 4; ++at)
+                    words[count++] = at;
+        if (!count)
+            continue;
+        std::sort(words, words + count);
+        const uint64_t *end = std::unique(words, words + count);
+        for (const uint64_t *word = words; word < end; ++word)
+            ++in_bank[*word % 32];
+        tally.cost += *std::max_element(in_bank, in_bank + 32);
+        tally.ideal += 1;
+    }
+    tally.bytes += uint64_t(__builtin_popcount(request.lanes)) * request.size;
+}
+
+void close_requests() {
+    for (auto &of_warp : requests)
+        for (unsigned number = 0; number < of_warp.size(); ++number) {
+            Tally &tally = tallies[number];
+            tally.requests += of_warp[number].size();
+            for (const Request &request : of_warp[number])
+                tally.region_kind == SHARED ? add_shared(tally, request) : add_global(tally, request);
+            of_warp[number].clear();
+        }
+    for (Thread &thread : threads)
+        std::fill(thread.seen.begin(), thread.seen.end(), 0);
+}
+
+// --- every access --------------------------------------------------------------------------------------------------
+
+extern "C" {
+extern const char __ehdr_start, __bss_start, _end;
+}
+
+int region_of(uint64_t address) {
+    static unsigned last;
+    if (last < regions.size() && regions[last].low <= address && address < regions[last].high)
+        return last;
+    for (unsigned i = 0; i < regions.size(); ++i)
+        if (regions[i].low <= address && address < regions[i].high)
+            return last = i;
+    return -1;
+}
+
+// A thread's own memory, and constants of the library's.
+bool harmless(uint64_t address) {
+    if (reinterpret_cast<uint64_t>(&__ehdr_start) <= address && address < reinterpret_cast<uint64_t>(&__bss_start))
+        return true;
+    for (const char *stack : all_stacks)
+        if (reinterpret_cast<uint64_t>(stack) <= address && address < reinterpret_cast<uint64_t>(stack) + STACK)
+            return true;
+    return false;
+}
+
+int nearest(uint64_t address) {
+    int found = -1;
+    uint64_t least = ~0ull;
+    for (unsigned i = 0; i < regions.size(); ++i) {
+        const uint64_t away = address < regions[i].low ? regions[i].low - address : address - regions[i].high;
+        if (away < least)
+            least = away, found = i;
+    }
+    return found;
+}
+
+void access(uint64_t address, unsigned size, int kind, void *from) {
+    if (address - reinterpret_cast<uint64_t>(current->stack) < STACK)
+        return;
+    const uint64_t site = reinterpret_cast<uint64_t>(from) - reinterpret_cast<uint64_t>(&__ehdr_start);
+    const int region = region_of(address);
+    const bool inside = region >= 0 && address + size <= regions[region].high;
+    if (!inside && region < 0 && harmless(address))
+        return;
+    if (launch->mode == COUNT) {
+        if (!inside)
+            stop();
+        return count(region, address, size, kind, site);
+    }
+    if (current->bad_line || !inside || (kind && !regions[region].writable)) {
+        Fault fault = blank(current->bad_line ? INDEX : !inside ? OUT_OF_BOUNDS : NOT_WRITABLE);
+        fault.access = kind, fault.size = size, fault.site = site, fault.address = address;
+        fault.region = region < 0 ? nearest(address) : region;
+        fault.line = current->bad_line, fault.index = current->bad_index, fault.extent = current->bad_extent;
+        tell(fault);
+        stop();
+    }
+    current->active = true;
+    check(region, address, size, kind, site);
+}
+
+// --- barriers and blocks -------------------------------------------------------------------------------------------
+
+void divergent(const Thread &waits, const Thread &other) {
+    current = const_cast<Thread *>(&waits);
+    Fault fault = blank(DIVERGENT);
+    fault.line = waits.line;
+    fault.other_thread = other.linear;
+    fault.other_line = other.state == AT_BLOCK ? other.line : 0;
+    tell(fault);
+}
+
+// All threads of a block that have not left wait at a barrier, which must be one and the same. A thread may have left:
+// but not one that went on past the barrier without it and touched memory, since hardware would have it run on there.
+void check_barrier() {
+    const Thread *first = nullptr;
+    for (const Thread &thread : threads)
+        if (thread.state == AT_BLOCK && (!first || thread.barrier == first->barrier))
+            first = first ? first : &thread;
+        else if (thread.state == AT_BLOCK)
+            return divergent(thread, *first);
+    for (const Thread &thread : threads)
+        if (first && thread.state == DONE && thread.active)
+            return divergent(*first, thread);
+}
+
+// Lanes that wait for each other go on once all of their mask do that have not left.
+bool release_lanes(Thread *lane, unsigned count, bool forced) {
+    bool released = false;
+    for (unsigned i = 0; i < count; ++i) {
+        if (lane[i].state != AT_WARP)
+            continue;
+        const unsigned mask = lane[i].mask;
+        bool all = true;
+        for (unsigned j = 0; j < count; ++j)
+            all &= !(mask >> j & 1) || lane[j].state == DONE || (lane[j].state == AT_WARP && lane[j].mask == mask);
+        if (!all && !forced)
+            continue;
+        if (!all) {
+            current = &lane[i];
+            Fault fault = blank(DIVERGENT_WARP);
+            tell(fault);
+        }
+        ++warp_clock;
+        for (unsigned j = 0; j < count; ++j)
+            if (lane[j].state == AT_WARP && lane[j].mask == mask)
+                lane[j].state = READY, lane[j].warp_epoch = warp_clock;
+        released = true;
+    }
+    return released;
+}
+
+void run_warp(Thread *lane, unsigned count) {
+    do {
+        for (unsigned i = 0; i < count && !stopped; ++i)
+            if (lane[i].state == FRESH || lane[i].state == READY)
+                resume(lane[i]);
+    } while (!stopped && (release_lanes(lane, count, false) || release_lanes(lane, count, true)));
+}
+
+void run_block() {
+    block_epoch = ++epoch;
+    for (Thread &thread : threads) {
+        thread.state = FRESH;
+        thread.active = false;
+        thread.bad_line = 0;
+    }
+    for (bool waiting = true; waiting && !stopped;) {
+        for (unsigned first = 0; first < threads.size() && !stopped; first += WARP)
+            run_warp(&threads[first], std::min<unsigned>(WARP, threads.size() - first));
+        if (stopped)
+            return;
+        waiting = false;
+        if (launch->mode == CHECK)
+            check_barrier();
+        if (launch->mode == COUNT)
+            close_requests();
+        ++epoch;
+        for (Thread &thread : threads)
+            if (thread.state == AT_BLOCK) {
+                thread.state = READY;
+                thread.active = false;
+                waiting = true;
+            }
+    }
+}
+
+}  // namespace
+
+namespace emulator {
+
+uint3 thread_index() noexcept { return current->index; }
+uint3 block_index() noexcept { return block_at; }
+uint3 block_extent() noexcept { return block_size; }
+uint3 grid_extent() noexcept { return grid_size; }
+unsigned lane() noexcept { return current->linear % WARP; }
+void *dynamic_shared() noexcept { return shared_start; }
+
+void block_barrier(int id, int line) {
+    flush_pending_index();
+    current->state = AT_BLOCK;
+    current->barrier = id;
+    current->line = line;
+    leave();
+}
+
+void warp_barrier(unsigned mask) {
+    flush_pending_index();
+    current->state = AT_WARP;
+    current->mask = mask;
+    leave();
+}
+
+unsigned active_lanes() {
+    unsigned found = 0;
+    const unsigned first = current->linear / WARP * WARP;
+    for (unsigned i = first; i < std::min<size_t>(first + WARP, threads.size()); ++i)
+        found |= threads[i].state != DONE ? 1u << (i - first) : 0;
+    return found;
+}
+
+unsigned gather(unsigned mask, uint64_t value, uint64_t all[32]) {
+    const unsigned first = current->linear / WARP * WARP;
+    slots[current->linear] = value;
+    warp_barrier(mask);
+    std::memcpy(all, &slots[first], WARP * sizeof *all);
+    const unsigned there = active_lanes() & mask;
+    warp_barrier(mask);  // nobody gives a new value before all have read
+    return there;
+}
+
+void touch(const void *address, unsigned size, int kind, void *site) {
+    access(reinterpret_cast<uint64_t>(address), size, kind, site);
+}
+
+}  // namespace emulator
+
+// --- what the compiler calls ---------------------------------------------------------------------------------------
+
+#define HOOK(name, size, kind)                                                                                        \
+    void __tsan_##name(void *address) {                                                                               \
+        access(reinterpret_cast<uint64_t>(address), size, kind, __builtin_return_address(0));                        \
+    }
+#define HOOKS(size)                                                                                                   \
+    HOOK(read##size, size, 0) HOOK(write##size, size, 1) HOOK(unaligned_read##size, size, 0)                          \
+    HOOK(unaligned_write##size, size, 1) HOOK(volatile_read##size, size, 0) HOOK(volatile_write##size, size, 1)
+
+extern "C" {
+HOOKS(1) HOOKS(2) HOOKS(4) HOOKS(8) HOOKS(16)
+void __tsan_read_range(void *address, size_t size) {
+    access(reinterpret_cast<uint64_t>(address), size, 0, __builtin_return_address(0));
+}
+void __tsan_write_range(void *address, size_t size) {
+    access(reinterpret_cast<uint64_t>(address), size, 1, __builtin_return_address(0));
+}
+void __tsan_init() {}
+void __tsan_func_entry(void *) {}
+void __tsan_func_exit() {}
+
+// -fsanitize=bounds: an index past an array of known extent, told with the access that follows.
+struct BoundsSite {
+    const char *file;
+    uint32_t line, column;
+    struct Type { uint16_t kind, info; char name[1]; } const *array, *index;
+};
+void __ubsan_handle_out_of_bounds(const BoundsSite *where, uint64_t index) {
+    if (launch->mode != CHECK || current->bad_line)
+        return;
+    const unsigned bits = 1u << (where->index->info >> 1);  // of an integer type; the last bit says signed
+    current->bad_index = bits >= 64 ? int64_t(index) : int64_t(index << (64 - bits)) >> (64 - bits);
+    const char *extent = std::strrchr(where->array->name, '[');
+    current->bad_extent = 0;
+    if (extent)  // 'float [32]': of 'float [8][32]' the first is meant
+        current->bad_extent = std::atoll(std::strchr(where->array->name, '[') + 1);
+    current->bad_line = where->line;
+}
+
+// 0, or 1 where the launch was ended by a fault.
+__attribute__((visibility("default"))) int gpukernels_run(Launch *what) {
+    launch = what;
+    stopped = false;
+    known.clear();
+    site_numbers.clear();
+    tallies.clear();
+    block_size = {what->block[0], what->block[1], what->block[2]};
+    grid_size = {what->grid[0], what->grid[1], what->grid[2]};
+    stacks = all_stacks;
+    threads.resize(size_t(block_size.x) * block_size.y * block_size.z);
+    int linear = 0;
+    for (Thread &thread : threads) {
+        thread.linear = linear++;
+        thread.index = {thread.linear % block_size.x, thread.linear / block_size.x % block_size.y,
+                        thread.linear / block_size.x / block_size.y};
+        thread.stack = nullptr;
+        thread.warp_epoch = 0;
+        thread.seen.clear();
+    }
+    shared_memory.assign(what->shared_bytes + 256, 0xA5);
+    shared_start = shared_memory.data() + (-reinterpret_cast<uint64_t>(shared_memory.data()) & 127);
+    regions.assign(what->regions, what->regions + what->region_count);
+    const uint64_t start = reinterpret_cast<uint64_t>(shared_start);
+    if (what->shared_bytes)
+        regions.push_back({start, start + what->shared_bytes, SHARED, 1});
+    shadows.clear();
+    epoch = warp_clock = 0;
+    for (const Region &region : regions)
+        shadows.emplace_back(what->mode == CHECK ? region.high - region.low : 0);
+    requests.assign(what->mode == COUNT ? (threads.size() + WARP - 1) / WARP : 0, {});
+    for (block_at.z = 0; block_at.z < grid_size.z; ++block_at.z)
+        for (block_at.y = 0; block_at.y < grid_size.y; ++block_at.y)
+            for (block_at.x = 0; block_at.x < grid_size.x && !stopped; ++block_at.x)
+                run_block();
+    for (const Tally &tally : tallies)
+        if (what->tally_count < what->tally_room)
+            what->tallies[what->tally_count++] = tally;
+    shadows.clear();
+    return stopped;
+}
+}
