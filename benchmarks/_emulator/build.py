@@ -48,7 +48,7 @@ class Region(ctypes.Structure):
 class RawFault(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_int32) for name in ("kind", "access", "size", "region")),
-        *((name, ctypes.c_uint64) for name in ("site", "address", "other_site")),
+        *((name, ctypes.c_uint64) for name in ("site", "other_site")),
         *((name, ctypes.c_int32) for name in ("line", "other_line", "other_access", "other_thread")),
         *((name, ctypes.c_int64) for name in ("index", "extent")),
         ("block", ctypes.c_uint32 * 3),
@@ -80,6 +80,7 @@ class RawLaunch(ctypes.Structure):
         ("tallies", ctypes.POINTER(RawTally)),
         ("tally_room", ctypes.c_int32),
         ("tally_count", ctypes.c_int32),
+        ("stopped", ctypes.c_int32),
     )
 
 
@@ -190,6 +191,7 @@ class EmulatedKernel(Kernel):
             raise ToolMissing(f"{found} is launched by {found.preparation.name}, for which the emulator has no stand-in")
         self.path = compile_host(found, type, traced)
         self.library = ctypes.CDLL(str(self.path))
+        self.block = (self.edge, self.edge) if self.edge else found.block
 
     def _array_module(self) -> Any:
         return np
@@ -217,14 +219,13 @@ class EmulatedKernel(Kernel):
         else:
             arguments = [*map(ctypes.c_uint64, addresses), *dims]
         edge = self.edge
-        block = (edge, edge) if edge else self.rung.block
         shared = edge * (edge + self.rung.pad) * self.in_dtype.itemsize if edge else 0
         pointers = (ctypes.c_void_p * len(arguments))(*(ctypes.addressof(argument) for argument in arguments))
         faults, tallies = (RawFault * 64)(), (RawTally * 1024)()
         raw = RawLaunch(
-            (ctypes.c_uint32 * 3)(*self.rung.grid(shape, edge)), (ctypes.c_uint32 * 3)(*block, 1),
+            (ctypes.c_uint32 * 3)(*self.rung.grid(shape, edge)), (ctypes.c_uint32 * 3)(*self.block, 1),
             pointers, shared, (Region * len(regions))(*regions), len(regions), MODES[mode],
-            faults, len(faults), 0, tallies, len(tallies), 0,
+            faults, len(faults), 0, tallies, len(tallies), 0, 0,
         )  # fmt: skip
         self.library.gpukernels_run(ctypes.byref(raw))
         return raw

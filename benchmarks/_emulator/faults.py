@@ -1,0 +1,99 @@
+"""Faults by name: `check(rung, type, inputs)` runs a rung with every access looked at."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks._emulator.build import RawFault
+from benchmarks._emulator.sites import Traced, traced
+from gpukernels import Rung
+
+KINDS = ("out of bounds", "index", "unwritten", "race", "divergent barrier", "divergent warp", "read-only")
+ACCESSES = ("read", "write", "atomic")
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One fault of a kernel, the first of its kind on its line: the thread that made it, (x, y, z) as in CUDA.
+
+    `kind`: out of bounds; index (past the extent of an array or of a row of it); unwritten (a read of shared memory
+    that nobody in the block wrote); race (two threads of a block, no barrier between, a write among them); divergent
+    barrier; divergent warp (a __syncwarp, shuffle or ballot that a lane of its mask does not come to); read-only.
+    """
+
+    rung: str
+    source: str
+    line: int
+    kind: str
+    what: str
+    block: tuple[int, int, int]
+    thread: tuple[int, int, int]
+
+    def __str__(self) -> str:
+        return f"{self.rung}: {self.source}:{self.line}: {self.what} in block {self.block} thread {self.thread}"
+
+
+def _what(raw: RawFault, run: Traced, lines: dict[int, int]) -> str:
+    name = run.names[raw.region] if raw.region >= 0 else "any array"
+    doing = f"{ACCESSES[raw.access]} of {raw.size} bytes" if raw.access >= 0 else "access"
+    other = run.thread(raw.other_thread) if raw.other_thread >= 0 else ()
+    match KINDS[raw.kind]:
+        case "out of bounds":
+            return f"{doing} {'before the start' if raw.index < 0 else 'past the end'} of {name}"
+        case "index":  # the access that follows on the same line is the one that the index was for
+            array = f"an array of {raw.extent}"
+            if raw.access < 0 or lines.get(raw.site) != raw.line:
+                return f"index {raw.index} outside {array}"
+            return f"{doing} at index {raw.index} outside {array} in {name}"
+        case "unwritten":
+            return f"{doing} of {name} that no thread of the block has written"
+        case "race":
+            with_other = f"a{'n' if raw.other_access == 2 else ''} {ACCESSES[raw.other_access]}"
+            return (
+                f"race on {name}: {doing}, no barrier after {with_other} at line {lines[raw.other_site]} "
+                f"by thread {other}"
+            )
+        case "divergent barrier":
+            where = f"waits at line {raw.other_line}" if raw.other_line else "has finished without it"
+            return f"divergent barrier: thread {other} {where}"
+        case "divergent warp":
+            return "divergent warp barrier: not every lane of the mask comes to it"
+        case kind:
+            return f"{doing} of {name}, which is {kind}"
+
+
+def check(found: Rung, type: str, inputs: Sequence[Any], edge: int | None = None) -> list[Fault]:
+    """The faults of a rung on these NumPy arrays, which it gets copies of; [] where it has none.
+
+    A launch ends at the first access outside all memory; after any other fault it goes on. The accesses of a warp are
+    not taken to be in step: without a __syncwarp two lanes race. A thread may return before a barrier that others wait
+    at, but not after touching memory since the last one.
+
+    Raises: KernelError where the operands do not fit or g++ does not compile the source; ToolMissing.
+    """
+    shape = {
+        dim: extent
+        for operand, pattern in zip(inputs, found.inputs, strict=True)
+        for dim, extent in zip(pattern.split(), operand.shape, strict=True)
+    }
+    run = traced(found, type, shape, edge)
+    run.kernel.bind(*inputs)  # checks the operands
+    for place, operand in zip(run.operands, inputs, strict=False):
+        place.view(operand.dtype)[...] = operand.reshape(-1)
+    if 0 in shape.values():
+        return []
+    launched = run.run("check")
+    raws = launched.faults[: launched.fault_count]
+    lines = run.lines(site for raw in raws for site in (raw.site, raw.other_site))
+    return [
+        Fault(
+            str(found),
+            found.source.name,
+            raw.line or lines.get(raw.site, 0),
+            KINDS[raw.kind],
+            _what(raw, run, lines),
+            (raw.block[0], raw.block[1], raw.block[2]),
+            run.thread(raw.thread),
+        )
+        for raw in raws
+    ]

@@ -37,9 +37,9 @@ enum FaultKind : int32_t { OUT_OF_BOUNDS, INDEX, UNWRITTEN, RACE, DIVERGENT, DIV
 
 struct Fault {
     int32_t kind, access, size, region;  // region: the nearest one, -1 for none
-    uint64_t site, address, other_site;
+    uint64_t site, other_site;
     int32_t line, other_line, other_access, other_thread;
-    int64_t index, extent;  // of an array that has no such element
+    int64_t index, extent;  // of an array that has no such element; of bytes from the region's start, out of bounds
     uint32_t block[3];
     int32_t thread;
 };
@@ -61,7 +61,7 @@ struct Launch {
     Fault *faults;
     int32_t fault_room, fault_count;
     Tally *tallies;
-    int32_t tally_room, tally_count;
+    int32_t tally_room, tally_count, stopped;
 };
 
 namespace {
@@ -241,9 +241,9 @@ bool ordered(const Note &note) {
            (note.thread / WARP == now.linear / WARP && note.warp_epoch != now.warp_epoch);
 }
 
-void race(const Note &with, int region, uint64_t address, unsigned size, int access, uint64_t site) {
+void race(const Note &with, int region, unsigned size, int access, uint64_t site) {
     Fault fault = blank(RACE);
-    fault.access = access, fault.size = size, fault.region = region, fault.site = site, fault.address = address;
+    fault.access = access, fault.size = size, fault.region = region, fault.site = site;
     fault.other_site = with.site, fault.other_access = with.access, fault.other_thread = with.thread;
     tell(fault);
 }
@@ -256,15 +256,14 @@ void check(int region, uint64_t address, unsigned size, int access, uint64_t sit
         if (place.kind == SHARED && access != 1 && byte.write.epoch < block_epoch) {
             Fault fault = blank(UNWRITTEN);
             fault.access = access, fault.size = size, fault.region = region, fault.site = site;
-            fault.address = address;
             tell(fault);
         }
         if (!ordered(byte.write) && !(access == 2 && byte.write.access == 2))
-            race(byte.write, region, address, size, access, site);
+            race(byte.write, region, size, access, site);
         if (access) {
             for (const Note *read : {&byte.read, &byte.other_read})
                 if (!ordered(*read))
-                    race(*read, region, address, size, access, site);
+                    race(*read, region, size, access, site);
             byte.write = note;
         } else {
             if (byte.read.epoch == epoch && byte.read.thread != note.thread &&
@@ -414,9 +413,13 @@ void access(uint64_t address, unsigned size, int kind, void *from) {
     }
     if (current->bad_line || !inside || (kind && !regions[region].writable)) {
         Fault fault = blank(current->bad_line ? INDEX : !inside ? OUT_OF_BOUNDS : NOT_WRITABLE);
-        fault.access = kind, fault.size = size, fault.site = site, fault.address = address;
+        fault.access = kind, fault.size = size, fault.site = site;
         fault.region = region < 0 ? nearest(address) : region;
         fault.line = current->bad_line, fault.index = current->bad_index, fault.extent = current->bad_extent;
+        if (!inside && !current->bad_line) {
+            const Region &near = regions[fault.region];
+            fault.index = int64_t(address - near.low), fault.extent = int64_t(near.high - near.low);
+        }
         tell(fault);
         stop();
     }
@@ -600,8 +603,7 @@ void __ubsan_handle_out_of_bounds(const BoundsSite *where, uint64_t index) {
     current->bad_line = where->line;
 }
 
-// 0, or 1 where the launch was ended by a fault.
-__attribute__((visibility("default"))) int gpukernels_run(Launch *what) {
+__attribute__((visibility("default"))) void gpukernels_run(Launch *what) {
     launch = what;
     stopped = false;
     known.clear();
@@ -639,6 +641,6 @@ __attribute__((visibility("default"))) int gpukernels_run(Launch *what) {
         if (what->tally_count < what->tally_room)
             what->tallies[what->tally_count++] = tally;
     shadows.clear();
-    return stopped;
+    what->stopped = stopped;
 }
 }
