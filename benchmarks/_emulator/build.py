@@ -29,10 +29,14 @@ from gpukernels.kernel import (
 HERE = Path(__file__).parent
 INCLUDE = HERE / "include"
 
-FLAGS = (f"-std={CUDA_STANDARD}", "-fPIC", "-fno-gnu-unique", "-fno-strict-aliasing", "-ffp-contract=off", "-w")
+FLAGS = (f"-std={CUDA_STANDARD}", "-fPIC", "-fno-gnu-unique", "-fno-threadsafe-statics", "-fno-strict-aliasing",
+         "-ffp-contract=off", "-w")  # fmt: skip
 PLAIN = ("-O2",)
-# Each access of the source is one call (struct members stay together), each index past a known extent another.
-TRACED = ("-O1", "-g", "-fsanitize=thread,bounds", "-fno-tree-sra", "-DGPUKERNELS_TRACE")
+# Each access of the source is one call (struct members stay together), each index past a known extent another. A struct
+# that is read to be passed by value is seen only where the function is inlined, such as the conversion of a __half.
+INLINED = ("-finline-functions", "-finline-small-functions", "-findirect-inlining", "--param=max-inline-insns-auto=1000",
+           "--param=inline-unit-growth=1000", "--param=large-function-growth=10000")  # fmt: skip
+TRACED = ("-O1", "-g", "-fsanitize=thread,bounds", "-fno-tree-sra", *INLINED, "-DGPUKERNELS_TRACE")
 
 GLOBAL, SHARED, CONSTANT = range(3)  # kinds of memory, as in runtime.cpp
 MODES = {"plain": 0, "check": 1, "count": 2}

@@ -57,7 +57,8 @@ class Traced:
             low = operand.ctypes.data
             self.regions.append(Region(low, low + operand.nbytes, GLOBAL, at == len(self.operands) - 1))
         for name, low, size, kind in self._variables():
-            self.regions.append(Region(low, low + size, kind, kind == SHARED))
+            writable = kind == SHARED or name.startswith("guard ")
+            self.regions.append(Region(low, low + size, kind, writable))
             self.names.append(name)
         self.names.append("dynamic shared memory")
 
@@ -74,9 +75,9 @@ class Traced:
         constants = set(re.findall(r"__constant__[^;=\[]*\b(\w+)\s*[\[;=]", text))
         for value, size, name in symbols:
             low, extent = base + int(value, 16), int(size, 16)
-            if name in constants:
+            if name in constants or name.startswith("guard variable"):  # g++'s own, whether a static is initialised
                 yield name, low, extent, CONSTANT
-            elif local := re.fullmatch(rf"(?!guard variable).*\b{self.kernel.rung.symbol}.*\)::(\w+)", name):
+            elif local := re.fullmatch(rf"(?:.* )?{self.kernel.rung.symbol}\b.*\)::(\w+)", name):
                 yield local[1], low, extent, SHARED
 
     def run(self, mode: str) -> RawLaunch:
