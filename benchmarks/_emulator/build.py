@@ -126,7 +126,9 @@ def _runtime() -> Path:
     return _compiled(_digest("emulator", source.read_text("utf-8"), *flags, _compiler()[1]), ".o", build)[0]
 
 
-EXTERN_SHARED = re.compile(r"\bextern\s+__shared__\s+(?:__align__\s*\(\s*\d+\s*\)\s*)?([\w\s]+?)\s*\b(\w+)\s*\[\s*\]\s*;")
+EXTERN_SHARED = re.compile(
+    r"\bextern\s+__shared__\s+(?:__align__\s*\(\s*\d+\s*\)\s*)?([\w\s]+?)\s*\b(\w+)\s*\[\s*\]\s*;"
+)
 
 
 def _host_source(found: Rung, type: str) -> str:
@@ -151,9 +153,10 @@ def compile_host(found: Rung, type: str, traced: bool) -> Path:
     known = [path.read_text("utf-8") for path in sorted(INCLUDE.rglob("*")) if path.is_file()]
 
     def build(path: Path) -> str:
-        (cpp := path.with_suffix(".cpp")).write_text(source, encoding="utf-8")
+        named = path.parent / found.source.name  # as debug information is to name it
+        named.write_text(source, encoding="utf-8")
         kernel = path.with_suffix(".o")
-        _run_compiler(who, [*flags, "-c", str(cpp), "-o", str(kernel)])
+        _run_compiler(who, [*flags, "-x", "c++", "-c", str(named), "-o", str(kernel)])
         linked = ["-shared", "-Wl,-Bsymbolic", "-o", str(path), str(kernel), str(runtime)]
         _run_compiler(who, linked)
         return found.symbol
@@ -192,7 +195,9 @@ class EmulatedKernel(Kernel):
         if found.source.suffix != ".cu":
             raise ToolMissing(f"{found} is no .cu: the emulator runs CUDA C++, got {found.source.name}")
         if found.preparation and found.symbol not in PREPARATIONS:
-            raise ToolMissing(f"{found} is launched by {found.preparation.name}, for which the emulator has no stand-in")
+            raise ToolMissing(
+                f"{found} is launched by {found.preparation.name}, for which the emulator has no stand-in"
+            )
         self.path = compile_host(found, type, traced)
         self.library = ctypes.CDLL(str(self.path))
         self.block = (self.edge, self.edge) if self.edge else found.block

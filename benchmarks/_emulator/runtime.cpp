@@ -99,6 +99,7 @@ struct Thread {
     State state;
     int barrier, line;
     unsigned mask;
+    uint64_t site;          // of the warp's barrier that it waits at
     uint32_t warp_epoch;
     bool active;            // has touched memory since its last barrier
     int64_t bad_index, bad_extent;
@@ -469,6 +470,7 @@ bool release_lanes(Thread *lane, unsigned count, bool forced) {
         if (!all) {
             current = &lane[i];
             Fault fault = blank(DIVERGENT_WARP);
+            fault.site = lane[i].site;
             tell(fault);
         }
         ++warp_clock;
@@ -515,6 +517,15 @@ void run_block() {
     }
 }
 
+// Until all lanes of the mask wait; `from` is where the source does.
+void wait_for_lanes(unsigned mask, void *from) {
+    flush_pending_index();
+    current->state = AT_WARP;
+    current->mask = mask;
+    current->site = reinterpret_cast<uint64_t>(from) - reinterpret_cast<uint64_t>(&__ehdr_start);
+    leave();
+}
+
 }  // namespace
 
 namespace emulator {
@@ -534,12 +545,7 @@ void block_barrier(int id, int line) {
     leave();
 }
 
-void warp_barrier(unsigned mask) {
-    flush_pending_index();
-    current->state = AT_WARP;
-    current->mask = mask;
-    leave();
-}
+void warp_barrier(unsigned mask) { wait_for_lanes(mask, __builtin_return_address(0)); }
 
 unsigned active_lanes() {
     unsigned found = 0;
@@ -552,10 +558,10 @@ unsigned active_lanes() {
 unsigned gather(unsigned mask, uint64_t value, uint64_t all[32]) {
     const unsigned first = current->linear / WARP * WARP;
     slots[current->linear] = value;
-    warp_barrier(mask);
+    wait_for_lanes(mask, __builtin_return_address(0));
     std::memcpy(all, &slots[first], WARP * sizeof *all);
     const unsigned there = active_lanes() & mask;
-    warp_barrier(mask);  // nobody gives a new value before all have read
+    wait_for_lanes(mask, __builtin_return_address(0));  // nobody gives a new value before all have read
     return there;
 }
 

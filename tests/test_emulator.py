@@ -1,0 +1,306 @@
+"""The stand-in for the GPU: every CUDA rung right on it, planted faults found by name, accesses counted exactly."""
+
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import gpukernels
+from benchmarks._emulator import Counts, Fault, Tally, check, count, load
+from gpukernels import Rung
+from tests import test_kernels as gate
+
+CASES = [pytest.param(*case.values, id=case.id) for case in gate.cases("gpu") if case.values[0].source.suffix == ".cu"]
+
+
+def loaded(function: Any, *arguments: Any, **options: Any) -> Any:
+    """What it returns; a skip with the reason where g++ or CUDA's headers are missing, or the rung cannot run here."""
+    try:
+        return function(*arguments, **options)
+    except gpukernels.ToolMissing as error:
+        pytest.skip(str(error))
+
+
+@pytest.mark.parametrize(("found", "type", "edge"), CASES)
+def test_rung_on_the_cpu(found: Rung, type: str, edge: int | None) -> None:
+    kernel = loaded(load, found, type, edge)
+    here = dataclasses.replace(found, device="cpu")  # the gate then leaves the operands on the host
+    for extents in gate.shapes(found, edge):
+        gate.check(kernel, here, type, extents, edge=edge)
+
+
+def inputs(found: Rung, type: str, shape: tuple[int, ...]) -> list[Any]:
+    extents = dict(zip(found.dims, shape, strict=True))
+    operands = [np.empty(gate.pick(pattern, extents), dtype) for pattern, dtype in gate.patterns(found, type)[:-1]]
+    gate.reference(found).fill(np.random.default_rng(7), operands)
+    return operands
+
+
+@pytest.mark.parametrize(("found", "type", "edge"), CASES)
+def test_rung_has_no_fault(found: Rung, type: str, edge: int | None) -> None:
+    for shape in ((33, 65, 31), (64, 32, 40)):
+        operands = inputs(found, type, shape[: len(found.dims)])
+        assert [str(fault) for fault in loaded(check, found, type, operands, edge)] == []
+
+
+def test_calls_are_checked_as_on_a_gpu() -> None:
+    kernel = loaded(load, gpukernels.rung("transpose", "padded"), "float32")
+    with pytest.raises(gpukernels.KernelError, match=r"transpose/padded: input 0 must be float32, got float64"):
+        kernel(np.zeros((3, 5)))
+    assert kernel(np.zeros((0, 5), np.float32)).shape == (5, 0)
+
+
+# --- planted faults ------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Planted:
+    """A slip in a rung: text, what stands there instead, and the fault: its kind, words, block and thread."""
+
+    rung: str
+    old: str
+    new: str
+    shape: tuple[int, ...]
+    kind: str
+    words: str
+    block: tuple[int, int, int]
+    thread: tuple[int, int, int]
+    at: str = ""  # what stands on its line; else the new text's last
+    edge: int | None = None
+
+
+GUARDED = "if (row < M && column < N)\n"
+TILE_READ = "out[column * M + row] = tile[threadIdx.x][threadIdx.y + step];"
+PLANTED = {
+    "write past the end": Planted(
+        "matmul/tiled_32", f"{GUARDED}        C[", "if (column < N)\n        C[", (33, 65, 5),
+        "out of bounds", "write of 4 bytes past the end of C", (0, 1, 0), (0, 1, 0)),
+    "read past the end": Planted(
+        "transpose/padded", f"{GUARDED}            tile[", "if (column < N)\n            tile[", (33, 65),
+        "out of bounds", "read of 4 bytes past the end of in", (0, 1, 0), (0, 0, 0)),
+    "write before the start": Planted(
+        "vector_add/elementwise", " out[i] = a[i] + b[i];\n", " out[i - 1] = a[i] + b[i];\n", (300,),
+        "out of bounds", "write of 4 bytes before the start of out", (0, 0, 0), (0, 0, 0)),
+    "read far away": Planted(
+        "transpose/naive_read", "in[(row", "in[(1 << 20) * (row", (33, 65),
+        "out of bounds", "read of 4 bytes past the end of", (0, 0, 0), (0, 0, 0)),
+    "write to an input": Planted(
+        "vector_add/elementwise", " out[i] = a[i] + b[i];\n", " const_cast<T *>(b)[i] = a[i] + b[i];\n", (300,),
+        "read-only", "write of 4 bytes of b, which is read-only", (0, 0, 0), (0, 0, 0)),
+    "past a row of shared memory": Planted(
+        "transpose/padded", "tile[threadIdx.x][threadIdx.y + step]", "tile[threadIdx.x][threadIdx.y + step + 2]", (64, 64),
+        "index", "read of 4 bytes at index 33 outside an array of 33 in tile", (0, 0, 0), (0, 7, 0)),
+    "past dynamic shared memory": Planted(
+        "transpose/dynamic", "pitch + threadIdx.y]", "pitch + threadIdx.y + 2]", (8, 8),
+        "out of bounds", "read of 4 bytes past the end of dynamic shared memory", (0, 0, 0), (7, 7, 0), edge=8),
+    "past a flattened tile": Planted(
+        "transpose/tiled", "tile[threadIdx.y + step][threadIdx.x] =", "(&tile[0][0])[(threadIdx.y + step) * 33 + threadIdx.x] =",
+        (32, 32), "out of bounds", "write of 4 bytes past the end of tile", (0, 0, 0), (1, 7, 0)),
+    "read of what nobody wrote": Planted(
+        "transpose/tiled", "            tile[", "            if (threadIdx.x != 3) tile[", (33, 65),
+        "unwritten", "read of 4 bytes of tile that no thread of the block has written", (0, 0, 0), (0, 3, 0), TILE_READ),
+    "barrier before the product lost": Planted(
+        "matmul/tiled_32", "        __syncthreads();\n\n", "\n", (33, 65, 40),
+        "unwritten", "read of 4 bytes of Bs that no thread of the block has written", (0, 0, 0), (0, 0, 0), "sum += "),
+    "barrier before the next tile lost": Planted(
+        "matmul/tiled_32", "        __syncthreads();\n    }\n", "    }\n", (33, 65, 40),
+        "race", "race on As: write of 4 bytes, no barrier after a read at line 37 by thread (0, 0, 0)",
+        (0, 0, 0), (1, 0, 0),
+        "As[y][x] ="),
+    "two threads, one element": Planted(
+        "vector_add/elementwise", " out[i] = a[i] + b[i];\n", " out[i / 2] = a[i] + b[i];\n", (300,),
+        "race", "race on out: write of 4 bytes, no barrier after a write at line 15 by thread (0, 0, 0)",
+        (0, 0, 0), (1, 0, 0)),
+    "two threads, one element of a tile": Planted(
+        "transpose/tiled", "tile[threadIdx.y + step][threadIdx.x] =", "tile[step][threadIdx.x] =", (33, 65),
+        "race", "race on tile: write of 4 bytes, no barrier after a write at line 25 by thread (0, 0, 0)",
+        (0, 0, 0), (0, 1, 0)),
+    "barrier in a branch": Planted(
+        "transpose/tiled", "__syncthreads();", "if (threadIdx.y < 4) __syncthreads();", (33, 65),
+        "divergent barrier", "divergent barrier: thread (0, 4, 0) has finished without it", (0, 0, 0), (0, 0, 0)),
+    "two barriers for one": Planted(
+        "transpose/tiled", "__syncthreads();", "if (threadIdx.x < 16) __syncthreads(); else\n    __syncthreads();",
+        (33, 65),
+        "divergent barrier", "divergent barrier: thread (0, 0, 0) waits at line 27", (0, 0, 0), (16, 0, 0)),
+    "lane missing at a warp barrier": Planted(
+        "vector_add/elementwise", "if (i < N)",
+        "if (threadIdx.x % 32 == 5) __syncthreads(); else __syncwarp();\n    if (i < N)", (300,),
+        "divergent warp", "divergent warp barrier: not every lane of the mask comes to it", (0, 0, 0), (0, 0, 0),
+        "__syncwarp"),
+}  # fmt: skip
+
+
+def changed(found: Rung, old: str, new: str, folder: Path) -> Rung:
+    text = found.source.read_text(encoding="utf-8")
+    assert text.count(old) == 1, f"{found.source.name} has {text.count(old)} of {old!r}"
+    copy = folder / found.source.name
+    copy.write_text(text.replace(old, new), encoding="utf-8")
+    return dataclasses.replace(found, source=copy)
+
+
+@pytest.mark.parametrize("slip", PLANTED)
+def test_planted_fault_is_found_by_name(slip: str, tmp_path: Path) -> None:
+    planted = PLANTED[slip]
+    broken = changed(gpukernels.rung(*planted.rung.split("/")), planted.old, planted.new, tmp_path)
+    faults: list[Fault] = loaded(check, broken, "float32", inputs(broken, "float32", planted.shape), planted.edge)
+    lines = broken.source.read_text(encoding="utf-8").splitlines()
+    here = planted.at or planted.new.splitlines()[-1]
+    line = next(number for number, text in enumerate(lines, 1) if here in text)
+    where = f"in block {planted.block} thread {planted.thread}"
+    told = "\n".join(map(str, faults))
+    assert any(
+        (fault.kind, fault.line, fault.block, fault.thread) == (planted.kind, line, planted.block, planted.thread)
+        and f"{planted.rung}: {broken.source.name}:{line}: {planted.words}" in str(fault)
+        and str(fault).endswith(where)
+        for fault in faults
+    ), f"{line}: {planted.kind}: {planted.words} {where} is not among:\n{told}"
+
+
+def test_a_thread_may_leave_before_a_barrier(tmp_path: Path) -> None:
+    """One that has nothing to load or to store: CUDA counts it out."""
+    found = gpukernels.rung("transpose", "dynamic")
+    leaving = "    if (row0 + threadIdx.y >= M && row0 + threadIdx.x >= M)\n        return;\n"
+    first = "    if (row0 + threadIdx.y < M && column0 + threadIdx.x < N)"
+    early = changed(found, first, leaving + first, tmp_path)
+    assert loaded(check, early, "float32", inputs(early, "float32", (33, 65)), 16) == []
+
+
+# --- what no rung uses yet -----------------------------------------------------------------------------------------
+
+WARPS = """
+__device__ int lanes_below(unsigned mask) { return __popc(mask & ((1u << threadIdx.x % 32) - 1)); }
+
+template <typename T>
+__global__ void vector_add_elementwise(const T *a, const T *b, T *out, long long N) {
+    __shared__ T total;
+    __shared__ float4 wide[BLOCK_X];
+    const int x = threadIdx.x;
+    const long long i = (long long)blockIdx.x * BLOCK_X + x;
+    if (x == 0)
+        total = T(0);
+    const T mine = i < N ? a[i] : T(0);
+    T sum = mine;
+    for (int by = 16; by > 0; by /= 2)
+        sum += __shfl_down_sync(0xFFFFFFFF, sum, by);
+    __syncthreads();
+    if (x % 32 == 0)
+        atomicAdd(&total, sum);
+    wide[x] = make_float4(lanes_below(__ballot_sync(0xFFFFFFFF, mine > 2)), __shfl_xor_sync(0xFFFFFFFF, x, 1), 0, 0);
+    __syncwarp();
+    const float4 other = wide[x ^ 1];
+    __syncthreads();
+    if (i < N)
+        out[i] = total * 1000000 + T(other.x) * 1000 + T(other.y) + __shfl_sync(__activemask(), x % 32, 3) + b[i];
+}
+"""
+
+
+@pytest.mark.parametrize("type", ["float32", "float64"])
+def test_warps_vectors_and_atomics(type: str, tmp_path: Path) -> None:
+    """Shuffles, ballots, atomics, float4, __syncwarp: against NumPy, and free of races."""
+    source = tmp_path / "elementwise.cu"
+    source.write_text(WARPS, encoding="utf-8")
+    found = dataclasses.replace(gpukernels.rung("vector_add", "elementwise"), source=source)
+    a, b = (np.random.default_rng(3).integers(0, 5, 512).astype(type) for _ in range(2))
+    big = (a > 2).reshape(-1, 32)
+    below: NDArray[np.int64] = (np.cumsum(big, 1) - big).reshape(-1, 2)[:, ::-1].reshape(-1)
+    expected = a.reshape(2, 256).sum(1).repeat(256) * 1e6 + below * 1e3 + np.arange(512) % 256 + 3 + b
+    np.testing.assert_allclose(loaded(load, found, type)(a, b), expected, rtol=2e-7)
+    assert [str(fault) for fault in check(found, type, [a, b])] == []
+    racing = changed(found, "    __syncwarp();\n", "", tmp_path)
+    assert {fault.kind for fault in check(racing, type, [a, b])} >= {"unwritten"}
+
+
+def test_inline_ptx_needs_a_host_body(tmp_path: Path) -> None:
+    found = gpukernels.rung("vector_add", "elementwise")
+    ptx = 'asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));'
+    bare = changed(found, "    if (i < N)", f"    unsigned lane = 0;\n    {ptx}\n    if (i < N)", tmp_path)
+    loaded(load, found, "float32")
+    with pytest.raises(gpukernels.ToolMissing, match="inline PTX without a host body under #ifdef GPUKERNELS_HOST"):
+        load(bare, "float32")
+    wrapped = f"    unsigned lane = 0;\n#ifndef GPUKERNELS_HOST\n    {ptx}\n#endif\n    if (i < N)"
+    load(changed(found, "    if (i < N)", wrapped, tmp_path), "float32")
+
+
+# --- counts --------------------------------------------------------------------------------------------------------
+
+SQUARE = {"M": 128, "N": 128}
+
+
+def per_request(tally: Tally) -> tuple[float, float]:
+    return tally.per_request, tally.ideal_per_request
+
+
+@pytest.mark.parametrize(
+    ("rung", "type", "edge", "kind", "expected"),
+    [
+        ("naive_read", "float32", None, "global_load", (4, 4)),
+        ("naive_read", "float32", None, "global_store", (32, 4)),
+        ("naive_read", "float64", None, "global_load", (8, 8)),
+        ("naive_read", "float64", None, "global_store", (32, 8)),
+        ("naive_read", "complex128", None, "global_load", (16, 16)),
+        ("naive_write", "float32", None, "global_load", (32, 4)),
+        ("tiled", "float32", None, "global_store", (4, 4)),
+        ("tiled", "float32", None, "shared_load", (32, 1)),
+        ("tiled", "float32", None, "shared_store", (1, 1)),
+        ("padded", "float32", None, "shared_load", (1, 1)),
+        ("padded", "float64", None, "shared_load", (2, 2)),
+        ("dynamic", "float32", 32, "shared_load", (1, 1)),
+        ("dynamic", "float32", 16, "shared_load", (2, 1)),
+    ],
+)
+def test_transpose_counts(rung: str, type: str, edge: int | None, kind: str, expected: tuple[float, float]) -> None:
+    found = gpukernels.rung("transpose", rung)
+    counts: Counts = loaded(count, found, type, SQUARE, edge)
+    assert per_request(getattr(counts, kind)) == expected
+    assert counts.global_load.requests == counts.global_store.requests == 128 * 128 // 32
+    assert counts.compulsory_bytes == 2 * 128 * 128 * np.dtype(type).itemsize
+    assert counts.moved_bytes == 32 * (counts.global_load.cost + counts.global_store.cost)
+
+
+def test_a_tile_without_its_padding_shows() -> None:
+    unpadded = dataclasses.replace(gpukernels.rung("transpose", "dynamic"), pad=0)
+    assert per_request(loaded(count, unpadded, "float32", SQUARE, 16).shared_load) == (8, 1)
+    assert per_request(loaded(count, unpadded, "float32", SQUARE, 32).shared_load) == (32, 1)
+
+
+def test_matmul_counts_by_line() -> None:
+    """The turned tile of B: its store and its read cost 32 wavefronts, those of A one."""
+    found = gpukernels.rung("matmul", "coalesced")
+    counts: Counts = loaded(count, found, "float32", {"M": 64, "N": 64, "K": 64})
+    text = found.source.read_text(encoding="utf-8").splitlines()
+    line = {
+        part: next(at for at, words in enumerate(text, 1) if part in words) for part in ("As[y][x] =", "Bs[x][y] =")
+    }
+    assert per_request(counts.by_line[line["As[y][x] ="], "shared_store"]) == (1, 1)
+    assert per_request(counts.by_line[line["Bs[x][y] ="], "shared_store"]) == (32, 1)
+    assert counts.by_line[line["As[y][x] ="], "global_load"] == Tally(2 * 64 * 64 // 32, 4 * 2 * 64 * 64 // 32, 1024)
+    assert counts.shared_load.requests == 2 * 64**3 // 32
+
+
+def test_counts_are_the_same_in_another_process() -> None:
+    told = []
+    for _ in range(2):
+        program = (
+            "import gpukernels; from benchmarks._emulator import count\n"
+            "for op, rung, type in (('matmul', 'thread_tile_2d', 'float16->float32'), ('matmul', 'wmma', "
+            "'bfloat16->float32'), ('transpose', 'tiled', 'uint8')):\n"
+            "    print(count(gpukernels.rung(op, rung), type, {'M': 70, 'N': 66, 'K': 50}))"
+        )
+        loaded(load, gpukernels.rung("matmul", "wmma"), "bfloat16->float32")
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+        told.append(done.stdout)
+    assert told[0] == told[1]
+    assert told[0].count("Counts(") == 3
+
+
+def test_counting_stops_where_memory_is_left(tmp_path: Path) -> None:
+    found = gpukernels.rung("vector_add", "elementwise")
+    broken = changed(found, "if (i < N)", "if (i <= N)", tmp_path)
+    with pytest.raises(gpukernels.KernelError, match=r"an access leaves the operands and shared memory; check it"):
+        loaded(count, broken, "float32", {"N": 77})
