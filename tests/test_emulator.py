@@ -72,6 +72,7 @@ class Planted:
     thread: tuple[int, int, int]
     at: str = ""  # what stands on its line; else the new text's last
     edge: int | None = None
+    type: str = "float32"
 
 
 GUARDED = "if (row < M && column < N)\n"
@@ -93,33 +94,41 @@ PLANTED = {
         "vector_add/elementwise", " out[i] = a[i] + b[i];\n", " const_cast<T *>(b)[i] = a[i] + b[i];\n", (300,),
         "read-only", "write of 4 bytes of b, which is read-only", (0, 0, 0), (0, 0, 0)),
     "past a row of shared memory": Planted(
-        "transpose/padded", "tile[threadIdx.x][threadIdx.y + step]", "tile[threadIdx.x][threadIdx.y + step + 2]", (64, 64),
+        "transpose/padded", "tile[threadIdx.x][threadIdx.y + step]", "tile[threadIdx.x][threadIdx.y + step + 2]",
+        (64, 64),
         "index", "read of 4 bytes at index 33 outside an array of 33 in tile", (0, 0, 0), (0, 7, 0)),
     "past dynamic shared memory": Planted(
         "transpose/dynamic", "pitch + threadIdx.y]", "pitch + threadIdx.y + 2]", (8, 8),
         "out of bounds", "read of 4 bytes past the end of dynamic shared memory", (0, 0, 0), (7, 7, 0), edge=8),
     "past a flattened tile": Planted(
-        "transpose/tiled", "tile[threadIdx.y + step][threadIdx.x] =", "(&tile[0][0])[(threadIdx.y + step) * 33 + threadIdx.x] =",
+        "transpose/tiled", "tile[threadIdx.y + step][threadIdx.x] =",
+        "(&tile[0][0])[(threadIdx.y + step) * 33 + threadIdx.x] =",
         (32, 32), "out of bounds", "write of 4 bytes past the end of tile", (0, 0, 0), (1, 7, 0)),
     "read of what nobody wrote": Planted(
         "transpose/tiled", "            tile[", "            if (threadIdx.x != 3) tile[", (33, 65),
-        "unwritten", "read of 4 bytes of tile that no thread of the block has written", (0, 0, 0), (0, 3, 0), TILE_READ),
+        "unwritten", "read of 4 bytes of tile that no thread of the block has written", (0, 0, 0), (0, 3, 0),
+        TILE_READ),
     "barrier before the product lost": Planted(
         "matmul/tiled_32", "        __syncthreads();\n\n", "\n", (33, 65, 40),
         "unwritten", "read of 4 bytes of Bs that no thread of the block has written", (0, 0, 0), (0, 0, 0), "sum += "),
     "barrier before the next tile lost": Planted(
         "matmul/tiled_32", "        __syncthreads();\n    }\n", "    }\n", (33, 65, 40),
-        "race", "race on As: write of 4 bytes, no barrier after a read at line 37 by thread (0, 0, 0)",
+        "race", "race on As: write of 4 bytes, no barrier after the read at line 37 by thread (0, 0, 0)",
         (0, 0, 0), (1, 0, 0),
         "As[y][x] ="),
     "two threads, one element": Planted(
         "vector_add/elementwise", " out[i] = a[i] + b[i];\n", " out[i / 2] = a[i] + b[i];\n", (300,),
-        "race", "race on out: write of 4 bytes, no barrier after a write at line 15 by thread (0, 0, 0)",
+        "race", "race on out: write of 4 bytes, no barrier after the write at line 15 by thread (0, 0, 0)",
         (0, 0, 0), (1, 0, 0)),
     "two threads, one element of a tile": Planted(
         "transpose/tiled", "tile[threadIdx.y + step][threadIdx.x] =", "tile[step][threadIdx.x] =", (33, 65),
-        "race", "race on tile: write of 4 bytes, no barrier after a write at line 25 by thread (0, 0, 0)",
+        "race", "race on tile: write of 4 bytes, no barrier after the write at line 25 by thread (0, 0, 0)",
         (0, 0, 0), (0, 1, 0)),
+    "barrier between the product and the next tile lost, tensor cores": Planted(
+        "matmul/wmma", "        }\n        __syncthreads();\n    }\n", "        }\n    }\n", (33, 65, 70),
+        "race", "race on Bs: write of 2 bytes, no barrier after the read at line 75 by thread (1, 0, 0)",
+        (0, 0, 0), (0, 1, 0),
+        "Bs[warp + step][lane + across] =", type="float16->float32"),
     "barrier in a branch": Planted(
         "transpose/tiled", "__syncthreads();", "if (threadIdx.y < 4) __syncthreads();", (33, 65),
         "divergent barrier", "divergent barrier: thread (0, 4, 0) has finished without it", (0, 0, 0), (0, 0, 0)),
@@ -147,7 +156,7 @@ def changed(found: Rung, old: str, new: str, folder: Path) -> Rung:
 def test_planted_fault_is_found_by_name(slip: str, tmp_path: Path) -> None:
     planted = PLANTED[slip]
     broken = changed(gpukernels.rung(*planted.rung.split("/")), planted.old, planted.new, tmp_path)
-    faults: list[Fault] = loaded(check, broken, "float32", inputs(broken, "float32", planted.shape), planted.edge)
+    faults: list[Fault] = loaded(check, broken, planted.type, inputs(broken, planted.type, planted.shape), planted.edge)
     lines = broken.source.read_text(encoding="utf-8").splitlines()
     here = planted.at or planted.new.splitlines()[-1]
     line = next(number for number, text in enumerate(lines, 1) if here in text)

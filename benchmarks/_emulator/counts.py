@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from benchmarks._emulator.build import GLOBAL, RawTally
-from benchmarks._emulator.sites import traced
-from gpukernels import KernelError, Rung
+if TYPE_CHECKING:
+    from benchmarks._emulator.machine.build import RawTally
+    from gpukernels import Rung
 
 KINDS = ("global_load", "global_store", "shared_load", "shared_store")
 
@@ -51,11 +52,15 @@ class Counts:
         return 32 * (self.global_load.cost + self.global_store.cost)
 
 
-def count(found: Rung, type: str, shape: Mapping[str, int], edge: int | None = None) -> Counts:
+def count(found: "Rung", type: str, shape: Mapping[str, int], edge: int | None = None) -> Counts:
     """The accesses of a rung at these extents (dimension -> extent): a function of the source and the compiler alone.
 
     Raises: KernelError where the kernel leaves its memory (`check` says where) or is not compiled; ToolMissing.
     """
+    from benchmarks._emulator.machine.build import GLOBAL
+    from benchmarks._emulator.machine.sites import traced
+    from gpukernels import KernelError
+
     run = traced(found, type, dict(shape), edge)
     launched = run.run("count")
     if launched.stopped:

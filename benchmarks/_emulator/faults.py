@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from benchmarks._emulator.build import RawFault
-from benchmarks._emulator.sites import Traced, traced
-from gpukernels import Rung
+if TYPE_CHECKING:
+    from benchmarks._emulator.machine.build import RawFault
+    from benchmarks._emulator.machine.sites import Traced
+    from gpukernels import Rung
 
 KINDS = ("out of bounds", "index", "unwritten", "race", "divergent barrier", "divergent warp", "read-only")
 ACCESSES = ("read", "write", "atomic")
@@ -33,44 +34,43 @@ class Fault:
         return f"{self.rung}: {self.source}:{self.line}: {self.what} in block {self.block} thread {self.thread}"
 
 
-def _what(raw: RawFault, run: Traced, lines: dict[int, int]) -> str:
+def _what(raw: "RawFault", run: "Traced", lines: dict[int, int]) -> str:
     name = run.names[raw.region] if raw.region >= 0 else "any array"
-    doing = f"{ACCESSES[raw.access]} of {raw.size} bytes" if raw.access >= 0 else "access"
-    other = run.thread(raw.other_thread) if raw.other_thread >= 0 else ()
-    match KINDS[raw.kind]:
-        case "out of bounds":
-            return f"{doing} {'before the start' if raw.index < 0 else 'past the end'} of {name}"
-        case "index":  # the access that follows on the same line is the one that the index was for
-            array = f"an array of {raw.extent}"
-            if raw.access < 0 or lines.get(raw.site) != raw.line:
-                return f"index {raw.index} outside {array}"
-            return f"{doing} at index {raw.index} outside {array} in {name}"
-        case "unwritten":
-            return f"{doing} of {name} that no thread of the block has written"
-        case "race":
-            with_other = f"a{'n' if raw.other_access == 2 else ''} {ACCESSES[raw.other_access]}"
-            return (
-                f"race on {name}: {doing}, no barrier after {with_other} at line {lines[raw.other_site]} "
-                f"by thread {other}"
-            )
-        case "divergent barrier":
-            where = f"waits at line {raw.other_line}" if raw.other_line else "has finished without it"
-            return f"divergent barrier: thread {other} {where}"
-        case "divergent warp":
-            return "divergent warp barrier: not every lane of the mask comes to it"
-        case kind:
-            return f"{doing} of {name}, which is {kind}"
+    doing = f"{ACCESSES[raw.access]} of {raw.size} bytes" if raw.access >= 0 else ""
+    kind = KINDS[raw.kind]
+    if kind == "out of bounds":
+        found = f"{doing} {'before the start' if raw.index < 0 else 'past the end'} of {name}"
+    elif kind == "index":  # of the access that follows it, if that is on the same line
+        found = f"index {raw.index} outside an array of {raw.extent}"
+        if doing and lines.get(raw.site) == raw.line:
+            found = f"{doing} at {found} in {name}"
+    elif kind == "unwritten":
+        found = f"{doing} of {name} that no thread of the block has written"
+    elif kind == "race":
+        other = f"{ACCESSES[raw.other_access]} at line {lines[raw.other_site]} by thread {run.thread(raw.other_thread)}"
+        found = f"race on {name}: {doing}, no barrier after the {other}"
+    elif kind == "divergent barrier":
+        where = f"waits at line {raw.other_line}" if raw.other_line else "has finished without it"
+        found = f"divergent barrier: thread {run.thread(raw.other_thread)} {where}"
+    elif kind == "divergent warp":
+        found = "divergent warp barrier: not every lane of the mask comes to it"
+    else:
+        found = f"{doing} of {name}, which is {kind}"
+    return found
 
 
-def check(found: Rung, type: str, inputs: Sequence[Any], edge: int | None = None) -> list[Fault]:
+def check(found: "Rung", type: str, inputs: Sequence[Any], edge: int | None = None) -> list[Fault]:
     """The faults of a rung on these NumPy arrays, which it gets copies of; [] where it has none.
 
-    A launch ends at the first access outside all memory; after any other fault it goes on. The accesses of a warp are
-    not taken to be in step: without a __syncwarp two lanes race. A thread may return before a barrier that others wait
-    at, but not after touching memory since the last one.
+    Fit for small shapes: it takes 72 bytes of memory for each byte of the operands. A launch ends at the first access
+    outside all memory; after any other fault it goes on. The lanes of a warp are not taken to be in step: without a
+    __syncwarp two of them race. A thread may return before a barrier that others wait at, but not after touching memory
+    since the last one.
 
     Raises: KernelError where the operands do not fit or g++ does not compile the source; ToolMissing.
     """
+    from benchmarks._emulator.machine.sites import traced
+
     shape = {
         dim: extent
         for operand, pattern in zip(inputs, found.inputs, strict=True)
@@ -85,15 +85,11 @@ def check(found: Rung, type: str, inputs: Sequence[Any], edge: int | None = None
     launched = run.run("check")
     raws = launched.faults[: launched.fault_count]
     lines = run.lines(site for raw in raws for site in (raw.site, raw.other_site))
-    return [
-        Fault(
-            str(found),
-            found.source.name,
-            raw.line or lines.get(raw.site, 0),
-            KINDS[raw.kind],
-            _what(raw, run, lines),
-            (raw.block[0], raw.block[1], raw.block[2]),
-            run.thread(raw.thread),
-        )
-        for raw in raws
-    ]
+    found_at: dict[tuple[object, ...], Fault] = {}
+    for raw in raws:  # a line may be compiled to several places
+        line, kind = raw.line or lines.get(raw.site, 0), KINDS[raw.kind]
+        key = line, kind, raw.access, raw.region, lines.get(raw.other_site, raw.other_line)
+        block, thread = (raw.block[0], raw.block[1], raw.block[2]), run.thread(raw.thread)
+        fault = Fault(str(found), found.source.name, line, kind, _what(raw, run, lines), block, thread)
+        found_at.setdefault(key, fault)
+    return list(found_at.values())

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks._emulator.build import CONSTANT, GLOBAL, SHARED, EmulatedKernel, RawLaunch, Region
+from benchmarks._emulator.machine.build import CONSTANT, GLOBAL, SHARED, EmulatedKernel, RawLaunch, Region
 from gpukernels import Rung, ToolMissing
 
 ALIGNMENT = 4096  # at which an operand begins: more than any access needs

@@ -19,6 +19,9 @@
 #include <vector>
 #include <vector_types.h>
 #if !defined(__x86_64__)
+#define EMULATOR_UCONTEXT  // some ten times slower
+#endif
+#if defined(EMULATOR_UCONTEXT)
 #include <ucontext.h>
 #endif
 
@@ -88,7 +91,7 @@ struct Request {  // a warp's access: one site, the nth time since the last barr
 };
 
 struct Thread {
-#if defined(__x86_64__)
+#if !defined(EMULATOR_UCONTEXT)
     void *at;
 #else
     ucontext_t at;
@@ -117,7 +120,7 @@ unsigned char *shared_start;
 bool stopped;
 uint64_t slots[1024];
 
-#if defined(__x86_64__)
+#if !defined(EMULATOR_UCONTEXT)
 void *scheduler;
 // Saves what a call must keep on the old stack, and returns on the new one.
 extern "C" void gpukernels_switch(void **from, void *to);

@@ -1,4 +1,8 @@
-"""Compile a .cu rung for the CPU and launch it: `load(rung, type)` gives a callable on NumPy arrays."""
+"""Compile a .cu rung for the CPU and launch it.
+
+This folder is no package on purpose: asv imports every module of `benchmarks` at every commit, and what is here needs a
+gpukernels that has what it imports.
+"""
 
 import ctypes
 import os
@@ -34,8 +38,10 @@ FLAGS = (f"-std={CUDA_STANDARD}", "-fPIC", "-fno-gnu-unique", "-fno-threadsafe-s
 PLAIN = ("-O2",)
 # Each access of the source is one call (struct members stay together), each index past a known extent another. A struct
 # that is read to be passed by value is seen only where the function is inlined, such as the conversion of a __half.
-INLINED = ("-finline-functions", "-finline-small-functions", "-findirect-inlining", "--param=max-inline-insns-auto=1000",
-           "--param=inline-unit-growth=1000", "--param=large-function-growth=10000")  # fmt: skip
+INLINED = (
+    *("-finline-functions", "-finline-small-functions", "-findirect-inlining"),
+    *("--param=max-inline-insns-auto=1000", "--param=inline-unit-growth=1000", "--param=large-function-growth=10000"),
+)
 TRACED = ("-O1", "-g", "-fsanitize=thread,bounds", "-fno-tree-sra", *INLINED, "-DGPUKERNELS_TRACE")
 
 GLOBAL, SHARED, CONSTANT = range(3)  # kinds of memory, as in runtime.cpp
@@ -238,12 +244,3 @@ class EmulatedKernel(Kernel):
         )  # fmt: skip
         self.library.gpukernels_run(ctypes.byref(raw))
         return raw
-
-
-def load(found: Rung, type: str, edge: int | None = None) -> EmulatedKernel:
-    """The rung for one element type (and edge) as a callable on NumPy arrays: kernel(*inputs, out=None) -> out.
-
-    Compiled once and kept in gpukernels' cache. Raises: KernelError where g++ does not compile it, or an operand does
-    not fit; ToolMissing where this machine lacks g++ or CUDA's headers, or the rung cannot run on a CPU.
-    """
-    return EmulatedKernel(found, type, edge)
