@@ -222,7 +222,16 @@ def test_warps_vectors_and_atomics(type: str, tmp_path: Path) -> None:
     np.testing.assert_allclose(loaded(load, found, type)(a, b), expected, rtol=2e-7)
     assert [str(fault) for fault in check(found, type, [a, b])] == []
     racing = changed(found, "    __syncwarp();\n", "", tmp_path)
-    assert {fault.kind for fault in check(racing, type, [a, b])} >= {"unwritten"}
+    assert {fault.kind for fault in check(racing, type, [a, b])} == {"unwritten", "race"}
+    source.write_text(WARPS, encoding="utf-8")
+    no_atomic = changed(found, "atomicAdd(&total, sum);", "total += sum;", tmp_path)
+    told = [str(fault) for fault in check(no_atomic, type, [a, b])]
+    line = next(at for at, text in enumerate(source.read_text("utf-8").splitlines(), 1) if "total += sum" in text)
+    assert any(
+        f"elementwise.cu:{line}: race on total: write of {a.itemsize} bytes, no barrier after the" in fault
+        and fault.endswith("in block (0, 0, 0) thread (32, 0, 0)")
+        for fault in told
+    ), told
 
 
 def test_inline_ptx_needs_a_host_body(tmp_path: Path) -> None:

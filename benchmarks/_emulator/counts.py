@@ -57,11 +57,11 @@ def count(found: "Rung", type: str, shape: Mapping[str, int], edge: int | None =
 
     Raises: KernelError where the kernel leaves its memory (`check` says where) or is not compiled; ToolMissing.
     """
-    from benchmarks._emulator.machine.build import GLOBAL
-    from benchmarks._emulator.machine.sites import traced
+    from benchmarks._emulator.machine.build import GLOBAL, EmulatedKernel
+    from benchmarks._emulator.machine.sites import Traced
     from gpukernels import KernelError
 
-    run = traced(found, type, dict(shape), edge)
+    run = Traced(EmulatedKernel(found, type, edge, traced=True), dict(shape))
     launched = run.run("count")
     if launched.stopped:
         raise KernelError(f"{found} {type} at {dict(shape)}: an access leaves the operands and shared memory; check it")

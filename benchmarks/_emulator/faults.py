@@ -69,15 +69,12 @@ def check(found: "Rung", type: str, inputs: Sequence[Any], edge: int | None = No
 
     Raises: KernelError where the operands do not fit or g++ does not compile the source; ToolMissing.
     """
-    from benchmarks._emulator.machine.sites import traced
+    from benchmarks._emulator.machine.build import EmulatedKernel
+    from benchmarks._emulator.machine.sites import Traced
 
-    shape = {
-        dim: extent
-        for operand, pattern in zip(inputs, found.inputs, strict=True)
-        for dim, extent in zip(pattern.split(), operand.shape, strict=True)
-    }
-    run = traced(found, type, shape, edge)
-    run.kernel.bind(*inputs)  # checks the operands
+    kernel = EmulatedKernel(found, type, edge, traced=True)
+    shape = kernel.extents(*inputs)
+    run = Traced(kernel, shape)
     for place, operand in zip(run.operands, inputs, strict=False):
         place.view(operand.dtype)[...] = operand.reshape(-1)
     if 0 in shape.values():

@@ -25,6 +25,7 @@ from gpukernels.kernel import (
     _compiled,
     _cuda_headers,
     _digest,
+    _one_of,
     _pointer,
     _source,
     in_and_out,
@@ -197,6 +198,8 @@ class EmulatedKernel(Kernel):
     """
 
     def __init__(self, found: Rung, type: str, edge: int | None, traced: bool = False) -> None:
+        for what, value, choice in (("type", type, found.types), ("edge", edge or None, (None, *found.edges))):
+            _one_of(found, what, value, choice)
         super().__init__(found, type, edge if edge is not None else next(iter(found.edges), None))
         if found.source.suffix != ".cu":
             raise ToolMissing(f"{found} is no .cu: the emulator runs CUDA C++, got {found.source.name}")
@@ -210,6 +213,11 @@ class EmulatedKernel(Kernel):
 
     def _array_module(self) -> Any:
         return np
+
+    def extents(self, *inputs: Any) -> dict[str, int]:
+        """The dimensions of these inputs. Raises: KernelError where they do not fit."""
+        self.bind(*inputs)
+        return self._shape(inputs, np)
 
     def _launch(self, operands: tuple[Any, ...], shape: dict[str, int]) -> Launch:
         addresses, sizes = [_pointer(operand) for operand in operands], [operand.nbytes for operand in operands]

@@ -1,8 +1,8 @@
 // The machine behind emulator.h: a block's threads as fibers, blocks one after the other, faults and access counts.
 //
 // Each compiled kernel has a copy of its own. Where the kernel is compiled with -fsanitize=thread, the compiler calls
-// __tsan_read4(address) and its like before each access; they are defined here, and libtsan is not linked. A launch that
-// leaves memory ends there, before the access; other faults are noted and the launch goes on.
+// __tsan_read4(address) and its like before each access; they are defined here, and libtsan is not linked. A launch
+// that leaves memory ends there, before the access; other faults are noted and the launch goes on.
 
 #include <algorithm>
 #include <array>
@@ -340,8 +340,8 @@ void add_shared(Tally &tally, const Request &request) {
         unsigned count = 0, in_bank[32] = {};
         for (unsigned lane = first; lane < first + group; ++lane)
             if (request.lanes >> lane & 1)
-                for (uint64_t at = request.address[lane] / 4; at <= (request.address[lane] + request.size - 1) / 4; ++at)
-                    words[count++] = at;
+                for (uint64_t at = 0; at < std::max(request.size, 4u); at += 4)
+                    words[count++] = (request.address[lane] + at) / 4;
         if (!count)
             continue;
         std::sort(words, words + count);
@@ -431,6 +431,12 @@ void access(uint64_t address, unsigned size, int kind, void *from) {
     }
     current->active = true;
     check(region, address, size, kind, site);
+}
+
+// A larger struct at once: what the hardware does in accesses of at most 16 bytes.
+void access_range(uint64_t address, size_t size, int kind, void *from) {
+    for (size_t at = 0; at < size; at += 16)
+        access(address + at, std::min<size_t>(16, size - at), kind, from);
 }
 
 // --- barriers and blocks -------------------------------------------------------------------------------------------
@@ -587,10 +593,10 @@ void touch(const void *address, unsigned size, int kind, void *site) {
 extern "C" {
 HOOKS(1) HOOKS(2) HOOKS(4) HOOKS(8) HOOKS(16)
 void __tsan_read_range(void *address, size_t size) {
-    access(reinterpret_cast<uint64_t>(address), size, 0, __builtin_return_address(0));
+    access_range(reinterpret_cast<uint64_t>(address), size, 0, __builtin_return_address(0));
 }
 void __tsan_write_range(void *address, size_t size) {
-    access(reinterpret_cast<uint64_t>(address), size, 1, __builtin_return_address(0));
+    access_range(reinterpret_cast<uint64_t>(address), size, 1, __builtin_return_address(0));
 }
 void __tsan_init() {}
 void __tsan_func_entry(void *) {}

@@ -41,9 +41,13 @@ class Traced:
 
     kernel: EmulatedKernel
     shape: dict[str, int]
-    sizes: list[int]  # bytes of each operand, the output last
 
     def __post_init__(self) -> None:
+        found, dtypes = self.kernel.rung, (self.kernel.in_dtype, self.kernel.out_dtype)
+        patterns = [*((pattern, dtypes[0]) for pattern in found.inputs), (found.output, dtypes[1])]
+        self.sizes = [
+            math.prod(self.shape[dim] for dim in pattern.split()) * dtype.itemsize for pattern, dtype in patterns
+        ]  # bytes, the output last
         steps = [-(-size // ALIGNMENT) * ALIGNMENT + ZONE for size in self.sizes]
         memory = np.zeros(ZONE + sum(steps) + ALIGNMENT, np.uint8)
         skipped = -memory.ctypes.data % ALIGNMENT + ZONE
@@ -51,7 +55,6 @@ class Traced:
         self.operands: list[NDArray[Any]] = [
             memory[start : start + size] for start, size in zip(starts, self.sizes, strict=True)
         ]
-        found = self.kernel.rung
         self.regions, self.names = [], operand_names(found)
         for at, operand in enumerate(self.operands):
             low = operand.ctypes.data
@@ -103,11 +106,3 @@ class Traced:
             here = re.search(rf"(?:^|/){file}:(\d+)", lines, re.MULTILINE)
             found[site] = int(here[1]) if here else 0
         return found
-
-
-def traced(found: Rung, type: str, shape: dict[str, int], edge: int | None) -> Traced:
-    """A rung ready to be checked or counted at these extents, its operands all zero."""
-    kernel = EmulatedKernel(found, type, edge, traced=True)
-    patterns = [*((pattern, kernel.in_dtype) for pattern in found.inputs), (found.output, kernel.out_dtype)]
-    sizes = [math.prod(shape[dim] for dim in pattern.split()) * dtype.itemsize for pattern, dtype in patterns]
-    return Traced(kernel, shape, sizes)
