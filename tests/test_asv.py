@@ -434,16 +434,16 @@ def test_importing_the_suites_touches_no_gpu_starts_no_thread_compiles_nothing(t
         "def no(*a, **k): raise AssertionError(f'a process was started: {a}')\n"
         "subprocess.Popen.__init__ = no\n"
         "import benchmarks\n"
-        "names = [found.name for found in pkgutil.iter_modules(benchmarks.__path__, 'benchmarks.')]\n"
+        "names = [found.name for found in pkgutil.walk_packages(benchmarks.__path__, 'benchmarks.')]\n"
         "for name in names: importlib.import_module(name)\n"
         "loaded = [name for name in ('cupy', 'cuda', 'pynvml', 'gpukernels') if name in sys.modules]\n"
         "print(sorted(names), loaded, threading.active_count())\n"
     )
     own = {"PYTHONPATH": str(ROOT), "GPUKERNELS_CACHE": str(tmp_path / "cache")}
     done = run(sys.executable, "-c", code, cwd=tmp_path, home=tmp_path, **own)
-    modules = sorted(
-        f"benchmarks.{path.stem}" for path in (ROOT / "benchmarks").glob("*.py") if path.stem != "__init__"
-    )
+    files = [path for folder in ("", "*/") for path in (ROOT / "benchmarks").glob(f"{folder}*.py")]
+    names = [path.parent if path.stem == "__init__" else path.with_suffix("") for path in files]
+    modules = sorted(".".join(name.relative_to(ROOT).parts) for name in names if name != ROOT / "benchmarks")
     assert (done.stdout, done.stderr) == (f"{modules} [] 1\n", "")
     assert list(tmp_path.iterdir()) == []
 
