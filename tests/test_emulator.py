@@ -104,6 +104,12 @@ PLANTED = {
         "transpose/tiled", "tile[threadIdx.y + step][threadIdx.x] =",
         "(&tile[0][0])[(threadIdx.y + step) * 33 + threadIdx.x] =",
         (32, 32), "out of bounds", "write of 4 bytes past the end of tile", (0, 0, 0), (1, 7, 0)),
+    "past one tile of two": Planted(
+        "matmul/tiled_32", "As[y][k]", "As[0][0] * (&As[0][0])[y * TILE_K + k + 1]", (32, 32, 32),
+        "out of bounds", "read of 4 bytes past the end of As", (0, 0, 0), (0, 31, 0), "sum += "),
+    "past a fragment's tile": Planted(
+        "matmul/wmma", "&Bs[k][warp_column", "&Bs[k + 20][warp_column", (33, 65, 40),
+        "out of bounds", "read of 16 bytes past the end of Bs", (0, 0, 0), (12, 0, 0), type="float16->float32"),
     "read of what nobody wrote": Planted(
         "transpose/tiled", "            tile[", "            if (threadIdx.x != 3) tile[", (33, 65),
         "unwritten", "read of 4 bytes of tile that no thread of the block has written", (0, 0, 0), (0, 3, 0),

@@ -45,7 +45,7 @@ INLINED = (
 )
 TRACED = ("-O1", "-g", "-fsanitize=thread,bounds", "-fno-tree-sra", *INLINED, "-DGPUKERNELS_TRACE")
 
-GLOBAL, SHARED, CONSTANT = range(3)  # kinds of memory, as in runtime.cpp
+GLOBAL, SHARED, CONSTANT, HIDDEN = range(4)  # kinds of memory, as in runtime.cpp
 MODES = {"plain": 0, "check": 1, "count": 2}
 
 
@@ -137,6 +137,10 @@ EXTERN_SHARED = re.compile(
     r"\bextern\s+__shared__\s+(?:__align__\s*\(\s*\d+\s*\)\s*)?([\w\s]+?)\s*\b(\w+)\s*\[\s*\]\s*;"
 )
 
+# In assembly a static of a template's function, so every __shared__ array: after it a gap that belongs to nobody.
+STATIC = re.compile(r"^(_ZZ\w+):\n\t\.zero\t\d+$", re.MULTILINE)
+GAP = 4096
+
 
 def _host_source(found: Rung, type: str) -> str:
     """The rung's source as it is compiled: dynamic shared memory rewritten, line numbers kept; and how it is called."""
@@ -162,13 +166,16 @@ def compile_host(found: Rung, type: str, traced: bool) -> Path:
     def build(path: Path) -> str:
         named = path.parent / found.source.name  # as debug information is to name it
         named.write_text(source, encoding="utf-8")
-        kernel = path.with_suffix(".o")
-        _run_compiler(who, [*flags, "-x", "c++", "-c", str(named), "-o", str(kernel)])
+        kernel, assembly = path.with_suffix(".o"), path.with_suffix(".s")
+        _run_compiler(who, [*flags, "-x", "c++", "-S", str(named), "-o", str(assembly)])
+        if traced:
+            assembly.write_text(STATIC.sub(rf"\g<0>\n\t.zero\t{GAP}", assembly.read_text("utf-8")), "utf-8")
+        _run_compiler(who, ["-c", str(assembly), "-o", str(kernel)])
         linked = ["-shared", "-Wl,-Bsymbolic", "-o", str(path), str(kernel), str(runtime)]
         _run_compiler(who, linked)
         return found.symbol
 
-    key = _digest("host", source, *flags, *known, runtime.name, _compiler()[1])
+    key = _digest("host", GAP, source, *flags, *known, runtime.name, _compiler()[1])
     return _compiled(key, ".so", build)[0]
 
 

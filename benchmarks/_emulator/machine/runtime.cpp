@@ -29,7 +29,7 @@ extern "C" void gpukernels_call(void **arguments);  // the kernel, made by the l
 
 // --- what Python sees ----------------------------------------------------------------------------------------------
 
-enum RegionKind : int32_t { GLOBAL, SHARED, CONSTANT };
+enum RegionKind : int32_t { GLOBAL, SHARED, CONSTANT, HIDDEN };  // hidden: the compiler's own
 
 struct Region {  // memory that the kernel may touch
     uint64_t low, high;
@@ -254,7 +254,7 @@ void race(const Note &with, int region, unsigned size, int access, uint64_t site
 
 void check(int region, uint64_t address, unsigned size, int access, uint64_t site) {
     const Region &place = regions[region];
-    if (place.kind == CONSTANT)
+    if (place.kind >= CONSTANT)
         return;
     const Note note{epoch, current->warp_epoch, current->linear, access, site};
     for (unsigned at = 0; at < size; ++at) {
@@ -288,7 +288,7 @@ std::vector<std::vector<std::vector<Request>>> requests;  // per warp and site
 
 void count(int region, uint64_t address, unsigned size, int access, uint64_t site) {
     const Region &place = regions[region];
-    if (place.kind == CONSTANT)
+    if (place.kind >= CONSTANT)
         return;
     // A site that touches both kinds of memory, as a shared helper may, is two.
     const auto [found, fresh] = site_numbers.try_emplace(site * 4 + place.kind * 2 + (access != 0), tallies.size());
@@ -398,7 +398,7 @@ int nearest(uint64_t address) {
     uint64_t least = ~0ull;
     for (unsigned i = 0; i < regions.size(); ++i) {
         const uint64_t away = address < regions[i].low ? regions[i].low - address : address - regions[i].high;
-        if (away < least)
+        if (away < least && regions[i].kind != HIDDEN)
             least = away, found = i;
     }
     return found;

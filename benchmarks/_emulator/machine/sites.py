@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks._emulator.machine.build import CONSTANT, GLOBAL, SHARED, EmulatedKernel, RawLaunch, Region
+from benchmarks._emulator.machine.build import CONSTANT, GLOBAL, HIDDEN, SHARED, EmulatedKernel, RawLaunch, Region
 from gpukernels import Rung, ToolMissing
 
 ALIGNMENT = 4096  # at which an operand begins: more than any access needs
@@ -60,8 +60,7 @@ class Traced:
             low = operand.ctypes.data
             self.regions.append(Region(low, low + operand.nbytes, GLOBAL, at == len(self.operands) - 1))
         for name, low, size, kind in self._variables():
-            writable = kind == SHARED or name.startswith("guard ")
-            self.regions.append(Region(low, low + size, kind, writable))
+            self.regions.append(Region(low, low + size, kind, kind != CONSTANT))
             self.names.append(name)
         self.names.append("dynamic shared memory")
 
@@ -78,7 +77,9 @@ class Traced:
         constants = set(re.findall(r"__constant__[^;=\[]*\b(\w+)\s*[\[;=]", text))
         for value, size, name in symbols:
             low, extent = base + int(value, 16), int(size, 16)
-            if name in constants or name.startswith("guard variable"):  # g++'s own, whether a static is initialised
+            if name.startswith("guard variable"):  # g++'s own: whether a static is initialised
+                yield name, low, extent, HIDDEN
+            elif name in constants:
                 yield name, low, extent, CONSTANT
             elif local := re.fullmatch(rf"(?:.* )?{self.kernel.rung.symbol}\b.*\)::(\w+)", name):
                 yield local[1], low, extent, SHARED
