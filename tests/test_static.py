@@ -45,8 +45,17 @@ def spilled(found: dict[str, Any]) -> int:
 Change = Callable[..., Rung]
 
 
+@pytest.fixture(scope="module")
+def sass(kernel_cache: Path) -> None:
+    """Skips where there is no disassembler: then instructions and spills are n/a."""
+    try:
+        _static.nvdisasm()
+    except NotHere as error:
+        pytest.skip(f"needs nvdisasm: {error}")
+
+
 @pytest.fixture
-def changed(tmp_path: Path) -> Change:
+def changed(sass: None, tmp_path: Path) -> Change:
     """A rung of the ladder with its source changed: changed("matmul", "tiled_16", old=new, ...)."""
 
     def change(op: str, name: str, *pairs: tuple[str, str], **fields: Any) -> Rung:
@@ -108,7 +117,7 @@ INDEXED = (  # an array that no register can hold, since the index is known at r
 
 
 @pytest.fixture(scope="module")
-def groups(kernel_cache: Path) -> dict[str, Group]:
+def groups(sass: None, kernel_cache: Path) -> dict[str, Group]:
     """All ops, compiled by workers as asv's runs have it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GPUKERNELS_PACKAGE", str(ROOT))
@@ -208,7 +217,7 @@ def test_a_lost_unroll(changed: Change) -> None:
     assert after["mix"]["fma"] < before["mix"]["fma"] == 32
 
 
-def test_dynamic_shared_memory_is_that_of_the_launch() -> None:
+def test_dynamic_shared_memory_is_that_of_the_launch(sass: None) -> None:
     found = gpukernels.rung("transpose", "dynamic")
     for type, size in (("float32", 4), ("complex128", 16)):
         mine = figures(found, type)
@@ -325,7 +334,7 @@ def test_what_cannot_be_told_is_not_available(monkeypatch: pytest.MonkeyPatch) -
     assert suite.track_unoccupied(group, *where) == 0
 
 
-def test_code_that_nvdisasm_does_not_know_is_said() -> None:
+def test_code_that_nvdisasm_does_not_know_is_said(sass: None) -> None:
     with pytest.raises(NotHere, match="nvdisasm does not read the code for sm_90"):
         _static.disassemble([b"\xff" * 64], SM)
 
