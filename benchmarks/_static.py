@@ -35,8 +35,8 @@ from benchmarks._visit import Budget, NotHere, packages
 PROCESSES_MAX = 8
 
 # Per SM: threads, bytes of shared memory; per block: bytes of shared memory at most, of which so many reserved.
-# Source: NVIDIA, CCCL, cuda/__device/arch_traits.h (CuPy ships it). 1 KiB a block is reserved from 8.0 on. All have 64 Ki
-# registers.
+# Source: NVIDIA, CCCL, cuda/__device/arch_traits.h (CuPy ships it). 1 KiB a block is reserved from 8.0 on. All have
+# 64 Ki registers.
 KIB = 1024
 LIMITS = {
     "sm_75": (1024, 64 * KIB, 64 * KIB, 0),
