@@ -318,8 +318,8 @@ class Gpu:
     def _take_quietly(self, *what: Any) -> dict[str, Any]:
         """The same; taken again after a pause while the clocks are held down, and marked if they stay so.
 
-        A kernel that draws much power leaves the clock low for a while, and the one after it would pay: then again
-        after a short pause, as long as that helps. What is low by its own work stays so, and is marked as well.
+        Some kernels, those on tensor cores above all, leave the clock low for a while, and the one after them would
+        pay: then again after a short pause, as long as that helps. What is low by its own work stays so, and is marked.
         """
         taken, retakes = self._take(*what), 0
         while retakes < RETAKES and (taken["throttled"] or self._low(taken)):

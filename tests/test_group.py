@@ -107,6 +107,29 @@ def test_a_calling_thread_has_a_core_of_its_own() -> None:
     assert affinity() == every  # what is loaded next finds all of them
 
 
+@pytest.mark.parametrize(("once", "samples"), [(0.7, 1), (0.3, 2), (0.04, 2), (0.01, 7)])
+def test_a_dear_run_is_timed_by_its_check(once: float, samples: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a clock that only launches move: over half a second the checked run is the sample, and nothing else runs."""
+    clock = [0.0]
+
+    def launch() -> None:
+        clock[0] += once
+
+    launch.identity = "who"  # type: ignore[attr-defined]
+    cpu = object.__new__(_cpu.Cpu)
+    cpu.budget = Budget(samples=7, sample_s=0.004)
+    monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(cpu, "_check", lambda _cell, run: (run(), once)[1])
+    visit = cpu._time(cells()[0], [launch])
+    assert (visit["seconds"], visit["launches"]) == (pytest.approx(once), samples)
+    assert clock[0] == pytest.approx(once * (1 if samples == 1 else 1 + samples))
+
+
+def test_every_library_of_threads_gets_all_cores() -> None:
+    told = _cpu.environment()
+    assert {told[name] for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")} == {str(len(_cpu.cores()))}
+
+
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="threads are read from /proc")
 def test_every_thread_of_openmp_has_a_place_of_its_own(package: Package, tmp_path: Path) -> None:
     """In a worker, after a rung of one thread has been timed: no two threads of the team share a core."""
