@@ -226,21 +226,26 @@ def _class(name: str, operands: str) -> str:
 
 
 def count(instructions: list[tuple[str, str]]) -> dict[str, Any]:
-    """Instructions, of which classes, and the bytes that loads and stores of local memory move, each counted once.
+    """Instructions, of which classes; the bytes of the widest load of shared memory; and those that loads and stores of
+    local memory move, each counted once.
 
     Those are what registers had no room for: ptxas's "bytes spill stores" and "spill loads", and arrays that are
     indexed at run time.
     """
     kept = [(name, operands) for name, operands in instructions if name != "NOP"]
     mix = Counter(_class(name, operands) for name, operands in kept)
-    local = {"LDL": 0, "STL": 0}
+    local, widest = {"LDL": 0, "STL": 0}, 0
     for name, _ in kept:
         base, *suffixes = name.split(".")
+        width = next((WIDTHS[suffix] for suffix in suffixes if suffix in WIDTHS), 4)
         if base in local:
-            local[base] += next((WIDTHS[suffix] for suffix in suffixes if suffix in WIDTHS), 4)
+            local[base] += width
+        elif base == "LDS":
+            widest = max(widest, width)
     return {
         "instructions": len(kept),
         "mix": {kind: mix[kind] for kind in CLASSES},
+        "shared_load_bytes": widest,
         "spill_load_bytes": local["LDL"],
         "spill_store_bytes": local["STL"],
     }
