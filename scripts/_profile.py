@@ -11,6 +11,7 @@ import json
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
@@ -26,7 +27,7 @@ from benchmarks._access import COUNTED, plan
 from benchmarks._cells import Cell, label
 from benchmarks._emulator import KINDS, Counts, Tally, count
 from benchmarks._group import Group, Outcome
-from benchmarks._ops import OPS, dtypes, entries
+from benchmarks._ops import OPS, dtypes
 from benchmarks._visit import NotHere
 from scripts import _environment, _ncu
 from scripts.asv_plugins.recording import identity, write_whole
@@ -34,23 +35,25 @@ from scripts.asv_plugins.recording import identity, write_whole
 ROOT = _ncu.ROOT
 ARCH = "sm_90"  # where there is no GPU to ask
 
-# Nsight Compute's name of each of the counts that are compared. Its count of shared requests holds instructions with
-# no active lane as well: the wavefronts are what costs.
-GLOBAL, SHARED = "l1tex__t_{}_pipe_lsu_mem_global_op_{}.sum", "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_{}.sum"
+# Nsight Compute's names of each of the counts that are compared, which are summed. Of shared memory the wavefronts, of
+# the instructions themselves: its requests hold instructions without any active lane as well, and l1tex's own counter
+# of wavefronts also what arbitration adds.
+GLOBAL, SHARED = (
+    "l1tex__t_{}_pipe_lsu_mem_global_op_{}.sum",
+    "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_{}.sum",
+)
 COMPARED = {
-    "load requests": GLOBAL.format("requests", "ld"),
-    "load sectors": GLOBAL.format("sectors", "ld"),
-    "store requests": GLOBAL.format("requests", "st"),
-    "store sectors": GLOBAL.format("sectors", "st"),
-    "shared load wavefronts": SHARED.format("ld"),
-    "shared store wavefronts": SHARED.format("st"),
+    "load requests": (GLOBAL.format("requests", "ld"),),
+    "load sectors": (GLOBAL.format("sectors", "ld"),),
+    "store requests": (GLOBAL.format("requests", "st"),),
+    "store sectors": (GLOBAL.format("sectors", "st"),),
+    "shared load wavefronts": (SHARED.format("ld"), SHARED.format("ldsm")),
+    "shared store wavefronts": (SHARED.format("st"), SHARED.format("stsm")),
+    "dynamic_shared_bytes": ("launch__shared_mem_per_block_dynamic",),
 }
-RESOURCES = {
-    "registers": "launch__registers_per_thread",
-    "static_shared_bytes": "launch__shared_mem_per_block_static",
-    "dynamic_shared_bytes": "launch__shared_mem_per_block_dynamic",
-}
-METRICS = (*COMPARED.values(), *RESOURCES.values())
+METRICS = tuple(name for names in COMPARED.values() for name in names)
+# The compile-time figures, and CUDA's names of them as attributes of the loaded kernel.
+ATTRIBUTES = {"registers": "num_regs", "static_shared_bytes": "shared_size_bytes", "stack_bytes": "local_size_bytes"}
 
 # Why a count may differ from hardware's, by what can be read off the rung: docs/access.md explains each.
 TEXTURE, MERGED, SELECTED = "texture", "merged", "selected"
@@ -105,27 +108,37 @@ def _of(cell: Cell) -> tuple[str, str, str]:
 
 
 def ask(cells: Sequence[Cell]) -> dict[str, dict[str, float]]:
-    """ncu's counters of one launch of each cell, all in one process, by key. Raises: SystemExit with ncu's words."""
+    """ncu's counters of one launch of each cell, and its loaded kernel's attributes, all in one process, by key.
+
+    Raises: SystemExit with ncu's words.
+    """
     symbols = {gpukernels.rung(cell.op, cell.rung).symbol for cell in cells}
     told = json.dumps([cell.as_json() for cell in cells])
-    command = [
-        *(shutil.which("ncu") or "ncu", "--clock-control", "none", "--cache-control", "all"),
-        *("--metrics", ",".join(METRICS), "--kernel-name", f"regex:^({'|'.join(sorted(symbols))})$"),
-        *("--csv", "--page", "raw", "--print-units", "base", sys.executable, __file__, "--child", told),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=_environment.with_root())
+    with tempfile.TemporaryDirectory() as folder:
+        attributes = Path(folder, "attributes")
+        command = [
+            *(shutil.which("ncu") or "ncu", "--clock-control", "none", "--cache-control", "all"),
+            *("--metrics", ",".join(METRICS), "--kernel-name", f"regex:^({'|'.join(sorted(symbols))})$"),
+            *("--csv", "--page", "raw", "--print-units", "base"),
+            *(sys.executable, __file__, "--child", told, str(attributes)),
+        ]
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, cwd=ROOT, env=_environment.with_root()
+        )
+        loaded = [json.loads(line) for line in attributes.read_text().splitlines()] if attributes.exists() else []
     rows = [row for row in csv.DictReader(done.stdout[done.stdout.find('"ID"') :].splitlines()) if row["ID"].isdigit()]
-    if done.returncode or len(rows) != len(cells):
+    if done.returncode or not len(rows) == len(loaded) == len(cells):
         words = (done.stdout[:2000] + done.stderr).strip()[-1500:]
         raise SystemExit(f"scripts/profile: ncu told of {len(rows)} launches, not {len(cells)}: {words}")
     return {
-        cell.key: {name: float(row[name].replace(",", "")) for name in METRICS}
-        for cell, row in zip(cells, rows, strict=True)
+        cell.key: {what: sum(float(row[name].replace(",", "")) for name in names) for what, names in COMPARED.items()}
+        | own
+        for cell, row, own in zip(cells, rows, loaded, strict=True)
     }
 
 
-def launch_each(cells: Sequence[Cell]) -> None:
-    """In ncu's child: launch each cell once."""
+def launch_each(cells: Sequence[Cell], attributes: Path) -> None:
+    """In ncu's child: launch each cell once, and write what CUDA says of its kernel."""
     import cupy
 
     for cell in cells:
@@ -138,6 +151,10 @@ def launch_each(cells: Sequence[Cell]) -> None:
         ]
         kernel(*inputs)
         cupy.cuda.runtime.deviceSynchronize()
+        path, symbol = gpukernels.compile_cuda(found, cell.type, f"sm_{cupy.cuda.Device().compute_capability}")
+        own = cupy.RawModule(path=str(path)).get_function(symbol).attributes
+        with attributes.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({name: own[told] for name, told in ATTRIBUTES.items()}) + "\n")
 
 
 def arch_here() -> str | None:
@@ -160,14 +177,12 @@ Comparison = dict[str, tuple[int, float, str]]
 
 def compare(cell: Cell, counts: Counts, there: dict[str, float], arch: str) -> Comparison:
     """By count: the stand-in's, ncu's, and why they differ: "=" where they do not, "?" where no rule explains it."""
-    found = {}
-    for name, here in compared(counts).items():
-        seen = there[COMPARED[name]]
-        found[name] = here, seen, "=" if here == seen else rule(cell, name, here, seen, arch) or "?"
-    for name, metric in RESOURCES.items():
-        here, seen = figures(*_of(cell), arch)[name], there[metric]
-        found[name] = here, seen, "=" if here == seen else "?"
-    return found
+    known = figures(*_of(cell), arch)
+    here = compared(counts) | {name: known[name] for name in ("dynamic_shared_bytes", *ATTRIBUTES)}
+    return {
+        name: (value, there[name], "=" if value == there[name] else rule(cell, name, value, there[name], arch) or "?")
+        for name, value in here.items()
+    }
 
 
 def explained(found: Comparison) -> bool:
@@ -351,4 +366,4 @@ def profile(given: argparse.Namespace, console: Console) -> int:
 
 
 if __name__ == "__main__":  # ncu's child
-    launch_each([Cell.from_json(values) for values in json.loads(sys.argv[2])])
+    launch_each([Cell.from_json(values) for values in json.loads(sys.argv[2])], Path(sys.argv[3]))
