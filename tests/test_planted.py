@@ -1,0 +1,180 @@
+"""Regressions planted in real rungs, a commit each, found by scripts/bench and asv publish on a machine without a GPU."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+FILES = ("gpukernels", "benchmarks", "scripts", "tests", "asv.conf.json", "pyproject.toml")
+LADDER = "gpukernels/ladder.toml"
+
+
+@dataclass(frozen=True)
+class Plant:
+    """A change to a file, whose text `old` becomes `new`; the rung that it makes worse, and the series that say so,
+    none where neither a count nor a compile-time figure can."""
+
+    subject: str
+    file: str
+    old: str
+    new: str
+    rung: str
+    series: frozenset[str]
+
+
+def plant(subject: str, file: str, old: str, new: str, rung: str = "", *series: str) -> Plant:
+    return Plant(subject, f"gpukernels/{file}", old, new, rung or Path(file).stem, frozenset(series))
+
+
+HALVES = """    if constexpr (sizeof(T) == 16) {
+        const double *from = reinterpret_cast<const double *>(in);
+        double *to = reinterpret_cast<double *>(out);
+        for (int half = 0; half < 2; ++half)
+            for (int step = 0; step < TILE_ROWS; step += BLOCK_Y)
+                if (row + step < M && column < N)
+                    to[2 * ((row + step) * N + column) + half] = from[2 * ((row + step) * N + column) + half];
+        return;
+    }
+
+#pragma unroll
+"""
+SUM = "sum += (Sum)As[y][k] * (Sum)Bs[k][x];\n"
+PLANTED = (
+    plant("Padding removed", "transpose/padded.cu", "TILE_COLUMNS + 1]", "TILE_COLUMNS]", "padded",
+          "access.track_shared_load_wavefronts"),
+    plant("Index swapped: neighbours read a column", "vector_add/elementwise.cu", "    if (i < N)\n        out[i] = a[i]",
+          "    const long long j = N % 32 ? i : i % 32 * (N / 32) + i / 32;\n    if (i < N)\n        out[j] = a[j]",
+          "elementwise", "access.track_load_sectors", "access.track_store_sectors", "access.track_moved"),
+    plant("float4 split: 16 bytes as twice 8", "transpose/copy.cu", "#pragma unroll\n", HALVES, "copy",
+          "access.track_moved", "access.track_requests"),
+    plant("Launch bounds that spill", "matmul/thread_tile_2d.cu", "__global__ void matmul",
+          "__global__ void __launch_bounds__(BLOCK_X * BLOCK_Y, 4) matmul", "thread_tile_2d",
+          "static.track_spill_bytes"),
+    plant("Extra barrier", "transpose/tiled.cu", "    __syncthreads();\n", "    __syncthreads();\n    __syncthreads();\n",
+          "tiled", "access.track_barriers"),
+    plant("Tile shrunk", "ladder.toml", 'origin = "Hallym"\ntile = [32, 32]\nblock = [32, 32]',
+          'origin = "Hallym"\ntile = [16, 16]\nblock = [16, 16]', "conflict_free",
+          "access.track_moved", "access.track_requests", "access.track_barriers"),
+    plant("Tile stored transposed", "matmul/tiled.cu", "Bs[y][x] = k0", "Bs[x][y] = k0", "tiled_32",
+          "access.track_shared_store_wavefronts", "access.track_shared_load_wavefronts"),
+    plant("An operand read again from shared memory", "matmul/thread_tile_1d.cu",
+          "sum[i] += (Sum)As[y * TM + i][k] * b;", "sum[i] += (Sum)As[y * TM + i][k] * (Sum)Bs[k][x];", "thread_tile_1d",
+          "access.track_requests"),
+    plant("Shared memory wasted", "transpose/naive_write.cu", "long long N) {\n",
+          "long long N) {\n    __shared__ T waste[4096];\n    waste[threadIdx.y * BLOCK_X + threadIdx.x] = in[0];\n"
+          "    if (M < 0)\n        out[0] = waste[blockIdx.x];\n", "naive_write",
+          "static.track_unoccupied", "access.track_requests"),
+    plant("Unroll lost", "matmul/unrolled.cu", "#pragma unroll\n", "#pragma unroll 1\n", "unrolled"),
+    plant("Read-only path lost", "matmul/read_only.cu", "(Sum)__ldg(&A[row * K + k])", "(Sum)A[row * K + k]", "read_only"),
+    plant("Extra arithmetic in the inner loop", "matmul/initial.cu", "sum += ", "sum = sum * (1 + 0 * (Sum)k) + ", "initial"),
+)  # fmt: skip
+HARMLESS = (
+    plant("A comment", "transpose/padded.cu", "    // Row of out", "    // A row of out"),
+    plant("A name", "matmul/thread_tile_2d.cu", "b_column", "column_b"),
+)
+RUNGS = {"numpy"} | {one.rung for one in PLANTED}
+
+
+def trimmed(text: str) -> str:
+    """The ladder with the rungs that are planted in, and of each of them the types that tell."""
+    head, *rest = re.split(r"(?m)^(?=\[)", text)  # a table a part
+    kept = [head]
+    for part in rest:
+        name = re.search(r'^name = "(.*)"$', part, re.MULTILINE)
+        kept += [part] if not name or name[1] in RUNGS else []
+    found = "".join(kept)
+    return re.sub(
+        r"(?m)^types = .*$", lambda types: 'types = ["float32"%s]' % (', "complex128"' * ("complex" in types[0])), found
+    )
+
+
+@dataclass(frozen=True)
+class Project:
+    folder: Path
+    home: Path
+
+    def run(self, *command: str) -> str:
+        who = {f"GIT_{role}_{what}": "a@b.org" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+        own = {"HOME": str(self.home), "GPUKERNELS_PYTHON": sys.executable, "PYTHONPATH": "", **who}
+        done = subprocess.run(
+            command, cwd=self.folder, env=os.environ | own, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, f"{command}: {done.stdout[-3000:]}{done.stderr[-3000:]}"
+        return done.stdout.strip()
+
+    def commit(self, subject: str) -> str:
+        self.run("git", "add", "-A")
+        self.run("git", "commit", "-q", "-m", subject)
+        return self.run("git", "rev-parse", "HEAD")
+
+    def change(self, one: Plant) -> str:
+        path = self.folder / one.file
+        text = path.read_text(encoding="utf-8")
+        at = text.index(f'name = "{one.rung}"') if one.file == LADDER else 0
+        assert text.count(one.old, at), f"{one.file} has no {one.old!r}"
+        path.write_text(text[:at] + text[at:].replace(one.old, one.new, -1 if one in HARMLESS else 1), encoding="utf-8")
+        return self.commit(one.subject)
+
+
+@pytest.fixture(scope="module")
+def events(tmp_path_factory: pytest.TempPathFactory, kernel_cache: Path) -> dict[str, list[dict[str, Any]]]:
+    """The events of the published page by the subject of their commit."""
+    base = tmp_path_factory.mktemp("planted")
+    project = Project(base / "project", base / "home")
+    project.folder.mkdir()
+    project.home.mkdir()
+    for name in FILES:
+        if (ROOT / name).is_dir():
+            shutil.copytree(
+                ROOT / name, project.folder / name, ignore=shutil.ignore_patterns("__pycache__", ".*_cache")
+            )
+        else:
+            shutil.copy(ROOT / name, project.folder / name)
+    ladder = project.folder / LADDER
+    ladder.write_text(trimmed(ladder.read_text(encoding="utf-8")), encoding="utf-8")
+    project.run("git", "init", "-q", "-b", "main")
+    project.commit("The rungs as they are")
+    for one in (HARMLESS[0], *PLANTED, HARMLESS[1]):
+        project.change(one)
+    project.run("scripts/bench", "--no-gate", "--bench", "^(static|access)", "HEAD")  # asv's benchmarks.json
+    project.run("scripts/bench", "--no-gate", "--bench", "^(static|access)", "main")
+    found = json.loads((project.folder / ".asv/html/regressions.json").read_text())["events"]
+    by_subject: dict[str, list[dict[str, Any]]] = {}
+    for event in found:
+        assert event["first"] == event["last"], event
+        by_subject.setdefault(event["last"]["subject"], []).append(event)
+    return by_subject
+
+
+def flagged(found: list[dict[str, Any]], kind: str) -> set[tuple[str, str]]:
+    """(rung, series) of the changes of events of one kind."""
+    changes = [change for event in found if event["kind"] == kind for change in event["changes"]]
+    return {
+        (change["params"]["rung"].strip("'"), re.sub(r"\.\w+\.", ".", change["benchmark"], count=1))
+        for change in changes
+    }
+
+
+@pytest.mark.parametrize("one", PLANTED, ids=lambda one: one.subject)
+def test_what_is_planted_is_found(one: Plant, events: dict[str, list[dict[str, Any]]]) -> None:
+    found = flagged(events.get(one.subject, []), "regression")
+    assert {series for rung, series in found if rung == one.rung} == one.series
+
+
+@pytest.mark.parametrize("one", (*PLANTED, *HARMLESS), ids=lambda one: one.subject)
+def test_nothing_else_is_flagged(one: Plant, events: dict[str, list[dict[str, Any]]]) -> None:
+    found = flagged(events.get(one.subject, []), "regression")
+    assert {rung for rung, _ in found} <= ({one.rung, "tiled_16"} if one.rung == "tiled_32" else {one.rung})
+    assert bool(found) == bool(one.series)
+
+
+def test_every_event_is_of_a_planted_commit(events: dict[str, list[dict[str, Any]]]) -> None:
+    assert set(events) == {one.subject for one in PLANTED if one.series}
