@@ -21,10 +21,12 @@ from scipy.stats import t as student
 
 FLOOR = 0.005  # the smallest relative step that is told of: below it a canary's word counts as much as the kernel's
 CHANCE = 1e-7  # of a false step where nothing changed, at one place of one series: a suite has millions of places
+REPEAT = 1e-5  # of so many outliers in a row, at one place of a series that has outliers
 PRICE = 5.0  # of a proposed step, in standard deviations: low, since what is proposed is tested
 TAIL = 0.75  # a point is as far off as a step where it has this share of its size
 LEAST = 4  # points before noise can be told from a step
 QUIET = 2e-4  # the least noise believed of a series: ten runs of a cell on an H200 seldom differ by less
+PRIOR = 10  # points that what is known of such noise beforehand is worth
 RAMP = 5  # commits that a creep takes at least: fewer are steps
 MANY = 10  # steps, and one more for as many points: a series where more are proposed flickers, and its price is raised
 NEAR = 5  # points over which drift is looked for: over many, a staircase of steps would pass for it
@@ -172,11 +174,11 @@ class _Series:
         if positive and all(point.canary for point in points):
             self._without_drift(np.log([float(point.canary or 1) for point in points]))
         self.noise, self.drift = self._noise(), 0.0
-        self.quantile = _quantile(len(points))
+        self.quantile = _quantile(len(points) + PRIOR)
         self.residuals: Values = np.zeros(len(points))
 
     def _without_drift(self, canary: Values) -> None:
-        """Take out the canary's drift, smoothed, where it exceeds the canary's own spread and the series shares it.
+        """Take out the canary's drift, smoothed or not, where it exceeds its own spread and the series shares it.
 
         Within that spread nothing is taken out: it would only add the canary's noise.
         """
@@ -185,16 +187,17 @@ class _Series:
                 continue
             seen = canary[start:end]
             spread = max(_scale(np.diff(seen)) / math.sqrt(2), QUIET)
-            drift = _smooth(seen) - np.median(seen)
-            old = self.x[start:end]
-            if np.abs(drift).max() > 3 * spread and _roughness(old - drift) < _roughness(old):
-                self.x[start:end] = old - drift
+            moved, drift = seen - np.median(seen), _smooth(seen) - np.median(seen)
+            if np.abs(drift).max() > 3 * spread:
+                old = self.x[start:end]
+                self.x[start:end] = min((old, old - drift, old - moved), key=_roughness)
 
     def _noise(self) -> float:
         """Standard deviation of a point, from the differences of neighbours, which a few steps do not move much."""
         near = np.concatenate([np.diff(self.x[a:b]) for a, b in self.runs])
-        core = _scale(near)
-        core = max(core, float(np.sqrt(np.mean(near[np.abs(near) <= 3 * core] ** 2)))) if core else core
+        core = 1.4826 * float(np.median(np.abs(near))) if len(near) else 0.0
+        for _ in range(2):  # from all that does not stick out: surer than the median's word
+            core = float(np.sqrt(np.mean(near[np.abs(near) <= 3.5 * core] ** 2))) if core else core
         told = float(np.median([point.spread for point in self.points]))
         return max(core / math.sqrt(2), told, QUIET)
 
@@ -210,7 +213,8 @@ class _Series:
         """The indices where the level changes."""
         found: list[int] = []
         for start, end in self.runs:
-            values, price, edges = self.x[start:end].tolist(), max(PRICE * self.noise, FLOOR), []
+            values, price = self.x[start:end].tolist(), max(PRICE * self.noise, FLOOR)
+            edges: list[int] = []
             while not edges or len(edges) > MANY + len(values) / MANY:
                 edges, _, _ = solve_potts_approx(values, [1.0] * len(values), gamma=price)
                 price *= 2
@@ -360,8 +364,8 @@ def _smooth(values: Values) -> Values:
 
 def _seen(residuals: Values, count: int) -> float:
     """The size that a step of so many points must have not to be what single points did before: were they independent,
-    so many in a row would be that far off by chance less often than CHANCE."""
-    allowed = int(len(residuals) * CHANCE ** (1 / max(count, 1)))
+    so many in a row would be that far off by chance less often than REPEAT."""
+    allowed = int(len(residuals) * REPEAT ** (1 / max(count, 1)))
     if allowed >= len(residuals):
         return 0.0
     return max(0.0, float(np.partition(residuals, -1 - allowed)[-1 - allowed])) / TAIL
