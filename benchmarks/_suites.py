@@ -29,11 +29,16 @@ def samples(values: dict[int, float]) -> Samples:
     return {"samples": [float(value) for value in values.values()], "number": 1}
 
 
-def series(unit: str, *, higher_is_better: bool) -> Callable[[Method], Method]:
-    """Mark a method as an asv series: asv copies the attributes of a function into benchmarks.json, not of a class."""
+def series(unit: str, *, higher_is_better: bool | None, judged: str = "") -> Callable[[Method], Method]:
+    """Mark a method as an asv series: asv copies the attributes of a function into benchmarks.json, not of a class.
+
+    `higher_is_better`: None where there is no better, as of a temperature. `judged`, what raises flags: "exact" by any
+    difference; the name of a visit's figure ("seconds") by more than that figure's noise; "" never, as of what is
+    derived from a judged series and would flag its changes once more.
+    """
 
     def mark(function: Method) -> Method:
-        vars(function).update(unit=unit, higher_is_better=higher_is_better, version="1")
+        vars(function).update(unit=unit, higher_is_better=higher_is_better, judged=judged, version="1")
         return function
 
     return mark
@@ -78,14 +83,18 @@ class Suite(ABC):
 
     def outcome(self, group: Group, *where: str) -> Outcome:
         """The outcome of one cell, by the suite's parameters; as outcome_of."""
-        return outcome_of(group, key(self.op, *self.place(*where)))
+        return outcome_of(group, self.cell(*where))
+
+    def cell(self, *where: str) -> str:
+        """The cell's key, by the suite's parameters."""
+        return key(self.op, *self.place(*where))
 
     def place(self, *where: str) -> tuple[str, str, tuple[int, ...], str]:
         """A combination of parameters as (rung, type, shape, cache)."""
         rung, shape, cache = where
         return rung, main_type(self.op, rung), tuple(map(int, shape.split("x"))), cache
 
-    @series("seconds", higher_is_better=False)
+    @series("seconds", higher_is_better=False, judged="seconds")
     def track_seconds(self, group: Group, *where: str) -> Samples:
         """Seconds of one launch."""
         return samples(self.outcome(group, *where).by_process("seconds"))
@@ -224,11 +233,14 @@ class LaunchSuite(ABC):
     def setup_cache(self) -> Group:
         """As in Suite."""
 
-    @series("seconds", higher_is_better=False)
+    def cell(self, rung: str) -> str:
+        """As in Suite."""
+        return key(self.op, rung, main_type(self.op, rung), OPS[self.op].shapes[0], "hot")
+
+    @series("seconds", higher_is_better=False, judged="launch_seconds")
     def track_launch(self, group: Group, rung: str) -> Samples:
         """Seconds."""
-        found = outcome_of(group, key(self.op, rung, main_type(self.op, rung), OPS[self.op].shapes[0], "hot"))
-        return samples(found.by_process("launch_seconds"))
+        return samples(outcome_of(group, self.cell(rung)).by_process("launch_seconds"))
 
 
 def per_process(group: Group, read: Any) -> Samples:

@@ -26,7 +26,10 @@ BETTER = {"suite.track_rate": True, "suite.track_seconds": False, "suite.track_t
 def write_levels(project: Path, levels: dict[str, tuple[float, float]], *plugins: str) -> tuple[str, str]:
     """A project whose fourth of five commits moved its series from one level to another; the commits round that."""
     write_project(project, *plugins)
-    own = {name: benchmark(name) | {"unit": "GB/s", "higher_is_better": BETTER[name]} for name in levels}
+    own = {name: benchmark(name) | {"unit": "GB/s", "type": "track"} for name in levels}
+    for name, item in own.items():
+        if BETTER[name] is not None:  # asv leaves None out
+            item["higher_is_better"] = BETTER[name]
     (project / "results" / "benchmarks.json").write_text(json.dumps({**own, "version": 2}))
     results = [(json.loads(path.read_text()), path) for path in Path(project, "results/host").glob("*-existing.json")]
     results.sort(key=lambda pair: int(pair[0]["date"]))
@@ -148,6 +151,12 @@ def test_colours_of_the_list(browser: "Browser", tmp_path: Path, plugins: list[s
             assert shown == (f"{colour}-change" if colour else "")
 
 
+def test_direction_where_it_is_not_said() -> None:
+    assert direction.direction({"type": "time"}) is False
+    assert direction.direction({"type": "track"}) is None
+    assert direction.direction({"type": "track", "higher_is_better": True}) is True
+
+
 def test_asv_has_what_is_patched() -> None:
     """Before the plugin is set up; with another asv these names may be gone."""
     for name in ("unroll_result", "_is_result_better"):
@@ -162,5 +171,5 @@ def test_asv_has_what_is_patched() -> None:
 def test_a_script_of_another_asv_is_refused(tmp_path: Path) -> None:
     script = tmp_path / "summarylist.js"
     script.write_text("if (change > 5) {}")
-    with pytest.raises(UserError, match="summarylist.js should have 'else if"):
+    with pytest.raises(UserError, match=r"summarylist\.js should have 'else if"):
         direction.replace(script, direction.COLOURS)

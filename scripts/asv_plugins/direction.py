@@ -1,6 +1,7 @@
 """asv plugin: which way is better. asv takes every rise for a slowdown; here a benchmark's `higher_is_better` decides.
 
-True: a fall is worse. False, or not said: a rise is. None: neither, as of a temperature. It holds for ``asv compare``,
+True: a fall is worse. False: a rise is. Neither is where a `track_*` does not say, as of a temperature; of asv's other
+types a rise is. It holds for ``asv compare``,
 which also exits 1 where something got worse, for ``asv continuous`` and its exit status, and for the colours of the
 Benchmark list. ``asv find`` cannot know: call it with ``--invert`` for a rate. The Regressions page has a plugin of
 its own, ``regressions``.
@@ -38,13 +39,19 @@ def marked(value: float | None, higher_is_better: bool | None) -> float | None:
 _unroll, _better, _table = compare.unroll_result, compare._is_result_better, Compare.print_table.__func__
 _run = Compare.run.__func__
 _directions: dict[str, bool | None] = {}  # of the benchmarks that are being compared
-_worsened = False  # what the last table said
+_last = {"worsened": False}  # what the last table said
+
+
+def direction(item: dict[str, Any]) -> bool | None:
+    """Of an entry of benchmarks.json; asv writes no None there."""
+    found: bool | None = item.get("higher_is_better", None if item.get("type") == "track" else False)
+    return found
 
 
 def _unroll_marked(name: str, params: Any, values: Any, *rest: Any) -> Iterator[tuple[Any, ...]]:
-    direction = _directions.get(name, False)
+    better = _directions.get(name, False)
     for shown, value, *others in _unroll(name, params, values, *rest):
-        yield (shown, marked(value, direction), *others)
+        yield (shown, marked(value, better), *others)
 
 
 def _better_marked(a: float, b: float, a_ss: Any, b_ss: Any, factor: float, use_stats: bool = True) -> bool:
@@ -57,18 +64,17 @@ def _better_marked(a: float, b: float, a_ss: Any, b_ss: Any, factor: float, use_
 
 
 def _print_table(cls: Any, conf: Any, *args: Any, **kwargs: Any) -> tuple[bool, bool]:
-    global _worsened
     _directions.clear()
-    _directions.update({name: item.get("higher_is_better", False) for name, item in Benchmarks.load(conf).items()})
+    _directions.update({name: direction(item) for name, item in Benchmarks.load(conf).items()})
     worsened, improved = _table(cls, conf, *args, **kwargs)
-    _worsened = worsened
+    _last["worsened"] = worsened
     return worsened, improved
 
 
 def _compare(cls: Any, *args: Any, **kwargs: Any) -> bool:
     """asv.commands.compare.Compare.run; whether something got worse, which asv's main makes the exit status."""
     _run(cls, *args, **kwargs)
-    return _worsened
+    return _last["worsened"]
 
 
 # The Benchmark list's own words for a change that it colours red and green: more than 5 % up, and down.
@@ -76,8 +82,9 @@ COLOURS = {
     "if (change > 5) {": "if (worse(change) > 5) {",
     "else if (change < -5) {": "else if (worse(change) < -5) {",
     "var change_td = $('<td class=\"change\"/>');": """var change_td = $('<td class="change"/>');
-            var better = $.asv.main_json.benchmarks[row.name].higher_is_better;
-            var worse = function (change) { return better === null ? 0 : better ? -change : change; };""",
+            var of = $.asv.main_json.benchmarks[row.name];
+            var sign = of.higher_is_better ? -1 : of.higher_is_better === undefined && of.type === 'track' ? 0 : 1;
+            var worse = function (change) { return sign * change; };""",
 }
 
 
