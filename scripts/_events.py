@@ -95,6 +95,11 @@ class Change:
         return self.series.results[max(at - 1, 0)]
 
     @property
+    def commits(self) -> int:
+        """How many commits may have done it, measured or not."""
+        return self.last.point.commit - self.before.point.commit
+
+    @property
     def why(self) -> list[str]:
         """What changed in the environment, else what the detector says."""
         return differences(self.before.conditions, self.last.conditions) or [self.step.why][: bool(self.step.why)]
@@ -105,19 +110,20 @@ class Event:
     """What several series did at one commit, or between two in a creep; the largest change first."""
 
     kind: str
-    first: str
-    last: str
     changes: tuple[Change, ...]
 
     @property
-    def before(self) -> Result:
-        """The newest commit that still had the old level, in any of the series."""
-        return max((change.before for change in self.changes), key=lambda result: result.point.commit)
+    def narrowest(self) -> Change:
+        """The change that says most closely which commit it was."""
+        return min(self.changes, key=lambda change: change.commits)
 
     @property
-    def commits(self) -> int:
-        """How many commits may have done it."""
-        return self.changes[0].last.point.commit - self.before.point.commit
+    def first(self) -> str:
+        return self.narrowest.first.commit
+
+    @property
+    def last(self) -> str:
+        return self.narrowest.last.commit
 
     @property
     def why(self) -> str:
@@ -125,16 +131,27 @@ class Event:
 
 
 def events(found: Iterable[Change]) -> list[Event]:
-    """Changes of one kind at the same commit as one event, the newest first."""
-    together: dict[tuple[str, str, str], list[Change]] = {}
-    for change in found:
-        together.setdefault((change.kind, change.first.commit, change.last.commit), []).append(change)
+    """Changes of one kind at the same commit as one event, the newest first. A series that was not measured at every
+    commit is taken to have changed with the others, where one of them did so in between."""
+    together: dict[tuple[str, str | None, str], list[Change]] = {}
+    for change in sorted(found, key=lambda change: change.commits):
+        since = None if change.step.since is None else change.first.commit
+        low, high = change.before.point.commit, change.last.point.commit
+        fitting = [
+            others
+            for (kind, creep, _), others in together.items()
+            if (kind, creep) == (change.kind, since) and low < others[0].last.point.commit <= high
+        ]
+        if fitting:
+            max(fitting, key=len).append(change)
+        else:
+            together[change.kind, since, change.last.commit] = [change]
     return sorted(
         (
-            Event(*which, tuple(sorted(changes, key=lambda one: -abs(one.step.change))))
-            for which, changes in together.items()
+            Event(kind, tuple(sorted(changes, key=lambda change: -abs(change.step.change))))
+            for (kind, _, _), changes in together.items()
         ),
-        key=lambda event: -event.changes[0].last.point.commit,
+        key=lambda event: -event.narrowest.last.point.commit,
     )
 
 

@@ -14,6 +14,10 @@ $(document).ready(function () {
         return (change.change > 0 ? '+' : '') + percent(change.change, Math.abs(change.change) < 0.1 ? 2 : 1);
     }
 
+    function smallest_text(series) {
+        return series.smallest === 0 ? 'any' : percent(series.smallest, 2);
+    }
+
     function element(tag, text, css) {
         var made = $('<' + tag + '/>').text(text);
         return css ? made.addClass(css) : made;
@@ -65,12 +69,15 @@ $(document).ready(function () {
     function change_row(event, change) {
         var benchmark = $.asv.main_json.benchmarks[change.benchmark];
         function value(x) { return element('td', $.asv.pretty_unit(x, benchmark.unit), 'number'); }
-        var name = $('<td/>').append(series_link(change, short_hash(change.from) + '-' + short_hash(event.last.hash)));
+        var name = $('<td/>').append(series_link(change, short_hash(change.from) + '-' + short_hash(change.to)));
+        if (!event.creep && (change.from !== event.before || change.to !== event.last.hash)) {
+            name.append(element('span', 'after ' + short_hash(change.from) + ', by ' + short_hash(change.to), 'note'));
+        }
         if (change.undone) name.append(element('span', 'since undone', 'note'));
         if (change.limits.length) name.append(element('span', change.limits.join(', '), 'note'));
         return $('<tr/>').append(
             name, element('td', change_text(change), 'number change'), value(change.before), value(change.after),
-            value(change.now), element('td', percent(change.smallest, 2), 'number'));
+            value(change.now), element('td', smallest_text(change), 'number'));
     }
 
     function event_box(event) {
@@ -83,8 +90,13 @@ $(document).ready(function () {
             about.append(document.createTextNode('; or one of the ' + (event.commits - 1) + ' unmeasured before it, after '),
                          commit_link(event.before));
         }
-        var box = $('<div class="event"/>').append(element('div', event.last.subject, 'subject'), about);
-        if (event.why) box.append(element('div', event.why, 'why'));
+        var subject = event.last.subject;
+        if (event.kind === 'environment') {  // nobody's commit
+            about.prepend(document.createTextNode('seen at '));
+            about.append(document.createTextNode(': ' + subject));
+            subject = event.why.charAt(0).toUpperCase() + event.why.slice(1);
+        }
+        var box = $('<div class="event"/>').append(element('div', subject, 'subject'), about);
         var columns = ['series', 'change', 'before', 'after', 'now', 'smallest step it can show'];
         var rows = $.map(event.changes, function (change) { return change_row(event, change); });
         box.append(table(columns, rows.slice(0, SHOWN)));
@@ -99,18 +111,19 @@ $(document).ready(function () {
         var events = $.grep(data.events, function (event) { return event.kind === kind; });
         var made = $('<section/>').addClass(kind).append(
             element('h2', heading + ' (' + events.length + ')'), element('div', explained, 'explained'));
-        return made.append($.map(events, event_box));
+        return made.append(events.length ? $.map(events, event_box) : element('div', 'None.'));
     }
 
     function judged(data) {
         var rows = $.map(data.series, function (series) {
             return $('<tr/>').append(
                 $('<td/>').append(series_link(series)), element('td', series.commits, 'number'),
-                element('td', percent(series.smallest, 2), 'number'));
+                element('td', smallest_text(series), 'number'));
         });
         return $('<section/>').append(
             element('h2', 'What is judged'),
-            element('div', 'Each judged series and the smallest step that it could show now; n/a where it is too short.',
+            element('div', 'Each judged series and the smallest step that it could show now; n/a where it is too short ' +
+                    'since the environment last changed.',
                     'explained'),
             $('<details/>').append(element('summary', rows.length + ' series'),
                                    table(['series', 'commits', 'smallest step it can show'], rows)));
@@ -124,7 +137,8 @@ $(document).ready(function () {
                     'Newest first; what several series did at one commit is one event.'),
             section(data, 'improvement', 'Improvements', 'What got better, found in the same way.'),
             section(data, 'environment', 'Changes of the environment',
-                    'Steps that are not the commit\u2019s doing: GPU, driver, packages or the measuring stick changed with them.'),
+                    'Steps that are not the commit\u2019s doing: the GPU, the driver, packages or the measuring stick ' +
+                    'changed with it, or its binary did not change at all.'),
             judged(data));
     }
 

@@ -143,8 +143,8 @@ def as_json(event: "Event", commits: dict[str, Commit]) -> dict[str, Any]:
         "creep": event.first != event.last,
         "first": commits[event.first],
         "last": commits[event.last],
-        "before": event.before.commit,
-        "commits": event.commits,
+        "before": event.narrowest.before.commit,
+        "commits": event.narrowest.commits,
         "why": event.why,
         "changes": [
             {
@@ -154,6 +154,7 @@ def as_json(event: "Event", commits: dict[str, Commit]) -> dict[str, Any]:
                 "change": finite(change.step.change),
                 "smallest": finite(change.step.smallest),
                 "from": change.before.commit,
+                "to": change.last.commit,
                 "now": change.series.points[-1].value,
                 "undone": change.undone,
                 "limits": list(change.last.limits),
