@@ -5,6 +5,7 @@ import math
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from benchmarks._ops import COMPUTES
@@ -155,6 +156,29 @@ def events(found: Iterable[Change]) -> list[Event]:
     )
 
 
+@dataclass(frozen=True)
+class Turn:
+    """Results of other conditions than those before them: across it no commit can be blamed, and small steps not be
+    seen. `series`: how many it cuts."""
+
+    before: str
+    commit: str
+    why: str
+    series: int
+
+
+def turns(found: Iterable[Series]) -> list[Turn]:
+    """Where the conditions changed, the newest first."""
+    places: dict[tuple[int, str, str, str], int] = {}
+    for series in found:
+        for one, other in pairwise(series.results):
+            if one.conditions and other.conditions and one.conditions != other.conditions:
+                why = ", ".join(differences(one.conditions, other.conditions))
+                which = (other.point.commit, one.commit, other.commit, why)
+                places[which] = places.get(which, 0) + 1
+    return [Turn(*which[1:], count) for which, count in sorted(places.items(), reverse=True)]
+
+
 def differences(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
     """What differs between two conditions, in words."""
     told = []
@@ -167,7 +191,7 @@ def differences(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
         elif name in HASHES:
             told.append(HASHES[name])
         else:
-            told.append(f"{name.removeprefix('nvml_')} {one or 'unknown'} -> {other or 'unknown'}")
+            told.append(f"{name.removeprefix('nvml_')} {one or 'none'} -> {other or 'none'}")
     return told
 
 

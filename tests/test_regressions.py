@@ -236,6 +236,21 @@ def test_a_driver_or_an_unchanged_binary_is_not_blamed_on_the_commit(
     assert reasons == {"driver 580.2 -> 590.1", "the binary is the same"}
 
 
+def test_a_change_of_the_conditions_is_told_also_without_a_step(
+    found: dict[str, Any], published: tuple[Path, list[str]]
+) -> None:
+    _, commits = published
+    cells = [history for history in HISTORIES if history.cell and ".CPU." not in history.name]
+    assert found["turns"] == [
+        {
+            "before": commits[DRIVER - 1],
+            "commit": commits[DRIVER],
+            "why": "driver 580.2 -> 590.1",
+            "series": len(cells),
+        }
+    ]
+
+
 def test_an_event_says_its_commit(found: dict[str, Any], published: tuple[Path, list[str]]) -> None:
     _, commits = published
     event = next(event for event in found["events"] if event["last"]["hash"] == commits[STEP])
@@ -344,12 +359,13 @@ def test_the_page_shows_each_event_once(browser: "Browser", address: str, found:
                 text = event["last"]["subject"] if kind != "environment" else event["why"][1:]
                 assert " ".join(text.split()) in " ".join(box.inner_text().split())
                 assert box.locator("tbody tr").count() == len(event["changes"])
-        assert page.locator(f"section.{'regression'} h2").inner_text() == "Regressions (3)"
+        assert page.locator("section.regression h2").inner_text() == "Regressions (3)"
         row = page.locator("section.regression tr", has_text="padded")
         cells = row.locator("td").all_inner_texts()
         assert cells[0].startswith("transpose.GPU.track_seconds (padded, 256x256, cold) on host")
         assert cells[0].endswith("power")  # the limit that it met
         assert cells[1].startswith("+10.0")
+        assert page.locator("section.environment .turns tbody tr").count() == len(found["turns"])
         assert page.locator("a[href^=javascript]").count() == 0
         page.get_by_text(f"{len(found['series'])} series", exact=True).click()
         assert page.locator("tr", has_text="track_occupancy").last.inner_text().endswith("any")
@@ -371,6 +387,43 @@ def test_a_row_leads_to_its_plot(browser: "Browser", address: str, published: tu
         page.get_by_role("link", name="Regressions").click()
         page.locator("section.regression .event").first.wait_for()
         assert not page.locator("#main-graph").is_visible()
+
+
+# --- the plots ------------------------------------------------------------------------------------------------------
+
+LEGEND_COVERS = """() => {
+    const plot = $("#main-graph").data("plot"), canvas = plot.getCanvas().getBoundingClientRect();
+    const legend = $(".legendLabel").last()[0].getBoundingClientRect();
+    return legend.left < canvas.right && legend.top < canvas.bottom;
+}"""
+
+
+@pytest.mark.parametrize("mended", [True, False], ids=["ours", "asv's own"])
+def test_plots_ask_for_no_missing_graph_and_show_all_data(browser: "Browser", tmp_path: Path, mended: bool) -> None:
+    """Of two machines, one of which did not measure the series; where asv's own does so too, its plugin may go."""
+    write_history(tmp_path)
+    path = tmp_path / "asv.conf.json"
+    plugins = [plugin for plugin in PLUGINS if mended or not plugin.endswith("plots")]
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"plugins": plugins}))
+    run = publish(tmp_path)
+    assert run.returncode == 0, run.stdout + run.stderr
+    missing: list[str] = []
+    with served(tmp_path / "html") as url, visit(browser, url, missing="machine-other") as page:
+        page.on("response", lambda response: missing.append(response.url) if response.status == 404 else None)
+        page.evaluate("location.hash = '#transpose.GPU.track_seconds'")
+        wait_until_drawn(page, "#main-graph")
+        assert page.evaluate(LEGEND_COVERS) is not mended
+        page.locator("#show-legend").click()
+        page.locator(".legendLabel").first.wait_for(state="hidden")
+        page.evaluate("location.hash = '#vector_add.GPU.track_bandwidth'")
+        wait_until_drawn(page, "#main-graph")
+        assert (page.evaluate("$('#main-graph').data('plot').getAxes().yaxis.min") == 0) is mended
+    assert bool(missing) is not mended
+
+
+def test_a_series_that_nobody_measured_is_said_to_have_no_data(browser: "Browser", address: str) -> None:
+    with visit(browser, address, "#static.Matmul.track_spill_bytes?machine=other") as page:
+        page.locator("#error-message", has_text="No data for this combination of filters.").wait_for()
 
 
 # --- asv, as it is --------------------------------------------------------------------------------------------------

@@ -114,6 +114,20 @@ $(document).ready(function () {
         return made.append(events.length ? $.map(events, event_box) : element('div', 'None.'));
     }
 
+    function turns(data) {
+        var rows = $.map(data.turns, function (turn) {
+            return $('<tr/>').append(
+                element('td', turn.why),
+                $('<td class="number"/>').append(commit_link(turn.before), ' .. ', commit_link(turn.commit)),
+                element('td', turn.series, 'number'));
+        });
+        if (!rows.length) return $();
+        return $('<div class="turns"/>').append(
+            element('p', 'What changed between measurements, whether a step showed or not. Across it no commit is blamed: ' +
+                    'only measuring both again side by side can tell.', 'explained'),
+            table(['what', 'between', 'series'], rows));
+    }
+
     function judged(data) {
         var rows = $.map(data.series, function (series) {
             return $('<tr/>').append(
@@ -138,7 +152,7 @@ $(document).ready(function () {
             section(data, 'improvement', 'Improvements', 'What got better, found in the same way.'),
             section(data, 'environment', 'Changes of the environment',
                     'Steps that are not the commit\u2019s doing: the GPU, the driver, packages or the measuring stick ' +
-                    'changed with it, or its binary did not change at all.'),
+                    'changed with it, or its binary did not change at all.').append(turns(data)),
             judged(data));
     }
 

@@ -21,6 +21,7 @@ import shutil
 import sys
 import urllib.parse
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -100,7 +101,7 @@ def _sidecar(conf: Any, results: Any) -> "Record | None":
 def _values(results: Any, benchmark: dict[str, Any]) -> "Iterator[tuple[tuple[str, ...], Any]]":
     """A benchmark's results by its parameters."""
     values = results.get_result_value(benchmark["name"], benchmark["params"])
-    return zip(itertools.product(*benchmark["params"]), values, strict=True)
+    return zip(itertools.product(*benchmark["params"]), values, strict=False)
 
 
 def _is_number(value: Any) -> bool:
@@ -228,11 +229,13 @@ def _publish(cls: Any, conf: Any, repo: Any, benchmarks: Any, graphs: Any, revis
 
         series = series_of(conf, repo, benchmarks, graphs, revisions)
         found = _events.events(change for one in series for change in one.changes())
+        turns = _events.turns(series)
     finally:
         sys.path.pop(0)
     commits = commits_of(repo, (commit for event in found for commit in (event.first, event.last)))
     data = {
         "events": [as_json(event, commits) for event in found],
+        "turns": [asdict(turn) for turn in turns],
         "series": [{**_named(one), "commits": len(one.results), "smallest": finite(one.smallest)} for one in series],
     }
     Path(conf.html_dir, "regressions.json").write_text(json.dumps(data, allow_nan=False), encoding="utf-8")
