@@ -12,7 +12,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -29,6 +30,7 @@ SILENCE_S = 60.0  # a worker that says nothing for so long hangs
 # How many fresh processes, and what a visit to a cell takes; quick is for a first look, not for a record.
 PROCESSES = {"gpu": 6, "cpu": 3}
 QUICK_PROCESSES = {"gpu": 2, "cpu": 2}
+PROCESSES_MAX = 8  # at once, of what is exact
 # A cell whose pass takes longer is steady, and dear: so many processes are enough.
 ENOUGH_VISITS = {0.2: 2, 0.005: 3}
 BUDGETS = {"gpu": Budget(samples=5, sample_s=0.002), "cpu": Budget(samples=7, sample_s=0.004)}
@@ -259,12 +261,34 @@ def _progress(group: str, done: int, total: int) -> None:
             file.write(json.dumps({"group": group, "done": done, "total": total, "at": time.time()}) + "\n")
 
 
-def _save(group: Group) -> None:
+def save(group: Group) -> None:
     """Leave the group's facts where asv's plugin picks them up when it saves the results ($GPUKERNELS_FACTS)."""
     folder = os.environ.get("GPUKERNELS_FACTS")
     if folder:
         text = "".join(json.dumps(line) + "\n" for line in group.lines())
         Path(folder, f"{group.name.replace(' ', '.')}.jsonl").write_text(text, encoding="utf-8")
+
+
+def measure_once(op: str, device: str, cells: Sequence[Cell]) -> Group:
+    """One visit to each cell at the installed commit, by as many processes as there are cores: for what is exact, and
+    so does not mind what else runs. Not saved yet."""
+    count = min(len(os.sched_getaffinity(0)), PROCESSES_MAX)
+    shares = [share for at in range(count) if (share := cells[at::count])]
+    runs = [Run(list(share), device, installed_package(), Budget(0, 0.0)) for share in shares]
+    name, done = f"{op} {device}", 0
+
+    def tick() -> None:
+        nonlocal done
+        done += 1
+        _progress(name, done, len(cells))
+
+    with ThreadPoolExecutor(count) as pool:
+        list(pool.map(lambda run: run.visit_all(0, tick), runs))
+    if done < len(cells):
+        _progress(name, len(cells), len(cells))
+    outcomes = {key: outcome for run in runs for key, outcome in run.group.outcomes.items()}
+    facts = next((run.group.facts for run in runs if run.group.facts), {})
+    return Group(name, {cell.key: outcomes[cell.key] for cell in cells}, facts)
 
 
 def measure(op: str, device: str) -> Group:
@@ -286,5 +310,5 @@ def measure(op: str, device: str) -> Group:
         _progress(run.group.name, len(cells) * processes, len(cells) * processes)
     for cell in cells:
         run.group.outcomes[cell.key].roofline = roofline(cell, run)
-    _save(run.group)
+    save(run.group)
     return run.group

@@ -71,7 +71,8 @@ class Op:
     """One op as the stick sees it.
 
     `shapes` are timed on a GPU with float32 (`quick_shapes` for a first look), `element_shape` with the op's other
-    types; `cpu_shapes` on a CPU. Each is timed cold, `hot_shapes` hot as well.
+    types; `cpu_shapes` on a CPU. Each is timed cold, `hot_shapes` hot as well. `counted_shapes`: at which accesses are
+    counted, an even one and a ragged one, small, since a count grows as the work does.
     `references`: the lines that its rungs are held against on a GPU, and what each computes. `vendor`: the rung that
     they are held against, by device, where the vendor's library does the same.
     """
@@ -82,6 +83,7 @@ class Op:
     cpu_shapes: tuple[Shape, ...]
     element_shape: Shape
     hot_shapes: tuple[Shape, ...]
+    counted_shapes: tuple[Shape, ...]
     references: dict[str, str]
     vendor: dict[str, str]
 
@@ -110,6 +112,7 @@ OPS = {
             cpu_shapes=((256**2,), (1024**2,), (4096**2,)),
             element_shape=(4096**2,),
             hot_shapes=_VECTORS,
+            counted_shapes=((256**2,), (1000,)),
             references={"memcpy": "copy", "vector_copy": "copy", "cupy_copy": "copy", "cupy_add": "vector_add"},
             vendor={},
         ),
@@ -120,6 +123,7 @@ OPS = {
             cpu_shapes=((256, 256), (1024, 1024), (4096, 4096), (2053, 1031)),
             element_shape=(4096, 4096),
             hot_shapes=(*_MATRICES, (2053, 1031)),
+            counted_shapes=((256, 256), (250, 130)),
             references={"memcpy": "copy", "vector_copy": "copy", "cupy_copy": "copy", "cupy_transpose": "transpose"},
             vendor={},
         ),
@@ -130,6 +134,7 @@ OPS = {
             cpu_shapes=_SQUARES[:3],
             element_shape=(4096, 4096, 4096),
             hot_shapes=_SQUARES[:1],
+            counted_shapes=((128, 128, 128), (100, 72, 60)),
             references={},
             vendor={"gpu": "cublas", "cpu": "numpy"},
         ),

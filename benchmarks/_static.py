@@ -27,12 +27,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from benchmarks._cells import Cell
-from benchmarks._group import Group, Run, _progress, _save, installed_package
+from benchmarks._group import Group, measure_once, save
 from benchmarks._ops import LADDER, dtypes, entries, main_type, types
 from benchmarks._suites import outcome_of, series
-from benchmarks._visit import Budget, NotHere, packages
-
-PROCESSES_MAX = 8
+from benchmarks._visit import NotHere, packages
 
 # Per SM: threads, bytes of shared memory; per block: bytes of shared memory at most, of which so many reserved.
 # Source: NVIDIA, CCCL, cuda/__device/arch_traits.h (CuPy ships it). 1 KiB a block is reserved from 8.0 on. All have
@@ -228,21 +226,26 @@ def _class(name: str, operands: str) -> str:
 
 
 def count(instructions: list[tuple[str, str]]) -> dict[str, Any]:
-    """Instructions, of which classes, and the bytes that loads and stores of local memory move, each counted once.
+    """Instructions, of which classes; the bytes of the widest load of shared memory; and those that loads and stores of
+    local memory move, each counted once.
 
     Those are what registers had no room for: ptxas's "bytes spill stores" and "spill loads", and arrays that are
     indexed at run time.
     """
     kept = [(name, operands) for name, operands in instructions if name != "NOP"]
     mix = Counter(_class(name, operands) for name, operands in kept)
-    local = {"LDL": 0, "STL": 0}
+    local, widest = {"LDL": 0, "STL": 0}, 0
     for name, _ in kept:
         base, *suffixes = name.split(".")
+        width = next((WIDTHS[suffix] for suffix in suffixes if suffix in WIDTHS), 4)
         if base in local:
-            local[base] += next((WIDTHS[suffix] for suffix in suffixes if suffix in WIDTHS), 4)
+            local[base] += width
+        elif base == "LDS":
+            widest = max(widest, width)
     return {
         "instructions": len(kept),
         "mix": {kind: mix[kind] for kind in CLASSES},
+        "shared_load_bytes": widest,
         "spill_load_bytes": local["LDL"],
         "spill_store_bytes": local["STL"],
     }
@@ -396,25 +399,9 @@ def read(group: Group, targets: Sequence[Target]) -> None:
 def measure(op: str) -> Group:
     """The compile-time figures of an op's rungs at the installed commit, for every type and architecture."""
     targets = plan(op)
-    processes = min(len(os.sched_getaffinity(0)), PROCESSES_MAX)
-    shares = [share for at in range(processes) if (share := targets[at::processes])]
-    runs = [Run(list(share), "static", installed_package(), Budget(0, 0.0)) for share in shares]
-    name, done = f"{op} static", 0
-
-    def tick() -> None:
-        nonlocal done
-        done += 1
-        _progress(name, done, len(targets))
-
-    with ThreadPoolExecutor(processes) as pool:
-        list(pool.map(lambda run: run.visit_all(0, tick), runs))
-    outcomes = {key: outcome for run in runs for key, outcome in run.group.outcomes.items()}
-    facts = next((run.group.facts for run in runs if run.group.facts), {})
-    group = Group(name, {target.key: outcomes[target.key] for target in targets}, facts)
+    group = measure_once(op, "static", targets)
     read(group, targets)
-    if done < len(targets):
-        _progress(name, len(targets), len(targets))
-    _save(group)
+    save(group)
     return group
 
 

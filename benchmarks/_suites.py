@@ -8,11 +8,13 @@ measured here is n/a (NaN); one whose kernel is wrong or died has failed, with i
 asv's default, a hash of the source, would drop the history when a comment changes.
 """
 
+import functools
+import itertools
 import math
 import statistics
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, cast
 
 from benchmarks._cells import CACHES, key, label, rungs
 from benchmarks._group import Group, Outcome, quick
@@ -35,13 +37,30 @@ def series(unit: str, *, higher_is_better: bool | None, judged: str = "") -> Cal
     `higher_is_better`: None where there is no better, as of a temperature. `judged`, what raises flags: "exact" by any
     difference; the name of a visit's figure ("seconds") by more than that figure's noise; "" never, as of what is
     derived from a judged series and would flag its changes once more.
+
+    Called without parameters it answers for all combinations at once, each {"value"} or {"error"}: what
+    scripts/asv_plugins/at_once.py asks for, since asv takes some 8 ms for each question. It may: nothing is measured
+    here any more.
     """
 
     def mark(function: Method) -> Method:
-        vars(function).update(unit=unit, higher_is_better=higher_is_better, judged=judged, version="1")
-        return function
+        @functools.wraps(function)
+        def answer(self: Any, group: Group, *where: str) -> Any:
+            if where or not getattr(self, "params", None):
+                return function(self, group, *where)
+            return [_answer(function, self, group, *each) for each in itertools.product(*self.params)]
+
+        vars(answer).update(unit=unit, higher_is_better=higher_is_better, judged=judged, version="1", at_once=True)
+        return cast(Method, answer)
 
     return mark
+
+
+def _answer(function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
+    try:
+        return {"value": function(*arguments)}
+    except Exception as error:
+        return {"error": f"{type(error).__name__}: {error}"}
 
 
 def computes(op: str, rung: str) -> Computes:

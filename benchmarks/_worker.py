@@ -57,13 +57,14 @@ def _load(package: Any, cell: Any) -> tuple[Any, Any, str]:
         return cell, None, f"this commit has {error}"
     if cell.type not in found.types:
         return cell, None, f"at this commit {cell.op}/{cell.rung} takes {', '.join(found.types)}, not {cell.type}"
-    if cell.device == "static":
+    if cell.device in ("static", "access"):
         return cell, found, ""
     return replace(cell, repeats=found.repeats), package.load(cell.op, cell.rung, cell.type), ""
 
 
 def _device(job: dict[str, Any], cells: list[Any], package: Any) -> Any:
-    """What deals with cells: a GPU, the CPU, or the package's compiler."""
+    """What deals with cells: a GPU, the CPU, the package's compiler, or the stand-in for a GPU."""
+    from benchmarks._access import Counter
     from benchmarks._cpu import Cpu
     from benchmarks._gpu import Gpu
     from benchmarks._static import Compiler
@@ -71,6 +72,8 @@ def _device(job: dict[str, Any], cells: list[Any], package: Any) -> Any:
 
     if job["device"] == "static":
         return Compiler(package)
+    if job["device"] == "access":
+        return Counter()
     return (Gpu if job["device"] == "gpu" else Cpu)(cells, Budget(**job["budget"]), job["seed"])
 
 

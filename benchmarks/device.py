@@ -10,7 +10,7 @@ class Canary:
     """Two kernels of the stick that never change: what moves them is the machine."""
 
     setup_cache = transpose.GPU.setup_cache
-    params: ClassVar[list[str]] = ["memory", "compute"]
+    params: ClassVar[list[list[str]]] = [["memory", "compute"]]
     param_names: ClassVar[list[str]] = ["canary"]
     timeout = 1800
 

@@ -124,7 +124,7 @@ def conditions(record: Record, group: str) -> dict[str, Any]:
     """What must be the same for two records of a group to be compared: the GPU or CPU, the stick, the driver, the
     versions."""
     facts = record.facts.get(group, {})
-    names = ("gpu", "nvml_uuid_sha256", "nvml_driver", "cpu", "cores", "compiler", "packages", "stick")
+    names = ("gpu", "nvml_uuid_sha256", "nvml_driver", "cpu", "cores", "compiler", "packages", "stick", "stand_in")
     return {name: facts.get(name) for name in names}
 
 

@@ -50,7 +50,17 @@ SERIES = {
     "instructions": ("instructions", False),
     "unoccupied": ("% of warps", False),
     "class": ("instructions", False),
+    "load_sectors": ("sectors/request", False),
+    "store_sectors": ("sectors/request", False),
+    "sectors_over_ideal": ("x ideal", False),
+    "shared_load_wavefronts": ("wavefronts/request", False),
+    "shared_store_wavefronts": ("wavefronts/request", False),
+    "wavefronts_over_ideal": ("x ideal", False),
+    "moved": ("x compulsory bytes", False),
+    "requests": ("requests", False),
+    "barriers": ("barriers/block", False),
 }
+ACCESS = tuple(SERIES)[list(SERIES).index("load_sectors") :]
 COLLECTED = {
     "device.Canary.track_canary",
     "device.State.track_power",
@@ -79,6 +89,7 @@ COLLECTED = {
         for series in ("registers", "spill_bytes", "shared_bytes", "instructions", "unoccupied")
     ),
     *(f"static.{op}Mix.track_class" for op in ("VectorAdd", "Transpose", "Matmul")),
+    *(f"access.{op}.track_{series}" for op in ("VectorAdd", "Transpose", "Matmul") for series in ACCESS),
 }
 
 

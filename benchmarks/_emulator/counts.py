@@ -1,5 +1,6 @@
 """Access counts: `count(rung, type, shape)` says what the warps' loads and stores cost, exactly and repeatably."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -36,7 +37,8 @@ class Tally:
 class Counts:
     """What one launch does to memory. Atomics count as stores, texture fetches as loads, constant memory not at all.
 
-    `by_line`: the same by source line and kind (global_load, ...). `compulsory_bytes`: each operand once.
+    `by_line`: the same by source line and kind (global_load, ...). `compulsory_bytes`: each operand once. `barriers`:
+    that all blocks together wait at.
     """
 
     global_load: Tally
@@ -44,6 +46,8 @@ class Counts:
     shared_load: Tally
     shared_store: Tally
     compulsory_bytes: int
+    blocks: int
+    barriers: int
     by_line: Mapping[tuple[int, str], Tally] = field(default_factory=dict)
 
     @property
@@ -73,4 +77,10 @@ def count(found: "Rung", type: str, shape: Mapping[str, int], edge: int | None =
         key = lines.get(raw.site, 0), kind
         by_line[key] = by_line.get(key, Tally()) + Tally(raw.requests, raw.cost, raw.ideal)
     totals = {kind: sum((each for (_, of), each in by_line.items() if of == kind), Tally()) for kind in KINDS}
-    return Counts(**totals, compulsory_bytes=sum(run.sizes), by_line=dict(sorted(by_line.items())))
+    return Counts(
+        **totals,
+        compulsory_bytes=sum(run.sizes),
+        blocks=math.prod(launched.grid),
+        barriers=launched.barriers,
+        by_line=dict(sorted(by_line.items())),
+    )

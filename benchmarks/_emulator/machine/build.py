@@ -92,6 +92,7 @@ class RawLaunch(ctypes.Structure):
         ("tally_room", ctypes.c_int32),
         ("tally_count", ctypes.c_int32),
         ("stopped", ctypes.c_int32),
+        ("barriers", ctypes.c_uint64),
     )
 
 
@@ -255,7 +256,7 @@ class EmulatedKernel(Kernel):
         raw = RawLaunch(
             (ctypes.c_uint32 * 3)(*self.rung.grid(shape, edge)), (ctypes.c_uint32 * 3)(*self.block, 1),
             pointers, shared, (Region * len(regions))(*regions), len(regions), MODES[mode],
-            faults, len(faults), 0, tallies, len(tallies), 0, 0,
+            faults, len(faults), 0, tallies, len(tallies), 0, 0, 0,
         )  # fmt: skip
         self.library.gpukernels_run(ctypes.byref(raw))
         return raw

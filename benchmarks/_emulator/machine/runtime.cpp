@@ -65,6 +65,7 @@ struct Launch {
     int32_t fault_room, fault_count;
     Tally *tallies;
     int32_t tally_room, tally_count, stopped;
+    uint64_t barriers;  // that blocks waited at
 };
 
 namespace {
@@ -332,9 +333,21 @@ void add_global(Tally &tally, const Request &request) {
     tally.bytes += bytes;
 }
 
-// Wavefronts: 32 banks of 4 bytes, one word of each a wavefront; accesses of 8 and 16 bytes by half and quarter warps.
+// Whether each active lane reads the place that its neighbour does, `apart` lanes away, or has none.
+bool paired(const Request &request, unsigned apart) {
+    for (unsigned lane = 0; lane < WARP; ++lane)
+        if (request.lanes >> lane & request.lanes >> (lane ^ apart) & 1 &&
+            request.address[lane] != request.address[lane ^ apart])
+            return false;
+    return true;
+}
+
+// Wavefronts: 32 banks of 4 bytes, one word of each a wavefront. Accesses of 8 and 16 bytes go by half and quarter
+// warps, and by twice as many lanes where neighbours share (seen on sm_90: docs/access.md).
 void add_shared(Tally &tally, const Request &request) {
-    const unsigned group = std::min(WARP, WARP * 4 / std::max(request.size, 4u));
+    unsigned group = std::min(WARP, WARP * 4 / std::max(request.size, 4u));
+    if (group < WARP && (paired(request, 1) || paired(request, 2)))
+        group *= 2;
     for (unsigned first = 0; first < WARP; first += group) {
         uint64_t words[WARP * 4];
         unsigned count = 0, in_bank[32] = {};
@@ -349,7 +362,7 @@ void add_shared(Tally &tally, const Request &request) {
         for (const uint64_t *word = words; word < end; ++word)
             ++in_bank[*word % 32];
         tally.cost += *std::max_element(in_bank, in_bank + 32);
-        tally.ideal += 1;
+        tally.ideal += (end - words + 31) / 32;
     }
     tally.bytes += uint64_t(__builtin_popcount(request.lanes)) * request.size;
 }
@@ -523,6 +536,7 @@ void run_block() {
                 thread.active = false;
                 waiting = true;
             }
+        launch->barriers += waiting;
     }
 }
 
