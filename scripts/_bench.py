@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from benchmarks import _static
+from benchmarks import _access, _static
 from benchmarks._cells import Cell, label, plan
 from benchmarks._group import BUDGETS, PROCESSES, QUICK_PROCESSES, Run
 from benchmarks._ops import OPS, entries, main_type
@@ -138,7 +138,7 @@ def _watch(worker: "subprocess.Popen[bytes]", progress: Path, commits: int, quic
     """Show how far a run is until it ends."""
     processes = QUICK_PROCESSES if quick else PROCESSES
     total = commits * sum(len(plan(op, device, quick=quick)) * processes[device] for op, device in GROUPS)
-    total += 0 if quick else commits * sum(len(_static.plan(op)) for op in OPS)
+    total += 0 if quick else commits * sum(len(_static.plan(op)) + len(_access.plan(op)) for op in OPS)
     columns = (
         TextColumn("{task.description:>18}"),
         BarColumn(),

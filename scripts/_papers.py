@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -118,6 +119,24 @@ def counters(record: Record, folder: Path) -> str:
     return "\n\n".join(parts)
 
 
+def access(path: Path) -> str:
+    """The stand-in's counts and the compiled figures beside Nsight Compute's, as scripts/profile recorded them."""
+    found = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    names = {name: None for entry in found for name in entry["compared"]}
+    whys = Counter(why for entry in found for *_, why in entry["compared"].values())
+    rows = []
+    for entry in found:
+        texts = [
+            str(here) if why == "=" else f"{here} ({seen:.0f}: {why})"
+            for here, seen, why in (entry["compared"][name] for name in names)
+        ]
+        rows.append([entry["key"].rpartition(" ")[0], *texts])
+    others = ", ".join(f"{count} by the rule *{why}*" for why, count in whys.items() if why != "=")
+    who = f"{found[0]['arch']}, {path.parent.name.split('.')[0]}; {found[0]['compiler']}"
+    said = f"{len(found)} launches ({who}): {whys['=']} of {whys.total()} figures are equal; {others} differ."
+    return f"{said}\n\n" + table(["launch", *(name.replace("_", " ") for name in names)], rows)
+
+
 def between(record: Record, folder: Path) -> str:
     """What scripts/between measured."""
     path = folder / record.machine / "between_grids.jsonl"
@@ -160,6 +179,8 @@ def write(records: list[Record], root: Path, results: Path) -> None:
             ("docs/matmul.md", "counters"): lambda: counters(multiplied, results),
             ("docs/matmul.md", "between"): lambda: between(multiplied, results),
         }
+    if paths := sorted(results.glob("*/access.jsonl")):
+        makers["docs/access.md", "access"] = lambda: access(paths[-1])
     for (file, name), make in makers.items():
         if text := make():
             write_block(root / file, name, text)

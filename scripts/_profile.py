@@ -23,7 +23,7 @@ from rich.table import Table
 
 import gpukernels
 from benchmarks import _static
-from benchmarks._access import COUNTED, plan
+from benchmarks._access import COUNTED, plan, stand_in
 from benchmarks._cells import Cell, label
 from benchmarks._emulator import KINDS, Counts, Tally, count
 from benchmarks._group import Group, Outcome
@@ -49,14 +49,14 @@ COMPARED = {
     "store sectors": (GLOBAL.format("sectors", "st"),),
     "shared load wavefronts": (SHARED.format("ld"), SHARED.format("ldsm")),
     "shared store wavefronts": (SHARED.format("st"), SHARED.format("stsm")),
-    "dynamic_shared_bytes": ("launch__shared_mem_per_block_dynamic",),
+    "dynamic shared bytes": ("launch__shared_mem_per_block_dynamic",),
 }
 METRICS = tuple(name for names in COMPARED.values() for name in names)
 # The compile-time figures, and CUDA's names of them as attributes of the loaded kernel.
 ATTRIBUTES = {"registers": "num_regs", "static_shared_bytes": "shared_size_bytes", "stack_bytes": "local_size_bytes"}
 
 # Why a count may differ from hardware's, by what can be read off the rung: docs/access.md explains each.
-TEXTURE, MERGED, SELECTED = "texture", "merged", "selected"
+RULES = TEXTURE, MERGED, SELECTED = "texture", "merged", "selected"
 
 
 def counted(cell: Cell) -> Counts:
@@ -178,7 +178,8 @@ Comparison = dict[str, tuple[int, float, str]]
 def compare(cell: Cell, counts: Counts, there: dict[str, float], arch: str) -> Comparison:
     """By count: the stand-in's, ncu's, and why they differ: "=" where they do not, "?" where no rule explains it."""
     known = figures(*_of(cell), arch)
-    here = compared(counts) | {name: known[name] for name in ("dynamic_shared_bytes", *ATTRIBUTES)}
+    here = compared(counts) | {name: known[name] for name in ATTRIBUTES}
+    here["dynamic shared bytes"] = known["dynamic_shared_bytes"]
     return {
         name: (value, there[name], "=" if value == there[name] else rule(cell, name, value, there[name], arch) or "?")
         for name, value in here.items()
@@ -203,7 +204,8 @@ def unit_of(kind: str) -> str:
 
 def show_counts(cell: Cell, counts: Counts, console: Console) -> None:
     """What the warps ask for."""
-    table = Table("access", "requests", "a request costs", title=f"{name_of(cell)}, counted on the CPU stand-in")
+    console.print(f"{name_of(cell)}, counted on the CPU stand-in", style="bold", highlight=False)
+    table = Table("access", "requests", "a request costs")
     for kind in KINDS:
         tally: Tally = getattr(counts, kind)
         table.add_row(kind.replace("_", " "), str(tally.requests), per_request(tally, unit_of(kind)))
@@ -218,7 +220,8 @@ def show_counts(cell: Cell, counts: Counts, console: Console) -> None:
 
 def show_comparison(found: Comparison, arch: str, console: Console) -> None:
     """The counts and the compiled figures beside ncu's."""
-    table = Table("", "without a GPU", "Nsight Compute", "", title=f"against Nsight Compute, {arch}")
+    console.print(f"against Nsight Compute, {arch}", style="bold", highlight=False)
+    table = Table("", "without a GPU", "Nsight Compute", "")
     for name, (here, seen, why) in found.items():
         table.add_row(name.replace("_", " "), str(here), f"{seen:.0f}", why)
     console.print(table)
@@ -228,7 +231,8 @@ def show_lines(cell: Cell, counts: Counts, console: Console) -> None:
     """Where it comes from: the source lines, those that cost more than they must first."""
     text = gpukernels.rung(cell.op, cell.rung).source.read_text(encoding="utf-8").splitlines()
     rows = sorted(counts.by_line.items(), key=lambda item: item[1].ideal - item[1].cost)
-    table = Table("line", "access", "a request costs", "too many", "source", title="by source line")
+    console.print("by source line", style="bold", highlight=False)
+    table = Table("line", "access", "a request costs", "too many", "source")
     for (line, kind), tally in rows:
         table.add_row(
             str(line or "?"),
@@ -244,7 +248,8 @@ def show_lines(cell: Cell, counts: Counts, console: Console) -> None:
 def show_figures(cell: Cell, arches: Sequence[str], console: Console) -> None:
     """What the compiler made of it, an architecture a line."""
     names = ("registers", "spill bytes", "shared bytes", "occupancy", "instructions", *_static.CLASSES)
-    table = Table("arch", *names, title=f"{cell.op}/{cell.rung} {cell.type}: compiled")
+    console.print(f"{cell.op}/{cell.rung} {cell.type}, compiled", style="bold", highlight=False)
+    table = Table("arch", *names)
     for arch in arches:
         try:
             found = figures(*_of(cell), arch)
@@ -336,7 +341,7 @@ def record(comparisons: dict[str, Comparison], arch: str) -> None:
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     known = {json.loads(line)["key"]: line for line in lines}
     for key, found in comparisons.items():
-        known[key] = json.dumps({"key": key, "arch": arch, "compared": found})
+        known[key] = json.dumps({"key": key, "arch": arch, "compiler": stand_in()["compiler"], "compared": found})
     write_whole(path, "".join(f"{line}\n" for line in known.values()))
 
 

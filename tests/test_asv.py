@@ -2,6 +2,7 @@
 
 import ast
 import importlib.metadata
+import inspect
 import json
 import math
 import os
@@ -15,14 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from asv import environment
+from asv import environment, runner
 from asv.config import Config
 from asv.plugins import virtualenv
 
 from benchmarks._cells import label, rungs
 from benchmarks._group import QUICK_PROCESSES
 from benchmarks._ops import OPS, entries, types
-from scripts.asv_plugins import checkout, recording
+from scripts.asv_plugins import at_once, checkout, recording
 
 pytestmark = pytest.mark.xdist_group("asv")  # one history for all of these
 
@@ -369,8 +370,9 @@ def test_suites_share_a_measurement_only_on_purpose(recorded: Recorded) -> None:
         frozenset({"matmul.GPU", "matmul.ElementTypes", "matmul.Launch"}),
         frozenset({"matmul.CPU"}),
         *(frozenset({f"static.{op}", f"static.{op}Mix"}) for op in ("VectorAdd", "Transpose", "Matmul")),
+        *(frozenset({f"access.{op}"}) for op in ("VectorAdd", "Transpose", "Matmul")),
     }
-    assert all(key.split(":")[0] in (*OPS, "static") for key in groups)
+    assert all(key.split(":")[0] in (*OPS, "static", "access") for key in groups)
 
 
 # --- asv's other commands ------------------------------------------------------------------------------------------
@@ -584,3 +586,85 @@ def pinned() -> list[str]:
 def test_these_are_the_versions_that_the_facts_were_seen_on() -> None:
     for name in ("asv", "asv_runner"):
         assert f"{name}=={importlib.metadata.version(name)}" in pinned()
+
+
+# --- one process for all parameters of a series --------------------------------------------------------------------
+
+
+def test_a_series_answers_at_once_what_it_answers_one_by_one(history: History) -> None:
+    cells = r"transpose/(tiled|padded|dynamic) (float32|uint8) 256x256"
+    values = []
+    for name, left_out in (("at-once", ""), ("one-by-one", "at_once")):
+        conf = json.loads((history.folder / "asv.conf.json").read_text())
+        conf["plugins"] = [plugin for plugin in conf["plugins"] if not plugin.endswith(left_out or " ")]
+        conf["results_dir"] = str(history.home / name)
+        path = history.folder / f".{name}.conf.json"
+        path.write_text(json.dumps(conf))
+        commit, hashes = history.commits[1], history.home / "hashes-once"
+        hashes.write_text(commit)
+        done = run(
+            sys.executable, "-m", "asv", "--config", str(path), "run", "-E", "checkout", "--bench",
+            r"^access\.Transpose\.track_(moved|shared_load_w)", f"HASHFILE:{hashes}",
+            cwd=history.folder, home=history.home, GPUKERNELS_CELLS=cells,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout + done.stderr
+        (written,) = (history.home / name).glob(f"*/{commit[:8]}*.json")
+        columns = json.loads(written.read_text())
+        values.append({name: dict(zip(columns["result_columns"], row)) for name, row in columns["results"].items()})  # noqa: B905
+        path.unlink()
+    for found in values:
+        assert sum(value is not None and not math.isnan(value) for value in found[MOVED]["result"]) == 6
+    for name in values[0]:
+        assert repr(values[0][name]["result"]) == repr(values[1][name]["result"])
+        assert values[0][name]["params"] == values[1][name]["params"]
+
+
+MOVED = "access.Transpose.track_moved"
+ASKED = {"name": "x.track_y", "params": [["a", "b"], ["1", "2"]], "at_once": True, "timeout": 9}
+SAMPLES = {"samples": [1.0, 2.0], "number": 1}
+
+
+def told(answer: object, errcode: int = 0, stderr: str = "") -> Any:
+    """What asv's runner gives for one process."""
+    return runner.BenchmarkResult([answer], [None], [None], errcode, stderr, None)
+
+
+def test_answers_are_taken_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = [{"value": 1.5}, {"value": math.nan}, {"error": "RuntimeError: wrong"}, {"value": SAMPLES}]
+    asked: list[Any] = []
+
+    def once(benchmark: Any, spawner: Any, param_idx: Any, **options: Any) -> Any:
+        asked.append((benchmark["name"], benchmark["params"], param_idx, options))
+        return told(answers)
+
+    monkeypatch.setattr(runner, "_run_benchmark_single_param", once)
+    found = at_once._run_benchmark(ASKED, None, profile=False, extra_params={}, cwd="here")
+    assert asked == [("x.track_y", [], None, {"profile": False, "extra_params": {}, "cwd": "here"})]
+    assert repr(found.result) == "[1.5, nan, None, True]"
+    assert found.samples == [None, None, None, [1.0, 2.0]]
+    assert found.number == [None, None, None, 1]
+    assert (found.errcode, found.stderr) == (1, "For parameters: b, 1\nRuntimeError: wrong")
+    found = at_once._run_benchmark(ASKED, None, profile=False, selected_idx={0}, extra_params={}, cwd="here")
+    assert repr(found.result) == "[1.5, nan, nan, nan]"
+    assert (found.errcode, found.stderr) == (0, "")
+
+
+def test_a_process_that_dies_answers_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "_run_benchmark_single_param", lambda *_, **__: told(None, 139, "it died"))
+    found = at_once._run_benchmark(ASKED, None, profile=False, extra_params={}, cwd="here")
+    assert (found.result, found.errcode, found.stderr) == ([None] * 4, 139, "it died")
+
+
+@pytest.mark.parametrize("change", [{"at_once": False}, {"params": []}])
+def test_others_are_asked_one_by_one(change: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(at_once, "_one_by_one", lambda benchmark, *_, **__: ("stock", benchmark["name"]))
+    assert at_once._run_benchmark(ASKED | change, None, profile=False) == ("stock", "x.track_y")
+    assert at_once._run_benchmark(ASKED, None, profile=True) == ("stock", "x.track_y")
+
+
+def test_what_is_patched_is_there() -> None:
+    assert list(inspect.signature(at_once._one_by_one).parameters)[:3] == ["benchmark", "spawner", "profile"]
+    wanted = {"benchmark", "spawner", "param_idx", "profile", "extra_params", "cwd"}
+    assert set(inspect.signature(runner._run_benchmark_single_param).parameters) == wanted
+    assert runner.BenchmarkResult._fields == ("result", "samples", "number", "errcode", "stderr", "profile")
+    assert "res = run_benchmark(" in inspect.getsource(runner.run_benchmarks)  # by its global name

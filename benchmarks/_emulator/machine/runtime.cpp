@@ -333,9 +333,9 @@ void add_global(Tally &tally, const Request &request) {
     tally.bytes += bytes;
 }
 
-// Whether each active lane reads the place that its neighbour does, `apart` lanes away, or has none.
-bool paired(const Request &request, unsigned apart) {
-    for (unsigned lane = 0; lane < WARP; ++lane)
+// Whether each active lane of some reads the place that its neighbour does, `apart` lanes away, or has none.
+bool paired(const Request &request, unsigned first, unsigned count, unsigned apart) {
+    for (unsigned lane = first; lane < first + count; ++lane)
         if (request.lanes >> lane & request.lanes >> (lane ^ apart) & 1 &&
             request.address[lane] != request.address[lane ^ apart])
             return false;
@@ -343,12 +343,15 @@ bool paired(const Request &request, unsigned apart) {
 }
 
 // Wavefronts: 32 banks of 4 bytes, one word of each a wavefront. Accesses of 8 and 16 bytes go by half and quarter
-// warps, and by twice as many lanes where neighbours share (seen on sm_90: docs/access.md).
+// warps, two of which go together where neighbouring lanes share: as Nsight Compute counts on sm_90 (docs/access.md).
 void add_shared(Tally &tally, const Request &request) {
-    unsigned group = std::min(WARP, WARP * 4 / std::max(request.size, 4u));
-    if (group < WARP && (paired(request, 1) || paired(request, 2)))
-        group *= 2;
+    const unsigned least = std::min(WARP, WARP * 4 / std::max(request.size, 4u));
+    unsigned group = least;
     for (unsigned first = 0; first < WARP; first += group) {
+        const unsigned both = first % (2 * least) == 0 ? 2 * least : least;
+        const bool together = both > least && both <= WARP &&
+                              (paired(request, first, both, 1) || paired(request, first, both, 2));
+        group = together ? both : least;
         uint64_t words[WARP * 4];
         unsigned count = 0, in_bank[32] = {};
         for (unsigned lane = first; lane < first + group; ++lane)

@@ -1,0 +1,247 @@
+"""Access counts as a suite, and scripts/profile: what is counted, beside what Nsight Compute counted on an H200."""
+
+import dataclasses
+import json
+import math
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gpukernels
+from benchmarks import _access, _static, access
+from benchmarks._cells import Cell
+from benchmarks._emulator import Counts, count
+from benchmarks._group import Group
+from benchmarks._ops import OPS
+from scripts import _profile
+from tests.test_emulator import loaded
+
+ROOT = Path(__file__).resolve().parent.parent
+RECORDS = sorted(ROOT.glob("results/*/access.jsonl"))
+
+# --- wavefronts ----------------------------------------------------------------------------------------------------
+
+LANES = range(32)
+# Where a warp's lanes read, in units of the access (-1: the lane does not), and the wavefronts that Nsight Compute
+# counted on an H200 for accesses of 8 and of 16 bytes.
+PATTERNS = {
+    "all one": ([0 for _ in LANES], 1, 2),
+    "distinct": ([i for i in LANES], 2, 4),
+    "halves one each, other banks": ([i // 16 for i in LANES], 1, 2),
+    "halves one each, same bank": ([i // 16 * 128 for i in LANES], 2, 2),
+    "neighbours alike": ([i // 2 for i in LANES], 1, 2),
+    "next but one alike": ([i // 4 * 2 + i % 2 for i in LANES], 1, 2),
+    "next but three alike": ([i // 8 * 4 + i % 4 for i in LANES], 2, 4),
+    "halves alike": ([i % 16 for i in LANES], 2, 4),
+    "quarters alike": ([i % 8 for i in LANES], 2, 4),
+    "eighths alike": ([i % 4 for i in LANES], 2, 4),
+    "quarters one each": ([i // 8 for i in LANES], 1, 2),
+    "even lanes only, by pairs": ([-1 if i % 2 else i // 2 for i in LANES], 1, 2),
+    "odd lanes only": ([i if i % 2 else -1 for i in LANES], 2, 4),
+    "first half only": ([i if i < 16 else -1 for i in LANES], 1, 2),
+    "stride of two": ([2 * i for i in LANES], 4, 8),
+    "pairs far apart": ([i // 2 * 32 for i in LANES], 16, 16),
+    "four lanes": ([i if i < 4 else -1 for i in LANES], 1, 1),
+    "fours alike": ([i // 4 for i in LANES], 1, 2),
+    "neighbours alike in the first half": ([i // 2 if i < 16 else i for i in LANES], 2, 3),
+}
+READS = """
+template <typename T>
+__global__ void vector_add_elementwise(const T *a, const T *b, T *out, long long N) {
+    __shared__ WIDE places[1024];
+    const int x = threadIdx.x;
+    for (int i = x; i < 1024; i += BLOCK_X)
+        places[i] = WIDE();
+    __syncthreads();
+    const int place = x < 32 ? int(a[x]) : -1;
+    if (place >= 0) {
+        const WIDE found = places[place];
+        out[x] = found.x + found.y;
+    }
+}
+"""
+
+
+@pytest.mark.parametrize(("wide", "at"), [("double2", 2), ("float2", 1)])
+def test_wavefronts_are_those_of_the_hardware(wide: str, at: int, tmp_path: Path) -> None:
+    from benchmarks._emulator.machine.build import SHARED, EmulatedKernel
+    from benchmarks._emulator.machine.sites import Traced
+
+    source = tmp_path / "elementwise.cu"
+    source.write_text(READS.replace("WIDE", wide), encoding="utf-8")
+    found = dataclasses.replace(gpukernels.rung("vector_add", "elementwise"), source=source)
+    kernel = loaded(EmulatedKernel, found, "float32", None, traced=True)
+    seen = {}
+    for name, (places, *_) in PATTERNS.items():
+        run = Traced(kernel, {"N": 32})
+        run.operands[0].view(np.float32)[...] = places
+        told = run.run("count")
+        tallies = [raw for raw in told.tallies[: told.tally_count] if raw.region_kind == SHARED and raw.access == 0]
+        assert sum(raw.requests for raw in tallies) == 1, name
+        seen[name] = sum(raw.cost for raw in tallies)
+    assert seen == {name: values[at] for name, values in PATTERNS.items()}
+
+
+# --- the suite -----------------------------------------------------------------------------------------------------
+
+
+def test_every_cuda_rung_is_counted_with_every_type() -> None:
+    for op in OPS:
+        planned = {(cell.rung, cell.type) for cell in _access.plan(op)}
+        too_large = {("constant", "float64")} if op == "matmul" else set()  # at the even shape
+        assert planned == {(rung, type) for rung, types in _static.compiled(op).items() for type in types} - too_large
+        shapes = {cell.shape for cell in _access.plan(op)}
+        assert shapes == set(OPS[op].counted_shapes)
+
+
+@pytest.fixture(scope="module")
+def transposes(tmp_path_factory: pytest.TempPathFactory) -> Group:
+    patch = pytest.MonkeyPatch()
+    patch.setenv("GPUKERNELS_CELLS", r"/(tiled|padded|naive_read) float32 256x256|/dynamic uint8 256x256")
+    patch.setenv("GPUKERNELS_FACTS", str(tmp_path_factory.mktemp("facts")))
+    try:
+        return _access.measure("transpose")
+    finally:
+        patch.undo()
+
+
+def told(group: Group, series: str, rung: str, operands: str = "float32 256x256") -> Any:
+    return getattr(access.Transpose(), f"track_{series}")(group, rung, operands)
+
+
+def test_series(transposes: Group) -> None:
+    if next(iter(transposes.outcomes.values())).state == "na":
+        pytest.skip(next(iter(transposes.outcomes.values())).reason)
+    assert told(transposes, "load_sectors", "naive_read") == 4
+    assert told(transposes, "store_sectors", "naive_read") == 32
+    assert told(transposes, "sectors_over_ideal", "naive_read") == 4.5
+    assert told(transposes, "moved", "naive_read") == 4.5
+    assert math.isnan(told(transposes, "shared_load_wavefronts", "naive_read"))
+    assert told(transposes, "shared_load_wavefronts", "tiled") == 32
+    assert told(transposes, "shared_load_wavefronts", "padded") == 1
+    assert told(transposes, "shared_store_wavefronts", "padded") == 1
+    assert told(transposes, "wavefronts_over_ideal", "tiled") == 16.5
+    assert told(transposes, "requests", "padded") == 4 * 256 * 256 / 32
+    assert told(transposes, "requests", "naive_read") == 2 * 256 * 256 / 32
+    assert told(transposes, "barriers", "padded") == 1
+    assert told(transposes, "barriers", "naive_read") == 0
+    assert math.isnan(told(transposes, "load_sectors", "copy"))  # not in the plan
+    assert {"stand_in", "compiler"} <= transposes.facts.keys()
+
+
+def test_what_cannot_be_counted_has_failed_with_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(ROOT / "gpukernels", tmp_path / "gpukernels")
+    source = tmp_path / "gpukernels/transpose/padded.cu"
+    source.write_text(source.read_text().replace("row < M", "row <= M"))
+    (tmp_path / "gpukernels/transpose/tiled.cu").write_text("no C++")
+    monkeypatch.setenv("GPUKERNELS_PACKAGE", str(tmp_path))
+    monkeypatch.setenv("GPUKERNELS_CELLS", r"/(tiled|padded|naive_read) float32 250x130")
+    group = _access.measure("transpose")
+    states = {key.split()[0]: outcome for key, outcome in group.outcomes.items()}
+    if states["transpose/naive_read"].state == "na":
+        pytest.skip(states["transpose/naive_read"].reason)
+    assert states["transpose/naive_read"].state == "ok"
+    assert states["transpose/padded"].state == states["transpose/tiled"].state == "failed"
+    assert "an access leaves the operands" in states["transpose/padded"].reason
+    with pytest.raises(RuntimeError, match="does not compile it"):
+        told(group, "moved", "tiled", "float32 250x130")
+
+
+def test_a_commit_older_than_the_stand_in_is_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(ROOT / "gpukernels", tmp_path / "gpukernels")
+    kernel = tmp_path / "gpukernels/kernel.py"
+    kernel.write_text(kernel.read_text().replace("_cuda_headers", "_headers_of_cuda"))
+    monkeypatch.setenv("GPUKERNELS_PACKAGE", str(tmp_path))
+    monkeypatch.setenv("GPUKERNELS_CELLS", r"/padded float32")
+    for outcome in _access.measure("transpose").outcomes.values():
+        assert outcome.state == "na"
+        assert "older than the stand-in: cannot import name '_cuda_headers'" in outcome.reason
+
+
+# --- against Nsight Compute ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.parent.name)
+def test_the_counts_are_those_that_were_held_against_hardware(path: Path) -> None:
+    """What docs/access.md says was compared is what the stand-in counts today, and every difference has its rule."""
+    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    cells = {cell.key: cell for op in OPS for cell in _access.plan(op)}
+    assert {line["key"] for line in lines} == set(cells)
+    for line in lines:
+        cell = cells[line["key"]]
+        counts: Counts = loaded(count, *on(cell))
+        for name, value in _profile.compared(counts).items():
+            here, there, why = line["compared"][name]
+            if value != here:  # another g++ than the recorded one
+                assert _profile.rule(cell, name, value, there, line["arch"]) == _profile.SELECTED, (
+                    f"{cell.key}: {name}: record it again with scripts/profile --record"
+                )
+            assert (why == "=") == (here == there)
+            assert why in ("=", *_profile.RULES), f"{cell.key}: {name}: {here}, by ncu {there}"
+
+
+def on(cell: Cell) -> tuple[Any, str, dict[str, int]]:
+    found = gpukernels.rung(cell.op, cell.rung)
+    return found, cell.type, dict(zip(found.dims, cell.shape, strict=True))
+
+
+def test_a_difference_without_a_rule_is_told() -> None:
+    padded = next(cell for cell in _access.plan("transpose") if cell.rung == "padded" and cell.type == "float32")
+    counts: Counts = loaded(count, *on(padded))
+    there = {name: float(value) for name, value in _profile.compared(counts).items()}
+    try:
+        there |= {
+            name: _profile.figures("transpose", "padded", "float32", "sm_90")[name] for name in _profile.ATTRIBUTES
+        }
+    except gpukernels.ToolMissing as error:
+        pytest.skip(str(error))
+    found = _profile.compare(padded, counts, there | {"dynamic shared bytes": 0}, "sm_90")
+    assert _profile.explained(found)
+    assert {why for *_, why in found.values()} == {"="}
+    there["shared load wavefronts"] *= 32
+    found = _profile.compare(padded, counts, there | {"dynamic shared bytes": 0}, "sm_90")
+    assert found["shared load wavefronts"][2] == "?"
+    assert not _profile.explained(found)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(shutil.which("ncu") is None, reason="Nsight Compute's ncu is not on the PATH")
+def test_every_count_is_explained_on_this_gpu(capsys: pytest.CaptureFixture[str]) -> None:
+    assert _profile.main([]) == 0
+    assert "against ncu" in capsys.readouterr().out
+
+
+# --- scripts/profile -----------------------------------------------------------------------------------------------
+
+
+def test_profile_of_a_rung(capsys: pytest.CaptureFixture[str]) -> None:
+    loaded(count, gpukernels.rung("transpose", "tiled"), "float32", {"M": 64, "N": 64})
+    assert _profile.main(["transpose", "tiled", "--shape", "64x64"]) == 0
+    out = capsys.readouterr().out
+    line = next(row for row in out.splitlines() if "tile[threadIdx.x][threadIdx.y + step]" in row and "shared" in row)
+    assert "32, ideal 1" in line
+    assert "transpose/tiled float32 64x64, counted on the CPU stand-in" in out
+    assert all(arch in out for arch in _static.ARCHES) or "against Nsight Compute" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["matmul", "unroled"], "no rung matmul/unroled; the ladder has initial"),
+        (["matmul", "numpy"], "matmul/numpy is numpy.py: only CUDA sources can be counted"),
+        (["matmul", "wmma", "--type", "float32"], "matmul/wmma has no type float32; it has float16->float32"),
+        (["matmul", "tiled_16", "--shape", "64x64"], "a shape is MxNxK, such as 128x128x128; got 64x64"),
+        (["matmul", "tiled_16", "--shape", "64x64x0"], "a shape is MxNxK"),
+        (["transpose", "padded", "--record"], "--record: "),
+    ],
+)
+def test_profile_says_what_would_be_right(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        assert _profile.main(arguments) == 1
+        said = capsys.readouterr().err
+    except SystemExit as error:
+        said = str(error)
+    assert words in said
