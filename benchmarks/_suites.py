@@ -34,9 +34,13 @@ def samples(values: dict[int, float]) -> Samples:
 def series(unit: str, *, higher_is_better: bool | None, judged: str = "") -> Callable[[Method], Method]:
     """Mark a method as an asv series: asv copies the attributes of a function into benchmarks.json, not of a class.
 
-    `judged`: "exact" where any difference raises a flag. Called without parameters it answers for all combinations at
-    once, each {"value"} or {"error"}: what scripts/asv_plugins/at_once.py asks for, since asv takes some 8 ms for each
-    question. It may: nothing is measured here any more.
+    `higher_is_better`: None where there is no better, as of a temperature. `judged`, what raises flags: "exact" by any
+    difference; the name of a visit's figure ("seconds") by more than that figure's noise; "" never, as of what is
+    derived from a judged series and would flag its changes once more.
+
+    Called without parameters it answers for all combinations at once, each {"value"} or {"error"}: what
+    scripts/asv_plugins/at_once.py asks for, since asv takes some 8 ms for each question. It may: nothing is measured
+    here any more.
     """
 
     def mark(function: Method) -> Method:
@@ -98,14 +102,18 @@ class Suite(ABC):
 
     def outcome(self, group: Group, *where: str) -> Outcome:
         """The outcome of one cell, by the suite's parameters; as outcome_of."""
-        return outcome_of(group, key(self.op, *self.place(*where)))
+        return outcome_of(group, self.cell(*where))
+
+    def cell(self, *where: str) -> str:
+        """The cell's key, by the suite's parameters."""
+        return key(self.op, *self.place(*where))
 
     def place(self, *where: str) -> tuple[str, str, tuple[int, ...], str]:
         """A combination of parameters as (rung, type, shape, cache)."""
         rung, shape, cache = where
         return rung, main_type(self.op, rung), tuple(map(int, shape.split("x"))), cache
 
-    @series("seconds", higher_is_better=False)
+    @series("seconds", higher_is_better=False, judged="seconds")
     def track_seconds(self, group: Group, *where: str) -> Samples:
         """Seconds of one launch."""
         return samples(self.outcome(group, *where).by_process("seconds"))
@@ -244,11 +252,14 @@ class LaunchSuite(ABC):
     def setup_cache(self) -> Group:
         """As in Suite."""
 
-    @series("seconds", higher_is_better=False)
+    def cell(self, rung: str) -> str:
+        """As in Suite."""
+        return key(self.op, rung, main_type(self.op, rung), OPS[self.op].shapes[0], "hot")
+
+    @series("seconds", higher_is_better=False, judged="launch_seconds")
     def track_launch(self, group: Group, rung: str) -> Samples:
         """Seconds."""
-        found = outcome_of(group, key(self.op, rung, main_type(self.op, rung), OPS[self.op].shapes[0], "hot"))
-        return samples(found.by_process("launch_seconds"))
+        return samples(outcome_of(group, self.cell(rung)).by_process("launch_seconds"))
 
 
 def per_process(group: Group, read: Any) -> Samples:

@@ -26,17 +26,17 @@ class State:
     setup_cache = transpose.GPU.setup_cache
     timeout = 1800
 
-    @_suites.series("MHz", higher_is_better=True)
+    @_suites.series("MHz", higher_is_better=None)
     def track_sm_clock(self, group: Group) -> _suites.Samples:
         """MHz."""
         return _suites.per_process(group, lambda visit: visit.get("clock64_mhz"))
 
-    @_suites.series("C", higher_is_better=False)
+    @_suites.series("C", higher_is_better=None)
     def track_temperature(self, group: Group) -> _suites.Samples:
         """Degrees Celsius."""
         return _suites.per_process(group, lambda visit: visit.get("state", {}).get("temperature_c"))
 
-    @_suites.series("W", higher_is_better=False)
+    @_suites.series("W", higher_is_better=None)
     def track_power(self, group: Group) -> _suites.Samples:
         """Watts."""
         return _suites.per_process(group, lambda visit: visit.get("state", {}).get("power_w"))

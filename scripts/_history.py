@@ -17,7 +17,8 @@ from benchmarks._suites import bytes_moved, flops
 
 @dataclass(frozen=True)
 class Measured:
-    """One cell at one commit: the seconds of each process, or why there are none. `group`: "transpose gpu"."""
+    """One cell at one commit: the seconds of each process, or why there are none. `group`: "transpose gpu"; `visits`:
+    all that each process noted."""
 
     key: str
     state: str
@@ -25,6 +26,7 @@ class Measured:
     seconds: tuple[float, ...]
     throttled: tuple[str, ...]
     group: str = ""
+    visits: tuple[dict[str, Any], ...] = ()
 
     @property
     def median_s(self) -> float:
@@ -101,6 +103,7 @@ def measured(key: str, outcome: dict[str, Any]) -> Measured:
         tuple(float(visit["seconds"]) for visit in visits),
         tuple(sorted(limits)),
         outcome.get("group", ""),
+        tuple(visits),
     )
 
 

@@ -15,15 +15,18 @@ CUBES = tuple(shape for shape in OPS["matmul"].shapes if len(set(shape)) == 1)
 OTHERS = tuple(shape for shape in OPS["matmul"].shapes if shape not in CUBES)
 
 
-def marks(name: str) -> tuple[str, str]:
+LADDER = "scripts/ladder --readme"
+
+
+def marks(name: str, writer: str = LADDER) -> tuple[str, str]:
     """What a block stands between."""
-    return f"<!-- {name}: written by scripts/ladder --readme -->", f"<!-- end of {name} -->"
+    return f"<!-- {name}: written by {writer} -->", f"<!-- end of {name} -->"
 
 
-def write_block(path: Path, name: str, text: str) -> None:
+def write_block(path: Path, name: str, text: str, writer: str = LADDER) -> None:
     """Put a text between the marks of a file. Raises: SystemExit where the marks are not there."""
     old = path.read_text(encoding="utf-8")
-    begin, end = marks(name)
+    begin, end = marks(name, writer)
     start, stop = old.find(begin), old.find(end)
     if start < 0 or stop < start:
         raise SystemExit(f"{path.name}: no place for {name}; put {begin} and {end} where it belongs")

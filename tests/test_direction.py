@@ -1,0 +1,175 @@
+"""Which way is better, in `asv compare`, `asv continuous` and the Benchmark list; and what asv does by itself."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from asv.commands import compare
+from asv.util import UserError
+
+from scripts.asv_plugins import direction
+from tests.test_site import ASV_INDEX, ROOT, benchmark, browser, git, publish, visit, write_project
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+__all__ = ["browser"]  # a fixture
+
+PLUGIN = ".scripts.asv_plugins.direction"
+BETTER = {"suite.track_rate": True, "suite.track_seconds": False, "suite.track_temperature": None}
+
+
+def write_levels(project: Path, levels: dict[str, tuple[float, float]], *plugins: str) -> tuple[str, str]:
+    """A project whose fourth of five commits moved its series from one level to another; the commits round that."""
+    write_project(project, *plugins)
+    own = {name: benchmark(name) | {"unit": "GB/s", "type": "track"} for name in levels}
+    for name, item in own.items():
+        if BETTER[name] is not None:  # asv leaves None out
+            item["higher_is_better"] = BETTER[name]
+    (project / "results" / "benchmarks.json").write_text(json.dumps({**own, "version": 2}))
+    results = [(json.loads(path.read_text()), path) for path in Path(project, "results/host").glob("*-existing.json")]
+    results.sort(key=lambda pair: int(pair[0]["date"]))
+    for at, (result, path) in enumerate(results):
+        result["results"] = {name: [[pair[at >= 3]], [], "1"] for name, pair in levels.items()}
+        path.write_text(json.dumps(result))
+    return results[2][0]["commit_hash"], results[3][0]["commit_hash"]
+
+
+def asv(project: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    environment = os.environ | {"HOME": str(project)}
+    return subprocess.run(
+        [sys.executable, "-m", "asv", *arguments], cwd=project, env=environment, stdin=subprocess.DEVNULL,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after", "mark"),
+    [
+        ("suite.track_rate", 2.0, 1.0, "+"),  # asv's mark for worse
+        ("suite.track_rate", 1.0, 2.0, "-"),
+        ("suite.track_rate", 1.0, 1.05, ""),  # within asv's factor of 1.1
+        ("suite.track_seconds", 2.0, 1.0, "-"),
+        ("suite.track_seconds", 1.0, 2.0, "+"),
+        ("suite.track_temperature", 1.0, 2.0, ""),
+        ("suite.track_temperature", 2.0, 1.0, ""),
+    ],
+)
+def test_compare_and_its_exit_status(tmp_path: Path, name: str, before: float, after: float, mark: str) -> None:
+    commits = write_levels(tmp_path, {name: (before, after)}, PLUGIN)
+    done = asv(tmp_path, "compare", *commits)
+    (row,) = [line for line in done.stdout.splitlines() if name in line]
+    assert row.split("|")[1].strip() == mark
+    assert done.returncode == (mark == "+"), done.stdout + done.stderr
+
+
+def test_compare_lists_by_direction_and_keeps_failures(tmp_path: Path) -> None:
+    commits = write_levels(tmp_path, {"suite.track_rate": (2.0, 1.0), "suite.track_seconds": (2.0, 1.0)}, PLUGIN)
+    done = asv(tmp_path, "compare", "--split", *commits)
+    better, worse = done.stdout.index("have improved"), done.stdout.index("have got worse")
+    assert better < done.stdout.index("suite.track_seconds") < worse < done.stdout.index("suite.track_rate")
+    (path,) = Path(tmp_path, "results/host").glob(f"{commits[1][:8]}*.json")
+    result = json.loads(path.read_text())
+    result["results"] = {name: [None, [], "1"] for name in result["results"]}
+    path.write_text(json.dumps(result))
+    done = asv(tmp_path, "compare", *commits)
+    assert "failed" in done.stdout
+    assert done.returncode == 1
+
+
+def test_compare_by_itself_has_it_backwards_and_always_exits_0(tmp_path: Path) -> None:
+    """When this fails the patches of asv's compare may go."""
+    commits = write_levels(tmp_path, {"suite.track_rate": (2.0, 1.0), "suite.track_seconds": (1.0, 2.0)})
+    done = asv(tmp_path, "compare", *commits)
+    marks = {
+        line.split("|")[5].strip(): line.split("|")[1].strip() for line in done.stdout.splitlines() if "track" in line
+    }
+    assert marks == {"suite.track_rate": "-", "suite.track_seconds": "+"}
+    assert done.returncode == 0
+
+
+SUITE = """
+import os, pathlib
+
+def value():
+    return float(pathlib.Path(os.environ["GPUKERNELS_PACKAGE"], "value").read_text())
+
+def track_rate():
+    return value()
+
+track_rate.unit, track_rate.higher_is_better, track_rate.version = "GFLOP/s", True, "1"
+"""
+
+
+@pytest.mark.parametrize(
+    ("plugins", "status"), [([PLUGIN], {"fell": 1, "rose": 0}), ([], {"fell": 0, "rose": 1})], ids=["ours", "asv's own"]
+)
+def test_continuous(tmp_path: Path, plugins: list[str], status: dict[str, int]) -> None:
+    """Of two commits that are run; where asv by itself exits 1 on the fall, the patches may go."""
+    (tmp_path / "scripts").symlink_to(ROOT / "scripts")
+    (tmp_path / "benchmarks").mkdir()
+    (tmp_path / "benchmarks" / "__init__.py").touch()
+    (tmp_path / "benchmarks" / "suite.py").write_text(SUITE)
+    own = [".scripts.asv_plugins.recording", ".scripts.asv_plugins.checkout"]
+    conf = {"version": 1, "project": "small", "repo": ".", "branches": ["main"], "environment_type": "checkout"}
+    (tmp_path / "asv.conf.json").write_text(json.dumps(conf | {"plugins": own + plugins}))
+    git(tmp_path, "init", "--quiet", "--initial-branch=main")
+    commits = {}
+    for day, (name, value) in enumerate({"base": 2.0, "fell": 1.0, "rose": 4.0}.items(), start=1):
+        (tmp_path / "value").write_text(str(value))
+        git(tmp_path, "add", "value")
+        git(tmp_path, "commit", "--quiet", "-m", name, day=day)
+        commits[name] = git(tmp_path, "rev-parse", "HEAD")
+    for name, expected in status.items():
+        done = asv(tmp_path, "continuous", "-E", "checkout", commits["base"], commits[name])
+        assert "suite.track_rate" in done.stdout, done.stdout + done.stderr
+        assert done.returncode == expected, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("plugins", "colours"),
+    [
+        ([PLUGIN], {"suite.track_rate": "negative", "suite.track_seconds": "positive", "suite.track_temperature": ""}),
+        ([], dict.fromkeys(BETTER, "positive")),  # asv's own: when it differs the patch of its script may go
+    ],
+    ids=["ours", "asv's own"],
+)
+def test_colours_of_the_list(browser: "Browser", tmp_path: Path, plugins: list[str], colours: dict[str, str]) -> None:
+    """Of a rise: red is asv's positive-change."""
+    write_levels(tmp_path, dict.fromkeys(BETTER, (1.0, 2.0)), *plugins)
+    run = publish(tmp_path)
+    assert run.returncode == 0, run.stdout + run.stderr
+    with visit(browser, f"{(tmp_path / 'html').as_uri()}/", "#/summarylist") as page:
+        page.locator("#summarylist-body tr", has_text="track_rate").wait_for()
+        for name, colour in colours.items():
+            cell = page.locator("#summarylist-body tr", has_text=name).locator("td.change")
+            shown = (cell.get_attribute("class") or "").removeprefix("change").strip()
+            assert shown == (f"{colour}-change" if colour else "")
+
+
+def test_direction_where_it_is_not_said() -> None:
+    assert direction.direction({"type": "time"}) is False
+    assert direction.direction({"type": "track"}) is None
+    assert direction.direction({"type": "track", "higher_is_better": True}) is True
+
+
+def test_asv_has_what_is_patched() -> None:
+    """Before the plugin is set up; with another asv these names may be gone."""
+    for name in ("unroll_result", "_is_result_better"):
+        assert callable(getattr(compare, name))
+    for name in ("run", "print_table"):
+        assert callable(getattr(compare.Compare, name))
+    script = (ASV_INDEX.parent / "summarylist.js").read_text(encoding="utf-8")
+    for words in direction.COLOURS:
+        assert script.count(words) == 1
+
+
+def test_a_script_of_another_asv_is_refused(tmp_path: Path) -> None:
+    script = tmp_path / "summarylist.js"
+    script.write_text("if (change > 5) {}")
+    with pytest.raises(UserError, match=r"summarylist\.js should have 'else if"):
+        direction.replace(script, direction.COLOURS)
