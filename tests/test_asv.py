@@ -45,12 +45,12 @@ SERIES = {
     "sm_clock": ("MHz", None),
     "temperature": ("C", None),
     "power": ("W", None),
-    "registers": ("registers", False),
+    "registers": ("registers", None),
     "spill_bytes": ("bytes", False),
-    "shared_bytes": ("bytes", False),
-    "instructions": ("instructions", False),
-    "unoccupied": ("% of warps", False),
-    "class": ("instructions", False),
+    "shared_bytes": ("bytes", None),
+    "instructions": ("instructions", None),
+    "occupancy": ("% of warps", True),
+    "class": ("instructions", None),
     "load_sectors": ("sectors/request", False),
     "store_sectors": ("sectors/request", False),
     "sectors_over_ideal": ("x ideal", False),
@@ -87,7 +87,7 @@ COLLECTED = {
     *(
         f"static.{op}.track_{series}"
         for op in ("VectorAdd", "Transpose", "Matmul")
-        for series in ("registers", "spill_bytes", "shared_bytes", "instructions", "unoccupied")
+        for series in ("registers", "spill_bytes", "shared_bytes", "instructions", "occupancy")
     ),
     *(f"static.{op}Mix.track_class" for op in ("VectorAdd", "Transpose", "Matmul")),
     *(f"access.{op}.track_{series}" for op in ("VectorAdd", "Transpose", "Matmul") for series in ACCESS),

@@ -267,7 +267,7 @@ def test_a_commit_before_the_contract_is_not_available(tmp_path: Path, monkeypat
     said = {(outcome.state, outcome.reason) for outcome in group.outcomes.values()}
     assert said == {("na", "this commit's gpukernels lacks compile_cuda: older than the stick")}
     assert math.isnan(static.VectorAdd().track_spill_bytes(group, "elementwise", "float32", SM))
-    assert math.isnan(static.VectorAdd().track_unoccupied(group, "elementwise", "float32", SM))
+    assert math.isnan(static.VectorAdd().track_occupancy(group, "elementwise", "float32", SM))
 
 
 # --- occupancy -----------------------------------------------------------------------------------------------------
@@ -331,7 +331,7 @@ def test_what_cannot_be_told_is_not_available(monkeypatch: pytest.MonkeyPatch) -
     assert math.isnan(suite.track_instructions(group, *where))
     assert math.isnan(suite.track_spill_bytes(group, *where))
     assert suite.track_registers(group, *where) > 0
-    assert suite.track_unoccupied(group, *where) == 0
+    assert suite.track_occupancy(group, *where) == 100
 
 
 def test_code_that_nvdisasm_does_not_know_is_said(sass: None) -> None:
@@ -365,7 +365,7 @@ def test_series_read_the_group(groups: dict[str, Group]) -> None:
     assert suite.track_shared_bytes(group, *where) == visit["shared_bytes"]
     assert suite.track_instructions(group, *where) == visit["instructions"]
     assert suite.track_spill_bytes(group, *where) == 0
-    assert suite.track_unoccupied(group, *where) == 100 - visit["occupancy_percent"] > 0
+    assert suite.track_occupancy(group, *where) == visit["occupancy_percent"] < 100
     assert {kind: mix.track_class(group, "thread_tile_2d", kind) for kind in _static.CLASSES} == visit["mix"]
     assert math.isnan(suite.track_registers(group, "wmma", "float32", SM))  # of no such type
 
