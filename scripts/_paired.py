@@ -193,8 +193,11 @@ class Comparison:
             runs: dict[int, Run] = {}
             for at in order if cells else ():
                 tick(f"{device}: {self.sides[at].name}, turn {self.turns + 1}")
-                runs[at] = Run(cells, device, self.sides[at].package, BUDGETS[device])
-                runs[at].visit_all(self.turns)
+                for _ in range(2):  # a process that hangs before its first cell is the machine's doing, once
+                    runs[at] = Run(cells, device, self.sides[at].package, BUDGETS[device])
+                    runs[at].visit_all(self.turns)
+                    if not runs[at].unavailable.startswith("it hung"):
+                        break
                 if device == "gpu" and runs[at].unavailable.startswith("no GPU here"):
                     runs[1 - at] = runs[at]  # the other side would find none either
                     break
@@ -209,14 +212,15 @@ class Comparison:
             pairs.left_out = Judged("failed", after.reason)
         elif before.state == after.state == "ok":
             pairs.visits[self.turns] = (before.visits[-1], after.visits[-1])
-        elif after.state == "ok":
+        elif after.state == "ok" and not pairs.visits:
             pairs.left_out = Judged("new", f"{self.sides[0].name}: {before.reason}")
             pairs.alone_s = after.visits[-1]["seconds"]
         else:
             lacking = [(side.name, one) for side, one in zip(self.sides, (before, after), strict=True)]
             reasons = {one.reason: f"{name}: {one.reason}" for name, one in lacking if one.state != "ok"}
             both = before.reason == after.reason and before.state == after.state
-            pairs.left_out = Judged("n/a", before.reason if both else "; ".join(reasons.values()))
+            word = "cannot tell" if pairs.visits else "n/a"
+            pairs.left_out = Judged(word, before.reason if both else "; ".join(reasons.values()))
 
     def open(self, key: str) -> bool:
         """Whether another turn could tell more of a cell."""

@@ -207,7 +207,9 @@ def _is_python(rung: str) -> bool:
 
 
 def change_text(change: float, unit: str = " %") -> str:
-    """A relative change in per cent, as a factor where it is large."""
+    """A relative change in per cent, as a factor where it is large; "" for NaN."""
+    if math.isnan(change):
+        return ""
     if change >= 1:
         return f"x{1 + change:.3g}"
     return f"{100 * change:+.{1 if abs(change) >= 0.1 else 2}f}{unit}"
