@@ -193,10 +193,10 @@ class Comparison:
             runs: dict[int, Run] = {}
             for at in order if cells else ():
                 tick(f"{device}: {self.sides[at].name}, turn {self.turns + 1}")
-                for _ in range(2):  # a process that hangs before its first cell is the machine's doing, once
+                for _ in range(2):  # a process that hangs may be the machine's doing, once
                     runs[at] = Run(cells, device, self.sides[at].package, BUDGETS[device])
                     runs[at].visit_all(self.turns)
-                    if not runs[at].unavailable.startswith("it hung"):
+                    if not any("it hung" in outcome.reason for outcome in runs[at].group.outcomes.values()):
                         break
                 if device == "gpu" and runs[at].unavailable.startswith("no GPU here"):
                     runs[1 - at] = runs[at]  # the other side would find none either
