@@ -9,36 +9,27 @@ import subprocess
 import sys
 import tempfile
 import time
-import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
 
 from benchmarks import _access, _static
-from benchmarks._cells import Cell, label, plan
-from benchmarks._group import BUDGETS, PROCESSES, QUICK_PROCESSES, Run
-from benchmarks._ops import OPS, entries, main_type
-from scripts import _history, _tables
+from benchmarks._cells import plan
+from benchmarks._group import PROCESSES, QUICK_PROCESSES
+from benchmarks._ops import OPS
+from scripts import _history, _tables, _versus
+from scripts._commits import changes, export, git, known_rungs
+from scripts._paired import Side
 from scripts.asv_plugins.recording import identity
 
 ROOT = Path(__file__).resolve().parent.parent
 STATE = ROOT / ".asv"
 GROUPS = [(op, device) for op in OPS for device in ("gpu", "cpu")]
-WORKTREE_PAIRS = 3
-VERDICT_STYLES = {"slower": "red", "faster": "green"}
+WORKTREE_BUDGET_S = 60.0
 QUICK_BENCH = [r"(GPU|CPU)\.track_seconds", "track_launch"]  # the table derives the rest from the same samples
-
-
-def git(*arguments: str) -> str:
-    """git's answer here. Raises: SystemExit with git's words."""
-    done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"scripts/bench: git {' '.join(arguments)}: {done.stderr.strip()}")
-    return done.stdout.rstrip()  # a line of `status` may begin with a space
 
 
 def gate(console: Console) -> None:
@@ -241,112 +232,24 @@ def run(given: argparse.Namespace, console: Console) -> int:
 # --- the daily loop ------------------------------------------------------------------------------------------------
 
 
-def changed_rungs() -> list[str]:
-    """The rungs ("op/rung") whose source or entry differs from HEAD; all of an op, or of all, where what they share
-    does."""
-    paths = git("status", "--porcelain", "--untracked-files=all", "--", "gpukernels").splitlines()
-    names = {Path(path[3:].split(" -> ")[-1]) for path in paths}
-    every = {f"{op}/{entry.name}": f"{op}/{entry.source}" for op in OPS for entry in entries(op)}
-    ladder = Path("gpukernels/ladder.toml")
-    if any(len(name.parts) == 2 for name in names - {ladder}):
-        return list(every)
-    sources = {f"{name.parent.name}/{name.stem}" for name in names - {ladder}}
-    touched = {rung for rung, source in every.items() if source in sources}
-    whole = {source.split("/")[0] for source in sources.difference(every.values())}  # another file of an op: all of it
-    if ladder in names:
-        before, now = tomllib.loads(git("show", f"HEAD:{ladder}")), tomllib.loads((ROOT / ladder).read_text())
-        for op, table in now.items():
-            old = before.get(op, {"rungs": []})
-            touched |= {f"{op}/{rung['name']}" for rung in table["rungs"] if rung not in old["rungs"]}
-            if {**table, "rungs": []} != {**old, "rungs": []}:
-                whole.add(op)
-    return [rung for rung in every if rung in touched or rung.split("/")[0] in whole]
-
-
-def worktree_cells(rungs: list[str]) -> dict[str, list[Cell]]:
-    """By device, the cells of these rungs that are worth a look in seconds: the main type, launch cost left out."""
-    found: dict[str, list[Cell]] = {"gpu": [], "cpu": []}
-    for op, device in GROUPS:
-        cells = plan(op, device)
-        mine = [c for c in cells if f"{op}/{c.rung}" in rungs and c.type == main_type(op, c.rung)]
-        places = {(cell.type, cell.shape, cell.cache) for cell in mine}
-        base = _history.held_against(op, device)
-        against = [c for c in cells if c.rung == base and (c.type, c.shape, c.cache) in places]
-        found[device] += list(dict.fromkeys(mine + against))
-    return found
-
-
-def export(commit: str, folder: Path) -> None:
-    """A commit's package into a folder."""
-    archive = subprocess.run(["git", "archive", commit, "gpukernels"], cwd=ROOT, capture_output=True, check=True)
-    subprocess.run(["tar", "-x", "-C", str(folder)], input=archive.stdout, check=True)
-
-
 def worktree(given: argparse.Namespace, console: Console) -> int:
-    """The dirty tree against HEAD, in turns (A B B A ...), in fresh processes; nothing is saved."""
-    rungs = [given.worktree] if given.worktree else changed_rungs()
-    known = [f"{op}/{entry.name}" for op in OPS for entry in entries(op)]
-    if unknown := [rung for rung in rungs if rung not in known]:
-        raise SystemExit(f"scripts/bench: no rung {', '.join(unknown)}; the ladder has {', '.join(known)}")
-    if not rungs:
-        console.print("gpukernels/ is as it is in HEAD: nothing to compare (name a rung to compare it all the same)")
-        return 0
-    failed = False
-    with tempfile.TemporaryDirectory() as folder:
-        export("HEAD", Path(folder))
-        chosen = worktree_cells(rungs)
-        timed = {f"{cell.op}/{cell.rung}" for cells in chosen.values() for cell in cells}
-        for rung in (rung for rung in rungs if rung not in timed):
-            console.print(f"{rung} is timed by no suite: nothing to compare", style="yellow", markup=False)
-        for device, cells in chosen.items():
-            if cells:
-                runs = {
-                    side: Run(cells, device, package, BUDGETS[device])
-                    for side, package in (("HEAD", folder), ("tree", str(ROOT)))
-                }
-                for pair in range(WORKTREE_PAIRS):
-                    for side in ("HEAD", "tree") if pair % 2 == 0 else ("tree", "HEAD"):
-                        with console.status(f"{device}: {side}, {pair + 1} of {WORKTREE_PAIRS}"):
-                            runs[side].visit_all(pair)
-                failed |= _compare(runs, cells, console)
-    return 2 if failed else 0
-
-
-def _compare(runs: dict[str, Run], cells: list[Cell], console: Console) -> bool:
-    """Print both sides of each cell; whether one failed."""
-    table = Table(
-        "rung", "shape", "cache", "HEAD", "tree", "change", "would show", "", title="the dirty tree against HEAD"
-    )
-    measured = {
-        side: [_history.measured(cell.key, vars(run.group.outcomes[cell.key])) for cell in cells]
-        for side, run in runs.items()
-    }
-    for cell, head, tree in zip(cells, measured["HEAD"], measured["tree"], strict=True):
-        if not tree.seconds:
-            continue
-        who = (cell.rung, label(cell.shape), cell.cache)
-        if not head.seconds:
-            state = "failed" if head.state == "failed" else "n/a"
-            table.add_row(*who, state, _tables.time_text(tree.median_s), "", "", "new")
-            continue
-        change = _history.Change.between(head, tree)
-        table.add_row(
-            *who,
-            _tables.time_text(head.median_s),
-            _tables.time_text(tree.median_s),
-            f"{100 * change.ratio - 100:+.2f} %",
-            _tables.would_show(change.would_show),
-            change.verdict,
-            style=VERDICT_STYLES.get(change.verdict),
-        )
-    if table.rows:
-        console.print(table)
-    for side, cells_of_side in measured.items():
-        if any(cell.state == "failed" for cell in cells_of_side):
-            console.print(f"{side}:")
-        if side == "tree" or any(cell.state == "failed" for cell in cells_of_side):
-            _tables.show_reasons(cells_of_side, console)
-    return any(cell.state == "failed" for cell in measured["tree"])
+    """The dirty tree against HEAD, as scripts/versus compares commits; its exit code. Nothing is saved."""
+    known = known_rungs()
+    if given.worktree and given.worktree not in known:
+        raise SystemExit(f"scripts/bench: no rung {given.worktree}; the ladder has {', '.join(known)}")
+    with tempfile.TemporaryDirectory(prefix="gpukernels-") as folder:
+        head, tree = Side("HEAD", export("HEAD", Path(folder))), Side("tree", str(ROOT))
+        differ = changes(head.package, tree.package)
+        choice = None
+        if given.worktree:
+            choice = _versus.choose(_versus.cells_of([given.worktree]), {given.worktree}, differ.rungs)
+        elif not differ.rungs:
+            console.print(
+                "gpukernels/ is as it is in HEAD: nothing to compare (name a rung to compare it all the same)"
+            )
+            return 0
+        report = _versus.Report(head, tree, "the dirty tree against HEAD")
+        return _versus.finish(report, choice, console, WORKTREE_BUDGET_S)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -378,7 +281,7 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         kept = (
             "nothing was saved"
-            if given.worktree is not None or given.quick
+            if given.quick
             else ("commits that were finished are in results/; the same call without --again goes on from there")
         )
         console.print(f"interrupted; {kept}")

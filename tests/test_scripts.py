@@ -630,6 +630,14 @@ name = "c_lines"
 idea = "a line of out after the other"
 origin = "a test"
 """
+# What the tree and HEAD differ in, by rungs.
+CHANGED = """
+import json, tempfile
+from pathlib import Path
+from scripts import _commits
+with tempfile.TemporaryDirectory() as folder:
+    print(json.dumps(_commits.changes(_commits.export("HEAD", Path(folder)), str(_commits.ROOT)).rungs))
+"""
 SOURCE = """// transpose/c_lines: out[n][m] = in[m][n], a line of out after the other.
 
 void transpose_c_lines(const T *restrict in, T *restrict out, long long M, long long N) {
@@ -785,17 +793,18 @@ def test_a_slower_tree_shows_and_nothing_is_saved(project: Project) -> None:
     source = project.blocked.read_text()
     loop = "    for (long long m0 = 0;"
     assert source.count(loop) == 1
-    project.blocked.write_text(source.replace(loop, f"    for (volatile int again = 0; again < 40; ++again)\n{loop}"))
+    project.blocked.write_text(source.replace(loop, f"    for (volatile int again = 0; again < 400; ++again)\n{loop}"))
     before = sorted(path for path in project.folder.rglob("*") if ".git" not in path.parts and path.suffix != ".pyc")
     done = project.bench("--worktree", "transpose/c_blocked", GPUKERNELS_CELLS="256x256 hot")
-    assert done.returncode == 0, done.stdout + done.stderr
-    *_, head, tree, change, would_show, verdict = table_row(done.stdout, "c_blocked", "256x256", "hot")
-    assert change.startswith("+"), done.stdout
-    assert float(change.removesuffix(" %")) > 50, done.stdout  # 40 times the work
-    assert head != tree
-    assert would_show
-    assert verdict == "slower"  # three figures spread by 173 % at most, which would hide a factor of ten, not of 40
-    assert "numpy" not in done.stdout
+    assert done.returncode == 1, done.stdout + done.stderr
+    row = next(line for line in done.stdout.splitlines() if line.startswith("256x256 hot"))
+    _, _, head, head_unit, tree, tree_unit, change, *_, verdict = row.split()
+    assert change.startswith("x"), done.stdout  # a factor
+    assert float(change[1:]) > 2, done.stdout  # of 400 times the work
+    assert (head, head_unit) != (tree, tree_unit)
+    assert verdict == "worse"
+    assert done.stdout.index("c_blocked") < done.stdout.index("numpy float32, CPU (control)")
+    assert done.stdout.endswith("tree is worse than HEAD: 1 cell\n")
     after = sorted(path for path in project.folder.rglob("*") if ".git" not in path.parts and path.suffix != ".pyc")
     assert [path for path in after if path not in before and path.name != "__pycache__"] == []
     assert project.git("status", "--porcelain") == " M gpukernels/transpose/c_blocked.c"
@@ -806,8 +815,10 @@ def test_a_wrong_tree_is_told(project: Project) -> None:
     project.blocked.write_text(project.blocked.read_text().replace("out[n * M + m] = ", "out[n * M + m] = 2 + "))
     done = project.bench("--worktree")  # it finds by itself what differs
     assert done.returncode == 2, done.stdout + done.stderr
-    assert "tree:\nfailed: 2 cells (transpose/c_blocked float32 256x256 cold, ...): WrongOutput: " in done.stdout
+    assert done.stdout.startswith("the dirty tree against HEAD\ntree failed: ")
+    assert "transpose/c_blocked at (256, 256) float32: 65536 of 65536 elements wrong" in done.stdout
     assert "c_lines" not in done.stdout
+    assert "HEAD:" not in done.stdout  # no table, nothing else
 
 
 @bench_group
@@ -821,17 +832,15 @@ def test_a_new_rung_in_the_tree(project: Project) -> None:
     finally:
         project.git("reset", "-q", "--hard", "HEAD~1")
     assert done.returncode == 0, done.stdout + done.stderr
-    *_, head, tree, change, _, verdict = table_row(done.stdout, "c_lines", "256x256", "hot")
-    assert (head, change, verdict) == ("n/a", "", "new")
-    assert tree.endswith("s")
+    row = next(line for line in done.stdout.splitlines() if line.startswith("256x256 hot"))
+    assert re.fullmatch(r"256x256 hot +[\d.]+ [mun]?s +new *", row)
+    assert "new: 2 cells (transpose/c_lines float32 256x256 cold, ...): HEAD: this commit has no rung" in done.stdout
 
 
 @bench_group
 def test_which_rungs_differ(project: Project) -> None:
     def changed() -> list[str]:
-        found: list[str] = json.loads(
-            project.python("import json; from scripts import _bench; print(json.dumps(_bench.changed_rungs()))")
-        )
+        found: list[str] = json.loads(project.python(CHANGED))
         return found
 
     assert changed() == []
@@ -852,8 +861,7 @@ def test_which_rungs_differ(project: Project) -> None:
 @bench_group
 def test_an_entry_that_differs_is_its_rung(project: Project) -> None:
     def changed() -> list[str]:
-        code = "import json; from scripts import _bench; print(json.dumps(_bench.changed_rungs()))"
-        found: list[str] = json.loads(project.python(code))
+        found: list[str] = json.loads(project.python(CHANGED))
         return found
 
     ladder = project.folder / "gpukernels" / "ladder.toml"
@@ -866,23 +874,13 @@ def test_an_entry_that_differs_is_its_rung(project: Project) -> None:
     assert changed() == [str(rung) for rung in gpukernels.op("vector_add").rungs]
 
 
-def test_worktree_cells_of_products() -> None:
-    """Each rung with its main type, and the library that it is held against wherever it is."""
-    found = _bench.worktree_cells(["matmul/wmma", "matmul/c"])
-    assert {cell.rung for cell in found["gpu"]} == {"wmma", "cublas"}
-    assert {cell.type for cell in found["gpu"]} == {"float16->float32"}
-    assert {cell.rung for cell in found["cpu"]} == {"c", "numpy"}
-    assert _bench.worktree_cells(["matmul/between_grids"]) == {"gpu": [], "cpu": []}
-
-
 @bench_group
 def test_a_source_of_two_rungs_is_both_and_no_more(project: Project) -> None:
     source = project.folder / "gpukernels" / "matmul" / "tiled.cu"
     text = source.read_text()
     try:
         source.write_text(f"{text}\n// a word more\n")
-        code = "import json; from scripts import _bench; print(json.dumps(_bench.changed_rungs()))"
-        assert json.loads(project.python(code)) == ["matmul/tiled_16", "matmul/tiled_32"]
+        assert json.loads(project.python(CHANGED)) == ["matmul/tiled_16", "matmul/tiled_32"]
     finally:
         source.write_text(text)
 

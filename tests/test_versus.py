@@ -1,0 +1,555 @@
+"""scripts/versus: verdicts on synthetic noise, and on real commits of a copy of this project with planted changes."""
+
+import math
+import os
+import re
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import t
+
+from benchmarks._cells import Cell, plan
+from benchmarks._group import Outcome
+from scripts import _exact, _find, _paired, _versus
+from scripts._paired import Comparison, Side
+from tests.test_scripts import FILES, ROOT, Project, processes_in
+
+# --- statistics ----------------------------------------------------------------------------------------------------
+
+BASE, HEAD = Side("BASE", "base"), Side("HEAD", "head")
+
+
+def cells(device: str, *names: str) -> list[Cell]:
+    return [Cell("transpose", name, "float32", (256, 256), "cold", device, "transpose") for name in names]
+
+
+class Synthetic:
+    """In the place of the stick's Run: seconds of 1 ms times what `ratio(side, rung, turn)` says."""
+
+    calls: list[tuple[str, tuple[str, ...]]]
+    ratio: Callable[[str, str, int], float]
+    same: frozenset[str] = frozenset({"numpy"})
+
+    def __init__(self, cells: list[Cell], device: str, package: str, budget: Any) -> None:
+        self.cells, self.package, self.unavailable = cells, package, ""
+        self.group: Any = type("Group", (), {"outcomes": {cell.key: Outcome() for cell in cells}})()
+
+    def visit_all(self, seed: int) -> None:
+        type(self).calls.append((self.package, tuple(cell.rung for cell in self.cells)))
+        for cell in self.cells:
+            seconds = 1e-3 * type(self).ratio(self.package, cell.rung, seed)
+            identity = cell.rung if cell.rung in self.same else f"{cell.rung} {self.package}"
+            canary = {"memory": 1e-4 * type(self).ratio(self.package, "canary", seed)}
+            visit = {"seconds": seconds, "identity": identity, "canary_s": canary if cell.device == "gpu" else {}}
+            self.group.outcomes[cell.key] = Outcome("ok", "", [visit])
+
+
+@pytest.fixture
+def synthetic(monkeypatch: pytest.MonkeyPatch) -> type[Synthetic]:
+    fresh = type("Fresh", (Synthetic,), {"calls": []})
+    monkeypatch.setattr(_paired, "Run", fresh)
+    return fresh
+
+
+def compared(
+    synthetic: type[Synthetic], ratio: Callable[[str, str, int], float], device: str = "gpu", count: int = 5
+) -> dict[str, str]:
+    """The verdicts on `count` rungs beside a control, by rung."""
+    synthetic.ratio = staticmethod(ratio)
+    taken = cells(device, *(f"rung{at}" for at in range(count)), "numpy")
+    found = Comparison(BASE, HEAD, taken, _paired.beside(taken, {("transpose", device): "numpy"}))
+    found.run(math.inf)
+    return {pairs.cell.rung: judged.word for pairs, judged in found.verdicts()}
+
+
+def noise(seed: int, sigma: float, heavy: bool = False) -> Callable[[], float]:
+    rng = np.random.default_rng(seed)
+    return lambda: math.exp(sigma * (float(rng.standard_t(2)) if heavy else float(rng.normal())))
+
+
+def test_an_interval_is_students_where_nothing_is_trimmed() -> None:
+    logs = [0.01, 0.03, -0.02, 0.05]
+    found = _paired.interval(logs, 0.01)
+    half = float(t.ppf(0.995, 3)) * statistics.stdev(logs) / 2
+    assert found.middle == pytest.approx(0.0175)
+    assert found.half == pytest.approx(half)
+    assert found.shows == pytest.approx(half * (1 + float(t.ppf(0.95, 3) / t.ppf(0.995, 3))))
+    assert _paired.interval([0.5], 0.01).half == math.inf
+
+
+def test_one_process_that_was_held_up_does_not_blur_the_rest() -> None:
+    quiet = [0.001 * (-1) ** at for at in range(10)]
+    held_up = [*quiet[:-1], 3.0]
+    assert _paired.interval(held_up, 1e-3).half < 0.01
+    assert abs(_paired.interval(held_up, 1e-3).middle) < 0.001
+
+
+@pytest.mark.parametrize("heavy", [False, True])
+@pytest.mark.parametrize("sigma", [0.002, 0.05, 0.3])
+def test_without_a_change_hardly_a_comparison_blames(synthetic: type[Synthetic], sigma: float, heavy: bool) -> None:
+    """Of 150 comparisons of 5 cells each, all looks included, 1 % may; 6 or more would happen once in 200,000 times."""
+    blamed = 0
+    for seed in range(150):
+        draw = noise(seed, sigma, heavy)
+        words = compared(synthetic, lambda *_, draw=draw: draw(), "cpu").values()
+        blamed += any(word in ("worse", "better") for word in words)
+    assert blamed < 6
+
+
+@pytest.mark.parametrize(("change", "word"), [(1.0, "no change"), (1.012, "worse"), (0.988, "better")])
+def test_at_a_gpus_noise_a_change_of_a_per_cent_is_told(synthetic: type[Synthetic], change: float, word: str) -> None:
+    for seed in range(40):
+        draw = noise(seed, 0.001)
+
+        def ratio(side: str, rung: str, _: int, draw: Callable[[], float] = draw) -> float:
+            return draw() * (change if side == "head" and rung.startswith("rung") else 1)
+
+        words = compared(synthetic, ratio)
+        assert {words[f"rung{at}"] for at in range(5)} == {word}
+
+
+def test_noise_that_hides_everything_is_said_to(synthetic: type[Synthetic]) -> None:
+    draw = noise(1, 0.3)
+    words = compared(synthetic, lambda *_: draw(), "cpu")
+    assert {words[f"rung{at}"] for at in range(5)} == {"cannot tell"}
+
+
+@pytest.mark.parametrize("moved", ["numpy", "canary"])
+def test_what_moves_its_control_as_well_is_the_environment(synthetic: type[Synthetic], moved: str) -> None:
+    draw = noise(2, 0.0005)
+
+    def ratio(side: str, rung: str, _: int) -> float:
+        return draw() * (1.05 if side == "head" and (rung.startswith("rung") or rung == moved) else 1)
+
+    words = compared(synthetic, ratio)
+    assert {words[f"rung{at}"] for at in range(5)} == {"cannot tell"}
+    assert compared(synthetic, lambda *_: 1.2 * ratio(*_) if _[:2] == ("head", "rung0") else ratio(*_))["rung0"] == (
+        "worse"  # more than its control
+    )
+
+
+def test_a_control_that_moves_alone_leaves_no_change_in_doubt(synthetic: type[Synthetic]) -> None:
+    draw = noise(3, 0.0005)
+    words = compared(synthetic, lambda side, rung, _: draw() * (1.05 if (side, rung) == ("head", "numpy") else 1))
+    assert {words[f"rung{at}"] for at in range(5)} == {"cannot tell"}
+
+
+def test_the_same_binary_is_never_blamed(synthetic: type[Synthetic]) -> None:
+    synthetic.same = frozenset({"rung0", "numpy"})
+    words = compared(synthetic, lambda side, rung, _: 2.0 if (side, rung) == ("head", "rung0") else 1.0, count=1)
+    assert words["rung0"] == "no change"
+
+
+def test_sides_take_turns_and_only_the_undecided_is_measured_longer(synthetic: type[Synthetic]) -> None:
+    draw, loud = noise(4, 0.0001), noise(5, 0.3)
+    compared(synthetic, lambda _, rung, __: loud() if rung == "rung1" else draw(), count=2)
+    turns = [side for side, _ in synthetic.calls]
+    assert turns[:8] == ["base", "head", "head", "base"] * 2
+    assert len(turns) == 2 * _paired.LOOKS[-1]
+    assert synthetic.calls[0][1] == ("rung0", "rung1", "numpy")
+    assert synthetic.calls[-1][1] == ("rung1", "numpy")
+
+
+def test_a_budget_ends_it_but_not_before_the_first_look(synthetic: type[Synthetic]) -> None:
+    loud = noise(6, 0.3)
+    synthetic.ratio = staticmethod(lambda *_: loud())
+    found = Comparison(BASE, HEAD, cells("cpu", "rung0"), {})
+    found.run(0.0)
+    assert found.turns == _paired.LOOKS[0]
+
+
+def test_a_side_that_fails_later_on_is_not_told_of(synthetic: type[Synthetic], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its first turns do not make the other side's cell a new one; a process that hung is tried once more."""
+    attempts: list[str] = []
+
+    class Hangs(synthetic):  # type: ignore[valid-type, misc]
+        def visit_all(self, seed: int) -> None:
+            super().visit_all(seed)
+            if seed == 1 and self.package == "base":
+                attempts.append(self.package)
+                for cell in self.cells:
+                    self.group.outcomes[cell.key] = Outcome("failed", "it hung: nothing for 60 s")
+
+    monkeypatch.setattr(_paired, "Run", Hangs)
+    draw = noise(7, 0.001)
+    Hangs.ratio = staticmethod(lambda *_: draw())
+    found = Comparison(BASE, HEAD, cells("cpu", "rung0"), {})
+    found.run(math.inf)
+    ((pairs, judged),) = found.verdicts()
+    assert attempts == ["base", "base"]
+    assert (judged.word, judged.why) == ("cannot tell", "BASE: it hung: nothing for 60 s")
+    assert _versus._row(pairs, judged, "=")[2:] == ["", "unknown", "> 100 %", "cannot tell"]
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "found"),
+    [
+        ("gggb", (2, 3, [])),
+        ("gbbb", (0, 1, [])),
+        ("ggbbbbbbb", (1, 2, [])),
+        ("gg?b", (1, 3, [2])),
+        ("g?gb", (2, 3, [])),  # what cannot be judged is passed over where others decide
+        ("g??bb", (0, 3, [1, 2])),
+    ],
+)
+def test_the_first_bad_one(verdicts: str, found: tuple[int, int, list[int]]) -> None:
+    words = {"g": "good", "b": "bad", "?": "cannot tell"}
+    assert _find.first_bad(len(verdicts), lambda at: words[verdicts[at]]) == found
+
+
+def test_which_series_are_judged_is_the_pages_business() -> None:
+    series = {str(one): one for one in _exact.series_of({"transpose/padded"})}
+    spills = series["static.Transpose.track_spill_bytes(padded, float32, sm_90)"]
+    registers = series["static.Transpose.track_registers(padded, float32, sm_90)"]
+    assert spills.verdict(0.0, 8.0) == "worse"
+    assert spills.verdict(8.0, 0.0) == "better"
+    assert registers.verdict(8.0, 9.0) == "changed"
+    assert spills.verdict(math.nan, 0.0) == spills.verdict("does not compile", "nor this") == "n/a"
+    assert spills.verdict(0.0, "does not compile") == "failed"
+
+
+def test_cells_have_a_control_beside_them() -> None:
+    names = ["matmul/wmma", "matmul/c", "transpose/c_blocked", "transpose/padded"]
+    found = _versus.choose(_versus.cells_of(names), set(), names)
+    by_rung = {key.split()[0]: other.split()[0] for key, other in found.beside.items()}
+    assert by_rung == {
+        "matmul/wmma": "matmul/cublas",
+        "matmul/c": "matmul/numpy",
+        "transpose/c_blocked": "transpose/numpy",
+        "transpose/padded": "transpose/vector_copy",
+    }
+    assert {cell.type for cell in found.cells if cell.rung == "wmma"} == {"float16->float32"}
+    changed = _versus.choose(_versus.cells_of(["transpose/numpy", "transpose/c"]), set(), ["transpose/numpy"])
+    assert set(changed.beside.values()) == {cell.key for cell in plan("transpose", "cpu") if cell.rung == "c"}
+    assert _versus.cells_of(["matmul/between_grids"]) == []
+
+
+# --- real commits --------------------------------------------------------------------------------------------------
+
+CELLS = r"transpose/(numpy|c_blocked) float32 256x256 hot"
+LOOP = "    for (long long m0 = 0;"
+WRITE = "out[n * M + m] = "
+
+
+class History(Project):
+    """A repository whose commits are named by what is planted in them."""
+
+    def versus(self, *arguments: str, **more: str) -> "subprocess.CompletedProcess[str]":
+        return self.run(
+            sys.executable, "scripts/versus", *arguments, **{"GPUKERNELS_CELLS": CELLS, "COLUMNS": "80"} | more
+        )
+
+    def plant(self, name: str, file: str, old: str, new: str) -> None:
+        path = self.folder / "gpukernels" / file
+        text = path.read_text()
+        assert text.count(old) == 1, (file, old)
+        path.write_text(text.replace(old, new))
+        self.commit(name)
+
+    def commit(self, name: str) -> None:
+        self.git("add", "-A")
+        self.git("commit", "-q", "--allow-empty", "-m", name)
+        self.git("tag", name)
+
+
+def again(times: int) -> str:
+    return f"    for (volatile int again = 0; again < {times}; ++again)\n{LOOP}"
+
+
+# An array that is indexed at run time lies in local memory, whose loads and stores count as spills.
+SPILL = """    T indexed[64];
+    for (int at = 0; at < 64; ++at)
+        indexed[(at * N) & 63] = in[at];
+    if (M < 0)
+        out[0] = indexed[N & 63];
+"""
+
+
+@pytest.fixture(scope="module")
+def history(kernel_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> History:
+    """On main: slow by 100, faster, a comment, slower by far, a spill, another rung, slower by far in other words."""
+    base = tmp_path_factory.mktemp("versus")
+    project = History(base / "project", base / "home")
+    project.folder.mkdir()
+    project.home.mkdir()
+    project.git("init", "-q", "-b", "main")
+    (project.folder / "README.md").write_text("nothing yet\n")
+    project.commit("empty")
+    for name in FILES:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, project.folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(ROOT / name, project.folder / name)
+    project.commit("whole")
+    blocked, padded = "transpose/c_blocked.c", "transpose/padded.cu"
+    project.plant("good", blocked, LOOP, again(100))
+    project.plant("faster", blocked, again(100), LOOP)
+    project.plant("comment", blocked, LOOP, f"    // A comment.\n{LOOP}")
+    project.plant("slower", blocked, LOOP, again(4000))
+    project.plant("spill", padded, "    __shared__ T tile", f"{SPILL}    __shared__ T tile")
+    project.plant("other", "transpose/c.c", "void transpose_c(", "// Another rung.\nvoid transpose_c(")
+    project.plant("still", blocked, again(4000), again(4001))
+    project.git("checkout", "-q", "-b", "wrong", "comment")
+    project.plant("wrong", blocked, WRITE, f"{WRITE}2 + ")
+    project.git("checkout", "-q", "-b", "uncompiled", "comment")
+    project.plant("uncompiled", padded, "    __shared__ T tile", "    no such thing; __shared__ T tile")
+    project.git("checkout", "-q", "main")
+    return project
+
+
+versus_group = pytest.mark.xdist_group("versus")  # one repository for all of these
+
+
+@versus_group
+def test_doubled_work_is_worse_and_halved_work_better(history: History) -> None:
+    done = history.versus("comment", "slower")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert done.stdout.startswith("BASE = comment (")
+    assert re.search(r"^256x256 hot .* x[\d.e+]+ .*worse *$", done.stdout, re.MULTILINE), done.stdout
+    assert "transpose/numpy float32, CPU (control)" in done.stdout
+    assert done.stdout.endswith("HEAD is worse than BASE: 1 cell\n")
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    done = history.versus("slower", "comment", "--markdown")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.startswith("**HEAD is better than BASE: 1 cell** (BASE = slower (")
+    row = next(line for line in done.stdout.splitlines() if "`transpose/c_blocked float32 256x256 hot`" in line)
+    assert len(row.split("|")) == 9
+    assert row.endswith(" better |")
+    assert "no change (same binary) |" in done.stdout  # the control
+
+
+@versus_group
+def test_a_comment_compiles_to_the_same(history: History) -> None:
+    done = history.versus("faster", "comment")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "the source differs, the binary is the same: transpose/c_blocked" in done.stdout
+    assert done.stdout.endswith("no change\n")
+    done = history.versus("faster", "comment", "--cells", "c_blocked")  # timed all the same
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"^256x256 hot .* no change = *$", done.stdout, re.MULTILINE), done.stdout
+
+
+@versus_group
+def test_a_commit_against_itself(history: History) -> None:
+    done = history.versus("good", "good")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "gpukernels/ is the same: nothing\nto compare" in done.stdout
+    done = history.versus("good", "good", "--all")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "no change =" in done.stdout
+    assert not re.search(r"worse|better|cannot", done.stdout), done.stdout
+    assert re.search(r"^[1-9]\d* exact figures compared, 0 differ$", done.stdout, re.MULTILINE), done.stdout
+
+
+@versus_group
+def test_a_wrong_kernel_comes_first_and_alone(history: History) -> None:
+    done = history.versus("comment", "wrong", COLUMNS="300")
+    assert done.returncode == 2, done.stdout + done.stderr
+    first, failed, last = done.stdout.splitlines()
+    assert first.startswith("BASE = comment")
+    assert failed.startswith("HEAD failed: transpose/c_blocked float32 256x256 hot: WrongOutput: ")
+    assert "65536 of 65536 elements wrong" in failed
+    assert last == "nothing else is compared before this is right"
+    mended = history.versus("wrong", "comment", COLUMNS="300")
+    assert mended.returncode == 0, mended.stdout + mended.stderr
+    assert "new: transpose/c_blocked float32 256x256 hot: BASE: WrongOutput: " in mended.stdout
+
+
+@versus_group
+def test_a_kernel_that_does_not_compile_comes_first_and_alone(history: History) -> None:
+    done = history.versus("comment", "uncompiled", COLUMNS="300")
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert done.stdout.splitlines()[1].startswith("HEAD failed: ")
+    assert "NVRTC does not compile it for sm_75" in done.stdout
+    assert "identifier" in done.stdout  # the compiler's own words
+    assert "c_blocked" not in done.stdout
+
+
+@versus_group
+def test_a_spill_is_worse_without_a_gpu(history: History) -> None:
+    done = history.versus("slower", "spill")
+    assert done.returncode == 1, done.stdout + done.stderr
+    row = next(line for line in done.stdout.splitlines() if line.startswith("spill_bytes"))
+    assert row.rstrip().endswith("worse"), done.stdout
+    assert re.search(r"HEAD is worse than BASE: \d+ exact figures", done.stdout)
+    assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+@versus_group
+def test_a_commit_that_lacks_the_package(history: History) -> None:
+    done = history.versus("empty", "whole", "--cells", "c_blocked", COLUMNS="300")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"^256x256 hot +[\d.]+ [mun]?s +new *$", done.stdout, re.MULTILINE), done.stdout
+    assert "BASE: this commit has no package to measure" in done.stdout
+    done = history.versus("whole", "empty", "--cells", "c_blocked", COLUMNS="300")
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "HEAD: this commit has no package to measure" in done.stdout
+    assert done.stdout.endswith("nothing could be compared\n")
+
+
+@versus_group
+def test_the_commit_that_made_a_cell_slower_is_found(history: History) -> None:
+    done = history.versus("--find", "transpose/c_blocked float32 256x256 hot", "good..still")
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("6 commits after ")
+    assert lines[0].endswith("; 3 may launch another transpose/c_blocked")  # comments and other rungs are not tried
+    assert f"first worse: {history.git('rev-parse', 'slower')}" in lines
+    assert any(re.search(r" faster: better ", line) for line in lines) or "faster" not in done.stdout
+    assert " comment: " not in done.stdout
+    assert " other: " not in done.stdout
+
+
+@versus_group
+@pytest.mark.parametrize("figure", ["spill_bytes", "instructions"])
+def test_the_commit_that_made_an_exact_figure_worse_is_found(history: History, figure: str) -> None:
+    done = history.versus("--find", f"static.Transpose.track_{figure}(padded, float32, sm_90)", "good..still")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"first worse: {history.git('rev-parse', 'spill')}" in done.stdout.splitlines()
+
+
+@versus_group
+def test_where_nothing_is_worse_no_commit_is_named(history: History) -> None:
+    done = history.versus("--find", "transpose/c_blocked float32 256x256 hot", "faster..comment")
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "no commit changed it: what moved is the environment" in done.stdout
+    done = history.versus("--find", "static.Transpose.track_spill_bytes(padded, float32, sm_90)", "good..slower")
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "first worse" not in done.stdout
+
+
+@versus_group
+def test_a_commit_that_cannot_be_judged_is_named_with_its_neighbour(history: History) -> None:
+    history.git("checkout", "-q", "-b", "doubtful", "comment")
+    try:
+        history.plant("broken", "transpose/c_blocked.c", WRITE, f"{WRITE}3 + ")
+        history.git("checkout", "-q", "slower", "--", "gpukernels/transpose/c_blocked.c")
+        history.commit("slow-again")
+        done = history.versus("--find", "transpose/c_blocked float32 256x256 hot", "comment..doubtful")
+        assert done.returncode == 2, done.stdout + done.stderr
+        assert re.search(r"cannot tell: it is one of \w+ broken, \w+ slow-again", done.stdout), done.stdout
+    finally:
+        history.git("checkout", "-q", "main")
+
+
+@versus_group
+def test_the_commit_that_broke_a_cell_is_found(history: History) -> None:
+    done = history.versus("--find", "transpose/c_blocked float32 256x256 hot", "good..wrong")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"first failed: {history.git('rev-parse', 'wrong')}" in done.stdout
+
+
+@versus_group
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("good", "no-such"), 1, "scripts/versus: git rev-parse "),
+        (("good",), 2, "usage: scripts/versus"),
+        (("good", "slower", "--cells", "warp"), 1, "scripts/versus: no cell matches 'warp'; one is named like"),
+        (("--find", "transpose/warp", "good..slower"), 1, "scripts/versus: no cell or exact series 'transpose/warp'"),
+        (("--find", "transpose/numpy float32 256x256 hot", "wrong..slower"), 1, "scripts/versus: wrong..slower: "),
+    ],
+)
+def test_what_cannot_be_done_is_said(history: History, arguments: tuple[str, ...], code: int, message: str) -> None:
+    done = history.versus(*arguments)
+    assert done.returncode == code, done.stdout + done.stderr
+    assert done.stderr.startswith(message), done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@versus_group
+@pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="processes are looked up in Linux's /proc")
+def test_an_interrupt_prints_what_is_known_and_ends_what_was_started(history: History, tmp_path: Path) -> None:
+    begun = tmp_path / "begun"
+    head = "#include <stdio.h>\nvoid transpose_c_blocked(const T *in, T *out, long long M, long long N) {\n"
+    body = f'    fclose(fopen("{begun}", "w"));\n    for (volatile int i = 1; i;);\n'
+    history.git("checkout", "-q", "-b", "endless", "comment")
+    try:
+        source = f"{head}    (void)in, (void)out, (void)M, (void)N;\n{body}}}\n"
+        (history.folder / "gpukernels" / "transpose" / "c_blocked.c").write_text(source)
+        history.commit("for-ever")
+    finally:
+        history.git("checkout", "-q", "main")
+    # What runs in the background ignores the terminal's interrupt, and so would its children.
+    start = (
+        "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL);"
+        "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", start, "scripts/versus", "comment", "endless", "--cells", "c_blocked"],
+        cwd=history.folder,
+        env=history.environment(GPUKERNELS_CELLS=CELLS),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        end = time.monotonic() + 60
+        while not begun.exists() and time.monotonic() < end and process.poll() is None:
+            time.sleep(0.05)
+        assert begun.exists(), "the kernel was never launched"
+        os.killpg(process.pid, signal.SIGINT)  # as the terminal does
+        said, _ = process.communicate(timeout=60)
+        assert process.returncode == 130
+        assert said.endswith("interrupted: that is what was known by then; nothing was saved\n")
+        assert "cannot tell: transpose/c_blocked float32 256x256 hot: only 0 of at least 4 turns" in said
+        end = time.monotonic() + 30
+        while (left := processes_in(history.folder)) and time.monotonic() < end:
+            time.sleep(0.05)
+        assert left == {}
+    finally:
+        process.kill()
+        process.communicate()
+
+
+# --- on a GPU ------------------------------------------------------------------------------------------------------
+
+GPU_CELLS = r"transpose/(vector_copy|padded|naive_write) float32 (1024x1024|4096x4096) cold"
+LOAD = "tile[threadIdx.y + step][threadIdx.x] = in[row * N + column];"
+
+
+@pytest.mark.gpu
+@versus_group
+def test_on_a_gpu_nothing_changes_where_nothing_changed(history: History) -> None:
+    done = history.versus("good", "good", "--all", GPUKERNELS_CELLS=GPU_CELLS)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("no change =") == 6, done.stdout
+    # Another binary that does the same work: its seconds have to tell.
+    history.git("checkout", "-q", "-b", "renamed", "good")
+    try:
+        same_work = f"if (M < 0) out[0] = in[0];\n            {LOAD}"
+        history.plant("renamed-work", "transpose/padded.cu", LOAD, f"{{ {same_work} }}")
+    finally:
+        history.git("checkout", "-q", "main")
+    done = history.versus("good", "renamed-work", GPUKERNELS_CELLS=GPU_CELLS)
+    assert "HEAD is" not in done.stdout, done.stdout
+
+
+@pytest.mark.gpu
+@versus_group
+def test_on_a_gpu_another_pass_is_worse(history: History) -> None:
+    history.git("checkout", "-q", "-b", "twice", "good")
+    try:
+        # The whole of the input is read once more, in vain.
+        history.plant(
+            "read-twice",
+            "transpose/padded.cu",
+            LOAD,
+            f"{{ volatile T seen = in[(M - 1 - row) * N + column]; (void)seen; {LOAD} }}",
+        )
+    finally:
+        history.git("checkout", "-q", "main")
+    done = history.versus("good", "read-twice", GPUKERNELS_CELLS=GPU_CELLS)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert re.search(r"^4096x4096 cold .* worse *$", done.stdout, re.MULTILINE), done.stdout
+    assert "naive_write" not in done.stdout
