@@ -52,7 +52,8 @@ def alone(results: Path) -> Iterator[None]:
 
 def busy_text(results: Path, error: Busy) -> str:
     """What to say to whom wants to measure where another does."""
-    return f"{error} measures into {results}; wait for it or end it: two at once would disturb each other's figures"
+    where = results.resolve()
+    return f"{error} measures into {where}; wait for it or end it: two at once would disturb each other's figures"
 
 
 def set_aside_broken(folder: Path) -> list[str]:

@@ -174,7 +174,7 @@ def _series(found: dict[str, Any], columns: list[str], said: list[str], name: st
     values = found.get("result")
     _need(values is None or isinstance(values, list), "its result", "a list")
     for value in values or []:
-        if value is not None and not _finite(value) and not (_number(value) and math.isnan(value)):
+        if value is not None and not _finite(value) and not (isinstance(value, float) and math.isnan(value)):
             said.append(f"{name}: {plain(repr(value))} is no finite number; shown as n/a")
     clean["result"] = values and [value if value is None or _finite(value) else math.nan for value in values]
     for column in columns:
