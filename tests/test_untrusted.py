@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -170,22 +171,28 @@ POINT = """() => {
 
 def pwned(browser: "Browser", address: str) -> bool:
     """Whether anything of the hostile ran after a look at all pages, with the mouse over all that may have a tip."""
+    import playwright.sync_api as playwright
+
     context = browser.new_context(viewport={"width": 1400, "height": 1000})
     asked: list[str] = []
     try:
         page = context.new_page()
-        page.set_default_timeout(15_000)
+        page.set_default_timeout(60_000)
         page.on("request", lambda request: asked.append(request.url))
-        page.goto(f"{address}index.html")
+        page.goto(f"{address}index.html", wait_until="domcontentloaded")
         page.wait_for_function("window.$ && $.asv && $.asv.main_json && $.asv.main_json.benchmarks")
         names = page.evaluate("Object.keys($.asv.main_json.benchmarks).filter(name => name.includes('.'))")
         for location in ("/", "/summarylist", *names):
             page.evaluate("where => { location.hash = where }", location)
-            page.wait_for_timeout(300)
+            shown = {"/": "$('.benchmark-text').length", "/summarylist": "$('#summarylist-body tr').length"}
+            with suppress(playwright.TimeoutError):  # a benchmark whose page is broken by its name
+                page.wait_for_function(shown.get(location, POINT), timeout=5_000)
             page.evaluate(LOOK)
             if at := page.evaluate(POINT):
                 page.mouse.move(*at)
             page.wait_for_timeout(300)
+        with suppress(playwright.TimeoutError):
+            page.wait_for_function("window.pwned", timeout=3_000)
         ran = page.evaluate("window.pwned") is not None
         assert ran or [url for url in asked if not url.startswith(address)] == []
         return ran
