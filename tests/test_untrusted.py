@@ -180,11 +180,11 @@ def pwned(browser: "Browser", address: str) -> bool:
         page.set_default_timeout(60_000)
         page.on("request", lambda request: asked.append(request.url))
         page.goto(f"{address}index.html", wait_until="domcontentloaded")
-        page.wait_for_function("window.$ && $.asv && $.asv.main_json && $.asv.main_json.benchmarks")
+        page.wait_for_function("() => window.$ && $.asv && $.asv.main_json && $.asv.main_json.benchmarks")
         names = page.evaluate("Object.keys($.asv.main_json.benchmarks).filter(name => name.includes('.'))")
         for location in ("/", "/summarylist", *names):
             page.evaluate("where => { location.hash = where }", location)
-            shown = {"/": "$('.benchmark-text').length", "/summarylist": "$('#summarylist-body tr').length"}
+            shown = {"/": "() => $('.benchmark-text').length", "/summarylist": "() => $('#summarylist-body tr').length"}
             with suppress(playwright.TimeoutError):  # a benchmark whose page is broken by its name
                 page.wait_for_function(shown.get(location, POINT), timeout=5_000)
             page.evaluate(LOOK)
@@ -192,7 +192,7 @@ def pwned(browser: "Browser", address: str) -> bool:
                 page.mouse.move(*at)
             page.wait_for_timeout(300)
         with suppress(playwright.TimeoutError):
-            page.wait_for_function("window.pwned", timeout=3_000)
+            page.wait_for_function("() => window.pwned", timeout=3_000)
         ran = page.evaluate("window.pwned") is not None
         assert ran or [url for url in asked if not url.startswith(address)] == []
         return ran
