@@ -56,12 +56,12 @@ def busy_text(results: Path, error: Busy) -> str:
     return f"{error} measures into {where}; wait for it or end it: two at once would disturb each other's figures"
 
 
-def set_aside_broken(folder: Path) -> list[str]:
+def set_aside_broken(folder: Path, pattern: str = "*.json") -> list[str]:
     """Move result files that asv could not use out of its way, which stops at them; what was moved, and why. Their
     commits are measured again."""
     said = []
-    for path in sorted(folder.glob("*.json")):
-        if why := problem(path):
+    for path in sorted(folder.glob(pattern)):
+        if os.access(path, os.R_OK) and (why := problem(path)):
             broken = path.rename(path.with_name(path.name + ".broken"))
             said.append(f"{path.name} cannot be used ({why}); it is now {broken.name}")
     return said
@@ -85,9 +85,9 @@ def _measure(cls: type[Run], /, conf: Any, *args: Any, dry_run: bool | None = Fa
     results = Path(conf.results_dir)
     try:
         with alone(results), _interruptible(), _lifeline.tied():
-            for folder in (results / (kwargs.get("machine") or identity()["machine"]), results):
-                for said in set_aside_broken(folder):
-                    log.warning(said)
+            mine = results / (kwargs.get("machine") or identity()["machine"])
+            for said in set_aside_broken(mine) + set_aside_broken(results, "benchmarks.json"):
+                log.warning(said)
             if not dry_run:  # what is not saved is no part of a run that goes on
                 os.environ["GPUKERNELS_KEPT"] = str(KEPT.absolute())
             return _run(cls, conf, *args, dry_run=dry_run, **kwargs)
