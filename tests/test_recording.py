@@ -192,6 +192,21 @@ def test_results_are_saved_with_their_facts(plugin: Path, tmp_path: Path) -> Non
     assert loaded.commit_hash == make_results().commit_hash
 
 
+def test_results_never_lie_there_without_their_facts(
+    plugin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed in between, a run would take the commit for finished."""
+    seen: list[str] = []
+
+    def save(self: Any, folder: str) -> None:
+        seen.extend(path.name for path in Path(folder).rglob("*.*json*"))
+
+    monkeypatch.setattr(recording, "_save_results", save)
+    (plugin / "transpose.gpu.jsonl").write_text(line("transpose gpu") + "\n")
+    make_results().save(str(tmp_path))
+    assert seen == ["01234567-checkout-py3.12.facts.jsonl"]
+
+
 @pytest.mark.parametrize("compact", [False, True])
 @pytest.mark.parametrize("version", [None, 2])
 def test_json_is_written_as_asv_writes_it(plugin: Path, tmp_path: Path, compact: bool, version: int | None) -> None:

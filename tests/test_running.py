@@ -118,6 +118,10 @@ class Project:
         lines = map(json.loads, path.read_text().splitlines())
         return {line["group"]: line["facts"] for line in lines if line["record"] == "run"}
 
+    def resumed(self) -> int:
+        """How many groups of the first two commits are from before a kill."""
+        return sum("resumed" in facts for commit in self.commits[:2] for facts in self.facts(commit).values())
+
     def clear(self) -> None:
         for path in (self.results, self.kept):
             shutil.rmtree(path, ignore_errors=True)
@@ -221,14 +225,14 @@ def test_a_run_that_is_killed_goes_on(project: Project, undisturbed: set[tuple[s
         project.whole()
         if ended:  # it was through before its time: the next one begins anew
             assert project.cells() == undisturbed
-            resumed += sum(f.get("resumed", False) for c in project.commits for f in project.facts(c).values())
+            resumed += project.resumed()
             project.clear()
             rounds += 1
     done = project.asv()
     assert done.returncode == 0, done.stdout + done.stderr
     project.whole()
     assert project.cells() == undisturbed
-    resumed += sum(f.get("resumed", False) for c in project.commits for f in project.facts(c).values())
+    resumed += project.resumed()
     assert list(project.kept.glob("*")) == []
     print(f"{kills} times kill -9, {rounds} histories, {resumed} groups taken up from before a kill")
 

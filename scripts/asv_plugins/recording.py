@@ -85,8 +85,8 @@ _save_results = results.Results.save
 
 
 def _save(self: Any, result_dir: str) -> None:
-    """Save the results, and beside them the facts that the stick left in $GPUKERNELS_FACTS."""
-    _save_results(self, result_dir)
+    """Save the facts that the stick left in $GPUKERNELS_FACTS, then beside them the results: what has results is not
+    measured again, and would never get its facts."""
     folder = Path(os.environ["GPUKERNELS_FACTS"])
     fresh = [path.name for path in folder.glob("*.jsonl")]
     counts: dict[str, int] = {}
@@ -97,6 +97,7 @@ def _save(self: Any, result_dir: str) -> None:
             else:
                 _say(line["group"], line.get("facts", {}))
     merge_facts(Path(result_dir, self._filename).with_suffix(".facts.jsonl"), folder)
+    _save_results(self, result_dir)
     for name in fresh:  # it is where it belongs
         Path(os.environ.get("GPUKERNELS_KEPT", ""), f"{_kept.stem(self.commit_hash, self.env_name)}{name}").unlink(
             missing_ok=True
