@@ -84,6 +84,7 @@ class Gpu:
         self.seed = seed
         device = cupy.cuda.Device()
         self.nvml = Nvml(device.pci_bus_id)
+        self.others = self.nvml.others()  # while this process does nothing yet
         self.nvml_facts = self.nvml.facts()
         self.properties = cupy.cuda.runtime.getDeviceProperties(device.id)
         self.l2_bytes = int(self.properties["l2CacheSize"])
@@ -121,6 +122,7 @@ class Gpu:
             "cuda_runtime": runtime.runtimeGetVersion(),
             "packages": packages(),
             "nvml": self.nvml.why_not or "ok",
+            "others": self.others,
             "ceilings": self.ceilings,
             **{f"nvml_{key}": value for key, value in self.nvml_facts.items()},
         }

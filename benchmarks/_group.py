@@ -16,10 +16,11 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from benchmarks import _cpu
+from benchmarks import _cpu, _kept, _nvml
 from benchmarks._cells import Cell, plan
 from benchmarks._ops import COMPUTES, OPS, dtypes
 from benchmarks._visit import Budget
@@ -122,6 +123,7 @@ class Run:
         self.silence_s = silence_s
         self.group = Group(f"{cells[0].op} {device}" if cells else device, {cell.key: Outcome() for cell in cells}, {})
         self.unavailable = ""
+        self.note: Callable[[str], None] = lambda words: print(words, file=sys.stderr, flush=True)
         self._done, self._begun = 0, ""  # of the worker that runs
 
     def visit_all(self, seed: int, tick: Callable[[], None] = lambda: None) -> None:
@@ -132,6 +134,13 @@ class Run:
         while left and not self.unavailable:
             done = self._worker(left, seed, tick)
             left = [cell for cell in left[done:] if self.group.outcomes[cell.key].state in ("waiting", "ok")]
+
+    def conditions(self) -> dict[str, Any]:
+        """Who would measure, as a process says that visits nothing."""
+        here = Run([], self.device, self.package, self.budget, self.silence_s)
+        here.note = self.note
+        here._worker([], 0, lambda: None)
+        return _kept.conditions(here.group.facts)
 
     def _worker(self, cells: list[Cell], seed: int, tick: Callable[[], None]) -> int:
         """One process over `cells`; how many of them are dealt with when it has gone, at least one."""
@@ -188,8 +197,11 @@ class Run:
     def _last(self, event: dict[str, Any], process: int, tick: Callable[[], None]) -> bool:
         """Take in what a worker says; whether it was its last word."""
         match event["event"]:
+            case "waiting":
+                self.note(f"waiting: the GPU is being measured on by {event['who']}")
             case "start":
-                self.group.facts = event["facts"]
+                others = _nvml.busiest(self.group.facts.get("others"), event["facts"].get("others"))
+                self.group.facts = event["facts"] | ({"others": others} if others else {})
             case "begin":
                 self._begun = event["key"]
             case "cell":
@@ -253,12 +265,13 @@ def roofline(cell: Cell, run: "Run") -> dict[str, Any]:
     return found
 
 
-def _progress(group: str, done: int, total: int) -> None:
+def _progress(group: str, done: int, total: int, note: str = "") -> None:
     """Tell whoever asked through $GPUKERNELS_PROGRESS, a file, how far this group is."""
     path = os.environ.get("GPUKERNELS_PROGRESS")
     if path:
-        with open(path, "a", encoding="utf-8") as file:
-            file.write(json.dumps({"group": group, "done": done, "total": total, "at": time.time()}) + "\n")
+        said = {"group": group, "done": done, "total": total, "at": time.time()} | ({"note": note} if note else {})
+        with suppress(OSError), open(path, "a", encoding="utf-8") as file:  # a full disk is no reason to stop
+            file.write(json.dumps(said) + "\n")
 
 
 def save(group: Group) -> None:
@@ -291,24 +304,47 @@ def measure_once(op: str, device: str, cells: Sequence[Cell]) -> Group:
     return Group(name, {cell.key: outcomes[cell.key] for cell in cells}, facts)
 
 
+def _resumed(run: Run) -> bool:
+    """Whether the group is there from an interrupted run, measured as it would be now; the run then has it."""
+    lines = _kept.there(run.group.name, run.group.outcomes)
+    if lines is None or _kept.conditions(lines[0]["facts"]) != run.conditions():
+        return False
+    for line in lines[1:]:
+        run.group.outcomes[line["key"]] = Outcome(line["state"], line["reason"], line["visits"], line["roofline"])
+    run.group.facts = lines[0]["facts"] | {"resumed": True}
+    return True
+
+
 def measure(op: str, device: str) -> Group:
     """All cells of an op on a device at the installed commit: several processes, each visiting every cell once in an
-    order of its own, so that drift falls on all alike. Never raises for what a kernel does."""
+    order of its own, so that drift falls on all alike. Never raises for what a kernel does.
+
+    What an interrupted run had finished of the same commit under the same conditions is taken up (`_kept`)."""
     cells = plan(op, device, quick=quick())
     processes = (QUICK_PROCESSES if quick() else PROCESSES)[device]
+    total = len(cells) * processes
     run = Run(cells, device, installed_package(), (QUICK_BUDGETS if quick() else BUDGETS)[device])
     done = 0
 
     def tick() -> None:
         nonlocal done
         done += 1
-        _progress(run.group.name, done, len(cells) * processes)
+        _progress(run.group.name, done, total)
 
-    for seed in range(processes):
-        run.visit_all(seed, tick)
-    if done < len(cells) * processes:  # what had failed was not visited again
-        _progress(run.group.name, len(cells) * processes, len(cells) * processes)
-    for cell in cells:
-        run.group.outcomes[cell.key].roofline = roofline(cell, run)
+    def note(words: str) -> None:
+        print(words, flush=True)  # asv ends a process that says nothing for long
+        _progress(run.group.name, done, total, words)
+
+    run.note = note
+    if not _resumed(run):
+        for seed in range(processes):
+            run.visit_all(seed, tick)
+        for cell in cells:
+            run.group.outcomes[cell.key].roofline = roofline(cell, run)
+        if run.group.facts:
+            run.group.facts["measured_at"] = datetime.now(UTC).isoformat(timespec="seconds")
+            _kept.keep(run.group.name, run.group.lines())
+    if done < total:  # what had failed was not visited again
+        _progress(run.group.name, total, total)
     save(run.group)
     return run.group

@@ -1,7 +1,11 @@
 """Facts and state of one GPU through NVML. What the driver does not answer (permission, WSL, MIG, age) is None."""
 
 import hashlib
+import os
+import time
 from typing import Any
+
+FADE_S = 2.0  # NVML's utilisation is of the last second at most: after this, what is left is not our last process's
 
 # Event reasons that mean the clocks are held down, by NVML's bits (nvml.h, nvmlClocksEventReasons).
 LIMITS = {
@@ -16,6 +20,29 @@ LIMITS = {
 def limits(reasons: int | None) -> list[str]:
     """The names of the limits in a mask of event reasons."""
     return [name for bit, name in LIMITS.items() if (reasons or 0) & bit]
+
+
+def busiest(one: dict[str, Any] | None, other: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Of two answers of `Nvml.others`, each of one process of ours, the most of each."""
+    if not one or not other:
+        return one or other
+    return {
+        "processes": max(one["processes"], other["processes"], key=lambda found: len(found or [])),
+        "utilisation_percent": max(
+            one["utilisation_percent"], other["utilisation_percent"], key=lambda found: found or 0
+        ),
+    }
+
+
+def disturbed(others: dict[str, Any] | None) -> str:
+    """What an answer of `Nvml.others` says against the figures, "" where it says nothing."""
+    processes, busy = (others or {}).get("processes") or [], (others or {}).get("utilisation_percent") or 0
+    said = []
+    if processes:
+        said.append("other processes use the GPU (" + ", ".join(str(found["pid"]) for found in processes) + ")")
+    if busy:
+        said.append(f"the GPU was {busy} % busy before we began")
+    return ", and ".join(said)
 
 
 class Nvml:
@@ -98,6 +125,27 @@ class Nvml:
             "energy_j": None if energy is None else energy / 1000,
             "event_reasons": reasons,
         }
+
+    def others(self) -> dict[str, Any]:
+        """Who else uses the GPU, asked before this process does: the compute processes ("pid", "memory_bytes"; None in
+        a container that may not know), and the utilisation in per cent that stays when what ran before has faded."""
+        processes = None
+        for version in ("", "_v2"):  # the plain name asks for the newest, which an older driver lacks
+            processes = self._ask(f"nvmlDeviceGetComputeRunningProcesses{version}")
+            if processes is not None:
+                break
+        busy, until = self._busy(), time.monotonic() + FADE_S
+        while busy and time.monotonic() < until:
+            time.sleep(FADE_S / 10)
+            busy = self._busy()
+        if processes is not None:
+            mine = os.getpid()
+            processes = [{"pid": p.pid, "memory_bytes": p.usedGpuMemory} for p in processes if p.pid != mine]
+        return {"processes": processes, "utilisation_percent": busy}
+
+    def _busy(self) -> int | None:
+        rates = self._ask("nvmlDeviceGetUtilizationRates")
+        return None if rates is None else int(rates.gpu)
 
     def _system(self, name: str) -> Any:
         if self._handle is None:

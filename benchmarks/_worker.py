@@ -1,9 +1,9 @@
 """One fresh process that measures cells: a job comes in as the first line of stdin, events go out as JSON lines.
 
-Started by `_group` as a script. Events: {"event": "start", "facts"}, then for each cell {"event": "begin", "key"} and
-{"event": "cell", "key", "state": "ok" | "na" | "failed", "visit" | "reason"}, at last {"event": "end"}; or
-{"event": "unavailable", "reason"} where nothing can be measured here at all. What the process was doing when it died
-is the cell begun last.
+Started by `_group` as a script. Events: {"event": "waiting", "who"} as long as another run has the GPU; {"event":
+"start", "facts"}, then for each cell {"event": "begin", "key"} and {"event": "cell", "key", "state": "ok" | "na" |
+"failed", "visit" | "reason"}, at last {"event": "end"}; or {"event": "unavailable", "reason"} where nothing can be
+measured here at all. What the process was doing when it died is the cell begun last.
 """
 
 import importlib.util
@@ -11,6 +11,7 @@ import json
 import os
 import sys
 import threading
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -81,7 +82,7 @@ def run(job: dict[str, Any], out: Any) -> None:
     """Measure the job's cells in order, writing events to `out`."""
     from benchmarks._cells import Cell
     from benchmarks._static import Target
-    from benchmarks._visit import NotHere, stick
+    from benchmarks._visit import NotHere
 
     static = job["device"] == "static"
     cells = [(Target if static else Cell).from_json(values) for values in job["cells"]]
@@ -111,7 +112,29 @@ def run(job: dict[str, Any], out: Any) -> None:
         except Exception as error:
             _emit(out, event="unavailable", reason=f"no GPU here: {type(error).__name__}: {error}")
             return
-    device = _device(job, cells, gpukernels)
+    with _alone(job, out):
+        _visit(_device(job, cells, gpukernels), cells, gpukernels, not_here, out)
+    _emit(out, event="end")
+
+
+def _alone(job: dict[str, Any], out: Any) -> AbstractContextManager[None]:
+    """The GPU for this process alone, as far as this project's go: others' runs, from any checkout, are waited for."""
+    if job["device"] != "gpu":
+        return nullcontext()
+    import cupy
+
+    from benchmarks._files import locked
+
+    # Where the card sits is who it is, on one machine; its MIG instances are held down by the same limits.
+    name = "".join(letter if letter.isalnum() else "-" for letter in cupy.cuda.Device().pci_bus_id)
+    folder = os.environ.get("GPUKERNELS_LOCKS") or "/tmp"  # not $TMPDIR, which a user may have of their own
+    return locked(Path(folder, f"gpukernels-{name}.lock"), lambda who: _emit(out, event="waiting", who=who))
+
+
+def _visit(device: Any, cells: list[Any], gpukernels: Any, not_here: tuple[type[Exception], ...], out: Any) -> None:
+    """Measure cells in order. A lost context ends the process: what comes next starts in a fresh one."""
+    from benchmarks._visit import stick
+
     _emit(out, event="start", facts={"stick": stick()} | device.facts())
     for cell in cells:
         _emit(out, event="begin", key=cell.key)
@@ -127,7 +150,6 @@ def run(job: dict[str, Any], out: Any) -> None:
             _emit(out, event="cell", key=cell.key, state="failed", reason=f"{type(error).__name__}: {error}")
             if "CUDA" in type(error).__name__:
                 os._exit(3)  # the context may be lost with everything in it: the next cell starts in a fresh process
-    _emit(out, event="end")
 
 
 if __name__ == "__main__":

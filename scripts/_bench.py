@@ -5,9 +5,11 @@ import json
 import os
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -18,17 +20,21 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from benchmarks import _access, _static
 from benchmarks._cells import plan
+from benchmarks._files import Busy
 from benchmarks._group import PROCESSES, QUICK_PROCESSES
 from benchmarks._ops import OPS
-from scripts import _history, _tables, _versus
+from scripts import _history, _lifeline, _tables, _versus
 from scripts._commits import changes, export, git, known_rungs
 from scripts._paired import Side
+from scripts.asv_plugins import running
 from scripts.asv_plugins.recording import identity
 
 ROOT = Path(__file__).resolve().parent.parent
 STATE = ROOT / ".asv"
 GROUPS = [(op, device) for op in OPS for device in ("gpu", "cpu")]
 WORKTREE_BUDGET_S = 60.0
+STATES = {"ok": "ok", "failed": "failed", "na": "n/a", "waiting": "not measured"}
+QUICK = {"results_dir": ".asv/quick/results", "html_dir": ".asv/quick/html"}
 QUICK_BENCH = [r"(GPU|CPU)\.track_seconds", "track_launch"]  # the table derives the rest from the same samples
 
 
@@ -59,7 +65,7 @@ def configuration(quick: bool) -> Iterator[Path]:
     if not quick:
         yield own
         return
-    values = json.loads(own.read_text()) | {"results_dir": ".asv/quick/results", "html_dir": ".asv/quick/html"}
+    values = json.loads(own.read_text()) | QUICK
     path = ROOT / ".asv.quick.conf.json"  # asv works in its configuration's folder: it must lie here
     path.write_text(json.dumps(values))
     try:
@@ -72,8 +78,22 @@ def _asv(conf: Path, *arguments: str) -> list[str]:
     return [sys.executable, "-m", "asv", "--config", str(conf), *arguments]
 
 
+def spread(commits: list[str]) -> list[str]:
+    """Commits, the oldest first, in an order that soon shows where something happened: the oldest, the newest, then
+    what lies in the middle of the widest gap that is left."""
+    order = list(dict.fromkeys([*commits[:1], *commits[-1:]]))
+    gaps = [(0, len(commits) - 1)]
+    for low, high in gaps:  # grows; halves of a gap come after all that are as wide
+        if high - low > 1:
+            middle = (low + high) // 2
+            order.append(commits[middle])
+            gaps += [(low, middle), (middle, high)]
+    return order
+
+
 def measure(conf: Path, commits: list[str], known: int, given: argparse.Namespace, console: Console) -> int:
-    """`asv run` over commits, `known` of them measured before, with a bar; asv's exit code (2: some cells failed)."""
+    """`asv run` over commits in this order, `known` of them measured before, with a bar and a line for each that is
+    done; asv's exit code (2: some cells failed)."""
     STATE.mkdir(exist_ok=True)
     log = STATE / "bench.log"
     with tempfile.TemporaryDirectory() as folder:
@@ -83,6 +103,7 @@ def measure(conf: Path, commits: list[str], known: int, given: argparse.Namespac
         environment = os.environ | {
             "GPUKERNELS_PROGRESS": str(progress),
             "GPUKERNELS_QUICK": "1" if given.quick else "",
+            "GPUKERNELS_AGAIN": "1" if given.again else "",
         }
         command = _asv(
             conf,
@@ -125,6 +146,26 @@ def _stop(worker: "subprocess.Popen[bytes]") -> None:
             continue
 
 
+def duration(seconds: float) -> str:
+    """A time to wait, as people read it."""
+    return (
+        f"{seconds:.0f} s"
+        if seconds < 120
+        else f"{seconds / 60:.0f} min"
+        if seconds < 7200
+        else f"{seconds / 3600:.1f} h"
+    )
+
+
+def done_text(commit: str, counts: dict[str, int], taken: list[float], left: int) -> str:
+    """The line of a commit that is done, the last of those that took so long, `left` of them to come."""
+    subject = textwrap.shorten(git("log", "-1", "--format=%s", commit), 60, placeholder=" ...")
+    cells = ", ".join(f"{counts[state]} {name}" for state, name in STATES.items() if counts.get(state)) or "no cells"
+    rest = f"; {left} to go, about {duration(left * statistics.mean(taken))}" if left else ""
+    words = f"{commit[:8]} {subject}: {duration(taken[-1])}, {cells}{rest}"
+    return "".join(letter if letter.isprintable() else "?" for letter in words)  # a subject is anybody's
+
+
 def _watch(worker: "subprocess.Popen[bytes]", progress: Path, commits: int, quick: bool, console: Console) -> None:
     """Show how far a run is until it ends."""
     processes = QUICK_PROCESSES if quick else PROCESSES
@@ -140,10 +181,21 @@ def _watch(worker: "subprocess.Popen[bytes]", progress: Path, commits: int, quic
     with Progress(*columns, console=console, transient=True) as bar, progress.open() as lines:
         task = bar.add_task("starting", total=total or None)
         before, last = 0, 0  # of the groups that have ended; of the one that runs
+        taken: list[float] = []
+        began, noted = time.monotonic(), ""
         while True:
             ended = worker.poll() is not None
             for line in lines:
                 said = json.loads(line)
+                if "commit" in said:
+                    taken.append(time.monotonic() - began)
+                    began = time.monotonic()
+                    left = max(0, commits - len(taken))
+                    console.print(done_text(said["commit"], said["counts"], taken, left), markup=False, highlight=False)
+                    continue
+                if said.get("note", noted) != noted:
+                    noted = said["note"]
+                    console.print(f"{said['group']}: {noted}", style="yellow", markup=False, highlight=False)
                 bar.update(task, description=said["group"], completed=before + said["done"])
                 last = said["done"]
                 if said["done"] == said["total"]:
@@ -168,18 +220,22 @@ def have_results(folder: Path, commits: list[str]) -> list[str]:
     return [commit for commit in commits if any(name.startswith(commit[:8]) for name in names)]
 
 
-def set_aside_broken(folder: Path, console: Console) -> None:
-    """Move result files that cannot be read out of asv's way, which stops at them; their commits are measured again."""
-    for path in sorted(folder.glob("*.json")):
-        try:
-            json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
-            broken = path.rename(path.with_name(path.name + ".broken"))
-            console.print(f"note: {path.name} cannot be read ({error}); it is now {broken.name}", style="yellow")
+def results_folder(quick: bool) -> Path:
+    """Where the results of a run lie."""
+    return ROOT / (QUICK["results_dir"] if quick else json.loads((ROOT / "asv.conf.json").read_text())["results_dir"])
 
 
 def run(given: argparse.Namespace, console: Console) -> int:
-    """Gate, measure, publish, table."""
+    """Gate, measure, publish, table; alone in the results folder. Raises: SystemExit."""
+    results = results_folder(given.quick)
+    try:
+        with running.alone(results):
+            return _run(given, results, console)
+    except Busy as error:
+        raise SystemExit(f"scripts/bench: {running.busy_text(results, error)}") from None
+
+
+def _run(given: argparse.Namespace, results: Path, console: Console) -> int:
     commits = git("rev-list", "--first-parent", given.range).splitlines() if given.range else [git("rev-parse", "HEAD")]
     if not commits:
         raise SystemExit(f"scripts/bench: no commits in {given.range}")
@@ -203,15 +259,15 @@ def run(given: argparse.Namespace, console: Console) -> int:
     if given.quick:  # what an earlier look left is not of this one
         shutil.rmtree(ROOT / ".asv" / "quick" / "results", ignore_errors=True)
     with configuration(given.quick) as conf:
-        results = ROOT / json.loads(conf.read_text())["results_dir"]
-        set_aside_broken(results / identity()["machine"], console)
+        for said in running.set_aside_broken(results / identity()["machine"]):
+            console.print(f"note: {said}", style="yellow", markup=False)
         known = [] if given.again or given.quick else have_results(results / identity()["machine"], commits)
         if known:
             console.print(
                 f"{len(known)} of {len(commits)} commits have results: only what is missing or failed there is "
                 "measured (--again measures all)"
             )
-        code = measure(conf, commits, len(known), given, console)
+        code = measure(conf, spread(commits[::-1]), len(known), given, console)
         console.print(f"{len(commits) - len(known)} new of {len(commits)} commits in {time.monotonic() - began:.0f} s")
         page = publish(conf, console)
     paths = [
@@ -277,12 +333,11 @@ def main(arguments: list[str] | None = None) -> int:
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), lambda number, _: sys.exit(128 + number))
     try:
-        return worktree(given, console) if given.worktree is not None else run(given, console)
+        with _lifeline.tied():
+            return worktree(given, console) if given.worktree is not None else run(given, console)
     except KeyboardInterrupt:
         kept = (
-            "nothing was saved"
-            if given.quick
-            else ("commits that were finished are in results/; the same call without --again goes on from there")
+            "nothing was saved" if given.worktree is not None or given.quick else f"{running.GOES_ON} (without --again)"
         )
         console.print(f"interrupted; {kept}")
         return 130

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 
 import gpukernels
+from benchmarks._files import write_whole
 from scripts import _ncu
-from scripts.asv_plugins.recording import identity, write_whole
+from scripts.asv_plugins.recording import identity
 
 RUNS = 3
 

@@ -13,8 +13,9 @@ from rich.table import Table
 
 import gpukernels
 from benchmarks._cells import key
+from benchmarks._files import write_whole
 from scripts import _ncu
-from scripts.asv_plugins.recording import identity, write_whole
+from scripts.asv_plugins.recording import identity
 
 # What is asked, and its name in a table.
 METRICS = {

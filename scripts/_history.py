@@ -10,6 +10,7 @@ from typing import Any
 
 from scipy.stats import t
 
+from benchmarks import _kept
 from benchmarks._cells import label
 from benchmarks._ops import COPY, OPS, Shape, entries, main_type, types
 from benchmarks._suites import bytes_moved, flops
@@ -123,9 +124,7 @@ def before(path: Path, ancestors: list[str]) -> Path | None:
 def conditions(record: Record, group: str) -> dict[str, Any]:
     """What must be the same for two records of a group to be compared: the GPU or CPU, the stick, the driver, the
     versions."""
-    facts = record.facts.get(group, {})
-    names = ("gpu", "nvml_uuid_sha256", "nvml_driver", "cpu", "cores", "compiler", "packages", "stick", "stand_in")
-    return {name: facts.get(name) for name in names}
+    return _kept.conditions(record.facts.get(group, {}))
 
 
 def _date(path: Path) -> int:

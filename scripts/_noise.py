@@ -15,9 +15,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from benchmarks._files import write_whole
 from benchmarks._group import measure
 from benchmarks._ops import OPS
-from scripts.asv_plugins.recording import identity, write_whole
+from scripts.asv_plugins.recording import identity
 
 ROOT = Path(__file__).resolve().parent.parent
 

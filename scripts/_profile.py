@@ -26,11 +26,12 @@ from benchmarks import _static
 from benchmarks._access import COUNTED, plan, stand_in
 from benchmarks._cells import Cell, label
 from benchmarks._emulator import KINDS, Counts, Tally, count
+from benchmarks._files import write_whole
 from benchmarks._group import Group, Outcome
 from benchmarks._ops import OPS, dtypes
 from benchmarks._visit import NotHere
 from scripts import _environment, _ncu
-from scripts.asv_plugins.recording import identity, write_whole
+from scripts.asv_plugins.recording import identity
 
 ROOT = _ncu.ROOT
 ARCH = "sm_90"  # where there is no GPU to ask

@@ -24,9 +24,9 @@ from typing import Any
 import numpy as np
 from asv.step_detect import detect_regressions, detect_steps
 
+from benchmarks._files import write_whole
 from scripts import _environment, _papers
 from scripts._steps import FLOOR, Point, Values, find
-from scripts.asv_plugins.recording import write_whole
 
 ROOT = Path(__file__).resolve().parent.parent
 JSON, PAPER = ROOT / "docs" / "detection.json", ROOT / "docs" / "detection.md"

@@ -10,6 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks import _nvml
 from benchmarks._cells import CACHES, label
 from benchmarks._gpu import LOW_CLOCK
 from benchmarks._ops import OPS, Shape, types
@@ -120,6 +121,9 @@ def show(record: Record, console: Console, ops: list[str], type: str | None = No
         console.print(
             f"note: measured without NVML's facts (clocks, limits, power): {said}", style="yellow", markup=False
         )
+    for group, facts in record.facts.items():
+        if why := _nvml.disturbed(facts.get("others")):
+            console.print(f"note: {group}: {why}: its figures may be disturbed", style="yellow", markup=False)
     for title, op, device, rows in shown:
         table = Table(title=title, caption=best_copy(rows) or None, title_justify="left", caption_justify="left")
         columns = headers(op, device)

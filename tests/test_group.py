@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,10 +18,11 @@ import numpy as np
 import pytest
 
 import gpukernels
-from benchmarks import _cpu, _group, _worker
+from benchmarks import _cpu, _group, _kept, _worker
 from benchmarks._cells import Cell, plan
 from benchmarks._group import Group, Outcome, Run
 from benchmarks._visit import Budget
+from tests.test_files import holder
 
 ROOT = Path(__file__).resolve().parents[1]
 BUDGET = Budget(samples=3, sample_s=0.0002)
@@ -573,6 +575,65 @@ def test_a_killed_parent_leaves_no_worker_behind(package: Package, tmp_path: Pat
                 os.kill(process, signal.SIGKILL)
 
 
+def test_a_worker_that_is_killed_costs_one_cell(package: Package, tmp_path: Path) -> None:
+    """By the system, say, when memory runs out."""
+    body = f'    fclose(fopen("{tmp_path}/begun", "w"));\n{FOR_EVER}'
+    folder = package(head="#include <stdio.h>\n", c=body)
+    killed = []
+
+    def kill() -> None:
+        if wait_until((tmp_path / "begun").exists):
+            killed.extend(workers_of(os.getpid()))
+            os.kill(killed[0], signal.SIGKILL)
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    run = visit(folder)
+    thread.join()
+    assert len(killed) == 1
+    assert_only_failed(run, "c", f"its process died with exit code {-signal.SIGKILL}")
+
+
+# --- one GPU, several runs -------------------------------------------------------------------------------------------
+
+CUPY = """
+class runtime:
+    getDevice = staticmethod(lambda: 0)
+
+class cuda:
+    runtime = runtime
+
+    class Device:
+        pci_bus_id = "0000:1B:00.0"
+
+def RawModule(**given):
+    raise RuntimeError("this stands in for a GPU only until it is used")
+"""
+
+
+def test_a_gpu_that_another_run_measures_on_is_waited_for(
+    package: Package, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a stand-in for CuPy that has a device and no more."""
+    folder, locks = package(), tmp_path / "locks"
+    (folder / "cupy.py").write_text(CUPY)
+    monkeypatch.setenv("GPUKERNELS_LOCKS", str(locks))
+    run = Run(cells("gpu"), "gpu", str(folder), BUDGET)
+    said: list[str] = []
+    with holder(locks / "gpukernels-0000-1B-00-0.lock") as other:
+
+        def note(words: str) -> None:
+            said.append(words)
+            assert outcomes(run)["padded"].state == "waiting"
+            assert other.stdin is not None
+            other.stdin.close()
+
+        run.note = note
+        run.visit_all(0)
+    assert said == [f"waiting: the GPU is being measured on by process {other.pid} in {os.getcwd()}"]
+    assert outcomes(run)["padded"].reason.startswith("its process died with exit code 1 before the first cell")
+
+
 # --- a whole group -------------------------------------------------------------------------------------------------
 
 
@@ -611,6 +672,82 @@ def test_the_end_of_a_group_is_said_once(monkeypatch: pytest.MonkeyPatch, packag
     _group.measure("transpose", "cpu")
     said = [json.loads(line) for line in progress.read_text().splitlines()]
     assert [(line["done"], line["total"]) for line in said] == [(1, 2), (2, 2)]
+
+
+# --- groups that are kept ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def kept(monkeypatch: pytest.MonkeyPatch, package: Package, tmp_path: Path) -> Path:
+    """A group of one cell, measured as in a run of asv, and where it was kept."""
+    folder = package()
+    for name, value in {
+        "GPUKERNELS_KEPT": str(tmp_path / "kept"),
+        "ASV_COMMIT": "c" * 40,
+        "ASV_ENV_NAME": "checkout-py3",
+        "GPUKERNELS_CELLS": r"transpose/c float32 256x256 hot",
+        "GPUKERNELS_PACKAGE": str(folder),
+    }.items():
+        monkeypatch.setenv(name, value)
+    for name in ("GPUKERNELS_QUICK", "GPUKERNELS_AGAIN", "GPUKERNELS_FACTS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(_group, "PROCESSES", {"cpu": 1, "gpu": 1})
+    assert "resumed" not in _group.measure("transpose", "cpu").facts
+    (path,) = (tmp_path / "kept").iterdir()
+    assert path.name == f"{'c' * 40}-checkout-py3.transpose.cpu.jsonl"
+    return path
+
+
+def test_a_kept_group_is_taken_up(kept: Path) -> None:
+    lines = [json.loads(line) for line in kept.read_text().splitlines()]
+    group = _group.measure("transpose", "cpu")
+    assert group.facts == lines[0]["facts"] | {"resumed": True}
+    assert json.loads(json.dumps(list(group.lines())[1:])) == lines[1:]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("ASV_COMMIT", "d" * 40),
+        ("ASV_ENV_NAME", "virtualenv-py3"),
+        ("GPUKERNELS_CELLS", r"transpose/(c|numpy) float32 256x256 hot"),
+        ("GPUKERNELS_AGAIN", "1"),
+        ("GPUKERNELS_KEPT", ""),
+    ],
+)
+def test_another_run_takes_nothing_up(kept: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+    monkeypatch.setenv(name, value)
+    assert "resumed" not in _group.measure("transpose", "cpu").facts
+
+
+def test_a_quick_look_takes_up_and_keeps_nothing(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = kept.read_text()
+    monkeypatch.setenv("GPUKERNELS_QUICK", "1")
+    assert "resumed" not in _group.measure("transpose", "cpu").facts
+    assert list(kept.parent.iterdir()) == [kept]
+    assert kept.read_text() == before
+
+
+@pytest.mark.parametrize("name", _kept.CONDITIONS)
+def test_what_was_measured_otherwise_is_measured_again(kept: Path, name: str) -> None:
+    head, *rest = [json.loads(line) for line in kept.read_text().splitlines()]
+    head["facts"][name] = ["another"]
+    kept.write_text("".join(json.dumps(line) + "\n" for line in [head, *rest]))
+    assert "resumed" not in _group.measure("transpose", "cpu").facts
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]\n", '{"record": "run"}\n', '{"record": "run", "facts": {}}\n{"x": 1}\n'])
+def test_what_is_broken_is_measured_again(kept: Path, text: str) -> None:
+    kept.write_text(text)
+    assert "resumed" not in _group.measure("transpose", "cpu").facts
+
+
+def test_whose_gpu_nobody_can_tell_is_not_kept(kept: Path) -> None:
+    kept.unlink()
+    _kept.keep("transpose gpu", [{"record": "run", "facts": {"gpu": "NVIDIA H200"}}])
+    assert list(kept.parent.iterdir()) == []
+    _kept.keep("transpose gpu", [{"record": "run", "facts": {"gpu": "NVIDIA H200", "nvml_uuid_sha256": "1"}}])
+    assert [path.name for path in kept.parent.iterdir()] == [kept.name.replace("cpu", "gpu")]
 
 
 @pytest.mark.parametrize(("value", "wanted"), [("", False), ("0", False), ("1", True)])

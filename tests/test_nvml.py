@@ -2,13 +2,15 @@
 
 import builtins
 import hashlib
+import os
 import sys
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
-from benchmarks._nvml import LIMITS, Nvml, limits
+from benchmarks import _nvml
+from benchmarks._nvml import LIMITS, Nvml, busiest, disturbed, limits
 
 BUS = "00000000:1B:00.0"
 UUID = "GPU-6a4c3f2e-0000-1111-2222-333344445555"
@@ -225,6 +227,62 @@ def test_no_binding_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     assert nvml.state() == dict.fromkeys(STATE)
 
 
+def process(pid: int, memory: int | None = 1 << 30) -> SimpleNamespace:
+    return SimpleNamespace(pid=pid, usedGpuMemory=memory)
+
+
+def utilisation(module: FakePynvml, *percent: int) -> FakePynvml:
+    """One answer after another, the last for ever."""
+    answers = list(percent)
+
+    def rates(handle: object) -> SimpleNamespace:
+        return SimpleNamespace(gpu=answers.pop(0) if answers[1:] else answers[0], memory=0)
+
+    setattr(module, "nvmlDeviceGetUtilizationRates", rates)  # noqa: B010 mypy knows no attributes of a module
+    return module
+
+
+def test_others_on_the_gpu_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_nvml, "FADE_S", 0.05)
+    mine, theirs = process(os.getpid()), [process(4, None), process(5)]
+    module = utilisation(FakePynvml(nvmlDeviceGetComputeRunningProcesses=[mine, *theirs]), 35)
+    found = Nvml(BUS, module).others()
+    listed = [{"pid": 4, "memory_bytes": None}, {"pid": 5, "memory_bytes": 1 << 30}]
+    assert found == {"processes": listed, "utilisation_percent": 35}
+    assert disturbed(found) == "other processes use the GPU (4, 5), and the GPU was 35 % busy before we began"
+
+
+def test_alone_on_the_gpu_what_ran_before_fades() -> None:
+    module = utilisation(FakePynvml(nvmlDeviceGetComputeRunningProcesses=[]), 90, 40, 0)
+    found = Nvml(BUS, module).others()
+    assert found == {"processes": [], "utilisation_percent": 0}
+    assert disturbed(found) == ""
+
+
+def test_others_by_what_an_older_driver_has() -> None:
+    """Its library lacks the newest version of the call, or all of them, and the utilisation."""
+    lacks = NVMLError("Function Not Found")
+    module = FakePynvml(
+        nvmlDeviceGetComputeRunningProcesses=lacks, nvmlDeviceGetComputeRunningProcesses_v2=[process(7)]
+    )
+    assert Nvml(BUS, module).others() == {
+        "processes": [{"pid": 7, "memory_bytes": 1 << 30}],
+        "utilisation_percent": None,
+    }
+    nothing = {"processes": None, "utilisation_percent": None}
+    for module in (FakePynvml(), FakePynvml(nvmlDeviceGetComputeRunningProcesses=lacks), FakePynvml(nvmlInit=lacks)):
+        assert Nvml(BUS, module).others() == nothing
+    assert disturbed(nothing) == disturbed(None) == ""
+
+
+def test_the_worst_of_several_processes_is_kept() -> None:
+    one = {"processes": [{"pid": 4}], "utilisation_percent": None}
+    other = {"processes": None, "utilisation_percent": 7}
+    assert busiest(one, other) == busiest(other, one) == {"processes": [{"pid": 4}], "utilisation_percent": 7}
+    assert busiest(None, one) == busiest(one, None) == one
+    assert busiest(None, None) is None
+
+
 def test_limits_of_a_mask() -> None:
     assert limits(0xFFFF) == list(LIMITS.values())
     assert limits(None) == limits(0) == []
@@ -243,3 +301,4 @@ def test_the_real_one_answers() -> None:
     assert set(facts) == set(FACTS)
     assert set(nvml.state()) == set(STATE)
     assert all(isinstance(value, int | float | None) for value in nvml.state().values())
+    assert set(nvml.others()) == {"processes", "utilisation_percent"}

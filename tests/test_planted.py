@@ -1,5 +1,6 @@
 """Regressions planted in real rungs, a commit each, found by scripts/bench and asv publish without a GPU."""
 
+import dataclasses
 import json
 import os
 import re
@@ -12,6 +13,12 @@ from typing import Any
 
 import pytest
 
+import gpukernels
+from benchmarks._emulator import load
+from benchmarks._ops import OPS, entries
+from tests import test_kernels as gate
+from tests.test_emulator import loaded
+
 pytestmark = pytest.mark.timeout(900)  # fifteen commits
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -21,8 +28,8 @@ LADDER = "gpukernels/ladder.toml"
 
 @dataclass(frozen=True)
 class Plant:
-    """A change to a file, whose text `old` becomes `new`; the rung that it makes worse, and the series that say so,
-    none where neither a count nor a compile-time figure can."""
+    """A change to a file, whose text `old` becomes `new` at one place or everywhere; the rung that it makes worse, and
+    the series that say so, none where neither a count nor a compile-time figure can."""
 
     subject: str
     file: str
@@ -30,10 +37,16 @@ class Plant:
     new: str
     rung: str
     series: frozenset[str]
+    everywhere: bool = False
+
+    def apply(self, text: str) -> str:
+        at = text.index(f'name = "{self.rung}"') if self.file == LADDER else 0
+        assert text.count(self.old, at), f"{self.file} has no {self.old!r}"
+        return text[:at] + text[at:].replace(self.old, self.new, -1 if self.everywhere else 1)
 
 
-def plant(subject: str, file: str, old: str, new: str, rung: str = "", *series: str) -> Plant:
-    return Plant(subject, f"gpukernels/{file}", old, new, rung or Path(file).stem, frozenset(series))
+def plant(subject: str, file: str, old: str, new: str, rung: str = "", *series: str, everywhere: bool = False) -> Plant:
+    return Plant(subject, f"gpukernels/{file}", old, new, rung or Path(file).stem, frozenset(series), everywhere)
 
 
 HALVES = """    if constexpr (sizeof(T) == 16) {
@@ -48,15 +61,22 @@ HALVES = """    if constexpr (sizeof(T) == 16) {
 
 #pragma unroll
 """
+BETWEEN = """ = k0 + y < K && column < N ? B[(k0 + y) * N + column] : T(0.0f);
+        __syncthreads();
+
+        // Kept rolled: the compiler would otherwise anticipate the rung unrolled.
+#pragma unroll 1
+        for (int k = 0; k < TILE_K; ++k)
+            sum += (Sum)As[y][k] * (Sum)"""
 PLANTED = (
     plant("Padding removed", "transpose/padded.cu", "TILE_COLUMNS + 1]", "TILE_COLUMNS]", "padded",
           "access.track_shared_load_wavefronts"),
     plant("Index swapped: neighbours read a column", "vector_add/elementwise.cu",
-          "    if (i < N)\n        out[i] = a[i]",
-          "    const long long j = N % 32 ? i : i % 32 * (N / 32) + i / 32;\n    if (i < N)\n        out[j] = a[j]",
+          "    if (i < N)\n        out[i] = a[i] + b[i]",
+          "    const long long j = N % 32 ? i : i % 32 * (N / 32) + i / 32;\n    if (i < N)\n        out[j] = a[j] + b[j]",
           "elementwise", "access.track_load_sectors", "access.track_store_sectors", "access.track_moved"),
     plant("float4 split: 16 bytes as twice 8", "transpose/copy.cu", "#pragma unroll\n", HALVES, "copy",
-          "access.track_moved", "access.track_requests"),
+          "access.track_moved", "access.track_requests", "static.track_occupancy"),
     plant("Launch bounds that spill", "matmul/thread_tile_2d.cu", "__global__ void matmul",
           "__global__ void __launch_bounds__(BLOCK_X * BLOCK_Y, 4) matmul", "thread_tile_2d",
           "static.track_spill_bytes"),
@@ -64,16 +84,16 @@ PLANTED = (
           "    __syncthreads();\n    __syncthreads();\n", "tiled", "access.track_barriers"),
     plant("Tile shrunk", "ladder.toml", 'origin = "Hallym"\ntile = [32, 32]\nblock = [32, 32]',
           'origin = "Hallym"\ntile = [16, 16]\nblock = [16, 16]', "conflict_free",
-          "access.track_moved", "access.track_requests", "access.track_barriers"),
-    plant("Tile stored transposed", "matmul/tiled.cu", "Bs[y][x] = k0", "Bs[x][y] = k0", "tiled_32",
-          "access.track_shared_store_wavefronts", "access.track_shared_load_wavefronts"),
-    plant("An operand read again from shared memory", "matmul/thread_tile_1d.cu",
-          "(Sum)As[y * TM + i][k] * b;", "(Sum)As[y * TM + i][k] * (Sum)Bs[k][x];", "thread_tile_1d",
-          "access.track_requests"),
+          "access.track_moved", "access.track_requests", "access.track_barriers", "access.track_load_sectors",
+          "access.track_store_sectors", "access.track_shared_store_wavefronts"),
+    plant("Tile stored transposed", "matmul/tiled.cu", f"Bs[y][x]{BETWEEN}Bs[k][x]", f"Bs[x][y]{BETWEEN}Bs[x][k]",
+          "tiled_32", "access.track_shared_load_wavefronts", "access.track_shared_store_wavefronts"),
+    plant("Shared tile bypassed", "matmul/thread_tile_1d.cu", "(Sum)Bs[k][x];",
+          "(Sum)(k0 + k < K && column < N ? B[(k0 + k) * N + column] : T(0.0f));", "thread_tile_1d", "access.track_moved"),
     plant("Shared memory wasted", "transpose/naive_write.cu", "long long N) {\n",
-          "long long N) {\n    __shared__ T waste[4096];\n    waste[threadIdx.y * BLOCK_X + threadIdx.x] = in[0];\n"
+          "long long N) {\n    __shared__ T waste[2048];\n    waste[threadIdx.y * BLOCK_X + threadIdx.x] = in[0];\n"
           "    if (M < 0)\n        out[0] = waste[blockIdx.x];\n", "naive_write",
-          "static.track_occupancy", "access.track_requests"),
+          "static.track_occupancy", "access.track_moved", "access.track_requests"),
     plant("Unroll lost", "matmul/unrolled.cu", "#pragma unroll\n", "#pragma unroll 1\n", "unrolled"),
     plant("Read-only path lost", "matmul/read_only.cu", "__ldg(&A[row * K + k])", "A[row * K + k]", "read_only"),
     plant("Extra arithmetic in the inner loop", "matmul/initial.cu", "sum += ",
@@ -81,7 +101,7 @@ PLANTED = (
 )  # fmt: skip
 HARMLESS = (
     plant("A comment", "transpose/padded.cu", "    // Row of out", "    // A row of out"),
-    plant("A name", "matmul/thread_tile_2d.cu", "b_column", "column_b"),
+    plant("A name", "matmul/thread_tile_2d.cu", "b_column", "column_b", everywhere=True),
 )
 RUNGS = {"numpy"} | {one.rung for one in PLANTED}
 
@@ -118,10 +138,7 @@ class Project:
 
     def change(self, one: Plant) -> str:
         path = self.folder / one.file
-        text = path.read_text(encoding="utf-8")
-        at = text.index(f'name = "{one.rung}"') if one.file == LADDER else 0
-        assert text.count(one.old, at), f"{one.file} has no {one.old!r}"
-        path.write_text(text[:at] + text[at:].replace(one.old, one.new, -1 if one in HARMLESS else 1), encoding="utf-8")
+        path.write_text(one.apply(path.read_text(encoding="utf-8")), encoding="utf-8")
         return self.commit(one.subject)
 
 
@@ -161,6 +178,23 @@ def flagged(found: list[dict[str, Any]], kind: str) -> set[tuple[str, str]]:
         (change["params"]["rung"].strip("'"), re.sub(r"\.\w+\.", ".", change["benchmark"], count=1))
         for change in changes
     }
+
+
+@pytest.mark.parametrize("one", PLANTED, ids=lambda one: one.subject)
+def test_what_is_planted_is_no_mistake(one: Plant, tmp_path: Path) -> None:
+    """The rung is worse, and as right as before."""
+    found = gpukernels.rung(next(op for op in OPS if any(e.name == one.rung for e in entries(op))), one.rung)
+    if one.file == LADDER:
+        found = dataclasses.replace(found, tile=(16, 16), block=(16, 16))
+    else:
+        copy = tmp_path / found.source.name
+        copy.write_text(one.apply(found.source.read_text(encoding="utf-8")), encoding="utf-8")
+        found = dataclasses.replace(found, source=copy)
+    here = dataclasses.replace(found, device="cpu")  # the gate then leaves the operands on the host
+    for type in [type for type in found.types if type in ("float32", "complex128")]:
+        kernel = loaded(load, found, type)
+        for extents in gate.shapes(found, None):
+            gate.check(kernel, here, type, extents)
 
 
 @pytest.mark.parametrize("one", PLANTED, ids=lambda one: one.subject)

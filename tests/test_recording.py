@@ -119,68 +119,6 @@ def test_the_gpus_name_is_cudas() -> None:
     assert recording.gpu_name() == cupy.cuda.runtime.getDeviceProperties(0)["name"].decode()
 
 
-# --- whole files ---------------------------------------------------------------------------------------------------
-
-
-def test_a_file_is_written_with_its_folders(tmp_path: Path) -> None:
-    path = tmp_path / "a" / "b" / "file.json"
-    recording.write_whole(path, "new ü\n")
-    assert path.read_bytes() == "new ü\n".encode()
-    recording.write_whole(str(path), "newer")
-    assert path.read_text() == "newer"
-    assert list(path.parent.iterdir()) == [path]
-
-
-def fail_in_write(monkeypatch: pytest.MonkeyPatch) -> str:
-    return "begins well " * 10_000 + "\ud800"  # half of a character: no UTF-8
-
-
-def fail_in_fsync(monkeypatch: pytest.MonkeyPatch) -> str:
-    def full(descriptor: int) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    return "new"
-
-
-def fail_in_replace(monkeypatch: pytest.MonkeyPatch) -> str:
-    def interrupted(source: Path, target: Path) -> None:
-        assert source.read_text() == "new"
-        assert source.parent == target.parent  # a move within one file system
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(os, "replace", interrupted)
-    return "new"
-
-
-@pytest.mark.parametrize("fail", [fail_in_write, fail_in_fsync, fail_in_replace])
-@pytest.mark.parametrize("old", ["old", None])
-def test_a_file_is_whole_or_not_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fail: Any, old: str) -> None:
-    path = tmp_path / "file"
-    if old:
-        path.write_text(old)
-    with monkeypatch.context() as patch, pytest.raises((OSError, ValueError, KeyboardInterrupt)):
-        recording.write_whole(path, fail(patch))
-    assert [(found, found.read_text()) for found in tmp_path.iterdir()] == ([(path, "old")] if old else [])
-
-
-def test_what_is_replaced_is_synced_before(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    calls = []
-    replace = os.replace
-
-    def fsync(descriptor: int) -> None:
-        calls.append(("fsync", os.fstat(descriptor).st_size))
-
-    def move(source: Path, target: Path) -> None:
-        calls.append(("replace", source.stat().st_size))
-        replace(source, target)
-
-    monkeypatch.setattr(os, "fsync", fsync)
-    monkeypatch.setattr(os, "replace", move)
-    recording.write_whole(tmp_path / "file", "new")
-    assert calls == [("fsync", 3), ("replace", 3)]
-
-
 # --- the sidecar ---------------------------------------------------------------------------------------------------
 
 
@@ -222,11 +160,14 @@ def test_no_facts_leave_no_sidecar(tmp_path: Path) -> None:
 
 
 def test_facts_are_kept_until_they_are_saved(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
     fresh = tmp_path / "fresh"
     fresh.mkdir()
     (fresh / "g.jsonl").write_text(line("g") + "\n")
     with monkeypatch.context() as patch:
-        fail_in_fsync(patch)
+        patch.setattr(os, "fsync", full)
         with pytest.raises(OSError, match="No space left"):
             recording.merge_facts(tmp_path / "a.facts.jsonl", fresh)
     assert (fresh / "g.jsonl").is_file()
@@ -249,6 +190,21 @@ def test_results_are_saved_with_their_facts(plugin: Path, tmp_path: Path) -> Non
     assert (tmp_path / "here" / names[0]).read_text() == line("transpose gpu") + "\n"
     loaded = results.Results.load(str(tmp_path / "here" / names[1]))
     assert loaded.commit_hash == make_results().commit_hash
+
+
+def test_results_never_lie_there_without_their_facts(
+    plugin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed in between, a run would take the commit for finished."""
+    seen: list[str] = []
+
+    def save(self: Any, folder: str) -> None:
+        seen.extend(path.name for path in Path(folder).rglob("*.*json*"))
+
+    monkeypatch.setattr(recording, "_save_results", save)
+    (plugin / "transpose.gpu.jsonl").write_text(line("transpose gpu") + "\n")
+    make_results().save(str(tmp_path))
+    assert seen == ["01234567-checkout-py3.12.facts.jsonl"]
 
 
 @pytest.mark.parametrize("compact", [False, True])

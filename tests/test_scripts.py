@@ -603,19 +603,6 @@ def test_counters_and_streamed_products_in_the_papers(tmp_path: Path) -> None:
 # --- scripts/bench -------------------------------------------------------------------------------------------------
 
 
-def test_result_files_that_cannot_be_read_are_set_aside(results: Path) -> None:
-    folder, console = results / "nvidia-h200.x", Console(width=300, file=io.StringIO(), color_system=None)
-    (folder / "4567cdef-checkout-py3.12.json").write_text('{"cut sh')
-    (folder / "machine.json").write_text("{}")
-    before = {path.name for path in folder.iterdir()}
-    _bench.set_aside_broken(folder, console)
-    after = before - {"4567cdef-checkout-py3.12.json"} | {"4567cdef-checkout-py3.12.json.broken"}
-    assert {path.name for path in folder.iterdir()} == after
-    assert isinstance(console.file, io.StringIO)
-    assert console.file.getvalue().startswith("note: 4567cdef-checkout-py3.12.json cannot be read (")
-    _bench.set_aside_broken(results / "none", console)  # a machine that has measured nothing yet
-
-
 def test_which_commits_have_results(results: Path) -> None:
     commits = ["0123abcd" + "0" * 32, "ffffffff" + "0" * 32]
     assert _bench.have_results(results / "nvidia-h200.x", commits) == commits[:1]

@@ -4,7 +4,8 @@ asv's pages load ten scripts and styles from CDNs, and read their data by XMLHtt
 refuse to pages opened from a file. This plugin puts the ten files beside the pages and rewrites the tags; and
 it writes every ``x.json`` a second time as a script, ``x.json.js``, which ``offline.js`` loads instead.
 
-In asv.conf.json: ``"plugins": [".scripts.asv_plugins.offline"]``, the last of those that touch the pages.
+In asv.conf.json: ``"plugins": [".scripts.asv_plugins.offline"]``, the last of those that touch the pages but for
+``untrusted``, which must know all of them.
 """
 
 import json

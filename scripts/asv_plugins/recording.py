@@ -14,10 +14,15 @@ import os
 import platform
 import re
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from asv import machine, results, util
+from asv.console import log
+
+from benchmarks import _kept, _nvml
+from benchmarks._files import write_whole
 
 
 def gpu_name() -> str:
@@ -68,22 +73,6 @@ def _load(machine_name: str, _path: str | None = None) -> Any:
         raise
 
 
-def write_whole(path: str | Path, text: str) -> None:
-    """Write a file so that it is there whole or not at all, whatever happens: beside it, synced, moved in."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with fresh.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(fresh, path)
-    except BaseException:
-        fresh.unlink(missing_ok=True)
-        raise
-
-
 def _write_json(path: str, data: Any, api_version: int | None = None, compact: bool = False) -> None:
     """asv.util.write_json, whole: the original truncates the file first, and a full disk then destroys a good one."""
     if api_version is not None:
@@ -96,9 +85,35 @@ _save_results = results.Results.save
 
 
 def _save(self: Any, result_dir: str) -> None:
-    """Save the results, and beside them the facts that the stick left in $GPUKERNELS_FACTS."""
+    """Save the facts that the stick left in $GPUKERNELS_FACTS, then beside them the results: what has results is not
+    measured again, and would never get its facts."""
+    folder = Path(os.environ["GPUKERNELS_FACTS"])
+    fresh = [path.name for path in folder.glob("*.jsonl")]
+    counts: dict[str, int] = {}
+    for path in sorted(folder.glob("*.jsonl")):
+        for line in map(json.loads, path.read_text(encoding="utf-8").splitlines()):
+            if line.get("record") == "cell":
+                counts[line["state"]] = counts.get(line["state"], 0) + 1
+            else:
+                _say(line["group"], line.get("facts", {}))
+    merge_facts(Path(result_dir, self._filename).with_suffix(".facts.jsonl"), folder)
     _save_results(self, result_dir)
-    merge_facts(Path(result_dir, self._filename).with_suffix(".facts.jsonl"), Path(os.environ["GPUKERNELS_FACTS"]))
+    for name in fresh:  # it is where it belongs
+        Path(os.environ.get("GPUKERNELS_KEPT", ""), f"{_kept.stem(self.commit_hash, self.env_name)}{name}").unlink(
+            missing_ok=True
+        )
+    told = os.environ.get("GPUKERNELS_PROGRESS")
+    if told:
+        with suppress(OSError), open(told, "a", encoding="utf-8") as file:
+            file.write(json.dumps({"commit": self.commit_hash, "counts": counts}) + "\n")
+
+
+def _say(group: str, facts: dict[str, Any]) -> None:
+    """What somebody who reads asv's words should know of how a group was measured."""
+    if facts.get("resumed"):
+        log.info(f"{group}: measured at {facts.get('measured_at')}, before an interruption")
+    if why := _nvml.disturbed(facts.get("others")):
+        log.warning(f"{group}: {why}: its figures may be disturbed")
 
 
 def merge_facts(sidecar: Path, folder: Path) -> None:

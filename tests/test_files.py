@@ -1,0 +1,153 @@
+"""Files that are whole or not there, and locks that end with their process."""
+
+import errno
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks._files import Busy, locked, write_whole
+
+ROOT = Path(__file__).resolve().parents[1]
+
+# --- whole files ---------------------------------------------------------------------------------------------------
+
+
+def test_a_file_is_written_with_its_folders(tmp_path: Path) -> None:
+    path = tmp_path / "a" / "b" / "file.json"
+    write_whole(path, "new ü\n")
+    assert path.read_bytes() == "new ü\n".encode()
+    write_whole(str(path), "newer")
+    assert path.read_text() == "newer"
+    assert list(path.parent.iterdir()) == [path]
+
+
+def fail_in_write(monkeypatch: pytest.MonkeyPatch) -> str:
+    return "begins well " * 10_000 + "\ud800"  # half of a character: no UTF-8
+
+
+def fail_in_fsync(monkeypatch: pytest.MonkeyPatch) -> str:
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    return "new"
+
+
+def fail_in_replace(monkeypatch: pytest.MonkeyPatch) -> str:
+    def interrupted(source: Path, target: Path) -> None:
+        assert source.read_text() == "new"
+        assert source.parent == target.parent  # a move within one file system
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", interrupted)
+    return "new"
+
+
+@pytest.mark.parametrize("fail", [fail_in_write, fail_in_fsync, fail_in_replace])
+@pytest.mark.parametrize("old", ["old", None])
+def test_a_file_is_whole_or_not_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fail: Any, old: str) -> None:
+    path = tmp_path / "file"
+    if old:
+        path.write_text(old)
+    with monkeypatch.context() as patch, pytest.raises((OSError, ValueError, KeyboardInterrupt)):
+        write_whole(path, fail(patch))
+    assert [(found, found.read_text()) for found in tmp_path.iterdir()] == ([(path, "old")] if old else [])
+
+
+def test_what_is_replaced_is_synced_before(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    calls = []
+    replace = os.replace
+
+    def fsync(descriptor: int) -> None:
+        calls.append(("fsync", os.fstat(descriptor).st_size))
+
+    def move(source: Path, target: Path) -> None:
+        calls.append(("replace", source.stat().st_size))
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "replace", move)
+    write_whole(tmp_path / "file", "new")
+    assert calls == [("fsync", 3), ("replace", 3)]
+
+
+# --- locks ---------------------------------------------------------------------------------------------------------
+
+HOLD = """
+import sys
+from pathlib import Path
+from benchmarks._files import locked
+with locked(Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def holder(path: Path, **environment: str) -> "subprocess.Popen[str]":
+    """A process that holds a lock until its stdin closes."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(path)],
+        env=os.environ | {"PYTHONPATH": str(ROOT)} | environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    return process
+
+
+def test_a_lock_says_who_has_it_and_ends_with_them(tmp_path: Path) -> None:
+    path = tmp_path / "folder" / "a.lock"
+    with holder(path) as process:
+        with pytest.raises(Busy, match=f"process {process.pid} in {os.getcwd()}"), locked(path):
+            pass
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        with locked(path):
+            assert path.read_text() == f"process {os.getpid()} in {os.getcwd()}"
+
+
+def test_a_lock_is_waited_for(tmp_path: Path) -> None:
+    said = []
+    with holder(tmp_path / "a.lock") as process:
+
+        def waiting(who: str) -> None:
+            said.append(who)
+            assert process.stdin is not None
+            process.stdin.close()
+
+        with locked(tmp_path / "a.lock", waiting):
+            assert said == [f"process {process.pid} in {os.getcwd()}"]
+            process.wait()
+
+
+def test_a_lock_is_no_childs(tmp_path: Path) -> None:
+    """A child that outlives the holder does not hold the lock for it."""
+    with locked(tmp_path / "a.lock"):
+        child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    with locked(tmp_path / "a.lock"):
+        assert child.poll() is None
+    child.communicate(b"\n")
+
+
+def test_where_no_lock_can_be_nothing_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a file").touch()
+    with locked(tmp_path / "a file" / "a.lock"):
+        pass
+    (tmp_path / "link").symlink_to(tmp_path / "another's")  # planted where everybody may write
+    with locked(tmp_path / "link"):
+        assert not (tmp_path / "another's").exists()
+
+    def none(file: int, how: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", none)
+    with locked(tmp_path / "a.lock"):
+        pass

@@ -1,0 +1,381 @@
+"""Foreign results and repositories in the pages: nothing in them runs, writes elsewhere or takes the site away."""
+
+import html
+import inspect
+import json
+import math
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from asv.commands.publish import Publish
+from asv.plugins.git import Git
+
+from scripts.asv_plugins import untrusted
+from tests import test_site
+from tests.test_site import PLUGIN, ROOT, benchmark, git, publish, served, wait_until_drawn, write_project
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+browser = test_site.browser  # the fixture
+
+UNTRUSTED = ".scripts.asv_plugins.untrusted"
+IMAGE = "<img src=x onerror=window.pwned=1>"
+TAG = "<img/src=x/onerror=window.pwned=1>"  # what git takes for the name of one
+CLIMB = "../../../escaped"
+SCRIPT = "<script>window.pwned=1</script>"
+ATTRIBUTE = '"onmouseover="window.pwned=1"x="'
+
+pytestmark = pytest.mark.xdist_group("untrusted")
+
+
+def use(project: Path, *plugins: str) -> None:
+    path = project / "asv.conf.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"plugins": list(plugins)}))
+
+
+def change(path: Path, how: Callable[[dict[str, Any]], object]) -> None:
+    data = json.loads(path.read_text())
+    how(data)
+    path.write_text(json.dumps(data))
+
+
+def results_of(project: Path) -> list[Path]:
+    return sorted(project.glob("results/*/*-existing.json"))
+
+
+def every_benchmark(project: Path, how: Callable[[dict[str, Any]], object]) -> None:
+    def all_of(found: dict[str, Any]) -> None:
+        for one in [value for key, value in found.items() if key != "version"]:
+            how(one)
+
+    change(project / "results" / "benchmarks.json", all_of)
+
+
+def every_result(project: Path, how: Callable[[dict[str, Any]], object]) -> None:
+    for path in results_of(project):
+        change(path, how)
+
+
+def named(project: Path, name: str) -> None:
+    """Another suite.step, of this name."""
+    path = project / "results" / "benchmarks.json"
+    change(path, lambda found: found.update({name: found["suite.step"] | {"name": name}}))
+    every_result(project, lambda found: found["results"].update({name: found["results"]["suite.step"]}))
+
+
+def another_machine(project: Path, **more: str) -> None:
+    """A second machine, with what the first does not have: the pages have a panel for each that differs."""
+    path, name = results_of(project)[0], f"other-{len(more)}-{len(str(more))}"
+    other, own = project / "results" / name, {"machine": name, **more}
+    other.mkdir()
+    (other / "machine.json").write_text(json.dumps(own | {"version": 1}))
+    (other / path.name).write_text(json.dumps(json.loads(path.read_text()) | {"params": own}))
+
+
+# Where stock asv lets it run.
+PLANTS: dict[str, Callable[[Path], object]] = {
+    "the code of a benchmark": lambda project: every_benchmark(project, lambda one: one.update(code=IMAGE)),
+    "the name for people": lambda project: every_benchmark(project, lambda one: one.update(pretty_name=IMAGE)),
+    "the name of a benchmark": lambda project: named(project, f"suite.{IMAGE}"),
+    "the name of a suite": lambda project: named(project, f"suite{IMAGE}.step"),
+    "the unit": lambda project: every_benchmark(project, lambda one: one.update(unit=IMAGE)),
+    "the name of a parameter": lambda project: every_benchmark(
+        project, lambda one: one.update(param_names=[IMAGE] * len(one["params"]))
+    ),
+    "a machine's value": lambda project: another_machine(project, gpu=IMAGE),
+    "the name of a machine's value": lambda project: another_machine(project, **{f"k{IMAGE}": "x"}),
+    "a tag": lambda project: git(project, "tag", TAG),
+}
+
+
+def others(project: Path) -> None:
+    """And where it does not, or asv fails."""
+    who = ("-c", f"user.name={IMAGE}")
+    git(project, *who, "commit", "-q", "--allow-empty", "-m", f"{IMAGE}{SCRIPT}", day=9)
+    names = (
+        IMAGE,
+        f"suite.{ATTRIBUTE}",
+        f"suite.{CLIMB}",
+        "constructor.x",
+        "__proto__.x",
+        "..",
+        "suite.x\nx",
+        "x" * 999,
+    )
+    change(
+        project / "results" / "benchmarks.json", lambda found: found.update({name: benchmark(name) for name in names})
+    )
+
+    def result(found: dict[str, Any]) -> None:
+        found["params"] |= {"cpu": CLIMB, "os": "..", "ram": "x" * 999}
+        found["env_vars"] = {f"x{IMAGE}": CLIMB}
+        found["env_name"] = found["python"] = f"{IMAGE}{CLIMB}"
+        found["results"] |= {name: [[1.0], [], "1"] for name in names}
+
+    every_result(project, result)
+
+
+def files(folder: Path) -> set[Path]:
+    return {path for path in folder.rglob("*") if path.is_file() or path.is_symlink()}
+
+
+@pytest.fixture(scope="module", params=["ours", "the data alone", "the policy alone"])
+def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The pages of a hostile project: as they are, and with each of the two lines of defence alone."""
+    top = tmp_path_factory.mktemp("deep")
+    project = top / "er" / "and" / "deeper"
+    project.mkdir(parents=True)
+    write_project(project)
+    for plant in PLANTS.values():
+        plant(project)
+    pages = project / "html"
+    if request.param == "the policy alone":
+        use(project, PLUGIN)
+        assert publish(project).returncode == 0
+        untrusted.restrict(pages)
+        return pages
+    others(project)
+    use(project, PLUGIN, UNTRUSTED)
+    before = files(top)
+    done = publish(project)
+    assert done.returncode == 0, done.stdout + done.stderr
+    written = {path for path in files(top).difference(before) if not {"__pycache__", ".asv"} & set(path.parts)}
+    assert {path for path in written if pages not in path.parents} == set()
+    assert "is not shown: its name should be that of a Python function" in done.stdout
+    if request.param == "the data alone":
+        for path in pages.glob("*.html"):
+            text, count = re.subn(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", path.read_text())
+            assert count == 1
+            path.write_text(text)
+    return pages
+
+
+LOOK = """() => $('a, .benchmark-text, .benchmark-plot, li, .btn').each(function () {
+    $(this).trigger('mouseenter').trigger('mouseover').trigger('mouseleave');
+})"""
+POINT = """() => {
+    const plot = $('#main-graph').data('plot'), series = plot && plot.getData()[0];
+    const point = series && series.data.find(point => point[1] !== null);
+    if (!point) return null;
+    const at = plot.pointOffset({x: point[0], y: point[1]}), box = plot.getPlaceholder().offset();
+    return [box.left + at.left, box.top + at.top];
+}"""
+
+
+def pwned(browser: "Browser", address: str) -> bool:
+    """Whether anything of the hostile ran after a look at all pages, with the mouse over all that may have a tip."""
+    import playwright.sync_api as playwright
+
+    context = browser.new_context(viewport={"width": 1400, "height": 1000})
+    asked: list[str] = []
+    try:
+        page = context.new_page()
+        page.set_default_timeout(60_000)
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto(f"{address}index.html", wait_until="domcontentloaded")
+        page.wait_for_function("() => window.$ && $.asv && $.asv.main_json && $.asv.main_json.benchmarks")
+        names = page.evaluate("Object.keys($.asv.main_json.benchmarks).filter(name => name.includes('.'))")
+        for location in ("/", "/summarylist", *names):
+            page.evaluate("where => { location.hash = where }", location)
+            shown = {"/": "() => $('.benchmark-text').length", "/summarylist": "() => $('#summarylist-body tr').length"}
+            with suppress(playwright.TimeoutError):  # a benchmark whose page is broken by its name
+                page.wait_for_function(shown.get(location, POINT), timeout=5_000)
+            page.evaluate(LOOK)
+            if at := page.evaluate(POINT):
+                page.mouse.move(*at)
+            page.wait_for_timeout(300)
+        with suppress(playwright.TimeoutError):
+            page.wait_for_function("() => window.pwned", timeout=3_000)
+        ran = page.evaluate("window.pwned") is not None
+        assert ran or [url for url in asked if not url.startswith(address)] == []
+        return ran
+    finally:
+        context.close()
+
+
+def test_nothing_of_it_runs(browser: "Browser", site: Path) -> None:
+    with served(site) as address:
+        assert not pwned(browser, address)
+    assert not pwned(browser, f"{site.as_uri()}/")
+
+
+@pytest.mark.parametrize("plant", PLANTS)
+def test_in_the_pages_of_asv_itself_it_runs(browser: "Browser", tmp_path: Path, plant: str) -> None:
+    """Where this fails, asv has mended it."""
+    write_project(tmp_path)
+    PLANTS[plant](tmp_path)
+    done = publish(tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    with served(tmp_path / "html") as address:
+        assert pwned(browser, address)
+
+
+def heard(page: "Page") -> list[str]:
+    """What a page will have said on its console."""
+    said: list[str] = []
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    return said
+
+
+def test_a_clean_site_loses_nothing(browser: "Browser", tmp_path: Path) -> None:
+    """Neither data nor a page: no word of the browser's about what it was forbidden."""
+    write_project(tmp_path)
+    assert publish(tmp_path).returncode == 0
+    stock = {path.name: path.read_text() for path in (tmp_path / "html").rglob("*.json") if path.name != "info.json"}
+    use(tmp_path, PLUGIN, UNTRUSTED)
+    done = publish(tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    ours = {path.name: path.read_text() for path in (tmp_path / "html").rglob("*.json") if path.name != "info.json"}
+    for of in (stock, ours):
+        for one in (index := json.loads(of.pop("index.json")))["benchmarks"].values():
+            one["code"] = html.unescape(one["code"])
+        of["index"] = json.dumps(index, sort_keys=True)
+    assert ours == stock
+    with served(tmp_path / "html") as address:
+        for where in (address, f"{(tmp_path / 'html').as_uri()}/"):
+            page = browser.new_page()
+            said = heard(page)
+            page.goto(f"{where}index.html")
+            wait_until_drawn(page, "[id='summarygrid-suite.step']")
+            page.evaluate("location.hash = '#/summarylist'")
+            page.locator("#summarylist-body tr", has_text="suite.sizes").first.wait_for()
+            page.evaluate("location.hash = '#suite.step'")
+            wait_until_drawn(page, "#main-graph")
+            page.evaluate("location.hash = '#/regressions'")
+            page.locator("#regressions-body", has_text="suite.step").wait_for()
+            assert said == []
+            page.close()
+
+
+# --- values and files ------------------------------------------------------------------------------------------------
+
+
+BAD = {
+    "infinite": math.inf,
+    "minus infinite": -math.inf,
+    "text": IMAGE,
+    "a list": [1],
+    "an object": {},
+    "huge": 10**400,
+}
+
+
+@pytest.mark.parametrize("value", BAD)
+def test_a_value_that_is_no_number_is_refused_and_the_site_kept(tmp_path: Path, value: str) -> None:
+    write_project(tmp_path)
+    use(tmp_path, PLUGIN, UNTRUSTED)
+    path = results_of(tmp_path)[2]
+    change(path, lambda found: found["results"]["suite.step"].__setitem__(0, [BAD[value]]))
+    done = publish(tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{path}: suite.step: " in done.stdout.replace("\n", "")
+    assert "is no finite number; shown as n/a" in done.stdout
+    (graph,) = (tmp_path / "html" / "graphs" / "branch-main").rglob("suite.step.json")
+    values = [point[1] for point in json.loads(graph.read_text())]
+    assert values.count(None) + (5 - len(values)) == 1
+
+
+FILES: dict[str, Callable[[str], str]] = {
+    "cut short": lambda text: text[: len(text) // 2],
+    "a list": lambda text: "[]",
+    "a number": lambda text: "1",
+    "nothing": lambda text: "",
+    "no text": lambda text: "\udcff",
+    "too deep": lambda text: "[" * 100_000,
+    "no results": lambda text: '{"version": 2}',
+    "results of another kind": lambda text: text.replace('"results": {', '"results": [], "x": {'),
+    "no hash": lambda text: re.sub('"commit_hash": "[^"]*"', '"commit_hash": "../../x"', text),
+    "a machine's other name": lambda text: text.replace('"machine": "host"', '"machine": ["host"]'),
+    "columns of another kind": lambda text: text.replace('"result_columns": [', '"result_columns": [1, '),
+    "too many parameters": lambda text: text.replace("[[1.0], [], ", f"[[1.0], {json.dumps([['x'] * 9] * 9)}, ", 1),
+}
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_a_file_that_cannot_be_shown_is_named_and_the_others_are_shown(tmp_path: Path, kind: str) -> None:
+    write_project(tmp_path)
+    use(tmp_path, PLUGIN, UNTRUSTED)
+    path = results_of(tmp_path)[2]
+    path.write_bytes(FILES[kind](path.read_text()).encode("utf-8", "surrogateescape"))
+    done = publish(tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{path}: " in done.stdout.replace("\n", "")
+    assert "is not shown: " in done.stdout
+    (graph,) = (tmp_path / "html" / "graphs" / "branch-main").rglob("suite.sizes.json")
+    assert len(json.loads(graph.read_text())) in (4, 5)
+
+
+@pytest.mark.parametrize("value", ["infinite", "text"])
+def test_asv_itself_loses_the_site_to_such_a_value(tmp_path: Path, value: str) -> None:
+    """Where this fails, asv has mended it: it hangs, or crashes when the pages are gone."""
+    write_project(tmp_path)
+    assert publish(tmp_path).returncode == 0
+    for path in results_of(tmp_path):
+        change(path, lambda found: found["results"]["suite.step"].__setitem__(0, [BAD[value]]))
+    command = [sys.executable, "-m", "asv", "publish", "--no-pull"]
+    try:
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=20, check=False)
+        assert done.returncode != 0
+    except subprocess.TimeoutExpired:
+        pass
+    assert not (tmp_path / "html" / "index.json").exists()
+
+
+BROKEN_PLUGIN = """
+from asv.publishing import OutputPublisher
+
+class Broken(OutputPublisher):
+    @classmethod
+    def publish(cls, *given):
+        raise ValueError("out of luck")
+"""
+
+
+def test_publishing_that_fails_leaves_the_pages_that_are_there(tmp_path: Path) -> None:
+    write_project(tmp_path)
+    use(tmp_path, PLUGIN, UNTRUSTED)
+    assert publish(tmp_path).returncode == 0
+    before = {path: path.read_bytes() for path in files(tmp_path / "html")}
+    (tmp_path / "broken.py").write_text(BROKEN_PLUGIN)
+    use(tmp_path, ".broken", PLUGIN, UNTRUSTED)
+    done = publish(tmp_path)
+    assert done.returncode != 0
+    assert "out of luck" in done.stdout + done.stderr
+    assert {path: path.read_bytes() for path in files(tmp_path / "html")} == before
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".html")] == []
+
+
+def test_sidecars_are_there_while_publishing(tmp_path: Path) -> None:
+    (tmp_path / "host").mkdir()
+    (tmp_path / "host" / "a.facts.jsonl").write_text("a line\n")
+    assert untrusted.copy(tmp_path / "host", tmp_path / "copy") == []
+    assert (tmp_path / "copy" / "a.facts.jsonl").read_text() == "a line\n"
+
+
+def test_what_this_project_recorded_is_shown_whole() -> None:
+    said: list[str] = []
+    for path in (ROOT / "results").rglob("*.json"):
+        assert untrusted.problem(path) == ""
+        if "-checkout-" in path.name:
+            data = json.loads(path.read_text())
+            clean = untrusted.result(data, said)
+            at = data["result_columns"].index("result")
+            for name, values in data["results"].items():
+                assert json.dumps(clean["results"][name][at]) == json.dumps(values[at])
+            assert clean["params"] == data["params"]
+    assert said == []
+
+
+def test_asv_has_the_names_that_are_patched() -> None:
+    assert list(inspect.signature(Publish.run).parameters) == ["conf", "range_spec", "pull"]
+    assert list(inspect.signature(Git.get_tags).parameters) == ["self"]
+    assert "html_dir" in inspect.getsource(Publish.run)
+    assert "results_dir" in inspect.getsource(Publish.iter_results)
