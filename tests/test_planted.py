@@ -19,7 +19,7 @@ from benchmarks._ops import OPS, entries
 from tests import test_kernels as gate
 from tests.test_emulator import loaded
 
-pytestmark = pytest.mark.timeout(900)  # fifteen commits
+pytestmark = [pytest.mark.timeout(900), pytest.mark.xdist_group("planted")]  # fifteen commits, once
 
 ROOT = Path(__file__).resolve().parent.parent
 FILES = ("gpukernels", "benchmarks", "scripts", "tests", "asv.conf.json", "pyproject.toml")
@@ -73,7 +73,8 @@ PLANTED = (
           "access.track_shared_load_wavefronts"),
     plant("Index swapped: neighbours read a column", "vector_add/elementwise.cu",
           "    if (i < N)\n        out[i] = a[i] + b[i]",
-          "    const long long j = N % 32 ? i : i % 32 * (N / 32) + i / 32;\n    if (i < N)\n        out[j] = a[j] + b[j]",
+          "    const long long j = N % 32 ? i : i % 32 * (N / 32) + i / 32;\n"
+          "    if (i < N)\n        out[j] = a[j] + b[j]",
           "elementwise", "access.track_load_sectors", "access.track_store_sectors", "access.track_moved"),
     plant("float4 split: 16 bytes as twice 8", "transpose/copy.cu", "#pragma unroll\n", HALVES, "copy",
           "access.track_moved", "access.track_requests", "static.track_occupancy"),
@@ -89,7 +90,8 @@ PLANTED = (
     plant("Tile stored transposed", "matmul/tiled.cu", f"Bs[y][x]{BETWEEN}Bs[k][x]", f"Bs[x][y]{BETWEEN}Bs[x][k]",
           "tiled_32", "access.track_shared_load_wavefronts", "access.track_shared_store_wavefronts"),
     plant("Shared tile bypassed", "matmul/thread_tile_1d.cu", "(Sum)Bs[k][x];",
-          "(Sum)(k0 + k < K && column < N ? B[(k0 + k) * N + column] : T(0.0f));", "thread_tile_1d", "access.track_moved"),
+          "(Sum)(k0 + k < K && column < N ? B[(k0 + k) * N + column] : T(0.0f));", "thread_tile_1d",
+          "access.track_moved"),
     plant("Shared memory wasted", "transpose/naive_write.cu", "long long N) {\n",
           "long long N) {\n    __shared__ T waste[2048];\n    waste[threadIdx.y * BLOCK_X + threadIdx.x] = in[0];\n"
           "    if (M < 0)\n        out[0] = waste[blockIdx.x];\n", "naive_write",

@@ -523,7 +523,9 @@ LOAD = "tile[threadIdx.y + step][threadIdx.x] = in[row * N + column];"
 def test_on_a_gpu_nothing_changes_where_nothing_changed(history: History) -> None:
     done = history.versus("good", "good", "--all", GPUKERNELS_CELLS=GPU_CELLS)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("no change =") == 6, done.stdout
+    rows = [line for line in done.stdout.splitlines() if re.match(r"(1024x1024|4096x4096) cold ", line)]
+    assert rows, done.stdout
+    assert all(line.rstrip().endswith("no change =") for line in rows), done.stdout
     # Another binary that does the same work: its seconds have to tell.
     history.git("checkout", "-q", "-b", "renamed", "good")
     try:
@@ -537,19 +539,15 @@ def test_on_a_gpu_nothing_changes_where_nothing_changed(history: History) -> Non
 
 @pytest.mark.gpu
 @versus_group
-def test_on_a_gpu_another_pass_is_worse(history: History) -> None:
+def test_on_a_gpu_fewer_loads_in_flight_are_worse(history: History) -> None:
     history.git("checkout", "-q", "-b", "twice", "good")
     try:
-        # The whole of the input is read once more, in vain.
-        history.plant(
-            "read-twice",
-            "transpose/padded.cu",
-            LOAD,
-            f"{{ volatile T seen = in[(M - 1 - row) * N + column]; (void)seen; {LOAD} }}",
-        )
+        loop = "    for (int step = 0; step < TILE_ROWS; step += BLOCK_Y) {\n        const long long row = row0 + threadIdx.y"
+        first = f"#pragma unroll\n{loop}"
+        history.plant("in-flight", "transpose/padded.cu", first, first.replace("unroll", "unroll 1"))
     finally:
         history.git("checkout", "-q", "main")
-    done = history.versus("good", "read-twice", GPUKERNELS_CELLS=GPU_CELLS)
+    done = history.versus("good", "in-flight", GPUKERNELS_CELLS=GPU_CELLS)
     assert done.returncode == 1, done.stdout + done.stderr
     assert re.search(r"^4096x4096 cold .* worse *$", done.stdout, re.MULTILINE), done.stdout
     assert "naive_write" not in done.stdout
