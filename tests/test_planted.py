@@ -91,7 +91,7 @@ PLANTED = (
           "tiled_32", "access.track_shared_load_wavefronts", "access.track_shared_store_wavefronts"),
     plant("Shared tile bypassed", "matmul/thread_tile_1d.cu", "(Sum)Bs[k][x];",
           "(Sum)(k0 + k < K && column < N ? B[(k0 + k) * N + column] : T(0.0f));", "thread_tile_1d",
-          "access.track_moved"),
+          "access.track_moved", "static.track_occupancy"),
     plant("Shared memory wasted", "transpose/naive_write.cu", "long long N) {\n",
           "long long N) {\n    __shared__ T waste[2048];\n    waste[threadIdx.y * BLOCK_X + threadIdx.x] = in[0];\n"
           "    if (M < 0)\n        out[0] = waste[blockIdx.x];\n", "naive_write",
@@ -99,7 +99,7 @@ PLANTED = (
     plant("Unroll lost", "matmul/unrolled.cu", "#pragma unroll\n", "#pragma unroll 1\n", "unrolled"),
     plant("Read-only path lost", "matmul/read_only.cu", "__ldg(&A[row * K + k])", "A[row * K + k]", "read_only"),
     plant("Extra arithmetic in the inner loop", "matmul/initial.cu", "sum += ",
-          "sum = sum * Sum(k + 1) / Sum(k + 1) + ", "initial"),
+          "sum -= Sum(0) * Sum(k), sum += ", "initial"),
 )  # fmt: skip
 HARMLESS = (
     plant("A comment", "transpose/padded.cu", "    // Row of out", "    // A row of out"),
