@@ -87,9 +87,13 @@ def build(folder: Path) -> list[str]:
         when = f"{START + at * HOUR} +0000"
         _run(folder, "git", "add", "-A")
         _run(
-            folder, "git", "-c", "commit.gpgsign=false", "commit", "-q", "--no-verify", "--allow-empty-message", "-m",
-            change.subject if change else "The kernels as they are", **WHO, GIT_AUTHOR_DATE=when, GIT_COMMITTER_DATE=when,
-        )  # fmt: skip
+            folder,
+            *("git", "-c", "commit.gpgsign=false", "commit", "-q", "--no-verify"),
+            *("-m", change.subject if change else "The kernels as they are"),
+            **WHO,
+            GIT_AUTHOR_DATE=when,
+            GIT_COMMITTER_DATE=when,
+        )
     for name in STICK:
         (shutil.copytree if (ROOT / name).is_dir() else shutil.copy)(ROOT / name, folder / name)
     return commits(folder)
