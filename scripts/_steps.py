@@ -21,7 +21,7 @@ from scipy.stats import t as student
 
 FLOOR = 0.005  # the smallest relative step that is told of: below it a canary's word counts as much as the kernel's
 CHANCE = 1e-7  # of a false step where nothing changed, at one place of one series: a suite has millions of places
-REPEAT = 1e-5  # of so many outliers in a row, at one place of a series that has outliers
+REPEAT = 1e-6  # of so many outliers in a row, at one place of a series that has outliers
 PRICE = 5.0  # of a proposed step, in standard deviations: low, since what is proposed is tested
 TAIL = 0.75  # a point is as far off as a step where it has this share of its size
 LEAST = 4  # points before noise can be told from a step
@@ -206,12 +206,13 @@ class _Series:
         level, differ by more than neighbours do."""
         edges = sorted({0, *found, *self.starts, len(self.x)})
         far = np.concatenate([self.x[a + NEAR : b] - self.x[a : max(a, b - NEAR)] for a, b in pairwise(edges)])
-        excess = _scale(far) ** 2 - 2 * (self.noise * (1 + 3 / math.sqrt(max(len(far), 1)))) ** 2
+        excess = _scale(far) ** 2 - 2 * (self.noise * (1 + 2 / math.sqrt(max(len(far), 1)))) ** 2
         return math.sqrt(max(excess, 0.0) / NEAR)
 
     def boundaries(self) -> list[int]:
         """The indices where the level changes."""
         found: list[int] = []
+        self.drift = 0.0
         for start, end in self.runs:
             values, price = self.x[start:end].tolist(), max(PRICE * self.noise, FLOOR)
             edges: list[int] = []
@@ -247,14 +248,14 @@ class _Series:
         shift = new - old
         variance = old_noise**2 / len(before) + new_noise**2 / len(after)
         variance += self.drift**2 * (len(before) + len(after)) / 3
-        fewest = min(at - low, high - at)
-        if fewest == at - low:
-            others, shift = np.concatenate([self.residuals[:low], self.residuals[at:]]), -shift
+        if at - low <= high - at:
+            fewer, shift, others = self.x[low:at], -shift, np.concatenate([self.residuals[:low], self.residuals[at:]])
         else:
-            others = np.concatenate([self.residuals[:at], self.residuals[high:]])
-        needed = max(FLOOR, self.quantile * math.sqrt(variance), _seen(others * np.sign(shift), fewest))
-        weight = abs(shift) / needed
-        return weight if fewest >= 2 else 1e-3 * min(weight, 1.0)
+            fewer, others = self.x[at:high], np.concatenate([self.residuals[:at], self.residuals[high:]])
+        beyond = int(np.sum((fewer - (old + new) / 2) * np.sign(shift) > 0))
+        seen = _seen(others * np.sign(shift), 2 * beyond - len(fewer))
+        weight = abs(shift) / max(math.log1p(FLOOR), self.quantile * math.sqrt(variance), seen)
+        return weight if len(fewer) >= 2 else 1e-3 * min(weight, 1.0)
 
     def _window(self, count: int) -> int:
         """How many points next to a boundary tell its level best: where there is drift, farther ones mislead."""
@@ -282,7 +283,7 @@ class _Series:
                 best = int(np.argmin(cost))
                 near = [
                     place
-                    for place in np.flatnonzero(cost <= cost[best] + min(2 * self.noise, half)).tolist()
+                    for place in np.flatnonzero(cost <= cost[best] + max(3 * self.noise, half / 2)).tolist()
                     if _differ(self.points[low + place].identity, self.points[low + place + 1].identity)
                 ]
                 best = int(min(near, key=lambda place: cost[place])) if near else best
@@ -352,8 +353,9 @@ def _around(at: int, edges: list[int]) -> tuple[int, int]:
 
 
 def _roughness(values: Values) -> float:
-    """How much a series moves, from one point to the next and as a whole."""
-    return float(np.abs(np.diff(values)).mean() + np.abs(values - np.median(values)).mean())
+    """How much a series moves, from one point to the next and over some more; a step hardly counts."""
+    far = values[2 * NEAR :] - values[: -2 * NEAR]
+    return float(np.abs(np.diff(values)).mean() + (np.abs(far).mean() if len(far) else 0.0))
 
 
 def _smooth(values: Values) -> Values:
@@ -363,8 +365,8 @@ def _smooth(values: Values) -> Values:
 
 
 def _seen(residuals: Values, count: int) -> float:
-    """The size that a step of so many points must have not to be what single points did before: were they independent,
-    so many in a row would be that far off by chance less often than REPEAT."""
+    """The size that a step must have not to be what single points did before: were they independent, so many more of
+    them on its side than not would be that far off by chance less often than REPEAT."""
     allowed = int(len(residuals) * REPEAT ** (1 / max(count, 1)))
     if allowed >= len(residuals):
         return 0.0
