@@ -476,7 +476,7 @@ BLOCKS = {
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="scripts/simulate", description=__doc__)
     parser.add_argument("--seed", type=int, default=1, help="of all that is drawn (default: 1)")
-    parser.add_argument("--histories", type=int, default=40, help="for each noise and change (default: 40)")
+    parser.add_argument("--histories", type=int, default=20, help="for each noise and change (default: 20)")
     parser.add_argument("--suites", type=int, default=50, help="histories of the whole suite (default: 50)")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes (default: one a core)")
     parser.add_argument("--quick", action="store_true", help="few histories, printed and not written")

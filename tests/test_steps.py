@@ -33,7 +33,7 @@ def points(
     values: Values,
     identities: Sequence[str] = (),
     conditions: Sequence[str] = (),
-    canaries: Sequence[float] = (),
+    canaries: Sequence[float] | Values = (),
     spread: float = 0.0,
 ) -> list[Point]:
     return [
