@@ -10,7 +10,7 @@ stretches differ; and not what single points of this series have done before.
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any
@@ -73,8 +73,13 @@ class Step:
 def find(points: Sequence[Point], *, exact: bool = False) -> list[Step]:
     """The changes of a series, oldest first, up and down alike. `exact`: any difference is a step.
 
-    Two points after a step are needed to tell it from a single bad one, more where the series is noisy.
+    Two points after a step are needed to tell it from a single bad one, more where the series is noisy. A value that is
+    not finite counts as not measured.
     """
+    finite = [at for at, point in enumerate(points) if math.isfinite(point.value)]
+    if len(finite) < len(points):
+        steps = find([points[at] for at in finite], exact=exact)
+        return [replace(one, at=finite[one.at], since=one.since and finite[one.since]) for one in steps]
     if exact:
         return _exact(points)
     if len(points) < 2 or _within_floor(points):
@@ -87,10 +92,11 @@ def smallest(points: Sequence[Point], *, exact: bool = False) -> float:
     is too short to show any."""
     if exact:
         return 0.0
-    if len(points) < LEAST:
+    finite = [point for point in points if math.isfinite(point.value)]
+    if len(finite) < LEAST:
         return math.inf
-    series = _Series(points)
-    return series.smallest(len(points) - max([*series.boundaries(), *series.starts]), 2)
+    series = _Series(finite)
+    return series.smallest(len(finite) - max([*series.boundaries(), *series.starts]), 2)
 
 
 def _within_floor(points: Sequence[Point]) -> bool:
@@ -171,8 +177,9 @@ class _Series:
         positive = bool((self.raw > 0).all())
         unit = float(np.median(np.abs(self.raw))) or float(np.abs(self.raw).max()) or 1.0
         self.x: Values = np.log(self.raw / unit) if positive else self.raw / unit
-        if positive and all(point.canary for point in points):
-            self._without_drift(np.log([float(point.canary or 1) for point in points]))
+        canaries = [point.canary or 0.0 for point in points]
+        if positive and all(0 < canary < math.inf for canary in canaries):
+            self._without_drift(np.log(canaries))
         self.noise, self.drift = self._noise(), 0.0
         self.quantile = _quantile(len(points) + PRIOR)
         self.residuals: Values = np.zeros(len(points))

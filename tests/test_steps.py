@@ -116,6 +116,21 @@ def test_a_short_history_shows_a_large_step() -> None:
     assert find(points(noise(0, length=1))) == find([]) == []
 
 
+def test_what_is_not_finite_counts_as_not_measured() -> None:
+    values = noise(0) * level((100, 0.02))
+    values[[10, 100, 150]] = math.nan, math.inf, -math.inf
+    assert places(find(points(values))) == [(101, "step")]
+    assert smallest(points(values)) == pytest.approx(FLOOR)
+    assert places(find(points(np.array([4, math.nan, 5])), exact=True)) == [(2, "step")]
+    assert find(points(noise(0), canaries=[math.nan] * 200)) == []
+
+
+def test_values_of_either_sign_are_taken() -> None:
+    """What a launch costs is a difference, and may fall below nothing."""
+    values = 1e-6 * np.random.default_rng(0).standard_normal(100) + np.where(np.arange(100) < 50, 0.0, 20e-6)
+    assert places(find(points(values))) == [(50, "step")]
+
+
 # --- what is not ---------------------------------------------------------------------------------------------------
 
 
