@@ -25,8 +25,9 @@ REPEAT = 1e-6  # of so many outliers in a row, at one place of a series that has
 PRICE = 5.0  # of a proposed step, in standard deviations: low, since what is proposed is tested
 TAIL = 0.75  # a point is as far off as a step where it has this share of its size
 LEAST = 4  # points before noise can be told from a step
-QUIET = 2e-4  # the least noise believed of a series: ten runs of a cell on an H200 seldom differ by less
-PRIOR = 10  # points that what is known of such noise beforehand is worth
+QUIET = 2e-4  # the least noise believed of a canary: ten runs of a cell on an H200 seldom differ by less
+USUAL = 0.0015  # noise of one of the GPU's more restless cells: a short history cannot tell that it has less
+PRIOR = 10  # points that this knowledge is worth
 RAMP = 5  # commits that a creep takes at least: fewer are steps
 MANY = 10  # steps, and one more for as many points: a series where more are proposed flickers, and its price is raised
 NEAR = 5  # points over which drift is looked for: over many, a staircase of steps would pass for it
@@ -205,8 +206,9 @@ class _Series:
         core = 1.4826 * float(np.median(np.abs(near))) if len(near) else 0.0
         for _ in range(2):  # from all that does not stick out: surer than the median's word
             core = float(np.sqrt(np.mean(near[np.abs(near) <= 3.5 * core] ** 2))) if core else core
-        told = float(np.median([point.spread for point in self.points]))
-        return max(core / math.sqrt(2), told, QUIET)
+        count = len(self.points)
+        noise = math.sqrt((count * core**2 / 2 + PRIOR * USUAL**2) / (count + PRIOR))
+        return max(noise, float(np.median([point.spread for point in self.points])))
 
     def _drift(self, found: list[int]) -> float:
         """Standard deviation of what moves a level from one commit to the next, where points some commits apart, of one
