@@ -21,12 +21,11 @@ from scipy.stats import t as student
 
 FLOOR = 0.005  # the smallest relative step that is told of: below it a canary's word counts as much as the kernel's
 CHANCE = 1e-7  # of a false step where nothing changed, at one place of one series: a suite has millions of places
-REPEAT = 1e-6  # of so many outliers in a row, at one place of a series that has outliers
 PRICE = 5.0  # of a proposed step, in standard deviations: low, since what is proposed is tested
 TAIL = 0.75  # a point is as far off as a step where it has this share of its size
 LEAST = 4  # points before noise can be told from a step
 QUIET = 2e-4  # the least noise believed of a canary: ten runs of a cell on an H200 seldom differ by less
-USUAL = 0.0015  # noise of one of the GPU's more restless cells: a short history cannot tell that it has less
+USUAL = 0.0025  # noise of one of the GPU's more restless cells: a short history cannot tell that it has less
 PRIOR = 10  # points that this knowledge is worth
 RAMP = 5  # commits that a creep takes at least: fewer are steps
 MANY = 10  # steps, and one more for as many points: a series where more are proposed flickers, and its price is raised
@@ -261,7 +260,8 @@ class _Series:
             fewer, shift, others = self.x[low:at], -shift, np.concatenate([self.residuals[:low], self.residuals[at:]])
         else:
             fewer, others = self.x[at:high], np.concatenate([self.residuals[:at], self.residuals[high:]])
-        beyond = int(np.sum((fewer - (old + new) / 2) * np.sign(shift) > 0))
+        usual = new if at - low <= high - at else old
+        beyond = int(np.sum((fewer - usual) * np.sign(shift) > TAIL * abs(shift)))
         seen = _seen(others * np.sign(shift), 2 * beyond - len(fewer))
         weight = abs(shift) / max(math.log1p(FLOOR), self.quantile * math.sqrt(variance), seen)
         return weight if len(fewer) >= 2 else 1e-3 * min(weight, 1.0)
@@ -375,8 +375,8 @@ def _smooth(values: Values) -> Values:
 
 def _seen(residuals: Values, count: int) -> float:
     """The size that a step must have not to be what single points did before: were they independent, so many more of
-    them on its side than not would be that far off by chance less often than REPEAT."""
-    allowed = int(len(residuals) * REPEAT ** (1 / max(count, 1)))
+    them on its side than not would be that far off by chance less often than CHANCE."""
+    allowed = int(len(residuals) * CHANCE ** (1 / max(count, 1)))
     if allowed >= len(residuals):
         return 0.0
     return max(0.0, float(np.partition(residuals, -1 - allowed)[-1 - allowed])) / TAIL
