@@ -298,12 +298,23 @@ def test_the_simulation_repeats_and_finds_what_it_put_there(cells: dict[str, Val
     assert _simulate.trial(("as recorded", "6 x 5 %", cells, 2, 7))[2]["asv, 5 %"]["found"] != 1
 
 
-def test_false_flags_are_counted_whatever_day_they_show() -> None:
+def test_what_is_not_near_a_change_is_a_false_flag() -> None:
     tally = _simulate.Tally()
     tally.take([40, 118, 130], [(120, 120)])
     assert (tally.changes, tally.found, tally.exact, tally.false) == (1, 1, 0, 2)
-    half = {"a": np.array([-0.02, 0.02])}  # no cell is so restless: its two levels are flagged on some day
-    assert all(seen > at for _, at, seen, _ in _simulate.suite((half, 0, 1)))
+
+
+def test_a_flag_that_passes_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A detector that believes the newest point alone: what it flags is gone the next day."""
+
+    def hasty(known: list[Point]) -> list[Step]:
+        last = known[-1]
+        return [Step(last.commit, "step", 1.0, last.value, 0.0)] if last.value > 1.01 else []
+
+    monkeypatch.setattr(_simulate, "find", hasty)
+    flags = _simulate.suite(({"a": np.array([0.0] * 9 + [0.02])}, 0, 1))
+    assert 5 < len(flags) < 50
+    assert all(at == seen and change == pytest.approx(0.02) for _, at, seen, change in flags)
 
 
 def test_the_goal_holds_on_a_few_cells(cells: dict[str, Values]) -> None:
@@ -311,9 +322,8 @@ def test_the_goal_holds_on_a_few_cells(cells: dict[str, Values]) -> None:
     few = sorted(cells)[::20]
     for key in few:
         if np.std(cells[key], ddof=1) <= _simulate.QUIET_CV:
-            assert all(
-                waited <= 2 and first and last for waited, first, last in _simulate.goal((key, cells[key], 3, 5))
-            )
+            found = _simulate.goal((key, cells[key], 3, 5))
+            assert all(one.delay <= 2 and one.named and one.whole for one in found)
     assert _simulate.suite(({key: cells[key] for key in few}, 0, 5)) == []
 
 
