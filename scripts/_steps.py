@@ -151,9 +151,12 @@ def _quantile(freedom: int) -> float:
     return float(student.ppf(1 - CHANCE / 2, freedom))
 
 
-def _scale(values: Values) -> float:
-    """A standard deviation that outliers do not move."""
-    return 1.4826 * float(np.median(np.abs(values - np.median(values)))) if len(values) else 0.0
+def _spread(differences: Values) -> float:
+    """Their standard deviation round nothing, without what sticks out."""
+    found = 1.4826 * float(np.median(np.abs(differences))) if len(differences) else 0.0
+    for _ in range(2):  # from all that does not stick out: surer than the median's word
+        found = float(np.sqrt(np.mean(differences[np.abs(differences) <= 3.5 * found] ** 2))) if found else found
+    return found
 
 
 def _runs(points: Sequence[Point]) -> list[int]:
@@ -193,7 +196,7 @@ class _Series:
             if end - start < LEAST:
                 continue
             seen = canary[start:end]
-            spread = max(_scale(np.diff(seen)) / math.sqrt(2), QUIET)
+            spread = max(_spread(np.diff(seen)) / math.sqrt(2), QUIET)
             moved, drift = seen - np.median(seen), _smooth(seen) - np.median(seen)
             if np.abs(drift).max() > 3 * spread:
                 old = self.x[start:end]
@@ -202,9 +205,7 @@ class _Series:
     def _noise(self) -> float:
         """Standard deviation of a point, from the differences of neighbours, which a few steps do not move much."""
         near = np.concatenate([np.diff(self.x[a:b]) for a, b in self.runs])
-        core = 1.4826 * float(np.median(np.abs(near))) if len(near) else 0.0
-        for _ in range(2):  # from all that does not stick out: surer than the median's word
-            core = float(np.sqrt(np.mean(near[np.abs(near) <= 3.5 * core] ** 2))) if core else core
+        core = _spread(near)
         count = len(self.points)
         noise = math.sqrt((count * core**2 / 2 + PRIOR * USUAL**2) / (count + PRIOR))
         return max(noise, float(np.median([point.spread for point in self.points])))
@@ -214,7 +215,7 @@ class _Series:
         level, differ by more than neighbours do."""
         edges = sorted({0, *found, *self.starts, len(self.x)})
         far = np.concatenate([self.x[a + NEAR : b] - self.x[a : max(a, b - NEAR)] for a, b in pairwise(edges)])
-        excess = _scale(far) ** 2 - 2 * (self.noise * (1 + 2 / math.sqrt(max(len(far), 1)))) ** 2
+        excess = _spread(far) ** 2 - 2 * (self.noise * (1 + 2 / math.sqrt(max(len(far), 1)))) ** 2
         return math.sqrt(max(excess, 0.0) / NEAR)
 
     def boundaries(self) -> list[int]:
