@@ -10,7 +10,7 @@ stretches differ; and not what single points of this series have done before.
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any
@@ -21,12 +21,12 @@ from scipy.stats import t as student
 
 FLOOR = 0.005  # the smallest relative step that is told of: below it a canary's word counts as much as the kernel's
 CHANCE = 1e-7  # of a false step where nothing changed, at one place of one series: a suite has millions of places
-REPEAT = 1e-5  # of so many outliers in a row, at one place of a series that has outliers
 PRICE = 5.0  # of a proposed step, in standard deviations: low, since what is proposed is tested
 TAIL = 0.75  # a point is as far off as a step where it has this share of its size
 LEAST = 4  # points before noise can be told from a step
-QUIET = 2e-4  # the least noise believed of a series: ten runs of a cell on an H200 seldom differ by less
-PRIOR = 10  # points that what is known of such noise beforehand is worth
+QUIET = 2e-4  # the least noise believed of a canary: ten runs of a cell on an H200 seldom differ by less
+USUAL = 0.0025  # noise of one of the GPU's more restless cells: a short history cannot tell that it has less
+PRIOR = 10  # points that this knowledge is worth
 RAMP = 5  # commits that a creep takes at least: fewer are steps
 MANY = 10  # steps, and one more for as many points: a series where more are proposed flickers, and its price is raised
 NEAR = 5  # points over which drift is looked for: over many, a staircase of steps would pass for it
@@ -73,8 +73,13 @@ class Step:
 def find(points: Sequence[Point], *, exact: bool = False) -> list[Step]:
     """The changes of a series, oldest first, up and down alike. `exact`: any difference is a step.
 
-    Two points after a step are needed to tell it from a single bad one, more where the series is noisy.
+    Two points after a step are needed to tell it from a single bad one, more where the series is noisy. A value that is
+    not finite counts as not measured.
     """
+    finite = [at for at, point in enumerate(points) if math.isfinite(point.value)]
+    if len(finite) < len(points):
+        steps = find([points[at] for at in finite], exact=exact)
+        return [replace(one, at=finite[one.at], since=one.since and finite[one.since]) for one in steps]
     if exact:
         return _exact(points)
     if len(points) < 2 or _within_floor(points):
@@ -87,10 +92,11 @@ def smallest(points: Sequence[Point], *, exact: bool = False) -> float:
     is too short to show any."""
     if exact:
         return 0.0
-    if len(points) < LEAST:
+    finite = [point for point in points if math.isfinite(point.value)]
+    if len(finite) < LEAST:
         return math.inf
-    series = _Series(points)
-    return series.smallest(len(points) - max([*series.boundaries(), *series.starts]), 2)
+    series = _Series(finite)
+    return series.smallest(len(finite) - max([*series.boundaries(), *series.starts]), 2)
 
 
 def _within_floor(points: Sequence[Point]) -> bool:
@@ -145,9 +151,12 @@ def _quantile(freedom: int) -> float:
     return float(student.ppf(1 - CHANCE / 2, freedom))
 
 
-def _scale(values: Values) -> float:
-    """A standard deviation that outliers do not move."""
-    return 1.4826 * float(np.median(np.abs(values - np.median(values)))) if len(values) else 0.0
+def _spread(differences: Values) -> float:
+    """Their standard deviation round nothing, without what sticks out."""
+    found = 1.4826 * float(np.median(np.abs(differences))) if len(differences) else 0.0
+    for _ in range(2):  # from all that does not stick out: surer than the median's word
+        found = float(np.sqrt(np.mean(differences[np.abs(differences) <= 3.5 * found] ** 2))) if found else found
+    return found
 
 
 def _runs(points: Sequence[Point]) -> list[int]:
@@ -171,8 +180,9 @@ class _Series:
         positive = bool((self.raw > 0).all())
         unit = float(np.median(np.abs(self.raw))) or float(np.abs(self.raw).max()) or 1.0
         self.x: Values = np.log(self.raw / unit) if positive else self.raw / unit
-        if positive and all(point.canary for point in points):
-            self._without_drift(np.log([float(point.canary or 1) for point in points]))
+        canaries = [point.canary or 0.0 for point in points]
+        if positive and all(0 < canary < math.inf for canary in canaries):
+            self._without_drift(np.log(canaries))
         self.noise, self.drift = self._noise(), 0.0
         self.quantile = _quantile(len(points) + PRIOR)
         self.residuals: Values = np.zeros(len(points))
@@ -186,7 +196,7 @@ class _Series:
             if end - start < LEAST:
                 continue
             seen = canary[start:end]
-            spread = max(_scale(np.diff(seen)) / math.sqrt(2), QUIET)
+            spread = max(_spread(np.diff(seen)) / math.sqrt(2), QUIET)
             moved, drift = seen - np.median(seen), _smooth(seen) - np.median(seen)
             if np.abs(drift).max() > 3 * spread:
                 old = self.x[start:end]
@@ -195,23 +205,23 @@ class _Series:
     def _noise(self) -> float:
         """Standard deviation of a point, from the differences of neighbours, which a few steps do not move much."""
         near = np.concatenate([np.diff(self.x[a:b]) for a, b in self.runs])
-        core = 1.4826 * float(np.median(np.abs(near))) if len(near) else 0.0
-        for _ in range(2):  # from all that does not stick out: surer than the median's word
-            core = float(np.sqrt(np.mean(near[np.abs(near) <= 3.5 * core] ** 2))) if core else core
-        told = float(np.median([point.spread for point in self.points]))
-        return max(core / math.sqrt(2), told, QUIET)
+        core = _spread(near)
+        count = len(self.points)
+        noise = math.sqrt((count * core**2 / 2 + PRIOR * USUAL**2) / (count + PRIOR))
+        return max(noise, float(np.median([point.spread for point in self.points])))
 
     def _drift(self, found: list[int]) -> float:
         """Standard deviation of what moves a level from one commit to the next, where points some commits apart, of one
         level, differ by more than neighbours do."""
         edges = sorted({0, *found, *self.starts, len(self.x)})
         far = np.concatenate([self.x[a + NEAR : b] - self.x[a : max(a, b - NEAR)] for a, b in pairwise(edges)])
-        excess = _scale(far) ** 2 - 2 * (self.noise * (1 + 3 / math.sqrt(max(len(far), 1)))) ** 2
+        excess = _spread(far) ** 2 - 2 * (self.noise * (1 + 2 / math.sqrt(max(len(far), 1)))) ** 2
         return math.sqrt(max(excess, 0.0) / NEAR)
 
     def boundaries(self) -> list[int]:
         """The indices where the level changes."""
         found: list[int] = []
+        self.drift = 0.0
         for start, end in self.runs:
             values, price = self.x[start:end].tolist(), max(PRICE * self.noise, FLOOR)
             edges: list[int] = []
@@ -247,14 +257,15 @@ class _Series:
         shift = new - old
         variance = old_noise**2 / len(before) + new_noise**2 / len(after)
         variance += self.drift**2 * (len(before) + len(after)) / 3
-        fewest = min(at - low, high - at)
-        if fewest == at - low:
-            others, shift = np.concatenate([self.residuals[:low], self.residuals[at:]]), -shift
+        if at - low <= high - at:
+            fewer, shift, others = self.x[low:at], -shift, np.concatenate([self.residuals[:low], self.residuals[at:]])
         else:
-            others = np.concatenate([self.residuals[:at], self.residuals[high:]])
-        needed = max(FLOOR, self.quantile * math.sqrt(variance), _seen(others * np.sign(shift), fewest))
-        weight = abs(shift) / needed
-        return weight if fewest >= 2 else 1e-3 * min(weight, 1.0)
+            fewer, others = self.x[at:high], np.concatenate([self.residuals[:at], self.residuals[high:]])
+        usual = new if at - low <= high - at else old
+        beyond = int(np.sum((fewer - usual) * np.sign(shift) > TAIL * abs(shift)))
+        seen = _seen(others * np.sign(shift), 2 * beyond - len(fewer))
+        weight = abs(shift) / max(math.log1p(FLOOR), self.quantile * math.sqrt(variance), seen)
+        return weight if len(fewer) >= 2 else 1e-3 * min(weight, 1.0)
 
     def _window(self, count: int) -> int:
         """How many points next to a boundary tell its level best: where there is drift, farther ones mislead."""
@@ -282,7 +293,7 @@ class _Series:
                 best = int(np.argmin(cost))
                 near = [
                     place
-                    for place in np.flatnonzero(cost <= cost[best] + min(2 * self.noise, half)).tolist()
+                    for place in np.flatnonzero(cost <= cost[best] + max(3 * self.noise, half / 2)).tolist()
                     if _differ(self.points[low + place].identity, self.points[low + place + 1].identity)
                 ]
                 best = int(min(near, key=lambda place: cost[place])) if near else best
@@ -352,8 +363,9 @@ def _around(at: int, edges: list[int]) -> tuple[int, int]:
 
 
 def _roughness(values: Values) -> float:
-    """How much a series moves, from one point to the next and as a whole."""
-    return float(np.abs(np.diff(values)).mean() + np.abs(values - np.median(values)).mean())
+    """How much a series moves, from one point to the next and over some more; a step hardly counts."""
+    far = values[2 * NEAR :] - values[: -2 * NEAR]
+    return float(np.abs(np.diff(values)).mean() + (np.abs(far).mean() if len(far) else 0.0))
 
 
 def _smooth(values: Values) -> Values:
@@ -363,9 +375,9 @@ def _smooth(values: Values) -> Values:
 
 
 def _seen(residuals: Values, count: int) -> float:
-    """The size that a step of so many points must have not to be what single points did before: were they independent,
-    so many in a row would be that far off by chance less often than REPEAT."""
-    allowed = int(len(residuals) * REPEAT ** (1 / max(count, 1)))
+    """The size that a step must have not to be what single points did before: were they independent, so many more of
+    them on its side than not would be that far off by chance less often than CHANCE."""
+    allowed = int(len(residuals) * CHANCE ** (1 / max(count, 1)))
     if allowed >= len(residuals):
         return 0.0
     return max(0.0, float(np.partition(residuals, -1 - allowed)[-1 - allowed])) / TAIL

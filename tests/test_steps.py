@@ -1,0 +1,338 @@
+"""The detector of steps on series whose changes are known, beside asv's own; and a small run of the simulation."""
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from asv.step_detect import detect_regressions, detect_steps
+
+from scripts import _papers, _simulate
+from scripts._simulate import JSON, PAPER, ROOT, residuals
+from scripts._steps import FLOOR, Point, Step, Values, find, smallest
+
+QUIET = 0.0005  # the noise of an ordinary cell on an H200
+SEEDS = range(10)
+
+
+def noise(seed: int, share: float = QUIET, length: int = 200) -> Values:
+    return np.asarray(1 + share * np.random.default_rng(seed).standard_normal(length))
+
+
+def level(*steps: tuple[int, float], length: int = 200) -> Values:
+    """1, and from each place on so much more."""
+    found = np.ones(length)
+    for at, change in steps:
+        found[at:] *= 1 + change
+    return found
+
+
+def points(
+    values: Values,
+    identities: Sequence[str] = (),
+    conditions: Sequence[str] = (),
+    canaries: Sequence[float] | Values = (),
+    spread: float = 0.0,
+) -> list[Point]:
+    return [
+        Point(
+            commit=at,
+            value=value,
+            spread=spread,
+            identity=identities[at] if len(identities) else "",
+            conditions=conditions[at] if len(conditions) else "",
+            canary=float(canaries[at]) if len(canaries) else None,
+        )
+        for at, value in enumerate(values.tolist())
+    ]
+
+
+def places(steps: list[Step]) -> list[tuple[int, str]]:
+    return [(step.at, step.kind) for step in steps]
+
+
+# --- what is found -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("change", [0.01, -0.01, 0.1, -0.5, 3.0])
+def test_a_step_is_found_on_its_commit_up_and_down(seed: int, change: float) -> None:
+    (step,) = find(points(noise(seed) * level((120, change)) * 38e-6))
+    assert (step.at, step.kind, step.why, step.since) == (120, "step", "", None)
+    assert step.change == pytest.approx(change, abs=3 * QUIET * (1 + abs(change)))
+    assert step.before == pytest.approx(38e-6, rel=QUIET)  # raw seconds
+    assert step.smallest == pytest.approx(FLOOR)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("change", [0.02, 0.05])
+def test_a_staircase_is_found_where_asvs_own_detector_finds_no_step(seed: int, change: float) -> None:
+    stairs = [25, 50, 75, 100, 125, 150]
+    values = noise(seed, 0.005) * level(*((at, change) for at in stairs))
+    asvs = [left for left, *_ in detect_steps(values.tolist())[1:]]
+    assert sum(any(abs(left - at) <= 2 for left in asvs) for at in stairs) <= 3, "asv's own detector does: use it"
+    found = find(points(values))
+    assert len(found) == 6
+    assert all(step.kind == "step" and abs(step.at - at) <= 2 for step, at in zip(found, stairs, strict=True))
+
+
+def test_asv_misses_what_comes_and_goes() -> None:
+    """Eight steps of 5 %, up and down in turns."""
+    stairs = [(22 * (at + 1), (-1) ** at * 0.05) for at in range(8)]
+    values = noise(0, 0.005) * level(*stairs)
+    assert [step.at for step in find(points(values))] == [at for at, _ in stairs]
+    assert not detect_regressions(detect_steps(values.tolist()), 0.05)[2]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_creep_is_found_as_one(seed: int, sign: int) -> None:
+    """0.3 % a commit over ten commits: none of them would show."""
+    (step,) = find(points(noise(seed) * level(*((at, sign * 0.003) for at in range(100, 110)))))
+    assert step.kind == "creep"
+    assert step.since is not None
+    assert abs(step.since - 100) <= 1
+    assert abs(step.at - 109) <= 1
+    assert step.change == pytest.approx(sign * 0.03, abs=0.002)
+
+
+def test_a_staircase_is_no_creep() -> None:
+    found = find(points(noise(1) * level((80, 0.01), (90, 0.01), (100, 0.01))))
+    assert places(found) == [(80, "step"), (90, "step"), (100, "step")]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_step_shows_with_the_first_commit_after_its_own(seed: int) -> None:
+    values = noise(seed, 0.0015) * level((198, 0.01))
+    assert find(points(values[:199])) == []  # one point may be a bad one
+    assert places(find(points(values[:200]))) == [(198, "step")]
+
+
+def test_a_short_history_shows_a_large_step() -> None:
+    assert places(find(points(noise(0, length=6) * level((3, 0.1), length=6)))) == [(3, "step")]
+    assert find(points(noise(0, length=3) * level((1, 0.1), length=3))) == []
+    assert find(points(noise(0, length=1))) == find([]) == []
+
+
+def test_what_is_not_finite_counts_as_not_measured() -> None:
+    values = noise(0) * level((100, 0.02))
+    values[[10, 100, 150]] = math.nan, math.inf, -math.inf
+    assert places(find(points(values))) == [(101, "step")]
+    assert smallest(points(values)) == pytest.approx(FLOOR)
+    assert places(find(points(np.array([4, math.nan, 5])), exact=True)) == [(2, "step")]
+    assert find(points(noise(0), canaries=[math.nan] * 200)) == []
+
+
+def test_values_of_either_sign_are_taken() -> None:
+    """What a launch costs is a difference, and may fall below nothing."""
+    values = 1e-6 * np.random.default_rng(0).standard_normal(100) + np.where(np.arange(100) < 50, 0.0, 20e-6)
+    assert places(find(points(values))) == [(50, "step")]
+
+
+# --- what is not ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("share", [QUIET, 0.005, 0.02])
+def test_noise_is_no_step(seed: int, share: float) -> None:
+    assert find(points(noise(seed, share))) == []
+
+
+@pytest.mark.parametrize("off", [0.02, 0.5, -0.3])
+@pytest.mark.parametrize("at", [0, 60, 199])
+def test_one_bad_point_is_no_step(at: int, off: float) -> None:
+    values = noise(3)
+    values[at] *= 1 + off
+    assert find(points(values)) == []
+    values *= level((120, 0.01))
+    assert places(find(points(values))) == [(120, "step")]  # nor does it hide one
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_cell_of_two_levels_is_no_staircase(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    values = noise(seed) * np.where(rng.random(200) < 0.3, 1.03, 1.0)
+    assert find(points(values)) == []
+    assert places(find(points(values * level((100, 0.2))))) == [(100, "step")]
+
+
+def test_a_noisy_series_has_a_higher_threshold() -> None:
+    """A change of 2 % shows in a quiet series, and not within two commits in a noisy one, which says so."""
+    change = level((198, 0.02))
+    assert find(points(noise(4) * change))
+    assert not find(points(noise(4, 0.01) * change))
+    assert smallest(points(noise(4))) == pytest.approx(FLOOR)
+    assert 0.03 < smallest(points(noise(4, 0.01))) < 0.08
+    assert not find(points(noise(4) * change, spread=0.01))  # the spread that was measured counts as well
+    assert smallest(points(noise(4), spread=0.01)) > 0.03
+    assert smallest(points(noise(4, length=3))) == math.inf
+
+
+def test_what_smallest_promises_shows() -> None:
+    shown = 0
+    for seed in range(20):
+        history = noise(seed, 0.003)
+        promised = smallest(points(history[:-2]))
+        shown += bool(find(points(history * level((198, 1.5 * promised)))))
+    assert shown >= 19
+
+
+# --- exact series --------------------------------------------------------------------------------------------------
+
+
+def test_any_difference_of_an_exact_series_is_a_step() -> None:
+    values = np.array([4, 4, 5, 5, 0, 0, 8.0])
+    found = find(points(values), exact=True)
+    assert [(step.at, step.before, step.after, step.smallest) for step in found] == [
+        (2, 4, 5, 0),
+        (4, 5, 0, 0),
+        (6, 0, 8, 0),
+    ]
+    assert found[2].change == math.inf
+    assert smallest(points(values), exact=True) == 0
+    assert find(points(np.zeros(9)), exact=True) == find(points(np.zeros(9))) == []
+
+
+# --- what is to blame ----------------------------------------------------------------------------------------------
+
+
+def test_another_driver_is_the_environments_step() -> None:
+    conditions = [json.dumps({"nvml_driver": "580" if at < 100 else "590", "gpu": "H200"}) for at in range(200)]
+    (step,) = find(points(noise(5) * level((100, 0.02)), conditions=conditions))
+    assert (step.at, step.kind, step.why) == (100, "environment", "nvml_driver 580 -> 590")
+    assert step.change == pytest.approx(0.02, abs=0.001)
+    assert find(points(noise(5), conditions=conditions)) == []
+    found = find(points(noise(5) * level((100, 0.02), (150, 0.02)), conditions=conditions))
+    assert places(found) == [(100, "environment"), (150, "step")]
+
+
+def test_levels_are_compared_within_one_condition() -> None:
+    """Two commits into the new driver's days a step is told from it: the old driver's days are no baseline."""
+    values = noise(6) * level((100, 0.02), (102, 0.02))
+    conditions = ["580"] * 100 + ["590"] * 100
+    assert places(find(points(values, conditions=conditions))) == [(100, "environment"), (102, "step")]
+    assert find(points(values, conditions=conditions))[0].change == pytest.approx(0.02, abs=0.001)
+
+
+def test_unknown_conditions_change_nothing() -> None:
+    conditions = ["580"] * 60 + [""] * 60 + ["580"] * 80
+    assert places(find(points(noise(7) * level((100, 0.02)), conditions=conditions))) == [(100, "step")]
+
+
+def test_the_same_binary_is_never_blamed() -> None:
+    values = noise(8) * level((100, 0.02))
+    (step,) = find(points(values, identities=["a"] * 200))
+    assert (step.kind, step.why) == ("environment", "the binary is the same")
+    assert places(find(points(values, identities=["a"] * 100 + ["b"] * 100))) == [(100, "step")]
+    assert places(find(points(values, identities=[""] * 200))) == [(100, "step")]
+    assert find(points(level((100, 1.0)), identities=["a"] * 200), exact=True)[0].kind == "environment"
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_where_it_is_a_near_thing_the_commit_that_changed_the_binary_is_blamed(seed: int) -> None:
+    values = noise(seed) * level((100, 0.02))
+    values[100] = 1.009  # a first point that could belong to either level
+    identities = ["a"] * 100 + ["b"] * 100
+    assert places(find(points(values, identities=identities))) == [(100, "step")]
+
+
+# --- the canary ----------------------------------------------------------------------------------------------------
+
+
+def wander(seed: int) -> Values:
+    return np.asarray(np.exp(0.002 * np.cumsum(np.random.default_rng(100 + seed).standard_normal(200))))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_drift_that_the_canary_saw_is_taken_out(seed: int) -> None:
+    drift, canaries = wander(seed), wander(seed) * noise(50 + seed)
+    assert find(points(noise(seed) * drift, canaries=canaries)) == []
+    values = noise(seed) * drift * level((100, 0.01))
+    (step,) = find(points(values, canaries=canaries))
+    assert (step.at, step.kind) == (100, "step")
+    assert step.before == pytest.approx(np.median(values[:100]))  # as recorded, the drift in it
+
+
+def test_it_is_the_canary_that_helps() -> None:
+    alone = [places(find(points(noise(seed) * wander(seed) * level((100, 0.01))))) for seed in SEEDS]
+    assert sum(found == [(100, "step")] for found in alone) < len(SEEDS) / 2
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_noisy_canary_adds_no_noise(seed: int) -> None:
+    """A canary twenty times as noisy as the kernel, without drift: a 1 % step shows as it does without it."""
+    values, canaries = noise(seed) * level((198, 0.01)), noise(50 + seed, 0.01)
+    assert find(points(values, canaries=canaries)) == find(points(values))
+    assert smallest(points(noise(seed), canaries=canaries)) == pytest.approx(FLOOR)
+
+
+def test_a_canary_that_moves_alone_moves_nothing() -> None:
+    assert find(points(noise(9), canaries=noise(10) * level((100, 0.05)))) == []
+
+
+# --- the simulation ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def cells() -> dict[str, Values]:
+    return residuals(_simulate.recorded(ROOT / "results"))
+
+
+def test_residuals_have_the_records_spread(cells: dict[str, Values], tmp_path: Path) -> None:
+    line = {"key": "a", "cv": 0.1, "medians_s": [0.9, 1.0, 1.1]}
+    (tmp_path / "noise.jsonl").write_text(json.dumps(line) + "\n")
+    (found,) = residuals(tmp_path / "noise.jsonl").values()
+    assert np.mean(found**2) == pytest.approx(0.1**2)  # drawn from them, the spread is that of the runs
+    assert len(cells) > 100
+
+
+def test_the_simulation_repeats_and_finds_what_it_put_there(cells: dict[str, Values]) -> None:
+    job = ("as recorded", "5 %", cells, 2, 7)
+    noise_name, change, rows = _simulate.trial(job)
+    assert (noise_name, change) == ("as recorded", "5 %")
+    assert rows["gpukernels"]["found"] == rows["gpukernels"]["exact"] == rows["gpukernels"]["within_2"] == 1
+    assert rows["gpukernels"]["false_per_1000"] == 0
+    assert _simulate.trial(job)[2] == rows
+    assert _simulate.trial(("as recorded", "6 x 5 %", cells, 2, 7))[2]["asv, 5 %"]["found"] != 1
+
+
+def test_what_is_not_near_a_change_is_a_false_flag() -> None:
+    tally = _simulate.Tally()
+    tally.take([40, 118, 130], [(120, 120)])
+    assert (tally.changes, tally.found, tally.exact, tally.false) == (1, 1, 0, 2)
+
+
+def test_a_flag_that_passes_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A detector that believes the newest point alone: what it flags is gone the next day."""
+
+    def hasty(known: list[Point]) -> list[Step]:
+        last = known[-1]
+        return [Step(last.commit, "step", 1.0, last.value, 0.0)] if last.value > 1.01 else []
+
+    monkeypatch.setattr(_simulate, "find", hasty)
+    flags = _simulate.suite(({"a": np.array([0.0] * 9 + [0.02])}, 0, 1))
+    assert 5 < len(flags) < 50
+    assert all(at == seen and change == pytest.approx(0.02) for _, at, seen, change in flags)
+
+
+def test_the_goal_holds_on_a_few_cells(cells: dict[str, Values]) -> None:
+    """Every 1 % step of a quiet cell is flagged within two commits and on the right one."""
+    few = sorted(cells)[::20]
+    for key in few:
+        if np.std(cells[key], ddof=1) <= _simulate.QUIET_CV:
+            found = _simulate.goal((key, cells[key], 3, 5))
+            assert all(one.delay <= 2 and one.named and one.whole for one in found)
+    assert _simulate.suite(({key: cells[key] for key in few}, 0, 5)) == []
+
+
+def test_the_documents_figures_are_the_records() -> None:
+    result, text = json.loads(JSON.read_text()), PAPER.read_text()
+    for name, make in _simulate.BLOCKS.items():
+        begin, end = _papers.marks(name, "scripts/simulate")
+        assert text.split(begin)[1].split(end)[0].strip() == make(result)
+    assert result["suite"]["commits"] >= 10_000
+    assert result["suite"]["false_flags"] == []
+    assert len(result["suite"]["false_flags_of_next_seed"]) <= 2
+    assert result["goal"]["after_2"] == result["goal"]["named"] == result["goal"]["whole"] == result["goal"]["steps"]
