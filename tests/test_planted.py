@@ -1,6 +1,7 @@
 """Regressions planted in real rungs, a commit each, found by scripts/bench and asv publish without a GPU."""
 
 import dataclasses
+import io
 import json
 import os
 import re
@@ -12,10 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 import gpukernels
 from benchmarks._emulator import load
 from benchmarks._ops import OPS, entries
+from scripts import _planted
 from tests import test_kernels as gate
 from tests.test_emulator import loaded
 
@@ -214,3 +217,48 @@ def test_nothing_else_is_flagged(one: Plant, events: dict[str, list[dict[str, An
 
 def test_every_event_is_of_a_planted_commit(events: dict[str, list[dict[str, Any]]]) -> None:
     assert set(events) == {one.subject for one in PLANTED if one.series}
+
+
+# --- the recorded history of data/planted --------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Its repository."""
+    base, _ = _planted.history()
+    known = subprocess.run(["git", "cat-file", "-e", base], cwd=ROOT, capture_output=True, check=False)
+    if known.returncode:
+        pytest.skip(f"this clone has no commit {base}, which data/planted begins with: it is a shallow one")
+    folder = tmp_path_factory.mktemp("recorded") / "repository"
+    _planted.build(folder)
+    return folder
+
+
+def test_its_repository_is_the_one_that_was_measured(recorded: Path) -> None:
+    measured = {path.name[:8] for path in _planted.DATA.glob("results/*/*-checkout-*.json")}
+    assert measured == {commit[:8] for commit in _planted.commits(recorded)}
+    assert len(measured) == 30
+
+
+def test_what_was_planted_on_a_gpu_is_flagged_and_nothing_else(
+    recorded: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _planted.main(["judge", str(recorded), "--recorded"]) == 0
+    assert "30 commits, 8 of them planted: flagged is exactly what was planted" in capsys.readouterr().out
+
+
+def test_a_flag_too_many_or_too_few_is_told(recorded: Path) -> None:
+    found = _planted.flags(recorded, _planted.DATA / "results")
+    console = Console(file=io.StringIO())
+    assert _planted.judge(found, console)
+    assert not _planted.judge([flag for flag in found if flag.rung != "unrolled"], console)
+    harmless = dataclasses.replace(found[0], subject="README: a sentence")
+    assert not _planted.judge([*found, harmless], console)
+    wrong_way = dataclasses.replace(found[0], kind="improvement" if found[0].kind == "regression" else "regression")
+    assert not _planted.judge([*found, wrong_way], console)
+
+
+def test_a_folder_with_something_in_it_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("")
+    with pytest.raises(SystemExit, match="is not empty; name a new folder"):
+        _planted.build(tmp_path)

@@ -533,7 +533,6 @@ def test_on_a_gpu_nothing_changes_where_nothing_changed(history: History) -> Non
     finally:
         history.git("checkout", "-q", "main")
     done = history.versus("good", "wider-tile", GPUKERNELS_CELLS=GPU_CELLS)
-    assert done.returncode == 0, done.stdout
     assert re.search(r"^4096x4096 cold .* no change *$", done.stdout, re.MULTILINE), done.stdout
 
 
