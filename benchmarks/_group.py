@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from benchmarks import _cpu, _kept, _nvml
 from benchmarks._cells import Cell, plan
@@ -32,6 +32,7 @@ SILENCE_S = 60.0  # a worker that says nothing for so long hangs
 PROCESSES = {"gpu": 6, "cpu": 3}
 QUICK_PROCESSES = {"gpu": 2, "cpu": 2}
 PROCESSES_MAX = 8  # at once, of what is exact
+AHEAD = ("gpu",)  # where the next process may import while one measures: not on a CPU, whose figures it would move
 # A cell whose pass takes longer is steady, and dear: so many processes are enough.
 ENOUGH_VISITS = {0.2: 2, 0.005: 3}
 BUDGETS = {"gpu": Budget(samples=5, sample_s=0.002), "cpu": Budget(samples=7, sample_s=0.004)}
@@ -125,14 +126,15 @@ class Run:
         self.unavailable = ""
         self.note: Callable[[str], None] = lambda words: print(words, file=sys.stderr, flush=True)
         self._done, self._begun = 0, ""  # of the worker that runs
+        self._next: tuple[subprocess.Popen[str], IO[str]] | None = None  # a worker that only waits, and its stderr
 
-    def visit_all(self, seed: int, tick: Callable[[], None] = lambda: None) -> None:
+    def visit_all(self, seed: int, tick: Callable[[], None] = lambda: None, *, more: bool = False) -> None:
         """Visit every cell that has not failed, nor been seen often enough, once, in fresh processes: another one after
-        each death."""
+        each death. `more`: there will be another visit, whose process may start already; `close` ends it."""
         order = random.Random(seed).sample(self.cells, len(self.cells))
         left = [cell for cell in order if self.group.outcomes[cell.key].wanted()]
         while left and not self.unavailable:
-            done = self._worker(left, seed, tick)
+            done = self._worker(left, seed, tick, more)
             left = [cell for cell in left[done:] if self.group.outcomes[cell.key].state in ("waiting", "ok")]
 
     def conditions(self) -> dict[str, Any]:
@@ -142,7 +144,22 @@ class Run:
         here._worker([], 0, lambda: None)
         return _kept.conditions(here.group.facts)
 
-    def _worker(self, cells: list[Cell], seed: int, tick: Callable[[], None]) -> int:
+    def close(self) -> None:
+        """End a process that was started for a visit that did not come."""
+        if self._next:
+            (process, stderr), self._next = self._next, None
+            with process, stderr:
+                process.kill()
+
+    def _start(self) -> "tuple[subprocess.Popen[str], IO[str]]":
+        """A worker that imports what it needs and waits for its job; its stderr."""
+        environment = os.environ | (_cpu.environment() if self.device == "cpu" else {})
+        stderr = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 (closed with its process)
+        command = [sys.executable, "-P", str(WORKER), self.device]
+        pipe = subprocess.PIPE
+        return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=stderr, text=True, env=environment), stderr
+
+    def _worker(self, cells: list[Cell], seed: int, tick: Callable[[], None], more: bool = False) -> int:
         """One process over `cells`; how many of them are dealt with when it has gone, at least one."""
         job = {
             "package": self.package,
@@ -151,19 +168,11 @@ class Run:
             "budget": asdict(self.budget),
             "cells": [cell.as_json() for cell in cells],
         }
-        environment = os.environ | (_cpu.environment() if self.device == "cpu" else {})
         self._done, self._begun = 0, ""
-        with (
-            tempfile.TemporaryFile("w+", errors="replace") as stderr,
-            subprocess.Popen(
-                [sys.executable, "-P", str(WORKER)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=stderr,
-                text=True,
-                env=environment,
-            ) as worker,
-        ):
+        worker, stderr = self._next or self._start()
+        # The next one imports while this one does, and waits while it measures; not before one has shown that it can.
+        self._next = self._start() if more and self.device in AHEAD and self.group.facts else None
+        with stderr, worker:
             assert worker.stdin is not None
             hung = False
             try:
@@ -337,8 +346,11 @@ def measure(op: str, device: str) -> Group:
 
     run.note = note
     if not _resumed(run):
-        for seed in range(processes):
-            run.visit_all(seed, tick)
+        try:
+            for seed in range(processes):
+                run.visit_all(seed, tick, more=seed + 1 < processes)
+        finally:
+            run.close()
         for cell in cells:
             run.group.outcomes[cell.key].roofline = roofline(cell, run)
         if run.group.facts:

@@ -11,7 +11,7 @@ import json
 import os
 import sys
 import threading
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -154,7 +154,13 @@ def _visit(device: Any, cells: list[Any], gpukernels: Any, not_here: tuple[type[
 
 if __name__ == "__main__":
     _import_stick()
-    given = json.loads(sys.stdin.readline())
+    if sys.argv[1:] == ["gpu"]:  # imports take a while, and may be done before it is this process's turn
+        with suppress(ImportError):
+            import cupy  # noqa: F401 (makes no context)
+    told = sys.stdin.readline()
+    if not told:
+        sys.exit()
+    given = json.loads(told)
     _die_with_parent()
     # Events have a stream of their own: whatever prints to stdout, a C library too, goes to stderr.
     events = os.fdopen(os.dup(1), "w")

@@ -111,12 +111,14 @@ track_rate.unit, track_rate.higher_is_better, track_rate.version = "GFLOP/s", Tr
 def test_continuous(tmp_path: Path, plugins: list[str], status: dict[str, int]) -> None:
     """Of two commits that are run; where asv by itself exits 1 on the fall, the patches may go."""
     (tmp_path / "scripts").symlink_to(ROOT / "scripts")
-    (tmp_path / "benchmarks").mkdir()
-    (tmp_path / "benchmarks" / "__init__.py").touch()
-    (tmp_path / "benchmarks" / "suite.py").write_text(SUITE)
+    (tmp_path / "benchmarks").symlink_to(ROOT / "benchmarks")  # which the plugins import
+    (tmp_path / "suites").mkdir()
+    (tmp_path / "suites" / "__init__.py").touch()
+    (tmp_path / "suites" / "suite.py").write_text(SUITE)
     own = [".scripts.asv_plugins.recording", ".scripts.asv_plugins.checkout"]
     conf = {"version": 1, "project": "small", "repo": ".", "branches": ["main"], "environment_type": "checkout"}
-    (tmp_path / "asv.conf.json").write_text(json.dumps(conf | {"plugins": own + plugins}))
+    conf |= {"benchmark_dir": "suites", "plugins": own + plugins}
+    (tmp_path / "asv.conf.json").write_text(json.dumps(conf))
     git(tmp_path, "init", "--quiet", "--initial-branch=main")
     commits = {}
     for day, (name, value) in enumerate({"base": 2.0, "fell": 1.0, "rose": 4.0}.items(), start=1):

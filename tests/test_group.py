@@ -323,7 +323,7 @@ def test_every_process_has_an_order_of_its_own(package: Package) -> None:
         run = Run(cells(), "cpu", "", BUDGET)
         seen: list[str] = []
 
-        def worker(left: list[Cell], seed: int, tick: Callable[[], None]) -> int:
+        def worker(left: list[Cell], seed: int, tick: Callable[[], None], more: bool) -> int:
             seen.extend(cell.rung for cell in left)
             return len(left)
 
@@ -617,6 +617,7 @@ def test_a_gpu_that_another_run_measures_on_is_waited_for(
     """With a stand-in for CuPy that has a device and no more."""
     folder, locks = package(), tmp_path / "locks"
     (folder / "cupy.py").write_text(CUPY)
+    monkeypatch.setenv("PYTHONPATH", str(folder))
     monkeypatch.setenv("GPUKERNELS_LOCKS", str(locks))
     run = Run(cells("gpu"), "gpu", str(folder), BUDGET)
     said: list[str] = []
@@ -778,3 +779,38 @@ def test_by_process_leaves_out_what_is_missing() -> None:
     outcome = Outcome("ok", "", [{"process": 0, "x": 1.0}, {"process": 1}, {"process": 2, "x": None}])
     assert outcome.by_process("x") == {0: 1.0}
     assert list(Group("g", {"k": outcome}, {"f": 1}).lines())[1]["key"] == "k"
+
+
+def test_the_next_process_waits_while_one_measures(package: Package, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_group, "AHEAD", ("cpu",))
+    folder = package()
+    run = Run(cells(), "cpu", str(folder), BUDGET)
+    run.visit_all(0, more=True)
+    assert run._next is None  # nothing has shown yet that it can measure here
+    run.visit_all(1, more=True)
+    assert run._next is not None
+    waiting, _ = run._next
+    assert waiting.poll() is None
+    run.visit_all(2)
+    assert run._next is None
+    assert waiting.returncode is not None  # it was the one
+    for outcome in outcomes(run).values():
+        assert_measured(outcome, 3)
+    run.visit_all(3, more=True)
+    assert run._next is not None
+    left, stderr = run._next
+    run.close()
+    run.close()
+    assert left.returncode is not None
+    assert stderr.closed
+
+
+def test_a_process_that_gets_no_job_leaves() -> None:
+    for device in ("gpu", "cpu"):
+        done = subprocess.run(
+            [sys.executable, "-P", str(_group.WORKER), device],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+        )
+        assert (done.returncode, done.stdout) == (0, b""), done.stderr

@@ -101,8 +101,8 @@ def test_a_dear_op_is_taken_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GPUKERNELS_CELLS", raising=False)
     with _noise._cells_of("matmul"):
         some = plan("matmul", "gpu")
-    assert 5 <= len(some) <= 10
-    assert {cell.rung for cell in some} == {"tiled_32", "thread_tile_2d", "cublas", "wmma"}
+    assert 3 <= len(some) <= 10
+    assert {cell.rung for cell in some} == {"thread_tile_2d", "cublas", "wmma"}
     assert len(plan("matmul", "gpu")) > 100
     monkeypatch.setenv("GPUKERNELS_CELLS", "initial")
     with _noise._cells_of("matmul"):
