@@ -54,6 +54,8 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     if unknown := [op for op in given.op if op not in OPS]:
         parser.error(f"no op {', '.join(unknown)}; there are {', '.join(OPS)}")
+    if given.runs < 2:
+        parser.error(f"--runs must be at least 2, to differ; got {given.runs}")
     machine = identity()["machine"]
     path = ROOT / "results" / machine / "noise.jsonl"
     medians: dict[str, list[float]] = {}

@@ -21,6 +21,7 @@ from scipy.stats import t as student
 
 FLOOR = 0.005  # the smallest relative step that is told of: below it a canary's word counts as much as the kernel's
 CHANCE = 1e-7  # of a false step where nothing changed, at one place of one series: a suite has millions of places
+RUN = 1e-8  # of so many points in a row on one side, as far off as points of this series have been
 PRICE = 5.0  # of a proposed step, in standard deviations: low, since what is proposed is tested
 TAIL = 0.75  # a point is as far off as a step where it has this share of its size
 LEAST = 4  # points before noise can be told from a step
@@ -376,8 +377,9 @@ def _smooth(values: Values) -> Values:
 
 def _seen(residuals: Values, count: int) -> float:
     """The size that a step must have not to be what single points did before: were they independent, so many more of
-    them on its side than not would be that far off by chance less often than CHANCE."""
-    allowed = int(len(residuals) * CHANCE ** (1 / max(count, 1)))
+    them on its side than not would be that far off by chance less often than RUN. A short history knows little of how
+    often that is: one point more is taken to have been so."""
+    allowed = max(0, int((len(residuals) + 1) * RUN ** (1 / max(count, 1)) - 1))
     if allowed >= len(residuals):
         return 0.0
     return max(0.0, float(np.partition(residuals, -1 - allowed)[-1 - allowed])) / TAIL

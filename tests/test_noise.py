@@ -44,13 +44,13 @@ def test_runs_differ_by_their_medians(runs: list[Group], tmp_path: Path, capsys:
 def test_a_wrong_kernel_is_no_noise(runs: list[Group], tmp_path: Path) -> None:
     runs[:] = [group(state="failed")]
     with pytest.raises(SystemExit, match="transpose/padded failed: wrong"):
-        _noise.main(["--runs", "1", "transpose"])
+        _noise.main(["--runs", "2", "transpose"])
     assert not (tmp_path / "results").exists()
 
 
 def test_nothing_measured_is_said(runs: list[Group], capsys: pytest.CaptureFixture[str]) -> None:
     runs[:] = [group(state="na")]
-    assert _noise.main(["--runs", "1", "transpose"]) == 1
+    assert _noise.main(["--runs", "2", "transpose"]) == 1
     assert "nothing to record: wrong" in capsys.readouterr().err
 
 
@@ -113,3 +113,9 @@ def test_truths_cells_exist() -> None:
     assert [_ncu.find(key).key for key in _truth.CELLS] == list(_truth.CELLS)
     with pytest.raises(SystemExit, match="no cell 'transpose/warp'"):
         _ncu.find("transpose/warp")
+
+
+def test_one_run_does_not_differ(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        _noise.main(["--runs", "1", "matmul"])
+    assert "--runs must be at least 2, to differ; got 1" in capsys.readouterr().err
