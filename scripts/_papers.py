@@ -163,22 +163,23 @@ def between(record: Record, folder: Path) -> str:
 def write(records: list[Record], root: Path, results: Path) -> None:
     """Write all blocks, each from the newest record that has its figures; a block without any stays as it is."""
 
-    def newest(op: str) -> Record | None:
-        return next((found for found in reversed(records) if found.facts.get(f"{op} gpu")), None)
+    def newest(group: str) -> Record | None:
+        return next((found for found in reversed(records) if found.facts.get(group)), None)
 
-    turned, multiplied = newest("transpose"), newest("matmul")
+    turned, multiplied, on_cpu = newest("transpose gpu"), newest("matmul gpu"), newest("matmul cpu")
     makers: dict[tuple[str, str], Callable[[], str]] = {}
     if turned:
         makers["README.md", "transpose"] = lambda: _tables.markdown(turned, ["transpose"], [(4096, 4096)])
     if multiplied:
         makers |= {
             ("README.md", "matmul"): lambda: squares(multiplied, "gpu"),
-            ("docs/matmul.md", "cpu"): lambda: squares(multiplied, "cpu"),
             ("docs/matmul.md", "shapes"): lambda: shapes(multiplied),
             ("docs/matmul.md", "types"): lambda: by_type(multiplied),
             ("docs/matmul.md", "counters"): lambda: counters(multiplied, results),
             ("docs/matmul.md", "between"): lambda: between(multiplied, results),
         }
+    if on_cpu:
+        makers["docs/matmul.md", "cpu"] = lambda: squares(on_cpu, "cpu")
     if paths := sorted(results.glob("*/access.jsonl")):
         makers["docs/access.md", "access"] = lambda: access(paths[-1])
     for (file, name), make in makers.items():
