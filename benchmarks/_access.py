@@ -11,19 +11,23 @@ import re
 import shlex
 import subprocess
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
+
 from benchmarks._cells import Cell, key, label
-from benchmarks._emulator import KINDS, count
+from benchmarks._emulator import KINDS, count, run_checked
 from benchmarks._group import Group, measure_once, save
-from benchmarks._ops import OPS, Shape, entries, main_type, takes, types
+from benchmarks._ops import COMPUTES, OPS, Shape, entries, main_type, takes, types
 from benchmarks._static import compiled
 from benchmarks._suites import outcome_of, series
-from benchmarks._visit import NotHere, packages
+from benchmarks._visit import NotHere, WrongOutput, describe_wrong, packages
 
 EMULATOR = Path(__file__).with_name("_emulator")
+CHECKED = (33, 65, 31)  # extents at which a rung must be right before it is counted: no tile divides them
 COUNTED = "counted"  # in the place of a cell's cache state: the stand-in has no caches
 
 
@@ -67,10 +71,13 @@ class Counter:
         return {"packages": packages(), **stand_in()}
 
     def measure(self, cell: Cell, found: Any) -> dict[str, Any]:
-        """The counts of one launch. Raises: NotHere; what the stand-in does where g++ does not compile it."""
+        """The counts of one launch of a rung that is right. Raises: NotHere; WrongOutput; what the stand-in does where
+        g++ does not compile it."""
         if found.source.suffix != ".cu":
             raise NotHere(f"at this commit {found} has no CUDA source")
         try:
+            if why := _wrong(cell, found):
+                raise WrongOutput(why)
             counts = count(found, cell.type, dict(zip(found.dims, cell.shape, strict=True)))
         except (ImportError, AttributeError) as error:
             raise NotHere(f"this commit's gpukernels is older than the stand-in: {error}") from error
@@ -81,6 +88,19 @@ class Counter:
             "blocks": counts.blocks,
             "barriers": counts.barriers,
         }
+
+
+def _wrong(cell: Cell, found: Any) -> str:
+    """Why a rung is not right: its first fault, or its output on small integers, of which every sum is exact; "" where
+    it is."""
+    computes, shape = COMPUTES[cell.computes], CHECKED[: len(found.dims)]
+    *operands, _ = computes.operands(shape, cell.type)
+    rng = np.random.default_rng(0)
+    inputs = [rng.integers(0, 4, part).astype(dtype) for part, dtype in operands]
+    faults, out = run_checked(found, cell.type, inputs)
+    if faults:
+        return f"{faults[0]}" + (f"; and {len(faults) - 1} more" if faults[1:] else "")
+    return describe_wrong(replace(cell, shape=shape), out, computes.reference(*inputs), np)
 
 
 def measure(op: str) -> Group:

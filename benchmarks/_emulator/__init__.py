@@ -19,13 +19,13 @@ together in another way than the hardware does. Exact counts are those of one ve
 from typing import TYPE_CHECKING
 
 from benchmarks._emulator.counts import KINDS, Counts, Tally, count
-from benchmarks._emulator.faults import Fault, check
+from benchmarks._emulator.faults import Fault, check, run_checked
 
 if TYPE_CHECKING:
     from benchmarks._emulator.machine.build import EmulatedKernel
     from gpukernels import Rung
 
-__all__ = ["KINDS", "Counts", "Fault", "Tally", "check", "count", "load"]
+__all__ = ["KINDS", "Counts", "Fault", "Tally", "check", "count", "load", "run_checked"]
 
 
 def load(found: "Rung", type: str, edge: int | None = None) -> "EmulatedKernel":

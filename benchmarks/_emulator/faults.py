@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from numpy.typing import NDArray
+
 if TYPE_CHECKING:
     from benchmarks._emulator.machine.build import RawFault
     from benchmarks._emulator.machine.sites import Traced
@@ -60,7 +62,14 @@ def _what(raw: "RawFault", run: "Traced", lines: dict[int, int]) -> str:
 
 
 def check(found: "Rung", type: str, inputs: Sequence[Any], edge: int | None = None) -> list[Fault]:
-    """The faults of a rung on these NumPy arrays, which it gets copies of; [] where it has none.
+    """The faults of a rung on these NumPy arrays; [] where it has none. See `run_checked`."""
+    return run_checked(found, type, inputs, edge)[0]
+
+
+def run_checked(
+    found: "Rung", type: str, inputs: Sequence[Any], edge: int | None = None
+) -> tuple[list[Fault], NDArray[Any]]:
+    """The faults of a rung on these NumPy arrays, which it gets copies of, and its output.
 
     Fit for small shapes: it takes 72 bytes of memory for each byte of the operands. A launch ends at the first access
     outside all memory; after any other fault it goes on. The lanes of a warp are not taken to be in step: without a
@@ -77,8 +86,9 @@ def check(found: "Rung", type: str, inputs: Sequence[Any], edge: int | None = No
     run = Traced(kernel, shape)
     for place, operand in zip(run.operands, inputs, strict=False):
         place.view(operand.dtype)[...] = operand.reshape(-1)
+    out = run.operands[-1].view(kernel.out_dtype).reshape([shape[dim] for dim in found.output.split()])
     if 0 in shape.values():
-        return []
+        return [], out
     launched = run.run("check")
     raws = launched.faults[: launched.fault_count]
     lines = run.lines(site for raw in raws for site in (raw.site, raw.other_site))
@@ -89,4 +99,4 @@ def check(found: "Rung", type: str, inputs: Sequence[Any], edge: int | None = No
         block, thread = (raw.block[0], raw.block[1], raw.block[2]), run.thread(raw.thread)
         fault = Fault(str(found), found.source.name, line, kind, _what(raw, run, lines), block, thread)
         found_at.setdefault(key, fault)
-    return list(found_at.values())
+    return list(found_at.values()), out
