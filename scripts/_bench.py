@@ -281,8 +281,20 @@ def _run(given: argparse.Namespace, results: Path, console: Console) -> int:
         earlier = _history.before(paths[-1], git("rev-list", "--first-parent", commits[0]).splitlines()[1:])
         if earlier:
             _tables.show_changes(_history.read(earlier), newest, console)
+    show_events(page.with_name("regressions.json"), commits, console)
     console.print(f"pages: {page.as_uri()}", soft_wrap=True)
     return code
+
+
+def show_events(path: Path, commits: list[str], console: Console) -> None:
+    """What the Regressions page says of these commits, a line an event."""
+    for event in json.loads(path.read_text(encoding="utf-8"))["events"]:
+        if event["last"]["hash"] in commits and event["kind"] != "environment":
+            series = ", ".join(dict.fromkeys(change["benchmark"] for change in event["changes"]))
+            where = f"{event['last']['hash'][:8]} ({event['last']['subject']})"
+            said = f"{event['kind']} at {where}: {len(event['changes'])} series of {series}"
+            style = "red" if event["kind"] == "regression" else "green"
+            console.print(said, style=style, markup=False, highlight=False)
 
 
 # --- the daily loop ------------------------------------------------------------------------------------------------
@@ -328,7 +340,7 @@ def main(arguments: list[str] | None = None) -> int:
         help="the dirty tree against HEAD, nothing saved: the rungs that differ, or this one",
     )
     given = parser.parse_args(arguments)
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else 140)
     for name in ("SIGTERM", "SIGHUP"):  # as Ctrl-C: what was started ends with this process
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), lambda number, _: sys.exit(128 + number))

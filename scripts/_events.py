@@ -103,7 +103,8 @@ class Change:
     @property
     def why(self) -> list[str]:
         """What changed in the environment, else what the detector says."""
-        return differences(self.before.conditions, self.last.conditions) or [self.step.why][: bool(self.step.why)]
+        both = self.before.conditions, self.last.conditions
+        return (differences(*both) if all(both) else []) or [self.step.why][: bool(self.step.why)]
 
 
 @dataclass(frozen=True)
@@ -134,9 +135,9 @@ class Event:
 def events(found: Iterable[Change]) -> list[Event]:
     """Changes of one kind at the same commit as one event, the newest first. A series that was not measured at every
     commit is taken to have changed with the others, where one of them did so in between."""
-    together: dict[tuple[str, str | None, str], list[Change]] = {}
+    together: dict[tuple[str, object, str], list[Change]] = {}
     for change in sorted(found, key=lambda change: change.commits):
-        since = None if change.step.since is None else change.first.commit
+        since = (None if change.step.since is None else change.first.commit, change.series.place.get("branch"))
         low, high = change.before.point.commit, change.last.point.commit
         fitting = [
             others
@@ -171,8 +172,8 @@ def turns(found: Iterable[Series]) -> list[Turn]:
     """Where the conditions changed, the newest first."""
     places: dict[tuple[int, str, str, str], int] = {}
     for series in found:
-        for one, other in pairwise(series.results):
-            if one.conditions and other.conditions and one.conditions != other.conditions:
+        for one, other in pairwise(result for result in series.results if result.conditions):
+            if one.conditions != other.conditions:
                 why = ", ".join(differences(one.conditions, other.conditions))
                 which = (other.point.commit, one.commit, other.commit, why)
                 places[which] = places.get(which, 0) + 1
@@ -202,6 +203,8 @@ def result(commit: str, at: int, value: float, record: Record | None, cell: str,
     if record is None or measured is None:
         return Result(commit, Point(at, value))
     beside = conditions(record, measured.group)
+    if judged == "exact":  # which packages, compiler and stand-in it depends on they say; the rest of the stick times
+        beside |= {"stick": None}
     canary = _figures(measured.visits, "canary_s", "compute" if COMPUTES[op].flops else "memory")
     point = Point(
         commit=at,
@@ -229,6 +232,6 @@ def _figures(visits: Iterable[dict[str, Any]], *names: str) -> list[float]:
         value: Any = visit
         for name in names:
             value = value.get(name) if isinstance(value, dict) else None
-        if isinstance(value, int | float) and math.isfinite(value):
-            found.append(float(value))
+        if isinstance(value, float) and math.isfinite(value):
+            found.append(value)
     return found

@@ -45,7 +45,7 @@ class Series:
             return "n/a"
         if base == head:
             return "no change"
-        if not self.judged:
+        if not self.judged or self.higher_is_better is None:
             return "changed"
         return "worse" if (head > base) != self.higher_is_better else "better"
 

@@ -85,25 +85,25 @@ def read(path: Path) -> Record:
         try:
             entry = json.loads(line)
             if entry["record"] == "run":
-                facts[entry["group"]] = dict(entry["facts"])
+                facts[str(entry["group"])] = dict(entry["facts"])
             else:
-                cells[entry["key"]] = measured(entry["key"], entry)
-        except (ValueError, KeyError, TypeError):
+                cells[str(entry["key"])] = measured(str(entry["key"]), entry)
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             continue
     return Record(path.parent.name, path.name.split("-")[0], facts, cells)
 
 
 def measured(key: str, outcome: dict[str, Any]) -> Measured:
-    """A cell from an outcome in JSON."""
+    """A cell from an outcome in JSON; what is counted or compiled has no seconds, and no limits met."""
     visits = outcome["visits"]
-    limits = {limit for visit in visits for limit in visit["throttled"]}
+    limits = {str(limit) for visit in visits for limit in visit.get("throttled", ())}
     return Measured(
         key,
         outcome["state"],
         outcome["reason"],
-        tuple(float(visit["seconds"]) for visit in visits),
+        tuple(float(visit["seconds"]) for visit in visits if "seconds" in visit),
         tuple(sorted(limits)),
-        outcome.get("group", ""),
+        str(outcome.get("group", "")),
         tuple(visits),
     )
 

@@ -9,6 +9,7 @@ data/planted in the place of DIR's own.
 import argparse
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -21,6 +22,10 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+
+from benchmarks._cells import label
+from benchmarks._cells import plan as cells_of
+from scripts import _environment
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT / "data" / "planted"
@@ -75,7 +80,9 @@ def build(folder: Path) -> list[str]:
         raise SystemExit(f"scripts/planted: {folder} is not empty; name a new folder")
     folder.mkdir(parents=True, exist_ok=True)
     base, changes = history()
-    archive = subprocess.run(["git", "archive", base, "gpukernels"], cwd=ROOT, capture_output=True, check=True)
+    archive = subprocess.run(["git", "archive", base, "gpukernels"], cwd=ROOT, capture_output=True, check=False)
+    if archive.returncode:
+        raise SystemExit(f"scripts/planted: this clone has no commit {base}; a shallow one: git fetch --unshallow")
     subprocess.run(["tar", "-x", "-C", str(folder)], input=archive.stdout, check=True)
     (folder / "README.md").write_text("Kernels, and known changes of them.\n", encoding="utf-8")
     (folder / ".gitignore").write_text("".join(f"/{name}\n" for name in (*STICK, "results", ".asv")), encoding="utf-8")
@@ -105,7 +112,9 @@ def commits(folder: Path) -> list[str]:
 
 
 def measure(folder: Path, ops: Iterable[str], console: Console) -> None:
-    """asv's run over all commits, an op at a time; what has results is skipped."""
+    """asv's run over all commits, an op at a time; what has results is skipped. Raises: SystemExit without a GPU."""
+    if not _environment.driver_cuda():
+        raise SystemExit("scripts/planted: no NVIDIA driver here, and without a GPU there is nothing to measure")
     with tempfile.NamedTemporaryFile("w", suffix=".commits") as hashes:
         hashes.write("\n".join(commits(folder)))
         hashes.flush()
@@ -118,8 +127,7 @@ def measure(folder: Path, ops: Iterable[str], console: Console) -> None:
                 ],
                 cwd=folder,
                 env=os.environ | {"GPUKERNELS_CELLS": CELLS[op]},
-                stdout=subprocess.DEVNULL,
-                check=True,
+                check=False,
             )
 
 
@@ -140,7 +148,13 @@ class Flag:
 def flags(folder: Path, results: Path | None = None) -> list[Flag]:
     """What the published page flags of a built history, of these results or its own."""
     conf = json.loads((folder / "asv.conf.json").read_text(encoding="utf-8"))
-    conf["results_dir"] = str(results or folder / "results")
+    conf |= {"results_dir": str(results or folder / "results"), "html_dir": ".asv/planted"}
+    measured = {path.name[:8] for path in Path(conf["results_dir"]).glob("*/*-checkout-*.json")}
+    if not measured & {commit[:8] for commit in commits(folder)}:
+        raise SystemExit(
+            f"scripts/planted: {conf['results_dir']} has no results of the commits in {folder}: measure them, or judge "
+            "--recorded a folder that scripts/planted build made"
+        )
     path = folder / ".planted.conf.json"
     path.write_text(json.dumps(conf), encoding="utf-8")
     try:
@@ -157,6 +171,14 @@ def _flag(event: dict[str, Any], change: dict[str, Any]) -> Flag:
     return Flag(event["kind"], event["last"]["subject"], cell, params["rung"], change["change"] or float("inf"))
 
 
+def timed(rung: str) -> list[str]:
+    """The cells of a rung that are measured, as a flag names them."""
+    found = [
+        cell for op in CELLS for cell in cells_of(op, "gpu") if re.search(CELLS[op], cell.key) and cell.rung == rung
+    ]
+    return sorted(f"{cell.op} {cell.rung} {label(cell.shape)} {cell.cache}" for cell in found)
+
+
 KINDS = {"slower": "regression", "faster": "improvement"}
 
 
@@ -167,10 +189,8 @@ def judge(found: list[Flag], console: Console) -> bool:
     right = True
     for change in changes:
         mine = [flag for flag in found if flag.subject == change.subject]
-        wanted = [
-            flag for flag in mine if change.effect and flag.kind == KINDS[change.effect] and flag.rung == change.rung
-        ]
-        good = len(wanted) == len(mine) and bool(wanted) == bool(change.effect)
+        wanted = [flag.cell for flag in mine if change.effect and flag.kind == KINDS[change.effect]]
+        good = len(wanted) == len(mine) and sorted(wanted) == timed(change.rung)
         right &= good
         if mine or change.effect:
             told = ", ".join(f"{flag.cell} {flag.change:+.2%}" for flag in mine) or "nothing"
@@ -188,8 +208,8 @@ def judge(found: list[Flag], console: Console) -> bool:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="scripts/planted", description=__doc__)
-    parser.add_argument("what", choices=("build", "measure", "judge"))
-    parser.add_argument("folder", type=Path, help="of the repository")
+    parser.add_argument("what", choices=("build", "measure", "judge"), help="the first needs no GPU, nor does the last")
+    parser.add_argument("folder", type=Path, help="of the repository; a new one to build it in")
     parser.add_argument("op", nargs="*", help=f"measure only these, of {', '.join(CELLS)}")
     parser.add_argument("--recorded", action="store_true", help="judge the results in data/planted")
     given = parser.parse_args(arguments)

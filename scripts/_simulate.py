@@ -458,7 +458,7 @@ def goal_text(result: dict[str, Any]) -> str:
         ["cells of the whole suite", str(suite["cells"])],
         ["commits of it without any change, published one by one", str(suite["commits"])],
         ["false flags on any of these days", str(len(suite["false_flags"]))],
-        ["the same of a seed that the detector was not tuned on", str(len(suite["false_flags_of_next_seed"]))],
+        ["the same of another seed", str(len(suite["false_flags_of_next_seed"]))],
         ["cells whose A/A runs differ by at most 0.2 %", str(goal["cells"])],
         ["steps of 1 % in them", str(goal["steps"])],
         ["flagged with the first commit after the step's own", str(goal["after_1"])],
@@ -491,7 +491,9 @@ BLOCKS = {
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="scripts/simulate", description=__doc__)
-    parser.add_argument("--seed", type=int, default=1, help="of all that is drawn (default: 1)")
+    parser.add_argument(
+        "--seed", type=int, default=11, help="of all that is drawn (default: 11; the detector was settled on 1 to 6)"
+    )
     parser.add_argument("--histories", type=int, default=20, help="for each noise and change (default: 20)")
     parser.add_argument("--suites", type=int, default=50, help="histories of the whole suite (default: 50)")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes (default: one a core)")

@@ -81,6 +81,7 @@ def find(points: Sequence[Point], *, exact: bool = False) -> list[Step]:
     if len(finite) < len(points):
         steps = find([points[at] for at in finite], exact=exact)
         return [replace(one, at=finite[one.at], since=one.since and finite[one.since]) for one in steps]
+    points = _filled(points)
     if exact:
         return _exact(points)
     if len(points) < 2 or _within_floor(points):
@@ -106,6 +107,15 @@ def _within_floor(points: Sequence[Point]) -> bool:
     canaries = [point.canary for point in points if point.canary is not None]
     low, high = min(values), max(values)
     return low > 0 and high < low * (1 + FLOOR) and (not canaries or max(canaries) < min(canaries) * (1 + FLOOR))
+
+
+def _filled(points: Sequence[Point]) -> list[Point]:
+    """Where the conditions are not known, those before: what changed meanwhile shows at the next that are."""
+    found: list[Point] = []
+    for point in points:
+        known = point.conditions or (found[-1].conditions if found else "")
+        found.append(point if known == point.conditions else replace(point, conditions=known))
+    return found
 
 
 def _exact(points: Sequence[Point]) -> list[Step]:

@@ -104,6 +104,8 @@ class Report:
     what: str
     notes: list[str] = field(default_factory=list)
     compared: int = 0  # exact figures
+    whole: bool = False  # not interrupted
+    alike: bool = False  # nothing was to be compared
     differences: list[Difference] = field(default_factory=list)
     comparison: Comparison | None = None
 
@@ -133,7 +135,7 @@ class Report:
         if any(counts["worse"]):
             return 1
         timed = [one for _, one in self.judged()]
-        nothing = bool(timed) and all(one.word == "n/a" for one in timed) and not self.compared
+        nothing = not self.alike and not self.compared and all(one.word == "n/a" for one in timed)
         return 2 if counts["cannot tell"][0] or nothing else 0
 
     @property
@@ -150,8 +152,13 @@ class Report:
         said = [f"{head} is {word} than {base}: {amount(word)}" for word in ("worse", "better") if any(counts[word])]
         if counts["cannot tell"][0]:
             said.append(f"cannot tell: {amount('cannot tell')}")
-        if not said:
+        absent = sum(one.word == "n/a" for _, one in self.judged())
+        if not self.whole:
+            said.append("interrupted before all was decided")
+        elif not said:
             said = ["nothing could be compared" if self.code == 2 else "no change"]
+        if absent and self.code != 2:
+            said.append(f"not timed here: {absent} cell{'s' if absent > 1 else ''}")
         return "; ".join(said)
 
 
@@ -172,6 +179,7 @@ def compare(report: Report, choice: Choice | None, budget_s: float, console: Con
         choice = choose(cells_of(timed), exact, found.launched + found.compiled if not found.shared else timed)
         for rung in (rung for rung in timed if rung not in {f"{cell.op}/{cell.rung}" for cell in choice.cells}):
             report.notes.append(f"{rung} is timed by no suite (or left out by GPUKERNELS_CELLS)")
+    report.alike = not (choice and choice.cells) and (found is not None or not exact)
     if choice and choice.cells:
         report.comparison = Comparison(base, head, choice.cells, choice.beside, within)
         with console.status("timing ...") as status:
@@ -404,6 +412,7 @@ def finish(
     interrupted = False
     try:
         compare(report, choice, budget_s, console, within)
+        report.whole = True
     except KeyboardInterrupt:
         interrupted = True
     if as_markdown:

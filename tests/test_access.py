@@ -16,7 +16,8 @@ from benchmarks._cells import Cell
 from benchmarks._emulator import Counts, count
 from benchmarks._group import Group
 from benchmarks._ops import OPS
-from scripts import _profile
+from scripts import _events, _history, _profile
+from scripts._steps import find
 from tests.test_emulator import loaded
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -172,6 +173,23 @@ def test_a_commit_older_than_the_stand_in_is_not_counted(tmp_path: Path, monkeyp
     for outcome in _access.measure("transpose").outcomes.values():
         assert outcome.state == "na"
         assert "older than the stand-in: cannot import name '_cuda_headers'" in outcome.reason
+
+
+def test_what_is_counted_comes_with_its_conditions(transposes: Group, tmp_path: Path) -> None:
+    """Through the sidecar: another stand-in is then no commit's doing; the rest of the stick is nothing to it."""
+    if next(iter(transposes.outcomes.values())).state == "na":
+        pytest.skip(next(iter(transposes.outcomes.values())).reason)
+    told = []
+    for at, change in enumerate(({}, {"stand_in": "another"}, {"stand_in": "another", "stick": "another"})):
+        transposes = dataclasses.replace(transposes, facts=transposes.facts | change)
+        path = tmp_path / f"{at}-env.facts.jsonl"
+        path.write_text("".join(json.dumps(line) + "\n" for line in transposes.lines()), encoding="utf-8")
+        cell = access.Transpose().cell("padded", "float32 256x256")
+        told.append(_events.result(str(at), at, 1.0 + at, _history.read(path), cell, "exact", "transpose"))
+    assert [(step.at, step.kind) for step in find([one.point for one in told], exact=True)] == [
+        (1, "environment"),
+        (2, "step"),
+    ]
 
 
 # --- against Nsight Compute ----------------------------------------------------------------------------------------

@@ -653,6 +653,9 @@ def test_a_process_that_dies_answers_nothing(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(runner, "_run_benchmark_single_param", lambda *_, **__: told(None, 139, "it died"))
     found = at_once._run_benchmark(ASKED, None, profile=False, extra_params={}, cwd="here")
     assert (found.result, found.errcode, found.stderr) == ([None] * 4, 139, "it died")
+    monkeypatch.setattr(runner, "_run_benchmark_single_param", lambda *_, **__: told([{"value": 1.0}]))
+    found = at_once._run_benchmark(ASKED, None, profile=False, extra_params={}, cwd="here")
+    assert (found.result, found.errcode) == ([None] * 4, 1)  # it has other parameters than asv knows
 
 
 @pytest.mark.parametrize("change", [{"at_once": False}, {"params": []}])

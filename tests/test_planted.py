@@ -167,7 +167,10 @@ def events(tmp_path_factory: pytest.TempPathFactory, kernel_cache: Path) -> dict
     project.commit("The rungs as they are")
     for one in (HARMLESS[0], *PLANTED, HARMLESS[1]):
         project.change(one)
-    project.run("scripts/bench", "--no-gate", "--bench", "^(static|access)", "main")
+    said = project.run("scripts/bench", "--no-gate", "--bench", "^(static|access)", "main")
+    assert re.search(r"(?m)^regression at \w{8} \(Padding removed\): \d series of access", said), said
+        said
+    )
     found = json.loads((project.folder / ".asv/html/regressions.json").read_text())["events"]
     by_subject: dict[str, list[dict[str, Any]]] = {}
     for event in found:

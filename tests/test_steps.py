@@ -336,3 +336,12 @@ def test_the_documents_figures_are_the_records() -> None:
     assert result["suite"]["false_flags"] == []
     assert len(result["suite"]["false_flags_of_next_seed"]) <= 2
     assert result["goal"]["after_2"] == result["goal"]["named"] == result["goal"]["whole"] == result["goal"]["steps"]
+
+
+def test_a_change_of_conditions_beside_a_point_without_any_is_no_commits_doing() -> None:
+    """The sidecar of one commit is missing: what changed meanwhile shows at the next."""
+    told = ["one"] * 12 + [""] + ["other"] * 10
+    moved = points(level((13, 0.1), length=23) * noise(3, length=23), conditions=told)
+    assert [(step.at, step.kind) for step in find(moved)] == [(13, "environment")]
+    counts = points(level((13, 0.5), length=23), conditions=told)
+    assert [(step.at, step.kind) for step in find(counts, exact=True)] == [(13, "environment")]

@@ -24,9 +24,10 @@ def _run_benchmark(benchmark: dict[str, Any], spawner: Any, profile: bool, **opt
     )
     combinations = list(itertools.product(*benchmark["params"]))
     answers = told.result[0]
-    if not isinstance(answers, list):  # the process died, or its time was up: what it said is said once
+    if not isinstance(answers, list) or len(answers) != len(combinations):
+        # The process died, or its time was up: what it said is said once. Or it has other parameters than asv knows.
         empty = [None] * len(combinations)
-        return told._replace(result=empty, samples=empty, number=empty)
+        return told._replace(result=empty, samples=empty, number=empty, errcode=told.errcode or 1)
     chosen = options.get("selected_idx")
     results, samples, numbers, words = [], [], [], [told.stderr]
     for at, (where, answer) in enumerate(zip(combinations, answers, strict=True)):

@@ -49,6 +49,8 @@ def problem(path: Path) -> str:
             _machine(data)
         elif path.name == "benchmarks.json":
             _need(all(isinstance(value, dict) for key, value in data.items() if key != "version"), "its benchmarks")
+        elif not isinstance(data.get("version", 0), int):
+            raise Refused("its version is no whole number")
         elif data.get("version", 0) >= results.Results.api_version:  # asv says what to do about an older one
             result(data, [])
     except Refused as error:
