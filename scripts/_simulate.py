@@ -491,9 +491,7 @@ BLOCKS = {
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="scripts/simulate", description=__doc__)
-    parser.add_argument(
-        "--seed", type=int, default=11, help="of all that is drawn (default: 11; the detector was settled on 1 to 6)"
-    )
+    parser.add_argument("--seed", type=int, default=11, help="of all that is drawn (default: 11)")
     parser.add_argument("--histories", type=int, default=20, help="for each noise and change (default: 20)")
     parser.add_argument("--suites", type=int, default=50, help="histories of the whole suite (default: 50)")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes (default: one a core)")

@@ -169,8 +169,6 @@ def events(tmp_path_factory: pytest.TempPathFactory, kernel_cache: Path) -> dict
         project.change(one)
     said = project.run("scripts/bench", "--no-gate", "--bench", "^(static|access)", "main")
     assert re.search(r"(?m)^regression at \w{8} \(Padding removed\): \d series of access", said), said
-        said
-    )
     found = json.loads((project.folder / ".asv/html/regressions.json").read_text())["events"]
     by_subject: dict[str, list[dict[str, Any]]] = {}
     for event in found:
