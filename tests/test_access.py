@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import gpukernels
-from benchmarks import _access, _static, access
+from benchmarks import _access, _static, access, static
 from benchmarks._cells import Cell
 from benchmarks._emulator import Counts, count
 from benchmarks._group import Group
@@ -96,6 +96,17 @@ def test_every_cuda_rung_is_counted_with_every_type() -> None:
         assert planned == {(rung, type) for rung, types in _static.compiled(op).items() for type in types} - too_large
         shapes = {cell.shape for cell in _access.plan(op)}
         assert shapes == set(OPS[op].counted_shapes)
+
+
+def test_what_is_judged_and_which_way() -> None:
+    shown = {"track_sectors_over_ideal", "track_wavefronts_over_ideal"}
+    series = {name: getattr(access.Transpose, name) for name in dir(access.Transpose) if name.startswith("track_")}
+    assert {name for name, one in series.items() if one.judged != "exact"} == shown
+    assert all(one.higher_is_better is False for one in series.values())
+    compiled = {name: getattr(static.Transpose, name) for name in dir(static.Transpose) if name.startswith("track_")}
+    judged = {name: one.higher_is_better for name, one in compiled.items() if one.judged == "exact"}
+    assert judged == {"track_spill_bytes": False, "track_occupancy": True}
+    assert all(one.higher_is_better is None for name, one in compiled.items() if name not in judged)
 
 
 @pytest.fixture(scope="module")
@@ -186,6 +197,7 @@ def test_what_is_counted_comes_with_its_conditions(transposes: Group, tmp_path: 
         path.write_text("".join(json.dumps(line) + "\n" for line in transposes.lines()), encoding="utf-8")
         cell = access.Transpose().cell("padded", "float32 256x256")
         told.append(_events.result(str(at), at, 1.0 + at, _history.read(path), cell, "exact", "transpose"))
+    assert {one.point.spread for one in told} == {0.0}
     assert [(step.at, step.kind) for step in find([one.point for one in told], exact=True)] == [
         (1, "environment"),
         (2, "step"),

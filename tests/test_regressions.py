@@ -460,3 +460,21 @@ def test_a_creep_is_told_from_its_first_commit_to_its_last() -> None:
     (event,) = _events.events([_events.Change(series, Step(3, "creep", 1.0, 4.0, 0.01, since=1))])
     assert (event.kind, event.first, event.last) == ("regression", "c1", "c3")
     assert (event.narrowest.before.commit, event.narrowest.commits) == ("c0", 3)
+
+
+def test_a_points_spread_is_the_standard_error_of_its_processes() -> None:
+    from scripts import _events
+
+    assert _events.spread([1.0, 1.02, 0.98, 1.0]) == pytest.approx(math.sqrt(0.0008 / 3) / 2)
+    assert _events.spread([1.0]) == 0.0
+
+
+@pytest.mark.parametrize(("op", "canary"), [("transpose", 0.25), ("matmul", 0.5)])
+def test_the_canary_is_of_the_kind_that_the_op_is(op: str, canary: float) -> None:
+    from scripts import _events
+    from scripts._history import Record, measured
+
+    visit = {"seconds": 1.0, "throttled": [], "canary_s": {"memory": 0.25, "compute": 0.5}}
+    cell = measured("cell", {"state": "ok", "reason": "", "group": "g", "visits": [visit]})
+    record = Record("machine", "commit", {"g": {}}, {"cell": cell})
+    assert _events.result("commit", 0, 1.0, record, "cell", "seconds", op).point.canary == canary

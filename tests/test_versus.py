@@ -105,6 +105,21 @@ def test_without_a_change_hardly_a_comparison_blames(synthetic: type[Synthetic],
     assert blamed < 6
 
 
+def test_the_level_is_for_all_cells_and_looks_together(
+    synthetic: type[Synthetic], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a floor and without a control, that nothing but the level is between noise and a verdict."""
+    monkeypatch.setattr(_paired, "FLOOR", {"cpu": 0.0})
+    blamed = 0
+    for seed in range(150):
+        draw = noise(seed, 0.05)
+        synthetic.ratio = staticmethod(lambda *_, draw=draw: draw())
+        found = Comparison(BASE, HEAD, cells("cpu", *(f"rung{at}" for at in range(5))), {})
+        found.run(math.inf)
+        blamed += any(judged.word in ("worse", "better") for _, judged in found.verdicts())
+    assert blamed < 6
+
+
 @pytest.mark.parametrize(("change", "word"), [(1.0, "no change"), (1.012, "worse"), (0.988, "better")])
 def test_at_a_gpus_noise_a_change_of_a_per_cent_is_told(synthetic: type[Synthetic], change: float, word: str) -> None:
     for seed in range(40):
@@ -204,6 +219,18 @@ def test_a_side_that_fails_later_on_is_not_told_of(synthetic: type[Synthetic], m
 def test_the_first_bad_one(verdicts: str, found: tuple[int, int, list[int]]) -> None:
     words = {"g": "good", "b": "bad", "?": "cannot tell"}
     assert _find.first_bad(len(verdicts), lambda at: words[verdicts[at]]) == found
+
+
+def test_a_change_of_the_ladder_alone_is_a_change_of_the_launch(tmp_path: Path) -> None:
+    """The binary may be the same: `--find` must not pass over it."""
+    folders = [tmp_path / "before", tmp_path / "after"]
+    for folder in folders:
+        shutil.copytree(ROOT / "gpukernels", folder / "gpukernels", ignore=shutil.ignore_patterns("__pycache__"))
+    ladder = folders[1] / "gpukernels" / "ladder.toml"
+    ladder.write_text(ladder.read_text().replace("edges = [32, 16, 8]", "edges = [16, 32, 8]"))
+    before, after = (_find.Commit(folder.name, tmp_path, str(folder)) for folder in folders)
+    assert not _find._alike(before, after, "transpose/dynamic", cpu=False)
+    assert _find._alike(before, after, "transpose/padded", cpu=False)
 
 
 def test_which_series_are_judged_is_the_pages_business() -> None:
