@@ -340,7 +340,7 @@ def main(arguments: list[str] | None = None) -> int:
         help="the dirty tree against HEAD, nothing saved: the rungs that differ, or this one",
     )
     given = parser.parse_args(arguments)
-    console = Console(width=None if sys.stdout.isatty() else 140)
+    console = Console()
     for name in ("SIGTERM", "SIGHUP"):  # as Ctrl-C: what was started ends with this process
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), lambda number, _: sys.exit(128 + number))

@@ -334,8 +334,11 @@ def test_the_documents_figures_are_the_records() -> None:
         assert text.split(begin)[1].split(end)[0].strip() == make(result)
     assert result["suite"]["commits"] >= 10_000
     assert result["suite"]["false_flags"] == []
-    assert len(result["suite"]["false_flags_of_next_seed"]) <= 2
-    assert result["goal"]["after_2"] == result["goal"]["named"] == result["goal"]["whole"] == result["goal"]["steps"]
+    assert result["suite"]["false_flags_of_next_seed"] == []
+    goal = result["goal"]
+    assert goal["first"] == goal["named"] == goal["whole"] == goal["steps"]
+    # Two points that are both off by twice the noise, against the step, hide it for a commit more.
+    assert goal["after_2"] >= 0.999 * goal["steps"]
 
 
 def test_a_change_of_conditions_beside_a_point_without_any_is_no_commits_doing() -> None:
