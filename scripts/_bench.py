@@ -294,7 +294,7 @@ def show_events(path: Path, commits: list[str], console: Console) -> None:
             where = f"{event['last']['hash'][:8]} ({event['last']['subject']})"
             said = f"{event['kind']} at {where}: {len(event['changes'])} series of {series}"
             style = "red" if event["kind"] == "regression" else "green"
-            console.print(said, style=style, markup=False, highlight=False)
+            console.print(said, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 # --- the daily loop ------------------------------------------------------------------------------------------------
