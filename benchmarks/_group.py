@@ -127,6 +127,7 @@ class Run:
         self.note: Callable[[str], None] = lambda words: print(words, file=sys.stderr, flush=True)
         self._done, self._begun = 0, ""  # of the worker that runs
         self._next: tuple[subprocess.Popen[str], IO[str]] | None = None  # a worker that only waits, and its stderr
+        self._running: subprocess.Popen[str] | None = None
 
     def visit_all(self, seed: int, tick: Callable[[], None] = lambda: None, *, more: bool = False) -> None:
         """Visit every cell that has not failed, nor been seen often enough, once, in fresh processes: another one after
@@ -150,6 +151,12 @@ class Run:
             (process, stderr), self._next = self._next, None
             with process, stderr:
                 process.kill()
+
+    def leave(self) -> None:
+        """From another thread: end what runs, and begin nothing more. What was measured is worth nothing then."""
+        self._give_up("interrupted")
+        if self._running:
+            self._running.kill()
 
     def _start(self) -> "tuple[subprocess.Popen[str], IO[str]]":
         """A worker that imports what it needs and waits for its job; its stderr."""
@@ -175,6 +182,9 @@ class Run:
         with stderr, worker:
             assert worker.stdin is not None
             hung = False
+            self._running = worker
+            if self.unavailable:  # `leave` came before there was something to kill
+                worker.kill()
             try:
                 worker.stdin.write(json.dumps(job) + "\n")
                 worker.stdin.flush()  # and stays open: the worker leaves when it closes
@@ -305,7 +315,12 @@ def measure_once(op: str, device: str, cells: Sequence[Cell]) -> Group:
         _progress(name, done, len(cells))
 
     with ThreadPoolExecutor(count) as pool:
-        list(pool.map(lambda run: run.visit_all(0, tick), runs))
+        try:
+            list(pool.map(lambda run: run.visit_all(0, tick), runs))
+        except BaseException:  # interrupted: the threads would go on to the last cell
+            for run in runs:
+                run.leave()
+            raise
     if done < len(cells):
         _progress(name, len(cells), len(cells))
     outcomes = {key: outcome for run in runs for key, outcome in run.group.outcomes.items()}

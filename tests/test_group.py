@@ -675,6 +675,27 @@ def test_the_end_of_a_group_is_said_once(monkeypatch: pytest.MonkeyPatch, packag
     assert [(line["done"], line["total"]) for line in said] == [(1, 2), (2, 2)]
 
 
+@pytest.mark.timeout(50)  # a worker that hangs is killed after a minute anyway
+def test_an_interrupted_group_is_left_at_once(monkeypatch: pytest.MonkeyPatch, package: Package) -> None:
+    """Two cells hang, on as many processes, and others are to come: nobody waits for any of them."""
+    folder = package(c=FOR_EVER, c_blocked=FOR_EVER)
+    monkeypatch.setattr(_group, "installed_package", lambda: str(folder))
+    monkeypatch.setattr(_group, "PROCESSES_MAX", 2)
+    before = set(workers_of(os.getpid()))
+
+    def interrupt() -> None:
+        wait_until(lambda: set(workers_of(os.getpid())) - before)
+        time.sleep(1)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        _group.measure_once("transpose", "cpu", cells())
+    thread.join()
+    assert not set(workers_of(os.getpid())) - before
+
+
 # --- groups that are kept ------------------------------------------------------------------------------------------
 
 
