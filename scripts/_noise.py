@@ -1,8 +1,8 @@
 """A/A: the GPU suites of this checkout in several separate runs, and how far each cell's recorded seconds differ.
 
 Nothing changes between the runs: what they show is the machine's noise, and with it the smallest change worth
-believing. Recorded as results/<machine>/noise.jsonl, one line a cell: the median of each run and their coefficient of
-variation (standard deviation over mean).
+believing. Recorded as results/<machine>/noise.jsonl, one line a cell: the seconds of each process of each run, the
+medians of the runs and their coefficient of variation (standard deviation over mean).
 """
 
 import argparse
@@ -58,7 +58,7 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(f"--runs must be at least 2, to differ; got {given.runs}")
     machine = identity()["machine"]
     path = ROOT / "results" / machine / "noise.jsonl"
-    medians: dict[str, list[float]] = {}
+    processes: dict[str, list[list[float]]] = {}
     facts: dict[str, object] = {}
     for run in range(given.runs):
         began = time.monotonic()
@@ -70,18 +70,19 @@ def main(arguments: list[str] | None = None) -> int:
                 if outcome.state == "failed":
                     raise SystemExit(f"scripts/noise: {key} failed: {outcome.reason}")
                 if outcome.visits:
-                    medians.setdefault(key, []).append(statistics.median(outcome.by_process("seconds").values()))
-        if not medians:
+                    processes.setdefault(key, []).append([*outcome.by_process("seconds").values()])
+        if not processes:
             break
         print(f"run {run + 1} of {given.runs}: {time.monotonic() - began:.1f} s", flush=True)
-    if not medians:
+    if not processes:
         print(f"scripts/noise: nothing to record: {next(iter(group.outcomes.values())).reason}", file=sys.stderr)
         return 1
+    medians = {key: [statistics.median(run) for run in runs] for key, runs in processes.items()}
     variation = {key: statistics.stdev(values) / statistics.mean(values) for key, values in medians.items()}
     who = {name: facts.get(name) for name in ("gpu", "nvml_uuid_sha256", "nvml_driver", "stick")}
     fresh = {
-        key: json.dumps({"key": key, "cv": variation[key], "medians_s": values, "who": who})
-        for key, values in medians.items()
+        key: json.dumps({"key": key, "cv": variation[key], "medians_s": medians[key], "processes_s": runs, "who": who})
+        for key, runs in processes.items()
     }
     kept = read(path) if path.exists() else {}
     write_whole(path, "".join(f"{line}\n" for line in (kept | fresh).values()))

@@ -35,7 +35,7 @@ def test_runs_differ_by_their_medians(runs: list[Group], tmp_path: Path, capsys:
     assert _noise.main(["--runs", "2", "transpose"]) == 0
     kept, fresh = map(json.loads, path.read_text().splitlines())
     assert kept == {"key": "transpose/copy", "cv": 0.5}  # not measured again: it stays
-    assert fresh["medians_s"] == [2.0, 4.0]
+    assert (fresh["medians_s"], fresh["processes_s"]) == ([2.0, 4.0], [[1.0, 9.0, 2.0], [4.0]])
     assert fresh["cv"] == pytest.approx(2**0.5 / 3)
     assert fresh["who"] == {"gpu": "A", "nvml_uuid_sha256": None, "nvml_driver": None, "stick": "s"}
     assert "1 cells: median 47.140 %, worst 47.140 %" in capsys.readouterr().out
