@@ -24,7 +24,7 @@ from benchmarks._files import Busy
 from benchmarks._group import PROCESSES, QUICK_PROCESSES
 from benchmarks._ops import OPS
 from scripts import _history, _lifeline, _tables, _versus
-from scripts._commits import changes, export, git, known_rungs
+from scripts._commits import changes, export, git, known_rungs, of_range
 from scripts._paired import Side
 from scripts.asv_plugins import running
 from scripts.asv_plugins.recording import identity
@@ -236,7 +236,7 @@ def run(given: argparse.Namespace, console: Console) -> int:
 
 
 def _run(given: argparse.Namespace, results: Path, console: Console) -> int:
-    commits = git("rev-list", "--first-parent", given.range).splitlines() if given.range else [git("rev-parse", "HEAD")]
+    commits = of_range(given.range, given.changed) if given.range else [git("rev-parse", "HEAD")]
     if not commits:
         raise SystemExit(f"scripts/bench: no commits in {given.range}")
     if os.environ.get("GPUKERNELS_CELLS") and not given.quick:
@@ -331,6 +331,9 @@ def main(arguments: list[str] | None = None) -> int:
         "--bench", action="append", default=[], metavar="REGEX", help="some suites only, as asv's --bench"
     )
     parser.add_argument("--again", action="store_true", help="measure also what has results already")
+    parser.add_argument(
+        "--changed", action="store_true", help="of a range only the commits that change gpukernels/, and its last"
+    )
     parser.add_argument("--no-gate", action="store_true", help="the gate has just passed")
     parser.add_argument(
         "--worktree",
@@ -340,6 +343,8 @@ def main(arguments: list[str] | None = None) -> int:
         help="the dirty tree against HEAD, nothing saved: the rungs that differ, or this one",
     )
     given = parser.parse_args(arguments)
+    if given.changed and not given.range:
+        parser.error("--changed chooses among the commits of a range: name one, as A..B")
     console = Console()
     for name in ("SIGTERM", "SIGHUP"):  # as Ctrl-C: what was started ends with this process
         if hasattr(signal, name):

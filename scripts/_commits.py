@@ -23,6 +23,16 @@ def git(*arguments: str) -> str:
     return done.stdout.rstrip()  # a line of `status` may begin with a space
 
 
+def of_range(commits: str, changed: bool = False) -> list[str]:
+    """The first-parent commits of a range, the newest first; where `changed`, those that change gpukernels/ (what is
+    between runs the very same kernels), and the newest whatever it does."""
+    every = git("rev-list", "--first-parent", commits).splitlines()
+    if not changed:
+        return every
+    differ = set(git("rev-list", "--first-parent", commits, "--", "gpukernels").splitlines())
+    return [commit for commit in every if commit in differ or commit == every[0]]
+
+
 def export(commit: str, folder: Path) -> str:
     """A commit's package into a folder, which is returned; "" where the commit has none."""
     if not git("ls-tree", commit, "gpukernels/__init__.py"):

@@ -26,7 +26,7 @@ from asv import util
 from asv.commands.run import Run
 
 from benchmarks._files import Busy, locked
-from scripts import _bench, _lifeline
+from scripts import _bench, _commits, _lifeline
 from scripts.asv_plugins import running
 from tests.test_asv import FILES
 from tests.test_files import holder
@@ -426,6 +426,34 @@ def test_a_picture_comes_early(count: int) -> None:
         assert (taken[0], taken[-1]) == (0, count - 1)
         widest = max(b - a for a, b in itertools.pairwise(taken))
         assert widest <= 2 * -(-(count - 1) // (so_far - 1)) + 1
+
+
+def test_a_range_of_what_changed_the_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A merge that brings another kernel has changed it; what was only on the branch merged is not on the way."""
+    monkeypatch.setattr(_commits, "ROOT", tmp_path)
+    made = [_commits.git("init", "-q", "-b", "main")]
+
+    def commit(path: str) -> None:
+        file = tmp_path / path
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(str(len(made)))
+        _commits.git("add", "-A")
+        _commits.git("-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "-m", path)
+        made.append(_commits.git("rev-parse", "HEAD"))
+
+    for path in ("gpukernels/a.cu", "README.md", "gpukernels/a.cu", "benchmarks/b.py"):
+        commit(path)
+    _commits.git("checkout", "-q", "-b", "side")
+    commit("gpukernels/c.cu")
+    _commits.git("checkout", "-q", "main")
+    _commits.git("-c", "user.name=a", "-c", "user.email=a@b", "merge", "-q", "--no-ff", "-m", "merge", "side")
+    made.append(_commits.git("rev-parse", "HEAD"))
+    commit("README.md")
+    _, first, docs, second, stick, _side, merge, last = made
+    assert _commits.of_range("main") == [last, merge, stick, second, docs, first]
+    assert _commits.of_range("main", changed=True) == [last, merge, second, first]
+    assert _commits.of_range(f"{first}..{stick}", changed=True) == [stick, second]
+    assert _commits.of_range("main..main", changed=True) == []
 
 
 def test_bench_says_each_commit_in_that_order(project: Project) -> None:
