@@ -14,18 +14,19 @@ import os
 import statistics
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from asv.step_detect import detect_regressions, detect_steps
 
 from benchmarks._files import write_whole
 from scripts import _environment, _papers
+from scripts._events import spread
 from scripts._steps import FLOOR, Point, Values, find
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -37,20 +38,52 @@ WAIT = 10  # how many commits after a step's own are published, one by one
 EVERY = 5  # of the commits of a history without any step, how many are published between two looks
 QUIET_CV = 0.002  # the goal's cells: their A/A runs differ by no more
 
-Series = tuple[Values, Values | None]  # values, and the canary beside them
+
+class Series(NamedTuple):
+    """A value a commit; where there is one, the canary beside each; where they are known, the relative standard error
+    that each commit's processes give it."""
+
+    values: Values
+    canary: Values | None = None
+    spreads: Values | None = None
+
+    def until(self, length: int) -> "Series":
+        """As it was after so many commits."""
+        values, *others = self
+        return Series(values[:length], *(part if part is None else part[:length] for part in others))
+
+
+class Runs(NamedTuple):
+    """The A/A runs of a cell: how far each is from their mean, relative, and what its processes say of its error."""
+
+    off: Values
+    spreads: Values
+
+    def drawn(self, rng: np.random.Generator) -> Series:
+        """A history of this cell without any change: its runs, again and again."""
+        at = rng.integers(len(self.off), size=LENGTH)
+        return Series(1 + self.off[at], None, self.spreads[at])
+
+    @property
+    def variation(self) -> float:
+        """Their coefficient of variation."""
+        return float(np.std(self.off, ddof=1)) * math.sqrt((len(self.off) - 1) / len(self.off))  # as it was widened
+
+
 Truth = list[tuple[int, int]]  # of each change the first commit and the last one
 
 
 # --- noise ---------------------------------------------------------------------------------------------------------
 
 
-def residuals(path: Path) -> dict[str, Values]:
-    """Of each cell how far its A/A runs are from their mean, relative, widened for the mean's being theirs."""
+def record(path: Path) -> dict[str, Runs]:
+    """Of each cell of an A/A record its runs, their distances widened for the mean's being theirs."""
     found = {}
     for line in path.read_text(encoding="utf-8").splitlines():
         entry = json.loads(line)
         runs = np.array(entry["medians_s"])
-        found[entry["key"]] = (runs / runs.mean() - 1) * math.sqrt(len(runs) / (len(runs) - 1))
+        off = (runs / runs.mean() - 1) * math.sqrt(len(runs) / (len(runs) - 1))
+        found[entry["key"]] = Runs(off, np.array([spread(run) for run in entry["processes_s"]]))
     return found
 
 
@@ -63,24 +96,24 @@ def recorded(results: Path) -> Path:
 
 
 def gaussian(share: float) -> Callable[[np.random.Generator], Series]:
-    return lambda rng: (1 + share * rng.standard_normal(LENGTH), None)
+    return lambda rng: Series(1 + share * rng.standard_normal(LENGTH))
 
 
-def measured(cells: dict[str, Values]) -> Callable[[np.random.Generator], Series]:
-    """A cell drawn at random, its A/A runs drawn again and again."""
+def measured(cells: dict[str, Runs]) -> Callable[[np.random.Generator], Series]:
+    """A cell drawn at random."""
     everyone = list(cells.values())
-    return lambda rng: (1 + rng.choice(everyone[rng.integers(len(everyone))], LENGTH), None)
+    return lambda rng: everyone[rng.integers(len(everyone))].drawn(rng)
 
 
 def bimodal(rng: np.random.Generator) -> Series:
     """One commit in five 3 % slower."""
-    return (1 + 0.003 * rng.standard_normal(LENGTH)) * np.where(rng.random(LENGTH) < 0.2, 1.03, 1.0), None
+    return Series((1 + 0.003 * rng.standard_normal(LENGTH)) * np.where(rng.random(LENGTH) < 0.2, 1.03, 1.0))
 
 
 def outliers(rng: np.random.Generator) -> Series:
     """One commit in twenty is slower, by 5 % on average."""
     off = np.where(rng.random(LENGTH) < 0.05, rng.exponential(0.05, LENGTH), 0.0)
-    return 1 + 0.003 * rng.standard_normal(LENGTH) + off, None
+    return Series(1 + 0.003 * rng.standard_normal(LENGTH) + off)
 
 
 def sticky(rng: np.random.Generator) -> Series:
@@ -88,7 +121,7 @@ def sticky(rng: np.random.Generator) -> Series:
     state = np.zeros(LENGTH, bool)
     for at in range(1, LENGTH):
         state[at] = rng.random() < (7 / 8 if state[at - 1] else 1 / 100)
-    return (1 + 0.003 * rng.standard_normal(LENGTH)) * np.where(state, 1.015, 1.0), None
+    return Series((1 + 0.003 * rng.standard_normal(LENGTH)) * np.where(state, 1.015, 1.0))
 
 
 def drifting(seen: bool) -> Callable[[np.random.Generator], Series]:
@@ -99,12 +132,12 @@ def drifting(seen: bool) -> Callable[[np.random.Generator], Series]:
         for at, push in enumerate(rng.standard_normal(LENGTH - 1), start=1):
             wander[at] = 0.97 * wander[at - 1] + 0.01 * math.sqrt(1 - 0.97**2) * push
         values = (1 + 0.002 * rng.standard_normal(LENGTH)) * np.exp(wander)
-        return values, np.exp(wander) * (1 + 0.001 * rng.standard_normal(LENGTH)) if seen else None
+        return Series(values, np.exp(wander) * (1 + 0.001 * rng.standard_normal(LENGTH)) if seen else None)
 
     return make
 
 
-def noises(cells: dict[str, Values]) -> dict[str, Callable[[np.random.Generator], Series]]:
+def noises(cells: dict[str, Runs]) -> dict[str, Callable[[np.random.Generator], Series]]:
     return {
         "as recorded": measured(cells),
         "gaussian 0.5 %": gaussian(0.005),
@@ -162,37 +195,51 @@ NONE = "none"
 # --- detectors -----------------------------------------------------------------------------------------------------
 
 
-def own(values: Values, canary: Values | None) -> list[int]:
-    canaries: Sequence[float | None] = [None] * len(values) if canary is None else canary.tolist()
-    points = [Point(at, value, canary=beside) for at, (value, beside) in enumerate(zip(values, canaries, strict=True))]
-    return [step.since or step.at for step in find(points)]
+Detector = Callable[[Series], list[int]]  # the first commits of the changes that it tells of
 
 
-def asv(threshold: float) -> Callable[[Values, Values | None], list[int]]:
+def points(series: Series) -> list[Point]:
+    """A series as the page has it."""
+    nothing = [None] * len(series.values)
+    beside = zip(
+        series.values.tolist(),
+        nothing if series.canary is None else series.canary.tolist(),
+        nothing if series.spreads is None else series.spreads.tolist(),
+        strict=True,
+    )
+    return [Point(at, value, spread or 0.0, canary=canary) for at, (value, canary, spread) in enumerate(beside)]
+
+
+def own(series: Series) -> list[int]:
+    return [step.since or step.at for step in find(points(series))]
+
+
+def asv(threshold: float) -> Detector:
     """What its Regressions page lists: rises that the newest value has not made good."""
 
-    def flags(values: Values, _: Values | None) -> list[int]:
-        _, _, jumps = detect_regressions(detect_steps(values.tolist()), threshold)
+    def flags(series: Series) -> list[int]:
+        _, _, jumps = detect_regressions(detect_steps(series.values.tolist()), threshold)
         return [jump[1] for jump in jumps or []]
 
     return flags
 
 
-def otava(least: float) -> Callable[[Values, Values | None], list[int]]:
+def otava(least: float) -> Detector:
     from otava.analysis import compute_change_points
 
-    def flags(values: Values, _: Values | None) -> list[int]:
-        points, _weak = compute_change_points(values.tolist(), min_magnitude=least)
-        return [int(point.index) for point in points]
+    def flags(series: Series) -> list[int]:
+        found, _weak = compute_change_points(series.values.tolist(), min_magnitude=least)
+        return [int(point.index) for point in found]
 
     return flags
 
 
-def ruptures(least: float) -> Callable[[Values, Values | None], list[int]]:
+def ruptures(least: float) -> Detector:
     """PELT with squared errors at the usual price of three log n variances, those from differences of neighbours."""
     from ruptures import KernelCPD
 
-    def flags(values: Values, _: Values | None) -> list[int]:
+    def flags(series: Series) -> list[int]:
+        values = series.values
         if len(values) < 4:
             return []
         variance = (1.4826 * float(np.median(np.abs(np.diff(values)))) / math.sqrt(2)) ** 2
@@ -204,9 +251,9 @@ def ruptures(least: float) -> Callable[[Values, Values | None], list[int]]:
     return flags
 
 
-def detectors() -> dict[str, Callable[[Values, Values | None], list[int]]]:
+def detectors() -> dict[str, Detector]:
     """Those at hand, this project's first."""
-    found = {"gpukernels": own, "asv, 5 %": asv(0.05), "asv, 1 %": asv(0.01)}
+    found: dict[str, Detector] = {"gpukernels": own, "asv, 5 %": asv(0.05), "asv, 1 %": asv(0.01)}
     if importlib.util.find_spec("otava"):
         found |= {"Otava": otava(0.0), "Otava, 1 %": otava(0.01)}
     if importlib.util.find_spec("ruptures"):
@@ -215,11 +262,6 @@ def detectors() -> dict[str, Callable[[Values, Values | None], list[int]]]:
 
 
 # --- what a detector does ------------------------------------------------------------------------------------------
-
-
-def cut(series: Series, length: int) -> Series:
-    values, canary = series
-    return values[:length], None if canary is None else canary[:length]
 
 
 def of(flag: int, truth: Truth) -> bool:
@@ -262,30 +304,30 @@ class Tally:
         }
 
 
-def delay(flags: Callable[[Values, Values | None], list[int]], series: Series, at: int) -> float:
+def delay(flags: Detector, series: Series, at: int) -> float:
     """How many commits after a step's own are published before it is flagged."""
     for length in range(at + 1, at + 2 + WAIT):
-        if any(abs(flag - at) <= 2 for flag in flags(*cut(series, length))):
+        if any(abs(flag - at) <= 2 for flag in flags(series.until(length))):
             return length - 1 - at
     return math.inf
 
 
-def trial(job: tuple[str, str, dict[str, Values], int, int]) -> tuple[str, str, dict[str, dict[str, float | None]]]:
+def trial(job: tuple[str, str, dict[str, Runs], int, int]) -> tuple[str, str, dict[str, dict[str, float | None]]]:
     """One kind of noise with one kind of change: every detector on the same histories."""
     noise, change, cells, histories, seed = job
     rng = np.random.default_rng([seed, zlib.crc32(noise.encode()), zlib.crc32(change.encode())])
     make_noise, make_change = noises(cells)[noise], (SINGLES | OTHERS).get(change)
     tallies = {name: Tally(delays=[] if change in SINGLES else None) for name in detectors()}
     for _ in range(histories):
-        values, canary = make_noise(rng)
+        series = make_noise(rng)
         level, truth = make_change(rng) if make_change else (np.ones(LENGTH), [])
-        series = values * level, canary
+        series = series._replace(values=series.values * level)
         for name, flags in detectors().items():
             tally = tallies[name]
             if make_change:
-                tally.take(flags(*series), truth)
+                tally.take(flags(series), truth)
             else:
-                seen = {flag for end in range(EVERY, LENGTH + 1, EVERY) for flag in flags(*cut(series, end))}
+                seen = {flag for end in range(EVERY, LENGTH + 1, EVERY) for flag in flags(series.until(end))}
                 tally.take(sorted(seen), truth)
             if tally.delays is not None:
                 tally.delays.append(delay(flags, series, truth[0][0]))
@@ -295,18 +337,17 @@ def trial(job: tuple[str, str, dict[str, Values], int, int]) -> tuple[str, str, 
 # --- a whole suite -------------------------------------------------------------------------------------------------
 
 
-def suite(job: tuple[dict[str, Values], int, int]) -> list[tuple[str, int, int, float]]:
+def suite(job: tuple[dict[str, Runs], int, int]) -> list[tuple[str, int, int, float]]:
     """Every cell of the record in one history without any change, published after each commit: the flags of any of
     these days, each once: cell, the commit blamed, that at whose publishing it was first seen, the change."""
     cells, history, seed = job
     found: dict[tuple[str, int], tuple[int, float]] = {}
-    for key, parts in cells.items():
-        rng = np.random.default_rng([seed, history, zlib.crc32(key.encode())])
-        values = 1 + rng.choice(parts, LENGTH)
-        points = [Point(at, value) for at, value in enumerate(values.tolist())]
+    for key, runs in cells.items():
+        series = runs.drawn(np.random.default_rng([seed, history, zlib.crc32(key.encode())]))
+        values, known = series.values, points(series)
         wide = np.maximum.accumulate(values) >= np.minimum.accumulate(values) * (1 + FLOOR)
         for end in np.flatnonzero(wide) + 1:  # before these no two values differ by the floor, so find() has nothing
-            for step in find(points[:end]):
+            for step in find(known[:end]):
                 found.setdefault((key, step.at), (int(end) - 1, step.change))
     return [(key, at, seen, change) for (key, at), (seen, change) in found.items()]
 
@@ -322,19 +363,20 @@ class Flagged:
     whole: bool
 
 
-def goal(job: tuple[str, Values, int, int]) -> list[Flagged]:
+def goal(job: tuple[str, Runs, int, int]) -> list[Flagged]:
     """A 1 % step in one cell, in so many histories."""
-    key, parts, histories, seed = job
+    key, runs, histories, seed = job
     rng = np.random.default_rng([seed, 1, zlib.crc32(key.encode())])
     found = []
     for _ in range(histories):
         at = int(rng.integers(20, LENGTH - WAIT - 1))
-        values = (1 + rng.choice(parts, LENGTH)) * np.where(np.arange(LENGTH) >= at, 1.01, 1.0)
-        waited = delay(own, (values, None), at)
-        end = at + 1 + int(min(waited, WAIT))
-        known = [Point(k, value, identity="before" if k < at else "after") for k, value in enumerate(values.tolist())]
-        named = [(step.at, step.kind) for step in find(known[:end])] == [(at, "step")]
-        found.append(Flagged(waited, own(values[:end], None) == [at], named, own(values, None) == [at]))
+        series = runs.drawn(rng)
+        series = series._replace(values=series.values * np.where(np.arange(LENGTH) >= at, 1.01, 1.0))
+        waited = delay(own, series, at)
+        then = series.until(at + 1 + int(min(waited, WAIT)))
+        known = [replace(point, identity="before" if point.commit < at else "after") for point in points(then)]
+        named = [(step.at, step.kind) for step in find(known)] == [(at, "step")]
+        found.append(Flagged(waited, own(then) == [at], named, own(series) == [at]))
     return found
 
 
@@ -348,7 +390,8 @@ def labelled(folder: Path) -> dict[str, Any]:
         entry = json.loads(path.read_text(encoding="utf-8"))
         values = np.array(entry["values"], float)
         upside_down = 2 * values.mean() - values  # asv tells of rises only
-        flags = {who: sorted({*flags(values, None), *flags(upside_down, None)}) for who, flags in detectors().items()}
+        both = [Series(values), Series(upside_down)]
+        flags = {who: sorted({at for one in both for at in flags(one)}) for who, flags in detectors().items()}
         found[entry["name"]] = {"source": entry["source"], "changes": entry["changes"], "flags": flags}
     return found
 
@@ -357,7 +400,7 @@ def labelled(folder: Path) -> dict[str, Any]:
 
 
 def run(
-    record: Path,
+    path: Path,
     seed: int,
     histories: int,
     suites: int,
@@ -365,9 +408,8 @@ def run(
     say: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
     """Everything, as it is written to docs/detection.json."""
-    cells = residuals(record)
-    deviation = {key: float(np.std(parts, ddof=1)) for key, parts in cells.items()}
-    quiet = [key for key in cells if deviation[key] <= QUIET_CV * math.sqrt(10 / 9)]
+    cells = record(path)
+    quiet = [key for key, runs in cells.items() if runs.variation <= QUIET_CV]
     jobs = [(noise, change, cells, histories, seed) for noise in noises(cells) for change in [NONE, *SINGLES, *OTHERS]]
     trials: dict[str, dict[str, Any]] = {}
     with ProcessPoolExecutor(workers) as pool:
@@ -386,7 +428,7 @@ def run(
             steps += found
             say(f"1 % steps, {done} of {len(quiet)} cells")
     return {
-        "record": f"{record.parent.name}/{record.name}",
+        "record": f"{path.parent.name}/{path.name}",
         "seed": seed,
         "histories": histories,
         "length": LENGTH,
@@ -491,7 +533,7 @@ BLOCKS = {
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="scripts/simulate", description=__doc__)
-    parser.add_argument("--seed", type=int, default=11, help="of all that is drawn (default: 11)")
+    parser.add_argument("--seed", type=int, default=301, help="of all that is drawn (default: 301)")
     parser.add_argument("--histories", type=int, default=20, help="for each noise and change (default: 20)")
     parser.add_argument("--suites", type=int, default=50, help="histories of the whole suite (default: 50)")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes (default: one a core)")

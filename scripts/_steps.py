@@ -21,13 +21,15 @@ from scipy.stats import t as student
 
 FLOOR = 0.005  # the smallest relative step that is told of: below it a canary's word counts as much as the kernel's
 CHANCE = 1e-7  # of a false step where nothing changed, at one place of one series: a suite has millions of places
-RUN = 1e-8  # of so many points in a row on one side, as far off as points of this series have been
+RUN = 1e-9  # of so many points in a row on one side, as far off as points of this series have been
 PRICE = 5.0  # of a proposed step, in standard deviations: low, since what is proposed is tested
 TAIL = 0.75  # a point is as far off as a step where it has this share of its size
 LEAST = 4  # points before noise can be told from a step
 QUIET = 2e-4  # the least noise believed of a canary: ten runs of a cell on an H200 seldom differ by less
 USUAL = 0.0025  # noise of one of the GPU's more restless cells: a short history cannot tell that it has less
-PRIOR = 10  # points that this knowledge is worth
+MEDIAN = 1.25  # the error of a median, as a commit's figure is, over that of the mean (of normal values: sqrt(pi / 2))
+PRIOR, TOLD = 10, 20  # points that knowing such noise is worth: of cells as they are, of this one by its processes
+FEW = 2  # commits whose processes weigh as much as cells as they are: of four a chance may have all been quiet
 RAMP = 5  # commits that a creep takes at least: fewer are steps
 MANY = 10  # steps, and one more for as many points: a series where more are proposed flickers, and its price is raised
 NEAR = 5  # points over which drift is looked for: over many, a staircase of steps would pass for it
@@ -195,7 +197,7 @@ class _Series:
         if positive and all(0 < canary < math.inf for canary in canaries):
             self._without_drift(np.log(canaries))
         self.noise, self.drift = self._noise(), 0.0
-        self.quantile = _quantile(len(points) + PRIOR)
+        self.quantile = _quantile(len(points) + self._known()[1])
         self.residuals: Values = np.zeros(len(points))
 
     def _without_drift(self, canary: Values) -> None:
@@ -213,12 +215,20 @@ class _Series:
                 old = self.x[start:end]
                 self.x[start:end] = min((old, old - drift, old - moved), key=_roughness)
 
+    def _known(self) -> tuple[float, int]:
+        """The noise of a series before any of its values is looked at, and how many points that is worth: what the
+        processes of its commits say, tempered by what cells have; where they say nothing, the latter."""
+        told = [MEDIAN * point.spread for point in self.points if point.spread]
+        square = (sum(one**2 for one in told) + FEW * USUAL**2) / (len(told) + FEW)
+        return math.sqrt(square), TOLD if told else PRIOR
+
     def _noise(self) -> float:
-        """Standard deviation of a point, from the differences of neighbours, which a few steps do not move much."""
+        """Standard deviation of a point, from that and from the differences of neighbours, which a few steps do not
+        move much."""
         near = np.concatenate([np.diff(self.x[a:b]) for a, b in self.runs])
         core = _spread(near)
-        count = len(self.points)
-        noise = math.sqrt((count * core**2 / 2 + PRIOR * USUAL**2) / (count + PRIOR))
+        count, (usual, worth) = len(self.points), self._known()
+        noise = math.sqrt((count * core**2 / 2 + worth * usual**2) / (count + worth))
         return max(noise, float(np.median([point.spread for point in self.points])))
 
     def _drift(self, found: list[int]) -> float:
