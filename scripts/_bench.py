@@ -332,7 +332,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--again", action="store_true", help="measure also what has results already")
     parser.add_argument(
-        "--changed", action="store_true", help="of a range only the commits that change gpukernels/, and its last"
+        "--changed", action="store_true", help="of a range only the commits that change gpukernels/, and its newest"
     )
     parser.add_argument("--no-gate", action="store_true", help="the gate has just passed")
     parser.add_argument(

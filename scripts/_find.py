@@ -22,7 +22,7 @@ from scripts._commits import changes, export, git
 from scripts._exact import Series
 from scripts._paired import SAME, Comparison, Judged, Side
 
-BAD = ("worse", "better", "changed", "failed")  # of these the one that BAD shows is looked for
+BAD = ("worse", "better", "higher", "lower", "failed")  # of these the one that BAD shows is looked for
 
 
 @dataclass
@@ -116,8 +116,9 @@ def _judge(
         name = of.name.rpartition(".")[2]
         base, head = (_exact.measure(one.package, {of.rung}, name).values[of] for one in (good, other))
         word = of.verdict(base, head)
-        if word == "changed" and of.higher_is_better is not None:  # not judged on the pages; asked for by name it is
-            word = "worse" if (head > base) != of.higher_is_better else "better"  # type: ignore[operator]
+        if word == "changed":  # the pages do not judge it; asked for by name it is
+            names = ("higher", "lower") if of.higher_is_better is None else ("worse", "better")
+            word = names[(head > base) == bool(of.higher_is_better)]  # type: ignore[operator]
         return Judged(word, f"{base} -> {head}")
     if _alike(good, other, f"{of.op}/{of.rung}", of.device == "cpu"):
         return Judged("no change", SAME)
@@ -173,7 +174,7 @@ def main(given: argparse.Namespace, console: Console) -> int:
             console.print(f"{tried[at].subject}: {said[at].word}{why}", markup=False, highlight=False, soft_wrap=True)
             if said[at].word == said[len(tried) - 1].word:
                 return "bad"
-            known = ("worse", "better", "changed", "no change", *(("cannot tell",) if failing else ()))
+            known = (*BAD[:-1], "no change", *(("cannot tell",) if failing else ()))
             return "good" if said[at].word in known else "cannot tell"
 
         judge(len(tried) - 1)

@@ -1,9 +1,9 @@
 """Detectors of steps on simulated histories: what each finds, how soon, on which commit, and how often it cries wolf.
 
-The noise is the GPU's own (each cell's ten A/A runs, drawn again and again) and worse than that. Every binary counts as
-changed, so that no flag is excused. The detectors are this project's (scripts/_steps.py), asv's as it comes and at 1 %,
-and, where they are installed, Apache Otava and ruptures. What is simulated follows from the seed. Written to
-docs/detection.json, and from it to the tables of docs/detection.md.
+The noise is the GPU's own (each cell's A/A runs with the spread between their processes, drawn again and again) and
+worse than that. Every binary counts as changed, so that no flag is excused. The detectors are this project's
+(scripts/_steps.py), asv's as it comes and at 1 %, and, where they are installed, Apache Otava and ruptures. What is
+simulated follows from the seed. Written to docs/detection.json, and from it to the tables of docs/detection.md.
 """
 
 import argparse
@@ -67,7 +67,7 @@ class Runs(NamedTuple):
     @property
     def variation(self) -> float:
         """Their coefficient of variation."""
-        return float(np.std(self.off, ddof=1)) * math.sqrt((len(self.off) - 1) / len(self.off))  # as it was widened
+        return float(np.std(self.off))  # which is widened
 
 
 Truth = list[tuple[int, int]]  # of each change the first commit and the last one
@@ -83,7 +83,8 @@ def record(path: Path) -> dict[str, Runs]:
         entry = json.loads(line)
         runs = np.array(entry["medians_s"])
         off = (runs / runs.mean() - 1) * math.sqrt(len(runs) / (len(runs) - 1))
-        found[entry["key"]] = Runs(off, np.array([spread(run) for run in entry["processes_s"]]))
+        processes = entry.get("processes_s", [[]] * len(runs))  # which older records lack
+        found[entry["key"]] = Runs(off, np.array([spread(run) for run in processes]))
     return found
 
 
@@ -199,7 +200,7 @@ Detector = Callable[[Series], list[int]]  # the first commits of the changes tha
 
 
 def points(series: Series) -> list[Point]:
-    """A series as the page has it."""
+    """A series as the detector takes it."""
     nothing = [None] * len(series.values)
     beside = zip(
         series.values.tolist(),
@@ -207,7 +208,7 @@ def points(series: Series) -> list[Point]:
         nothing if series.spreads is None else series.spreads.tolist(),
         strict=True,
     )
-    return [Point(at, value, spread or 0.0, canary=canary) for at, (value, canary, spread) in enumerate(beside)]
+    return [Point(at, value, error or 0.0, canary=canary) for at, (value, canary, error) in enumerate(beside)]
 
 
 def own(series: Series) -> list[int]:

@@ -26,10 +26,12 @@ PRICE = 5.0  # of a proposed step, in standard deviations: low, since what is pr
 TAIL = 0.75  # a point is as far off as a step where it has this share of its size
 LEAST = 4  # points before noise can be told from a step
 QUIET = 2e-4  # the least noise believed of a canary: ten runs of a cell on an H200 seldom differ by less
-USUAL = 0.0025  # noise of one of the GPU's more restless cells: a short history cannot tell that it has less
-MEDIAN = 1.25  # the error of a median, as a commit's figure is, over that of the mean (of normal values: sqrt(pi / 2))
-PRIOR, TOLD = 10, 20  # points that knowing such noise is worth: of cells as they are, of this one by its processes
-FEW = 2  # commits whose processes weigh as much as cells as they are: of four a chance may have all been quiet
+USUAL = 0.0025  # noise of one of the GPU's more restless cells: few values cannot tell that a series has less
+PRIOR = 10  # points that this knowledge is worth, where no process says anything
+TOLD = 20  # points that the spread between the processes of each commit is worth, where it is known
+FEW = 2  # commits whose processes weigh as much as USUAL: those of a few may all have been quiet by chance
+MEDIAN = 1.25  # the error of a median, as a commit's figure is, over that of the mean (of many values: sqrt(pi / 2))
+DISTURBED = 3  # times the usual spread between processes: what is more is of that commit alone
 RAMP = 5  # commits that a creep takes at least: fewer are steps
 MANY = 10  # steps, and one more for as many points: a series where more are proposed flickers, and its price is raised
 NEAR = 5  # points over which drift is looked for: over many, a staircase of steps would pass for it
@@ -40,10 +42,10 @@ Values = np.ndarray[Any, np.dtype[np.float64]]
 @dataclass(frozen=True)
 class Point:
     """A commit's value in a series. `commit`: its place on the branch, oldest 0, not every one measured; `value`: as
-    recorded, seconds or a count; `spread`: its relative standard error, 0 for what is exact; `identity`: of the
-    binary and its launch, "" where it is not known; `conditions`: of GPU, driver, packages and stick, "" where they
-    are not known (JSON of an object lets the step say which of them changed); `canary`: seconds of the control kernel
-    beside it, None where there is none."""
+    recorded, seconds or a count; `spread`: the relative standard error of its processes' mean, 0 for what is exact or
+    where they say nothing; `identity`: of the binary and its launch, "" where it is not known; `conditions`: of GPU,
+    driver, packages and stick, "" where they are not known (JSON of an object lets the step say which of them changed);
+    `canary`: seconds of the control kernel beside it, None where there is none."""
 
     commit: int
     value: float
@@ -219,7 +221,8 @@ class _Series:
         """The noise of a series before any of its values is looked at, and how many points that is worth: what the
         processes of its commits say, tempered by what cells have; where they say nothing, the latter."""
         told = [MEDIAN * point.spread for point in self.points if point.spread]
-        square = (sum(one**2 for one in told) + FEW * USUAL**2) / (len(told) + FEW)
+        most = DISTURBED * float(np.median(told)) if told else 0.0
+        square = (sum(min(one, most) ** 2 for one in told) + FEW * USUAL**2) / (len(told) + FEW)
         return math.sqrt(square), TOLD if told else PRIOR
 
     def _noise(self) -> float:

@@ -438,7 +438,9 @@ def main(arguments: list[str] | None = None) -> int:
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--cells", metavar="REGEX", help="these cells (default: of the rungs that compile to another)")
     which.add_argument("--all", action="store_true", help="every cell")
-    which.add_argument("--find", metavar="CELL", help="the commit of GOOD..BAD that made this cell, or series, worse")
+    which.add_argument(
+        "--find", metavar="CELL", help="the commit of GOOD..BAD that made this cell, or exact series, what it is in BAD"
+    )
     parser.add_argument(
         "--budget",
         type=float,

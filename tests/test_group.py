@@ -676,16 +676,18 @@ def test_the_end_of_a_group_is_said_once(monkeypatch: pytest.MonkeyPatch, packag
 
 
 @pytest.mark.timeout(50)  # a worker that hangs is killed after a minute anyway
-def test_an_interrupted_group_is_left_at_once(monkeypatch: pytest.MonkeyPatch, package: Package) -> None:
-    """Two cells hang, on as many processes, and others are to come: nobody waits for any of them."""
-    folder = package(c=FOR_EVER, c_blocked=FOR_EVER)
+def test_an_interrupted_group_is_left_at_once(
+    monkeypatch: pytest.MonkeyPatch, package: Package, tmp_path: Path
+) -> None:
+    """A rung hangs in one process, and others are to come: nobody waits for them."""
+    mark = tmp_path / "hangs"
+    folder = package(head="#include <stdio.h>\n", c=f'    fclose(fopen("{mark}", "w"));\n' + FOR_EVER)
     monkeypatch.setattr(_group, "installed_package", lambda: str(folder))
     monkeypatch.setattr(_group, "PROCESSES_MAX", 2)
     before = set(workers_of(os.getpid()))
 
     def interrupt() -> None:
-        wait_until(lambda: set(workers_of(os.getpid())) - before)
-        time.sleep(1)
+        wait_until(mark.exists)
         os.kill(os.getpid(), signal.SIGINT)
 
     thread = threading.Thread(target=interrupt)

@@ -456,6 +456,12 @@ def test_a_range_of_what_changed_the_kernels(tmp_path: Path, monkeypatch: pytest
     assert _commits.of_range("main..main", changed=True) == []
 
 
+def test_what_changed_is_asked_of_a_range(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        _bench.main(["--changed"])
+    assert "--changed chooses among the commits of a range: name one, as A..B" in capsys.readouterr().err
+
+
 def test_bench_says_each_commit_in_that_order(project: Project) -> None:
     project.git("commit", "-q", "--allow-empty", "-m", "an \x1b[31mescape and " + "a very long subject " * 5)
     commits = [*project.commits, project.git("rev-parse", "HEAD")][1:]

@@ -1,5 +1,6 @@
 """The detector of steps on series whose changes are known, beside asv's own; and a small run of the simulation."""
 
+import dataclasses
 import json
 import math
 from collections.abc import Sequence
@@ -109,8 +110,18 @@ def test_what_the_processes_say_is_believed_in_a_short_history(seed: int) -> Non
     values = noise(seed, length=6) * level((4, 0.01), length=6)
     assert find(points(values)) == []
     assert places(find(points(values, spread=QUIET / 1.25))) == [(4, "step")]
-    assert find(points(values, spread=0.004)) == []
+    values = noise(seed, length=6) * level((4, 0.03), length=6)
+    assert places(find(points(values))) == [(4, "step")]
+    assert find(points(values, spread=0.01)) == []
     assert smallest(points(noise(seed, length=6), spread=0.004)) > smallest(points(noise(seed, length=6)))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_one_commit_with_a_disturbed_process_hides_nothing(seed: int) -> None:
+    told = points(noise(seed, length=10) * level((5, 0.02), length=10), spread=QUIET / 1.25)
+    assert places(find(told)) == [(5, "step")]
+    told[2] = dataclasses.replace(told[2], spread=0.2)
+    assert places(find(told)) == [(5, "step")]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -303,6 +314,11 @@ def test_what_is_drawn_has_the_records_spread(cells: dict[str, Runs], tmp_path: 
     off = 0.1 * 1.5**0.5
     assert drawn == {(round(1 - off, 6), round(runs.spreads[0], 6)), (1, 0), (round(1 + off, 6), 0)}
     assert len(cells) > 100
+
+
+def test_a_record_without_processes_says_nothing_of_them(tmp_path: Path) -> None:
+    (tmp_path / "noise.jsonl").write_text(json.dumps({"key": "a", "cv": 0.1, "medians_s": [0.9, 1.1]}) + "\n")
+    assert _simulate.record(tmp_path / "noise.jsonl")["a"].spreads.tolist() == [0, 0]
 
 
 def test_the_simulation_repeats_and_finds_what_it_put_there(cells: dict[str, Runs]) -> None:

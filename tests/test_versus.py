@@ -437,7 +437,7 @@ def test_the_commit_that_made_a_cell_slower_is_found(history: History) -> None:
 
 
 @versus_group
-@pytest.mark.parametrize(("figure", "word"), [("spill_bytes", "worse"), ("instructions", "changed")])
+@pytest.mark.parametrize(("figure", "word"), [("spill_bytes", "worse"), ("instructions", "higher")])
 def test_the_commit_that_moved_an_exact_figure_is_found(history: History, figure: str, word: str) -> None:
     """More instructions are neither better nor worse."""
     done = history.versus("--find", f"static.Transpose.track_{figure}(padded, float32, sm_90)", "good..still")
