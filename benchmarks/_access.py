@@ -4,7 +4,6 @@ A worker has the stand-in (`_emulator`) compile the measured commit's source wit
 here. A commit whose package is older than what the stand-in needs of it has none.
 """
 
-import hashlib
 import math
 import os
 import re
@@ -13,7 +12,6 @@ import subprocess
 from abc import ABC, abstractmethod
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,12 +19,12 @@ import numpy as np
 from benchmarks._cells import Cell, key, label
 from benchmarks._emulator import KINDS, count, run_checked
 from benchmarks._group import Group, measure_once, save
+from benchmarks._identity import COUNTED as COUNTED_BY
 from benchmarks._ops import COMPUTES, OPS, Shape, entries, main_type, takes, types
 from benchmarks._static import compiled
 from benchmarks._suites import outcome_of, series
 from benchmarks._visit import NotHere, WrongOutput, describe_wrong, packages
 
-EMULATOR = Path(__file__).with_name("_emulator")
 CHECKED = (33, 65, 31)  # extents at which a rung must be right before it is counted: no tile divides them
 COUNTED = "counted"  # in the place of a cell's cache state: the stand-in has no caches
 
@@ -53,15 +51,13 @@ def plan(op: str) -> list[Cell]:
 
 @cache
 def stand_in() -> dict[str, str]:
-    """What counts depend on besides the source: the stand-in's own files, the C++ compiler."""
-    files = sorted(path for path in EMULATOR.rglob("*") if path.suffix in (".py", ".cpp", ".h"))
-    content = b"".join(path.name.encode() + path.read_bytes() for path in files)
+    """What counts depend on besides the source: the version of the stand-in, the C++ compiler."""
     command = shlex.split(os.environ.get("CXX", "")) or ["g++"]
     try:
         said = subprocess.run([*command, "--version"], capture_output=True, text=True, check=False).stdout
     except OSError:
         said = ""
-    return {"stand_in": hashlib.sha256(content).hexdigest()[:16], "compiler": said.partition("\n")[0]}
+    return {COUNTED_BY.fact: COUNTED_BY.version, "compiler": said.partition("\n")[0]}
 
 
 class Counter:
@@ -147,48 +143,48 @@ class Suite(ABC):
         found = self.visit(group, *where)
         return found[over] / found[of] if found else math.nan
 
-    @series("sectors/request", higher_is_better=False, judged="exact")
+    @series(COUNTED_BY, "sectors/request", higher_is_better=False, judged="exact")
     def track_load_sectors(self, group: Group, *where: str) -> float:
         """32-byte sectors of global memory that a warp's load touches."""
         return self.ratio(group, where, "cost", "requests", "global_load")
 
-    @series("sectors/request", higher_is_better=False, judged="exact")
+    @series(COUNTED_BY, "sectors/request", higher_is_better=False, judged="exact")
     def track_store_sectors(self, group: Group, *where: str) -> float:
         """32-byte sectors of global memory that a warp's store touches."""
         return self.ratio(group, where, "cost", "requests", "global_store")
 
-    @series("x ideal", higher_is_better=False)
+    @series(COUNTED_BY, "x ideal", higher_is_better=False)
     def track_sectors_over_ideal(self, group: Group, *where: str) -> float:
         """Those sectors over the fewest that hold as many bytes."""
         return self.ratio(group, where, "cost", "ideal", "global_load", "global_store")
 
-    @series("wavefronts/request", higher_is_better=False, judged="exact")
+    @series(COUNTED_BY, "wavefronts/request", higher_is_better=False, judged="exact")
     def track_shared_load_wavefronts(self, group: Group, *where: str) -> float:
         """Passes through the banks of shared memory that a warp's load takes."""
         return self.ratio(group, where, "cost", "requests", "shared_load")
 
-    @series("wavefronts/request", higher_is_better=False, judged="exact")
+    @series(COUNTED_BY, "wavefronts/request", higher_is_better=False, judged="exact")
     def track_shared_store_wavefronts(self, group: Group, *where: str) -> float:
         """Passes through the banks of shared memory that a warp's store takes."""
         return self.ratio(group, where, "cost", "requests", "shared_store")
 
-    @series("x ideal", higher_is_better=False)
+    @series(COUNTED_BY, "x ideal", higher_is_better=False)
     def track_wavefronts_over_ideal(self, group: Group, *where: str) -> float:
         """Those wavefronts over the fewest that move as many bytes."""
         return self.ratio(group, where, "cost", "ideal", "shared_load", "shared_store")
 
-    @series("x compulsory bytes", higher_is_better=False, judged="exact")
+    @series(COUNTED_BY, "x compulsory bytes", higher_is_better=False, judged="exact")
     def track_moved(self, group: Group, *where: str) -> float:
         """Bytes of all sectors that are asked for, over each operand once; caches may answer them."""
         return self.figure(group, where, "moved_bytes", "compulsory_bytes")
 
-    @series("requests", higher_is_better=False, judged="exact")
+    @series(COUNTED_BY, "requests", higher_is_better=False, judged="exact")
     def track_requests(self, group: Group, *where: str) -> float:
         """Loads and stores of global and shared memory, each of a warp at once."""
         found = [self.visit(group, *where).get(kind, {"requests": math.nan})["requests"] for kind in KINDS]
         return float(sum(found))
 
-    @series("barriers/block", higher_is_better=False, judged="exact")
+    @series(COUNTED_BY, "barriers/block", higher_is_better=False, judged="exact")
     def track_barriers(self, group: Group, *where: str) -> float:
         """How often a block waits for all its threads."""
         return self.figure(group, where, "barriers", "blocks")

@@ -12,14 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks._files import write_whole
+from benchmarks._identity import COUNTED, TIMED, known
 
 # What must be the same for two records of a group to be compared, or for one to stand in for the other.
-CONDITIONS = ("gpu", "nvml_uuid_sha256", "nvml_driver", "cpu", "cores", "compiler", "packages", "stick", "stand_in")
+CONDITIONS = ("gpu", "nvml_uuid_sha256", "nvml_driver", "cpu", "cores", "compiler", "packages")
 
 
 def conditions(facts: dict[str, Any]) -> dict[str, Any]:
-    """The GPU or CPU, the stick, the driver, the versions, of a group's facts."""
-    return {name: facts.get(name) for name in CONDITIONS}
+    """The GPU or CPU, the driver, the versions of packages and of the harness, of a group's facts."""
+    told = {name: facts.get(name) for name in CONDITIONS}
+    return told | {identity.fact: known(facts, identity) for identity in (TIMED, COUNTED)}
 
 
 def stem(commit: str, environment: str) -> str:

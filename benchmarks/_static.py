@@ -28,6 +28,7 @@ from typing import Any, ClassVar
 
 from benchmarks._cells import Cell
 from benchmarks._group import Group, measure_once, save
+from benchmarks._identity import COMPILED
 from benchmarks._ops import LADDER, dtypes, entries, main_type, types
 from benchmarks._suites import outcome_of, series
 from benchmarks._visit import NotHere, packages
@@ -439,27 +440,27 @@ class Suite(_OfOp):
         known = {type for types in compiled(op).values() for type in types}
         cls.params = [list(compiled(op)), [type for type in types(op) if type in known], list(ARCHES)]
 
-    @series("registers", higher_is_better=None)
+    @series(COMPILED, "registers", higher_is_better=None)
     def track_registers(self, group: Group, *where: str) -> float:
         """Registers of a thread."""
         return self.figure(group, *where, "registers")
 
-    @series("bytes", higher_is_better=False, judged="exact")
+    @series(COMPILED, "bytes", higher_is_better=False, judged="exact")
     def track_spill_bytes(self, group: Group, *where: str) -> float:
         """Bytes that a thread's loads and stores of local memory move, each instruction counted once."""
         return sum(self.figure(group, *where, f"spill_{way}_bytes") for way in ("load", "store"))
 
-    @series("bytes", higher_is_better=None)
+    @series(COMPILED, "bytes", higher_is_better=None)
     def track_shared_bytes(self, group: Group, *where: str) -> float:
         """Shared memory of a block, static and dynamic, without what the hardware reserves."""
         return self.figure(group, *where, "shared_bytes")
 
-    @series("instructions", higher_is_better=None)
+    @series(COMPILED, "instructions", higher_is_better=None)
     def track_instructions(self, group: Group, *where: str) -> float:
         """SASS instructions of the kernel, without the NOPs that pad it."""
         return self.figure(group, *where, "instructions")
 
-    @series("% of warps", higher_is_better=True, judged="exact")
+    @series(COMPILED, "% of warps", higher_is_better=True, judged="exact")
     def track_occupancy(self, group: Group, *where: str) -> float:
         """Theoretical occupancy: the part of an SM's warps that can be resident."""
         return self.figure(group, *where, "occupancy_percent")
@@ -476,7 +477,7 @@ class MixSuite(_OfOp):
         cls.op = op
         cls.params = [list(compiled(op)), list(CLASSES)]
 
-    @series("instructions", higher_is_better=None)
+    @series(COMPILED, "instructions", higher_is_better=None)
     def track_class(self, group: Group, rung: str, kind: str) -> float:
         """SASS instructions of one class."""
         return self.figure(group, rung, main_type(self.op, rung), self.arch, "mix", kind)

@@ -18,6 +18,7 @@ from typing import Any, ClassVar, TypeVar, cast
 
 from benchmarks._cells import CACHES, key, label, rungs
 from benchmarks._group import Group, Outcome, quick
+from benchmarks._identity import TIMED, Identity
 from benchmarks._ops import COMPUTES, COPY, OPS, Computes, entries, main_type, takes, types
 
 Samples = dict[str, Any] | float
@@ -31,9 +32,10 @@ def samples(values: dict[int, float]) -> Samples:
     return {"samples": [float(value) for value in values.values()], "number": 1}
 
 
-def series(unit: str, *, higher_is_better: bool | None, judged: str = "") -> Callable[[Method], Method]:
+def series(by: Identity, unit: str, *, higher_is_better: bool | None, judged: str = "") -> Callable[[Method], Method]:
     """Mark a method as an asv series: asv copies the attributes of a function into benchmarks.json, not of a class.
 
+    `by`: the code that makes the figure; its version is the series'.
     `higher_is_better`: None where there is no better, as of a temperature. `judged`, what raises flags: "exact" by any
     difference; the name of a visit's figure ("seconds") by more than that figure's noise; "" never, as of what is
     derived from a judged series and would flag its changes once more.
@@ -50,7 +52,9 @@ def series(unit: str, *, higher_is_better: bool | None, judged: str = "") -> Cal
                 return function(self, group, *where)
             return [_answer(function, self, group, *each) for each in itertools.product(*self.params)]
 
-        vars(answer).update(unit=unit, higher_is_better=higher_is_better, judged=judged, version="1", at_once=True)
+        vars(answer).update(
+            unit=unit, higher_is_better=higher_is_better, judged=judged, version=by.version, at_once=True
+        )
         return cast(Method, answer)
 
     return mark
@@ -113,7 +117,7 @@ class Suite(ABC):
         rung, shape, cache = where
         return rung, main_type(self.op, rung), tuple(map(int, shape.split("x"))), cache
 
-    @series("seconds", higher_is_better=False, judged="seconds")
+    @series(TIMED, "seconds", higher_is_better=False, judged="seconds")
     def track_seconds(self, group: Group, *where: str) -> Samples:
         """Seconds of one launch."""
         return samples(self.outcome(group, *where).by_process("seconds"))
@@ -153,7 +157,7 @@ class _ByType(Suite):
 class _Bandwidth(Suite):
     """Of an op whose bytes count."""
 
-    @series("GB/s", higher_is_better=True)
+    @series(TIMED, "GB/s", higher_is_better=True)
     def track_bandwidth(self, group: Group, *where: str) -> Samples:
         """Compulsory bytes over time, in 1e9 bytes a second."""
         rung, type, shape, _ = self.place(*where)
@@ -165,7 +169,7 @@ class _Bandwidth(Suite):
 class _GpuBandwidth(_Bandwidth):
     device = "gpu"
 
-    @series("% of copy", higher_is_better=True)
+    @series(TIMED, "% of copy", higher_is_better=True)
     def track_share_of_copy(self, group: Group, *where: str) -> Samples:
         """Effective bandwidth over that of the stick's vector copy, of the same process, in per cent."""
         rung, type, shape, cache = self.place(*where)
@@ -174,7 +178,7 @@ class _GpuBandwidth(_Bandwidth):
         copy = group.outcomes.get(key(self.op, COPY, type, shape, cache), Outcome()).by_process("seconds")
         return samples({at: 100 * ratio * copy[at] / value for at, value in own.items() if at in copy})
 
-    @series("% of theoretical", higher_is_better=True)
+    @series(TIMED, "% of theoretical", higher_is_better=True)
     def track_share_of_theoretical(self, group: Group, *where: str) -> Samples:
         """Effective bandwidth over bus width times memory clock, in per cent; above 100 only out of a cache."""
         rung, type, shape, _ = self.place(*where)
@@ -187,14 +191,14 @@ class _GpuBandwidth(_Bandwidth):
 class _Flops(Suite):
     """Of an op whose operations count, and whose vendor has a library for it."""
 
-    @series("GFLOP/s", higher_is_better=True)
+    @series(TIMED, "GFLOP/s", higher_is_better=True)
     def track_flops(self, group: Group, *where: str) -> Samples:
         """Operations (2 M N K) over time, in 1e9 a second."""
         rung, _, shape, _ = self.place(*where)
         taken = self.outcome(group, *where).by_process("seconds")
         return samples({at: flops(self.op, rung, shape) / value / 1e9 for at, value in taken.items()})
 
-    @series("% of vendor", higher_is_better=True)
+    @series(TIMED, "% of vendor", higher_is_better=True)
     def track_share_of_vendor(self, group: Group, *where: str) -> Samples:
         """That rate over the vendor's library's, of the same type and process, in per cent."""
         _, type, shape, cache = self.place(*where)
@@ -256,7 +260,7 @@ class LaunchSuite(ABC):
         """As in Suite."""
         return key(self.op, rung, main_type(self.op, rung), OPS[self.op].shapes[0], "hot")
 
-    @series("seconds", higher_is_better=False, judged="launch_seconds")
+    @series(TIMED, "seconds", higher_is_better=False, judged="launch_seconds")
     def track_launch(self, group: Group, rung: str) -> Samples:
         """Seconds."""
         return samples(outcome_of(group, self.cell(rung)).by_process("launch_seconds"))

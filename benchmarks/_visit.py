@@ -1,10 +1,8 @@
 """What a visit to a cell has in common on every device: its budget, the check of the output, the versions in play."""
 
-import hashlib
 import importlib.metadata
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -45,13 +43,6 @@ def describe_wrong(cell: Cell, out: Any, expected: Any, xp: Any) -> str:
         f"{cell.op}/{cell.rung} at {shape} {cell.type}: {count} of {out.size} elements wrong, "
         f"the first at {[int(i) for i in at]}; {kept} never written"
     )
-
-
-def stick() -> str:
-    """A hash of the stick's own files: figures taken with another stick are told apart by it."""
-    here = Path(__file__).parent
-    files = sorted(path for path in here.iterdir() if path.suffix in (".py", ".cu"))
-    return hashlib.sha256(b"".join(path.name.encode() + path.read_bytes() for path in files)).hexdigest()[:16]
 
 
 def packages() -> dict[str, str]:

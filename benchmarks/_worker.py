@@ -133,9 +133,9 @@ def _alone(job: dict[str, Any], out: Any) -> AbstractContextManager[None]:
 
 def _visit(device: Any, cells: list[Any], gpukernels: Any, not_here: tuple[type[Exception], ...], out: Any) -> None:
     """Measure cells in order. A lost context ends the process: what comes next starts in a fresh one."""
-    from benchmarks._visit import stick
+    from benchmarks._identity import TIMED
 
-    _emit(out, event="start", facts={"stick": stick()} | device.facts())
+    _emit(out, event="start", facts={TIMED.fact: TIMED.version} | device.facts())
     for cell in cells:
         _emit(out, event="begin", key=cell.key)
         try:

@@ -4,6 +4,7 @@ from typing import ClassVar
 
 from benchmarks import _suites, transpose
 from benchmarks._group import Group
+from benchmarks._identity import TIMED
 
 
 class Canary:
@@ -14,7 +15,7 @@ class Canary:
     param_names: ClassVar[list[str]] = ["canary"]
     timeout = 1800
 
-    @_suites.series("seconds", higher_is_better=False)
+    @_suites.series(TIMED, "seconds", higher_is_better=False)
     def track_canary(self, group: Group, canary: str) -> _suites.Samples:
         """Seconds of the canary's graph."""
         return _suites.per_process(group, lambda visit: visit.get("canary_s", {}).get(canary))
@@ -26,17 +27,17 @@ class State:
     setup_cache = transpose.GPU.setup_cache
     timeout = 1800
 
-    @_suites.series("MHz", higher_is_better=None)
+    @_suites.series(TIMED, "MHz", higher_is_better=None)
     def track_sm_clock(self, group: Group) -> _suites.Samples:
         """MHz."""
         return _suites.per_process(group, lambda visit: visit.get("clock64_mhz"))
 
-    @_suites.series("C", higher_is_better=None)
+    @_suites.series(TIMED, "C", higher_is_better=None)
     def track_temperature(self, group: Group) -> _suites.Samples:
         """Degrees Celsius."""
         return _suites.per_process(group, lambda visit: visit.get("state", {}).get("temperature_c"))
 
-    @_suites.series("W", higher_is_better=None)
+    @_suites.series(TIMED, "W", higher_is_better=None)
     def track_power(self, group: Group) -> _suites.Samples:
         """Watts."""
         return _suites.per_process(group, lambda visit: visit.get("state", {}).get("power_w"))

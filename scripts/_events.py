@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
+from benchmarks._identity import TIMED
 from benchmarks._ops import COMPUTES
 from scripts import _steps
 from scripts._history import Record, conditions
 from scripts._steps import Point, Step
 
 KINDS = ("regression", "improvement", "environment")
-HASHES = {"nvml_uuid_sha256": "another GPU of the same name", "stick": "another measuring stick"}  # no reader's values
+HASHES = {"nvml_uuid_sha256": "another GPU of the same name"}  # no reader's values
 
 
 @dataclass(frozen=True)
@@ -204,7 +205,7 @@ def result(commit: str, at: int, value: float, record: Record | None, cell: str,
         return Result(commit, Point(at, value))
     beside = conditions(record, measured.group)
     if judged == "exact":  # which packages, compiler and stand-in it depends on they say; the rest of the stick times
-        beside |= {"stick": None}
+        beside |= {TIMED.fact: None}
     canary = _figures(measured.visits, "canary_s", "compute" if COMPUTES[op].flops else "memory")
     point = Point(
         commit=at,

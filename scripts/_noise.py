@@ -79,7 +79,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
     medians = {key: [statistics.median(run) for run in runs] for key, runs in processes.items()}
     variation = {key: statistics.stdev(values) / statistics.mean(values) for key, values in medians.items()}
-    who = {name: facts.get(name) for name in ("gpu", "nvml_uuid_sha256", "nvml_driver", "stick")}
+    who = {name: facts.get(name) for name in ("gpu", "nvml_uuid_sha256", "nvml_driver", "harness")}
     fresh = {
         key: json.dumps({"key": key, "cv": variation[key], "medians_s": medians[key], "processes_s": runs, "who": who})
         for key, runs in processes.items()

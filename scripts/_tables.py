@@ -145,7 +145,7 @@ def show_changes(before: Record, after: Record, console: Console) -> None:
     ]
     other = sorted(group for group, same in alike.items() if not same and before.facts.get(group))
     if other:
-        why = "another GPU, CPU, driver, compiler, package or stick"
+        why = "another GPU, CPU, driver, compiler, package or harness"
         console.print(f"since {before.commit}: {', '.join(other)} not compared: {why}", markup=False)
     if not compared:
         return

@@ -141,7 +141,7 @@ def test_series(transposes: Group) -> None:
     assert told(transposes, "barriers", "padded") == 1
     assert told(transposes, "barriers", "naive_read") == 0
     assert math.isnan(told(transposes, "load_sectors", "copy"))  # not in the plan
-    assert {"stand_in", "compiler"} <= transposes.facts.keys()
+    assert {"emulator", "compiler"} <= transposes.facts.keys()
 
 
 def test_what_cannot_be_counted_has_failed_with_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,7 +191,7 @@ def test_what_is_counted_comes_with_its_conditions(transposes: Group, tmp_path: 
     if next(iter(transposes.outcomes.values())).state == "na":
         pytest.skip(next(iter(transposes.outcomes.values())).reason)
     told = []
-    for at, change in enumerate(({}, {"stand_in": "another"}, {"stand_in": "another", "stick": "another"})):
+    for at, change in enumerate(({}, {"emulator": "another"}, {"emulator": "another", "harness": "another"})):
         transposes = dataclasses.replace(transposes, facts=transposes.facts | change)
         path = tmp_path / f"{at}-env.facts.jsonl"
         path.write_text("".join(json.dumps(line) + "\n" for line in transposes.lines()), encoding="utf-8")

@@ -14,7 +14,7 @@ from scripts import _between, _counters, _ncu, _noise, _truth
 def group(*seconds: float, state: str = "ok") -> Group:
     """A group of one cell with a visit a process."""
     visits = [{"process": at, "seconds": value} for at, value in enumerate(seconds)]
-    return Group("transpose gpu", {"transpose/padded": Outcome(state, "wrong", visits)}, {"gpu": "A", "stick": "s"})
+    return Group("transpose gpu", {"transpose/padded": Outcome(state, "wrong", visits)}, {"gpu": "A", "harness": "1"})
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def test_runs_differ_by_their_medians(runs: list[Group], tmp_path: Path, capsys:
     assert kept == {"key": "transpose/copy", "cv": 0.5}  # not measured again: it stays
     assert (fresh["medians_s"], fresh["processes_s"]) == ([2.0, 4.0], [[1.0, 9.0, 2.0], [4.0]])
     assert fresh["cv"] == pytest.approx(2**0.5 / 3)
-    assert fresh["who"] == {"gpu": "A", "nvml_uuid_sha256": None, "nvml_driver": None, "stick": "s"}
+    assert fresh["who"] == {"gpu": "A", "nvml_uuid_sha256": None, "nvml_driver": None, "harness": "1"}
     assert "1 cells: median 47.140 %, worst 47.140 %" in capsys.readouterr().out
 
 

@@ -408,7 +408,7 @@ def test_what_changed_since_another_commit() -> None:
     assert len(said) == 2
     other = changes(before, record_of("89abcdef", 1.02, 1.0, nvml_uuid_sha256="2"))
     assert other == (
-        "since 01234567: transpose gpu not compared: another GPU, CPU, driver, compiler, package or stick\n"
+        "since 01234567: transpose gpu not compared: another GPU, CPU, driver, compiler, package or harness\n"
     )
 
 

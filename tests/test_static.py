@@ -148,7 +148,7 @@ def test_every_rung_has_every_figure(groups: dict[str, Group]) -> None:
         assert (visit["mix"]["shared"] > 0) == (visit["shared_bytes"] > 0), key
         assert "/" not in json.dumps(visit), key  # no path of this machine goes into the sidecar
     for group in groups.values():
-        assert set(group.facts) == {"stick", "packages"}
+        assert set(group.facts) == {"harness", "packages"}
 
 
 def test_twice_the_same(groups: dict[str, Group], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
