@@ -1,9 +1,12 @@
 """The interpreter that the project runs with: made at first use, checked at every one. Standard library only.
 
 A script enters it by `_environment.enter()`. It is, in this order: $GPUKERNELS_PYTHON, as it is; .venv, made with pip
-from what pyproject.toml pins (again when that has changed); the interpreter at hand, where pip cannot install (no
+from what requirements/ locks (again when that has changed); the interpreter at hand, where pip cannot install (no
 network) and it has everything. As a program, `_environment.py install` puts what a commit needs to be measured into
 the interpreter that runs it: asv's own virtualenvs are filled so.
+
+pyproject.toml names the direct dependencies. requirements/ holds, for each name in LOCKS, those of its groups and
+everything that they need in turn, in exact versions with hashes; scripts/lock writes it (`_lock.py`).
 """
 
 import ctypes
@@ -24,6 +27,15 @@ import tomllib
 
 ROOT = Path(__file__).resolve().parent.parent
 HOME = ROOT / ".venv"
+LOCK_FOLDER = ROOT / "requirements"
+# The groups of pyproject.toml that each locked file holds. Files of one CUDA version can be installed together.
+LOCKS = {
+    "tools": ("dependencies", "worker", "bench", "test"),
+    "cuda12": ("dependencies", "worker", "cuda12", "sass"),
+    "cuda13": ("dependencies", "worker", "cuda13", "sass"),
+    "gpu12": ("gpu12",),  # apart: a machine without a driver does not fetch cuBLAS
+    "gpu13": ("gpu13",),
+}
 INSIDE = "GPUKERNELS_INSIDE"  # set once the right interpreter runs, so that it is not looked for again
 
 
@@ -60,18 +72,21 @@ def gpu_extra() -> str | None:
     return extra.replace("cuda", "gpu") if extra and driver_cuda() >= 12000 else None
 
 
-def sass_extra() -> str | None:
-    """The extra of NVIDIA's disassembler, None where it has no wheels."""
-    return "sass" if cuda_extra() else None
+def direct(*groups: str) -> list[str]:
+    """What pyproject.toml asks for in these groups: its extras, or "dependencies"."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    known = project["optional-dependencies"] | {"dependencies": project["dependencies"]}
+    return [line for group in groups for line in known[group]]
 
 
 def requirements(*extras: str | None) -> list[str]:
     """What pyproject.toml asks for, with these extras."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    return [
-        *project["dependencies"],
-        *(line for extra in extras if extra for line in project["optional-dependencies"][extra]),
-    ]
+    return direct("dependencies", *(extra for extra in extras if extra))
+
+
+def locks(*names: str | None) -> list[Path]:
+    """The locked files of these names."""
+    return [LOCK_FOLDER / f"{name}.txt" for name in names if name]
 
 
 def missing(wanted: list[str]) -> list[str]:
@@ -95,9 +110,10 @@ def _python(folder: Path) -> Path:
     return folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 
 
-def _pip(python: Path | str, wanted: list[str]) -> str:
-    """Install into an interpreter's environment; pip's last words where it fails, "" where it does not."""
-    command = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *wanted]
+def _pip(python: Path | str, wanted: list[Path]) -> str:
+    """Install locked files into an interpreter's environment; pip's last words if it fails, "" if it does not."""
+    command = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--require-hashes"]
+    command += [f"--requirement={path}" for path in wanted]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return "" if done.returncode == 0 else "\n".join(done.stderr.strip().splitlines()[-3:]) or "pip failed"
 
@@ -120,13 +136,14 @@ def ensure() -> str:
         if not shutil.which(given):
             raise SystemExit(f"gpukernels: GPUKERNELS_PYTHON={given}: no such interpreter; give the path of one")
         return given
-    wanted = requirements(cuda_extra(), sass_extra(), gpu_extra(), "bench", "test")
-    stamp = hashlib.sha256("\n".join([sys.version, *wanted]).encode()).hexdigest()
+    wanted = locks("tools", cuda_extra(), gpu_extra())
+    stamp = hashlib.sha256("\n".join([sys.version, *(path.read_text() for path in wanted)]).encode()).hexdigest()
     mark = HOME / "gpukernels.stamp"
     if mark.is_file() and mark.read_text() == stamp:
         return str(_python(HOME))
     print(
-        f"gpukernels: installing what pyproject.toml pins into {HOME.name}/ (once; some 400 MB to fetch, 1 GB on disk)",
+        f"gpukernels: installing what {LOCK_FOLDER.name}/ locks into {HOME.name}/ "
+        "(once; some 400 MB to fetch, 1 GB on disk)",
         file=sys.stderr,
     )
     before = HOME.with_name(".venv.before")  # an environment that works is not given up for one that cannot be made
@@ -151,7 +168,7 @@ def ensure() -> str:
                 file=sys.stderr,
             )
             return str(_python(HOME))
-    lacking = missing(requirements(cuda_extra() if driver_cuda() else None, "bench"))
+    lacking = missing(requirements(cuda_extra() if driver_cuda() else None, "worker", "bench"))
     if not lacking:
         print(
             f"gpukernels: pip could not install ({why.splitlines()[-1]}); going on with {sys.executable}, which has "
@@ -189,10 +206,7 @@ def with_root() -> dict[str, str]:
 if __name__ == "__main__":
     if sys.argv[1:] != ["install"]:
         raise SystemExit("usage: _environment.py install")
-    failure = _pip(  # without a driver too: what the kernels compile to is measured everywhere
-        sys.executable,
-        requirements(cuda_extra(), sass_extra(), gpu_extra())
-        + [line for line in requirements("bench") if "nvidia-ml" in line],
-    )
+    # Without a driver too: what the kernels compile to is measured everywhere.
+    failure = _pip(sys.executable, locks(cuda_extra() or "tools", gpu_extra()))
     if failure:
         raise SystemExit(f"gpukernels: pip could not install what a commit needs: {failure}")

@@ -1,6 +1,7 @@
 """The scripts: the environment they make, the tables they draw, scripts/bench from end to end on a small history."""
 
 import dataclasses
+import hashlib
 import io
 import json
 import math
@@ -14,6 +15,7 @@ import sys
 import time
 import tomllib
 import venv
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,7 +47,8 @@ def test_requirements_are_what_pyproject_pins() -> None:
         *extras["bench"],
         *extras["test"],
     ]
-    for extra in ("cuda12", "cuda13", "sass", "bench", "test"):
+    assert _environment.direct("worker", "dependencies") == [*extras["worker"], *project["dependencies"]]
+    for extra in ("cuda12", "cuda13", "gpu12", "gpu13", "sass", "worker", "bench", "test"):
         assert all(re.fullmatch(r"[A-Za-z0-9_-]+==[0-9.]+", line) for line in extras[extra]), extra
 
 
@@ -103,11 +106,11 @@ def test_an_interpreter_that_is_given_is_taken(monkeypatch: pytest.MonkeyPatch, 
 
 
 @pytest.fixture
-def no_pip(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[list[str]]:
+def no_pip(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[list[Path]]:
     """An environment folder that is empty, and a pip that never gets through; what it was asked for."""
-    asked: list[list[str]] = []
+    asked: list[list[Path]] = []
 
-    def pip(python: Path | str, wanted: list[str]) -> str:
+    def pip(python: Path | str, wanted: list[Path]) -> str:
         asked.append(wanted)
         return "first line\nno network"
 
@@ -120,15 +123,15 @@ def no_pip(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[list[str]]:
 
 
 def test_without_pip_the_interpreter_at_hand_will_do(
-    no_pip: list[list[str]], capsys: pytest.CaptureFixture[str]
+    no_pip: list[list[Path]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert _environment.ensure() == sys.executable
-    assert no_pip == [_environment.requirements(_environment.cuda_extra(0), "sass", "bench", "test")]
+    assert no_pip == [_environment.locks("tools", _environment.cuda_extra(0))]
     assert "pip could not install (no network); going on with" in capsys.readouterr().err
 
 
 def test_without_pip_and_without_what_is_needed_it_ends(
-    no_pip: list[list[str]], monkeypatch: pytest.MonkeyPatch
+    no_pip: list[list[Path]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_environment, "missing", lambda wanted: ["asv==0.6.6", "scipy==1.17.1"])
     with pytest.raises(SystemExit, match=r"no environment\. pip says: first line") as ended:
@@ -138,9 +141,9 @@ def test_without_pip_and_without_what_is_needed_it_ends(
 
 
 def test_an_environment_is_made_once(
-    no_pip: list[list[str]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    no_pip: list[list[Path]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def pip(python: Path | str, wanted: list[str]) -> str:
+    def pip(python: Path | str, wanted: list[Path]) -> str:
         no_pip.append(wanted)
         return ""
 
@@ -149,15 +152,36 @@ def test_an_environment_is_made_once(
     assert Path(made).parents[1] == _environment.HOME
     assert _environment.ensure() == made
     assert len(no_pip) == 1
-    monkeypatch.setattr(_environment, "requirements", lambda *extras: ["numpy==9"])  # pyproject.toml has changed
+    changed = shutil.copytree(_environment.LOCK_FOLDER, tmp_path / "requirements")
+    monkeypatch.setattr(_environment, "LOCK_FOLDER", changed)
+    assert _environment.ensure() == made  # it lies elsewhere, and says the same
+    assert len(no_pip) == 1
+    with (changed / "tools.txt").open("a") as file:
+        file.write("numpy==9\n")
     assert _environment.ensure() == made
-    assert no_pip[1:] == [["numpy==9"]]
-    assert capsys.readouterr().err.count("installing what pyproject.toml pins") == 2
+    assert no_pip[1:] == [_environment.locks("tools", _environment.cuda_extra())]
+    assert capsys.readouterr().err.count("installing what requirements/ locks into venv/") == 2
+
+
+def test_pip_installs_only_what_has_a_hash(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "nothing-1.0-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("nothing-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: nothing\nVersion: 1.0\n")
+        wheel.writestr("nothing-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+        wheel.writestr("nothing-1.0.dist-info/RECORD", "")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    monkeypatch.setenv("PIP_TARGET", str(tmp_path / "target"))
+    locked = tmp_path / "locked.txt"
+    locked.write_text("nothing==1.0\n")
+    assert "hash" in _environment._pip(sys.executable, [locked])
+    digest = hashlib.sha256((tmp_path / "nothing-1.0-py3-none-any.whl").read_bytes()).hexdigest()
+    locked.write_text(f"nothing==1.0 --hash=sha256:{digest}\n")
+    assert _environment._pip(sys.executable, [locked]) == ""
 
 
 @pytest.mark.parametrize("works", [True, False])
 def test_an_environment_that_works_is_kept_where_pip_fails(
-    no_pip: list[list[str]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], works: bool
+    no_pip: list[list[Path]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], works: bool
 ) -> None:
     home = _environment.HOME
     home.mkdir()
