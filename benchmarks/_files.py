@@ -1,15 +1,11 @@
 """Files that are whole or not there, and locks that end with the process that holds them."""
 
-import errno
-import fcntl
 import os
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-NO_LOCKS_HERE = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # some network file systems
-POLL_S, SAY_S = 0.1, 5.0
+SAY_S = 5.0  # between two words about whom a lock is waited for
 
 
 class Busy(Exception):
@@ -36,44 +32,45 @@ def write_whole(path: str | Path, text: str) -> None:
 @contextmanager
 def locked(path: Path, waiting: Callable[[str], None] | None = None) -> Iterator[None]:
     """Hold a lock file; the system drops the lock with this process, however it ends. What is held elsewhere is waited
-    for where `waiting` is given, which is told who has it, at once and every few seconds. Where there can be no lock
-    (a folder that cannot be written, a file system without locks) nothing is held.
+    for if `waiting` is given, which is told who has it, at once and every few seconds. Where there can be no lock (a
+    folder that cannot be written, a file system without locks) nothing is held.
 
-    Raises: Busy where it is held and `waiting` is not given.
+    Raises: Busy if it is held and `waiting` is not given.
     """
-    file = _open(path)
-    if file is None:
-        yield
-        return
-    said = -SAY_S
-    try:
+    from filelock import FileLock, Timeout  # not at the top: asv forks from a process that imports this module
+
+    # For all users of the machine, whatever the umask, so that each can lock and sign it.
+    lock = FileLock(path, mode=0o666, fallback_to_soft=False, on_acquired=_sign)
+    timeout_s = 0.0
+    with ExitStack() as held:
         while True:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                held.enter_context(lock.acquire(timeout=timeout_s))
                 break
-            except BlockingIOError:
-                who = os.pread(file, 1000, 0).decode(errors="replace").strip() or "another process"
+            except Timeout:
+                who = _holder(path)
                 if waiting is None:
                     raise Busy(who) from None
-            except OSError as error:
-                if error.errno in NO_LOCKS_HERE:
-                    break
-                raise
-            if time.monotonic() - said >= SAY_S:
-                said = time.monotonic()
                 waiting(who)
-            time.sleep(POLL_S)
-        with suppress(OSError):  # read-only, or a full disk: it is held all the same
-            os.ftruncate(file, 0)
-            os.pwrite(file, f"process {os.getpid()} in {os.getcwd()}".encode(), 0)
+                timeout_s = SAY_S
+            except OSError:
+                break  # there can be no lock here
         yield
-    finally:
-        os.close(file)
 
 
-def _open(path: Path) -> int | None:
-    for mode in (os.O_RDWR | os.O_CREAT, os.O_RDONLY):  # another user's may be locked, if not written
-        with suppress(OSError):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            return os.open(path, mode | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
-    return None
+def _sign(file: int) -> None:
+    """Say in a lock file who holds it."""
+    with suppress(OSError):  # a full disk: it is held all the same
+        os.ftruncate(file, 0)
+        os.pwrite(file, f"process {os.getpid()} in {os.getcwd()}".encode(), 0)
+
+
+def _holder(path: Path) -> str:
+    """Who holds a lock file. In a folder that all may write it may have become a link or a pipe by now."""
+    with suppress(OSError):
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            return os.read(file, 1000).decode(errors="replace").strip() or "another process"
+        finally:
+            os.close(file)
+    return "another process"

@@ -114,6 +114,16 @@ def test_a_lock_says_who_has_it_and_ends_with_them(tmp_path: Path) -> None:
             assert path.read_text() == f"process {os.getpid()} in {os.getcwd()}"
 
 
+def test_a_lock_is_for_every_user(tmp_path: Path) -> None:
+    """The one of a GPU lies in /tmp: whoever comes first must not keep the others from locking it."""
+    before = os.umask(0o077)
+    try:
+        with locked(tmp_path / "a.lock"):
+            assert (tmp_path / "a.lock").stat().st_mode & 0o777 == 0o666
+    finally:
+        os.umask(before)
+
+
 def test_a_lock_is_waited_for(tmp_path: Path) -> None:
     said = []
     with holder(tmp_path / "a.lock") as process:
