@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
+from io import BytesIO
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -142,26 +143,23 @@ def _attributes(info: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def read_cubin(content: bytes, symbol: str, arch: str) -> Cubin:
-    """A kernel's figures. Raises: LookupError, ValueError or struct.error where the file is of another kind."""
-    (headers_at,) = struct.unpack_from("<Q", content, 0x28)
-    size, count, names_in = struct.unpack_from("<HHH", content, 0x3A)
-    headers = [struct.unpack_from("<IIQQQQIIQQ", content, headers_at + at * size) for at in range(count)]
+    """A kernel's figures. Raises: LookupError, ValueError or struct.error if the file is of another kind."""
+    from elftools.common.exceptions import ELFError  # not at the top: workers that measure import this module too
+    from elftools.elf.elffile import ELFFile
+    from elftools.elf.sections import SymbolTableSection
 
-    def text(table: int, at: int) -> str:
-        start = headers[table][4] + at
-        return content[start : content.index(b"\0", start)].decode()
-
-    sections = {text(names_in, header[0]): header for header in headers}
-
-    def bytes_of(name: str) -> bytes:
-        start, length = sections[name][4:6]
-        return content[start : start + length]
-
-    names = [text(sections[".symtab"][6], entry[0]) for entry in struct.iter_unpack("<IBBHQQ", bytes_of(".symtab"))]
-    kernel = names.index(symbol)
+    try:
+        file = ELFFile(BytesIO(content))
+        sections = {section.name: section for section in file.iter_sections()}
+        table = sections[".symtab"]
+        symbols = [one.name for one in table.iter_symbols()] if isinstance(table, SymbolTableSection) else []
+        info, code = sections[".nv.info"].data(), sections[f".text.{symbol}"].data()
+    except (ELFError, OverflowError) as error:  # the latter if an offset or a size is damaged
+        raise ValueError(f"{type(error).__name__}: {error}") from error
+    kernel = symbols.index(symbol)
     of_kernel = {
         attribute: struct.unpack_from("<II", value)[1]
-        for attribute, value in _attributes(bytes_of(".nv.info"))
+        for attribute, value in _attributes(info)
         if attribute in (REGISTERS, FRAME) and struct.unpack_from("<I", value)[0] == kernel
     }
     shared = sections.get(f".nv.shared.{symbol}")
@@ -170,8 +168,8 @@ def read_cubin(content: bytes, symbol: str, arch: str) -> Cubin:
     return Cubin(
         of_kernel[REGISTERS],
         of_kernel.get(FRAME, 0),
-        max(0, shared[5] - reserved) if shared else 0,
-        bytes_of(f".text.{symbol}"),
+        max(0, shared["sh_size"] - reserved) if shared else 0,
+        code,
     )
 
 

@@ -345,7 +345,11 @@ def test_a_cubin_that_cannot_be_read_fails_alone(tmp_path: Path) -> None:
     group = Group(
         "", {one.key: Outcome("ok", "", [Compiler(gpukernels).measure(one, found)]) for one in (wanted, other)}, {}
     )
-    for at, content in enumerate((b"", b"\x7fELF" + bytes(100), Path(kernel.__file__).read_bytes())):
+    whole = Path(group.outcomes[wanted.key].visits[0]["cubin"]).read_bytes()
+    damaged = whole[:0x28] + b"\xff" * 8 + whole[0x30:]  # the section headers lie beyond every file
+    for at, content in enumerate(
+        (b"", b"\x7fELF" + bytes(100), Path(kernel.__file__).read_bytes(), damaged, whole[:999])
+    ):
         (tmp_path / "x.cubin").write_bytes(content)
         group.outcomes[wanted.key] = Outcome("ok", "", [{"cubin": str(tmp_path / "x.cubin"), "symbol": "x"}])
         _static.read(group, [wanted] if at else [wanted, other])
