@@ -1,8 +1,28 @@
-"""The measuring stick: asv runs these files, from the checkout, against every commit of the package.
+"""The asv suites of gpukernels, and the description of what they measure (project.py).
 
-Data flows one way: a suite names an op; `_ops` says what it computes and costs; `_cells` lists what is measured;
-`_group` has fresh `_worker` processes measure it, on the `_gpu` or the `_cpu`; the suite's series read what came back.
-What the compiler makes of a rung, and what its warps ask of memory, take the same way, with `_static` and `_access` (on
-the CPU stand-in, `_emulator`) in the device's place.
-Importing this package must not initialise CUDA, start threads or compile: asv forks from a process that did.
+asv takes these files and the engine from the checkout, whatever commit of gpukernels it measures. The import of this
+package must not initialize CUDA, start threads or compile, since asv forks after it.
 """
+
+import importlib.util
+import sys
+from pathlib import Path
+
+
+def _engine_of_the_checkout() -> None:
+    """Import kernelwatch from this checkout, even if another version is installed. The checkout is not put on the path,
+    since it holds another commit's gpukernels."""
+    folder = Path(__file__).resolve().parent.parent / "kernelwatch"
+    known = sys.modules.get("kernelwatch")
+    if known is not None and folder in (Path(path).resolve() for path in known.__path__):
+        return
+    spec = importlib.util.spec_from_file_location(
+        "kernelwatch", folder / "__init__.py", submodule_search_locations=[str(folder)]
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    sys.modules["kernelwatch"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(sys.modules["kernelwatch"])
+
+
+_engine_of_the_checkout()

@@ -1,19 +1,20 @@
-"""What every CUDA rung asks of memory, by element type and shape: exact, with and without a GPU."""
+"""The suites of counted accesses: every CUDA rung by element type and shape, exact, with and without a GPU."""
 
-from benchmarks import _access
-from benchmarks._group import Group
+from benchmarks.project import PROJECT
+from kernelwatch.run.outcome import Group
+from kernelwatch.suites import counted
 
 
-class VectorAdd(_access.Suite, op="vector_add"):
+class VectorAdd(counted.Access, project=PROJECT, op="vector_add"):
     def setup_cache(self) -> Group:
-        return _access.measure("vector_add")
+        return self.measure()
 
 
-class Transpose(_access.Suite, op="transpose"):
+class Transpose(counted.Access, project=PROJECT, op="transpose"):
     def setup_cache(self) -> Group:
-        return _access.measure("transpose")
+        return self.measure()
 
 
-class Matmul(_access.Suite, op="matmul"):
+class Matmul(counted.Access, project=PROJECT, op="matmul"):
     def setup_cache(self) -> Group:
-        return _access.measure("matmul")
+        return self.measure()

@@ -1,22 +1,29 @@
-"""The matmul suites: the ladder on the GPU, by element type, what a launch costs, the ladder on the CPU."""
+"""The matmul suites: the ladder on the GPU, the element types, the cost of a launch, the ladder on the CPU, and
+streaming from the host."""
 
-from benchmarks import _suites
-from benchmarks._group import Group, measure
+from benchmarks.project import PROJECT
+from kernelwatch.run.outcome import Group
+from kernelwatch.suites import timed
 
 
-class GPU(_suites.GpuFlopsSuite, op="matmul"):
+class GPU(timed.GpuFlops, project=PROJECT, op="matmul"):
     def setup_cache(self) -> Group:
-        return measure("matmul", "gpu")
+        return self.measure()
 
 
-class ElementTypes(_suites.ElementFlopsSuite, op="matmul"):
-    setup_cache = GPU.setup_cache  # asv keys it by file and line: one measurement for all three
+class ElementTypes(timed.ElementFlops, project=PROJECT, op="matmul"):
+    setup_cache = GPU.setup_cache  # asv keys it by file and line, so all three share one measurement
 
 
-class Launch(_suites.LaunchSuite, op="matmul"):
+class Launch(timed.Launch, project=PROJECT, op="matmul"):
     setup_cache = GPU.setup_cache
 
 
-class CPU(_suites.CpuFlopsSuite, op="matmul"):
+class CPU(timed.CpuFlops, project=PROJECT, op="matmul"):
     def setup_cache(self) -> Group:
-        return measure("matmul", "cpu")
+        return self.measure()
+
+
+class Streamed(timed.Streamed, project=PROJECT, op="matmul"):
+    def setup_cache(self) -> Group:
+        return self.measure()

@@ -1,31 +1,32 @@
-"""The compile-time figures of every CUDA rung, by element type and architecture: exact, with and without a GPU."""
+"""The suites of compile-time figures: every CUDA rung by element type and architecture, exact, without a GPU too."""
 
-from benchmarks import _static
-from benchmarks._group import Group
+from benchmarks.project import PROJECT
+from kernelwatch.run.outcome import Group
+from kernelwatch.suites import compiled
 
 
-class VectorAdd(_static.Suite, op="vector_add"):
+class VectorAdd(compiled.Static, project=PROJECT, op="vector_add"):
     def setup_cache(self) -> Group:
-        return _static.measure("vector_add")
+        return self.measure()
 
 
-class VectorAddMix(_static.MixSuite, op="vector_add"):
-    setup_cache = VectorAdd.setup_cache  # asv keys it by file and line: one compilation for both
+class VectorAddMix(compiled.Mix, project=PROJECT, op="vector_add"):
+    setup_cache = VectorAdd.setup_cache  # asv keys it by file and line, so both share one compilation
 
 
-class Transpose(_static.Suite, op="transpose"):
+class Transpose(compiled.Static, project=PROJECT, op="transpose"):
     def setup_cache(self) -> Group:
-        return _static.measure("transpose")
+        return self.measure()
 
 
-class TransposeMix(_static.MixSuite, op="transpose"):
+class TransposeMix(compiled.Mix, project=PROJECT, op="transpose"):
     setup_cache = Transpose.setup_cache
 
 
-class Matmul(_static.Suite, op="matmul"):
+class Matmul(compiled.Static, project=PROJECT, op="matmul"):
     def setup_cache(self) -> Group:
-        return _static.measure("matmul")
+        return self.measure()
 
 
-class MatmulMix(_static.MixSuite, op="matmul"):
+class MatmulMix(compiled.Mix, project=PROJECT, op="matmul"):
     setup_cache = Matmul.setup_cache

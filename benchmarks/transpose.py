@@ -1,22 +1,23 @@
-"""The transpose suites: the ladder on the GPU, by element type, what a launch costs, the ladder on the CPU."""
+"""The transpose suites: the ladder on the GPU, the element types, the cost of a launch, the ladder on the CPU."""
 
-from benchmarks import _suites
-from benchmarks._group import Group, measure
+from benchmarks.project import PROJECT
+from kernelwatch.run.outcome import Group
+from kernelwatch.suites import timed
 
 
-class GPU(_suites.GpuSuite, op="transpose"):
+class GPU(timed.Gpu, project=PROJECT, op="transpose"):
     def setup_cache(self) -> Group:
-        return measure("transpose", "gpu")
+        return self.measure()
 
 
-class ElementTypes(_suites.ElementSuite, op="transpose"):
-    setup_cache = GPU.setup_cache  # asv keys it by file and line: one measurement for all three
+class ElementTypes(timed.Elements, project=PROJECT, op="transpose"):
+    setup_cache = GPU.setup_cache  # asv keys it by file and line, so all three share one measurement
 
 
-class Launch(_suites.LaunchSuite, op="transpose"):
+class Launch(timed.Launch, project=PROJECT, op="transpose"):
     setup_cache = GPU.setup_cache
 
 
-class CPU(_suites.CpuSuite, op="transpose"):
+class CPU(timed.Cpu, project=PROJECT, op="transpose"):
     def setup_cache(self) -> Group:
-        return measure("transpose", "cpu")
+        return self.measure()

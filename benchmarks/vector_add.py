@@ -1,22 +1,23 @@
-"""The vector_add suites: the ladder on the GPU, by element type, what a launch costs, the ladder on the CPU."""
+"""The vector_add suites: the ladder on the GPU, the element types, the cost of a launch, the ladder on the CPU."""
 
-from benchmarks import _suites
-from benchmarks._group import Group, measure
+from benchmarks.project import PROJECT
+from kernelwatch.run.outcome import Group
+from kernelwatch.suites import timed
 
 
-class GPU(_suites.GpuSuite, op="vector_add"):
+class GPU(timed.Gpu, project=PROJECT, op="vector_add"):
     def setup_cache(self) -> Group:
-        return measure("vector_add", "gpu")
+        return self.measure()
 
 
-class ElementTypes(_suites.ElementSuite, op="vector_add"):
-    setup_cache = GPU.setup_cache  # asv keys it by file and line: one measurement for all three
+class ElementTypes(timed.Elements, project=PROJECT, op="vector_add"):
+    setup_cache = GPU.setup_cache  # asv keys it by file and line, so all three share one measurement
 
 
-class Launch(_suites.LaunchSuite, op="vector_add"):
+class Launch(timed.Launch, project=PROJECT, op="vector_add"):
     setup_cache = GPU.setup_cache
 
 
-class CPU(_suites.CpuSuite, op="vector_add"):
+class CPU(timed.Cpu, project=PROJECT, op="vector_add"):
     def setup_cache(self) -> Group:
-        return measure("vector_add", "cpu")
+        return self.measure()

@@ -4,11 +4,15 @@
     >>> padded = gpukernels.load("transpose", "padded", "float32")
     >>> out = padded(cupy.random.rand(33, 65, dtype="float32"))  # 65 x 33
 
-The measuring stick in benchmarks/ runs against any commit of this package and may use of it only what
-`__all__` names: `load`, `rung` and `compile_cuda`, the errors, and of what these return `Rung.types`, `Rung.repeats`,
-`Kernel.bind` and a `Launch` with its `identity`; for the compile-time figures `Rung.source`, `Rung.edges`,
-`Rung.block_threads` and `Rung.shared_bytes`; for the access counts what benchmarks/_emulator/machine/ imports. A commit
-that lacks `load`, `rung` or `LadderError` shows n/a; without `compile_cuda`, or what the counts need, those do.
+The harness (kernelwatch/ and benchmarks/ of the checkout) runs against any commit of this package. It uses only
+`load`, `rung`, `compile_cuda` and the errors from `__all__`, and these members of what they return:
+
+- for timing, `Rung.types`, `Rung.repeats`, `Rung.operands`, `Kernel.bind`, and a `Launch` with its `identity`;
+- for compile-time figures, `Rung.source`, `Rung.edges`, `Rung.block_threads` and `Rung.shared_bytes`;
+- for access counts, the members that `cuda_source` in benchmarks/project.py reads.
+
+All cells of a commit that lacks `load`, `rung` or `LadderError` are n/a. If a commit lacks only `compile_cuda`, or what
+the access counts need, those figures alone are n/a.
 """
 
 from gpukernels.kernel import Kernel, KernelError, Launch, LimitError, ToolMissing, compile_cuda, load

@@ -24,6 +24,13 @@ def gpu_missing() -> str | None:
     return None
 
 
+def _look_again() -> None:
+    """Forget where compiled files are kept. The gate of the kernels runs where there is no engine to ask."""
+    kernel.cache_folder.cache_clear()
+    if engine := sys.modules.get("kernelwatch.system.cache"):
+        engine.folder.cache_clear()
+
+
 @pytest.fixture(scope="session", autouse=True)
 def kernel_cache(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The folder of compiled kernels for this session, cold at its start, one for all of pytest-xdist's workers.
@@ -35,10 +42,11 @@ def kernel_cache(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
         base = base.parent  # a worker's own folder lies in the session's
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GPUKERNELS_CACHE", str(base / "kernels"))
+        patch.setenv("KERNELWATCH_CACHE", str(base / "engine"))
         patch.setenv("CUPY_CACHE_DIR", str(base / "cupy"))
-        kernel.cache_folder.cache_clear()
+        _look_again()
         yield base / "kernels"
-    kernel.cache_folder.cache_clear()
+    _look_again()
 
 
 @pytest.fixture(autouse=True)
@@ -61,3 +69,17 @@ def no_gpu(kernel_cache: Path) -> str:
     if reason is None:
         pytest.skip("a GPU is here: this is what happens without one")
     return reason
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the tests of an xdist_group in one worker. pytest-xdist 3.8 tells its scheduler the group by an attribute
+    that pytest 9.2 does not read any more; without this each worker repeats every shared set-up.
+    """
+    if not getattr(config.option, "loadgroup", False):
+        return
+    from _pytest.nodeid import coerce_node_id  # not there in an older pytest, which needs no help
+
+    for item in items:
+        for mark in item.iter_markers("xdist_group"):
+            if "@" not in item.nodeid.rpartition("]")[2]:
+                item._id = coerce_node_id(f"{item.nodeid}@{mark.args[0]}")

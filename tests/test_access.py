@@ -1,8 +1,9 @@
-"""Access counts as a suite, and scripts/profile: what is counted, beside what Nsight Compute counted on an H200."""
+"""Access counts as a suite, and scripts/profile: the counts beside those of Nsight Compute on an H200."""
 
 import dataclasses
 import json
 import math
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -11,17 +12,29 @@ import numpy as np
 import pytest
 
 import gpukernels
-from benchmarks import _access, _static, access, static
-from benchmarks._cells import Cell
-from benchmarks._emulator import Counts, count
-from benchmarks._group import Group
-from benchmarks._ops import OPS
-from scripts import _events, _history, _profile
-from scripts._steps import find
+from benchmarks import access, static
+from benchmarks.project import PROBLEMS, PROJECT, cuda_source
+from kernelwatch.analysis import compiled, counted
+from kernelwatch.analysis.occupancy import ARCHES
+from kernelwatch.commands import profile
+from kernelwatch.detect import events
+from kernelwatch.detect.steps import find
+from kernelwatch.emulator import Counts, EmulatedKernel, count
+from kernelwatch.emulator.build import SHARED
+from kernelwatch.emulator.sites import Traced
+from kernelwatch.history import records
+from kernelwatch.measure.launches import ATTRIBUTES
+from kernelwatch.plan.cells import Cell
+from kernelwatch.plan.project import import_package
+from kernelwatch.run.outcome import Group
+from kernelwatch.suites.counted import measure
+from kernelwatch.system.errors import UserError
+from kernelwatch.system.options import Options
 from tests.test_emulator import loaded
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORDS = sorted(ROOT.glob("results/*/access.jsonl"))
+CUDA_RUNGS = [f"{problem.name}/{rung}" for problem in PROBLEMS for rung in compiled.compiled(problem)]
 
 # --- wavefronts ----------------------------------------------------------------------------------------------------
 
@@ -68,13 +81,10 @@ __global__ void vector_add_elementwise(const T *a, const T *b, T *out, long long
 
 @pytest.mark.parametrize(("wide", "at"), [("double2", 2), ("float2", 1)])
 def test_wavefronts_are_those_of_the_hardware(wide: str, at: int, tmp_path: Path) -> None:
-    from benchmarks._emulator.machine.build import SHARED, EmulatedKernel
-    from benchmarks._emulator.machine.sites import Traced
-
     source = tmp_path / "elementwise.cu"
     source.write_text(READS.replace("WIDE", wide), encoding="utf-8")
     found = dataclasses.replace(gpukernels.rung("vector_add", "elementwise"), source=source)
-    kernel = loaded(EmulatedKernel, found, "float32", None, traced=True)
+    kernel = loaded(EmulatedKernel, cuda_source(found, "float32"), traced=True)
     seen = {}
     for name, (places, *_) in PATTERNS.items():
         run = Traced(kernel, {"N": 32})
@@ -90,12 +100,12 @@ def test_wavefronts_are_those_of_the_hardware(wide: str, at: int, tmp_path: Path
 
 
 def test_every_cuda_rung_is_counted_with_every_type() -> None:
-    for op in OPS:
-        planned = {(cell.rung, cell.type) for cell in _access.plan(op)}
-        too_large = {("constant", "float64")} if op == "matmul" else set()  # at the even shape
-        assert planned == {(rung, type) for rung, types in _static.compiled(op).items() for type in types} - too_large
-        shapes = {cell.shape for cell in _access.plan(op)}
-        assert shapes == set(OPS[op].counted_shapes)
+    for problem in PROBLEMS:
+        planned = {(cell.rung, cell.type) for cell in counted.plan(problem)}
+        too_large = {("constant", "float64")} if problem.name == "matmul" else set()  # at the even shape
+        known = {(rung, type) for rung, types in compiled.compiled(problem).items() for type in types}
+        assert planned == known - too_large
+        assert {cell.shape for cell in counted.plan(problem)} == set(problem.counted_shapes)
 
 
 def test_what_is_judged_and_which_way() -> None:
@@ -111,13 +121,8 @@ def test_what_is_judged_and_which_way() -> None:
 
 @pytest.fixture(scope="module")
 def transposes(tmp_path_factory: pytest.TempPathFactory) -> Group:
-    patch = pytest.MonkeyPatch()
-    patch.setenv("GPUKERNELS_CELLS", r"/(tiled|padded|naive_read) float32 256x256|/dynamic uint8 256x256")
-    patch.setenv("GPUKERNELS_FACTS", str(tmp_path_factory.mktemp("facts")))
-    try:
-        return _access.measure("transpose")
-    finally:
-        patch.undo()
+    only = r"/(tiled|padded|naive_read) float32 256x256|/dynamic uint8 256x256"
+    return measure(PROJECT, "transpose", Options(only=only, facts=str(tmp_path_factory.mktemp("facts"))))
 
 
 def told(group: Group, series: str, rung: str, operands: str = "float32 256x256") -> Any:
@@ -144,8 +149,15 @@ def test_series(transposes: Group) -> None:
     assert {"emulator", "compiler"} <= transposes.facts.keys()
 
 
-def test_what_cannot_be_counted_has_failed_with_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shutil.copytree(ROOT / "gpukernels", tmp_path / "gpukernels")
+def package(folder: Path) -> Path:
+    """A copy of the package in a folder, which stands for a commit."""
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / PROJECT.package, folder / PROJECT.package, ignore=ignored)
+    return folder / PROJECT.package
+
+
+def test_what_cannot_be_counted_has_failed_with_its_reason(tmp_path: Path) -> None:
+    package(tmp_path)
     source = tmp_path / "gpukernels/transpose/padded.cu"
     source.write_text(source.read_text().replace("row < M", "row <= M"))
     (tmp_path / "gpukernels/transpose/tiled.cu").write_text("no C++")
@@ -155,9 +167,8 @@ def test_what_cannot_be_counted_has_failed_with_its_reason(tmp_path: Path, monke
     )
     dynamic = tmp_path / "gpukernels/transpose/dynamic.cu"
     dynamic.write_text(dynamic.read_text().replace("    __syncthreads();\n", ""))
-    monkeypatch.setenv("GPUKERNELS_PACKAGE", str(tmp_path))
-    monkeypatch.setenv("GPUKERNELS_CELLS", r"/(tiled|padded|naive_read|dynamic|copy) float32 250x130")
-    group = _access.measure("transpose")
+    only = r"/(tiled|padded|naive_read|dynamic|copy) float32 250x130"
+    group = measure(PROJECT, "transpose", Options(package=str(tmp_path), only=only))
     states = {key.split()[0]: outcome for key, outcome in group.outcomes.items()}
     if states["transpose/naive_read"].state == "na":
         pytest.skip(states["transpose/naive_read"].reason)
@@ -175,28 +186,57 @@ def test_what_cannot_be_counted_has_failed_with_its_reason(tmp_path: Path, monke
         told(group, "moved", "tiled", "float32 250x130")
 
 
-def test_a_commit_older_than_the_stand_in_is_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shutil.copytree(ROOT / "gpukernels", tmp_path / "gpukernels")
-    kernel = tmp_path / "gpukernels/kernel.py"
-    kernel.write_text(kernel.read_text().replace("_cuda_headers", "_headers_of_cuda"))
-    monkeypatch.setenv("GPUKERNELS_PACKAGE", str(tmp_path))
-    monkeypatch.setenv("GPUKERNELS_CELLS", r"/padded float32")
-    for outcome in _access.measure("transpose").outcomes.values():
+def renamed(folder: Path, names: dict[str, str]) -> None:
+    """Give names of a package others, in all its modules."""
+    for path in folder.rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        for old, new in names.items():
+            text = re.sub(rf"\b{old}\b", new, text)
+        path.write_text(text, encoding="utf-8")
+
+
+def test_a_commit_older_than_the_emulator_is_not_counted(tmp_path: Path) -> None:
+    renamed(package(tmp_path), {"macros": "defines"})
+    outcomes = measure(PROJECT, "transpose", Options(package=str(tmp_path), only=r"/padded float32")).outcomes
+    assert len(outcomes) == len(PROJECT.op("transpose").counted_shapes)
+    for outcome in outcomes.values():
         assert outcome.state == "na"
-        assert "older than the stand-in: cannot import name '_cuda_headers'" in outcome.reason
+        assert outcome.reason.startswith("this commit's gpukernels is older than the emulator: ")
+        assert "'Rung' object has no attribute 'macros'" in outcome.reason
+
+
+def test_a_package_may_rename_what_is_its_own(transposes: Group, tmp_path: Path) -> None:
+    """The counts need none of the private names of gpukernels.kernel."""
+    if next(iter(transposes.outcomes.values())).state == "na":
+        pytest.skip(next(iter(transposes.outcomes.values())).reason)
+    folder = package(tmp_path)
+    text = (folder / "kernel.py").read_text(encoding="utf-8")
+    names = set(re.findall(r"^(?:def|class) (_[A-Za-z]\w*)|^    def (_[a-z]\w*)", text, re.MULTILINE))
+    private = {name: f"{name}_of_this_commit" for pair in names for name in pair if name}
+    assert {"_digest", "_compiled", "_cuda_headers", "_GpuKernel", "_launch"} <= private.keys()
+    renamed(folder, private)
+    only = "|".join(f"^{re.escape(key)}$" for key in transposes.outcomes)
+    outcomes = measure(PROJECT, "transpose", Options(package=str(tmp_path), only=only)).outcomes
+    assert {key: (one.state, one.reason, one.measurements) for key, one in outcomes.items()} == {
+        key: (one.state, one.reason, one.measurements) for key, one in transposes.outcomes.items()
+    }
+    assert {one.state for one in outcomes.values()} == {"ok"}
 
 
 def test_what_is_counted_comes_with_its_conditions(transposes: Group, tmp_path: Path) -> None:
-    """Through the sidecar: another stand-in is then no commit's doing; the rest of the stick is nothing to it."""
+    """Through the sidecar: if the emulator's version changes, the step is the environment's and not the commit's; the
+    version of the timing harness does not matter."""
     if next(iter(transposes.outcomes.values())).state == "na":
         pytest.skip(next(iter(transposes.outcomes.values())).reason)
+    changes: list[dict[str, str]] = [{}, {"emulator": "another"}, {"emulator": "another", "harness": "another"}]
     told = []
-    for at, change in enumerate(({}, {"emulator": "another"}, {"emulator": "another", "harness": "another"})):
-        transposes = dataclasses.replace(transposes, facts=transposes.facts | change)
+    for at, change in enumerate(changes):
+        facts: Any = {**transposes.facts, **change}
         path = tmp_path / f"{at}-env.facts.jsonl"
-        path.write_text("".join(json.dumps(line) + "\n" for line in transposes.lines()), encoding="utf-8")
+        lines = dataclasses.replace(transposes, facts=facts).lines()
+        path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         cell = access.Transpose().cell("padded", "float32 256x256")
-        told.append(_events.result(str(at), at, 1.0 + at, _history.read(path), cell, "exact", "transpose"))
+        told.append(events.result(str(at), at, 1.0 + at, records.read(path), cell, "exact", "memory"))
     assert {one.point.spread for one in told} == {0.0}
     assert [(step.at, step.kind) for step in find([one.point for one in told], exact=True)] == [
         (1, "environment"),
@@ -207,53 +247,63 @@ def test_what_is_counted_comes_with_its_conditions(transposes: Group, tmp_path: 
 # --- against Nsight Compute ----------------------------------------------------------------------------------------
 
 
+@pytest.fixture(scope="module")
+def profiler(kernel_cache: Path) -> profile.Profiler:
+    return profile.Profiler(PROJECT, import_package(PROJECT, str(ROOT)))
+
+
+def counts_of(profiler: profile.Profiler, cell: Cell) -> Counts:
+    counts: Counts = loaded(profiler.counts, cell)
+    return counts
+
+
 @pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.parent.name)
-def test_the_counts_are_those_that_were_held_against_hardware(path: Path) -> None:
-    """What docs/access.md says was compared is what the stand-in counts today, and every difference has its rule."""
+def test_the_record_has_every_counted_cell(path: Path) -> None:
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    cells = {cell.key: cell for op in OPS for cell in _access.plan(op)}
-    assert {line["key"] for line in lines} == set(cells)
-    for line in lines:
+    assert {line["key"] for line in lines} == {cell.key for problem in PROBLEMS for cell in counted.plan(problem)}
+
+
+@pytest.mark.parametrize("rung", CUDA_RUNGS)
+@pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.parent.name)
+def test_the_counts_are_those_that_were_held_against_hardware(
+    path: Path, rung: str, profiler: profile.Profiler
+) -> None:
+    """The figures of docs/access.md are those that the emulator counts today, and every difference has its rule."""
+    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    cells = {cell.key: cell for problem in PROBLEMS for cell in counted.plan(problem)}
+    for line in (line for line in lines if cells[line["key"]].name == rung):
         cell = cells[line["key"]]
-        counts: Counts = loaded(count, *on(cell))
-        for name, value in _profile.compared(counts).items():
+        for name, value in profile.compared(counts_of(profiler, cell)).items():
             here, there, why = line["compared"][name]
             if value != here:  # another g++ than the recorded one
-                assert _profile.rule(cell, name, value, there, line["arch"]) == _profile.SELECTED, (
+                assert profiler.rule(cell, name, value, there, line["arch"]) == profile.SELECTED, (
                     f"{cell.key}: {name}: record it again with scripts/profile --record"
                 )
             assert (why == "=") == (here == there)
-            assert why in ("=", *_profile.RULES), f"{cell.key}: {name}: {here}, by ncu {there}"
+            assert why in ("=", *profile.RULES), f"{cell.key}: {name}: {here}, by ncu {there}"
 
 
-def on(cell: Cell) -> tuple[Any, str, dict[str, int]]:
-    found = gpukernels.rung(cell.op, cell.rung)
-    return found, cell.type, dict(zip(found.dims, cell.shape, strict=True))
-
-
-def test_a_difference_without_a_rule_is_told() -> None:
-    padded = next(cell for cell in _access.plan("transpose") if cell.rung == "padded" and cell.type == "float32")
-    counts: Counts = loaded(count, *on(padded))
-    there = {name: float(value) for name, value in _profile.compared(counts).items()}
+def test_a_difference_without_a_rule_is_told(profiler: profile.Profiler) -> None:
+    padded = next(cell for cell in counted.plan(PROJECT.op("transpose"), "/padded float32 "))
+    there = {name: float(value) for name, value in profile.compared(counts_of(profiler, padded)).items()}
     try:
-        there |= {
-            name: _profile.figures("transpose", "padded", "float32", "sm_90")[name] for name in _profile.ATTRIBUTES
-        }
+        figures: Any = profiler.figures("transpose", "padded", "float32", "sm_90")
     except gpukernels.ToolMissing as error:
         pytest.skip(str(error))
-    found = _profile.compare(padded, counts, there | {"dynamic shared bytes": 0}, "sm_90")
-    assert _profile.explained(found)
+    there |= {name: figures[name] for name in ATTRIBUTES}
+    found = profiler.compare(padded, there | {"dynamic shared bytes": 0}, "sm_90")
+    assert profile.explained(found)
     assert {why for *_, why in found.values()} == {"="}
     there["shared load wavefronts"] *= 32
-    found = _profile.compare(padded, counts, there | {"dynamic shared bytes": 0}, "sm_90")
+    found = profiler.compare(padded, there | {"dynamic shared bytes": 0}, "sm_90")
     assert found["shared load wavefronts"][2] == "?"
-    assert not _profile.explained(found)
+    assert not profile.explained(found)
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(shutil.which("ncu") is None, reason="Nsight Compute's ncu is not on the PATH")
 def test_every_count_is_explained_on_this_gpu(capsys: pytest.CaptureFixture[str]) -> None:
-    assert _profile.main([]) == 0
+    assert profile.main(PROJECT, "scripts/profile", []) == 0
     assert "against ncu" in capsys.readouterr().out
 
 
@@ -261,13 +311,13 @@ def test_every_count_is_explained_on_this_gpu(capsys: pytest.CaptureFixture[str]
 
 
 def test_profile_of_a_rung(capsys: pytest.CaptureFixture[str]) -> None:
-    loaded(count, gpukernels.rung("transpose", "tiled"), "float32", {"M": 64, "N": 64})
-    assert _profile.main(["transpose", "tiled", "--shape", "64x64"]) == 0
+    loaded(count, cuda_source(gpukernels.rung("transpose", "tiled"), "float32"), {"M": 64, "N": 64})
+    assert profile.main(PROJECT, "scripts/profile", ["transpose", "tiled", "--shape", "64x64"]) == 0
     out = capsys.readouterr().out
     line = next(row for row in out.splitlines() if "tile[threadIdx.x][threadIdx.y + step]" in row and "shared" in row)
     assert "32, ideal 1" in line
-    assert "transpose/tiled float32 64x64, counted on the CPU stand-in" in out
-    assert all(arch in out for arch in _static.ARCHES) or "against Nsight Compute" in out
+    assert "transpose/tiled float32 64x64, counted on the emulator" in out
+    assert all(arch in out for arch in ARCHES) or "against Nsight Compute" in out
 
 
 @pytest.mark.parametrize(
@@ -281,10 +331,6 @@ def test_profile_of_a_rung(capsys: pytest.CaptureFixture[str]) -> None:
         (["transpose", "padded", "--record"], "--record: "),
     ],
 )
-def test_profile_says_what_would_be_right(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
-    try:
-        assert _profile.main(arguments) == 1
-        said = capsys.readouterr().err
-    except SystemExit as error:
-        said = str(error)
-    assert words in said
+def test_profile_says_what_would_be_right(arguments: list[str], words: str) -> None:
+    with pytest.raises(UserError, match=re.escape(words)):
+        profile.main(PROJECT, "scripts/profile", arguments)

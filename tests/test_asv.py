@@ -5,9 +5,8 @@ import importlib.metadata
 import inspect
 import json
 import math
-import os
 import pickle
-import shutil
+import pkgutil
 import subprocess
 import sys
 import tomllib
@@ -20,15 +19,18 @@ from asv import environment, runner
 from asv.config import Config
 from asv.plugins import virtualenv
 
-from benchmarks._cells import label, rungs
-from benchmarks._group import QUICK_PROCESSES
-from benchmarks._ops import OPS, entries, types
-from scripts.asv_plugins import at_once, checkout, recording
+import kernelwatch.asv
+from benchmarks.project import PROJECT
+from kernelwatch.asv import offline, together, untrusted
+from kernelwatch.asv.environment import Checkout
+from kernelwatch.asv.identity import identity
+from kernelwatch.plan.cells import rungs
+from kernelwatch.plan.problem import label
+from kernelwatch.run.group import QUICK_PROCESSES
+from tests.repositories import ROOT, Project, copy_into, new_project
 
 pytestmark = pytest.mark.xdist_group("asv")  # one history for all of these
 
-ROOT = Path(__file__).resolve().parents[1]
-FILES = ("gpukernels", "benchmarks", "scripts", "asv.conf.json", "pyproject.toml")
 CELLS = r"transpose/(c_blocked|numpy) float32 256x256|vector_add/numpy float32 65536"
 BENCH = r"\.CPU\.|^device\.|Launch"  # without the suites of hundreds of cells that are n/a here
 PLACES = ("cold", "hot")
@@ -40,6 +42,7 @@ SERIES = {
     "share_of_theoretical": ("% of theoretical", True),
     "flops": ("GFLOP/s", True),
     "share_of_vendor": ("% of vendor", True),
+    "hidden_copies": ("% of copies", True),
     "launch": ("seconds", False),
     "canary": ("seconds", False),
     "sm_clock": ("MHz", None),
@@ -84,6 +87,7 @@ COLLECTED = {
         for series in ("seconds", "flops", "share_of_vendor")
     ),
     "matmul.Launch.track_launch",
+    *(f"matmul.Streamed.track_{series}" for series in ("seconds", "flops", "hidden_copies")),
     *(
         f"static.{op}.track_{series}"
         for op in ("VectorAdd", "Transpose", "Matmul")
@@ -94,31 +98,14 @@ COLLECTED = {
 }
 
 
-def run(*command: str, cwd: Path, home: Path, **environment: str) -> "subprocess.CompletedProcess[str]":
-    """A command with a home folder of its own and nothing to answer questions with."""
-    who = {f"GIT_{role}_{what}": "a@b.org" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
-    own = {"HOME": str(home), "GPUKERNELS_QUICK": "1", "GPUKERNELS_CELLS": CELLS, "PYTHONPATH": "", **who}
-    return subprocess.run(
-        command, cwd=cwd, env=os.environ | own | environment, stdin=subprocess.DEVNULL, capture_output=True,
-        text=True, check=False,
-    )  # fmt: skip
-
-
 @dataclass(frozen=True)
-class History:
+class History(Project):
     """A copy of this project with three commits: without c_blocked, with it, with a wrong one."""
 
-    folder: Path
-    home: Path
     commits: tuple[str, str, str]
 
-    def git(self, *arguments: str) -> str:
-        done = run("git", *arguments, cwd=self.folder, home=self.home)
-        assert done.returncode == 0, done.stderr
-        return done.stdout.strip()
-
-    def asv(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
-        return run(sys.executable, "-m", "asv", *arguments, cwd=self.folder, home=self.home)
+    def environment(self, **more: str) -> dict[str, str]:
+        return super().environment(**{"KERNELWATCH_QUICK": "1", "KERNELWATCH_ONLY": CELLS, **more})
 
     @property
     def machine(self) -> Path:
@@ -160,34 +147,21 @@ class History:
 
 @pytest.fixture(scope="module")
 def history(kernel_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> History:
-    base = tmp_path_factory.mktemp("history")
-    folder, home = base / "project", base / "home"
-    folder.mkdir()
-    home.mkdir()
-    for name in FILES:
-        if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", ".*_cache"))
-        else:
-            shutil.copy(ROOT / name, folder / name)
-    made = History(folder, home, ("", "", ""))
-    made.git("init", "-q", "-b", "main")
+    made = new_project(tmp_path_factory.mktemp("history"))
+    folder = made.folder
+    copy_into(folder)
     ladder, source = folder / "gpukernels" / "ladder.toml", folder / "gpukernels" / "transpose" / "c_blocked.c"
     with_it = ladder.read_text(), source.read_text()
-
-    def commit(message: str) -> str:
-        made.git("add", "-A")
-        made.git("commit", "-q", "-m", message)
-        return made.git("rev-parse", "HEAD")
 
     parts = with_it[0].split("[[transpose.rungs]]")
     ladder.write_text("[[transpose.rungs]]".join(part for part in parts if 'name = "c_blocked"' not in part))
     source.unlink()
-    first = commit("without c_blocked")
+    first = made.commit_all("without c_blocked")
     ladder.write_text(with_it[0])
     source.write_text(with_it[1])
-    second = commit("with it")
+    second = made.commit_all("with it")
     source.write_text(with_it[1].replace("out[n * M + m] = ", "out[n * M + m] = 2 + "))
-    return History(folder, home, (first, second, commit("a wrong one")))
+    return History(folder, made.home, (first, second, made.commit_all("a wrong one")))
 
 
 @dataclass(frozen=True)
@@ -295,7 +269,7 @@ def test_each_commit_has_facts_of_its_own_groups(recorded: Recorded) -> None:
 def test_a_machine_is_registered_without_a_question(recorded: Recorded) -> None:
     found = json.loads((recorded.history.machine / "machine.json").read_text())
     assert found.pop("version") == 1
-    assert found == recording.identity()
+    assert found == identity()
     assert recorded.history.machine.name == found["machine"]
 
 
@@ -333,28 +307,33 @@ def test_every_series_says_its_unit_and_direction(recorded: Recorded) -> None:
 
 def test_parameters_are_the_checkouts(recorded: Recorded) -> None:
     found = recorded.history.benchmarks()
-    for op, known in OPS.items():
-        names = [repr(rung) for rung in rungs(op, "cpu")]
-        params = found[f"{op}.CPU.track_seconds"]["params"]
-        assert params[0] == names
-        assert params[1] == [repr(label(shape)) for shape in known.timed("cpu", quick=True)]
-        assert found[f"{op}.GPU.track_seconds"]["params"][0] == [repr(rung) for rung in rungs(op, "gpu")]
-        repeated = {entry.name for entry in entries(op) if entry.repeats > 1}  # timed with float32 only
-        once = [repr(rung) for rung in rungs(op, "gpu") if rung not in repeated]
-        wanted = [once[:1], [repr(type) for type in types(op)[1:2]]]  # none is timed in a quick look
-        assert found[f"{op}.ElementTypes.track_seconds"]["params"] == wanted
+    for problem in PROJECT.problems:
+        of = {
+            suite: found[f"{problem.name}.{suite}.track_seconds"]["params"] for suite in ("CPU", "GPU", "ElementTypes")
+        }
+        assert of["CPU"][0] == [repr(rung) for rung in rungs(problem, "cpu")]
+        assert of["CPU"][1] == [repr(label(shape)) for shape in problem.timed("cpu", quick=True)]
+        assert of["GPU"][0] == [repr(rung) for rung in rungs(problem, "gpu")]
+        assert of["GPU"][1] == [repr(label(shape)) for shape in problem.timed("gpu", quick=True)]
+        repeated = {rung.name for rung in problem.rungs if rung.repeats > 1}  # timed with float32 only
+        once = [repr(rung) for rung in rungs(problem, "gpu") if rung not in repeated]
+        assert of["ElementTypes"] == [once, [repr(type) for type in problem.types[1:]]]
+    names = [repr(rung.name) for rung in PROJECT.op("matmul").rungs if rung.where == "host"]
+    shapes = [repr(label(shape)) for shape in PROJECT.op("matmul").streamed_shapes]
+    assert found["matmul.Streamed.track_seconds"]["params"] == [names, shapes]
 
 
 def test_parameters_of_a_whole_look() -> None:
     """In a process of its own: the parameters are made when the suites are imported."""
-    code = "import json; from benchmarks import matmul as m; print(json.dumps([m.ElementTypes.params, m.GPU.params]))"
-    environment = {name: value for name, value in os.environ.items() if name != "GPUKERNELS_QUICK"}
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
-    )
-    by_type, by_shape = json.loads(done.stdout)
-    assert by_type == [rungs("matmul", "gpu"), list(types("matmul")[1:])]
-    assert by_shape[1] == [label(shape) for shape in OPS["matmul"].shapes]
+    suites = "[m.ElementTypes.params, m.GPU.params, m.Streamed.params]"
+    code = f"import json; from benchmarks import matmul as m; print(json.dumps({suites}))"
+    done = Project(ROOT, Path.home()).run(sys.executable, "-c", code, KERNELWATCH_QUICK="", KERNELWATCH_ONLY="")
+    assert done.returncode == 0, done.stderr
+    by_type, by_shape, streamed = json.loads(done.stdout)
+    matmul = PROJECT.op("matmul")
+    assert by_type == [rungs(matmul, "gpu"), list(matmul.types[1:])]
+    assert by_shape[1] == [label(shape) for shape in matmul.shapes]
+    assert streamed == [["between_grids"], ["24576x24576x24576"]]
 
 
 def test_suites_share_a_measurement_only_on_purpose(recorded: Recorded) -> None:
@@ -369,10 +348,11 @@ def test_suites_share_a_measurement_only_on_purpose(recorded: Recorded) -> None:
         frozenset({"vector_add.CPU"}),
         frozenset({"matmul.GPU", "matmul.ElementTypes", "matmul.Launch"}),
         frozenset({"matmul.CPU"}),
+        frozenset({"matmul.Streamed"}),
         *(frozenset({f"static.{op}", f"static.{op}Mix"}) for op in ("VectorAdd", "Transpose", "Matmul")),
         *(frozenset({f"access.{op}"}) for op in ("VectorAdd", "Transpose", "Matmul")),
     }
-    assert all(key.split(":")[0] in (*OPS, "static", "access") for key in groups)
+    assert all(key.split(":")[0] in (*PROJECT.ops, "static", "access") for key in groups)
 
 
 # --- asv's other commands ------------------------------------------------------------------------------------------
@@ -440,26 +420,47 @@ def test_continuous(history: History) -> None:
 # --- imports -------------------------------------------------------------------------------------------------------
 
 
+UNWANTED = ("cupy", "cuda", "pynvml", "gpukernels", "filelock", "elftools", "scipy", "rich", "asv")
+
+
 def test_importing_the_suites_touches_no_gpu_starts_no_thread_compiles_nothing(tmp_path: Path) -> None:
     """asv forks every benchmark from the process that imported them; CUDA does not survive that."""
     code = (
-        "import importlib, pkgutil, subprocess, sys, threading\n"
+        "import importlib, os, pkgutil, subprocess, sys, threading\n"
         "def no(*a, **k): raise AssertionError(f'a process was started: {a}')\n"
-        "subprocess.Popen.__init__ = no\n"
+        "subprocess.Popen.__init__ = os.posix_spawn = os.fork = no\n"
         "import benchmarks\n"
         "names = [found.name for found in pkgutil.walk_packages(benchmarks.__path__, 'benchmarks.')]\n"
         "for name in names: importlib.import_module(name)\n"
-        "unwanted = 'cupy', 'cuda', 'pynvml', 'gpukernels', 'filelock', 'elftools'\n"
-        "loaded = [name for name in unwanted if name in sys.modules]\n"
-        "print(sorted(names), loaded, threading.active_count())\n"
+        f"loaded = [name for name in {UNWANTED} if name in sys.modules]\n"
+        "print(sorted(names), loaded, threading.active_count(), len(os.listdir('/proc/self/task')))\n"
     )
-    own = {"PYTHONPATH": str(ROOT), "GPUKERNELS_CACHE": str(tmp_path / "cache")}
-    done = run(sys.executable, "-c", code, cwd=tmp_path, home=tmp_path, **own)
-    files = [path for folder in ("", "*/") for path in (ROOT / "benchmarks").glob(f"{folder}*.py")]
-    names = [path.parent if path.stem == "__init__" else path.with_suffix("") for path in files]
-    modules = sorted(".".join(name.relative_to(ROOT).parts) for name in names if name != ROOT / "benchmarks")
-    assert (done.stdout, done.stderr) == (f"{modules} [] 1\n", "")
+    caches = {name: str(tmp_path / name) for name in ("GPUKERNELS_CACHE", "KERNELWATCH_CACHE", "CUPY_CACHE_DIR")}
+    here = Project(tmp_path, tmp_path)
+    # NumPy's BLAS starts threads when it is imported: not ours, and it survives a fork.
+    done = here.run(sys.executable, "-c", code, PYTHONPATH=str(ROOT), OPENBLAS_NUM_THREADS="1", **caches)
+    names = sorted(f"benchmarks.{path.stem}" for path in (ROOT / "benchmarks").glob("[!_]*.py"))
+    assert (done.stdout, done.stderr) == (f"{names} [] 1 1\n", "")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_suites_take_the_engine_from_their_checkout_and_no_package(tmp_path: Path) -> None:
+    """As asv imports them, by their folder: whatever is installed, the engine is the one beside them; the package that
+    is measured is found where asv's environment has it, never beside them."""
+    for name in ("kernelwatch", "gpukernels"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text(f"raise ImportError('the installed {name}')\n")
+    out = tmp_path / "found.json"
+    code = (
+        "import importlib.util, sys; from asv_runner.discovery import _discover; _discover(sys.argv[1:])\n"
+        "print(importlib.util.find_spec('gpukernels').origin)"
+    )
+    here = Project(tmp_path, tmp_path)
+    suites = str(ROOT / "benchmarks")
+    done = here.run(sys.executable, "-c", code, suites, str(out), PYTHONPATH=str(tmp_path))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert {found["name"] for found in json.loads(out.read_text())} == COLLECTED
+    assert done.stdout == f"{tmp_path / 'gpukernels' / '__init__.py'}\n"
 
 
 # --- asv, as it is: what fails here is a workaround that must change or may go --------------------------------------
@@ -504,7 +505,7 @@ def suite(tmp_path: Path) -> Path:
 def discovered(folder: Path) -> dict[str, dict[str, Any]]:
     out = folder.parent / "found.json"
     code = "from asv_runner.discovery import _discover; import sys; _discover(sys.argv[1:])"
-    done = run(sys.executable, "-c", code, str(folder), str(out), cwd=folder.parent, home=folder.parent)
+    done = Project(folder.parent, folder.parent).run(sys.executable, "-c", code, str(folder), str(out))
     assert done.returncode == 0, done.stderr
     return {found["name"]: found for found in json.loads(out.read_text())}
 
@@ -546,10 +547,8 @@ def test_asv_hands_parameters_over_by_index(suite: Path) -> None:
     for params in ("['first', 'second']", "['second', 'first', 'third']"):
         (suite / "one.py").write_text(SUITE.format(params=params))
         out = suite.parent / "out.json"
-        done = run(
-            sys.executable, "-c", code, str(suite), "one.A.track_marked-0", "{}", "None", str(out),
-            cwd=suite.parent, home=suite.parent,
-        )  # fmt: skip
+        arguments = (str(suite), "one.A.track_marked-0", "{}", "None", str(out))
+        done = Project(suite.parent, suite.parent).run(sys.executable, "-c", code, *arguments)
         assert done.returncode == 0, done.stderr
         said.append(json.loads(out.read_text()))
     assert said == ["first", "second"]
@@ -575,7 +574,7 @@ def test_what_the_matrix_requires_is_no_parameter_of_a_checkout() -> None:
     conf.matrix["req"]["numpy"] = ["2.2"]
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
     (found,) = environment.get_environments(conf, [f"checkout:{python}"])
-    assert isinstance(found, checkout.Checkout)
+    assert isinstance(found, Checkout)
     assert (found.name, found.requirements) == (f"checkout-py{python}", {})
 
 
@@ -592,27 +591,46 @@ def test_these_are_the_versions_that_the_facts_were_seen_on() -> None:
 # --- one process for all parameters of a series --------------------------------------------------------------------
 
 
+ONE_BY_ONE = """
+from asv import runner
+from kernelwatch.asv import together
+
+def setup():
+    runner.run_benchmark = together._one_by_one
+"""
+
+
 def test_a_series_answers_at_once_what_it_answers_one_by_one(history: History) -> None:
     cells = r"transpose/(tiled|padded|dynamic) (float32|uint8) 256x256"
+    commit, hashes = history.commits[1], history.home / "hashes-once"
+    hashes.write_text(commit)
+    stock = history.folder / "one_by_one.py"
+    stock.write_text(ONE_BY_ONE)
+    bench = r"^access\.Transpose\.track_(moved|shared_load_w)"
     values = []
-    for name, left_out in (("at-once", ""), ("one-by-one", "at_once")):
+    for name, plugins in (("at-once", []), ("one-by-one", [f".{stock.stem}"])):
         conf = json.loads((history.folder / "asv.conf.json").read_text())
-        conf["plugins"] = [plugin for plugin in conf["plugins"] if not plugin.endswith(left_out or " ")]
+        conf["plugins"] += plugins
         conf["results_dir"] = str(history.home / name)
         path = history.folder / f".{name}.conf.json"
         path.write_text(json.dumps(conf))
-        commit, hashes = history.commits[1], history.home / "hashes-once"
-        hashes.write_text(commit)
-        done = run(
-            sys.executable, "-m", "asv", "--config", str(path), "run", "-E", "checkout", "--bench",
-            r"^access\.Transpose\.track_(moved|shared_load_w)", f"HASHFILE:{hashes}",
-            cwd=history.folder, home=history.home, GPUKERNELS_CELLS=cells,
-        )  # fmt: skip
+        done = history.asv(
+            "--config",
+            str(path),
+            "run",
+            "-E",
+            "checkout",
+            "--bench",
+            bench,
+            f"HASHFILE:{hashes}",
+            KERNELWATCH_ONLY=cells,
+        )
         assert done.returncode == 0, done.stdout + done.stderr
         (written,) = (history.home / name).glob(f"*/{commit[:8]}*.json")
         columns = json.loads(written.read_text())
         values.append({name: dict(zip(columns["result_columns"], row)) for name, row in columns["results"].items()})  # noqa: B905
         path.unlink()
+    stock.unlink()
     for found in values:
         assert sum(value is not None and not math.isnan(value) for value in found[MOVED]["result"]) == 6
     for name in values[0]:
@@ -639,36 +657,57 @@ def test_answers_are_taken_apart(monkeypatch: pytest.MonkeyPatch) -> None:
         return told(answers)
 
     monkeypatch.setattr(runner, "_run_benchmark_single_param", once)
-    found = at_once._run_benchmark(ASKED, None, profile=False, extra_params={}, cwd="here")
+    found = together._run_benchmark(ASKED, None, profile=False, extra_params={}, cwd="here")
     assert asked == [("x.track_y", [], None, {"profile": False, "extra_params": {}, "cwd": "here"})]
     assert repr(found.result) == "[1.5, nan, None, True]"
     assert found.samples == [None, None, None, [1.0, 2.0]]
     assert found.number == [None, None, None, 1]
     assert (found.errcode, found.stderr) == (1, "For parameters: b, 1\nRuntimeError: wrong")
-    found = at_once._run_benchmark(ASKED, None, profile=False, selected_idx={0}, extra_params={}, cwd="here")
+    found = together._run_benchmark(ASKED, None, profile=False, selected_idx={0}, extra_params={}, cwd="here")
     assert repr(found.result) == "[1.5, nan, nan, nan]"
     assert (found.errcode, found.stderr) == (0, "")
 
 
 def test_a_process_that_dies_answers_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "_run_benchmark_single_param", lambda *_, **__: told(None, 139, "it died"))
-    found = at_once._run_benchmark(ASKED, None, profile=False, extra_params={}, cwd="here")
+    found = together._run_benchmark(ASKED, None, profile=False, extra_params={}, cwd="here")
     assert (found.result, found.errcode, found.stderr) == ([None] * 4, 139, "it died")
     monkeypatch.setattr(runner, "_run_benchmark_single_param", lambda *_, **__: told([{"value": 1.0}]))
-    found = at_once._run_benchmark(ASKED, None, profile=False, extra_params={}, cwd="here")
+    found = together._run_benchmark(ASKED, None, profile=False, extra_params={}, cwd="here")
     assert (found.result, found.errcode) == ([None] * 4, 1)  # it has other parameters than asv knows
 
 
 @pytest.mark.parametrize("change", [{"at_once": False}, {"params": []}])
 def test_others_are_asked_one_by_one(change: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(at_once, "_one_by_one", lambda benchmark, *_, **__: ("stock", benchmark["name"]))
-    assert at_once._run_benchmark(ASKED | change, None, profile=False) == ("stock", "x.track_y")
-    assert at_once._run_benchmark(ASKED, None, profile=True) == ("stock", "x.track_y")
+    monkeypatch.setattr(together, "_one_by_one", lambda benchmark, *_, **__: ("stock", benchmark["name"]))
+    assert together._run_benchmark(ASKED | change, None, profile=False) == ("stock", "x.track_y")
+    assert together._run_benchmark(ASKED, None, profile=True) == ("stock", "x.track_y")
 
 
 def test_what_is_patched_is_there() -> None:
-    assert list(inspect.signature(at_once._one_by_one).parameters)[:3] == ["benchmark", "spawner", "profile"]
+    assert list(inspect.signature(together._one_by_one).parameters)[:3] == ["benchmark", "spawner", "profile"]
     wanted = {"benchmark", "spawner", "param_idx", "profile", "extra_params", "cwd"}
     assert set(inspect.signature(runner._run_benchmark_single_param).parameters) == wanted
     assert runner.BenchmarkResult._fields == ("result", "samples", "number", "errcode", "stderr", "profile")
     assert "res = run_benchmark(" in inspect.getsource(runner.run_benchmarks)  # by its global name
+
+
+# --- the plugin ----------------------------------------------------------------------------------------------------
+
+
+def test_the_one_plugin_is_all_of_them() -> None:
+    assert json.loads((ROOT / "asv.conf.json").read_text())["plugins"] == [".kernelwatch.asv"]
+    patching, found = kernelwatch.asv.PATCHING, kernelwatch.asv.FOUND
+    names = {module.__name__.rpartition(".")[2] for module in (*patching, *found)}
+    assert names | {"identity", "patches"} == {found.name for found in pkgutil.iter_modules(kernelwatch.asv.__path__)}
+    assert all(hasattr(module, "setup") for module in patching)
+    assert not any(hasattr(module, "setup") for module in found)
+    assert patching[-2:] == (offline, untrusted)  # `untrusted` is to know all that `offline` adds
+
+
+def test_the_plugin_sets_all_of_them_up_in_that_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    called = []
+    for module in kernelwatch.asv.PATCHING:
+        monkeypatch.setattr(module, "setup", lambda module=module: called.append(module))
+    kernelwatch.asv.setup()
+    assert called == list(kernelwatch.asv.PATCHING)

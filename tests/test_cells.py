@@ -1,18 +1,22 @@
-"""What is measured, and what the stick takes from the ladder for it."""
+"""What is measured, and what the description of the project takes from the ladder for it."""
 
 import itertools
+import json
 import math
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import gpukernels
-from benchmarks import _ops
-from benchmarks._cells import Cell, key, label, plan, rungs
-from benchmarks._ops import COMPUTES, COPY, OPS, Shape, entries, main_type, types
-from benchmarks._suites import bytes_moved
+from benchmarks import project
+from benchmarks.project import PROJECT
+from kernelwatch.plan.cells import CACHES, STREAMED, Cell, key, plan, rungs, selection, timed
+from kernelwatch.plan.problem import COPIES, COPY, Computation, Operand, Operands, Shape, dtypes, label
+from kernelwatch.system.errors import UserError
 
+OPS = PROJECT.ops
 DEVICES = ("gpu", "cpu")
 PLANS = list(itertools.product(OPS, DEVICES, (False, True)))
 LADDER = [found for op in gpukernels.ops() for found in op.rungs]
@@ -32,56 +36,68 @@ def takes(found: gpukernels.Rung, shape: Shape, type: str) -> bool:
     return all(amount <= most for amount, most in zip(amounts, found.input_bytes_max, strict=False))
 
 
-@pytest.fixture(autouse=True)
-def all_cells(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("GPUKERNELS_CELLS", raising=False)
-
-
-# --- the ladder as the stick reads it ------------------------------------------------------------------------------
+# --- the ladder as the description reads it ------------------------------------------------------------------------
 
 
 def test_ops_are_the_ladders() -> None:
     assert list(OPS) == [op.name for op in gpukernels.ops()]
 
 
+SHARED = ("name", "device", "types", "computes", "idea", "source", "repeats", "threads", "input_bytes_max")
+
+
 @pytest.mark.parametrize("op", OPS)
-def test_entries_say_what_the_package_says(op: str) -> None:
-    ladder = [
-        (found.name, found.device, found.types, found.computes, found.idea, found.repeats, found.threads)
-        for found in gpukernels.op(op).rungs
+def test_rungs_say_what_the_package_says(op: str) -> None:
+    ladder = gpukernels.op(op).rungs
+    said = OPS[op].rungs
+    assert [[getattr(one, name) for name in SHARED] for one in said] == [
+        [getattr(found, name) for name in SHARED] for found in ladder
     ]
-    assert [
-        (entry.name, entry.device, entry.types, entry.computes, entry.idea, entry.repeats, entry.threads)
-        for entry in entries(op)
-    ] == ladder
+    assert [one.where for one in said] == [found.operands for found in ladder]
+    assert [dict(one.published_ms) for one in said] == [dict(found.published_ms) for found in ladder]
+    assert [one.is_cuda for one in said] == [found.source.suffix == ".cu" for found in ladder]
+    assert {one.where for one in said} <= {"device", "host"}
 
 
-def test_entries_are_the_checkouts() -> None:
-    assert Path(__file__).resolve().parents[1] / "gpukernels" / "ladder.toml" == _ops.LADDER
+def test_the_ladder_is_the_checkouts() -> None:
+    assert Path(__file__).resolve().parents[1] / "gpukernels" == project.PACKAGE
+    assert project._ladder() is not gpukernels.ladder
+
+
+def test_an_op_that_does_not_exist() -> None:
+    assert [PROJECT.op(op) for op in OPS] == list(PROJECT.problems)
+    with pytest.raises(UserError, match="no op matmull; there are vector_add, transpose, matmul"):
+        PROJECT.op("matmull")
+    assert PROJECT.rungs() == [str(found) for found in LADDER]
 
 
 @pytest.mark.parametrize("op", OPS)
 def test_float32_is_the_first_type(op: str) -> None:
-    assert types(op)[0] == "float32"
-    assert sorted(types(op)) == sorted({type for found in gpukernels.op(op).rungs for type in found.types})
-    assert len(set(types(op))) == len(types(op))
+    types = OPS[op].types
+    assert types[0] == "float32"
+    assert sorted(types) == sorted({type for found in gpukernels.op(op).rungs for type in found.types})
+    assert len(set(types)) == len(types)
 
 
 @pytest.mark.parametrize("op", OPS)
 def test_shapes_have_the_dims_of_the_op(op: str) -> None:
     found = OPS[op]
-    for shape in (*found.shapes, *found.quick_shapes, *found.cpu_shapes, found.element_shape):
+    for shape in (*found.shapes, *found.quick_shapes, *found.cpu_shapes, *found.counted_shapes, found.element_shape):
         assert len(shape) == len(gpukernels.op(op).dims)
     assert set(found.quick_shapes) <= set(found.shapes)
     for device, quick in itertools.product(DEVICES, (False, True)):
-        timed = found.timed(device, quick)
-        assert timed == shapes_of(op, device, quick)
-        assert timed[0] == min(timed, key=math.prod)  # the cost of a launch is taken there
+        shapes = found.timed(device, quick)
+        assert shapes == shapes_of(op, device, quick)
+        assert shapes[0] == min(shapes, key=math.prod)  # the cost of a launch is taken there
     assert found.element_shape in found.shapes
-    assert COPY in found.references or set(found.vendor) == set(DEVICES)
-    assert set(found.references.values()) <= set(COMPUTES)
+    assert COPY in found.lines or set(found.vendor) == set(DEVICES)
+    assert {line.computes for line in found.lines.values()} <= {op, *found.variants}
+    assert {name for name, line in found.lines.items() if line.bind is None} <= set(COPIES)
     assert {f"{op}/{rung}" for rung in found.vendor.values()} <= {str(rung) for rung in LADDER}
     assert set(found.hot_shapes) <= {*found.shapes, *found.cpu_shapes}
+    assert [found.held_against(device) for device in DEVICES] == [
+        found.vendor.get(device) or (COPY if device == "gpu" else "") for device in DEVICES
+    ]
 
 
 # --- the plan ------------------------------------------------------------------------------------------------------
@@ -89,7 +105,7 @@ def test_shapes_have_the_dims_of_the_op(op: str) -> None:
 
 @pytest.mark.parametrize(("op", "device", "quick"), PLANS)
 def test_every_rung_is_in_the_plan(op: str, device: str, quick: bool) -> None:
-    cells = plan(op, device, quick=quick)
+    cells = plan(OPS[op], device, quick=quick)
     for found in gpukernels.op(op).rungs:
         mine = {(cell.shape, cell.cache, cell.type) for cell in cells if cell.rung == found.name}
         if found.device != device or found.operands == "host":
@@ -111,86 +127,149 @@ def test_every_rung_is_in_the_plan(op: str, device: str, quick: bool) -> None:
 
 @pytest.mark.parametrize(("op", "device", "quick"), PLANS)
 def test_keys_are_one_cells_own(op: str, device: str, quick: bool) -> None:
-    keys = [cell.key for cell in plan(op, device, quick=quick)]
+    keys = [cell.key for cell in plan(OPS[op], device, quick=quick)]
     assert keys
     assert len(set(keys)) == len(keys)
 
 
 def test_no_key_is_shared_between_groups() -> None:
-    keys = [cell.key for op, device in itertools.product(OPS, DEVICES) for cell in plan(op, device)]
+    keys = [cell.key for op, device in itertools.product(OPS, DEVICES) for cell in plan(OPS[op], device)]
     assert len(set(keys)) == len(keys)
+    assert sorted(keys) == sorted(cell.key for cell in timed(PROJECT))
+    assert len(timed(PROJECT, quick=True)) < len(keys)
+    assert {cell.rung for cell in timed(PROJECT, only="/numpy ")} == {"numpy"}
 
 
 @pytest.mark.parametrize(("op", "quick"), list(itertools.product(OPS, (False, True))))
 def test_reference_lines_are_wherever_a_rung_is(op: str, quick: bool) -> None:
-    cells = plan(op, "gpu", quick=quick)
+    cells = plan(OPS[op], "gpu", quick=quick)
     places = {(cell.type, cell.shape, cell.cache) for cell in cells if not cell.reference}
-    for name, computes in OPS[op].references.items():
+    for name, line in OPS[op].lines.items():
         lines = [cell for cell in cells if cell.rung == name]
         assert {(cell.type, cell.shape, cell.cache) for cell in lines} == places
         assert len(lines) == len(places)
-        assert all((cell.reference, cell.computes, cell.launch_cost) == (True, computes, False) for cell in lines)
-    assert not any(cell.reference for cell in plan(op, "cpu", quick=quick))
-    assert {cell.rung for cell in cells if cell.reference} == set(OPS[op].references)
+        assert all((cell.reference, cell.launch_cost) == (True, False) for cell in lines)
+        wanted = {"copy": project.COPY, "vector_add": project.ADDITION, "transpose": project.TRANSPOSITION}
+        assert PROJECT.computes(op, name) is wanted[line.computes]
+    assert not any(cell.reference for cell in plan(OPS[op], "cpu", quick=quick))
+    assert {cell.rung for cell in cells if cell.reference} == set(OPS[op].lines)
 
 
 @pytest.mark.parametrize("op", OPS)
 def test_repeated_rungs_are_hot_only(op: str) -> None:
     for found in gpukernels.op(op).rungs:
-        cells = [cell for cell in plan(op, found.device) if cell.rung == found.name]
+        cells = [cell for cell in plan(OPS[op], found.device) if cell.rung == found.name]
         if found.operands == "host":
             assert not cells
             continue
         assert {cell.repeats for cell in cells} == {found.repeats}
-        hot = [shape for shape in OPS[op].hot_shapes if takes(found, shape, main_type(op, found.name))]
+        hot = [shape for shape in OPS[op].hot_shapes if takes(found, shape, OPS[op].main_type(found.name))]
         assert {cell.cache for cell in cells} == ({"hot"} if found.repeats > 1 else {"cold", *(["hot"] if hot else [])})
     assert any(found.repeats > 1 for found in LADDER)
 
 
 @pytest.mark.parametrize("op", OPS)
 def test_launch_cost_is_asked_once_a_rung_where_it_is_largest(op: str) -> None:
-    asked = [cell for cell in plan(op, "gpu") if cell.launch_cost]
+    asked = [cell for cell in plan(OPS[op], "gpu") if cell.launch_cost]
     smallest = min(OPS[op].shapes, key=math.prod)
     once = [
         found.name
         for found in gpukernels.op(op).rungs
         if found.device == "gpu" and found.repeats == 1 and found.operands == "device"
-        if takes(found, smallest, main_type(op, found.name))
+        if takes(found, smallest, OPS[op].main_type(found.name))
     ]
     assert [cell.rung for cell in asked] == once
     assert {(cell.shape, cell.cache) for cell in asked} == {(smallest, "hot")}
-    assert all(cell.type == main_type(op, cell.rung) for cell in asked)
-    assert not any(cell.launch_cost for cell in plan(op, "cpu"))
+    assert all(cell.type == OPS[op].main_type(cell.rung) for cell in asked)
+    assert not any(cell.launch_cost for cell in plan(OPS[op], "cpu"))
 
 
 @pytest.mark.parametrize(("op", "device", "quick"), PLANS)
 def test_a_cell_survives_the_way_to_a_worker(op: str, device: str, quick: bool) -> None:
-    import json
-
-    for cell in plan(op, device, quick=quick):
+    for cell in plan(OPS[op], device, quick=quick):
         assert Cell.from_json(json.loads(json.dumps(cell.as_json()))) == cell
 
 
 def test_threads_come_from_the_ladder() -> None:
-    threads = {cell.rung: cell.threads for cell in plan("transpose", "cpu")}
+    threads = {cell.rung: cell.threads for cell in plan(OPS["transpose"], "cpu")}
     assert threads == {found.name: found.threads for found in gpukernels.op("transpose").rungs if found.device == "cpu"}
     assert "all" in threads.values()
 
 
-def test_the_environment_takes_some_cells(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GPUKERNELS_CELLS", r"/(padded|memcpy) .* 256x256 hot|numpy")
-    assert [cell.key for cell in plan("transpose", "gpu")] == [
+def test_some_cells_are_taken_by_their_keys() -> None:
+    only = r"/(padded|memcpy) .* 256x256 hot|numpy"
+    assert [cell.key for cell in plan(OPS["transpose"], "gpu", only=only)] == [
         "transpose/padded float32 256x256 hot",
         "transpose/memcpy float32 256x256 hot",
     ]
-    assert {cell.rung for cell in plan("transpose", "cpu")} == {"numpy"}
-    assert plan("vector_add", "gpu") == []
+    assert {cell.rung for cell in plan(OPS["transpose"], "cpu", only=only)} == {"numpy"}
+    assert plan(OPS["vector_add"], "gpu", only=only) == []
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_only_streamed_rungs_are_streamed(op: str) -> None:
+    cells = plan(OPS[op], STREAMED)
+    host = [found for found in gpukernels.op(op).rungs if found.operands == "host"]
+    assert [(cell.rung, cell.type, cell.shape) for cell in cells] == [
+        (found.name, "float32", shape) for found in host for shape in OPS[op].streamed_shapes
+    ]
+    assert {(cell.device, cell.cache, cell.launch_cost) for cell in cells} <= {(STREAMED, STREAMED, False)}
+    assert bool(host) is (op == "matmul") is bool(OPS[op].streamed_shapes)
+    assert plan(OPS[op], STREAMED, quick=True) == []
+    assert plan(OPS[op], STREAMED, only="no such cell") == []
+
+
+# --- some cells ----------------------------------------------------------------------------------------------------
+
+EVERY = [cell.key for cell in timed(PROJECT)]
+
+
+def matching(pattern: str) -> list[str]:
+    return [name for name in EVERY if re.search(pattern, name)]
+
+
+def test_a_selection_of_nothing_takes_all() -> None:
+    assert selection() == ""
+    assert matching(selection()) == EVERY
+
+
+@pytest.mark.parametrize("shape", sorted({name.split()[2] for name in EVERY}))
+def test_a_selection_by_shape(shape: str) -> None:
+    """The whole shape: 256x256 is no part of 256x256x256."""
+    assert matching(selection(shape=shape)) == [name for name in EVERY if name.split()[2] == shape]
+
+
+@pytest.mark.parametrize("type", sorted({name.split()[1] for name in EVERY}))
+def test_a_selection_by_type(type: str) -> None:
+    """The whole type: float32 is no part of float16->float32."""
+    assert matching(selection(type=type)) == [name for name in EVERY if name.split()[1] == type]
+
+
+@pytest.mark.parametrize("cache", CACHES)
+def test_a_selection_by_cache(cache: str) -> None:
+    assert matching(selection(cache=cache)) == [name for name in EVERY if name.endswith(f" {cache}")]
+
+
+def test_what_selects_cells_narrows() -> None:
+    """`only` may hold alternatives and anchors of its own."""
+    pattern = selection("padded|^transpose/c ", "256x256", "float32", "hot")
+    assert matching(pattern) == ["transpose/padded float32 256x256 hot", "transpose/c float32 256x256 hot"]
+    assert matching(selection("hot$", "256x256", "float32", "cold")) == []
+    assert matching(selection("hot$|/numpy ")) == [name for name in EVERY if name.endswith("hot") or "/numpy " in name]
+    assert matching(selection(shape="256.256")) == matching(selection(type="float.2")) == []  # no pattern, but the text
+    assert [cell.key for cell in timed(PROJECT, only=pattern)] == matching(pattern)
 
 
 def test_keys_and_labels() -> None:
     assert label((4096, 4096)) == "4096x4096"
     assert label((65536,)) == "65536"
-    assert key("transpose", "padded", "float32", (33, 65), "cold") == "transpose/padded float32 33x65 cold"
+    name = "transpose/padded float32 33x65 cold"
+    assert key("transpose", "padded", "float32", (33, 65), "cold") == name
+    cell = Cell("transpose", "padded", "float32", (33, 65), "cold", "gpu")
+    assert (cell.key, cell.name) == (name, "transpose/padded")
+    compiled = Cell("transpose", "padded", "float32", (), "", "static", arch="sm_90")
+    assert compiled.key == "transpose/padded float32 sm_90"
+    assert Cell.from_json(json.loads(json.dumps(compiled.as_json()))) == compiled
 
 
 @pytest.mark.parametrize("op", OPS)
@@ -199,8 +278,8 @@ def test_rungs_come_in_the_order_of_the_ladder(op: str) -> None:
         device: [f.name for f in gpukernels.op(op).rungs if f.device == device and f.operands == "device"]
         for device in DEVICES
     }
-    assert rungs(op, "cpu") == names["cpu"]
-    assert rungs(op, "gpu") == names["gpu"] + list(OPS[op].references)
+    assert rungs(OPS[op], "cpu") == names["cpu"]
+    assert rungs(OPS[op], "gpu") == names["gpu"] + list(OPS[op].lines)
 
 
 # --- bytes ---------------------------------------------------------------------------------------------------------
@@ -224,7 +303,7 @@ def test_rungs_come_in_the_order_of_the_ladder(op: str) -> None:
     ],
 )
 def test_compulsory_bytes(op: str, rung: str, type: str, shape: Shape, amount: int) -> None:
-    assert bytes_moved(op, rung, type, shape) == amount
+    assert OPS[op].bytes_moved(rung, type, shape) == amount
 
 
 @pytest.mark.parametrize("found", LADDER, ids=str)
@@ -236,16 +315,55 @@ def test_bytes_are_of_the_operands_that_the_ladder_names(found: gpukernels.Rung)
         into, _, out = type.partition("->")
         each = [np.dtype(into).itemsize] * len(found.inputs) + [np.dtype(out or into).itemsize]
         amount = sum(size * bytes for size, bytes in zip(sizes, each, strict=True))
-        assert bytes_moved(found.op, found.name, type, shape) == amount
-    computes = COMPUTES[found.computes]
-    assert computes.inputs(shape) == tuple(tuple(extent[dim] for dim in operand.split()) for operand in found.inputs)
-    assert computes.output(shape) == tuple(extent[dim] for dim in found.output.split())
+        assert OPS[found.op].bytes_moved(found.name, type, shape) == amount
+        what = PROJECT.computes(found.op, found.name).operands(shape, type)
+        assert [array.shape for array in what.inputs] == [
+            tuple(extent[dim] for dim in operand.split()) for operand in found.inputs
+        ]
+        assert [array.shape for array in what.outputs] == [tuple(extent[dim] for dim in found.output.split())]
+        assert [array.dtype for array in what.arrays] == [*[dtypes(type)[0]] * len(found.inputs), dtypes(type)[1]]
+        assert what.nbytes == amount
+
+
+def test_bytes_that_are_not_each_array_once() -> None:
+    """An op may say itself what must be moved."""
+
+    def operands(shape: Shape, type: str) -> Operands:
+        return Operands((Operand(shape, dtypes(type)[0]),), (Operand(shape, dtypes(type)[1]),))
+
+    assert Computation(operands, lambda a: a).bytes_moved((5,), "float16->float32") == 5 * (2 + 4)
+    sparse = Computation(operands, lambda a: a, traffic=lambda shape, type: 7 * shape[0])
+    assert sparse.bytes_moved((5,), "float32") == 35
+
+
+def test_what_is_arithmetic_says_how_it_is_judged() -> None:
+    """Rounded sums are not compared bit for bit: that would fail every kernel that adds in another order."""
+
+    def of(**judged: object) -> Computation:
+        return Computation.of_shapes(lambda shape: (shape,), lambda _: (1,), sum, flops=math.prod, **judged)
+
+    with pytest.raises(ValueError, match="give a bound or exact_bits"):
+        of()
+    assert of(bound=lambda type, a: 1e-3).flops is not None
+    assert of(exact_bits=lambda type: (3,)).flops is not None
+    assert Computation.of_shapes(lambda shape: (shape,), lambda shape: shape, lambda a: a).flops is None
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_rates(op: str) -> None:
+    """Operations a second where they count, else bytes."""
+    shape = OPS[op].quick_shapes[0]
+    name = OPS[op].rungs[0].name
+    flops = 2 * math.prod(shape) if op == "matmul" else 0
+    assert OPS[op].flops(name, shape) == flops
+    amount = flops or OPS[op].bytes_moved(name, "float32", shape)
+    assert OPS[op].rate(name, "float32", shape, 0.5) == 2 * amount
 
 
 def test_rates_and_shares_of_products() -> None:
     """2 M N K over the seconds; the vendor's seconds over a rung's, of the same type, shape, cache and process."""
     from benchmarks import matmul
-    from benchmarks._group import Group, Outcome
+    from kernelwatch.run.outcome import Group, Outcome
 
     def taken(*seconds: float) -> Outcome:
         return Outcome("ok", "", [{"process": at, "seconds": value} for at, value in enumerate(seconds)])

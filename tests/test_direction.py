@@ -11,15 +11,16 @@ import pytest
 from asv.commands import compare
 from asv.util import UserError
 
-from scripts.asv_plugins import direction
-from tests.test_site import ASV_INDEX, ROOT, benchmark, browser, git, publish, visit, write_project
+from kernelwatch.asv import direction, patches
+from tests.repositories import alone, link_engine
+from tests.test_site import ASV_INDEX, benchmark, browser, git, publish, visit, write_project
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 __all__ = ["browser"]  # a fixture
 
-PLUGIN = ".scripts.asv_plugins.direction"
+PLUGIN = alone("direction")
 BETTER = {"suite.track_rate": True, "suite.track_seconds": False, "suite.track_temperature": None}
 
 
@@ -96,7 +97,7 @@ SUITE = """
 import os, pathlib
 
 def value():
-    return float(pathlib.Path(os.environ["GPUKERNELS_PACKAGE"], "value").read_text())
+    return float(pathlib.Path(os.environ["KERNELWATCH_PACKAGE"], "value").read_text())
 
 def track_rate():
     return value()
@@ -110,12 +111,11 @@ track_rate.unit, track_rate.higher_is_better, track_rate.version = "GFLOP/s", Tr
 )
 def test_continuous(tmp_path: Path, plugins: list[str], status: dict[str, int]) -> None:
     """Of two commits that are run; where asv by itself exits 1 on the fall, the patches may go."""
-    (tmp_path / "scripts").symlink_to(ROOT / "scripts")
-    (tmp_path / "benchmarks").symlink_to(ROOT / "benchmarks")  # which the plugins import
+    link_engine(tmp_path)
     (tmp_path / "suites").mkdir()
     (tmp_path / "suites" / "__init__.py").touch()
     (tmp_path / "suites" / "suite.py").write_text(SUITE)
-    own = [".scripts.asv_plugins.recording", ".scripts.asv_plugins.checkout"]
+    own = [alone("recording"), alone("environment")]
     conf = {"version": 1, "project": "small", "repo": ".", "branches": ["main"], "environment_type": "checkout"}
     conf |= {"benchmark_dir": "suites", "plugins": own + plugins}
     (tmp_path / "asv.conf.json").write_text(json.dumps(conf))
@@ -173,5 +173,5 @@ def test_asv_has_what_is_patched() -> None:
 def test_a_script_of_another_asv_is_refused(tmp_path: Path) -> None:
     script = tmp_path / "summarylist.js"
     script.write_text("if (change > 5) {}")
-    with pytest.raises(UserError, match=r"summarylist\.js should have 'else if"):
-        direction.replace(script, direction.COLOURS)
+    with pytest.raises(UserError, match=r"summarylist\.js should contain 'else if"):
+        patches.replace_words(script, direction.COLOURS)

@@ -1,4 +1,4 @@
-"""The stand-in for the GPU: every CUDA rung right on it, planted faults found by name, accesses counted exactly."""
+"""The emulator: every CUDA rung right on it, planted faults found by name, accesses counted exactly."""
 
 import dataclasses
 import subprocess
@@ -11,24 +11,28 @@ import pytest
 from numpy.typing import NDArray
 
 import gpukernels
-from benchmarks._emulator import Counts, Fault, Tally, check, count, load
+from benchmarks.project import cuda_source
 from gpukernels import Rung
+from kernelwatch.emulator import CompileError, Counts, Fault, OutOfBounds, Tally, check, count, load
+from kernelwatch.plan.package import NotHere
+from kernelwatch.system.errors import ToolMissing
 from tests import test_kernels as gate
 
+ROOT = Path(__file__).resolve().parents[1]
 CASES = [pytest.param(*case.values, id=case.id) for case in gate.cases("gpu") if case.values[0].source.suffix == ".cu"]
 
 
 def loaded(function: Any, *arguments: Any, **options: Any) -> Any:
-    """What it returns; a skip with the reason where g++ or CUDA's headers are missing, or the rung cannot run here."""
+    """What it returns; skips with the reason if g++ or CUDA's headers are missing."""
     try:
         return function(*arguments, **options)
-    except gpukernels.ToolMissing as error:
+    except ToolMissing as error:
         pytest.skip(str(error))
 
 
 @pytest.mark.parametrize(("found", "type", "edge"), CASES)
 def test_rung_on_the_cpu(found: Rung, type: str, edge: int | None) -> None:
-    kernel = loaded(load, found, type, edge)
+    kernel = loaded(load, cuda_source(found, type, edge))
     here = dataclasses.replace(found, device="cpu")  # the gate then leaves the operands on the host
     for extents in gate.shapes(found, edge):
         gate.check(kernel, here, type, extents, edge=edge)
@@ -43,16 +47,38 @@ def inputs(found: Rung, type: str, shape: tuple[int, ...]) -> list[Any]:
 
 @pytest.mark.parametrize(("found", "type", "edge"), CASES)
 def test_rung_has_no_fault(found: Rung, type: str, edge: int | None) -> None:
+    source = cuda_source(found, type, edge)
     for shape in ((33, 65, 31), (64, 32, 40)):
         operands = inputs(found, type, shape[: len(found.dims)])
-        assert [str(fault) for fault in loaded(check, found, type, operands, edge)] == []
+        assert [str(fault) for fault in loaded(check, source, operands)] == []
 
 
 def test_calls_are_checked_as_on_a_gpu() -> None:
-    kernel = loaded(load, gpukernels.rung("transpose", "padded"), "float32")
-    with pytest.raises(gpukernels.KernelError, match=r"transpose/padded: input 0 must be float32, got float64"):
+    kernel = loaded(load, cuda_source(gpukernels.rung("transpose", "padded"), "float32"))
+    right = r"transpose/padded: input 0 must be C-contiguous float32 of shape \(M N\), got "
+    with pytest.raises(ValueError, match=rf"{right}float64 \(3, 5\)"):
         kernel(np.zeros((3, 5)))
+    with pytest.raises(ValueError, match=rf"{right}float32 \(15,\)"):
+        kernel(np.zeros(15, np.float32))
+    with pytest.raises(ValueError, match=rf"{right}float32 \(5, 3\)"):
+        kernel(np.zeros((3, 5), np.float32).T)
+    with pytest.raises(ValueError, match=r"transpose/padded takes 1 inputs, got 2"):
+        kernel(np.zeros((3, 5), np.float32), np.zeros((3, 5), np.float32))
+    with pytest.raises(ValueError, match=r"transpose/padded: out must be float32 \(5, 3\), got float32 \(3, 5\)"):
+        kernel(np.zeros((3, 5), np.float32), out=np.zeros((3, 5), np.float32))
     assert kernel(np.zeros((0, 5), np.float32)).shape == (5, 0)
+
+
+def test_extents_must_agree() -> None:
+    product = cuda_source(gpukernels.rung("matmul", "tiled_16"), "float32")
+    kernel = loaded(load, product)
+    operands = np.zeros((3, 5), np.float32), np.zeros((4, 7), np.float32)
+    with pytest.raises(ValueError, match=r"matmul/tiled_16: input 1 has K = 4, another has 5"):
+        kernel(*operands)
+    with pytest.raises(ValueError, match=r"matmul/tiled_16: input 1 has K = 4, another has 5"):
+        check(product, operands)
+    assert not kernel(np.zeros((3, 0), np.float32), np.zeros((0, 7), np.float32), out=np.ones((3, 7), np.float32)).any()
+    assert check(product, [np.zeros((3, 0), np.float32), np.zeros((0, 7), np.float32)]) == []
 
 
 # --- planted faults ------------------------------------------------------------------------------------------------
@@ -145,7 +171,7 @@ PLANTED = {
     "lane missing at a warp barrier": Planted(
         "vector_add/elementwise", "if (i < N)",
         "if (threadIdx.x % 32 == 5) __syncthreads(); else __syncwarp();\n    if (i < N)", (300,),
-        "divergent warp", "divergent warp barrier: not every lane of the mask comes to it", (0, 0, 0), (0, 0, 0),
+        "divergent warp", "divergent warp barrier: not every lane of the mask reaches it", (0, 0, 0), (0, 0, 0),
         "__syncwarp"),
 }  # fmt: skip
 
@@ -162,7 +188,8 @@ def changed(found: Rung, old: str, new: str, folder: Path) -> Rung:
 def test_planted_fault_is_found_by_name(slip: str, tmp_path: Path) -> None:
     planted = PLANTED[slip]
     broken = changed(gpukernels.rung(*planted.rung.split("/")), planted.old, planted.new, tmp_path)
-    faults: list[Fault] = loaded(check, broken, planted.type, inputs(broken, planted.type, planted.shape), planted.edge)
+    source = cuda_source(broken, planted.type, planted.edge)
+    faults: list[Fault] = loaded(check, source, inputs(broken, planted.type, planted.shape))
     lines = broken.source.read_text(encoding="utf-8").splitlines()
     here = planted.at or planted.new.splitlines()[-1]
     line = next(number for number, text in enumerate(lines, 1) if here in text)
@@ -182,7 +209,7 @@ def test_a_thread_may_leave_before_a_barrier(tmp_path: Path) -> None:
     leaving = "    if (row0 + threadIdx.y >= M && row0 + threadIdx.x >= M)\n        return;\n"
     first = "    if (row0 + threadIdx.y < M && column0 + threadIdx.x < N)"
     early = changed(found, first, leaving + first, tmp_path)
-    assert loaded(check, early, "float32", inputs(early, "float32", (33, 65)), 16) == []
+    assert loaded(check, cuda_source(early, "float32", 16), inputs(early, "float32", (33, 65))) == []
 
 
 # --- what no rung uses yet -----------------------------------------------------------------------------------------
@@ -225,13 +252,13 @@ def test_warps_vectors_and_atomics(type: str, tmp_path: Path) -> None:
     big = (a > 2).reshape(-1, 32)
     below: NDArray[np.int64] = (np.cumsum(big, 1) - big).reshape(-1, 2)[:, ::-1].reshape(-1)
     expected = a.reshape(2, 256).sum(1).repeat(256) * 1e6 + below * 1e3 + np.arange(512) % 256 + 3 + b
-    np.testing.assert_allclose(loaded(load, found, type)(a, b), expected, rtol=2e-7)
-    assert [str(fault) for fault in check(found, type, [a, b])] == []
+    np.testing.assert_allclose(loaded(load, cuda_source(found, type))(a, b), expected, rtol=2e-7)
+    assert [str(fault) for fault in check(cuda_source(found, type), [a, b])] == []
     racing = changed(found, "    __syncwarp();\n", "", tmp_path)
-    assert {fault.kind for fault in check(racing, type, [a, b])} == {"unwritten", "race"}
+    assert {fault.kind for fault in check(cuda_source(racing, type), [a, b])} == {"unwritten", "race"}
     source.write_text(WARPS, encoding="utf-8")
     no_atomic = changed(found, "atomicAdd(&total, sum);", "total += sum;", tmp_path)
-    told = [str(fault) for fault in check(no_atomic, type, [a, b])]
+    told = [str(fault) for fault in check(cuda_source(no_atomic, type), [a, b])]
     line = next(at for at, text in enumerate(source.read_text("utf-8").splitlines(), 1) if "total += sum" in text)
     assert any(
         f"elementwise.cu:{line}: race on total: write of {a.itemsize} bytes, no barrier after the" in fault
@@ -244,11 +271,42 @@ def test_inline_ptx_needs_a_host_body(tmp_path: Path) -> None:
     found = gpukernels.rung("vector_add", "elementwise")
     ptx = 'asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));'
     bare = changed(found, "    if (i < N)", f"    unsigned lane = 0;\n    {ptx}\n    if (i < N)", tmp_path)
-    loaded(load, found, "float32")
-    with pytest.raises(gpukernels.ToolMissing, match="inline PTX without a host body under #ifdef GPUKERNELS_HOST"):
-        load(bare, "float32")
-    wrapped = f"    unsigned lane = 0;\n#ifndef GPUKERNELS_HOST\n    {ptx}\n#endif\n    if (i < N)"
-    load(changed(found, "    if (i < N)", wrapped, tmp_path), "float32")
+    loaded(load, cuda_source(found, "float32"))
+    with pytest.raises(ToolMissing, match="inline PTX without a host body under #ifdef KERNELWATCH_HOST"):
+        load(cuda_source(bare, "float32"))
+    wrapped = f"    unsigned lane = 0;\n#ifndef KERNELWATCH_HOST\n    {ptx}\n#endif\n    if (i < N)"
+    load(cuda_source(changed(found, "    if (i < N)", wrapped, tmp_path), "float32"))
+
+
+# --- what cannot be emulated ---------------------------------------------------------------------------------------
+
+
+def test_a_source_that_does_not_compile_says_where(tmp_path: Path) -> None:
+    found = gpukernels.rung("vector_add", "elementwise")
+    loaded(load, cuda_source(found, "float32"))
+    broken = changed(found, " a[i] + b[i];", " a[i] + c[i];", tmp_path)
+    line = next(at for at, text in enumerate(broken.source.read_text("utf-8").splitlines(), 1) if "c[i]" in text)
+    for traced in (False, True):
+        words = rf"vector_add/elementwise float32: .* does not compile it: (.|\n)*elementwise\.cu:{line}:"
+        with pytest.raises(CompileError, match=words):
+            load(cuda_source(broken, "float32"), traced)
+
+
+def test_only_cuda_sources_are_emulated(tmp_path: Path) -> None:
+    found = cuda_source(gpukernels.rung("vector_add", "elementwise"), "float32")
+    with pytest.raises(
+        ToolMissing, match=r"vector_add/elementwise: the emulator runs CUDA C\+\+ from a \.cu file, got elementwise\.c"
+    ):
+        load(dataclasses.replace(found, path=tmp_path / "elementwise.c"))
+
+
+def test_a_launch_of_its_own_needs_a_stand_in(tmp_path: Path) -> None:
+    (tmp_path / "tiled.py").touch()
+    prepared = dataclasses.replace(gpukernels.rung("matmul", "tiled_16"), source=tmp_path / "tiled.cu")
+    with pytest.raises(
+        NotHere, match=r"matmul/tiled_16 is launched by tiled\.py, for which the emulator has no stand-in"
+    ):
+        cuda_source(prepared, "float32")
 
 
 # --- counts --------------------------------------------------------------------------------------------------------
@@ -280,7 +338,7 @@ def per_request(tally: Tally) -> tuple[float, float]:
 )
 def test_transpose_counts(rung: str, type: str, edge: int | None, kind: str, expected: tuple[float, float]) -> None:
     found = gpukernels.rung("transpose", rung)
-    counts: Counts = loaded(count, found, type, SQUARE, edge)
+    counts: Counts = loaded(count, cuda_source(found, type, edge), SQUARE)
     assert per_request(getattr(counts, kind)) == expected
     assert counts.global_load.requests == counts.global_store.requests == 128 * 128 // 32
     assert counts.compulsory_bytes == 2 * 128 * 128 * np.dtype(type).itemsize
@@ -289,14 +347,14 @@ def test_transpose_counts(rung: str, type: str, edge: int | None, kind: str, exp
 
 def test_a_tile_without_its_padding_shows() -> None:
     unpadded = dataclasses.replace(gpukernels.rung("transpose", "dynamic"), pad=0)
-    assert per_request(loaded(count, unpadded, "float32", SQUARE, 16).shared_load) == (8, 1)
-    assert per_request(loaded(count, unpadded, "float32", SQUARE, 32).shared_load) == (32, 1)
+    assert per_request(loaded(count, cuda_source(unpadded, "float32", 16), SQUARE).shared_load) == (8, 1)
+    assert per_request(loaded(count, cuda_source(unpadded, "float32", 32), SQUARE).shared_load) == (32, 1)
 
 
 def test_matmul_counts_by_line() -> None:
     """The turned tile of B: its store and its read cost 32 wavefronts, those of A one."""
     found = gpukernels.rung("matmul", "coalesced")
-    counts: Counts = loaded(count, found, "float32", {"M": 64, "N": 64, "K": 64})
+    counts: Counts = loaded(count, cuda_source(found, "float32"), {"M": 64, "N": 64, "K": 64})
     text = found.source.read_text(encoding="utf-8").splitlines()
     line = {
         part: next(at for at, words in enumerate(text, 1) if part in words) for part in ("As[y][x] =", "Bs[x][y] =")
@@ -311,13 +369,13 @@ def test_counts_are_the_same_in_another_process() -> None:
     told = []
     for _ in range(2):
         program = (
-            "import gpukernels; from benchmarks._emulator import count\n"
+            "import gpukernels; from benchmarks.project import cuda_source; from kernelwatch.emulator import count\n"
             "for op, rung, type in (('matmul', 'thread_tile_2d', 'float16->float32'), ('matmul', 'wmma', "
             "'bfloat16->float32'), ('transpose', 'tiled', 'uint8')):\n"
-            "    print(count(gpukernels.rung(op, rung), type, {'M': 70, 'N': 66, 'K': 50}))"
+            "    print(count(cuda_source(gpukernels.rung(op, rung), type), {'M': 70, 'N': 66, 'K': 50}))"
         )
-        loaded(load, gpukernels.rung("matmul", "wmma"), "bfloat16->float32")
-        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+        loaded(load, cuda_source(gpukernels.rung("matmul", "wmma"), "bfloat16->float32"))
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
         told.append(done.stdout)
     assert told[0] == told[1]
     assert told[0].count("Counts(") == 3
@@ -326,5 +384,5 @@ def test_counts_are_the_same_in_another_process() -> None:
 def test_counting_stops_where_memory_is_left(tmp_path: Path) -> None:
     found = gpukernels.rung("vector_add", "elementwise")
     broken = changed(found, "if (i < N)", "if (i <= N)", tmp_path)
-    with pytest.raises(gpukernels.KernelError, match=r"an access leaves the operands and shared memory; check it"):
-        loaded(count, broken, "float32", {"N": 77})
+    with pytest.raises(OutOfBounds, match=r"an access leaves the operands and shared memory; check it"):
+        loaded(count, cuda_source(broken, "float32"), {"N": 77})

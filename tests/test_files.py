@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks._files import Busy, locked, write_whole
+from kernelwatch.system.files import Busy, locked, write_whole
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -82,7 +82,7 @@ def test_what_is_replaced_is_synced_before(monkeypatch: pytest.MonkeyPatch, tmp_
 HOLD = """
 import sys
 from pathlib import Path
-from benchmarks._files import locked
+from kernelwatch.system.files import locked
 with locked(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()

@@ -1,4 +1,5 @@
-"""What the stick says of a GPU visit: clocks, limits, wrong output, retakes; on a GPU, that its figures make sense."""
+"""What the harness says of a measurement on a GPU: clocks, limits, wrong output, retakes; on a GPU, that its figures
+make sense."""
 
 import contextlib
 import functools
@@ -6,25 +7,44 @@ import itertools
 import math
 import time
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, cast
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 import gpukernels
-from benchmarks import _gpu
-from benchmarks._cells import CACHES, Cell, plan
-from benchmarks._gpu import Gpu, clock_mhz, throttled
-from benchmarks._ops import COMPUTES, EXACT_BITS, OPS, dtypes
-from benchmarks._visit import POISON, Budget, NotHere, WrongOutput, describe_wrong
+from benchmarks.project import EXACT_BITS, PRODUCT, PROJECT
+from kernelwatch.measure.check import POISON, Budget, WrongOutput, describe_wrong
+from kernelwatch.measure.cpu import Cpu
+from kernelwatch.measure.gpu import Gpu
+from kernelwatch.measure.nvml import Nvml, State
+from kernelwatch.measure.record import Measurement
+from kernelwatch.measure.replay import LOW_CLOCK, RETAKE_PAUSE_S, RETAKES, STEADY_PAUSE_S, Take, clock_mhz, throttled
+from kernelwatch.plan.cells import CACHES, Cell, plan
+from kernelwatch.plan.package import Launch, NotHere, Package
+from kernelwatch.plan.problem import Computation, Operand, Operands, Problem, Rung, Shape, dtypes
+from kernelwatch.plan.project import Project
 
 MIB = 1 << 20
+SILENT: State = {
+    "sm_clock_mhz": None,
+    "memory_clock_mhz": None,
+    "temperature_c": None,
+    "power_w": None,
+    "energy_j": None,
+    "event_reasons": None,
+}
 
 
 def cell(**changes: Any) -> Cell:
     values = {"op": "transpose", "rung": "padded", "type": "float32", "shape": (33, 65), "cache": "cold"}
-    return Cell(**values | {"device": "gpu", "computes": "transpose"} | changes)
+    return Cell(**values | {"device": "gpu"} | changes)
+
+
+def said_by_driver(reasons: int | None) -> State:
+    return {**SILENT, "event_reasons": reasons}
 
 
 # --- clocks and limits ---------------------------------------------------------------------------------------------
@@ -59,7 +79,7 @@ def test_clock(before: tuple[int, ...], after: tuple[int, ...], mhz: float | Non
     ],
 )
 def test_every_limit_by_its_name(reasons: int | None, said: list[str]) -> None:
-    assert throttled({"event_reasons": reasons}, 1980.0, 1980.0) == said
+    assert throttled(said_by_driver(reasons), 1980.0, 1980.0) == said
 
 
 @pytest.mark.parametrize(
@@ -75,9 +95,9 @@ def test_every_limit_by_its_name(reasons: int | None, said: list[str]) -> None:
 def test_a_slow_clock_is_a_limit_where_the_driver_says_no_reasons(
     clock: float | None, highest: float | None, said: list[str]
 ) -> None:
-    assert throttled({"event_reasons": None}, clock, highest) == said
-    assert throttled({"event_reasons": 0x04}, clock, highest) == ["software power cap"]
-    assert throttled({"event_reasons": 0}, clock, highest) == []  # locked low on purpose
+    assert throttled(said_by_driver(None), clock, highest) == said
+    assert throttled(said_by_driver(0x04), clock, highest) == ["software power cap"]
+    assert throttled(said_by_driver(0), clock, highest) == []  # locked low on purpose
 
 
 # --- wrong output --------------------------------------------------------------------------------------------------
@@ -94,9 +114,15 @@ def poisoned(type: str) -> Any:
     return np.frombuffer(bytes([POISON]) * dtype.itemsize, dtype)[0]
 
 
+def judged(where: Cell, out: Any, expected: Any) -> str:
+    """What is said of one output that is compared bit for bit."""
+    moves = Computation(lambda shape, type: Operands((), ()), lambda: expected)
+    return describe_wrong(where, moves, [], [out], {}, np)
+
+
 @pytest.mark.parametrize("type", ["uint8", "uint16", "float32", "float64", "complex128"])
 def test_right_output_has_nothing_to_say(type: str) -> None:
-    assert describe_wrong(cell(type=type), *pair(type), np) == ""
+    assert judged(cell(type=type), *pair(type)) == ""
 
 
 def test_message_of_a_wrong_output() -> None:
@@ -104,23 +130,21 @@ def test_message_of_a_wrong_output() -> None:
     out[4, 31:] += 1
     out[50, :10] -= 1
     want = "transpose/padded at (33, 65) float32: 12 of 2145 elements wrong, the first at [4, 31]; 0 never written"
-    assert describe_wrong(cell(), out, expected, np) == want
+    assert judged(cell(), out, expected) == want
 
 
 def test_message_of_one_dimension() -> None:
     out, expected = pair(shape=(7,))
     out[6] = 0
     want = "vector_add/c at (7,) float32: 1 of 7 elements wrong, the first at [6]; 0 never written"
-    where = cell(op="vector_add", rung="c", shape=(7,), computes="vector_add")
-    assert describe_wrong(where, out, expected, np) == want
+    where = cell(op="vector_add", rung="c", shape=(7,))
+    assert judged(where, out, expected) == want
 
 
 def test_nan_is_wrong_and_written() -> None:
     out, expected = pair()
     out[0, 0] = out[64, 32] = np.nan
-    assert describe_wrong(cell(), out, expected, np).endswith(
-        ": 2 of 2145 elements wrong, the first at [0, 0]; 0 never written"
-    )
+    assert judged(cell(), out, expected).endswith(": 2 of 2145 elements wrong, the first at [0, 0]; 0 never written")
 
 
 @pytest.mark.parametrize("type", ["uint8", "uint16", "float32", "float64", "complex128"])
@@ -128,7 +152,7 @@ def test_what_was_never_written_is_counted(type: str) -> None:
     out, expected = pair(type)
     out[64] = poisoned(type)
     out[0, 1] += 1
-    assert describe_wrong(cell(type=type), out, expected, np).endswith(
+    assert judged(cell(type=type), out, expected).endswith(
         ": 34 of 2145 elements wrong, the first at [0, 1]; 33 never written"
     )
 
@@ -136,9 +160,9 @@ def test_what_was_never_written_is_counted(type: str) -> None:
 def test_poison_where_it_belongs_is_not_wrong() -> None:
     out, expected = pair("uint8")
     out[5, 5] = expected[5, 5] = POISON
-    assert describe_wrong(cell(type="uint8"), out, expected, np) == ""
+    assert judged(cell(type="uint8"), out, expected) == ""
     out[0, 0] = 1
-    assert describe_wrong(cell(type="uint8"), out, expected, np).endswith(
+    assert judged(cell(type="uint8"), out, expected).endswith(
         ": 1 of 2145 elements wrong, the first at [0, 0]; 0 never written"
     )
 
@@ -150,13 +174,16 @@ def test_poison_where_it_belongs_is_not_wrong() -> None:
 def product_of(type: str, out: Any, depth: int = 8192) -> str:
     rng = np.random.default_rng(0)
     into, out_dtype = dtypes(type)
-    shapes, bits = COMPUTES["matmul"].inputs((4, 500, depth)), EXACT_BITS[into.name]
+    what = PRODUCT.operands((4, 500, depth), type)
+    assert PRODUCT.exact_bits is not None
+    assert PRODUCT.exact_bits(type) == EXACT_BITS[into.name]
     a, b = (
-        np.ldexp(rng.integers(-(1 << count), 1 << count, shape), -count).astype(into)
-        for shape, count in zip(shapes, bits, strict=True)
+        np.ldexp(rng.integers(-(1 << count), 1 << count, array.shape), -count).astype(into)
+        for array, count in zip(what.inputs, PRODUCT.exact_bits(type), strict=True)
     )
-    where = cell(op="matmul", rung="tiled_32", type=type, shape=(4, 500, depth), computes="matmul")
-    return describe_wrong(where, out(a, b).astype(out_dtype), COMPUTES["matmul"].reference(a, b), np)
+    where = cell(op="matmul", rung="tiled_32", type=type, shape=(4, 500, depth))
+    assert PROJECT.computes("matmul", "tiled_32") is PRODUCT
+    return describe_wrong(where, PRODUCT, [a, b], [out(a, b).astype(out_dtype)], {}, np)
 
 
 PRODUCTS = ["float32", "float64", "float16->float32", "bfloat16->float32"]
@@ -196,16 +223,218 @@ def test_a_check_tells_a_narrower_type_at_every_depth(depth: int) -> None:
         assert "elements wrong" in product_of(type, less_one, depth)
 
 
-# --- what a visit does, with the device left out -------------------------------------------------------------------
+# What is rounded: each element may be off by its own bound.
 
 
-NO_CLOCK: dict[str, Any] = {"clock64_mhz": None}
+def rounded(out: Any, expected: Any, bound: Any, type: str = "float32", xp: Any = np, dtype: str = "float64") -> str:
+    """What is said of one output that may be off by a bound."""
+    what = Computation(
+        lambda shape, type: Operands((), ()), lambda: xp.asarray(expected, dtype), bound=lambda type: bound
+    )
+    return describe_wrong(cell(type=type, shape=np.shape(expected)), what, [], [xp.asarray(out, type)], {}, xp)
+
+
+BOUNDED: list[tuple[list[Any], list[Any], Any, str]] = [
+    ([1.5, 2.0], [1.0, 2.0], 0.5, ""),  # the bound itself is allowed
+    ([1.5, 2.5], [1.0, 2.0], 0.25, "2 of 2 elements wrong, the first at [0], off by 0.5 where 0.25 is allowed"),
+    ([1.0, 2.5], [1.0, 2.0], 0, "1 of 2 elements wrong, the first at [1], off by 0.5 where 0 is allowed"),
+    ([1.0, 2.0], [1.0, 2.0], 0, ""),
+    ([1.5, 2.5], [1.0, 2.0], [1.0, 0.25], "1 of 2 elements wrong, the first at [1], off by 0.5 where 0.25 is allowed"),
+    ([math.nan, 2.0], [1.0, 2.0], 1e9, "1 of 2 elements wrong, the first at [0], off by nan where 1e+09 is allowed"),
+    ([1.0, math.nan], [1.0, math.nan], 0.0, ""),  # the reference has none either
+    ([1.0, 5.0], [1.0, math.nan], 1e9, "1 of 2 elements wrong, the first at [1], off by nan where 1e+09 is allowed"),
+    ([math.inf, -math.inf], [math.inf, -math.inf], 0.0, ""),
+    ([math.inf, 1.0], [-math.inf, 1.0], 1e9, "1 of 2 elements wrong, the first at [0], off by inf where"),
+    ([math.inf, 1.0], [3e38, 1.0], 1e30, "1 of 2 elements wrong, the first at [0], off by inf where 1e+30 is allowed"),
+    ([1.0, 2.0], [1.0, 2.1], math.nan, "1 of 2 elements wrong, the first at [1], off by 0.1 where nan is allowed"),
+]
+
+
+@pytest.mark.parametrize(("out", "expected", "bound", "said"), BOUNDED)
+def test_an_output_may_be_off_by_its_bound(out: list[Any], expected: list[Any], bound: Any, said: str) -> None:
+    given = np.array(bound) if isinstance(bound, list) else bound
+    told = rounded(out, expected, given)
+    assert told.startswith(f"transpose/padded at (2,) float32: {said}" if said else "")
+    assert bool(told) is bool(said)
+    assert told == "" or told.endswith("; 0 never written")
+    if not isinstance(bound, list):
+        assert rounded(out, expected, np.float32(bound)) == told
+        assert rounded(out, expected, np.full(2, bound)) == told
+
+
+@pytest.mark.parametrize("type", ["float16", "bfloat16", "float32", "float64"])
+def test_a_bound_is_of_exact_differences(type: str) -> None:
+    """Not of differences that the type has rounded: 1 and 1 + eps are eps apart, in no type less."""
+    step = 2.0 ** -{"float16": 10, "bfloat16": 7, "float32": 23, "float64": 52}[type]
+    assert rounded([1 + step, 4.0], [1.0, 4.0], step, type) == ""
+    assert "off by" in rounded([1 + step, 4.0], [1.0, 4.0], 0.99 * step, type)
+    assert rounded([1 + step, 4.0], [1 + step / 4, 4.0], step, type) == ""
+
+
+def test_a_bound_holds_for_both_parts_of_a_complex_number() -> None:
+    assert rounded([1 + 1e-3j, 2], [1, 2], 1e-2, "complex128", dtype="complex128") == ""
+    said = rounded([1 + 1j, 2], [1, 2], 1e-2, "complex128", dtype="complex128")
+    assert "1 of 2 elements wrong, the first at [0], off by 1 where 0.01 is allowed" in said
+
+
+def test_what_was_never_written_is_counted_beside_a_bound() -> None:
+    out, expected = pair()
+    expected = expected + 1  # the poison is a number close to 0
+    out[:] = expected
+    out[64] = poisoned("float32")
+    out[0, 1] += 1
+    said = rounded(out, expected, 0.5)
+    assert said.endswith(
+        ": 34 of 2145 elements wrong, the first at [0, 1], off by 1 where 0.5 is allowed; 33 never written"
+    )
+
+
+# Several outputs, scalars, and an input of values of its own: out0 = scale x[at], out1 = x[at] + scale.
+
+
+def gathered(x: Any, at: Any, scale: Any) -> tuple[Any, Any]:
+    wide = x[at].astype(np.float64)
+    return wide * float(scale), wide + float(scale)
+
+
+GATHER = Computation(
+    lambda shape, type: Operands(
+        (
+            Operand(shape, np.dtype(type)),
+            Operand(shape, np.dtype("int32"), lambda random, shape, dtype: random.permutation(shape[0]).astype(dtype)),
+        ),
+        (Operand(shape, np.dtype(type)), Operand(shape, np.dtype(type))),
+        {"scale": np.float32(0.1)},
+    ),
+    gathered,
+    bound=lambda type, x, at, scale: tuple(abs(part) * 2.0**-24 for part in gathered(x, at, scale)),  # half a unit
+)
+GATHERING = Problem(
+    "gather", GATHER, (Rung("both", "gpu", ("float32",)), Rung("first", "gpu", ("float32",))), shapes=((1001,),)
+)
+GATHER_PROJECT = Project("gather", PROJECT.here, (GATHERING,))
+
+
+@functools.cache
+def gather_kernel() -> Any:
+    import cupy
+
+    return cupy.ElementwiseKernel(
+        "raw float32 x, int32 at, float32 scale",
+        "float32 scaled, float32 moved",
+        "scaled = scale * x[at]; moved = x[at] + scale",
+        "gather",
+    )
+
+
+class Gathering:
+    """A package of these kernels, one of which forgets its second output, for NumPy and CuPy."""
+
+    not_here: tuple[type[Exception], ...] = ()
+
+    def load(self, op: str, rung: str, type: str) -> "Gatherer":
+        return Gatherer(rung)
+
+    def repeats(self, op: str, rung: str) -> int:
+        return 1
+
+
+@dataclass(frozen=True)
+class Gatherer:
+    rung: str
+
+    def bind(self, x: Any, at: Any, *, out: tuple[Any, Any], scale: Any) -> Launch:
+        writes = out if self.rung == "both" else (out[0], out[1].copy())
+        if isinstance(x, np.ndarray):
+
+            def run() -> None:
+                np.multiply(x[at], scale, out=writes[0])
+                np.add(x[at], scale, out=writes[1])
+        else:
+            kernel = gather_kernel()
+
+            def run() -> None:
+                kernel(x, at, scale, *writes)
+
+        return gpukernels.Launch(out, f"gather {self.rung}", run)
+
+
+def gather_cell(rung: str, cache: str = "cold") -> Cell:
+    return Cell("gather", rung, "float32", (1001,), cache, "gpu")
+
+
+FORGOTTEN = (
+    r"gather/first at \(1001,\) float32: 1001 of 1001 elements of output 1 wrong, the first at \[0\], off by .* where "
+    r".* is allowed; 1001 never written"
+)
+
+
+def test_every_output_is_judged() -> None:
+    x, at = np.arange(5, dtype=np.float32) / 4, np.arange(5)[::-1].astype(np.int32)
+    scale = np.float32(0.1)
+    outs = [x[at] * scale, x[at] + scale]
+    where = Cell("gather", "both", "float32", (5,), "cold", "gpu")
+
+    def said(*given: Any) -> str:
+        return describe_wrong(where, GATHER, [x, at], given, {"scale": scale}, np)
+
+    assert said(*outs) == ""
+    for number, name in enumerate(("output 0", "output 1")):
+        wrong = [out.copy() for out in outs]
+        wrong[number][3] += 9.5
+        want = f"gather/both at (5,) float32: 1 of 5 elements of {name} wrong, the first at [3], off by 9.5"
+        assert said(*wrong).startswith(want)
+    with pytest.raises(ValueError, match="zip"):
+        said(outs[0])
+
+
+@pytest.mark.parametrize("cache", CACHES)
+def test_the_cpu_takes_several_outputs_and_scalars(cache: str) -> None:
+    cells = [gather_cell("both", cache), gather_cell("first", cache)]
+    cpu = Cpu(GATHER_PROJECT, cast(Package, Gathering()), cells, Budget(3, 0.0002), seed=1)
+    found = cpu.measure(cells[0])
+    assert found["seconds"] > 0
+    assert found["identity"] == "gather both"
+    with pytest.raises(WrongOutput, match=FORGOTTEN):
+        cpu.measure(cells[1])
+    inputs, _ = cpu._operands(cells[0], found["slots"] - 1)
+    assert sorted(inputs[1]) == list(range(1001))  # in every set of buffers
+
+
+# --- what a measurement does, with the device left out -------------------------------------------------------------
+
+
+class Idle:
+    """A package of kernels that nobody launches; `times`: how often one launch of them does the work."""
+
+    def __init__(self, times: int = 1) -> None:
+        self.times = times
+
+    def load(self, op: str, rung: str, type: str) -> "Idle":
+        return self
+
+    def repeats(self, op: str, rung: str) -> int:
+        return self.times
+
+
+def one_take(seconds: list[float], **changes: Any) -> Take:
+    """A take over which no clock was read and no limit met."""
+    found: dict[str, Any] = {"seconds": seconds, "launches": 1, "clock64_mhz": None, "state": SILENT, "throttled": []}
+    return cast(Take, found | {"retakes": 0} | changes)
 
 
 class Handless(Gpu):
-    """A Gpu of 1 MiB of L2 and 64 MiB of memory whose every touch of the device is a stand-in that takes notes."""
+    """A Gpu of 1 MiB of L2 and 64 MiB of memory whose every touch of the device is replaced by a note of it."""
 
-    def __init__(self, takes: list[list[str]] | None = None, launch_s: float = 1e-6, sample_s: float = 0.002) -> None:
+    def __init__(
+        self,
+        takes: list[list[str]] | None = None,
+        launch_s: float = 1e-6,
+        sample_s: float = 0.002,
+        repeats: int = 1,
+    ) -> None:
+        self.project = PROJECT
+        self.package = cast(Package, Idle(repeats))
         self.budget = Budget(samples=9, sample_s=sample_s)
         self.l2_bytes = MIB
         self.arena = np.zeros(64 * MIB, np.uint8)
@@ -214,7 +443,7 @@ class Handless(Gpu):
         self.launch_s = launch_s
         self.graphs: list[int] = []
         self.taken: list[tuple[int, int]] = []
-        self.canaries = {"memory": 1, "compute": 1}
+        self.canaries: dict[str, Any] = {"memory": 1, "compute": 1}
         self.lead_ins: list[tuple[Any, ...]] = []
         self.best_clock_mhz = 0.0
         self.clocks: list[float] = []
@@ -224,16 +453,17 @@ class Handless(Gpu):
         pass
 
     def _bind(self, cell: Cell, kernel: Any, slot: int) -> tuple[Callable[[], object], str]:
+        assert (kernel is None) is cell.reference
         return (lambda: None), "who"
 
-    def _check(self, cell: Cell, launch: Callable[[], object]) -> dict[str, Any]:
-        return {"seconds": [self.launch_s], "enqueue_s": self.enqueue_s, "throttled": [], **NO_CLOCK, "launches": 1}
+    def _check(self, cell: Cell, launch: Callable[[], object]) -> tuple[Take, float]:
+        return one_take([self.launch_s]), self.enqueue_s
 
-    def _graph(self, launches: list[Callable[[], object]], nodes: int) -> Any:
+    def graph(self, launches: list[Callable[[], object]], nodes: int) -> Any:
         self.graphs.append(nodes)
         return nodes
 
-    def _replay(
+    def replay(
         self,
         graph: Any,
         replays: int,
@@ -243,9 +473,7 @@ class Handless(Gpu):
     ) -> tuple[list[float], float | None, Any]:
         return [self.launch_s * graph * replays] * samples, None, during()
 
-    def _take(
-        self, graph: Any, replays: int, nodes: int, samples: int, lead_in: tuple[Any, ...] = ()
-    ) -> dict[str, Any]:
+    def take(self, graph: Any, replays: int, nodes: int, samples: int, lead_in: tuple[Any, ...] = ()) -> Take:
         """The n-th take reads about n seconds, so that the take that is kept can be told."""
         assert graph == nodes
         if lead_in:
@@ -255,12 +483,8 @@ class Handless(Gpu):
         seconds = [at - 0.5, float(at), at + 0.5] if samples > 1 else [float(at)]
         clock = self.clocks[at - 1] if self.clocks else None
         self.best_clock_mhz = max(self.best_clock_mhz, clock or 0.0)
-        return {
-            "seconds": seconds,
-            "launches": replays * nodes * samples,
-            "throttled": self.takes[at - 1],
-            "clock64_mhz": clock,
-        }
+        launches = replays * nodes * samples
+        return one_take(seconds, launches=launches, throttled=self.takes[at - 1], clock64_mhz=clock)
 
     def _host_loop_seconds(self, launch: Callable[[], object], replayed: float) -> float:
         return 10.0
@@ -278,7 +502,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def test_a_clean_take_is_the_only_one(pauses: list[float]) -> None:
-    visit = Handless().measure(cell(), None)
+    visit = Handless().measure(cell())
     assert (visit["retakes"], visit["seconds"], visit["throttled"], pauses) == (0, 1.0, [], [])
     assert visit["canary_s"] == {"memory": 1.0, "compute": 2.0}
     assert visit["identity"] == "who"
@@ -287,26 +511,30 @@ def test_a_clean_take_is_the_only_one(pauses: list[float]) -> None:
 
 def test_a_throttled_take_is_taken_again(pauses: list[float]) -> None:
     gpu = Handless([["software power cap"], ["hardware slowdown"], []])
-    visit = gpu.measure(cell(), None)
+    visit = gpu.measure(cell())
     assert (visit["retakes"], visit["seconds"], visit["throttled"]) == (2, 3.0, [])
-    assert pauses == [_gpu.RETAKE_PAUSE_S] * 2
+    assert pauses == [RETAKE_PAUSE_S] * 2
 
 
 def test_what_stays_throttled_is_marked(pauses: list[float]) -> None:
     gpu = Handless([["software power cap"]] * 10)
-    visit = gpu.measure(cell(), None)
-    assert (visit["retakes"], visit["throttled"]) == (_gpu.RETAKES, ["software power cap"])
-    assert len(gpu.taken) == _gpu.RETAKES + 1
+    visit = gpu.measure(cell())
+    assert (visit["retakes"], visit["throttled"]) == (RETAKES, ["software power cap"])
+    assert len(gpu.taken) == RETAKES + 1
     assert visit["seconds"] == len(gpu.taken)  # the last one
 
 
 def test_seconds_are_of_one_pass() -> None:
-    visit = Handless().measure(cell(repeats=64), None)
+    visit = Handless(repeats=64).measure(cell())
     assert (visit["seconds"], visit["quartiles_s"]) == (1 / 64, [0.5 / 64, 1.5 / 64])
+    once = Handless(repeats=1).measure(cell(repeats=64))  # the measured commit's count, not the checkout's
+    assert once["seconds"] == 1.0
+    line = Handless(repeats=64).measure(cell(rung="memcpy", reference=True))
+    assert line["seconds"] == 1.0
 
 
 def test_launch_cost_is_the_loop_less_the_graph() -> None:
-    visit = Handless().measure(cell(launch_cost=True), None)
+    visit = Handless().measure(cell(launch_cost=True))
     assert (visit["host_loop_seconds"], visit["launch_seconds"]) == (10.0, 10.0 - 1.0)
 
 
@@ -321,7 +549,7 @@ def test_launch_cost_is_the_loop_less_the_graph() -> None:
 )
 def test_a_graph_goes_round_all_buffers(launch_s: float, looked: int, nodes: int, replays: int, samples: int) -> None:
     gpu = Handless(launch_s=launch_s)
-    visit = gpu.measure(cell(shape=(32, 64)), None)  # 16 KiB a set; 4 x 1 MiB are 256 of them
+    visit = gpu.measure(cell(shape=(32, 64)))  # 16 KiB a set; 4 x 1 MiB are 256 of them
     assert visit["slots"] == 256
     assert gpu.graphs == [looked, nodes]
     assert gpu.taken == [(replays, nodes)]
@@ -332,7 +560,7 @@ def test_a_graph_goes_round_all_buffers(launch_s: float, looked: int, nodes: int
 def test_a_slow_launch_is_a_sample(launch_s: float, samples: int) -> None:
     """Behind the canaries, which keep the host's delays out of it: itself once more would cost as much as a sample."""
     gpu = Handless(launch_s=launch_s)
-    visit = gpu.measure(cell(shape=(32, 64)), None)
+    visit = gpu.measure(cell(shape=(32, 64)))
     assert gpu.graphs == [1]
     assert gpu.taken == [(1, 1)]
     assert gpu.lead_ins == [(1, 1)]
@@ -342,7 +570,7 @@ def test_a_slow_launch_is_a_sample(launch_s: float, samples: int) -> None:
 def test_a_launch_that_is_dear_is_timed_by_its_check() -> None:
     gpu = Handless(launch_s=1.0)
     gpu.enqueue_s = 1e-5  # the host had nothing to load
-    visit = gpu.measure(cell(shape=(32, 64)), None)
+    visit = gpu.measure(cell(shape=(32, 64)))
     assert (visit["seconds"], visit["launches"], visit["slots"], gpu.taken, gpu.graphs) == (1.0, 1, 1, [], [])
 
 
@@ -350,9 +578,9 @@ def test_a_launch_that_is_dear_is_timed_by_its_check() -> None:
 def test_a_check_under_a_limit_is_no_sample(spoilt: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = Handless(launch_s=1.0)
     gpu.enqueue_s, gpu.best_clock_mhz = 1e-5, 1980.0
-    first = gpu._check(cell(), lambda: None) | spoilt
-    monkeypatch.setattr(gpu, "_check", lambda _cell, _launch: first)
-    gpu.measure(cell(shape=(32, 64)), None)
+    first = one_take([1.0], **spoilt)
+    monkeypatch.setattr(gpu, "_check", lambda _cell, _launch: (first, gpu.enqueue_s))
+    gpu.measure(cell(shape=(32, 64)))
     assert gpu.taken == [(1, 1)]
 
 
@@ -360,44 +588,44 @@ def test_a_clock_that_recovers_is_waited_for(pauses: list[float]) -> None:
     """What ran before had drawn much power: 10 % below, 5 % below, then as high as it has been."""
     gpu = Handless()
     gpu.best_clock_mhz, gpu.clocks = 1980.0, [1780.0, 1880.0, 1975.0]
-    visit = gpu.measure(cell(), None)
+    visit = gpu.measure(cell())
     assert (visit["retakes"], visit["seconds"], visit["throttled"]) == (2, 3.0, [])
-    assert pauses == [_gpu.STEADY_PAUSE_S] * 2
+    assert pauses == [STEADY_PAUSE_S] * 2
 
 
 def test_a_clock_that_its_own_work_holds_down_is_marked(pauses: list[float]) -> None:
     gpu = Handless()
     gpu.best_clock_mhz, gpu.clocks = 1980.0, [1790.0, 1791.0, 1792.0]
-    visit = gpu.measure(cell(), None)
-    assert (visit["retakes"], visit["seconds"], visit["throttled"]) == (1, 2.0, [_gpu.LOW_CLOCK])
+    visit = gpu.measure(cell())
+    assert (visit["retakes"], visit["seconds"], visit["throttled"]) == (1, 2.0, [LOW_CLOCK])
     gpu = Handless()
     gpu.best_clock_mhz, gpu.clocks = 1980.0, [1790.0, 1700.0]
-    assert gpu.measure(cell(), None)["seconds"] == 1.0  # the quieter of the two
+    assert gpu.measure(cell())["seconds"] == 1.0  # the quieter of the two
     gpu = Handless([[], ["software power cap"], *[[]] * 9])
     gpu.best_clock_mhz, gpu.clocks = 1980.0, [1790.0, 1900.0, 1780.0]
-    visit = gpu.measure(cell(), None)
-    assert (visit["seconds"], visit["throttled"]) == (1.0, [_gpu.LOW_CLOCK])
+    visit = gpu.measure(cell())
+    assert (visit["seconds"], visit["throttled"]) == (1.0, [LOW_CLOCK])
 
 
 def test_a_clock_locked_low_is_as_high_as_it_gets(pauses: list[float]) -> None:
     gpu = Handless()
     gpu.clocks = [1500.0] * 3
-    visit = gpu.measure(cell(), None)
+    visit = gpu.measure(cell())
     assert (visit["retakes"], visit["throttled"], pauses) == (0, [], [])
 
 
 def test_a_first_run_that_waited_for_something_is_not_slow(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = Handless(launch_s=1e-6)
-    loaded = {"seconds": [0.5], "enqueue_s": 0.5, "throttled": [], **NO_CLOCK}  # a library was, in it
-    monkeypatch.setattr(gpu, "_check", lambda _cell, _launch: loaded)
-    take = gpu._take
+    loaded = one_take([0.5])  # a library was, in it
+    monkeypatch.setattr(gpu, "_check", lambda _cell, _launch: (loaded, 0.5))
+    take = gpu.take
 
-    def quick(*what: Any) -> dict[str, Any]:
+    def quick(*what: Any) -> Take:
         found = take(*what)
-        return found | {"seconds": [1e-6 for _ in found["seconds"]]}
+        return {**found, "seconds": [1e-6 for _ in found["seconds"]]}
 
-    monkeypatch.setattr(gpu, "_take", quick)
-    visit = gpu.measure(cell(shape=(32, 64)), None)
+    monkeypatch.setattr(gpu, "take", quick)
+    visit = gpu.measure(cell(shape=(32, 64)))
     assert gpu.graphs == [1, 256, 512]
     assert gpu.taken == [(1, 1), (4, 512)]
     assert (visit["seconds"], visit["launches"], visit["slots"]) == (1e-6, 4 * 512 * 9, 256)
@@ -406,7 +634,7 @@ def test_a_first_run_that_waited_for_something_is_not_slow(monkeypatch: pytest.M
 def test_hot_is_the_mean_of_settlings_of_their_own(pauses: list[float]) -> None:
     """Each sample has buffers brought in anew, in a graph of its own; a throttled one is taken again."""
     gpu = Handless([[], ["software power cap"], [], [], [], [], [], [], [], []])
-    visit = gpu.measure(cell(shape=(33, 65), cache="hot"), None)
+    visit = gpu.measure(cell(shape=(33, 65), cache="hot"))
     assert len(gpu.taken) == gpu.budget.samples + 1
     assert gpu.graphs == [visit["slots"], *[gpu.taken[0][1]] * gpu.budget.samples]
     assert visit["seconds"] == pytest.approx((1 + sum(range(3, 11))) / 9)
@@ -415,14 +643,14 @@ def test_hot_is_the_mean_of_settlings_of_their_own(pauses: list[float]) -> None:
 
 
 def test_a_settling_that_stays_throttled_marks_the_cell(pauses: list[float]) -> None:
-    gpu = Handless([[], *[["software power cap"]] * (_gpu.RETAKES + 1), *[[]] * 9])
-    assert gpu.measure(cell(shape=(33, 65), cache="hot"), None)["throttled"] == ["software power cap"]
+    gpu = Handless([[], *[["software power cap"]] * (RETAKES + 1), *[[]] * 9])
+    assert gpu.measure(cell(shape=(33, 65), cache="hot"))["throttled"] == ["software power cap"]
 
 
 @pytest.mark.parametrize(("columns", "slots"), [(2 * MIB, 1), (174_720, 4), (5_184, 102), (640, 820)])
 def test_a_graph_is_whole_rounds(columns: int, slots: int) -> None:
     gpu = Handless()
-    assert gpu.measure(cell(shape=(1, columns)), None)["slots"] == slots
+    assert gpu.measure(cell(shape=(1, columns)))["slots"] == slots
     assert gpu.taken[0][1] % slots == 0
 
 
@@ -433,16 +661,17 @@ def test_a_graph_is_whole_rounds(columns: int, slots: int) -> None:
 @pytest.mark.parametrize(("op", "shape"), [("transpose", (33, 65)), ("transpose", (256, 256)), ("vector_add", (1001,))])
 def test_cold_buffers_are_four_times_the_l2_and_aligned(op: str, shape: tuple[int, ...], type: str) -> None:
     gpu = Handless()
-    where = cell(op=op, shape=shape, type=type, computes=op)
+    where = cell(op=op, rung={"transpose": "padded", "vector_add": "elementwise"}[op], shape=shape, type=type)
     starts, size = gpu._slot_bytes(where)
-    assert len(starts) == len(COMPUTES[op].inputs(shape)) + 1
+    assert len(starts) == {"transpose": 1, "vector_add": 2}[op] + 1
     assert all(start % 256 == 0 for start in [*starts, size])
     slots = gpu._slots(where)
     assert slots * size >= 4 * gpu.l2_bytes
     assert (slots - 1) * size < 4 * gpu.l2_bytes  # and not a set more
     ranges = []
     for slot in range(slots):
-        inputs, out = gpu._operands(where, slot)
+        inputs, (out,) = gpu._operands(where, slot)
+        assert len(inputs) == len(starts) - 1
         assert out.shape == (shape[::-1] if op == "transpose" else shape)
         for operand in (*inputs, out):
             assert operand.dtype == np.dtype(type)
@@ -466,12 +695,12 @@ def test_what_is_larger_than_the_rotation_is_one_set() -> None:
 
 def test_hot_is_at_most_half_of_the_l2() -> None:
     gpu = Handless()
-    assert gpu.measure(cell(shape=(256, 256), cache="hot"), None)["slots"] == 1  # 512 KiB of 1 MiB
+    assert gpu.measure(cell(shape=(256, 256), cache="hot"))["slots"] == 1  # 512 KiB of 1 MiB
     why = r"its buffers \(4 MiB\) do not fit in half of the L2 cache \(1 MiB\): never hot"
     with pytest.raises(NotHere, match=why):
-        gpu.measure(cell(shape=(512, 1024), cache="hot"), None)
+        gpu.measure(cell(shape=(512, 1024), cache="hot"))
     with pytest.raises(NotHere, match="never hot"):
-        gpu.measure(cell(shape=(256, 257), cache="hot"), None)
+        gpu.measure(cell(shape=(256, 257), cache="hot"))
 
 
 def test_a_cell_larger_than_the_memory_is_not_here() -> None:
@@ -490,7 +719,7 @@ def test_a_cell_larger_than_the_memory_is_not_here() -> None:
 
     gpu.cupy = Cupy
     with pytest.raises(NotHere, match=r"it needs 128 MiB of GPU memory, 90 MiB are free"):
-        gpu.measure(cell(shape=(4096, 4096)), None)
+        gpu.measure(cell(shape=(4096, 4096)))
 
 
 # --- replays -------------------------------------------------------------------------------------------------------
@@ -551,7 +780,7 @@ def test_replays_lie_between_events_behind_one_that_keeps_the_gpu_busy() -> None
         log.calls.append("during")
         return "said"
 
-    assert gpu._replay(log, 2, 2, during) == ([0.002, 0.003], 1000.0, "said")
+    assert gpu.replay(log, 2, 2, during) == ([0.002, 0.003], 1000.0, "said")
     rounds = ["launch", "launch", "event 1", "launch", "launch", "event 2"]
     clock = ["stamp 0", "event 0", *rounds, "stamp 1"]  # over the samples, not over what comes before
     assert log.calls == ["launch", *clock, "during", "synchronize"]
@@ -565,7 +794,7 @@ def test_a_clock_over_a_short_time_is_not_the_highest(monkeypatch: pytest.Monkey
         gpu.nvml_facts = {"sm_clock_max_mhz": 1980.0}
         stamps = np.array([[0, 0, 3], last])
         monkeypatch.setattr(gpu.stamps, "get", lambda stream, stamps=stamps: stamps)
-        assert gpu._replay(log, 1, 1)[1] == 2500.0
+        assert gpu.replay(log, 1, 1)[1] == 2500.0
         assert gpu.best_clock_mhz == highest
 
 
@@ -573,17 +802,17 @@ def test_a_clock_over_a_short_time_is_not_the_highest(monkeypatch: pytest.Monkey
     ("reasons", "said"), [(0x20, ["software thermal slowdown"]), (None, ["SM clock 1000 MHz of 1980 MHz"])]
 )
 def test_a_take_divides_by_its_launches_and_reads_the_clocks(reasons: int | None, said: list[str]) -> None:
-    class State:
-        def state(self) -> dict[str, Any]:
-            return {"event_reasons": reasons}
+    class Driver:
+        def state(self) -> State:
+            return said_by_driver(reasons)
 
     gpu, log = logged([float(10 * at) for at in range(6)])
     gpu.budget = Budget(5, 0.01)
-    gpu.nvml, gpu.nvml_facts = State(), {"sm_clock_max_mhz": 1980.0}  # type: ignore[assignment]
-    taken = gpu._take(log, 4, 25, 5)
+    gpu.nvml, gpu.nvml_facts = cast(Nvml, Driver()), {"sm_clock_max_mhz": 1980.0}
+    taken = gpu.take(log, 4, 25, 5)
     assert taken["seconds"] == pytest.approx([0.01 / 100] * 5, rel=1e-12)
     assert taken["launches"] == 500
-    assert (taken["clock64_mhz"], taken["throttled"], taken["state"]) == (1000.0, said, {"event_reasons": reasons})
+    assert (taken["clock64_mhz"], taken["throttled"], taken["state"]) == (1000.0, said, said_by_driver(reasons))
 
 
 # --- on a GPU ------------------------------------------------------------------------------------------------------
@@ -597,42 +826,55 @@ BUDGET = Budget(samples=5, sample_s=0.001)
 
 
 def small_cells() -> list[Cell]:
-    return [found for op in OPS for found in plan(op, "gpu") if found.type == "float32" and found.shape in SMALL[op]]
+    return [
+        found
+        for op, problem in PROJECT.ops.items()
+        for found in plan(problem, "gpu")
+        if found.type == "float32" and found.shape in SMALL[op]
+    ]
 
 
 def ragged_references() -> list[Cell]:
-    shapes = {"transpose": (33, 65), "vector_add": (1001,)}
+    shapes: dict[str, Shape] = {"transpose": (33, 65), "vector_add": (1001,)}
     return [
-        Cell(op, name, "float32", shapes[op], "cold", "gpu", computes, reference=True)
-        for op in OPS
-        for name, computes in OPS[op].references.items()
+        Cell(op, name, "float32", shapes[op], "cold", "gpu", reference=True)
+        for op, problem in PROJECT.ops.items()
+        for name in problem.lines
     ]
 
 
 @functools.cache
 def device() -> Gpu:
-    return Gpu(small_cells() + ragged_references(), BUDGET, seed=1)
-
-
-def load(where: Cell) -> Any:
-    return None if where.reference else gpukernels.load(where.op, where.rung, where.type)
+    return Gpu(PROJECT, PROJECT.adapt(gpukernels), small_cells() + ragged_references(), BUDGET, seed=1)
 
 
 @functools.cache
-def visits() -> dict[str, dict[str, Any]]:
-    """A visit to each small cell; without those that this GPU's cache is too small for."""
+def measurements() -> dict[str, Measurement]:
+    """One of each small cell; without those that this GPU's cache is too small for."""
     found = {}
     for where in small_cells():
         with contextlib.suppress(NotHere, gpukernels.LimitError):
-            found[where.key] = device().measure(where, load(where))
+            found[where.key] = device().measure(where)
     return found
 
 
 class Planted:
-    """A kernel whose launch is made of another's: `times` launches of it, none for 0."""
+    """A package of kernels each of whose launches is made of another's: `times` launches of it, none for 0."""
 
-    def __init__(self, kernel: gpukernels.Kernel, times: int) -> None:
-        self.kernel, self.times = kernel, times
+    def __init__(self, times: int) -> None:
+        self.times = times
+
+    def repeats(self, op: str, rung: str) -> int:
+        return 1
+
+    def load(self, op: str, rung: str, type: str) -> "PlantedKernel":
+        return PlantedKernel(gpukernels.load(op, rung, type), self.times)
+
+
+@dataclass(frozen=True)
+class PlantedKernel:
+    kernel: gpukernels.Kernel
+    times: int
 
     def bind(self, *inputs: Any, out: Any) -> gpukernels.Launch:
         launch = self.kernel.bind(*inputs, out=out)
@@ -647,20 +889,20 @@ class Planted:
 @pytest.mark.gpu
 def test_every_rung_and_reference_line_is_right_and_takes_time() -> None:
     cold = {where.key for where in small_cells() if where.cache == "cold"}
-    assert cold - set(visits()) <= {where.key for where in small_cells() if where.rung == "constant"}  # too large
-    for where, visit in visits().items():
-        assert 0 < visit["seconds"] < 0.1, where
-        assert visit["quartiles_s"][0] <= visit["seconds"] <= visit["quartiles_s"][1], where
-        assert visit["launches"] >= visit["slots"], where
-        assert all(value > 0 for value in visit["canary_s"].values()), where
-        assert set(visit["canary_s"]) == {"memory", "compute"}
+    assert cold - set(measurements()) <= {where.key for where in small_cells() if where.rung == "constant"}  # too large
+    for where, found in measurements().items():
+        assert 0 < found["seconds"] < 0.1, where
+        assert found["quartiles_s"][0] <= found["seconds"] <= found["quartiles_s"][1], where
+        assert found["launches"] >= found["slots"], where
+        assert all(value > 0 for value in found["canary_s"].values()), where
+        assert set(found["canary_s"]) == {"memory", "compute"}
 
 
 @pytest.mark.gpu
 def test_hot_is_not_slower_than_cold() -> None:
     compared = 0
     for where in small_cells():
-        hot, cold = (visits().get(where.key.replace(where.cache, cache)) for cache in reversed(CACHES))
+        hot, cold = (measurements().get(where.key.replace(where.cache, cache)) for cache in reversed(CACHES))
         if hot and cold:
             compared += 1
             assert hot["seconds"] <= 1.5 * cold["seconds"], where.key
@@ -669,7 +911,7 @@ def test_hot_is_not_slower_than_cold() -> None:
 
 @pytest.mark.gpu
 def test_clock64_is_a_clock_that_the_gpu_has() -> None:
-    clocks = [visit["clock64_mhz"] for visit in visits().values() if visit["clock64_mhz"]]
+    clocks = [found["clock64_mhz"] for found in measurements().values() if found["clock64_mhz"]]
     highest = device().nvml_facts["sm_clock_max_mhz"]
     if highest is None:
         pytest.skip(f"NVML does not say the highest SM clock: {device().nvml.why_not or 'not answered'}")
@@ -688,27 +930,60 @@ def test_facts_say_who_measured() -> None:
 
 
 @pytest.mark.gpu
-def test_a_kernel_that_does_nothing_is_caught() -> None:
+def test_a_kernel_that_does_nothing_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device(), "package", Planted(0))
     for op, shapes in SMALL.items():
         where = next(found for found in small_cells() if (found.op, found.shape) == (op, shapes[0]))
-        size = math.prod(COMPUTES[op].output(shapes[0]))
+        size = math.prod(shapes[0][:2])  # of a product M N
         said = rf"{op}/{where.rung} at .* float32: {size} of {size} elements wrong, .* {size} never written"
         with pytest.raises(WrongOutput, match=said):
-            device().measure(where, Planted(load(where), 0))
+            device().measure(where)
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("where", ragged_references(), ids=lambda where: where.key)
 def test_reference_lines_write_all_of_a_ragged_shape(where: Cell) -> None:
-    assert device().measure(where, None)["seconds"] > 0  # measure raises for a wrong one
+    assert device().measure(where)["seconds"] > 0  # measure raises for a wrong one
 
 
 @pytest.mark.gpu
-def test_twice_the_launches_read_twice_the_time() -> None:
+def test_twice_the_launches_read_twice_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     where = next(found for found in small_cells() if found.rung == "naive_read" and found.cache == "hot")
-    gpu, kernel = device(), load(where)
     ratios = []
     for _ in range(3):
-        once, twice = (gpu.measure(where, Planted(kernel, times))["seconds"] for times in (1, 2))
-        ratios.append(twice / once)
+        seconds = []
+        for times in (1, 2):
+            monkeypatch.setattr(device(), "package", Planted(times))
+            seconds.append(device().measure(where)["seconds"])
+        ratios.append(seconds[1] / seconds[0])
     assert 1.6 < sorted(ratios)[1] < 2.4, ratios
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("cache", CACHES)
+def test_the_gpu_takes_several_outputs_and_scalars(cache: str) -> None:
+    cells = [gather_cell("both", cache), gather_cell("first", cache)]
+    gpu = Gpu(GATHER_PROJECT, cast(Package, Gathering()), cells, BUDGET, seed=1)
+    found = gpu.measure(cells[0])
+    assert found["seconds"] > 0
+    assert found["identity"] == "gather both"
+    inputs, outs = gpu._operands(cells[0], found["slots"] - 1)
+    assert sorted(inputs[1].get()) == list(range(1001))  # in every set of buffers
+    assert -1 <= float(inputs[0].min()) < float(inputs[0].max()) < 1
+    scaled, moved = gathered(inputs[0].get(), inputs[1].get(), 0.1)
+    assert np.allclose(outs[0].get(), scaled, atol=1e-6)
+    assert np.allclose(outs[1].get(), moved, atol=1e-6)
+    with pytest.raises(WrongOutput, match=FORGOTTEN):
+        gpu.measure(cells[1])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("out", "expected", "bound", "said"), BOUNDED)
+def test_outputs_on_the_gpu_are_judged_alike(out: list[Any], expected: list[Any], bound: Any, said: str) -> None:
+    import cupy
+
+    host, gpu = (rounded(out, expected, xp.asarray(bound, xp.float64), xp=xp) for xp in (np, cupy))
+    assert gpu == host
+    assert bool(gpu) is bool(said)
+    if not isinstance(bound, list):
+        assert rounded(out, expected, bound, xp=cupy) == gpu

@@ -12,16 +12,23 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 import gpukernels
-from benchmarks import _cpu, _group, _kept, _worker
-from benchmarks._cells import Cell, plan
-from benchmarks._group import Group, Outcome, Run
-from benchmarks._visit import Budget
+from benchmarks.project import PROJECT
+from kernelwatch.measure import cpu as cpu_module
+from kernelwatch.measure.check import Budget
+from kernelwatch.measure.record import Measurement
+from kernelwatch.plan import package as plan_package
+from kernelwatch.plan.cells import Cell, plan
+from kernelwatch.run import checkpoint, group, processes, worker
+from kernelwatch.run.outcome import CONDITIONS, Group, Outcome, conditions, group_of, read
+from kernelwatch.run.processes import WORKER, Run
+from kernelwatch.system.options import Options
+from tests.repositories import wait_until
 from tests.test_files import holder
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -58,14 +65,14 @@ def write(folder: Path, rung: str, body: str, head: str = "") -> None:
 
 def cells(device: str = "cpu", *caches: str) -> list[Cell]:
     """One cell a rung of transpose (and cache: hot unless told), small."""
-    found = plan("transpose", device, quick=True)
+    found = plan(PROJECT.op("transpose"), device, quick=True)
     return [cell for cell in found if cell.shape == SHAPE and cell.cache in (caches or ("hot",)) and not cell.reference]
 
 
-def visit(folder: Path, *, times: int = 1, silence_s: float = 60.0, device: str = "cpu") -> Run:
-    run = Run(cells(device), device, str(folder), BUDGET, silence_s)
+def measured(folder: Path, *, times: int = 1, silence_s: float = 60.0, device: str = "cpu") -> Run:
+    run = Run(PROJECT, cells(device), device, str(folder), BUDGET, silence_s)
     for seed in range(times):
-        run.visit_all(seed)
+        run.measure_all(seed)
     return run
 
 
@@ -76,8 +83,8 @@ def outcomes(run: Run) -> dict[str, Outcome]:
 
 def assert_measured(outcome: Outcome, processes: int = 1) -> None:
     assert (outcome.state, outcome.reason) == ("ok", "")
-    assert [one["process"] for one in outcome.visits] == list(range(processes))
-    assert all(one["seconds"] > 0 for one in outcome.visits)
+    assert [one["process"] for one in outcome.measurements] == list(range(processes))
+    assert all(one["seconds"] > 0 for one in outcome.measurements)
 
 
 def assert_only_failed(run: Run, rung: str, *words: str) -> None:
@@ -86,7 +93,7 @@ def assert_only_failed(run: Run, rung: str, *words: str) -> None:
         if name != rung:
             assert_measured(outcome)
     found = outcomes(run)[rung]
-    assert (found.state, found.visits) == ("failed", [])
+    assert (found.state, found.measurements) == ("failed", [])
     for one in words:
         assert one in found.reason
 
@@ -99,7 +106,7 @@ def affinity() -> set[int]:
 def test_a_calling_thread_has_a_core_of_its_own() -> None:
     """The last one; where a rung uses all, the first of OpenMP's places, whose others belong to its other threads."""
     every = affinity()
-    cpu = object.__new__(_cpu.Cpu)
+    cpu = object.__new__(cpu_module.Cpu)
     cpu.cores = sorted(every)
     by_threads = {cell.threads: cell for cell in cells()}
     with cpu._pinned(by_threads["1"]):
@@ -110,7 +117,7 @@ def test_a_calling_thread_has_a_core_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(("once", "samples"), [(0.7, 1), (0.3, 2), (0.04, 2), (0.01, 7)])
-def test_a_dear_run_is_timed_by_its_check(once: float, samples: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_expensive_run_is_timed_by_its_check(once: float, samples: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a clock that only launches move: over half a second the checked run is the sample, and nothing else runs."""
     clock = [0.0]
 
@@ -118,18 +125,21 @@ def test_a_dear_run_is_timed_by_its_check(once: float, samples: int, monkeypatch
         clock[0] += once
 
     launch.identity = "who"  # type: ignore[attr-defined]
-    cpu = object.__new__(_cpu.Cpu)
+    cpu = object.__new__(cpu_module.Cpu)
     cpu.budget = Budget(samples=7, sample_s=0.004)
     monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
     monkeypatch.setattr(cpu, "_check", lambda _cell, run: (run(), once)[1])
-    visit = cpu._time(cells()[0], [launch])
-    assert (visit["seconds"], visit["launches"]) == (pytest.approx(once), samples)
+    found = cpu._time(cells()[0], cast(list[plan_package.Launch], [launch]), 1)
+    assert found["seconds"] == pytest.approx(once)
+    assert found["launches"] == samples
     assert clock[0] == pytest.approx(once * (1 if samples == 1 else 1 + samples))
+    repeated = cpu._time(cells()[0], cast(list[plan_package.Launch], [launch]), 64)
+    assert repeated["seconds"] == pytest.approx(once / 64)  # of one pass
 
 
 def test_every_library_of_threads_gets_all_cores() -> None:
-    told = _cpu.environment()
-    assert {told[name] for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")} == {str(len(_cpu.cores()))}
+    told = cpu_module.environment()
+    assert {told[name] for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")} == {str(len(cpu_module.cores()))}
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="threads are read from /proc")
@@ -146,7 +156,7 @@ def test_every_thread_of_openmp_has_a_place_of_its_own(package: Package, tmp_pat
     )
     folder = package(c_openmp=body, head="#define _GNU_SOURCE\n#include <sched.h>\n#include <stdio.h>\n")
     order = sorted(cells(), key=lambda cell: cell.threads)  # "1" before "all"
-    run = Run(order, "cpu", str(folder), BUDGET)
+    run = Run(PROJECT, order, "cpu", str(folder), BUDGET)
     run._worker(order, 0, lambda: None)
     assert_measured(outcomes(run)["c_openmp"])
     team = seen.read_text().splitlines()[: len(affinity())]
@@ -158,7 +168,7 @@ def test_what_is_not_finite_never_leaves_a_worker(value: float) -> None:
     """asv would record it, and then not publish."""
     said = io.StringIO()
     with pytest.raises(ValueError, match="not JSON compliant"):
-        _worker._emit(said, event="cell", visit={"seconds": value})
+        worker._emit(said, event="cell", measurement={"seconds": value})
     assert said.getvalue() == ""
 
 
@@ -170,14 +180,14 @@ def test_a_pass_is_what_the_measured_commit_repeats(package: Package) -> None:
     entry = '[[transpose.rungs]]\nname = "c"\n'
     assert ladder.read_text().count(entry) == 1
     ladder.write_text(ladder.read_text().replace(entry, f"{entry}repeats = 64\n"))
-    taken = [outcomes(visit(folder, times=3))["c"].by_process("seconds") for folder in (once, repeated)]
+    taken = [outcomes(measured(folder, times=3))["c"].by_process("seconds") for folder in (once, repeated)]
     ratio = min(taken[1].values()) / min(taken[0].values())
     assert 1 / 8 < ratio < 8  # of the two in one run, on a busy machine; 64 where the checkout's count is taken
 
 
 def test_without_a_compiler_what_needs_none_is_measured(package: Package, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CC", "/nonexistent")
-    for rung, outcome in outcomes(visit(package())).items():
+    for rung, outcome in outcomes(measured(package())).items():
         if rung == "numpy":
             assert_measured(outcome)
         else:  # the machine's lack, not the commit's fault
@@ -188,28 +198,28 @@ def test_without_a_compiler_what_needs_none_is_measured(package: Package, monkey
 # --- kernels -------------------------------------------------------------------------------------------------------
 
 
-def test_processes_visit_every_cell_once(package: Package) -> None:
-    run = visit(package(), times=3)
+def test_processes_measure_every_cell_once(package: Package) -> None:
+    run = measured(package(), times=3)
     for outcome in outcomes(run).values():
         assert_measured(outcome, 3)
         assert set(outcome.by_process("seconds")) == {0, 1, 2}
         assert outcome.by_process("launch_seconds") == {}
     assert run.group.facts["packages"]["numpy"] == np.__version__
     assert run.group.facts["compiler"]
-    assert run.group.facts["openmp"] == _cpu.environment()
+    assert run.group.facts["openmp"] == cpu_module.environment()
     assert run.group.name == "transpose cpu"
 
 
 def test_cold_cells_rotate_over_more_than_the_cache(package: Package) -> None:
-    run = Run(cells("cpu", "cold"), "cpu", str(package()), BUDGET)
-    run.visit_all(0)
+    run = Run(PROJECT, cells("cpu", "cold"), "cpu", str(package()), BUDGET)
+    run.measure_all(0)
     for outcome in outcomes(run).values():
         assert_measured(outcome)
-        assert outcome.visits[0]["slots"] * 2 * 256 * 256 * 4 >= 2 * run.group.facts["cache_bytes"]
+        assert outcome.measurements[0]["slots"] * 2 * 256 * 256 * 4 >= 2 * run.group.facts["cache_bytes"]
 
 
 def test_a_wrong_kernel(package: Package) -> None:
-    run = visit(package(c_blocked=WRONG))
+    run = measured(package(c_blocked=WRONG))
     assert_only_failed(run, "c_blocked")
     # What is 1 too much need not be another float32, but here it is: inputs lie in [-1, 1).
     said = "transpose/c_blocked at (256, 256) float32: 1 of 65536 elements wrong, the first at [4, 31]; 0 never written"
@@ -218,36 +228,36 @@ def test_a_wrong_kernel(package: Package) -> None:
 
 def test_a_kernel_that_writes_only_some(package: Package) -> None:
     body = RIGHT.replace("n = 0; n < N", "n = 1; n < N")
-    run = visit(package(c_blocked=body))
+    run = measured(package(c_blocked=body))
     assert_only_failed(run, "c_blocked", ": 256 of 65536 elements wrong, the first at [0, 0]; 256 never written")
 
 
 def test_a_kernel_that_segfaults(package: Package) -> None:
-    run = visit(package(c=SEGFAULT))
+    run = measured(package(c=SEGFAULT))
     assert_only_failed(run, "c", f"its process died with exit code {-signal.SIGSEGV}")
 
 
 def test_a_kernel_that_exits_says_what_it_said(package: Package) -> None:
     body = SEGFAULT.replace("*(volatile char *)0 = 1;", 'fputs("out of luck\\n", stderr); _exit(7);')
-    run = visit(package(head="#include <stdio.h>\nvoid _exit(int);\n", c=body))
+    run = measured(package(head="#include <stdio.h>\nvoid _exit(int);\n", c=body))
     assert_only_failed(run, "c", "its process died with exit code 7: out of luck")
 
 
 def test_a_kernel_that_hangs(package: Package) -> None:
-    run = visit(package(c=FOR_EVER), silence_s=8)
+    run = measured(package(c=FOR_EVER), silence_s=8)
     assert_only_failed(run, "c", "it hung: nothing for 8 s, its process was killed")
 
 
 def test_a_rung_that_hangs_is_not_tried_again(package: Package, tmp_path: Path) -> None:
-    mark = f'    FILE *file = fopen("{tmp_path}/visits", "a"); fputs("x", file); fclose(file);\n'
+    mark = f'    FILE *file = fopen("{tmp_path}/launches", "a"); fputs("x", file); fclose(file);\n'
     folder = package(head="#include <stdio.h>\n", c=mark + FOR_EVER)
-    also = [cell for cell in plan("vector_add", "cpu", quick=True) if cell.rung == "c"]
+    also = [cell for cell in plan(PROJECT.op("vector_add"), "cpu", quick=True) if cell.rung == "c"]
     mine = [cell for cell in cells("cpu", "hot", "cold") if cell.rung == "c"]
-    run = Run([*mine, *also], "cpu", str(folder), BUDGET, 5)
+    run = Run(PROJECT, [*mine, *also], "cpu", str(folder), BUDGET, 5)
     run.group.outcomes[also[1].key] = Outcome("na", "never hot")
     for seed in range(2):
-        run.visit_all(seed)
-    assert (tmp_path / "visits").read_text() == "x"
+        run.measure_all(seed)
+    assert (tmp_path / "launches").read_text() == "x"
     hung, other = sorted((run.group.outcomes[cell.key].reason, cell.key) for cell in mine)
     assert hung[0] == "it hung: nothing for 5 s, its process was killed"
     assert other[0] == f"not tried: {hung[1]} hung"
@@ -258,22 +268,22 @@ def test_a_rung_that_hangs_is_not_tried_again(package: Package, tmp_path: Path) 
 
 def test_no_compiler_is_not_the_kernels_fault(monkeypatch: pytest.MonkeyPatch, package: Package) -> None:
     monkeypatch.setenv("CC", "no-such-compiler")
-    found = outcomes(visit(package()))
+    found = outcomes(measured(package()))
     assert_measured(found.pop("numpy"))
     for outcome in found.values():
-        assert (outcome.state, outcome.visits) == ("na", [])
+        assert (outcome.state, outcome.measurements) == ("na", [])
         assert "no C compiler: no-such-compiler not found; install one or set CC" in outcome.reason
 
 
 def test_a_kernel_that_does_not_compile(package: Package) -> None:
-    run = visit(package(c=NO_C))
+    run = measured(package(c=NO_C))
     assert_only_failed(
         run, "c", "KernelError: transpose/c float32: ", "does not compile it", "error: expected", "c.c:2"
     )
 
 
 def test_several_that_go_wrong_at_once(package: Package) -> None:
-    run = visit(package(c=SEGFAULT, c_blocked=NO_C, c_openmp=SEGFAULT))
+    run = measured(package(c=SEGFAULT, c_blocked=NO_C, c_openmp=SEGFAULT))
     found = outcomes(run)
     assert {name for name, outcome in found.items() if outcome.state == "failed"} == {"c", "c_blocked", "c_openmp"}
     assert_measured(found["numpy"])
@@ -281,46 +291,46 @@ def test_several_that_go_wrong_at_once(package: Package) -> None:
 
 def test_noise_on_stdout_is_no_event(package: Package) -> None:
     noise = '    printf("{\\"event\\": \\"end\\"}\\n"); fflush(stdout);\n' + RIGHT
-    run = visit(package(head="#include <stdio.h>\n", c=noise))
+    run = measured(package(head="#include <stdio.h>\n", c=noise))
     for outcome in outcomes(run).values():
         assert_measured(outcome)
 
 
 def test_one_wrong_answer_is_enough(package: Package) -> None:
     folder = package()
-    run = visit(folder)
+    run = measured(folder)
     assert_measured(outcomes(run)["c"])
     write(folder, "c", WRONG)
-    run.visit_all(1)
+    run.measure_all(1)
     found = outcomes(run)
-    assert (found["c"].state, found["c"].visits) == ("failed", [])
+    assert (found["c"].state, found["c"].measurements) == ("failed", [])
     assert_measured(found["c_blocked"], 2)
     write(folder, "c", RIGHT)
-    run.visit_all(2)
-    assert (found["c"].state, found["c"].visits) == ("failed", [])  # and stays so
+    run.measure_all(2)
+    assert (found["c"].state, found["c"].measurements) == ("failed", [])  # and stays so
     assert_measured(found["c_blocked"], 3)
 
 
 def test_what_was_measured_stays_when_a_later_process_cannot_start(package: Package) -> None:
     folder = package(c=WRONG)
-    run = visit(folder)
+    run = measured(folder)
     (folder / "gpukernels" / "__init__.py").write_text("def load(:\n")
-    run.visit_all(1)
-    run.visit_all(2)
+    run.measure_all(1)
+    run.measure_all(2)
     assert_only_failed(run, "c", "WrongOutput: ")
     assert "SyntaxError: " in run.unavailable
 
 
-def test_failed_cells_are_not_visited_again(package: Package, tmp_path: Path) -> None:
-    mark = f'FILE *file = fopen("{tmp_path}/visits", "a"); fputs("x", file); fclose(file);'
+def test_failed_cells_are_not_measured_again(package: Package, tmp_path: Path) -> None:
+    mark = f'FILE *file = fopen("{tmp_path}/launches", "a"); fputs("x", file); fclose(file);'
     body = SEGFAULT.replace("*(volatile", f"{mark}\n    *(volatile")
-    visit(package(head="#include <stdio.h>\n", c=body), times=3)
-    assert (tmp_path / "visits").read_text() == "x"
+    measured(package(head="#include <stdio.h>\n", c=body), times=3)
+    assert (tmp_path / "launches").read_text() == "x"
 
 
 def test_every_process_has_an_order_of_its_own(package: Package) -> None:
     def order(seed: int) -> list[str]:
-        run = Run(cells(), "cpu", "", BUDGET)
+        run = Run(PROJECT, cells(), "cpu", "", BUDGET)
         seen: list[str] = []
 
         def worker(left: list[Cell], seed: int, tick: Callable[[], None], more: bool) -> int:
@@ -328,7 +338,7 @@ def test_every_process_has_an_order_of_its_own(package: Package) -> None:
             return len(left)
 
         run._worker = worker  # type: ignore[assignment, method-assign]
-        run.visit_all(seed)
+        run.measure_all(seed)
         return seen
 
     orders = [order(seed) for seed in range(6)]
@@ -346,25 +356,32 @@ def test_a_serial_rung_has_one_core_and_the_next_one_all_again() -> None:
     seen: dict[str, list[set[int]]] = {}
 
     class Watching:
-        def __init__(self, who: str) -> None:
-            self.seen = seen.setdefault(who, [])
+        """A package and its kernels in one."""
+
+        def repeats(self, op: str, rung: str) -> int:
+            return 1
+
+        def load(self, op: str, rung: str, type: str) -> "Watching":
+            self.seen = seen.setdefault(rung, [])
+            return self
 
         def bind(self, array: Any, out: Any) -> gpukernels.Launch:
-            bound = os.sched_getaffinity(0)
+            mine = self.seen
 
             def run() -> None:
-                self.seen.append(os.sched_getaffinity(0))
+                mine.append(os.sched_getaffinity(0))
                 np.copyto(out, array.T)
 
-            self.seen.append(bound)
+            mine.append(os.sched_getaffinity(0))
             return gpukernels.Launch(out, "watching", run)
 
     order = [cell for cell in cells() if cell.rung in ("c", "c_openmp")]
-    cpu = _cpu.Cpu(order, BUDGET, 0)
+    cpu = cpu_module.Cpu(PROJECT, cast(plan_package.Package, Watching()), order, BUDGET, 0)
     for cell in [*order, *order]:
-        cpu.measure(cell, Watching(cell.rung))
+        cpu.measure(cell)
         assert os.sched_getaffinity(0) == free
     serial, parallel = seen["c"], seen["c_openmp"]
+    assert min(len(serial), len(parallel)) > 2  # bound and launched
     assert serial[0] == free  # where it was bound: OpenMP starts its threads when a kernel is loaded
     assert {frozenset(cores) for cores in serial[1:]} == {frozenset(free), frozenset({max(free)})}
     assert parallel[0] == free
@@ -379,7 +396,7 @@ def test_a_package_without_the_rung(package: Package) -> None:
     ladder = folder / "gpukernels" / "ladder.toml"
     parts = ladder.read_text().split("[[transpose.rungs]]")
     ladder.write_text("[[transpose.rungs]]".join(part for part in parts if 'name = "c_blocked"' not in part))
-    run = visit(folder)
+    run = measured(folder)
     found = outcomes(run)
     why = "this commit has no rung transpose/c_blocked; the ladder has "
     assert (found["c_blocked"].state, found["c_blocked"].reason[: len(why)]) == ("na", why)
@@ -393,18 +410,18 @@ def test_a_package_whose_rung_has_another_type(package: Package) -> None:
     ladder.write_text(
         ladder.read_text().replace('name = "c"\nidea = "two', 'name = "c"\ntypes = ["float64"]\nidea = "two')
     )
-    found = outcomes(visit(folder))
+    found = outcomes(measured(folder))
     assert found["c"] == Outcome("na", "at this commit transpose/c takes float64, not float32")
     assert_measured(found["c_blocked"])
 
 
 @pytest.mark.parametrize(("seconds", "enough"), [(1e-6, None), (0.004, None), (0.006, 3), (0.1, 3), (0.3, 2)])
-def test_a_dear_cell_is_left_to_fewer_processes(seconds: float, enough: int | None) -> None:
+def test_a_slow_cell_is_left_to_fewer_processes(seconds: float, enough: int | None) -> None:
     outcome = Outcome()
     for process in range(9):
         assert outcome.wanted() is (enough is None or process < enough)
         outcome.state = "ok"
-        outcome.visits.append({"process": process, "seconds": seconds})
+        outcome.measurements.append({"process": process, "seconds": seconds})
     assert not Outcome("failed", "wrong").wanted()
     assert not Outcome("na", "no GPU").wanted()
 
@@ -415,7 +432,7 @@ def test_operands_over_a_rungs_limit_are_not_a_failure(package: Package) -> None
     ladder.write_text(
         ladder.read_text().replace('name = "c"\nidea = "two', 'name = "c"\ninput_bytes_max = [9]\nidea = "two')
     )
-    found = outcomes(visit(folder))
+    found = outcomes(measured(folder))
     assert found["c"].state == "na"
     assert found["c"].reason.startswith("transpose/c: input 0 must have at most 9 bytes, got ")
     assert_measured(found["c_blocked"])
@@ -423,15 +440,17 @@ def test_operands_over_a_rungs_limit_are_not_a_failure(package: Package) -> None
 
 def test_the_roofline_of_a_cell() -> None:
     """Operations over bytes; the higher of the two peaks; none of it where operations do not count."""
-    mine = Cell("matmul", "wmma", "float16->float32", (32, 32, 32), "cold", "gpu", "matmul")
+    mine = Cell("matmul", "wmma", "float16->float32", (32, 32, 32), "cold", "gpu")
     vendor = [dataclasses.replace(mine, rung="cublas", shape=(n, n, n)) for n in (32, 64)]
-    copied = Cell("transpose", "padded", "float32", (4, 4), "cold", "gpu", "transpose")
-    run = Run([mine, *vendor, copied], "gpu", "", BUDGET)
+    copied = Cell("transpose", "padded", "float32", (4, 4), "cold", "gpu")
+    run = Run(PROJECT, [mine, *vendor, copied], "gpu", "", BUDGET)
     for cell, seconds in zip(run.cells, (3e-9, 2e-9, 1e-9, 1e-9), strict=True):
-        taken = [{"process": at, "seconds": value} for at, value in enumerate((seconds, seconds, 9 * seconds))]
+        taken: list[Measurement] = [
+            {"process": at, "seconds": value} for at, value in enumerate((seconds, seconds, 9 * seconds))
+        ]
         run.group.outcomes[cell.key] = Outcome("ok", "", taken)
     run.group.facts = {"ceilings": {"copy_bytes_per_s": 4e12, "float32_flops_per_s": 6e13}}
-    assert _group.roofline(mine, run) == {
+    assert group.roofline(PROJECT, mine, run) == {
         "flops": 2 * 32**3,
         "bytes": 2 * 32 * 32 * 2 + 32 * 32 * 4,
         "intensity_flops_per_byte": 8.0,
@@ -440,8 +459,8 @@ def test_the_roofline_of_a_cell() -> None:
         "copy_bytes_per_s": 4e12,
     }
     single = dataclasses.replace(mine, rung="initial", type="float32")
-    assert _group.roofline(single, run)["peak_of"] == "multiply-adds"
-    assert _group.roofline(copied, run) == {}
+    assert group.roofline(PROJECT, single, run)["peak_of"] == "multiply-adds"
+    assert group.roofline(PROJECT, copied, run) == {}
 
 
 def all_alike(run: Run) -> Outcome:
@@ -449,29 +468,31 @@ def all_alike(run: Run) -> Outcome:
     found = list(outcomes(run).values())
     assert found
     assert all(outcome == found[0] for outcome in found)
-    assert found[0].visits == []
+    assert found[0].measurements == []
     return found[0]
 
 
-def test_a_package_older_than_the_stick(package: Package) -> None:
+def test_a_package_older_than_the_harness(package: Package) -> None:
     folder = package()
     (folder / "gpukernels" / "__init__.py").write_text("class LadderError(Exception): ...\n")
-    want = "this commit's gpukernels lacks load, rung: older than the stick"
-    assert all_alike(visit(folder)) == Outcome("na", want)
+    want = "this commit's gpukernels lacks load, rung: older than the harness"
+    assert all_alike(measured(folder)) == Outcome("na", want)
 
 
 def test_no_package(tmp_path: Path) -> None:
-    want = "this commit has no package to measure (No module named 'gpukernels')"
-    assert all_alike(visit(tmp_path)) == Outcome("na", want)
+    want = "this commit has no package to measure (gpukernels: No module named 'gpukernels')"
+    assert all_alike(measured(tmp_path)) == Outcome("na", want)
 
 
 def test_the_checkouts_package_is_never_measured_in_place_of_the_commits(tmp_path: Path) -> None:
     environment = os.environ | {"PYTHONPATH": ""}
     code = (
-        "import benchmarks._group as g, json; run = g.Run(g.plan('transpose', 'cpu', quick=True)[:1], 'cpu', {}, {});"
+        "from benchmarks.project import PROJECT\nfrom kernelwatch.plan.cells import plan\n"
+        "from kernelwatch.run.group import BUDGETS\nfrom kernelwatch.run.processes import Run\n"
+        "cells = plan(PROJECT.op('transpose'), 'cpu', quick=True)[:1]\n"
+        f"run = Run(PROJECT, cells, 'cpu', {str(tmp_path)!r}, BUDGETS['cpu'])\n"
+        "run.measure_all(0); print([o.state for o in run.group.outcomes.values()])"
     )
-    code = code.format(repr(str(tmp_path)), "g.BUDGETS['cpu']")
-    code += "run.visit_all(0); print([o.state for o in run.group.outcomes.values()])"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
     )
@@ -481,14 +502,14 @@ def test_the_checkouts_package_is_never_measured_in_place_of_the_commits(tmp_pat
 def test_a_package_that_is_no_python(package: Package) -> None:
     folder = package()
     (folder / "gpukernels" / "__init__.py").write_text("def load(:\n")
-    found = all_alike(visit(folder))
+    found = all_alike(measured(folder))
     assert found.state == "failed"
     assert found.reason.startswith("its process died with exit code 1 before the first cell: ")
     assert "SyntaxError: " in found.reason
 
 
 def test_no_gpu(no_gpu: str, package: Package) -> None:
-    run = visit(package(), times=2, device="gpu")
+    run = measured(package(), times=2, device="gpu")
     found = all_alike(run)
     assert found.state == "na"
     assert found.reason.startswith("no GPU here: ")
@@ -507,9 +528,9 @@ def test_a_worker_that_dies_before_it_reads_its_job(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(subprocess, "Popen", Dead)
     monkeypatch.setattr(sys, "executable", shutil.which("false"))
-    many = [Cell("transpose", "c", "float32", (n, 1), "hot", "cpu", "transpose") for n in range(1, count + 1)]
-    run = Run(many, "cpu", "", BUDGET)
-    run.visit_all(0)
+    many = [Cell("transpose", "c", "float32", (n, 1), "hot", "cpu") for n in range(1, count + 1)]
+    run = Run(PROJECT, many, "cpu", "", BUDGET)
+    run.measure_all(0)
     assert {(outcome.state, outcome.reason) for outcome in run.group.outcomes.values()} == {
         ("failed", "its process died with exit code 1 before the first cell: ")
     }
@@ -526,7 +547,7 @@ def workers_of(parent: int) -> list[int]:
             command = (entry / "cmdline").read_bytes()
         except OSError:  # it has gone
             continue
-        if int(above) == parent and b"_worker.py" in command and state != "Z":
+        if int(above) == parent and str(WORKER).encode() in command and state != "Z":
             found.append(int(entry.name))
     return found
 
@@ -538,15 +559,6 @@ def lives(process: int) -> bool:
         return False
 
 
-def wait_until(true: Callable[[], Any], limit_s: float = 60.0) -> Any:
-    end = time.monotonic() + limit_s
-    while time.monotonic() < end:
-        if found := true():
-            return found
-        time.sleep(0.05)
-    return None
-
-
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are looked up in Linux's /proc")
 def test_a_killed_parent_leaves_no_worker_behind(package: Package, tmp_path: Path) -> None:
     begun = tmp_path / "begun"
@@ -554,9 +566,11 @@ def test_a_killed_parent_leaves_no_worker_behind(package: Package, tmp_path: Pat
     folder = package(head="#include <stdio.h>\n", c=mark + FOR_EVER)
     script = tmp_path / "parent.py"
     script.write_text(
-        "from benchmarks._group import *\n"
-        "cells = [cell for cell in plan('transpose', 'cpu', quick=True) if cell.rung == 'c' and cell.cache == 'hot']\n"
-        f"Run(cells, 'cpu', {str(folder)!r}, Budget(samples=3, sample_s=0.0002)).visit_all(0)\n"
+        "from benchmarks.project import PROJECT\nfrom kernelwatch.plan.cells import plan\n"
+        "from kernelwatch.measure.check import Budget\nfrom kernelwatch.run.processes import Run\n"
+        "every = plan(PROJECT.op('transpose'), 'cpu', quick=True)\n"
+        "cells = [cell for cell in every if cell.rung == 'c' and cell.cache == 'hot']\n"
+        f"Run(PROJECT, cells, 'cpu', {str(folder)!r}, Budget(samples=3, sample_s=0.0002)).measure_all(0)\n"
     )
     parent = subprocess.Popen([sys.executable, str(script)], env=os.environ | {"PYTHONPATH": str(ROOT)})
     left: list[int] = []
@@ -588,7 +602,7 @@ def test_a_worker_that_is_killed_costs_one_cell(package: Package, tmp_path: Path
 
     thread = threading.Thread(target=kill)
     thread.start()
-    run = visit(folder)
+    run = measured(folder)
     thread.join()
     assert len(killed) == 1
     assert_only_failed(run, "c", f"its process died with exit code {-signal.SIGKILL}")
@@ -614,14 +628,14 @@ def RawModule(**given):
 def test_a_gpu_that_another_run_measures_on_is_waited_for(
     package: Package, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a stand-in for CuPy that has a device and no more."""
+    """With a CuPy that has a device and no more."""
     folder, locks = package(), tmp_path / "locks"
     (folder / "cupy.py").write_text(CUPY)
     monkeypatch.setenv("PYTHONPATH", str(folder))
-    monkeypatch.setenv("GPUKERNELS_LOCKS", str(locks))
-    run = Run(cells("gpu"), "gpu", str(folder), BUDGET)
+    monkeypatch.setenv("KERNELWATCH_LOCKS", str(locks))
+    run = Run(PROJECT, cells("gpu"), "gpu", str(folder), BUDGET)
     said: list[str] = []
-    with holder(locks / "gpukernels-0000-1B-00-0.lock") as other:
+    with holder(locks / "kernelwatch-0000-1B-00-0.lock") as other:
 
         def note(words: str) -> None:
             said.append(words)
@@ -630,8 +644,8 @@ def test_a_gpu_that_another_run_measures_on_is_waited_for(
             other.stdin.close()
 
         run.note = note
-        run.visit_all(0)
-    assert said == [f"waiting: the GPU is being measured on by process {other.pid} in {os.getcwd()}"]
+        run.measure_all(0)
+    assert said == [f"waiting: process {other.pid} in {os.getcwd()} is measuring on the GPU"]
     assert outcomes(run)["padded"].reason.startswith("its process died with exit code 1 before the first cell")
 
 
@@ -639,40 +653,65 @@ def test_a_gpu_that_another_run_measures_on_is_waited_for(
 
 
 def test_measure_leaves_facts_and_progress(monkeypatch: pytest.MonkeyPatch, package: Package, tmp_path: Path) -> None:
+    """As asv starts it: the options come from the environment."""
     folder, facts, progress = package(c=WRONG), tmp_path / "facts", tmp_path / "progress"
     facts.mkdir()
-    monkeypatch.setenv("GPUKERNELS_QUICK", "1")
-    monkeypatch.setenv("GPUKERNELS_CELLS", r"transpose/(c|c_blocked) float32 256x256 hot")
-    monkeypatch.setenv("GPUKERNELS_FACTS", str(facts))
-    monkeypatch.setenv("GPUKERNELS_PROGRESS", str(progress))
-    monkeypatch.setattr(_group, "installed_package", lambda: str(folder))
-    group = _group.measure("transpose", "cpu")
-    states = {key: (outcome.state, len(outcome.visits)) for key, outcome in group.outcomes.items()}
+    monkeypatch.setenv("KERNELWATCH_QUICK", "1")
+    monkeypatch.setenv("KERNELWATCH_ONLY", r"transpose/(c|c_blocked) float32 256x256 hot")
+    monkeypatch.setenv("KERNELWATCH_FACTS", str(facts))
+    monkeypatch.setenv("KERNELWATCH_PROGRESS", str(progress))
+    monkeypatch.setenv("KERNELWATCH_PACKAGE", str(folder))
+    found = group.measure(PROJECT, "transpose", "cpu")
+    states = {key: (one.state, len(one.measurements)) for key, one in found.outcomes.items()}
     assert states == {
         "transpose/c float32 256x256 hot": ("failed", 0),
         "transpose/c_blocked float32 256x256 hot": ("ok", 2),
     }
     (sidecar,) = facts.iterdir()
     assert sidecar.name == "transpose.cpu.jsonl"
-    lines = [json.loads(line) for line in sidecar.read_text().splitlines()]
-    assert lines == json.loads(json.dumps(list(group.lines())))
-    assert [line["record"] for line in lines] == ["run", "cell", "cell"]
+    lines = sidecar.read_text().splitlines()
+    assert lines == list(found.lines())
+    assert [json.loads(line)["record"] for line in lines] == ["run", "cell", "cell"]
+    assert [len(json.loads(line).get("visits", ())) for line in lines] == [0, 0, 2]  # the name on disk
+    assert read(lines) == [found]
     said = [json.loads(line) for line in progress.read_text().splitlines()]
     assert {(line["group"], line["total"]) for line in said} == {("transpose cpu", 4)}
-    # The failed cell is visited once: the end says that all is done, and says it once.
+    # The failed cell is measured once: the end says that all is done, and says it once.
     assert [line["done"] for line in said] == [1, 2, 3, 4]
 
 
-def test_the_end_of_a_group_is_said_once(monkeypatch: pytest.MonkeyPatch, package: Package, tmp_path: Path) -> None:
-    folder, progress = package(), tmp_path / "progress"
-    monkeypatch.setenv("GPUKERNELS_QUICK", "1")
-    monkeypatch.setenv("GPUKERNELS_CELLS", r"transpose/c float32 256x256 hot")
-    monkeypatch.setenv("GPUKERNELS_PROGRESS", str(progress))
-    monkeypatch.delenv("GPUKERNELS_FACTS", raising=False)
-    monkeypatch.setattr(_group, "installed_package", lambda: str(folder))
-    _group.measure("transpose", "cpu")
+def test_the_end_of_a_group_is_said_once(package: Package, tmp_path: Path) -> None:
+    progress = tmp_path / "progress"
+    only = r"transpose/c float32 256x256 hot"
+    options = Options(quick=True, only=only, progress=str(progress), package=str(package()))
+    group.measure(PROJECT, "transpose", "cpu", options)
     said = [json.loads(line) for line in progress.read_text().splitlines()]
     assert [(line["done"], line["total"]) for line in said] == [(1, 2), (2, 2)]
+
+
+def test_what_is_exact_is_measured_once_by_several_processes(package: Package, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each cell is measured by one process; a process is not started for a few cells."""
+    runs: list[list[str]] = []
+
+    def measure_all(run: Run, seed: int, tick: Callable[[], None]) -> None:
+        runs.append([cell.key for cell in run.cells])
+        for cell in run.cells:
+            run.group.outcomes[cell.key].state = "ok"
+            tick()
+        run.group.facts = {"harness": "1"}
+
+    monkeypatch.setattr(Run, "measure_all", measure_all)
+    monkeypatch.setattr(group, "PROCESSES_MAX", 3)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(8)), raising=False)
+    every, options = cells("cpu", "hot", "cold"), Options(package=str(package()))
+    for count in (2, 2 * group.CELLS_LEAST, len(every)):
+        runs.clear()
+        found = group.measure_once(PROJECT, "transpose", "cpu", every[:count], options)
+        assert list(found.outcomes) == [cell.key for cell in every[:count]]
+        assert {one.state for one in found.outcomes.values()} == {"ok"}
+        assert len(runs) == max(1, min(count // group.CELLS_LEAST, 3))
+        assert sorted(key for run in runs for key in run) == sorted(found.outcomes)
+        assert found.facts == {"harness": "1"}
 
 
 @pytest.mark.timeout(50)  # a worker that hangs is killed after a minute anyway
@@ -682,8 +721,7 @@ def test_an_interrupted_group_is_left_at_once(
     """A rung hangs in one process, and others are to come: nobody waits for them."""
     mark = tmp_path / "hangs"
     folder = package(head="#include <stdio.h>\n", c=f'    fclose(fopen("{mark}", "w"));\n' + FOR_EVER)
-    monkeypatch.setattr(_group, "installed_package", lambda: str(folder))
-    monkeypatch.setattr(_group, "PROCESSES_MAX", 2)
+    monkeypatch.setattr(group, "PROCESSES_MAX", 2)
     before = set(workers_of(os.getpid()))
 
     def interrupt() -> None:
@@ -693,133 +731,203 @@ def test_an_interrupted_group_is_left_at_once(
     thread = threading.Thread(target=interrupt)
     thread.start()
     with pytest.raises(KeyboardInterrupt):
-        _group.measure_once("transpose", "cpu", cells())
+        group.measure_once(PROJECT, "transpose", "cpu", cells(), Options(package=str(folder)))
     thread.join()
     assert not set(workers_of(os.getpid())) - before
 
 
 # --- groups that are kept ------------------------------------------------------------------------------------------
 
+COMMIT, ENVIRONMENT = "c" * 40, "checkout-py3"
+KEPT = f"{COMMIT}-{ENVIRONMENT}.transpose.cpu.jsonl"
+
+
+@dataclasses.dataclass(frozen=True)
+class Kept:
+    """A group of one cell, measured as in a run of asv; where it was kept; and the options of such a run."""
+
+    path: Path
+    options: Options
+
+    def measure(self, **changed: Any) -> Group:
+        return group.measure(PROJECT, "transpose", "cpu", dataclasses.replace(self.options, **changed))
+
+
+@pytest.fixture(scope="module")
+def kept_once(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Options]:
+    """The same for all tests of this module, which do not change it."""
+    folder = tmp_path_factory.mktemp("kept")
+    shutil.copytree(ROOT / "gpukernels", folder / "gpukernels", ignore=shutil.ignore_patterns("__pycache__"))
+    options = Options(only=r"transpose/c float32 256x256 hot", package=str(folder), kept=str(folder / "kept"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ASV_COMMIT", COMMIT)
+        patch.setenv("ASV_ENV_NAME", ENVIRONMENT)
+        patch.setattr(group, "PROCESSES", {"cpu": 1, "gpu": 1})
+        assert "resumed" not in group.measure(PROJECT, "transpose", "cpu", options).facts
+    (path,) = (folder / "kept").iterdir()
+    assert path.name == KEPT
+    return path, options
+
 
 @pytest.fixture
-def kept(monkeypatch: pytest.MonkeyPatch, package: Package, tmp_path: Path) -> Path:
-    """A group of one cell, measured as in a run of asv, and where it was kept."""
-    folder = package()
-    for name, value in {
-        "GPUKERNELS_KEPT": str(tmp_path / "kept"),
-        "ASV_COMMIT": "c" * 40,
-        "ASV_ENV_NAME": "checkout-py3",
-        "GPUKERNELS_CELLS": r"transpose/c float32 256x256 hot",
-        "GPUKERNELS_PACKAGE": str(folder),
-    }.items():
-        monkeypatch.setenv(name, value)
-    for name in ("GPUKERNELS_QUICK", "GPUKERNELS_AGAIN", "GPUKERNELS_FACTS"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(_group, "PROCESSES", {"cpu": 1, "gpu": 1})
-    assert "resumed" not in _group.measure("transpose", "cpu").facts
-    (path,) = (tmp_path / "kept").iterdir()
-    assert path.name == f"{'c' * 40}-checkout-py3.transpose.cpu.jsonl"
-    return path
+def kept(kept_once: tuple[Path, Options], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Kept:
+    original, options = kept_once
+    path = tmp_path / "kept" / KEPT
+    path.parent.mkdir()
+    shutil.copy(original, path)
+    monkeypatch.setenv("ASV_COMMIT", COMMIT)
+    monkeypatch.setenv("ASV_ENV_NAME", ENVIRONMENT)
+    monkeypatch.setattr(group, "PROCESSES", {"cpu": 1, "gpu": 1})
+    return Kept(path, dataclasses.replace(options, kept=str(path.parent)))
 
 
-def test_a_kept_group_is_taken_up(kept: Path) -> None:
-    lines = [json.loads(line) for line in kept.read_text().splitlines()]
-    group = _group.measure("transpose", "cpu")
-    assert group.facts == lines[0]["facts"] | {"resumed": True}
-    assert json.loads(json.dumps(list(group.lines())[1:])) == lines[1:]
+@pytest.fixture
+def rounds(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The rounds of measuring that were asked for; none is measured. Who would measure is who measured the kept."""
+    facts = json.loads(kept.path.read_text().splitlines()[0])["facts"]
+    asked: list[int] = []
+    monkeypatch.setattr(Run, "measure_all", lambda run, seed, tick, more: asked.append(seed))
+    monkeypatch.setattr(Run, "conditions", lambda run: conditions(facts))
+    return asked
+
+
+def test_a_kept_group_is_taken_up(kept: Kept) -> None:
+    """By the conditions that a process of this machine tells."""
+    head, *rest = kept.path.read_text().splitlines()
+    found = kept.measure()
+    assert found.facts == json.loads(head)["facts"] | {"resumed": True}
+    assert list(found.lines())[1:] == rest
+
+
+def test_a_group_is_measured_again_if_asked(kept: Kept) -> None:
+    before = kept.path.read_text()
+    found = kept.measure(again=True)
+    assert "resumed" not in found.facts
+    assert {one.state for one in found.outcomes.values()} == {"ok"}
+    assert kept.path.read_text() != before
+    assert kept.path.read_text().splitlines() == list(found.lines())
+
+
+def test_what_is_taken_up_is_not_measured(kept: Kept, rounds: list[int]) -> None:
+    """The counterpart of all tests below."""
+    assert kept.measure().facts["resumed"]
+    assert rounds == []
+
+
+@pytest.mark.parametrize(("name", "value"), [("ASV_COMMIT", "d" * 40), ("ASV_ENV_NAME", "virtualenv-py3")])
+def test_another_commit_takes_nothing_up(
+    kept: Kept, rounds: list[int], monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    assert "resumed" not in kept.measure().facts
+    assert rounds == [0]
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("ASV_COMMIT", "d" * 40),
-        ("ASV_ENV_NAME", "virtualenv-py3"),
-        ("GPUKERNELS_CELLS", r"transpose/(c|numpy) float32 256x256 hot"),
-        ("GPUKERNELS_AGAIN", "1"),
-        ("GPUKERNELS_KEPT", ""),
-    ],
+    "changed", [{"only": r"transpose/(c|numpy) float32 256x256 hot"}, {"again": True}, {"kept": ""}], ids=str
 )
-def test_another_run_takes_nothing_up(kept: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
-    monkeypatch.setenv(name, value)
-    assert "resumed" not in _group.measure("transpose", "cpu").facts
+def test_another_run_takes_nothing_up(kept: Kept, rounds: list[int], changed: dict[str, Any]) -> None:
+    assert "resumed" not in kept.measure(**changed).facts
+    assert rounds == [0]
 
 
-def test_a_quick_look_takes_up_and_keeps_nothing(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = kept.read_text()
-    monkeypatch.setenv("GPUKERNELS_QUICK", "1")
-    assert "resumed" not in _group.measure("transpose", "cpu").facts
-    assert list(kept.parent.iterdir()) == [kept]
-    assert kept.read_text() == before
+def test_outside_asv_nothing_is_kept(kept: Kept, rounds: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ASV_COMMIT")
+    assert "resumed" not in kept.measure().facts
+    assert rounds == [0]
+    assert checkpoint.place("transpose cpu", kept.options) is None
 
 
-@pytest.mark.parametrize("name", _kept.CONDITIONS)
-def test_what_was_measured_otherwise_is_measured_again(kept: Path, name: str) -> None:
-    head, *rest = [json.loads(line) for line in kept.read_text().splitlines()]
+def test_a_quick_look_takes_up_and_keeps_nothing(kept: Kept) -> None:
+    before = kept.path.read_text()
+    found = kept.measure(quick=True)
+    assert {one.state for one in found.outcomes.values()} == {"ok"}
+    assert "resumed" not in found.facts
+    assert list(kept.path.parent.iterdir()) == [kept.path]
+    assert kept.path.read_text() == before
+
+
+@pytest.mark.parametrize("name", [*CONDITIONS, "harness", "emulator"])
+def test_what_was_measured_otherwise_is_measured_again(kept: Kept, rounds: list[int], name: str) -> None:
+    head, *rest = [json.loads(line) for line in kept.path.read_text().splitlines()]
     head["facts"][name] = ["another"]
-    kept.write_text("".join(json.dumps(line) + "\n" for line in [head, *rest]))
-    assert "resumed" not in _group.measure("transpose", "cpu").facts
+    kept.path.write_text("".join(json.dumps(line) + "\n" for line in [head, *rest]))
+    assert "resumed" not in kept.measure().facts
+    assert rounds == [0]
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]\n", '{"record": "run"}\n', '{"record": "run", "facts": {}}\n{"x": 1}\n'])
-def test_what_is_broken_is_measured_again(kept: Path, text: str) -> None:
-    kept.write_text(text)
-    assert "resumed" not in _group.measure("transpose", "cpu").facts
+def test_what_is_broken_is_measured_again(kept: Kept, rounds: list[int], text: str) -> None:
+    kept.path.write_text(text)
+    assert "resumed" not in kept.measure().facts
+    assert rounds == [0]
 
 
-def test_whose_gpu_nobody_can_tell_is_not_kept(kept: Path) -> None:
-    kept.unlink()
-    _kept.keep("transpose gpu", [{"record": "run", "facts": {"gpu": "NVIDIA H200"}}])
-    assert list(kept.parent.iterdir()) == []
-    _kept.keep("transpose gpu", [{"record": "run", "facts": {"gpu": "NVIDIA H200", "nvml_uuid_sha256": "1"}}])
-    assert [path.name for path in kept.parent.iterdir()] == [kept.name.replace("cpu", "gpu")]
+def test_a_group_without_facts_is_measured_again(kept: Kept, rounds: list[int]) -> None:
+    kept.path.write_text("".join(f"{line}\n" for line in kept.path.read_text().splitlines()[1:]))
+    assert "resumed" not in kept.measure().facts
+    assert rounds == [0]
 
 
-@pytest.mark.parametrize(("value", "wanted"), [("", False), ("0", False), ("1", True)])
-def test_quick_is_asked_for(monkeypatch: pytest.MonkeyPatch, value: str, wanted: bool) -> None:
-    monkeypatch.setenv("GPUKERNELS_QUICK", value)
-    assert _group.quick() is wanted
+def test_whose_gpu_nobody_can_tell_is_not_kept(kept: Kept) -> None:
+    kept.path.unlink()
+    checkpoint.keep(Group("transpose gpu", {}, {"gpu": "NVIDIA H200"}), kept.options)
+    assert list(kept.path.parent.iterdir()) == []
+    checkpoint.keep(Group("transpose gpu", {}, {"gpu": "NVIDIA H200", "nvml_uuid_sha256": "1"}), kept.options)
+    assert [path.name for path in kept.path.parent.iterdir()] == [KEPT.replace("cpu", "gpu")]
 
 
-def test_the_installed_package_is_the_one_on_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("GPUKERNELS_PACKAGE", raising=False)
-    assert _group.installed_package() == str(ROOT)
+def test_the_installed_package_is_the_one_on_the_path() -> None:
+    assert group.installed_package(PROJECT, Options()) == str(ROOT)
+    nowhere = dataclasses.replace(PROJECT, package="no_such_package")
+    assert group.installed_package(nowhere, Options()) == ""
 
 
-def test_the_commits_checkout_is_measured_or_nothing(
-    monkeypatch: pytest.MonkeyPatch, package: Package, tmp_path: Path
-) -> None:
-    folder = package()
-    monkeypatch.setenv("GPUKERNELS_PACKAGE", str(folder))
-    assert _group.installed_package() == str(folder)
-    monkeypatch.setenv("GPUKERNELS_PACKAGE", str(tmp_path / "empty"))  # a commit before there was a package
-    assert _group.installed_package() == ""
-    run = Run(cells(), "cpu", "", BUDGET)
-    run.visit_all(0)
+def test_the_commits_checkout_is_measured_or_nothing(package: Package, tmp_path: Path) -> None:
+    folder = str(package())
+    assert group.installed_package(PROJECT, Options(package=folder)) == folder
+    empty = Options(package=str(tmp_path / "empty"))  # a commit before there was a package
+    assert group.installed_package(PROJECT, empty) == ""
+    run = Run(PROJECT, cells(), "cpu", "", BUDGET)
+    run.measure_all(0)
     assert all_alike(run) == Outcome("na", "this commit has no package to measure (gpukernels)")
 
 
 def test_by_process_leaves_out_what_is_missing() -> None:
-    outcome = Outcome("ok", "", [{"process": 0, "x": 1.0}, {"process": 1}, {"process": 2, "x": None}])
-    assert outcome.by_process("x") == {0: 1.0}
-    assert list(Group("g", {"k": outcome}, {"f": 1}).lines())[1]["key"] == "k"
+    one = Outcome("ok", "", [{"process": 0, "seconds": 1.0}, {"process": 1}, {"process": 2, "clock64_mhz": None}])
+    assert one.by_process("seconds") == {0: 1.0}
+    assert one.by_process("clock64_mhz") == {}
+    assert json.loads(list(Group("g", {"k": one}, {"gpu": "f"}).lines())[1])["key"] == "k"
+
+
+def test_lines_are_read_as_far_as_they_are_whole() -> None:
+    one = Outcome("ok", "", [{"process": 0, "seconds": 1.0}], {"flops": 2})
+    lines = list(Group("g", {"k": one, "l": Outcome("na", "why")}, {"gpu": "f"}).lines())
+    whole = read(lines)
+    assert whole == [Group("g", {"k": one, "l": Outcome("na", "why")}, {"gpu": "f"})]
+    assert [group_of(line) for line in lines] == ["g"] * 3
+    cut = lines[1][: len(lines[1]) // 2]
+    broken = [lines[0], cut, "[]", "null", '{"group": "g"}', '{"group": "g", "record": "cell", "key": "m"}', lines[2]]
+    assert read(broken) == [Group("g", {"l": Outcome("na", "why")}, {"gpu": "f"})]
+    assert [group_of(line) for line in (cut, "[]", "null", "{}")] == [None] * 4
 
 
 def test_the_next_process_waits_while_one_measures(package: Package, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_group, "AHEAD", ("cpu",))
+    monkeypatch.setattr(processes, "AHEAD", ("cpu",))
     folder = package()
-    run = Run(cells(), "cpu", str(folder), BUDGET)
-    run.visit_all(0, more=True)
+    run = Run(PROJECT, cells(), "cpu", str(folder), BUDGET)
+    run.measure_all(0, more=True)
     assert run._next is None  # nothing has shown yet that it can measure here
-    run.visit_all(1, more=True)
+    run.measure_all(1, more=True)
     assert run._next is not None
     waiting, _ = run._next
     assert waiting.poll() is None
-    run.visit_all(2)
+    run.measure_all(2)
     assert run._next is None
     assert waiting.returncode is not None  # it was the one
     for outcome in outcomes(run).values():
         assert_measured(outcome, 3)
-    run.visit_all(3, more=True)
+    run.measure_all(3, more=True)
     assert run._next is not None
     left, stderr = run._next
     run.close()
@@ -828,10 +936,49 @@ def test_the_next_process_waits_while_one_measures(package: Package, monkeypatch
     assert stderr.closed
 
 
+# What a job for the CPU may not import: it takes long, or is not installed where only such cells are measured.
+NOT_IMPORTED = ("cupy", "pynvml", "elftools", "asv", "rich", "kernelwatch.emulator", "kernelwatch.analysis")
+
+
+def test_a_job_for_the_cpu_loads_nothing_of_the_others(package: Package, tmp_path: Path) -> None:
+    mine = cells()
+    job = {
+        "project": str(PROJECT.here.parent),
+        "package": str(package()),
+        "device": "cpu",
+        "seed": 0,
+        "budget": dataclasses.asdict(BUDGET),
+        "cells": [cell.as_json() for cell in mine],
+    }
+    with (tmp_path / "stderr").open("w+") as stderr:
+        process = subprocess.Popen(
+            [sys.executable, "-v", "-P", str(WORKER), "cpu"],  # names each module that is imported
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
+        )
+        with process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write(json.dumps(job) + "\n")
+            process.stdin.flush()  # and stays open, as long as the process is there
+            events = [json.loads(line) for line in process.stdout]
+            process.wait()
+        stderr.seek(0)
+        imported = {line.split("'")[1] for line in stderr if line.startswith("import '")}
+    assert process.returncode == 0
+    assert [event["event"] for event in events] == ["start", *["begin", "cell"] * len(mine), "end"]
+    assert {event["state"] for event in events if event["event"] == "cell"} == {"ok"}
+    assert {"numpy", "gpukernels", "benchmarks.project", "kernelwatch.measure.cpu"} <= imported
+    assert not [name for name in imported if name.startswith(tuple(f"{one}." for one in NOT_IMPORTED))]
+    assert not imported & set(NOT_IMPORTED)
+
+
 def test_a_process_that_gets_no_job_leaves() -> None:
     for device in ("gpu", "cpu"):
         done = subprocess.run(
-            [sys.executable, "-P", str(_group.WORKER), device],
+            [sys.executable, "-P", str(WORKER), device],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             check=False,

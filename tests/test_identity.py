@@ -5,20 +5,38 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import _identity, _kept
-from benchmarks._identity import COUNTED, TIMED
+from benchmarks.project import PROJECT
+from kernelwatch import identity
+from kernelwatch.commands import identity as command
+from kernelwatch.identity import COUNTED, TIMED
+from kernelwatch.run import outcome
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
 def test_the_lock_holds() -> None:
-    assert not (said := _identity.unlocked()), "\n".join(said)
+    assert not (said := identity.unlocked()), "\n".join(said)
+
+
+def test_the_description_is_as_its_lock_has_it() -> None:
+    assert not (sentence := identity.changed_description(PROJECT.here)), sentence
+
+
+def test_a_changed_description_says_what_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "project.py"
+    path.write_text("SHAPES = (256,)  # one\n")
+    assert identity.changed_description(path) == ""  # without a lock nothing is held
+    identity.accept_description(path)
+    path.write_text("SHAPES = (256,)\n")
+    assert identity.changed_description(path) == ""
+    path.write_text("SHAPES = (512,)\n")
+    assert "project.py changed. If a cell still measures the same" in identity.changed_description(path)
 
 
 def test_every_pattern_matches_a_file() -> None:
-    for identity in _identity.IDENTITIES.values():
-        for pattern in identity.files:
-            assert list(_identity.HERE.glob(pattern)), pattern
+    for one in identity.IDENTITIES.values():
+        for pattern in one.files:
+            assert list(identity.HERE.glob(pattern)), pattern
 
 
 PYTHON = '''"""A module."""
@@ -54,10 +72,10 @@ def area(radius: float) -> float:
 def test_tokens_of_python(tmp_path: Path, old: str, new: str, alike: bool) -> None:
     path = tmp_path / "area.py"
     path.write_text(PYTHON)
-    before = _identity.digest(path)
+    before = identity.digest(path)
     assert old in PYTHON
     path.write_text(PYTHON.replace(old, new))
-    assert (_identity.digest(path) == before) is alike
+    assert (identity.digest(path) == before) is alike
 
 
 CUDA = """// A kernel.
@@ -81,34 +99,50 @@ extern "C" __global__ void twice(float *out) { out[threadIdx.x] = TWO(threadIdx.
 def test_tokens_of_cuda(tmp_path: Path, old: str, new: str, alike: bool) -> None:
     path = tmp_path / "twice.cu"
     path.write_text(CUDA)
-    before = _identity.digest(path)
+    before = identity.digest(path)
     assert old in CUDA
     path.write_text(CUDA.replace(old, new))
-    assert (_identity.digest(path) == before) is alike
+    assert (identity.digest(path) == before) is alike
 
 
 def test_a_changed_file_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lock = _identity.now()
-    lock["timed"]["files"]["_gpu.py"] = "another"
-    monkeypatch.setattr(_identity, "LOCK", tmp_path / "lock.json")
-    _identity.LOCK.write_text(json.dumps(lock))
-    (said,) = _identity.unlocked()
-    assert "timed figures: _gpu.py changed" in said
+    lock = identity.now()
+    lock["timed"]["files"]["measure/gpu.py"] = "another"
+    monkeypatch.setattr(identity, "LOCK", tmp_path / "lock.json")
+    identity.LOCK.write_text(json.dumps(lock))
+    (said,) = identity.unlocked()
+    assert "timed figures: measure/gpu.py changed" in said
     assert "A/A" in said
     assert "raise the version" in said
-    assert _identity.WRITE in said
+    assert identity.WRITE in said
 
 
 def test_recorded_hashes_are_the_version_of_today() -> None:
     for path in [*ROOT.glob("results/*/*.facts.jsonl"), *ROOT.glob("data/planted/results/*/*.facts.jsonl")]:
         for line in map(json.loads, path.read_text().splitlines()):
             if line["record"] == "run":
-                told = _kept.conditions(line["facts"])
+                told = outcome.conditions(line["facts"])
                 assert told["harness"] in (TIMED.version, None), path
                 assert told["emulator"] in (COUNTED.version, None), path
 
 
 def test_an_unknown_hash_is_comparable_with_nothing() -> None:
-    assert _identity.known({"stick": "0123"}, TIMED) == "0123"
-    assert _identity.known({"harness": "2", "stick": "1a988c45ace2976a"}, TIMED) == "2"
-    assert _identity.known({}, TIMED) is None
+    assert identity.known({"stick": "0123"}, TIMED) == "0123"
+    assert identity.known({"harness": "2", "stick": "1a988c45ace2976a"}, TIMED) == "2"
+    assert identity.known({}, TIMED) is None
+
+
+def test_the_command_shows_what_changed_and_accepts_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(identity, "LOCK", tmp_path / "lock.json")
+    lock = identity.now()
+    lock["counted"]["version"] = "0"
+    identity.LOCK.write_text(json.dumps(lock))
+    assert command.main(PROJECT, "kernelwatch identity", []) == 1
+    said = capsys.readouterr().out
+    assert f"timed figures: version {TIMED.version}\n" in said
+    assert f"counted figures: the version changed. Rewrite the lock: {identity.WRITE}" in said
+    assert command.main(PROJECT, "kernelwatch identity", ["--accept"]) == 0
+    assert "every file is as the lock has it" in capsys.readouterr().out
+    assert json.loads(identity.LOCK.read_text()) == identity.now()

@@ -14,8 +14,9 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from scripts import _environment, _lock
-from scripts._environment import LOCKS
+import environment
+from environment import LOCKS
+from lab import lock
 
 ROOT = Path(__file__).resolve().parents[1]
 STALE = "requirements/ is not what pyproject.toml asks for: run scripts/lock"
@@ -29,7 +30,7 @@ MACHINES = [
 
 def entries(name: str) -> list[tuple[Requirement, list[str]]]:
     """The requirements of a locked file, each with its hashes."""
-    (path,) = _environment.locks(name)
+    (path,) = environment.locks(name)
     lines = path.read_text().replace("\\\n", "").splitlines()
     parts = [line.split("--hash=") for line in lines if not line.startswith("#")]
     return [(Requirement(first), [digest.strip() for digest in digests]) for first, *digests in parts]
@@ -46,16 +47,16 @@ def versions(name: str, machine: dict[str, str]) -> dict[str, str]:
 
 
 def test_there_is_a_file_for_each_name() -> None:
-    assert sorted(path.name for path in _environment.LOCK_FOLDER.iterdir()) == sorted(f"{name}.txt" for name in LOCKS)
+    assert sorted(path.name for path in environment.LOCK_FOLDER.iterdir()) == sorted(f"{name}.txt" for name in LOCKS)
 
 
 @pytest.mark.parametrize("name", LOCKS)
 def test_the_lock_is_of_what_pyproject_asks_for(name: str) -> None:
-    (path,) = _environment.locks(name)
-    assert path.read_text().startswith(_lock.header(name)), STALE
+    (path,) = environment.locks(name)
+    assert path.read_text().startswith(lock.header(name)), STALE
     for machine in MACHINES:
         locked = versions(name, machine)
-        for line in _environment.direct(*LOCKS[name]):
+        for line in environment.direct(*LOCKS[name]):
             asked = Requirement(line)
             version = locked.get(canonicalize_name(asked.name))
             assert version is not None, f"{line}: {STALE}"
@@ -64,7 +65,7 @@ def test_the_lock_is_of_what_pyproject_asks_for(name: str) -> None:
 
 @pytest.mark.parametrize("name", LOCKS)
 def test_every_package_has_one_version_and_hashes(name: str) -> None:
-    (path,) = _environment.locks(name)
+    (path,) = environment.locks(name)
     assert "://" not in path.read_text()  # no index: pip's own configuration says where packages come from
     for found, digests in entries(name):
         assert re.fullmatch(r"==[^,*]+", str(found.specifier)), found
@@ -85,7 +86,7 @@ def test_the_lock_needs_uv(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     with pytest.raises(SystemExit, match="scripts/lock needs uv, which is not installed: pip install uv"):
-        _lock.main([])
+        lock.main([])
 
 
 UV = """#!/bin/sh
@@ -99,12 +100,12 @@ def test_the_lock_is_written_with_its_requirements(monkeypatch: pytest.MonkeyPat
     uv.write_text(UV)
     uv.chmod(uv.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    monkeypatch.setattr(_environment, "LOCK_FOLDER", tmp_path / "requirements")
-    assert _lock.main(["--upgrade"]) == 0
+    monkeypatch.setattr(environment, "LOCK_FOLDER", tmp_path / "requirements")
+    assert lock.main(["--upgrade"]) == 0
     for name in LOCKS:
-        asked = _environment.direct(*LOCKS[name])
+        asked = environment.direct(*LOCKS[name])
         text = (tmp_path / "requirements" / f"{name}.txt").read_text()
-        assert text == _lock.header(name) + "".join(f"{line} --hash=sha256:0\n" for line in asked)
+        assert text == lock.header(name) + "".join(f"{line} --hash=sha256:0\n" for line in asked)
     uv.write_text("#!/bin/sh\nexit 3\n")
-    assert _lock.main([]) == 3
+    assert lock.main([]) == 3
     assert subprocess.run([sys.executable, ROOT / "scripts" / "lock"], check=False).returncode == 3

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks import _nvml
-from benchmarks._nvml import LIMITS, Nvml, busiest, disturbed, limits
+from kernelwatch.measure import nvml as nvml_module
+from kernelwatch.measure.nvml import LIMITS, Nvml, Others, Process, busiest, disturbed, limits
 
 BUS = "00000000:1B:00.0"
 UUID = "GPU-6a4c3f2e-0000-1111-2222-333344445555"
@@ -243,7 +243,7 @@ def utilisation(module: FakePynvml, *percent: int) -> FakePynvml:
 
 
 def test_others_on_the_gpu_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_nvml, "FADE_S", 0.05)
+    monkeypatch.setattr(nvml_module, "FADE_S", 0.05)
     mine, theirs = process(os.getpid()), [process(4, None), process(5)]
     module = utilisation(FakePynvml(nvmlDeviceGetComputeRunningProcesses=[mine, *theirs]), 35)
     found = Nvml(BUS, module).others()
@@ -269,16 +269,17 @@ def test_others_by_what_an_older_driver_has() -> None:
         "processes": [{"pid": 7, "memory_bytes": 1 << 30}],
         "utilisation_percent": None,
     }
-    nothing = {"processes": None, "utilisation_percent": None}
+    nothing: Others = {"processes": None, "utilisation_percent": None}
     for module in (FakePynvml(), FakePynvml(nvmlDeviceGetComputeRunningProcesses=lacks), FakePynvml(nvmlInit=lacks)):
         assert Nvml(BUS, module).others() == nothing
     assert disturbed(nothing) == disturbed(None) == ""
 
 
 def test_the_worst_of_several_processes_is_kept() -> None:
-    one = {"processes": [{"pid": 4}], "utilisation_percent": None}
-    other = {"processes": None, "utilisation_percent": 7}
-    assert busiest(one, other) == busiest(other, one) == {"processes": [{"pid": 4}], "utilisation_percent": 7}
+    who: list[Process] = [{"pid": 4, "memory_bytes": None}]
+    one: Others = {"processes": who, "utilisation_percent": None}
+    other: Others = {"processes": None, "utilisation_percent": 7}
+    assert busiest(one, other) == busiest(other, one) == {"processes": who, "utilisation_percent": 7}
     assert busiest(None, one) == busiest(one, None) == one
     assert busiest(None, None) is None
 

@@ -1,13 +1,11 @@
-"""Regressions planted in real rungs, a commit each, found by scripts/bench and asv publish without a GPU."""
+"""Regressions planted in real rungs, one of each op a commit, found by scripts/bench and asv publish without a GPU."""
 
 import dataclasses
 import io
+import itertools
 import json
-import os
 import re
-import shutil
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,16 +14,17 @@ import pytest
 from rich.console import Console
 
 import gpukernels
-from benchmarks._emulator import load
-from benchmarks._ops import OPS, entries
-from scripts import _planted
+from benchmarks.project import PROJECT, cuda_source
+from kernelwatch.emulator import load
+from lab import planted
 from tests import test_kernels as gate
+from tests.repositories import ROOT, Project, copy_into, new_project
 from tests.test_emulator import loaded
 
-pytestmark = [pytest.mark.timeout(900), pytest.mark.xdist_group("planted")]  # fifteen commits, once
+pytestmark = pytest.mark.timeout(900)
+planted_group = pytest.mark.xdist_group("planted")  # ten commits, once
+recorded_group = pytest.mark.xdist_group("recorded")  # one repository
 
-ROOT = Path(__file__).resolve().parent.parent
-FILES = ("gpukernels", "benchmarks", "scripts", "tests", "asv.conf.json", "pyproject.toml")
 LADDER = "gpukernels/ladder.toml"
 
 
@@ -111,6 +110,28 @@ HARMLESS = (
 RUNGS = {"numpy"} | {one.rung for one in PLANTED}
 
 
+def op_of(one: Plant) -> str:
+    """The op whose rung a change makes worse."""
+    return next(op for op, problem in PROJECT.ops.items() if one.rung in {rung.name for rung in problem.rungs})
+
+
+def commits() -> list[tuple[Plant, ...]]:
+    """What each commit changes: the first of each op, then the second of each op, and so on. Ops do not share rungs,
+    so that each regression is told apart; and asv takes ten seconds a commit."""
+    by_op = [[one for one in PLANTED if op_of(one) == op] for op in PROJECT.ops]
+    together = [tuple(one for one in found if one) for found in itertools.zip_longest(*by_op)]
+    assert sorted(one.subject for found in together for one in found) == sorted(one.subject for one in PLANTED)
+    return together
+
+
+def subject_of(found: tuple[Plant, ...]) -> str:
+    return "; ".join(one.subject for one in found)
+
+
+COMMITS = commits()
+SUBJECTS = {one: subject_of(found) for found in [*COMMITS, *((one,) for one in HARMLESS)] for one in found}
+
+
 def trimmed(text: str) -> str:
     """The ladder with the rungs that are planted in, and of each of them the types that tell."""
     head, *rest = re.split(r"(?m)^(?=\[)", text)  # a table a part
@@ -122,74 +143,60 @@ def trimmed(text: str) -> str:
     return re.sub(r'(?m)^types = .*?(, "complex128")?]$', r'types = ["float32"\1]', found)
 
 
-@dataclass(frozen=True)
-class Project:
-    folder: Path
-    home: Path
-
-    def run(self, *command: str) -> str:
-        who = {f"GIT_{role}_{what}": "a@b.org" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
-        own = {"HOME": str(self.home), "GPUKERNELS_PYTHON": sys.executable, "PYTHONPATH": "", **who}
-        done = subprocess.run(
-            command, cwd=self.folder, env=os.environ | own, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, f"{command}: {done.stdout[-3000:]}{done.stderr[-3000:]}"
-        return done.stdout.strip()
-
-    def commit(self, subject: str) -> str:
-        self.run("git", "add", "-A")
-        self.run("git", "commit", "-q", "-m", subject)
-        return self.run("git", "rev-parse", "HEAD")
-
-    def change(self, one: Plant) -> str:
-        path = self.folder / one.file
+def change(project: Project, found: tuple[Plant, ...]) -> None:
+    for one in found:
+        path = project.folder / one.file
         path.write_text(one.apply(path.read_text(encoding="utf-8")), encoding="utf-8")
-        return self.commit(one.subject)
+    project.commit_all(subject_of(found))
 
 
 @pytest.fixture(scope="module")
 def events(tmp_path_factory: pytest.TempPathFactory, kernel_cache: Path) -> dict[str, list[dict[str, Any]]]:
     """The events of the published page by the subject of their commit."""
-    base = tmp_path_factory.mktemp("planted")
-    project = Project(base / "project", base / "home")
-    project.folder.mkdir()
-    project.home.mkdir()
-    for name in FILES:
-        if (ROOT / name).is_dir():
-            shutil.copytree(
-                ROOT / name, project.folder / name, ignore=shutil.ignore_patterns("__pycache__", ".*_cache")
-            )
-        else:
-            shutil.copy(ROOT / name, project.folder / name)
+    project = new_project(tmp_path_factory.mktemp("planted"))
+    copy_into(project.folder)
     ladder = project.folder / LADDER
     ladder.write_text(trimmed(ladder.read_text(encoding="utf-8")), encoding="utf-8")
-    project.run("git", "init", "-q", "-b", "main")
-    project.commit("The rungs as they are")
-    for one in (HARMLESS[0], *PLANTED, HARMLESS[1]):
-        project.change(one)
-    said = project.run("scripts/bench", "--no-gate", "--bench", "^(static|access)", "main")
-    assert re.search(r"(?m)^regression at \w{8} \(Padding removed\): \d series of access", said), said
-    found = json.loads((project.folder / ".asv/html/regressions.json").read_text())["events"]
+    project.commit_all("The rungs as they are")
+    for found in ((HARMLESS[0],), *COMMITS, (HARMLESS[1],)):
+        change(project, found)
+    done = project.bench("--no-gate", "--bench", "^(static|access)", "main", only="")
+    said = done.stdout
+    assert done.returncode == 0, said[-3000:] + done.stderr[-3000:]
+    padding = re.escape(SUBJECTS[PLANTED[0]])
+    series = r"\d+ series of .*access\.Transpose\.track_shared_load_wavefronts"
+    assert re.search(rf"(?m)^regression at \w{{8}} \({padding}\): {series}", said), said
+    published = json.loads((project.folder / ".asv/html/regressions.json").read_text())["events"]
     by_subject: dict[str, list[dict[str, Any]]] = {}
-    for event in found:
+    for event in published:
         assert event["first"] == event["last"], event
         by_subject.setdefault(event["last"]["subject"], []).append(event)
     return by_subject
 
 
-def flagged(found: list[dict[str, Any]], kind: str) -> set[tuple[str, str]]:
-    """(rung, series) of the changes of events of one kind."""
-    changes = [change for event in found if event["kind"] == kind for change in event["changes"]]
+def suite_of(one: Plant) -> str:
+    """The suite of the op that a change is in."""
+    return "".join(map(str.capitalize, op_of(one).split("_")))
+
+
+def suite_in(change: dict[str, Any]) -> str:
+    return str(change["benchmark"].split(".")[1]).removesuffix("Mix")
+
+
+def flagged(found: list[dict[str, Any]], one: Plant) -> set[tuple[str, str]]:
+    """(rung, series) of the regressions in the op that a change is in."""
+    changes = [change for event in found if event["kind"] == "regression" for change in event["changes"]]
     return {
         (change["params"]["rung"].strip("'"), re.sub(r"\.\w+\.", ".", change["benchmark"], count=1))
         for change in changes
+        if suite_in(change) == suite_of(one)
     }
 
 
 @pytest.mark.parametrize("one", PLANTED, ids=lambda one: one.subject)
 def test_what_is_planted_is_no_mistake(one: Plant, tmp_path: Path) -> None:
     """The rung is worse, and as right as before."""
-    found = gpukernels.rung(next(op for op in OPS if any(e.name == one.rung for e in entries(op))), one.rung)
+    found = gpukernels.rung(op_of(one), one.rung)
     if one.file == LADDER:
         found = dataclasses.replace(found, tile=(16, 16), block=(16, 16))
     else:
@@ -198,26 +205,32 @@ def test_what_is_planted_is_no_mistake(one: Plant, tmp_path: Path) -> None:
         found = dataclasses.replace(found, source=copy)
     here = dataclasses.replace(found, device="cpu")  # the gate then leaves the operands on the host
     for type in [type for type in found.types if type in ("float32", "complex128")]:
-        kernel = loaded(load, found, type)
+        kernel = loaded(load, cuda_source(found, type))
         for extents in gate.shapes(found, None):
             gate.check(kernel, here, type, extents)
 
 
+@planted_group
 @pytest.mark.parametrize("one", PLANTED, ids=lambda one: one.subject)
 def test_what_is_planted_is_found(one: Plant, events: dict[str, list[dict[str, Any]]]) -> None:
-    found = flagged(events.get(one.subject, []), "regression")
+    found = flagged(events.get(SUBJECTS[one], []), one)
     assert {series for rung, series in found if rung == one.rung} == one.series
 
 
+@planted_group
 @pytest.mark.parametrize("one", [*PLANTED, *HARMLESS], ids=lambda one: one.subject)
 def test_nothing_else_is_flagged(one: Plant, events: dict[str, list[dict[str, Any]]]) -> None:
-    found = flagged(events.get(one.subject, []), "regression")
+    found = flagged(events.get(SUBJECTS[one], []), one)
     assert {rung for rung, _ in found} <= ({one.rung, "tiled_16"} if one.rung == "tiled_32" else {one.rung})
     assert bool(found) == bool(one.series)
 
 
+@planted_group
 def test_every_event_is_of_a_planted_commit(events: dict[str, list[dict[str, Any]]]) -> None:
-    assert set(events) == {one.subject for one in PLANTED if one.series}
+    assert set(events) == {SUBJECTS[one] for one in PLANTED if one.series}
+    for subject, found in events.items():
+        own = {suite_of(one) for one, told in SUBJECTS.items() if told == subject}
+        assert {suite_in(change) for event in found for change in event["changes"]} <= own
 
 
 # --- the recorded history of data/planted --------------------------------------------------------------------------
@@ -226,40 +239,43 @@ def test_every_event_is_of_a_planted_commit(events: dict[str, list[dict[str, Any
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Its repository."""
-    base, _ = _planted.history()
+    base, _ = planted.history()
     known = subprocess.run(["git", "cat-file", "-e", base], cwd=ROOT, capture_output=True, check=False)
     if known.returncode:
         pytest.skip(f"this clone has no commit {base}, which data/planted begins with: it is a shallow one")
     folder = tmp_path_factory.mktemp("recorded") / "repository"
-    _planted.build(folder)
+    planted.build(folder)
     return folder
 
 
+@recorded_group
 def test_its_repository_is_the_one_that_was_measured(recorded: Path) -> None:
-    measured = {path.name[:8] for path in _planted.DATA.glob("results/*/*-checkout-*.json")}
-    assert measured == {commit[:8] for commit in _planted.commits(recorded)}
+    measured = {path.name[:8] for path in planted.DATA.glob("results/*/*-checkout-*.json")}
+    assert measured == {commit[:8] for commit in planted.commits(recorded)}
     assert len(measured) == 30
 
 
+@recorded_group
 def test_what_was_planted_on_a_gpu_is_flagged_and_nothing_else(
     recorded: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert _planted.main(["judge", str(recorded), "--recorded"]) == 0
+    assert planted.main(["judge", str(recorded), "--recorded"]) == 0
     assert "30 commits, 8 of them planted: flagged is exactly what was planted" in capsys.readouterr().out
 
 
+@recorded_group
 def test_a_flag_too_many_or_too_few_is_told(recorded: Path) -> None:
-    found = _planted.flags(recorded, _planted.DATA / "results")
+    found = planted.flags(recorded, planted.DATA / "results")
     console = Console(file=io.StringIO())
-    assert _planted.judge(found, console)
-    assert not _planted.judge([flag for flag in found if flag.rung != "unrolled"], console)
+    assert planted.judge(found, console)
+    assert not planted.judge([flag for flag in found if flag.rung != "unrolled"], console)
     harmless = dataclasses.replace(found[0], subject="README: a sentence")
-    assert not _planted.judge([*found, harmless], console)
+    assert not planted.judge([*found, harmless], console)
     wrong_way = dataclasses.replace(found[0], kind="improvement" if found[0].kind == "regression" else "regression")
-    assert not _planted.judge([*found, wrong_way], console)
+    assert not planted.judge([*found, wrong_way], console)
 
 
 def test_a_folder_with_something_in_it_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("")
     with pytest.raises(SystemExit, match="is not empty; name a new folder"):
-        _planted.build(tmp_path)
+        planted.build(tmp_path)

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 from asv import machine, results, util
 
-from scripts.asv_plugins import recording
+from kernelwatch.asv import recording
+from kernelwatch.asv.identity import gpu_name, identity
 
 ORIGINAL = {
     "get_unique_machine_name": machine.Machine.get_unique_machine_name,
@@ -26,17 +27,17 @@ ORIGINAL = {
 
 @pytest.fixture
 def plugin(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """asv with the plugin set up, for one test; the folder where the stick leaves facts."""
+    """asv with the plugin set up, for one test; the folder where the suites leave facts."""
     monkeypatch.setattr(machine.Machine, "get_unique_machine_name", machine.Machine.get_unique_machine_name)
     monkeypatch.setattr(machine.MachineCollection, "load", machine.MachineCollection.load)
     monkeypatch.setattr(results.Results, "save", results.Results.save)
     monkeypatch.setattr(util, "write_json", util.write_json)
-    monkeypatch.setenv("GPUKERNELS_FACTS", "")
+    monkeypatch.setenv("KERNELWATCH_FACTS", "")
     at_exit: list[Callable[[], object]] = []
     with monkeypatch.context() as patch:
         patch.setattr(atexit, "register", at_exit.append)
         recording.setup()
-    folder = Path(os.environ["GPUKERNELS_FACTS"])
+    folder = Path(os.environ["KERNELWATCH_FACTS"])
     yield folder
     for cleanup in at_exit:
         cleanup()
@@ -57,7 +58,7 @@ def cpu(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_identity_is_gpu_cpu_arch_os(cpu: list[str]) -> None:
-    assert recording.identity("NVIDIA H200") == {
+    assert identity("NVIDIA H200") == {
         "machine": "nvidia-h200.intel-xeon-platinum-8480.x86-64.linux",
         "gpu": "NVIDIA H200",
         "cpu": "Intel Xeon Platinum 8480+",
@@ -67,15 +68,15 @@ def test_identity_is_gpu_cpu_arch_os(cpu: list[str]) -> None:
 
 
 def test_identity_without_a_gpu(cpu: list[str]) -> None:
-    found = recording.identity("none")
+    found = identity("none")
     assert found["machine"] == "no-gpu.intel-xeon-platinum-8480.x86-64.linux"
     assert found["gpu"] == "none"
 
 
 def test_a_clock_in_the_cpus_name_does_not_change_who_it_is(cpu: list[str]) -> None:
-    before = recording.identity("none")
+    before = identity("none")
     cpu[0] = "Intel(R)  Xeon(R) Platinum 8480+ CPU @ 3.80GHz"
-    assert recording.identity("none") == before
+    assert identity("none") == before
 
 
 @pytest.mark.parametrize(
@@ -97,26 +98,26 @@ def test_a_clock_in_the_cpus_name_does_not_change_who_it_is(cpu: list[str]) -> N
 def test_any_name_makes_a_safe_slug(cpu: list[str], part: str, name: str) -> None:
     if part == "cpu":
         cpu[0] = name
-    slug = recording.identity(name if part == "gpu" else "NVIDIA H200")["machine"]
+    slug = identity(name if part == "gpu" else "NVIDIA H200")["machine"]
     assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*(\.[a-z0-9]+(-[a-z0-9]+)*){3}", slug)
     assert Path("results", slug).resolve().parent == Path("results").resolve()
 
 
 def test_identity_has_only_what_stays(cpu: list[str]) -> None:
-    found = recording.identity("NVIDIA H200")
+    found = identity("NVIDIA H200")
     assert set(found) == {"machine", "gpu", "cpu", "arch", "os"}  # no host, kernel release, memory, driver
     assert all(isinstance(value, str) for value in found.values())  # asv's pages take no nested values
 
 
 def test_no_gpu_is_none(no_gpu: str) -> None:
-    assert recording.gpu_name() == "none"
+    assert gpu_name() == "none"
 
 
 @pytest.mark.gpu
 def test_the_gpus_name_is_cudas() -> None:
     import cupy
 
-    assert recording.gpu_name() == cupy.cuda.runtime.getDeviceProperties(0)["name"].decode()
+    assert gpu_name() == cupy.cuda.runtime.getDeviceProperties(0)["name"].decode()
 
 
 # --- the sidecar ---------------------------------------------------------------------------------------------------
@@ -222,7 +223,7 @@ def test_json_is_written_as_asv_writes_it(plugin: Path, tmp_path: Path, compact:
 
 
 def test_this_machine_is_known_without_questions(plugin: Path, tmp_path: Path) -> None:
-    me = recording.identity()
+    me = identity()
     assert machine.Machine.get_unique_machine_name() == me["machine"]
     path = str(tmp_path / "machines.json")
     assert machine.MachineCollection.load(me["machine"], _path=path) == me

@@ -13,17 +13,22 @@ from asv.plugins import git as asv_git
 from asv.plugins import regressions as asv_regressions
 
 from benchmarks import device, matmul, transpose, vector_add
-from scripts._steps import Point, Step
-from scripts.asv_plugins import regressions
-from tests.test_site import ASV_INDEX, HOSTILE, ROOT, benchmark, browser, git, publish, served, visit, wait_until_drawn
+from benchmarks.project import PROJECT
+from kernelwatch.asv import regressions
+from kernelwatch.detect import events
+from kernelwatch.detect.steps import Point, Step
+from kernelwatch.history.records import Record, measured
+from kernelwatch.measure.record import Measurement
+from kernelwatch.run.outcome import Outcome
+from tests.repositories import ROOT, alone, link_engine
+from tests.test_site import ASV_INDEX, HOSTILE, benchmark, browser, git, publish, served, visit, wait_until_drawn
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 __all__ = ["browser"]  # a fixture
 
-PLUGINS = [".scripts.asv_plugins.direction", ".scripts.asv_plugins.regressions"]
-PLUGINS += [".scripts.asv_plugins.plots", ".scripts.asv_plugins.offline"]
+PLUGINS = [alone(name) for name in ("direction", "regressions", "plots", "offline")]
 COMMITS = 16
 STEP = 8  # the commit that changes kernels, counted from the oldest
 DRIVER = 4  # the first that was measured with another driver
@@ -102,8 +107,8 @@ def visits(history: History, at: int) -> list[dict[str, Any]]:
 
 def write_history(project: Path) -> list[str]:
     """A project in which all of HISTORIES were measured; the hashes of its commits, oldest first."""
-    for name in ("scripts", "benchmarks"):
-        (project / name).symlink_to(ROOT / name)
+    link_engine(project)
+    (project / "benchmarks").symlink_to(ROOT / "benchmarks")
     conf = {
         "version": 1, "project": "small", "project_url": "#", "repo": ".", "branches": ["main"], "html_dir": "html",
         "environment_type": "existing", "show_commit_url": "javascript:alert(1)//", "plugins": PLUGINS,
@@ -452,29 +457,24 @@ def test_asv_by_itself_flags_the_faster_and_misses_the_slower(tmp_path: Path) ->
     assert [name for name in names if "track_temperature" in name]  # rose
 
 
-def test_a_creep_is_told_from_its_first_commit_to_its_last() -> None:
-    from scripts import _events
-
-    results = tuple(_events.Result(f"c{at}", Point(at, 1.0 + at)) for at in range(5))
-    series = _events.Series("a.b", {}, {}, False, False, results)
-    (event,) = _events.events([_events.Change(series, Step(3, "creep", 1.0, 4.0, 0.01, since=1))])
+def test_a_gradual_change_is_told_from_its_first_commit_to_its_last() -> None:
+    results = tuple(events.Result(f"c{at}", Point(at, 1.0 + at)) for at in range(5))
+    series = events.JudgedSeries("a.b", {}, {}, False, False, results)
+    (event,) = events.events([events.Change(series, Step(3, "gradual", 1.0, 4.0, 0.01, since=1))])
     assert (event.kind, event.first, event.last) == ("regression", "c1", "c3")
     assert (event.narrowest.before.commit, event.narrowest.commits) == ("c0", 3)
 
 
 def test_a_points_spread_is_the_standard_error_of_its_processes() -> None:
-    from scripts import _events
-
-    assert _events.spread([1.0, 1.02, 0.98, 1.0]) == pytest.approx(math.sqrt(0.0008 / 3) / 2)
-    assert _events.spread([1.0]) == 0.0
+    assert events.spread([1.0, 1.02, 0.98, 1.0]) == pytest.approx(math.sqrt(0.0008 / 3) / 2)
+    assert events.spread([1.0]) == 0.0
 
 
-@pytest.mark.parametrize(("op", "canary"), [("transpose", 0.25), ("matmul", 0.5)])
-def test_the_canary_is_of_the_kind_that_the_op_is(op: str, canary: float) -> None:
-    from scripts import _events
-    from scripts._history import Record, measured
-
-    visit = {"seconds": 1.0, "throttled": [], "canary_s": {"memory": 0.25, "compute": 0.5}}
-    cell = measured("cell", {"state": "ok", "reason": "", "group": "g", "visits": [visit]})
-    record = Record("machine", "commit", {"g": {}}, {"cell": cell})
-    assert _events.result("commit", 0, 1.0, record, "cell", "seconds", op).point.canary == canary
+@pytest.mark.parametrize(("op", "shape", "canary"), [("transpose", "256x256", 0.25), ("matmul", "256x256x256", 0.5)])
+def test_the_canary_is_of_the_kind_that_the_op_is(op: str, shape: str, canary: float) -> None:
+    params = (repr(PROJECT.op(op).rungs[0].name), repr(shape), repr("cold"))
+    key, kind = regressions._cell(ROOT / "benchmarks", f"{op}.GPU.track_seconds", params)
+    assert key == f"{op}/{PROJECT.op(op).rungs[0].name} float32 {shape} cold"
+    one: Measurement = {"seconds": 1.0, "throttled": [], "canary_s": {"memory": 0.25, "compute": 0.5}}
+    record = Record("machine", "commit", {"g": {}}, {key: measured(key, Outcome("ok", "", [one]), "g")})
+    assert events.result("commit", 0, 1.0, record, key, "seconds", kind).point.canary == canary

@@ -16,7 +16,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,13 +25,15 @@ import pytest
 from asv import util
 from asv.commands.run import Run
 
-from benchmarks._files import Busy, locked
-from scripts import _bench, _commits, _lifeline
-from scripts.asv_plugins import running
-from tests.test_asv import FILES
+from benchmarks.project import PROJECT
+from kernelwatch.asv import running
+from kernelwatch.commands import bench
+from kernelwatch.system import git
+from kernelwatch.system.files import Busy, locked
+from tests import repositories
+from tests.repositories import INTERRUPTIBLE, copy_into, new_project, processes_in, wait_until
 from tests.test_files import holder
 
-ROOT = Path(__file__).resolve().parents[1]
 BENCH = r"(transpose|vector_add)\.CPU\.track_seconds"
 CELLS = r"transpose/(c|numpy) float32 256x256|vector_add/numpy float32 65536"
 GROUPS = ("transpose cpu", "vector_add cpu")
@@ -39,10 +41,9 @@ HANG = "void transpose_c(const T *in, T *out, long long M, long long N) { (void)
 
 
 @dataclass(frozen=True)
-class Project:
+class Project(repositories.Project):
     """A copy of this project, of so many commits that differ in nothing that is measured."""
 
-    folder: Path
     commits: tuple[str, ...]
 
     @property
@@ -50,24 +51,10 @@ class Project:
         return self.folder / ".asv" / "kept"
 
     def environment(self, **more: str) -> dict[str, str]:
-        who = {f"GIT_{role}_{what}": "a@b.org" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
-        own = {"HOME": str(self.folder.parent), "GPUKERNELS_PYTHON": sys.executable, "GPUKERNELS_CELLS": CELLS}
-        left = {name: value for name, value in os.environ.items() if name != _lifeline.MARK}
-        return left | who | own | {"PYTHONPATH": "", "NO_COLOR": "1", "COLUMNS": "200"} | more
-
-    def run(self, *command: str, **more: str) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(
-            command, cwd=self.folder, env=self.environment(**more), stdin=subprocess.DEVNULL, capture_output=True,
-            text=True, check=False,
-        )  # fmt: skip
-
-    def git(self, *arguments: str) -> str:
-        done = self.run("git", *arguments)
-        assert done.returncode == 0, done.stderr
-        return done.stdout.strip()
+        return super().environment(**{"KERNELWATCH_ONLY": CELLS, **more})
 
     def command(self, *arguments: str, commits: int = 2) -> list[str]:
-        hashes = self.folder.parent / f"hashes{commits}"
+        hashes = self.home / f"hashes{commits}"
         hashes.write_text("\n".join(self.commits[:commits]))
         skip = "--skip-existing-successful"
         return [
@@ -75,8 +62,9 @@ class Project:
             f"HASHFILE:{hashes}",
         ]  # fmt: skip
 
-    def asv(self, *arguments: str, commits: int = 2, **more: str) -> "subprocess.CompletedProcess[str]":
-        return self.run(*self.command(*arguments, commits=commits), **more)
+    def measure(self, commits: int = 2) -> "subprocess.CompletedProcess[str]":
+        """asv run over the first of the commits."""
+        return self.run(*self.command(commits=commits))
 
     def start(self, *arguments: str, commits: int = 2, **more: str) -> "subprocess.Popen[bytes]":
         """asv in the background, as a shell would have it."""
@@ -129,22 +117,10 @@ class Project:
 
 @pytest.fixture(scope="module")
 def made(kernel_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Project:
-    folder = tmp_path_factory.mktemp("running") / "project"
-    folder.mkdir()
-    for name in (*FILES, ".gitignore"):
-        source = ROOT / name
-        if source.is_dir():
-            shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("__pycache__", ".*_cache"))
-        else:
-            shutil.copy(source, folder / name)
-    project = Project(folder, ())
-    project.git("init", "-q", "-b", "main")
-    project.git("add", "-A")
-    commits = []
-    for at in range(5):
-        project.git("commit", "-q", "--allow-empty", "-m", f"commit {at}")
-        commits.append(project.git("rev-parse", "HEAD"))
-    return Project(folder, tuple(commits))
+    project = new_project(tmp_path_factory.mktemp("running"))
+    copy_into(project.folder)
+    commits = tuple(project.commit_all(f"commit {at}", "--allow-empty") for at in range(5))
+    return Project(project.folder, project.home, commits)
 
 
 @pytest.fixture
@@ -164,33 +140,16 @@ def project(made: Project) -> Iterator[Project]:
 def undisturbed(made: Project) -> set[tuple[str, ...]]:
     """What a run measures that nobody disturbs."""
     made.clear()
-    done = made.asv()
+    done = made.measure()
     assert done.returncode == 0, done.stdout + done.stderr
     found = made.cells()
     assert len({name for name, *_ in found}) == 4  # a result and a sidecar a commit
     return found
 
 
-def processes_of(project: Project) -> dict[int, str]:
+def processes_of(project: repositories.Project) -> dict[int, str]:
     """The living processes that know the project: its path is in their command line or environment."""
-    found, mark = {}, str(project.folder).encode()
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            command = (entry / "cmdline").read_bytes()
-            if entry.name != str(os.getpid()) and mark in command + (entry / "environ").read_bytes():
-                found[int(entry.name)] = command.replace(b"\0", b" ").decode()
-        except OSError:  # it has gone, or is another's
-            continue
-    return found
-
-
-def wait_until(true: Callable[[], Any], limit_s: float = 60.0) -> Any:
-    end = time.monotonic() + limit_s
-    while time.monotonic() < end:
-        if found := true():
-            return found
-        time.sleep(0.02)
-    return None
+    return processes_in(project.folder, environment=True)
 
 
 def gone(project: Project) -> bool:
@@ -228,7 +187,7 @@ def test_a_run_that_is_killed_goes_on(project: Project, undisturbed: set[tuple[s
             resumed += project.resumed()
             project.clear()
             rounds += 1
-    done = project.asv()
+    done = project.measure()
     assert done.returncode == 0, done.stdout + done.stderr
     project.whole()
     assert project.cells() == undisturbed
@@ -245,7 +204,7 @@ def test_a_finished_group_is_taken_up_and_its_file_goes(project: Project) -> Non
     process.wait()
     (path,) = project.kept.glob("*.transpose.cpu.jsonl")
     before = json.loads(path.read_text().splitlines()[0])["facts"]
-    done = project.asv(commits=1)
+    done = project.measure(commits=1)
     assert done.returncode == 0, done.stdout + done.stderr
     after = project.facts(project.commits[0])["transpose cpu"]
     assert after == before | {"resumed": True}
@@ -257,14 +216,14 @@ def test_a_finished_group_is_taken_up_and_its_file_goes(project: Project) -> Non
 def hanging(project: Project) -> Iterator[tuple[Project, str, Path]]:
     """The project with a commit whose transpose/c runs for ever; that commit; the file by which it says that it
     does."""
-    begun = project.folder.parent / "begun"
+    begun = project.home / "begun"
     begun.unlink(missing_ok=True)
     source = project.folder / "gpukernels" / "transpose" / "c.c"
     body = f'fclose(fopen("{begun}", "w")); for (volatile int i = 1; i;);'
     source.write_text("#include <stdio.h>\n" + HANG % body)
     project.git("commit", "-q", "-a", "-m", "for ever")
     commit = project.git("rev-parse", "HEAD")
-    yield Project(project.folder, (commit,)), commit, begun
+    yield Project(project.folder, project.home, (commit,)), commit, begun
     project.git("reset", "-q", "--hard", project.commits[-1])
 
 
@@ -274,17 +233,13 @@ def test_whatever_ends_asv_ends_all_that_it_started(
     hanging: tuple[Project, str, Path], tmp_path: Path, number: signal.Signals
 ) -> None:
     project, _, begun = hanging
-    start = (  # what runs in the background ignores the terminal's interrupt
-        "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL);"
-        "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
-    )
-    command = [sys.executable, "-c", start, *project.command(commits=1)[1:]]
+    command = [sys.executable, "-c", INTERRUPTIBLE, *project.command(commits=1)[1:]]
     process = subprocess.Popen(
         command, cwd=project.folder, env=project.environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, text=True, start_new_session=True,
     )  # fmt: skip
     assert wait_until(begun.exists)
-    assert any("_worker.py" in command for command in processes_of(project).values())
+    assert any("kernelwatch/run/worker.py" in command for command in processes_of(project).values())
     process.send_signal(number)
     said, _ = process.communicate()
     assert wait_until(lambda: gone(project)), processes_of(project)
@@ -301,9 +256,10 @@ def test_whatever_ends_bench_ends_all_that_it_started(
     hanging: tuple[Project, str, Path], number: signal.Signals
 ) -> None:
     project, _, begun = hanging
+    command = ["scripts/bench", "--quick", "--no-gate", "--bench", "transpose.CPU", "--only", CELLS]
     process = subprocess.Popen(
-        [sys.executable, "scripts/bench", "--quick", "--no-gate", "--bench", "transpose.CPU"], cwd=project.folder,
-        env=project.environment(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True,
+        [sys.executable, *command], cwd=project.folder, env=project.environment(), stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL, start_new_session=True,
     )  # fmt: skip
     assert wait_until(begun.exists)
     process.send_signal(number)
@@ -316,7 +272,7 @@ def test_whatever_ends_bench_ends_all_that_it_started(
 
 def test_a_second_run_is_told_who_measures(project: Project) -> None:
     with holder(project.folder / "results.lock") as other:
-        for done in (project.asv(), project.run(sys.executable, "scripts/bench", "--no-gate", GPUKERNELS_CELLS="")):
+        for done in (project.measure(), project.bench("--no-gate", only="")):
             assert done.returncode == 1
             said = f"process {other.pid} in {os.getcwd()} measures into {project.results}; wait for it or end it"
             assert said in (done.stdout + done.stderr).replace("\n", " ")
@@ -368,7 +324,7 @@ def fill(disk: Path) -> Path:
 
 @linux
 def test_a_full_disk_costs_nothing(project: Project, small_disk: Path, undisturbed: set[tuple[str, ...]]) -> None:
-    first = project.asv(commits=1)
+    first = project.measure(commits=1)
     assert first.returncode == 0, first.stdout + first.stderr
     before = {path: path.read_bytes() for path in small_disk.rglob("*.json*")}
     process = subprocess.Popen(
@@ -384,14 +340,14 @@ def test_a_full_disk_costs_nothing(project: Project, small_disk: Path, undisturb
     assert "Traceback" not in said
     assert {path: path.read_bytes() for path in small_disk.rglob("*.json*")} == before
     filler.unlink()
-    done = project.asv()
+    done = project.measure()
     assert done.returncode == 0, done.stdout + done.stderr
     assert project.cells() == undisturbed
     assert {facts.get("resumed") for facts in project.facts(project.commits[1]).values()} == {True}
 
 
 def test_files_that_asv_cannot_use_are_set_aside(project: Project) -> None:
-    done = project.asv(commits=1)
+    done = project.measure(commits=1)
     assert done.returncode == 0, done.stdout + done.stderr
     (path,) = project.results.glob("*/*-checkout-*.json")
     whole = project.cells()
@@ -405,7 +361,7 @@ def test_files_that_asv_cannot_use_are_set_aside(project: Project) -> None:
     }
     for broken, text in foreign.items():
         broken.write_text(text)
-    done = project.asv(commits=1)
+    done = project.measure(commits=1)
     assert done.returncode == 0, done.stdout + done.stderr
     for broken, text in foreign.items():
         assert broken.with_name(f"{broken.name}.broken").read_text() == text
@@ -419,7 +375,7 @@ def test_files_that_asv_cannot_use_are_set_aside(project: Project) -> None:
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 4, 9, 100])
 def test_a_picture_comes_early(count: int) -> None:
     commits = [str(at) for at in range(count)]
-    order = _bench.spread(commits)
+    order = bench.measuring_order(commits)
     assert sorted(order, key=int) == commits
     for so_far in range(2, count + 1):
         taken = sorted(map(int, order[:so_far]))
@@ -428,48 +384,43 @@ def test_a_picture_comes_early(count: int) -> None:
         assert widest <= 2 * -(-(count - 1) // (so_far - 1)) + 1
 
 
-def test_a_range_of_what_changed_the_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_range_of_what_changed_the_kernels(tmp_path: Path) -> None:
     """A merge that brings another kernel has changed it; what was only on the branch merged is not on the way."""
-    monkeypatch.setattr(_commits, "ROOT", tmp_path)
-    made = [_commits.git("init", "-q", "-b", "main")]
+    project = new_project(tmp_path)
 
-    def commit(path: str) -> None:
-        file = tmp_path / path
+    def commit(path: str) -> str:
+        file = project.folder / path
         file.parent.mkdir(exist_ok=True)
-        file.write_text(str(len(made)))
-        _commits.git("add", "-A")
-        _commits.git("-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "-m", path)
-        made.append(_commits.git("rev-parse", "HEAD"))
+        file.write_text(f"{path} {time.monotonic_ns()}")
+        return project.commit_all(path)
 
-    for path in ("gpukernels/a.cu", "README.md", "gpukernels/a.cu", "benchmarks/b.py"):
-        commit(path)
-    _commits.git("checkout", "-q", "-b", "side")
+    paths = ("gpukernels/a.cu", "README.md", "gpukernels/a.cu", "benchmarks/b.py")
+    first, docs, second, suite = (commit(path) for path in paths)
+    project.git("checkout", "-q", "-b", "side")
     commit("gpukernels/c.cu")
-    _commits.git("checkout", "-q", "main")
-    _commits.git("-c", "user.name=a", "-c", "user.email=a@b", "merge", "-q", "--no-ff", "-m", "merge", "side")
-    made.append(_commits.git("rev-parse", "HEAD"))
-    commit("README.md")
-    _, first, docs, second, stick, _side, merge, last = made
-    assert _commits.of_range("main") == [last, merge, stick, second, docs, first]
-    assert _commits.of_range("main", changed=True) == [last, merge, second, first]
-    assert _commits.of_range(f"{first}..{stick}", changed=True) == [stick, second]
-    assert _commits.of_range("main..main", changed=True) == []
+    project.git("checkout", "-q", "main")
+    project.git("merge", "-q", "--no-ff", "-m", "merge", "side")
+    merge = project.git("rev-parse", "HEAD")
+    last = commit("README.md")
+    root, package = project.folder, PROJECT.package
+    assert git.commits(root, "main") == [last, merge, suite, second, docs, first]
+    assert git.commits(root, "main", package) == [last, merge, second, first]
+    assert git.commits(root, f"{first}..{suite}", package) == [suite, second]
+    assert git.commits(root, "main..main", package) == []
 
 
 def test_what_changed_is_asked_of_a_range(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        _bench.main(["--changed"])
+        bench.main(PROJECT, "scripts/bench", ["--changed"])
     assert "--changed chooses among the commits of a range: name one, as A..B" in capsys.readouterr().err
 
 
 def test_bench_says_each_commit_in_that_order(project: Project) -> None:
     project.git("commit", "-q", "--allow-empty", "-m", "an \x1b[31mescape and " + "a very long subject " * 5)
     commits = [*project.commits, project.git("rev-parse", "HEAD")][1:]
-    done = project.run(
-        sys.executable, "scripts/bench", "--quick", "--no-gate", "--bench", BENCH, f"{project.commits[0]}..HEAD"
-    )
+    done = project.bench("--quick", "--no-gate", "--bench", BENCH, f"{project.commits[0]}..HEAD", only=CELLS)
     assert done.returncode == 0, done.stdout + done.stderr
-    order = _bench.spread(commits)
+    order = bench.measuring_order(commits)
     lines = [line for line in done.stdout.splitlines() if " to go, about " in line or line.startswith(order[-1][:8])]
     assert [line[:8] for line in lines] == [commit[:8] for commit in order]
     assert [line.partition(" to go")[0].rpartition(" ")[2] for line in lines[:-1]] == ["4", "3", "2", "1"]
@@ -507,7 +458,7 @@ class It:
 
 @linux
 def test_asv_itself_leaves_its_processes_behind(tmp_path: Path) -> None:
-    """Where this fails, scripts/_lifeline.py may go."""
+    """Where this fails, kernelwatch/system/lifeline.py may go."""
     folder, begun = tmp_path / "stock", tmp_path / "begun"
     (folder / "benchmarks").mkdir(parents=True)
     (folder / "benchmarks" / "__init__.py").touch()
@@ -515,9 +466,9 @@ def test_asv_itself_leaves_its_processes_behind(tmp_path: Path) -> None:
     (folder / "asv.conf.json").write_text(
         json.dumps({"version": 1, "project": "stock", "repo": ".", "environment_type": "existing"})
     )
-    project = Project(folder, ())
+    project = Project(folder, tmp_path, ())
     command = [sys.executable, "-m", "asv", "run", "--python", "same", "--machine", "here"]
-    project.run(sys.executable, "-m", "asv", "machine", "--yes", "--machine", "here")
+    project.asv("machine", "--yes", "--machine", "here")
     process = subprocess.Popen(
         command, cwd=folder, env=project.environment(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
     )

@@ -1,6 +1,5 @@
-"""scripts/sanitize with the real compute-sanitizer: the shipped rungs are clean, planted faults are found."""
+"""kernelwatch sanitize with the real compute-sanitizer: the shipped rungs are clean, planted faults are found."""
 
-import os
 import shutil
 import subprocess
 import sys
@@ -8,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from scripts import _environment, _sanitize
+from benchmarks.project import PROJECT
+from kernelwatch.__main__ import run
+from kernelwatch.commands import sanitize
 
 ROOT = Path(__file__).resolve().parent.parent
 PADDED = "gpukernels/transpose/padded.cu"
@@ -20,9 +21,9 @@ needs_sanitizer = pytest.mark.skipif(
 
 @pytest.mark.gpu
 @needs_sanitizer
-@pytest.mark.parametrize("tool", _sanitize.TOOLS)
+@pytest.mark.parametrize("tool", sanitize.TOOLS)
 def test_every_rung_is_clean(tool: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert _sanitize.main(["--tool", tool]) == 0
+    assert sanitize.main(PROJECT, "scripts/sanitize", ["--tool", tool]) == 0
     assert f"{tool}: clean" in capsys.readouterr().out
 
 
@@ -36,15 +37,17 @@ def test_every_rung_is_clean(tool: str, capsys: pytest.CaptureFixture[str]) -> N
     ],
 )
 def test_a_planted_fault_is_found(tmp_path: Path, tool: str, right: str, wrong: str, words: str) -> None:
-    shutil.copytree(ROOT / "gpukernels", tmp_path / "gpukernels")
+    """In a project of its own, with the checkout's description and engine."""
+    for name in ("gpukernels", "benchmarks", "kernelwatch"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "asv.conf.json", tmp_path)
     source = tmp_path / PADDED
     text = source.read_text()
     assert right in text
     source.write_text(text.replace(right, wrong))
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), _environment.with_root()["PYTHONPATH"]])}
-    command = _sanitize.command("compute-sanitizer", tool, "transpose/padded")
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=tmp_path)
-    assert done.returncode not in (0, 1), done.stdout
+    command = sanitize.command("compute-sanitizer", tool, tmp_path, "transpose/padded")
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode not in (0, 1), done.stdout + done.stderr
     assert words in done.stdout
     assert "transpose_padded" in done.stdout
 
@@ -55,5 +58,7 @@ def test_without_the_tool_it_says_where_it_comes_from(
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
     if shutil.which("compute-sanitizer"):
         pytest.skip("compute-sanitizer lies beside the interpreter")
-    assert _sanitize.main([]) == 1
-    assert "comes with the CUDA toolkit" in capsys.readouterr().err
+    assert run("sanitize", [], "scripts/sanitize") == 1
+    said = capsys.readouterr().err
+    assert said.startswith("scripts/sanitize: ")
+    assert "comes with the CUDA toolkit" in said

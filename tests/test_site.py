@@ -20,13 +20,13 @@ import asv
 import pytest
 from asv.util import UserError
 
-from scripts.asv_plugins import offline
+from kernelwatch.asv import offline
+from tests.repositories import alone, link_engine
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, ConsoleMessage, Page, Route
 
-ROOT = Path(__file__).resolve().parents[1]
-PLUGIN = ".scripts.asv_plugins.offline"
+PLUGIN = alone("offline")
 ASV_INDEX = Path(asv.__file__).parent / "www" / "index.html"
 
 # Commits, results and the source of benchmarks are text that others write: here it stands in a commit, a
@@ -64,8 +64,9 @@ def benchmark(name: str, **parameters: list[Any]) -> dict[str, Any]:
 
 
 def write_project(project: Path, *plugins: str) -> None:
-    """Make an asv project with hand-made results, in asv's formats; it loads the plugin as this one does."""
-    (project / "scripts").symlink_to(ROOT / "scripts")
+    """Make an asv project with hand-made results, in asv's formats; it loads the part of the plugin that makes pages
+    work offline, and no other."""
+    link_engine(project)
     configuration = {
         "version": 1,
         "project": "small",

@@ -7,35 +7,56 @@ import json
 import math
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import gpukernels
-from benchmarks import _static, static
-from benchmarks._group import Group, Outcome
-from benchmarks._ops import OPS, main_type
-from benchmarks._static import ARCHES, Compiler, Target
-from benchmarks._visit import NotHere
+from benchmarks import static
+from benchmarks.project import PROJECT, Gpukernels
 from gpukernels import Rung, kernel
+from kernelwatch.analysis import compiled
+from kernelwatch.analysis import sass as sass_module
+from kernelwatch.analysis.compiled import Compiler, target
+from kernelwatch.analysis.occupancy import ARCHES, LIMITS, occupancy
+from kernelwatch.analysis.sass import CLASSES, count, disassemble
+from kernelwatch.measure.record import Measurement
+from kernelwatch.plan.package import NotHere
+from kernelwatch.run.outcome import Group, Outcome
+from kernelwatch.suites import compiled as suite_module
+from kernelwatch.suites.compiled import measure
+from kernelwatch.system import cache, tools
+from kernelwatch.system.errors import ToolMissing
+from kernelwatch.system.options import Options
 
 ROOT = Path(__file__).resolve().parents[1]
 SM = "sm_90"
 
 
-def target(found: Rung, type: str = "float32", arch: str = SM) -> Target:
-    return Target(found.op, found.name, type, (), "", "static", "", arch=arch)
+class Changed(Gpukernels):
+    """The package with one rung in place of the ladder's of that name."""
+
+    def __init__(self, found: Rung) -> None:
+        super().__init__(gpukernels)
+        self.found = found
+
+    def rung(self, op: str, name: str, type: str) -> Rung:
+        assert (op, name) == (self.found.op, self.found.name)
+        return self.found
+
+
+def where(found: Rung, type: str = "float32", arch: str = SM) -> Measurement:
+    """Where a rung's cubin is, as a worker tells it."""
+    return Compiler(PROJECT, Changed(found)).measure(target(found.op, found.name, type, arch))
 
 
 def figures(found: Rung, type: str = "float32", arch: str = SM) -> dict[str, Any]:
-    """A rung's figures, as a worker and the stick make them together."""
-    wanted = target(found, type, arch)
-    group = Group("", {wanted.key: Outcome("ok", "", [Compiler(gpukernels).measure(wanted, found)])}, {})
-    _static.read(group, [wanted])
-    assert group.facts == {}
-    return group.outcomes[wanted.key].visits[0]
+    """A rung's figures, as a worker and the engine make them together."""
+    measurement = where(found, type, arch)
+    assert compiled.read({"key": (arch, measurement)}) == ({}, {})
+    return dict(measurement)
 
 
 def spilled(found: dict[str, Any]) -> int:
@@ -49,8 +70,8 @@ Change = Callable[..., Rung]
 def sass(kernel_cache: Path) -> None:
     """Skips where there is no disassembler: then instructions and spills are n/a."""
     try:
-        _static.nvdisasm()
-    except NotHere as error:
+        tools.nvdisasm()
+    except ToolMissing as error:
         pytest.skip(f"needs nvdisasm: {error}")
 
 
@@ -104,7 +125,7 @@ def ptxas(found: Rung, type: str, arch: str) -> dict[str, int]:
 def bounds(arch: str) -> tuple[str, str]:
     """The change that asks for as many blocks as the SM has threads for: each then has too few registers."""
     name = "matmul_thread_tile_2d"
-    return f"void {name}", f"void __launch_bounds__(256, {_static.LIMITS[arch][0] // 256}) {name}"
+    return f"void {name}", f"void __launch_bounds__(256, {LIMITS[arch][0] // 256}) {name}"
 
 
 INDEXED = (  # an array that no register can hold, since the index is known at run time
@@ -116,51 +137,63 @@ INDEXED = (  # an array that no register can hold, since the index is known at r
 # --- every rung ----------------------------------------------------------------------------------------------------
 
 
+compiled_group = pytest.mark.xdist_group("compiled")  # one compilation of all rungs for all of these
+
+
 @pytest.fixture(scope="module")
 def groups(sass: None, kernel_cache: Path) -> dict[str, Group]:
     """All ops, compiled by workers as asv's runs have it."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("GPUKERNELS_PACKAGE", str(ROOT))
-        patch.delenv("GPUKERNELS_CELLS", raising=False)
-        return {op: _static.measure(op) for op in OPS}
+    return {op: measure(PROJECT, op, Options(package=str(ROOT))) for op in PROJECT.ops}
 
 
+@compiled_group
 def test_every_rung_has_every_figure(groups: dict[str, Group]) -> None:
     rungs = [found for op in gpukernels.ops() for found in op.rungs if found.source.suffix == ".cu"]
-    wanted = {_static.target_key(r.op, r.name, type, arch) for r in rungs for type in r.types for arch in ARCHES}
+    wanted = {target(r.op, r.name, type, arch).key for r in rungs for type in r.types for arch in ARCHES}
     outcomes = {key: outcome for group in groups.values() for key, outcome in group.outcomes.items()}
     assert set(outcomes) == wanted
     lacking = {key for r in rungs for type, least in r.arch_min for arch in ARCHES if int(arch[3:]) < least
-               for key in [_static.target_key(r.op, r.name, type, arch)]}  # fmt: skip
+               for key in [target(r.op, r.name, type, arch).key]}  # fmt: skip
     assert {key for key, outcome in outcomes.items() if outcome.state != "ok"} == lacking
     for key in lacking:
         assert outcomes[key].state == "na"
         assert "needs compute capability" in outcomes[key].reason
     for key in wanted - lacking:
-        (visit,) = outcomes[key].visits
-        assert 0 < visit["registers"] <= 255, key
-        assert 0 < visit["occupancy_percent"] <= 100, key
-        assert visit["instructions"] == sum(visit["mix"].values()) > visit["mix"]["global"] > 0, key
-        assert (visit["mix"]["tensor"] > 0) == ("wmma" in key), key
-        assert visit["mix"]["control"] > 0, key
+        (told,) = outcomes[key].measurements
+        assert 0 < told["registers"] <= 255, key
+        assert 0 < told["occupancy_percent"] <= 100, key
+        assert told["instructions"] == sum(told["mix"].values()) > told["mix"]["global"] > 0, key
+        assert (told["mix"]["tensor"] > 0) == ("wmma" in key), key
+        assert told["mix"]["control"] > 0, key
         if key.startswith("matmul") and "wmma" not in key and " float16" not in key:
-            assert visit["mix"]["fma"] > 0, key
-        assert (visit["mix"]["shared"] > 0) == (visit["shared_bytes"] > 0), key
-        assert "/" not in json.dumps(visit), key  # no path of this machine goes into the sidecar
+            assert told["mix"]["fma"] > 0, key
+        assert (told["mix"]["shared"] > 0) == (told["shared_bytes"] > 0), key
+        assert "/" not in json.dumps(told), key  # no path of this machine goes into the sidecar
     for group in groups.values():
         assert set(group.facts) == {"harness", "packages"}
 
 
-def test_twice_the_same(groups: dict[str, Group], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """From another cache, in other processes, and again from what is kept."""
-    monkeypatch.setenv("GPUKERNELS_PACKAGE", str(ROOT))
-    monkeypatch.setenv("GPUKERNELS_CACHE", str(tmp_path))
+@pytest.fixture
+def cold(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    """Empty caches in a folder: of the package and of the engine."""
+    for name in ("GPUKERNELS_CACHE", "KERNELWATCH_CACHE"):
+        monkeypatch.setenv(name, str(tmp_path / name))
+    cache.folder.cache_clear()
+    yield tmp_path
+    monkeypatch.undo()
+    cache.folder.cache_clear()
+
+
+@compiled_group
+def test_twice_the_same(groups: dict[str, Group], cold: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From other caches, in other processes, and again from what is kept."""
     for _ in range(2):
-        again = _static.measure("vector_add")
+        again = measure(PROJECT, "vector_add", Options(package=str(ROOT)))
         assert again == groups["vector_add"]
-        kept = {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
-        monkeypatch.setattr(_static, "disassemble", None)  # a second call has nothing to ask it
-    assert {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == kept
+        kept = {path: path.stat().st_mtime_ns for path in cold.rglob("*") if path.is_file()}
+        assert {".cubin", ".sass"} <= {path.suffix for path in kept}
+        monkeypatch.setattr(sass_module, "disassemble", None)  # a second call has nothing to ask it
+    assert {path: path.stat().st_mtime_ns for path in cold.rglob("*") if path.is_file()} == kept
 
 
 @pytest.mark.parametrize("arch", ARCHES)
@@ -239,16 +272,12 @@ def test_an_indexed_array_counts_as_spilled(changed: Change) -> None:
 # --- one architecture only -----------------------------------------------------------------------------------------
 
 
-def test_a_rung_that_fails_for_one_architecture_fails_there_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_rung_that_fails_for_one_architecture_fails_there_only(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "gpukernels", tmp_path / "gpukernels", ignore=shutil.ignore_patterns("__pycache__"))
     source = tmp_path / "gpukernels" / "vector_add" / "elementwise.cu"
     planted = "#if __CUDA_ARCH__ == 750\n#error no longer for this one\n#endif\n"
     source.write_text(source.read_text() + planted)
-    monkeypatch.setenv("GPUKERNELS_PACKAGE", str(tmp_path))
-    monkeypatch.setenv("GPUKERNELS_FACTS", str(tmp_path))
-    group = _static.measure("vector_add")
+    group = measure(PROJECT, "vector_add", Options(package=str(tmp_path), facts=str(tmp_path)))
     failed = {key for key, outcome in group.outcomes.items() if outcome.state == "failed"}
     assert failed == {f"vector_add/elementwise {type} sm_75" for type in ("float32", "float64")}
     suite = static.VectorAdd()
@@ -259,13 +288,12 @@ def test_a_rung_that_fails_for_one_architecture_fails_there_only(
     assert {line["key"] for line in lines if line.get("state") == "failed"} == failed
 
 
-def test_a_commit_before_the_contract_is_not_available(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_before_the_contract_is_not_available(tmp_path: Path) -> None:
     (tmp_path / "gpukernels").mkdir()
     (tmp_path / "gpukernels" / "__init__.py").write_text("load = rung = 1\nclass LadderError(Exception): pass\n")
-    monkeypatch.setenv("GPUKERNELS_PACKAGE", str(tmp_path))
-    group = _static.measure("vector_add")
+    group = measure(PROJECT, "vector_add", Options(package=str(tmp_path)))
     said = {(outcome.state, outcome.reason) for outcome in group.outcomes.values()}
-    assert said == {("na", "this commit's gpukernels lacks compile_cuda: older than the stick")}
+    assert said == {("na", "this commit's gpukernels lacks compile_cuda: older than the harness")}
     assert math.isnan(static.VectorAdd().track_spill_bytes(group, "elementwise", "float32", SM))
     assert math.isnan(static.VectorAdd().track_occupancy(group, "elementwise", "float32", SM))
 
@@ -292,7 +320,7 @@ def test_a_commit_before_the_contract_is_not_available(tmp_path: Path, monkeypat
 def test_occupancy(
     kernel_cache: Path, arch: str, registers: int, static_shared: int, dynamic_shared: int, threads: int, percent: float
 ) -> None:
-    found = _static.occupancy(kernel.cache_folder(), arch, registers, static_shared, dynamic_shared, threads)
+    found = occupancy(arch, registers, static_shared, dynamic_shared, threads)
     assert found == pytest.approx(percent)
 
 
@@ -300,7 +328,7 @@ def test_occupancy(
 
 
 def test_classes_and_bytes() -> None:
-    found = _static.count(
+    found = count(
         [
             ("LDG.E.128.CONSTANT", "R4, desc[UR4][R2.64]"), ("STG.E", "R2, R4"), ("LDGSTS.E.BYPASS.128", ""),
             ("LDS.128", "R4, [R2]"), ("LDSM.16.M88.4", ""), ("STS", ""), ("FFMA", ""), ("DFMA", ""),
@@ -316,61 +344,77 @@ def test_classes_and_bytes() -> None:
 
 def test_what_cannot_be_told_is_not_available(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without nvdisasm: no instructions, no spills, with the reason; the rest as ever."""
-    found = gpukernels.rung("vector_add", "elementwise")
-    wanted = target(found)
-    group = Group("", {wanted.key: Outcome("ok", "", [Compiler(gpukernels).measure(wanted, found)])}, {})
+    measurement, place = where(gpukernels.rung("vector_add", "elementwise")), ("elementwise", "float32", SM)
 
-    def missing() -> tuple[str, str]:
-        raise NotHere("no nvdisasm is found")
+    def missing() -> tools.Tool:
+        raise ToolMissing("no nvdisasm is found")
 
-    with monkeypatch.context() as patch:
-        patch.setattr(_static, "nvdisasm", missing)
-        _static.read(group, [wanted])
-    assert group.facts == {f"instructions {SM}": "no nvdisasm is found"}
-    suite, where = static.VectorAdd(), ("elementwise", "float32", SM)
-    assert math.isnan(suite.track_instructions(group, *where))
-    assert math.isnan(suite.track_spill_bytes(group, *where))
-    assert suite.track_registers(group, *where) > 0
-    assert suite.track_occupancy(group, *where) == 100
+    monkeypatch.setattr(tools, "nvdisasm", missing)
+    key = target("vector_add", *place).key
+    assert compiled.read({key: (SM, measurement)}) == ({}, {f"instructions {SM}": "no nvdisasm is found"})
+    group = Group("", {key: Outcome("ok", "", [measurement])}, {})
+    suite = static.VectorAdd()
+    assert math.isnan(suite.track_instructions(group, *place))
+    assert math.isnan(suite.track_spill_bytes(group, *place))
+    assert suite.track_registers(group, *place) > 0
+    assert suite.track_occupancy(group, *place) == 100
+
+
+def test_why_a_figure_is_missing_is_among_the_facts(kernel_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(*_: object) -> float:
+        raise ToolMissing("no cuda_occupancy.h is found")
+
+    monkeypatch.setattr(compiled, "occupancy", missing)
+    group = measure(PROJECT, "vector_add", Options(package=str(ROOT), only=f" float32 {SM}$"))
+    facts: Any = group.facts
+    assert facts["occupancy"] == "no cuda_occupancy.h is found"
+    place = "elementwise", "float32", SM
+    assert math.isnan(static.VectorAdd().track_occupancy(group, *place))
+    assert static.VectorAdd().track_registers(group, *place) > 0
 
 
 def test_code_that_nvdisasm_does_not_know_is_said(sass: None) -> None:
     with pytest.raises(NotHere, match="nvdisasm does not read the code for sm_90"):
-        _static.disassemble([b"\xff" * 64], SM)
+        disassemble([b"\xff" * 64], SM)
 
 
-def test_a_cubin_that_cannot_be_read_fails_alone(tmp_path: Path) -> None:
-    found = gpukernels.rung("vector_add", "elementwise")
-    wanted, other = target(found), target(found, "float64")
-    group = Group(
-        "", {one.key: Outcome("ok", "", [Compiler(gpukernels).measure(one, found)]) for one in (wanted, other)}, {}
-    )
-    whole = Path(group.outcomes[wanted.key].visits[0]["cubin"]).read_bytes()
-    damaged = whole[:0x28] + b"\xff" * 8 + whole[0x30:]  # the section headers lie beyond every file
-    for at, content in enumerate(
-        (b"", b"\x7fELF" + bytes(100), Path(kernel.__file__).read_bytes(), damaged, whole[:999])
-    ):
-        (tmp_path / "x.cubin").write_bytes(content)
-        group.outcomes[wanted.key] = Outcome("ok", "", [{"cubin": str(tmp_path / "x.cubin"), "symbol": "x"}])
-        _static.read(group, [wanted] if at else [wanted, other])
-        with pytest.raises(RuntimeError, match="its cubin cannot be read"):
-            static.VectorAdd().track_registers(group, "elementwise", "float32", SM)
-        assert static.VectorAdd().track_registers(group, "elementwise", "float64", SM) > 0
+@pytest.mark.parametrize("damage", ["empty", "only a header", "another kind of file", "headers beyond it", "cut short"])
+def test_a_cubin_that_cannot_be_read_fails_alone(damage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = {type: where(gpukernels.rung("vector_add", "elementwise"), type) for type in ("float32", "float64")}
+    whole = Path(told["float32"]["cubin"]).read_bytes()
+    content = {
+        "empty": b"",
+        "only a header": b"\x7fELF" + bytes(100),
+        "another kind of file": Path(kernel.__file__).read_bytes(),
+        "headers beyond it": whole[:0x28] + b"\xff" * 8 + whole[0x30:],  # the section headers lie beyond every file
+        "cut short": whole[:999],
+    }[damage]
+    (tmp_path / "x.cubin").write_bytes(content)
+    told["float32"]["cubin"] = str(tmp_path / "x.cubin")
+    cells = {type: target("vector_add", "elementwise", type, SM) for type in told}
+    outcomes = {cells[type].key: Outcome("ok", "", [measurement]) for type, measurement in told.items()}
+    monkeypatch.setattr(suite_module, "measure_once", lambda *_: Group("vector_add static", outcomes, {}))
+    group = measure(PROJECT, "vector_add", Options(only=f" {SM}$"))
+    with pytest.raises(RuntimeError, match="its cubin cannot be read"):
+        static.VectorAdd().track_registers(group, "elementwise", "float32", SM)
+    assert static.VectorAdd().track_registers(group, "elementwise", "float64", SM) > 0
+    assert group.outcomes[cells["float32"].key].measurements == []
 
 
 # --- series --------------------------------------------------------------------------------------------------------
 
 
+@compiled_group
 def test_series_read_the_group(groups: dict[str, Group]) -> None:
-    group, where = groups["matmul"], ("thread_tile_2d", "float32", SM)
-    (visit,) = group.outcomes[_static.target_key("matmul", *where)].visits
+    group, place = groups["matmul"], ("thread_tile_2d", "float32", SM)
+    (told,) = group.outcomes[target("matmul", *place).key].measurements
     suite, mix = static.Matmul(), static.MatmulMix()
-    assert suite.track_registers(group, *where) == visit["registers"]
-    assert suite.track_shared_bytes(group, *where) == visit["shared_bytes"]
-    assert suite.track_instructions(group, *where) == visit["instructions"]
-    assert suite.track_spill_bytes(group, *where) == 0
-    assert suite.track_occupancy(group, *where) == visit["occupancy_percent"] < 100
-    assert {kind: mix.track_class(group, "thread_tile_2d", kind) for kind in _static.CLASSES} == visit["mix"]
+    assert suite.track_registers(group, *place) == told["registers"]
+    assert suite.track_shared_bytes(group, *place) == told["shared_bytes"]
+    assert suite.track_instructions(group, *place) == told["instructions"]
+    assert suite.track_spill_bytes(group, *place) == 0
+    assert suite.track_occupancy(group, *place) == told["occupancy_percent"] < 100
+    assert {kind: mix.track_class(group, "thread_tile_2d", kind) for kind in CLASSES} == told["mix"]
     assert math.isnan(suite.track_registers(group, "wmma", "float32", SM))  # of no such type
 
 
@@ -381,9 +425,9 @@ def test_parameters_are_the_checkouts() -> None:
         assert suite.params[0] == mix.params[0] == [found.name for found in rungs]
         assert set(suite.params[1]) == {type for found in rungs for type in found.types}
         assert suite.params[2] == list(ARCHES)
-        assert mix.params[1] == list(_static.CLASSES)
+        assert mix.params[1] == list(CLASSES)
         assert mix.arch in ARCHES
-        assert all(main_type(suite.op, found.name) in found.types for found in rungs)
+        assert all(suite().problem.main_type(found.name) in found.types for found in rungs)
 
 
 # --- the very cubin that is loaded ---------------------------------------------------------------------------------

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from asv.step_detect import detect_regressions, detect_steps
 
-from scripts import _papers, _simulate
-from scripts._simulate import JSON, PAPER, ROOT, Runs
-from scripts._steps import FLOOR, Point, Step, Values, find, smallest
+from kernelwatch.detect.steps import FLOOR, Point, Step, Values, find, smallest
+from lab import figures, simulate
+from lab.simulate import JSON, PAPER, ROOT, Runs
 
 QUIET = 0.0005  # the noise of an ordinary cell on an H200
 SEEDS = range(10)
@@ -89,17 +89,17 @@ def test_asv_misses_what_comes_and_goes() -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("sign", [1, -1])
-def test_a_creep_is_found_as_one(seed: int, sign: int) -> None:
+def test_a_gradual_change_is_found_as_one(seed: int, sign: int) -> None:
     """0.3 % a commit over ten commits: none of them would show."""
     (step,) = find(points(noise(seed) * level(*((at, sign * 0.003) for at in range(100, 110)))))
-    assert step.kind == "creep"
+    assert step.kind == "gradual"
     assert step.since is not None
     assert abs(step.since - 100) <= 1
     assert abs(step.at - 109) <= 1
     assert step.change == pytest.approx(sign * 0.03, abs=0.002)
 
 
-def test_a_staircase_is_no_creep() -> None:
+def test_a_staircase_is_no_gradual_change() -> None:
     found = find(points(noise(1) * level((80, 0.01), (90, 0.01), (100, 0.01))))
     assert places(found) == [(80, "step"), (90, "step"), (100, "step")]
 
@@ -298,13 +298,13 @@ def test_a_canary_that_moves_alone_moves_nothing() -> None:
 
 @pytest.fixture(scope="module")
 def cells() -> dict[str, Runs]:
-    return _simulate.record(_simulate.recorded(ROOT / "results"))
+    return simulate.record(simulate.recorded(ROOT / "results"))
 
 
 def test_what_is_drawn_has_the_records_spread(cells: dict[str, Runs], tmp_path: Path) -> None:
     line = {"key": "a", "cv": 0.1, "medians_s": [0.9, 1.0, 1.1], "processes_s": [[0.8, 0.9, 1.0], [1.0], [1.1, 1.1]]}
     (tmp_path / "noise.jsonl").write_text(json.dumps(line) + "\n")
-    (runs,) = _simulate.record(tmp_path / "noise.jsonl").values()
+    (runs,) = simulate.record(tmp_path / "noise.jsonl").values()
     assert np.mean(runs.off**2) == pytest.approx(0.1**2)  # drawn from them, the spread is that of the runs
     assert runs.spreads == pytest.approx([0.1 / 0.9 / math.sqrt(3), 0, 0])
     assert runs.variation == pytest.approx(0.1)
@@ -318,21 +318,21 @@ def test_what_is_drawn_has_the_records_spread(cells: dict[str, Runs], tmp_path: 
 
 def test_a_record_without_processes_says_nothing_of_them(tmp_path: Path) -> None:
     (tmp_path / "noise.jsonl").write_text(json.dumps({"key": "a", "cv": 0.1, "medians_s": [0.9, 1.1]}) + "\n")
-    assert _simulate.record(tmp_path / "noise.jsonl")["a"].spreads.tolist() == [0, 0]
+    assert simulate.record(tmp_path / "noise.jsonl")["a"].spreads.tolist() == [0, 0]
 
 
 def test_the_simulation_repeats_and_finds_what_it_put_there(cells: dict[str, Runs]) -> None:
     job = ("as recorded", "5 %", cells, 2, 7)
-    noise_name, change, rows = _simulate.trial(job)
+    noise_name, change, rows = simulate.trial(job)
     assert (noise_name, change) == ("as recorded", "5 %")
     assert rows["gpukernels"]["found"] == rows["gpukernels"]["exact"] == rows["gpukernels"]["within_2"] == 1
     assert rows["gpukernels"]["false_per_1000"] == 0
-    assert _simulate.trial(job)[2] == rows
-    assert _simulate.trial(("as recorded", "6 x 5 %", cells, 2, 7))[2]["asv, 5 %"]["found"] != 1
+    assert simulate.trial(job)[2] == rows
+    assert simulate.trial(("as recorded", "6 x 5 %", cells, 2, 7))[2]["asv, 5 %"]["found"] != 1
 
 
 def test_what_is_not_near_a_change_is_a_false_flag() -> None:
-    tally = _simulate.Tally()
+    tally = simulate.Tally()
     tally.take([40, 118, 130], [(120, 120)])
     assert (tally.changes, tally.found, tally.exact, tally.false) == (1, 1, 0, 2)
 
@@ -344,8 +344,8 @@ def test_a_flag_that_passes_counts(monkeypatch: pytest.MonkeyPatch) -> None:
         last = known[-1]
         return [Step(last.commit, "step", 1.0, last.value, 0.0)] if last.value > 1.01 else []
 
-    monkeypatch.setattr(_simulate, "find", hasty)
-    flags = _simulate.suite(({"a": Runs(np.array([0.0] * 9 + [0.02]), np.zeros(10))}, 0, 1))
+    monkeypatch.setattr(simulate, "find", hasty)
+    flags = simulate.suite(({"a": Runs(np.array([0.0] * 9 + [0.02]), np.zeros(10))}, 0, 1))
     assert 5 < len(flags) < 50
     assert all(at == seen and change == pytest.approx(0.02) for _, at, seen, change in flags)
 
@@ -354,16 +354,16 @@ def test_the_goal_holds_on_a_few_cells(cells: dict[str, Runs]) -> None:
     """Every 1 % step of a quiet cell is flagged within two commits and on the right one."""
     few = sorted(cells)[::20]
     for key in few:
-        if cells[key].variation <= _simulate.QUIET_CV:
-            found = _simulate.goal((key, cells[key], 3, 5))
+        if cells[key].variation <= simulate.QUIET_CV:
+            found = simulate.goal((key, cells[key], 3, 5))
             assert all(one.delay <= 2 and one.named and one.whole for one in found)
-    assert _simulate.suite(({key: cells[key] for key in few}, 0, 5)) == []
+    assert simulate.suite(({key: cells[key] for key in few}, 0, 5)) == []
 
 
 def test_the_documents_figures_are_the_records() -> None:
     result, text = json.loads(JSON.read_text()), PAPER.read_text()
-    for name, make in _simulate.BLOCKS.items():
-        begin, end = _papers.marks(name, "scripts/simulate")
+    for name, make in simulate.BLOCKS.items():
+        begin, end = figures.marks(name, "scripts/simulate")
         assert text.split(begin)[1].split(end)[0].strip() == make(result)
     assert result["suite"]["commits"] >= 10_000
     assert result["suite"]["false_flags"] == []

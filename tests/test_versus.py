@@ -1,5 +1,6 @@
 """scripts/versus: verdicts on synthetic noise, and on real commits of a copy of this project with planted changes."""
 
+import functools
 import math
 import os
 import re
@@ -10,18 +11,25 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from scipy.stats import t
 
-from benchmarks._cells import Cell, plan
-from benchmarks._group import Outcome
-from scripts import _exact, _find, _paired, _versus
-from scripts._paired import Comparison, Side
-from tests.test_scripts import FILES, ROOT, Project, processes_in
+from benchmarks.project import PROJECT
+from kernelwatch.compare import bisect, exact, paired
+from kernelwatch.compare.changes import changes
+from kernelwatch.compare.choice import by_pattern, cells_of, choose
+from kernelwatch.compare.paired import Comparison, Side
+from kernelwatch.plan.cells import Cell, plan, timed
+from kernelwatch.report import comparison
+from kernelwatch.run.outcome import Outcome
+from kernelwatch.system.errors import UserError
+from tests.repositories import INTERRUPTIBLE, ROOT, Project, copy_into, new_project, processes_in
 
 # --- statistics ----------------------------------------------------------------------------------------------------
 
@@ -29,34 +37,38 @@ BASE, HEAD = Side("BASE", "base"), Side("HEAD", "head")
 
 
 def cells(device: str, *names: str) -> list[Cell]:
-    return [Cell("transpose", name, "float32", (256, 256), "cold", device, "transpose") for name in names]
+    return [Cell("transpose", name, "float32", (256, 256), "cold", device) for name in names]
 
 
 class Synthetic:
-    """In the place of the stick's Run: seconds of 1 ms times what `ratio(side, rung, turn)` says."""
+    """In the place of the harness's Run: seconds of 1 ms times what `ratio(side, rung, turn)` says."""
 
     calls: list[tuple[str, tuple[str, ...]]]
     ratio: Callable[[str, str, int], float]
     same: frozenset[str] = frozenset({"numpy"})
 
-    def __init__(self, cells: list[Cell], device: str, package: str, budget: Any) -> None:
+    def __init__(self, project: object, cells: list[Cell], device: str, package: str, budget: object) -> None:
         self.cells, self.package, self.unavailable = cells, package, ""
         self.group: Any = type("Group", (), {"outcomes": {cell.key: Outcome() for cell in cells}})()
 
-    def visit_all(self, seed: int) -> None:
+    def measure_all(self, seed: int) -> None:
         type(self).calls.append((self.package, tuple(cell.rung for cell in self.cells)))
         for cell in self.cells:
             seconds = 1e-3 * type(self).ratio(self.package, cell.rung, seed)
             identity = cell.rung if cell.rung in self.same else f"{cell.rung} {self.package}"
             canary = {"memory": 1e-4 * type(self).ratio(self.package, "canary", seed)}
-            visit = {"seconds": seconds, "identity": identity, "canary_s": canary if cell.device == "gpu" else {}}
-            self.group.outcomes[cell.key] = Outcome("ok", "", [visit])
+            beside = canary if cell.device == "gpu" else {}
+            self.group.outcomes[cell.key] = Outcome(
+                "ok", "", [{"seconds": seconds, "identity": identity, "canary_s": beside}]
+            )
 
 
 @pytest.fixture
 def synthetic(monkeypatch: pytest.MonkeyPatch) -> type[Synthetic]:
     fresh = type("Fresh", (Synthetic,), {"calls": []})
-    monkeypatch.setattr(_paired, "Run", fresh)
+    monkeypatch.setattr(paired, "Run", fresh)
+    quantiles = SimpleNamespace(ppf=functools.cache(t.ppf))  # the same few, thousands of times
+    monkeypatch.setattr(paired, "t", quantiles)
     return fresh
 
 
@@ -66,7 +78,8 @@ def compared(
     """The verdicts on `count` rungs beside a control, by rung."""
     synthetic.ratio = staticmethod(ratio)
     taken = cells(device, *(f"rung{at}" for at in range(count)), "numpy")
-    found = Comparison(BASE, HEAD, taken, _paired.beside(taken, {("transpose", device): "numpy"}))
+    controls = paired.controls_of(taken, {("transpose", device): "numpy"})
+    found = Comparison(PROJECT, BASE, HEAD, taken, controls)
     found.run(math.inf)
     return {pairs.cell.rung: judged.word for pairs, judged in found.verdicts()}
 
@@ -78,19 +91,19 @@ def noise(seed: int, sigma: float, heavy: bool = False) -> Callable[[], float]:
 
 def test_an_interval_is_students_where_nothing_is_trimmed() -> None:
     logs = [0.01, 0.03, -0.02, 0.05]
-    found = _paired.interval(logs, 0.01)
+    found = paired.interval(logs, 0.01)
     half = float(t.ppf(0.995, 3)) * statistics.stdev(logs) / 2
     assert found.middle == pytest.approx(0.0175)
     assert found.half == pytest.approx(half)
     assert found.shows == pytest.approx(half * (1 + float(t.ppf(0.95, 3) / t.ppf(0.995, 3))))
-    assert _paired.interval([0.5], 0.01).half == math.inf
+    assert paired.interval([0.5], 0.01).half == math.inf
 
 
 def test_one_process_that_was_held_up_does_not_blur_the_rest() -> None:
     quiet = [0.001 * (-1) ** at for at in range(10)]
     held_up = [*quiet[:-1], 3.0]
-    assert _paired.interval(held_up, 1e-3).half < 0.01
-    assert abs(_paired.interval(held_up, 1e-3).middle) < 0.001
+    assert paired.interval(held_up, 1e-3).half < 0.01
+    assert abs(paired.interval(held_up, 1e-3).middle) < 0.001
 
 
 @pytest.mark.parametrize("heavy", [False, True])
@@ -109,12 +122,12 @@ def test_the_level_is_for_all_cells_and_looks_together(
     synthetic: type[Synthetic], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without a floor and without a control, that nothing but the level is between noise and a verdict."""
-    monkeypatch.setattr(_paired, "FLOOR", {"cpu": 0.0})
+    monkeypatch.setattr(paired, "FLOOR", {"cpu": 0.0})
     blamed = 0
     for seed in range(150):
         draw = noise(seed, 0.05)
         synthetic.ratio = staticmethod(lambda *_, draw=draw: draw())
-        found = Comparison(BASE, HEAD, cells("cpu", *(f"rung{at}" for at in range(5))), {})
+        found = Comparison(PROJECT, BASE, HEAD, cells("cpu", *(f"rung{at}" for at in range(5))), {})
         found.run(math.inf)
         blamed += any(judged.word in ("worse", "better") for _, judged in found.verdicts())
     assert blamed < 6
@@ -169,7 +182,7 @@ def test_sides_take_turns_and_only_the_undecided_is_measured_longer(synthetic: t
     compared(synthetic, lambda _, rung, __: loud() if rung == "rung1" else draw(), count=2)
     turns = [side for side, _ in synthetic.calls]
     assert turns[:8] == ["base", "head", "head", "base"] * 2
-    assert len(turns) == 2 * _paired.LOOKS[-1]
+    assert len(turns) == 2 * paired.LOOKS[-1]
     assert synthetic.calls[0][1] == ("rung0", "rung1", "numpy")
     assert synthetic.calls[-1][1] == ("rung1", "numpy")
 
@@ -177,9 +190,9 @@ def test_sides_take_turns_and_only_the_undecided_is_measured_longer(synthetic: t
 def test_a_budget_ends_it_but_not_before_the_first_look(synthetic: type[Synthetic]) -> None:
     loud = noise(6, 0.3)
     synthetic.ratio = staticmethod(lambda *_: loud())
-    found = Comparison(BASE, HEAD, cells("cpu", "rung0"), {})
+    found = Comparison(PROJECT, BASE, HEAD, cells("cpu", "rung0"), {})
     found.run(0.0)
-    assert found.turns == _paired.LOOKS[0]
+    assert found.turns == paired.LOOKS[0]
 
 
 def test_a_side_that_fails_later_on_is_not_told_of(synthetic: type[Synthetic], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,22 +200,22 @@ def test_a_side_that_fails_later_on_is_not_told_of(synthetic: type[Synthetic], m
     attempts: list[str] = []
 
     class Hangs(synthetic):  # type: ignore[valid-type, misc]
-        def visit_all(self, seed: int) -> None:
-            super().visit_all(seed)
+        def measure_all(self, seed: int) -> None:
+            super().measure_all(seed)
             if seed == 1 and self.package == "base":
                 attempts.append(self.package)
                 for cell in self.cells:
                     self.group.outcomes[cell.key] = Outcome("failed", "it hung: nothing for 60 s")
 
-    monkeypatch.setattr(_paired, "Run", Hangs)
+    monkeypatch.setattr(paired, "Run", Hangs)
     draw = noise(7, 0.001)
     Hangs.ratio = staticmethod(lambda *_: draw())
-    found = Comparison(BASE, HEAD, cells("cpu", "rung0"), {})
+    found = Comparison(PROJECT, BASE, HEAD, cells("cpu", "rung0"), {})
     found.run(math.inf)
     ((pairs, judged),) = found.verdicts()
     assert attempts == ["base", "base"]
     assert (judged.word, judged.why) == ("cannot tell", "BASE: it hung: nothing for 60 s")
-    assert _versus._row(pairs, judged, "=")[2:] == ["", "unknown", "> 100 %", "cannot tell"]
+    assert comparison._row(pairs, judged, "=")[2:] == ["", "unknown", "> 100 %", "cannot tell"]
 
 
 @pytest.mark.parametrize(
@@ -218,7 +231,7 @@ def test_a_side_that_fails_later_on_is_not_told_of(synthetic: type[Synthetic], m
 )
 def test_the_first_bad_one(verdicts: str, found: tuple[int, int, list[int]]) -> None:
     words = {"g": "good", "b": "bad", "?": "cannot tell"}
-    assert _find.first_bad(len(verdicts), lambda at: words[verdicts[at]]) == found
+    assert bisect.first_bad(len(verdicts), lambda at: words[verdicts[at]]) == found
 
 
 def test_a_change_of_the_ladder_alone_is_a_change_of_the_launch(tmp_path: Path) -> None:
@@ -228,13 +241,13 @@ def test_a_change_of_the_ladder_alone_is_a_change_of_the_launch(tmp_path: Path) 
         shutil.copytree(ROOT / "gpukernels", folder / "gpukernels", ignore=shutil.ignore_patterns("__pycache__"))
     ladder = folders[1] / "gpukernels" / "ladder.toml"
     ladder.write_text(ladder.read_text().replace("edges = [32, 16, 8]", "edges = [16, 32, 8]"))
-    before, after = (_find.Commit(folder.name, tmp_path, str(folder)) for folder in folders)
-    assert not _find._alike(before, after, "transpose/dynamic", cpu=False)
-    assert _find._alike(before, after, "transpose/padded", cpu=False)
+    before, after = (bisect.Commit(PROJECT, folder.name, tmp_path, str(folder)) for folder in folders)
+    assert not bisect._alike(before, after, "transpose/dynamic", cpu=False)
+    assert bisect._alike(before, after, "transpose/padded", cpu=False)
 
 
 def test_which_series_are_judged_is_the_pages_business() -> None:
-    series = {str(one): one for one in _exact.series_of({"transpose/padded"})}
+    series = {str(one): one for one in exact.series_of(PROJECT, {"transpose/padded"})}
     spills = series["static.Transpose.track_spill_bytes(padded, float32, sm_90)"]
     registers = series["static.Transpose.track_registers(padded, float32, sm_90)"]
     assert spills.verdict(0.0, 8.0) == "worse"
@@ -246,8 +259,8 @@ def test_which_series_are_judged_is_the_pages_business() -> None:
 
 def test_cells_have_a_control_beside_them() -> None:
     names = ["matmul/wmma", "matmul/c", "transpose/c_blocked", "transpose/padded"]
-    found = _versus.choose(_versus.cells_of(names), set(), names)
-    by_rung = {key.split()[0]: other.split()[0] for key, other in found.beside.items()}
+    found = choose(PROJECT, cells_of(PROJECT, names), set(), names)
+    by_rung = {key.split()[0]: other.split()[0] for key, other in found.controls.items()}
     assert by_rung == {
         "matmul/wmma": "matmul/cublas",
         "matmul/c": "matmul/numpy",
@@ -255,14 +268,151 @@ def test_cells_have_a_control_beside_them() -> None:
         "transpose/padded": "transpose/vector_copy",
     }
     assert {cell.type for cell in found.cells if cell.rung == "wmma"} == {"float16->float32"}
-    changed = _versus.choose(_versus.cells_of(["transpose/numpy", "transpose/c"]), set(), ["transpose/numpy"])
-    assert set(changed.beside.values()) == {cell.key for cell in plan("transpose", "cpu") if cell.rung == "c"}
-    assert _versus.cells_of(["matmul/between_grids"]) == []
+    wanted = cells_of(PROJECT, ["transpose/numpy", "transpose/c"])
+    changed = choose(PROJECT, wanted, set(), ["transpose/numpy"])
+    on_cpu = plan(PROJECT.op("transpose"), "cpu")
+    assert set(changed.controls.values()) == {cell.key for cell in on_cpu if cell.rung == "c"}
+    assert cells_of(PROJECT, ["matmul/between_grids"]) == []
+
+
+def test_a_pattern_names_cells_and_what_is_compiled() -> None:
+    cells = [cell for cell in timed(PROJECT) if re.search("transpose/padded float32 1024x1024", cell.key)]
+    found = by_pattern(PROJECT, "transpose/padded float32 1024x1024", [])
+    assert {cell.key for cell in cells} == {cell.key for cell in found.cells if cell.rung == "padded"} != set()
+    assert {cell.rung for cell in found.cells} == {"padded", "vector_copy"}
+    assert found.exact == {"transpose/padded"}
+    found = by_pattern(PROJECT, "transpose/padded float32 sm_90", [])
+    assert found.cells == []
+    assert found.exact == {"transpose/padded"}
+    with pytest.raises(
+        UserError, match=r"no cell matches 'warp'; one is named like 'vector_add/elementwise float32 65536 "
+    ):
+        by_pattern(PROJECT, "warp", [])
+
+
+# --- what differs between two packages -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Packages:
+    """Two folders with a copy of the package each; the second is edited."""
+
+    base: Path
+    head: Path
+
+    def edit(self, file: str, old: str, new: str) -> None:
+        path = self.head / PROJECT.package / file
+        text = path.read_text(encoding="utf-8")
+        assert text.count(old) == 1, f"{file} has {text.count(old)} of {old!r}"
+        path.write_text(text.replace(old, new), encoding="utf-8")
+
+    def edit_entry(self, rung: str, old: str, new: str) -> None:
+        """Change the first text of this kind in the ladder's entry of a rung."""
+        path = self.head / PROJECT.package / "ladder.toml"
+        head, found, entry = path.read_text(encoding="utf-8").partition(f'\nname = "{rung}"\n')
+        assert found
+        assert old in entry.partition("\n[")[0], f"the entry of {rung} has no {old!r}"
+        path.write_text(f"{head}{found}{entry.replace(old, new, 1)}", encoding="utf-8")
+
+    def differ(self) -> tuple[list[str], list[str], list[str]]:
+        """Of the second to the first: launched, compiled, shared."""
+        found = changes(PROJECT, str(self.base), str(self.head))
+        assert found.rungs == found.launched + found.compiled
+        return found.launched, found.compiled, found.shared
+
+
+@pytest.fixture
+def packages(tmp_path: Path) -> Packages:
+    found = Packages(tmp_path / "base", tmp_path / "head")
+    for folder in (found.base, found.head):
+        folder.mkdir()
+        copy_into(folder, [PROJECT.package])
+    return found
+
+
+def rungs_of(op: str) -> list[str]:
+    return [name for name in PROJECT.rungs() if name.startswith(f"{op}/")]
+
+
+def test_the_same_package_differs_in_nothing(packages: Packages) -> None:
+    made = packages.head / PROJECT.package / "transpose" / "__pycache__"
+    made.mkdir()
+    (made / "numpy.pyc").touch()
+    assert packages.differ() == ([], [], [])
+
+
+@pytest.mark.parametrize(("old", "new"), [('idea = "', 'idea = "In other words: '), ('origin = "', 'origin = "after ')])
+def test_the_words_of_an_entry_launch_nothing(packages: Packages, old: str, new: str) -> None:
+    packages.edit_entry("padded", old, new)
+    assert packages.differ() == ([], [], [])
+
+
+def test_another_block_is_launched_otherwise(packages: Packages) -> None:
+    packages.edit_entry("conflict_free", "block = [32, 32]", "block = [32, 16]")
+    assert packages.differ() == (["matmul/conflict_free"], [], [])
+
+
+def test_another_source_is_compiled(packages: Packages) -> None:
+    packages.edit("transpose/padded.cu", "    // Row of out", "    // A row of out")
+    packages.edit("transpose/c.c", "void transpose_c(", "// A comment.\nvoid transpose_c(")
+    assert packages.differ() == ([], ["transpose/padded", "transpose/c"], [])
+
+
+def test_a_source_of_two_rungs_is_compiled_for_both(packages: Packages) -> None:
+    packages.edit("matmul/tiled.cu", "#pragma unroll 1\n", "#pragma unroll 2\n")
+    assert packages.differ() == ([], ["matmul/tiled_16", "matmul/tiled_32"], [])
+
+
+def test_the_code_of_all_rungs_is_compiled_for_all(packages: Packages) -> None:
+    packages.edit("kernel.py", '"""Compile, load and launch', '"""Compile, load, and launch')
+    packages.edit_entry("dynamic", "pad = 1", "pad = 2")
+    every = [name for name in PROJECT.rungs() if name != "transpose/dynamic"]
+    assert packages.differ() == (["transpose/dynamic"], every, ["kernel.py"])
+
+
+def test_what_no_rung_of_an_op_has_is_of_all_of_them(packages: Packages) -> None:
+    (packages.head / PROJECT.package / "transpose" / "shared.h").touch()
+    assert packages.differ() == (rungs_of("transpose"), [], [])
+
+
+def test_what_lies_beside_a_source_launches_it(packages: Packages) -> None:
+    path = packages.head / PROJECT.package / "matmul" / "texture.py"
+    path.write_text(path.read_text(encoding="utf-8") + "\n# more\n", encoding="utf-8")
+    assert packages.differ() == (["matmul/texture"], [], [])
+
+
+def test_a_rung_of_one_package_only(packages: Packages) -> None:
+    ladder = packages.base / PROJECT.package / "ladder.toml"
+    head, found, rest = ladder.read_text(encoding="utf-8").partition('[[transpose.rungs]]\nname = "padded"\n')
+    assert found
+    ladder.write_text(head + rest[rest.index("\n[") + 1 :], encoding="utf-8")
+    (packages.base / PROJECT.package / "transpose" / "padded.cu").unlink()
+    assert packages.differ() == (["transpose/padded"], [], [])
+
+
+def test_without_a_package_on_one_side_every_rung_differs(packages: Packages) -> None:
+    found = changes(PROJECT, "", str(packages.head))
+    assert sorted(found.rungs) == sorted(PROJECT.rungs())
 
 
 # --- real commits --------------------------------------------------------------------------------------------------
 
-CELLS = r"transpose/(numpy|c_blocked) float32 256x256 hot"
+CELL = "transpose/c_blocked float32 256x256 hot"
+RUNGS = {"numpy", "c", "c_blocked", "elementwise", "padded", "naive_write"}
+# What is timed in the copy: on a CPU the smallest shape, hot, since a cold pass of a rung that is made slower by far
+# would take minutes; two shapes of transpose, cold, on a GPU.
+FEW = {
+    "benchmarks/project.py": {
+        "        shapes=VECTORS,": "        shapes=((256**2,),),",
+        "        shapes=MATRICES,": "        shapes=((1024, 1024), (4096, 4096)),",
+        "cpu_shapes=((256, 256), (1024, 1024), (4096, 4096), (2053, 1031)),": "cpu_shapes=((256, 256),),",
+        "cpu_shapes=((256**2,), (1024**2,), (4096**2,)),": "cpu_shapes=((256**2,),),",
+        "cpu_shapes=SQUARES[:3],": "cpu_shapes=SQUARES[:1],",
+    },
+    "kernelwatch/plan/cells.py": {
+        'if cache == "cold" or shape in hot]': 'if cache == ("cold" if device == "gpu" else "hot")]',
+    },
+}
 LOOP = "    for (long long m0 = 0;"
 WRITE = "out[n * M + m] = "
 
@@ -271,9 +421,7 @@ class History(Project):
     """A repository whose commits are named by what is planted in them."""
 
     def versus(self, *arguments: str, **more: str) -> "subprocess.CompletedProcess[str]":
-        return self.run(
-            sys.executable, "scripts/versus", *arguments, **{"GPUKERNELS_CELLS": CELLS, "COLUMNS": "80"} | more
-        )
+        return self.run(sys.executable, "scripts/versus", *arguments, **{"COLUMNS": "80"} | more)
 
     def plant(self, name: str, file: str, old: str, new: str) -> None:
         path = self.folder / "gpukernels" / file
@@ -283,9 +431,23 @@ class History(Project):
         self.commit(name)
 
     def commit(self, name: str) -> None:
-        self.git("add", "-A")
-        self.git("commit", "-q", "--allow-empty", "-m", name)
+        self.commit_all(name, "--allow-empty")
         self.git("tag", name)
+
+
+def few_cells(folder: Path) -> None:
+    """Leave of a copy's ladder the rungs that are planted in and their controls, and few shapes to time them at."""
+    ladder = folder / "gpukernels" / "ladder.toml"
+    tables = re.split(r"(?m)^(?=\[)", ladder.read_text())
+    names = [re.search(r'^name = "(.*)"$', table, re.MULTILINE) for table in tables]
+    kept = [table for table, name in zip(tables, names, strict=True) if not name or name[1] in RUNGS]
+    ladder.write_text(re.sub(r"(?m)^types = .*$", 'types = ["float32"]', "".join(kept)))
+    for file, pairs in FEW.items():
+        text = (folder / file).read_text()
+        for old, new in pairs.items():
+            assert text.count(old) == 1, (file, old)
+            text = text.replace(old, new)
+        (folder / file).write_text(text)
 
 
 def again(times: int) -> str:
@@ -304,27 +466,21 @@ SPILL = """    T indexed[64];
 @pytest.fixture(scope="module")
 def history(kernel_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> History:
     """On main: slow by 100, faster, a comment, slower by far, a spill, another rung, slower by far in other words."""
-    base = tmp_path_factory.mktemp("versus")
-    project = History(base / "project", base / "home")
-    project.folder.mkdir()
-    project.home.mkdir()
-    project.git("init", "-q", "-b", "main")
+    bare = new_project(tmp_path_factory.mktemp("versus"))
+    project = History(bare.folder, bare.home)
     (project.folder / "README.md").write_text("nothing yet\n")
     project.commit("empty")
-    for name in FILES:
-        if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, project.folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-        else:
-            shutil.copy(ROOT / name, project.folder / name)
+    copy_into(project.folder)
+    few_cells(project.folder)
     project.commit("whole")
     blocked, padded = "transpose/c_blocked.c", "transpose/padded.cu"
     project.plant("good", blocked, LOOP, again(100))
     project.plant("faster", blocked, again(100), LOOP)
     project.plant("comment", blocked, LOOP, f"    // A comment.\n{LOOP}")
-    project.plant("slower", blocked, LOOP, again(4000))
+    project.plant("slower", blocked, LOOP, again(1000))
     project.plant("spill", padded, "    __shared__ T tile", f"{SPILL}    __shared__ T tile")
     project.plant("other", "transpose/c.c", "void transpose_c(", "// Another rung.\nvoid transpose_c(")
-    project.plant("still", blocked, again(4000), again(4001))
+    project.plant("still", blocked, again(1000), again(1001))
     project.git("checkout", "-q", "-b", "wrong", "comment")
     project.plant("wrong", blocked, WRITE, f"{WRITE}2 + ")
     project.git("checkout", "-q", "-b", "uncompiled", "comment")
@@ -360,7 +516,7 @@ def test_a_comment_compiles_to_the_same(history: History) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "the source differs, the binary is the same: transpose/c_blocked" in done.stdout
     assert done.stdout.endswith("no change\n")
-    done = history.versus("faster", "comment", "--cells", "c_blocked")  # timed all the same
+    done = history.versus("faster", "comment", "--only", "c_blocked")  # timed all the same
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"^256x256 hot .* no change = *$", done.stdout, re.MULTILINE), done.stdout
 
@@ -413,11 +569,11 @@ def test_a_spill_is_worse_without_a_gpu(history: History) -> None:
 
 @versus_group
 def test_a_commit_that_lacks_the_package(history: History) -> None:
-    done = history.versus("empty", "whole", "--cells", "c_blocked", COLUMNS="300")
+    done = history.versus("empty", "whole", "--only", "c_blocked", COLUMNS="300")
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"^256x256 hot +[\d.]+ [mun]?s +new *$", done.stdout, re.MULTILINE), done.stdout
     assert "BASE: this commit has no package to measure" in done.stdout
-    done = history.versus("whole", "empty", "--cells", "c_blocked", COLUMNS="300")
+    done = history.versus("whole", "empty", "--only", "c_blocked", COLUMNS="300")
     assert done.returncode == 2, done.stdout + done.stderr
     assert "HEAD: this commit has no package to measure" in done.stdout
     assert done.stdout.endswith("nothing could be compared\n")
@@ -425,7 +581,7 @@ def test_a_commit_that_lacks_the_package(history: History) -> None:
 
 @versus_group
 def test_the_commit_that_made_a_cell_slower_is_found(history: History) -> None:
-    done = history.versus("--find", "transpose/c_blocked float32 256x256 hot", "good..still")
+    done = history.versus("--find", CELL, "good..still")
     assert done.returncode == 0, done.stdout + done.stderr
     lines = done.stdout.splitlines()
     assert lines[0].startswith("6 commits after ")
@@ -447,7 +603,7 @@ def test_the_commit_that_moved_an_exact_figure_is_found(history: History, figure
 
 @versus_group
 def test_where_nothing_is_worse_no_commit_is_named(history: History) -> None:
-    done = history.versus("--find", "transpose/c_blocked float32 256x256 hot", "faster..comment")
+    done = history.versus("--find", CELL, "faster..comment")
     assert done.returncode == 2, done.stdout + done.stderr
     assert "no commit changed it: what moved is the environment" in done.stdout
     done = history.versus("--find", "static.Transpose.track_spill_bytes(padded, float32, sm_90)", "good..slower")
@@ -462,7 +618,7 @@ def test_a_commit_that_cannot_be_judged_is_named_with_its_neighbour(history: His
         history.plant("broken", "transpose/c_blocked.c", WRITE, f"{WRITE}3 + ")
         history.git("checkout", "-q", "slower", "--", "gpukernels/transpose/c_blocked.c")
         history.commit("slow-again")
-        done = history.versus("--find", "transpose/c_blocked float32 256x256 hot", "comment..doubtful")
+        done = history.versus("--find", CELL, "comment..doubtful")
         assert done.returncode == 2, done.stdout + done.stderr
         assert re.search(r"cannot tell: it is one of \w+ broken, \w+ slow-again", done.stdout), done.stdout
     finally:
@@ -471,7 +627,7 @@ def test_a_commit_that_cannot_be_judged_is_named_with_its_neighbour(history: His
 
 @versus_group
 def test_the_commit_that_broke_a_cell_is_found(history: History) -> None:
-    done = history.versus("--find", "transpose/c_blocked float32 256x256 hot", "good..wrong")
+    done = history.versus("--find", CELL, "good..wrong")
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"first failed: {history.git('rev-parse', 'wrong')}" in done.stdout
 
@@ -482,7 +638,11 @@ def test_the_commit_that_broke_a_cell_is_found(history: History) -> None:
     [
         (("good", "no-such"), 1, "scripts/versus: git rev-parse "),
         (("good",), 2, "usage: scripts/versus"),
-        (("good", "slower", "--cells", "warp"), 1, "scripts/versus: no cell matches 'warp'; one is named like"),
+        (
+            ("good", "slower", "--only", "warp"),
+            1,
+            "scripts/versus: no cell matches 'warp'; one is ",
+        ),
         (("--find", "transpose/warp", "good..slower"), 1, "scripts/versus: no cell or exact series 'transpose/warp'"),
         (("--find", "transpose/numpy float32 256x256 hot", "wrong..slower"), 1, "scripts/versus: wrong..slower: "),
     ],
@@ -507,15 +667,10 @@ def test_an_interrupt_prints_what_is_known_and_ends_what_was_started(history: Hi
         history.commit("for-ever")
     finally:
         history.git("checkout", "-q", "main")
-    # What runs in the background ignores the terminal's interrupt, and so would its children.
-    start = (
-        "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL);"
-        "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
-    )
     process = subprocess.Popen(
-        [sys.executable, "-c", start, "scripts/versus", "comment", "endless", "--cells", "c_blocked"],
+        [sys.executable, "-c", INTERRUPTIBLE, "scripts/versus", "comment", "endless", "--only", "c_blocked"],
         cwd=history.folder,
-        env=history.environment(GPUKERNELS_CELLS=CELLS),
+        env=history.environment(COLUMNS="80"),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         text=True,
@@ -543,13 +698,12 @@ def test_an_interrupt_prints_what_is_known_and_ends_what_was_started(history: Hi
 # --- on a GPU ------------------------------------------------------------------------------------------------------
 
 GPU_CELLS = r"transpose/(vector_copy|padded|naive_write) float32 (1024x1024|4096x4096) cold"
-LOAD = "tile[threadIdx.y + step][threadIdx.x] = in[row * N + column];"
 
 
 @pytest.mark.gpu
 @versus_group
 def test_on_a_gpu_nothing_changes_where_nothing_changed(history: History) -> None:
-    done = history.versus("good", "good", "--all", GPUKERNELS_CELLS=GPU_CELLS)
+    done = history.versus("good", "good", "--only", GPU_CELLS)
     assert done.returncode == 0, done.stdout + done.stderr
     rows = [line for line in done.stdout.splitlines() if re.match(r"(1024x1024|4096x4096) cold ", line)]
     assert rows, done.stdout
@@ -560,7 +714,7 @@ def test_on_a_gpu_nothing_changes_where_nothing_changed(history: History) -> Non
         history.plant("wider-tile", "transpose/padded.cu", "TILE_COLUMNS + 1]", "TILE_COLUMNS + 3]")
     finally:
         history.git("checkout", "-q", "main")
-    done = history.versus("good", "wider-tile", GPUKERNELS_CELLS=GPU_CELLS)
+    done = history.versus("good", "wider-tile")
     assert re.search(r"^4096x4096 cold .* no change *$", done.stdout, re.MULTILINE), done.stdout
 
 
@@ -574,7 +728,7 @@ def test_on_a_gpu_fewer_loads_in_flight_are_worse(history: History) -> None:
         history.plant("in-flight", "transpose/padded.cu", f"#pragma unroll{loop}", f"#pragma unroll 1{loop}")
     finally:
         history.git("checkout", "-q", "main")
-    done = history.versus("good", "in-flight", GPUKERNELS_CELLS=GPU_CELLS)
+    done = history.versus("good", "in-flight")
     assert done.returncode == 1, done.stdout + done.stderr
     assert re.search(r"^4096x4096 cold .* worse *$", done.stdout, re.MULTILINE), done.stdout
     assert "naive_write" not in done.stdout

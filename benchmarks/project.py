@@ -1,0 +1,346 @@
+"""Describes gpukernels to the engine: the ops, their shapes, and the adapter of the measured package.
+
+The names of the rungs come from the checkout's ladder; the measured commit decides how to compile and launch them.
+"""
+
+import ctypes
+import importlib.util
+import json
+import math
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from kernelwatch.plan.package import Absent, Binary, CudaSource, Kernel, NotHere
+from kernelwatch.plan.problem import Array, Computation, Line, Problem, Rung, Shape, dtypes
+from kernelwatch.plan.project import Parts, Project
+
+HERE = Path(__file__).resolve()
+PACKAGE = HERE.parent.parent / "gpukernels"
+
+
+def _ladder() -> ModuleType:
+    """The checkout's gpukernels/ladder.py, which needs only the standard library. It is loaded by path, since `import
+    gpukernels` must give the measured commit's package."""
+    name = "gpukernels_ladder_of_the_checkout"
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, PACKAGE / "ladder.py")
+        assert spec is not None
+        assert spec.loader is not None
+        sys.modules[name] = module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    return sys.modules[name]
+
+
+# --- the ops -------------------------------------------------------------------------------------------------------
+
+# By type, the bits of the numbers in A and B when a matrix product is checked. A has enough bits to tell the type from
+# a narrower one (12: TF32 has 11). B has few enough that sums of 8192 products are exact in any order.
+EXACT_BITS = {"float32": (12, 3), "float64": (24, 18), "float16": (10, 3), "bfloat16": (7, 3)}
+
+ADDITION = Computation.of_shapes(lambda shape: (shape, shape), lambda shape: shape, lambda a, b: a + b)
+TRANSPOSITION = Computation.of_shapes(lambda shape: (shape,), lambda shape: shape[::-1], lambda a: a.T)
+COPY = Computation.of_shapes(lambda shape: (shape,), lambda shape: shape, lambda a: a)
+PRODUCT = Computation.of_shapes(
+    lambda shape: ((shape[0], shape[2]), (shape[2], shape[1])),
+    lambda shape: shape[:2],
+    lambda a, b: a.astype(np.float64) @ b.astype(np.float64),
+    exact_bits=lambda type: EXACT_BITS[dtypes(type)[0].name],
+    flops=lambda shape: 2 * math.prod(shape),
+)
+
+VECTORS: tuple[Shape, ...] = ((256**2,), (1024**2,), (4096**2,), (16384**2,), (16411 * 8209,))
+# The last is ragged on purpose: no tile divides its extents, which are prime.
+MATRICES: tuple[Shape, ...] = ((256, 256), (1024, 1024), (4096, 4096), (16384, 16384), (16411, 8209))
+# M, N, K: the squares of the lectures; a few rows times a layer's weights; a matrix product with a small K; the filters
+# of a convolution, whose 64 KiB fit in constant memory.
+SQUARES: tuple[Shape, ...] = tuple((n, n, n) for n in (256, 512, 1024, 2048, 4096, 8192))
+PRODUCTS: tuple[Shape, ...] = (*SQUARES, (128, 4096, 4096), (4096, 4096, 64), (64, 65536, 256))
+COPIES = {"memcpy": Line("copy"), "vector_copy": Line("copy"), "cupy_copy": Line("copy")}
+
+
+def _rungs(op: str) -> tuple[Rung, ...]:
+    """The rungs of an op in the checkout's ladder, as the engine's Rung."""
+    return tuple(
+        Rung(
+            name=rung.name,
+            device=rung.device,
+            types=rung.types,
+            idea=rung.idea,
+            computes=rung.computes,
+            source=rung.source,
+            repeats=rung.repeats,
+            threads=rung.threads,
+            where=rung.operands,
+            input_bytes_max=rung.input_bytes_max,
+            published_ms=dict(rung.published_ms),
+        )
+        for rung in _ladder().op(op).rungs
+    )
+
+
+PROBLEMS = (
+    Problem(
+        name="vector_add",
+        computation=ADDITION,
+        variants={"copy": COPY},
+        rungs=_rungs("vector_add"),
+        shapes=VECTORS,
+        quick_shapes=((256**2,), (4096**2,)),
+        cpu_shapes=((256**2,), (1024**2,), (4096**2,)),
+        element_shape=(4096**2,),
+        hot_shapes=VECTORS,
+        counted_shapes=((256**2,), (1000,)),
+        lines={
+            **COPIES,
+            "cupy_add": Line("vector_add", lambda cupy, inputs, out: lambda: cupy.add(*inputs, out=out)),
+        },
+    ),
+    Problem(
+        name="transpose",
+        computation=TRANSPOSITION,
+        variants={"copy": COPY},
+        rungs=_rungs("transpose"),
+        shapes=MATRICES,
+        quick_shapes=((256, 256), (4096, 4096)),
+        cpu_shapes=((256, 256), (1024, 1024), (4096, 4096), (2053, 1031)),
+        element_shape=(4096, 4096),
+        hot_shapes=(*MATRICES, (2053, 1031)),
+        counted_shapes=((256, 256), (250, 130)),
+        lines={
+            **COPIES,
+            "cupy_transpose": Line("transpose", lambda cupy, inputs, out: lambda: cupy.copyto(out, inputs[0].T)),
+        },
+    ),
+    Problem(
+        name="matmul",
+        computation=PRODUCT,
+        rungs=_rungs("matmul"),
+        shapes=PRODUCTS,
+        quick_shapes=((256, 256, 256), (1024, 1024, 1024)),
+        cpu_shapes=SQUARES[:3],
+        element_shape=(4096, 4096, 4096),
+        hot_shapes=SQUARES[:1],
+        counted_shapes=((128, 128, 128), (100, 72, 60)),
+        streamed_shapes=((24576, 24576, 24576),),
+        noise_cells="/(thread_tile_2d|cublas) float32 1024x.* cold|/wmma float16->float32 1024x.* cold"
+        "|/cublas float32 4096x4096x4096 cold",
+        vendor={"gpu": "cublas", "cpu": "numpy"},
+    ),
+)
+
+
+# --- the measured package ------------------------------------------------------------------------------------------
+
+NEEDED = ("load", "rung", "LadderError")  # the names that a commit must have to be measured at all
+STREAMED_SHARE = 3  # a streamed rung may use device memory for this fraction, 1/3, of its operands' bytes
+
+# Element type -> its name in CUDA C++, and CUDA's header for it.
+CUDA_TYPES = {
+    "uint8": ("unsigned char", ""),
+    "uint16": ("unsigned short", ""),
+    "float16": ("__half", "cuda_fp16.h"),
+    "bfloat16": ("__nv_bfloat16", "cuda_bf16.h"),
+    "float32": ("float", ""),
+    "float64": ("double", ""),
+    "complex128": ("double2", ""),
+}
+
+
+@dataclass(frozen=True)
+class Streaming:
+    """A launch of matmul/between_grids. A call returns the share of the copies' time that was hidden, from 0 to 1."""
+
+    identity: str
+    call: Callable[[], object]
+    reports: list[Any]
+
+    def __call__(self) -> float:
+        self.call()
+        return float(self.reports[-1].hidden_share)
+
+
+@dataclass(frozen=True)
+class Streamed:
+    """A rung on operands in the host's memory, with device memory for only a third of them."""
+
+    module: Any
+    op: str
+    rung: str
+    type: str
+
+    def bind(self, *inputs: Array, out: Array, **_scalars: Any) -> Streaming:
+        """As in Kernel. Raises: Absent if the commit's rung does not take the memory limit."""
+        limit_bytes = sum(array.nbytes for array in (*inputs, out)) // STREAMED_SHARE
+        reports: list[Any] = []
+        options = {"limit_bytes": limit_bytes, "report": reports.append}
+        try:
+            kernel = self.module.load(self.op, self.rung, self.type, **options)
+        except self.module.LadderError as error:  # the commit does not have this option yet
+            raise Absent(f"at this commit {error}") from error
+        launch = kernel.bind(*inputs, out=out)
+        return Streaming(launch.identity, launch, reports)
+
+
+class Gpukernels:
+    """The Package of any commit of gpukernels. It uses only the names in NEEDED, and others if a commit has them.
+
+    Raises: Absent if the commit lacks one of NEEDED.
+    """
+
+    def __init__(self, module: ModuleType) -> None:
+        self.module: Any = module
+        if missing := [name for name in NEEDED if not hasattr(module, name)]:
+            raise Absent(f"this commit's gpukernels lacks {', '.join(missing)}: older than the harness")
+        errors = (getattr(module, name, NotHere) for name in ("ToolMissing", "LimitError"))
+        self.not_here: tuple[type[Exception], ...] = tuple(dict.fromkeys(errors))
+
+    def rung(self, op: str, name: str, type: str) -> Any:
+        """The commit's own ladder entry. `type`: "" for any. Raises: Absent if there is no such rung, or no such type
+        of it."""
+        try:
+            entry = self.module.rung(op, name)
+        except self.module.LadderError as error:
+            raise Absent(f"this commit has {error}") from error
+        if type and type not in entry.types:
+            raise Absent(f"at this commit {op}/{name} takes {', '.join(entry.types)}, not {type}")
+        return entry
+
+    def load(self, op: str, rung: str, type: str) -> Kernel:
+        entry = self.rung(op, rung, type)
+        if getattr(entry, "operands", "device") == "host":
+            return Streamed(self.module, op, rung, type)
+        kernel: Kernel = self.module.load(op, rung, type)
+        return kernel
+
+    def variants(self, op: str, rung: str, type: str) -> Iterable[Kernel]:
+        entry = self.rung(op, rung, type)
+        return [self.module.load(op, rung, type, edge=edge) for edge in entry.edges or (None,)]
+
+    def repeats(self, op: str, rung: str) -> int:
+        return int(self.rung(op, rung, "").repeats)
+
+    def binary(self, op: str, rung: str, type: str, arch: str) -> Binary:
+        if not hasattr(self.module, "compile_cuda"):
+            raise Absent("this commit's gpukernels lacks compile_cuda: older than the harness")
+        entry = self._cuda(op, rung, type)
+        path, symbol = self.module.compile_cuda(entry, type, arch)
+        edge = next(iter(entry.edges), None)
+        shared_bytes = entry.shared_bytes(dtypes(type)[0].itemsize, edge)
+        return Binary(path, symbol, math.prod(entry.block_threads(edge)), shared_bytes)
+
+    def cuda_source(self, op: str, rung: str, type: str) -> CudaSource:
+        try:
+            return cuda_source(self._cuda(op, rung, type), type)
+        except AttributeError as error:
+            raise Absent(f"this commit's gpukernels is older than the emulator: {error}") from error
+
+    def _cuda(self, op: str, name: str, type: str) -> Any:
+        """The ladder entry of a CUDA rung. Raises: Absent."""
+        entry = self.rung(op, name, type)
+        if entry.source.suffix != ".cu":
+            raise Absent(f"at this commit {entry} has no CUDA source")
+        return entry
+
+
+# --- the emulator --------------------------------------------------------------------------------------------------
+
+
+def _texture(_library: Any, addresses: list[int], _sizes: list[int], dims: list[Any]) -> list[Any]:
+    """The arguments that matmul/texture.py makes: A and B as textures that begin at the operand's address, so that each
+    first element has the index 0."""
+    return [*map(ctypes.c_uint64, addresses), *dims, ctypes.c_int32(0), ctypes.c_int32(0)]
+
+
+def _constant(library: Any, addresses: list[int], sizes: list[int], dims: list[Any]) -> list[Any]:
+    """The arguments that matmul/constant.py makes. A is copied into the constant memory of the library."""
+    ctypes.memmove(ctypes.addressof(ctypes.c_char.in_dll(library, "constant_A")), addresses[0], sizes[0])
+    return [*map(ctypes.c_uint64, addresses[1:]), *dims]
+
+
+# Symbol -> a function that prepares the arguments on the emulator, as the .py beside the .cu does on a GPU.
+PREPARED: dict[str, Callable[..., list[Any]]] = {"matmul_texture": _texture, "matmul_constant": _constant}
+
+
+def cuda_source(rung: Any, type: str, edge: int | None = None) -> CudaSource:
+    """The emulator's CudaSource of a ladder entry. `edge`: the edge of a tile that is chosen at run time, by default
+    the rung's first.
+
+    Raises: NotHere if a .py prepares the launch, and the emulator has no stand-in for it.
+    """
+    edge = edge if edge is not None else next(iter(rung.edges), None)
+    if rung.preparation and rung.symbol not in PREPARED:
+        raise NotHere(f"{rung} is launched by {rung.preparation.name}, for which the emulator has no stand-in")
+    into, out = dtypes(type)
+    names = list(dict.fromkeys((into.name, out.name)))
+    return CudaSource(
+        name=str(rung),
+        path=rung.source,
+        entry=rung.symbol,
+        template=tuple(CUDA_TYPES[name][0] for name in names),
+        headers=tuple(CUDA_TYPES[name][1] for name in names if CUDA_TYPES[name][1]),
+        macros=rung.macros(),
+        types=(into.name, out.name),
+        dims=rung.dims,
+        inputs=rung.inputs,
+        output=rung.output,
+        grid=lambda extents: rung.grid(extents, edge),
+        block=rung.block_threads(edge),
+        dynamic_shared_bytes=rung.shared_bytes(into.itemsize, edge),
+        arguments=PREPARED.get(rung.symbol),
+    )
+
+
+# --- what a rung is made from --------------------------------------------------------------------------------------
+
+WORDS = ("idea", "origin", "published_ms")  # keys of an entry that describe the rung and do not affect its launch
+COMPILED = (".cu", ".c")
+
+
+def parts(folder: Path) -> Mapping[str, Parts]:
+    """The parts of each rung ("op/rung") of a package folder: its ladder entry, and the files with its source's name.
+
+    {} if the folder's ladder cannot be read.
+    """
+    ladder = _ladder()
+    try:
+        ops = ladder.read(folder / "ladder.toml")
+    except ladder.LadderError:
+        return {}
+    parts_by_rung = {}
+    for op in ops.values():
+        for rung in op.rungs:
+            entry = {
+                name: value for name, value in sorted(vars(rung).items()) if name not in WORDS and name != "source"
+            }
+            entry["source"] = rung.source.name
+            files = [path for path in sorted(rung.source.parent.glob(f"{rung.source.stem}.*")) if path.is_file()]
+            names = {path.relative_to(folder).as_posix(): path for path in files}
+            sources = frozenset(name for name, path in names.items() if path.suffix in COMPILED)
+            beside = {name: path.read_text(encoding="utf-8") for name, path in names.items() if name not in sources}
+            launch = json.dumps([entry, beside], default=str)
+            parts_by_rung[str(rung)] = Parts(launch, sources, frozenset({"ladder.toml", *beside}))
+    return parts_by_rung
+
+
+PROJECT = Project(
+    package="gpukernels",
+    here=HERE,
+    problems=PROBLEMS,
+    adapt=Gpukernels,
+    parts=parts,
+    gate=("tests/test_kernels.py",),
+    truth_cells=(
+        "vector_add/elementwise float32 16777216 cold",
+        "transpose/copy float32 4096x4096 cold",
+        "transpose/naive_read float32 1024x1024 cold",
+        "transpose/padded float32 1024x1024 cold",
+        "transpose/padded float32 4096x4096 cold",
+        "transpose/padded float32 16411x8209 cold",
+    ),
+)

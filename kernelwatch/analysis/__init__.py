@@ -1,0 +1,1 @@
+"""Analysis of binaries and launches: cubins, SASS, occupancy, counted accesses, Nsight Compute."""

@@ -1,0 +1,65 @@
+"""Read a cubin, NVIDIA's ELF file of compiled kernels: registers, local and shared memory, code."""
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from io import BytesIO
+
+KIB = 1024
+
+
+@dataclass(frozen=True)
+class Cubin:
+    """The contents of a cubin for one kernel. `stack_bytes`: local memory per thread; `code`: the kernel's SASS."""
+
+    registers: int
+    stack_bytes: int
+    static_shared_bytes: int
+    code: bytes
+
+
+REGISTERS, FRAME = 0x2F, 0x11  # EIATTR_REGCOUNT, EIATTR_FRAME_SIZE, as cuobjdump --dump-elf names them
+
+
+def _attributes(info: bytes) -> Iterator[tuple[int, bytes]]:
+    """The entries (attribute, value) of a section .nv.info.
+
+    An entry has a byte of format, a byte of attribute and two bytes, which are the value's length if the format is 4.
+    """
+    at = 0
+    while at < len(info):
+        layout, attribute, value = struct.unpack_from("<BBH", info, at)
+        length = value if layout == 4 else 0
+        yield attribute, info[at + 4 : at + 4 + length]
+        at += 4 + length
+
+
+def read_cubin(content: bytes, symbol: str, arch: str) -> Cubin:
+    """Read one kernel. Raises: LookupError, ValueError or struct.error if the file is not a cubin with this kernel."""
+    from elftools.common.exceptions import ELFError  # not at the top: asv forks from a process that imports this module
+    from elftools.elf.elffile import ELFFile
+    from elftools.elf.sections import SymbolTableSection
+
+    try:
+        file = ELFFile(BytesIO(content))
+        sections = {section.name: section for section in file.iter_sections()}
+        table = sections[".symtab"]
+        symbols = [entry.name for entry in table.iter_symbols()] if isinstance(table, SymbolTableSection) else []
+        info, code = sections[".nv.info"].data(), sections[f".text.{symbol}"].data()
+    except (ELFError, OverflowError) as error:  # OverflowError: an offset or a size is damaged
+        raise ValueError(f"{type(error).__name__}: {error}") from error
+    kernel = symbols.index(symbol)
+    of_kernel = {
+        attribute: struct.unpack_from("<II", value)[1]
+        for attribute, value in _attributes(info)
+        if attribute in (REGISTERS, FRAME) and struct.unpack_from("<I", value)[0] == kernel
+    }
+    shared = sections.get(f".nv.shared.{symbol}")
+    # From 9.0 on, the section's size includes the 1 KiB that is reserved in each block; ptxas -v does not count it.
+    reserved = KIB if int(arch[3:]) >= 90 else 0
+    return Cubin(
+        of_kernel[REGISTERS],
+        of_kernel.get(FRAME, 0),
+        max(0, shared["sh_size"] - reserved) if shared else 0,
+        code,
+    )

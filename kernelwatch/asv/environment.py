@@ -1,0 +1,52 @@
+"""An asv environment: the interpreter that runs asv, with each commit's checkout first on its path.
+
+`asv run -E checkout RANGE` needs no network and builds nothing. Unlike asv's own "existing", it can run a range of
+commits. Kernels are compiled at first use, so a commit needs only its checkout.
+"""
+
+import os
+import sys
+from typing import Any
+
+from asv import environment, util
+
+from kernelwatch.system.options import PREFIX
+
+
+class Checkout(environment.Environment):
+    """The current interpreter with a commit's checkout; see asv.environment.Environment for the methods."""
+
+    tool_name = "checkout"
+    matches_python_fallback = False
+
+    @classmethod
+    def matches(cls, python: str) -> bool:
+        return python == f"{sys.version_info.major}.{sys.version_info.minor}"
+
+    def __init__(self, conf: Any, python: str, requirements: dict[str, str], tagged_env_vars: dict[Any, str]) -> None:
+        if not self.matches(python):
+            raise environment.EnvironmentUnavailable(
+                f"the checkout environment is the interpreter that runs asv, {sys.version_info.major}."
+                f"{sys.version_info.minor}, not {python}"
+            )
+        # The matrix pins requirements for environments that install; here they would only split the series by name.
+        self._requirements: dict[str, str] = {}  # asv reads it before its own __init__ sets it
+        super().__init__(conf, python, {}, tagged_env_vars)
+
+    def check_presence(self) -> bool:
+        return os.path.isdir(self._path)
+
+    def _setup(self) -> None:
+        os.makedirs(self._path, exist_ok=True)
+
+    @property
+    def installed_commit_hash(self) -> None:
+        """None, so that asv always checks out: this costs nothing, and the files may have been edited."""
+        return
+
+    def install_project(self, conf: Any, repo: Any, commit_hash: str) -> None:
+        self.checkout_project(repo, commit_hash)
+
+    def run(self, args: list[str], **kwargs: Any) -> Any:
+        own = {**self._global_env_vars, "ASV_PYTHONPATH": self._build_root, f"{PREFIX}PACKAGE": self._build_root}
+        return util.check_output([sys.executable, *args], env={**kwargs.pop("env", os.environ), **own}, **kwargs)

@@ -1,0 +1,116 @@
+"""asv plugin: record results in a way that suits GPUs. A stable machine identity, a sidecar of facts, whole files.
+
+asv's machine is identified by GPU, CPU, architecture and OS family. (asv's defaults, host name, kernel release and
+memory size, change by themselves on cloud machines and would split the history.) Everything that does change (driver,
+clocks, temperature, versions) goes into the sidecar, <results>/<machine>/<commit>-<env>.facts.jsonl.
+"""
+
+import atexit
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from asv import machine, results, util
+from asv.console import log
+
+from kernelwatch.asv.identity import identity
+from kernelwatch.asv.patches import replace
+from kernelwatch.measure import nvml
+from kernelwatch.measure.record import Facts
+from kernelwatch.run import checkpoint, outcome
+from kernelwatch.run.group import tell
+from kernelwatch.system.files import write_whole
+from kernelwatch.system.options import Options, hand_on
+
+_identity: dict[str, str] = {}
+
+
+def _known_identity() -> dict[str, str]:
+    if not _identity:
+        _identity.update(identity())
+    return _identity
+
+
+_load_registered = machine.MachineCollection.load
+
+
+def _load(machine_name: str, _path: str | None = None) -> Any:
+    """A registered machine. This machine need not be registered, so asv asks no questions."""
+    try:
+        return _load_registered(machine_name, _path=_path)
+    except util.UserError:
+        if machine_name == _known_identity()["machine"]:
+            return dict(_known_identity())
+        raise
+
+
+def _write_json(path: str, data: Any, api_version: int | None = None, compact: bool = False) -> None:
+    """asv.util.write_json, but atomic: the original truncates the file first, so a full disk destroys a good file."""
+    if api_version is not None:
+        data = {**data, "version": api_version}
+    layout: dict[str, Any] = {"separators": (",", ":")} if compact else {"indent": 4, "sort_keys": True}
+    write_whole(path, json.dumps(data, **layout) + ("" if compact else "\n"))
+
+
+_save_results = results.Results.save
+
+
+def _save(self: Any, result_dir: str) -> None:
+    """Save the facts that the suites left, then the results. In the other order an interruption could lose the facts
+    for good: a commit that has results is not measured again."""
+    options = Options.here()
+    folder = Path(options.facts)
+    fresh = sorted(folder.glob("*.jsonl"))
+    counts: dict[str, int] = {}  # state -> number of cells
+    for path in fresh:
+        for group in outcome.read(path.read_text(encoding="utf-8").splitlines()):
+            _log_conditions(group.name, group.facts)
+            for cell_outcome in group.outcomes.values():
+                counts[cell_outcome.state] = counts.get(cell_outcome.state, 0) + 1
+    merge_facts(Path(result_dir, self._filename).with_suffix(".facts.jsonl"), folder)
+    _save_results(self, result_dir)
+    for path in fresh:  # its groups are saved now, so its checkpoint is no longer needed
+        kept = f"{checkpoint.stem(self.commit_hash, self.env_name)}{path.name}"
+        Path(options.kept, kept).unlink(missing_ok=True)
+    tell(options, commit=self.commit_hash, counts=counts)
+
+
+def _log_conditions(group: str, facts: Facts) -> None:
+    """Log what a reader of asv's output should know about how a group was measured."""
+    if facts.get("resumed"):
+        log.info(f"{group}: measured at {facts.get('measured_at')}, before an interruption")
+    if why := nvml.disturbed(facts.get("others")):
+        log.warning(f"{group}: {why}: its figures may be disturbed")
+
+
+def merge_facts(sidecar: Path, folder: Path) -> None:
+    """Move the groups in `folder` into a sidecar, where they replace older records of the same groups."""
+    fresh = sorted(folder.glob("*.jsonl"))
+    if not fresh:
+        return
+    lines = [line for path in fresh for line in path.read_text(encoding="utf-8").splitlines()]
+    groups = {outcome.group_of(line) for line in lines}
+    try:
+        kept = [
+            line
+            for line in sidecar.read_text(encoding="utf-8", errors="replace").splitlines()
+            if outcome.group_of(line) not in groups
+        ]
+    except FileNotFoundError:
+        kept = []
+    write_whole(sidecar, "".join(f"{line}\n" for line in kept + lines))
+    for path in fresh:
+        path.unlink()
+
+
+def setup() -> None:
+    """Called by asv when it loads the plugin."""
+    folder = tempfile.TemporaryDirectory(prefix="kernelwatch-facts-")
+    atexit.register(folder.cleanup)
+    hand_on(facts=folder.name)
+    named = classmethod(lambda cls: cls.hardcoded_machine_name or _known_identity()["machine"])
+    replace("asv.machine:Machine.get_unique_machine_name", named)
+    replace("asv.machine:MachineCollection.load", staticmethod(_load))
+    replace("asv.results:Results.save", _save)
+    replace("asv.util:write_json", _write_json)

@@ -1,0 +1,253 @@
+"""asv plugin: the Regressions page and its feed, based on measured noise instead of a fixed percentage.
+
+It replaces asv's own page. It judges the judged series (see kernelwatch/suites/series.py) by the spread between
+processes and the conditions in the sidecars, and shows the changes of several series at one commit as one event.
+``regressions_first_commits`` of asv.conf.json still sets the commit from which a series counts;
+``regressions_thresholds`` has no effect.
+
+It uses three private names of asv: _GraphDataFilter and its _get_start_revision, and Git._run_git.
+"""
+
+import datetime
+import html
+import importlib
+import itertools
+import json
+import math
+import pkgutil
+import re
+import shutil
+import urllib.parse
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
+from functools import cache
+from pathlib import Path
+from typing import Any, TypedDict, TypeGuard
+
+from asv import feed
+from asv.console import log
+from asv.graph import Graph
+from asv.plugins.regressions import _GraphDataFilter
+from asv.results import get_filename, iter_results
+
+from kernelwatch.asv.patches import replace
+from kernelwatch.detect import events
+from kernelwatch.detect.events import Change, Event, JudgedSeries, Result
+from kernelwatch.history import records
+from kernelwatch.history.records import Record
+from kernelwatch.plan import project as projects
+
+HERE = Path(__file__).resolve().parent
+FILES = ("regressions.js", "regressions.css")  # they replace asv's files of the same names
+
+
+class Commit(TypedDict):
+    """A commit as the page shows it. `date`: when it was authored, in ms since 1970."""
+
+    hash: str
+    date: int
+    author: str
+    subject: str
+
+
+def series_of(conf: Any, repo: Any, benchmarks: Any, graphs: Any, revisions: dict[str, int]) -> list[JudgedSeries]:
+    """The judged series of all results, grouped as asv groups them into graphs."""
+    judged = {name: item for name, item in benchmarks.items() if item.get("judged")}
+    if benchmarks and not judged:
+        log.warning("no benchmark says that it is judged; run `asv run`, which rewrites benchmarks.json")
+    positions_of = {branch: _positions(repo, branch) for branch in conf.branches}
+    names = graphs.get_params()
+    start = _GraphDataFilter(conf, repo, revisions)._get_start_revision
+    points_of: dict[tuple[Any, ...], dict[int, Result]] = {}  # series -> position in the branch -> result
+    for results in iter_results(conf.results_dir):
+        if results.commit_hash not in revisions:
+            continue
+        record = _sidecar(conf, results)
+        graph_params = {**dict.fromkeys(names), **results.params}
+        graph_params |= {f"env-{name}": value for name, value in results.env_vars.items()}
+        for name, (branch, positions) in itertools.product(results.get_result_keys(judged), positions_of.items()):
+            if results.commit_hash not in positions:
+                continue
+            graph = Graph(name, graph_params | {"branch": repo.get_branch_name(branch)})
+            for index, (params, value) in enumerate(_values(results, judged[name])):
+                text = f"{name}({', '.join(params)})" if params else name
+                first = start(graph, judged[name], text)
+                if first is None or revisions[results.commit_hash] < first or not _is_number(value):
+                    continue
+                cell, canary = _cell(Path(conf.benchmark_dir), name, params)
+                at = positions[results.commit_hash]
+                point = events.result(results.commit_hash, at, value, record, cell, judged[name]["judged"], canary)
+                key = (name, index, params, tuple(graph.params.items()), results.env_name)
+                points_of.setdefault(key, {})[at] = point
+    return [
+        JudgedSeries(
+            name,
+            dict(zip(judged[name]["param_names"], params, strict=True)),
+            dict(place),
+            judged[name].get("higher_is_better"),
+            judged[name]["judged"] == "exact",
+            tuple(point for _, point in sorted(points.items())),
+        )
+        for (name, _, params, place, _), points in points_of.items()
+    ]
+
+
+def _positions(repo: Any, branch: str) -> dict[str, int]:
+    """The commits of a branch, hash -> position, counted from the oldest."""
+    return {commit: at for at, commit in enumerate(reversed(repo.get_branch_commits(branch)))}
+
+
+def _sidecar(conf: Any, results: Any) -> Record | None:
+    stem = Path(conf.results_dir, get_filename(results.params["machine"], results.commit_hash, results.env_name))
+    path = stem.with_suffix(".facts.jsonl")
+    return records.read(path) if path.is_file() else None
+
+
+def _values(results: Any, benchmark: dict[str, Any]) -> Iterator[tuple[tuple[str, ...], object]]:
+    """The results of a benchmark, each with its parameters."""
+    values = results.get_result_value(benchmark["name"], benchmark["params"])
+    return zip(itertools.product(*benchmark["params"]), values, strict=False)
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
+@cache
+def _cell(folder: Path, benchmark: str, params: tuple[str, ...]) -> tuple[str, str]:
+    """The key in the sidecar of the cell that a series shows, and the cell's canary; "" for both if the series shows no
+    cell of the checkout's suites."""
+    package = projects.suites(folder)
+    module, _, suite = benchmark.rpartition(".")[0].partition(".")
+    modules = {info.name for info in pkgutil.iter_modules(package.__path__)}
+    if module.startswith("_") or module not in modules:
+        return "", ""
+    suite_class = getattr(importlib.import_module(f"{package.__name__}.{module}"), suite, None)
+    try:
+        instance: Any = suite_class()  # type: ignore[misc]
+        canary = "compute" if instance.problem.computation.flops else "memory"
+        return str(instance.cell(*(param.strip("'") for param in params))), canary
+    except (AttributeError, TypeError, ValueError, LookupError):
+        return "", ""  # a suite of another checkout, or one without cells
+
+
+def commits_of(repo: Any, hashes: Iterable[str]) -> dict[str, Commit]:
+    """What git records about commits, by hash."""
+    wanted = sorted(set(hashes))
+    if not wanted:
+        return {}
+    layout = "--format=%H%x00%at%x00%an%x00%s"
+    output = repo._run_git(["log", "--no-walk=unsorted", "--no-show-signature", layout, *wanted, "--"], dots=False)
+    lines = [line.split("\0", 3) for line in output.split("\n") if "\0" in line]
+    return {
+        commit: {"hash": commit, "date": 1000 * int(date), "author": author, "subject": subject}
+        for commit, date, author, subject in lines
+    }
+
+
+def as_json(event: Event, commits: dict[str, Commit]) -> dict[str, object]:
+    """An event in the form that regressions.js reads."""
+    return {
+        "kind": event.kind,
+        "gradual": event.first != event.last,
+        "first": commits[event.first],
+        "last": commits[event.last],
+        "before": event.narrowest.before.commit,
+        "commits": event.narrowest.commits,
+        "why": event.why,
+        "changes": [
+            {
+                **_named(change.series),
+                "before": change.step.before,
+                "after": change.step.after,
+                "change": finite(change.step.change),
+                "smallest": finite(change.step.smallest),
+                "from": change.before.commit,
+                "to": change.last.commit,
+                "now": change.series.points[-1].value,
+                "undone": change.undone,
+                "limits": list(change.last.limits),
+            }
+            for change in event.changes
+        ],
+    }
+
+
+def _named(series: JudgedSeries) -> dict[str, object]:
+    return {"benchmark": series.benchmark, "params": series.params, "place": series.place}
+
+
+def finite(value: float) -> float | None:
+    """The value, or None if it is not finite: JSON has no infinity."""
+    return value if math.isfinite(value) else None
+
+
+def title(event: Event, commits: dict[str, Commit]) -> str:
+    """An event in one line."""
+    count = len(event.changes)
+    largest = event.changes[0].step.change
+    amount = f"{largest:+.2%}" if math.isfinite(largest) else "from 0"
+    changes = f"{count} series, up to {amount}" if count > 1 else f"{event.changes[0].series.benchmark} {amount}"
+    return f"{event.kind}: {changes}: {event.last[:8]} {commits[event.last]['subject']}"
+
+
+def write_feed(conf: Any, regressions: Sequence[Event], commits: dict[str, Commit]) -> None:
+    """Write the regressions as an Atom feed, one entry per event."""
+    entries = []
+    for event in regressions:
+        date = datetime.datetime.fromtimestamp(commits[event.last]["date"] / 1000, datetime.UTC)
+        lines = [f"<li>{_line(change)}</li>" for change in event.changes]
+        body = f"<p>{html.escape(event.why)}</p><ul>{''.join(lines)}</ul>"
+        context = [event.kind, event.first, event.last]
+        entries.append(
+            feed.FeedEntry(_xml(title(event, commits)), date, "index.html#/regressions", _xml(body), context, date)
+        )
+    feed.write_atom(
+        str(Path(conf.html_dir, "regressions.xml")),
+        sorted(entries, key=lambda entry: entry.updated, reverse=True),
+        title=f"{conf.project} performance regressions",
+        author="Airspeed Velocity",
+        address=f"{conf.project}.asv",
+    )
+
+
+def _line(change: Change) -> str:
+    series, step = change.series, change.step
+    params = {f"p-{name}": value for name, value in series.params.items()}
+    place = {name: value for name, value in series.place.items() if value}
+    commits = f"{change.before.commit}-{change.last.commit}"
+    query = urllib.parse.urlencode(params | place | {"commits": commits}, quote_via=urllib.parse.quote)
+    link = f"index.html#{urllib.parse.quote(series.benchmark)}?{query}"
+    values = f"{step.before:.4g} to {step.after:.4g}"
+    amount = f"{step.change:+.2%}" if math.isfinite(step.change) else "from 0"
+    text = f"{series.benchmark}({', '.join(series.params.values())})"
+    return f'<a href="{html.escape(link)}">{html.escape(text)}</a>: {amount} ({values})'
+
+
+def _xml(text: str) -> str:
+    """The text with every character that XML forbids replaced."""
+    return re.sub("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "\ufffd", text)
+
+
+def _publish(cls: Any, conf: Any, repo: Any, benchmarks: Any, graphs: Any, revisions: dict[str, int]) -> None:
+    """asv.plugins.regressions.Regressions.publish."""
+    series = series_of(conf, repo, benchmarks, graphs, revisions)
+    all_events = events.events(change for each in series for change in each.changes())
+    turns = events.turns(series)
+    commits = commits_of(repo, (commit for event in all_events for commit in (event.first, event.last)))
+    data = {
+        "events": [as_json(event, commits) for event in all_events],
+        "turns": [asdict(turn) for turn in turns],
+        "series": [
+            {**_named(each), "commits": len(each.results), "smallest": finite(each.smallest)} for each in series
+        ],
+    }
+    Path(conf.html_dir, "regressions.json").write_text(json.dumps(data, allow_nan=False), encoding="utf-8")
+    write_feed(conf, [event for event in all_events if event.kind == "regression"], commits)
+    for name in FILES:
+        shutil.copy(HERE / name, conf.html_dir)
+
+
+def setup() -> None:
+    """Called by asv when it loads the plugin."""
+    replace("asv.plugins.regressions:Regressions.publish", classmethod(_publish))

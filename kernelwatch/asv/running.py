@@ -1,0 +1,109 @@
+"""asv plugin: `asv run` loses no measurement, leaves no process behind and measures alone in its results folder.
+
+A lock file beside the results folder admits one measuring run. Measured groups are kept under .asv/kept until their
+commit is saved (kernelwatch/run/checkpoint.py), and the next run after an interruption continues from them. Unreadable
+result files, at which asv would stop, are renamed. Child processes end with asv (kernelwatch/system/lifeline.py).
+A full disk or a signal ends the run with a message.
+"""
+
+import errno
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from asv import util
+from asv.commands.run import Run
+from asv.console import log
+
+from kernelwatch.asv.identity import identity
+from kernelwatch.asv.patches import replace
+from kernelwatch.asv.untrusted import problem
+from kernelwatch.system import lifeline
+from kernelwatch.system.files import Busy, locked
+from kernelwatch.system.options import PREFIX, hand_on
+
+KEPT = Path(".asv", "kept")
+LOCKED = f"{PREFIX}LOCKED"  # the results folder that the command which started this asv has already locked
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+GOES_ON = (
+    "finished commits are in the results and finished groups of cells are kept; the same command continues from there"
+)
+
+
+@contextmanager
+def alone(results: Path) -> Iterator[None]:
+    """Admit one measuring run per results folder. Raises: Busy."""
+    results = results.resolve()
+    if os.environ.get(LOCKED) == str(results):
+        yield
+        return
+    with locked(results.with_name(f"{results.name}.lock")):
+        os.environ[LOCKED] = str(results)
+        try:
+            yield
+        finally:
+            del os.environ[LOCKED]
+
+
+def busy_text(results: Path, error: Busy) -> str:
+    """The message for someone who tries to measure into a folder that is already in use."""
+    where = results.resolve()
+    return f"{error} measures into {where}; wait for it or end it: two runs would disturb each other's figures"
+
+
+def set_aside_broken(folder: Path, pattern: str = "*.json") -> list[str]:
+    """Rename result files at which asv would stop; their commits are then measured again. Returns a sentence for each,
+    with the reason."""
+    messages = []
+    for path in sorted(folder.glob(pattern)):
+        why = problem(path) if os.access(path, os.R_OK) else ""
+        if why:
+            broken = path.rename(path.with_name(path.name + ".broken"))
+            messages.append(f"{path.name} cannot be used ({why}); it is now {broken.name}")
+    return messages
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Handle SIGTERM and SIGHUP like Ctrl-C, so that asv ends its child processes and cleans up."""
+    before = {number: signal.signal(number, signal.default_int_handler) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+_run = Run.run.__func__
+
+
+def _measure(cls: type[Run], /, conf: Any, *args: Any, dry_run: bool | None = False, **kwargs: Any) -> Any:
+    results = Path(conf.results_dir)
+    try:
+        with alone(results), _interruptible(), lifeline.tied():
+            machine_folder = results / (kwargs.get("machine") or identity()["machine"])
+            for message in set_aside_broken(machine_folder) + set_aside_broken(results, "benchmarks.json"):
+                log.warning(message)
+            if not dry_run:  # a dry run saves no results, so a later run must not continue from it
+                hand_on(kept=str(KEPT.absolute()))
+            return _run(cls, conf, *args, dry_run=dry_run, **kwargs)
+    except util.UserError as error:
+        if str(error) != "Interrupted.":  # asv's message if a benchmark was running
+            raise
+        raise util.UserError(f"interrupted; {GOES_ON}") from None
+    except Busy as error:
+        raise util.UserError(busy_text(results, error)) from None
+    except KeyboardInterrupt:
+        raise util.UserError(f"interrupted; {GOES_ON}") from None
+    except OSError as error:
+        if error.errno not in DISK_FULL:
+            raise
+        raise util.UserError(f"{error}; every file is as it was before: make room; {GOES_ON}") from None
+
+
+def setup() -> None:
+    """Called by asv when it loads the plugin."""
+    replace("asv.commands.run:Run.run", classmethod(_measure))

@@ -1,0 +1,56 @@
+"""asv plugin: run a series for all its parameters in one process. asv starts one process for each, some 8 ms apiece.
+
+Only benchmarks with the attribute `at_once` run this way. `kernelwatch.suites.series` sets it on series that read a
+group which is already measured; called without parameters, they return a list. asv is patched under one name,
+runner.run_benchmark; the patch uses runner._run_benchmark_single_param and BenchmarkResult.
+"""
+
+import itertools
+import math
+from typing import Any
+
+from asv import runner
+
+from kernelwatch.asv.patches import replace
+
+_one_by_one = runner.run_benchmark
+
+
+def _run_benchmark(benchmark: dict[str, Any], spawner: Any, profile: bool, **options: Any) -> Any:
+    """asv.runner.run_benchmark, by one call if the benchmark allows it."""
+    extra = options.get("extra_params") or {}
+    allowed = benchmark.get("at_once") and benchmark["params"]
+    if not allowed or profile or isinstance(extra, list):
+        return _one_by_one(benchmark, spawner, profile, **options)
+    reply = runner._run_benchmark_single_param(
+        {**benchmark, "params": []}, spawner, None, profile=False, extra_params=extra, cwd=options.get("cwd")
+    )
+    combinations = list(itertools.product(*benchmark["params"]))
+    answers = reply.result[0]
+    if not isinstance(answers, list) or len(answers) != len(combinations):
+        # The process died or ran out of time (its output is reported once), or it has other parameters than asv knows.
+        empty = [None] * len(combinations)
+        return reply._replace(result=empty, samples=empty, number=empty, errcode=reply.errcode or 1)
+    selected = options.get("selected_idx")
+    results, samples, numbers, errors = [], [], [], []
+    for index, (params, answer) in enumerate(zip(combinations, answers, strict=True)):
+        wanted = selected is None or index in selected
+        value: Any = answer.get("value") if wanted else math.nan
+        has_samples = isinstance(value, dict)
+        results.append(True if has_samples else value)
+        samples.append(value["samples"] if has_samples else None)
+        numbers.append(value["number"] if has_samples else None)
+        if wanted and "error" in answer:
+            errors.append(f"For parameters: {', '.join(params)}\n{answer['error']}")
+    return reply._replace(
+        result=results,
+        samples=samples,
+        number=numbers,
+        errcode=reply.errcode or int(bool(errors)),
+        stderr="\n\n".join(filter(None, [reply.stderr, *errors])),
+    )
+
+
+def setup() -> None:
+    """Called by asv when it loads the plugin."""
+    replace("asv.runner:run_benchmark", _run_benchmark)

@@ -1,0 +1,1 @@
+"""The commands, each a module with `main(project, prog, arguments)`; `arguments` and `watching` serve them."""

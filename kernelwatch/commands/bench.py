@@ -1,0 +1,265 @@
+"""Run the gate, measure commits with asv and publish their history; or compare the dirty tree with HEAD."""
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+
+from kernelwatch.asv import running
+from kernelwatch.asv.identity import identity
+from kernelwatch.commands import versus
+from kernelwatch.commands.arguments import add_selection, selected, stop_on_signals
+from kernelwatch.commands.watching import DEVICES, asv_command, measure
+from kernelwatch.compare.changes import changes
+from kernelwatch.compare.choice import cells_of, choose
+from kernelwatch.compare.paired import Side
+from kernelwatch.compare.verdict import Report
+from kernelwatch.history import records
+from kernelwatch.plan.cells import plan
+from kernelwatch.plan.project import CONFIGURATION, Project
+from kernelwatch.report import terminal
+from kernelwatch.system import lifeline
+from kernelwatch.system.errors import UserError
+from kernelwatch.system.files import Busy
+from kernelwatch.system.git import commits as commits_of
+from kernelwatch.system.git import export, git
+
+WORKTREE_BUDGET_S = 60.0
+QUICK = {"results_dir": ".asv/quick/results", "html_dir": ".asv/quick/html"}
+
+
+def gate(project: Project, console: Console) -> None:
+    """Run the kernels' tests, if the project names any. Raises: UserError if they fail."""
+    if not project.gate:
+        return
+    console.print("gate: every rung against its reference ...")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-x", *project.gate],
+        cwd=project.root,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    last = done.stdout.strip().splitlines()[-1:] or [done.stderr.strip()]
+    if done.returncode:
+        console.print(done.stdout + done.stderr, markup=False, highlight=False)
+        raise UserError("the gate failed; nothing was measured (its output is above)")
+    console.print(f"gate: {last[0].strip('= ')}", markup=False)
+
+
+# --- measuring and publishing --------------------------------------------------------------------------------------
+
+
+@contextmanager
+def configuration(project: Project, quick: bool) -> Iterator[Path]:
+    """asv's configuration file: the project's own, or for a quick look a temporary one with its own results."""
+    own = project.root / CONFIGURATION
+    if not quick:
+        yield own
+        return
+    values = project.configuration | QUICK
+    path = project.root / ".asv.quick.conf.json"  # in the root, since asv works in the folder of its configuration
+    path.write_text(json.dumps(values))
+    try:
+        yield path
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def measuring_order(commits: list[str]) -> list[str]:
+    """Commits (the oldest first) in an order that soon shows where something changed: the oldest, the newest, then
+    always the middle of a widest gap that is left."""
+    order = list(dict.fromkeys([*commits[:1], *commits[-1:]]))
+    gaps = deque([(0, len(commits) - 1)])
+    while gaps:
+        low, high = gaps.popleft()
+        if high - low > 1:
+            middle = (low + high) // 2
+            order.append(commits[middle])
+            gaps.extend([(low, middle), (middle, high)])
+    return order
+
+
+def publish(project: Project, conf: Path, console: Console) -> Path:
+    """Run `asv publish`; the path of the first page. Raises: UserError."""
+    command = asv_command(conf, "publish", "--no-pull")
+    done = subprocess.run(command, cwd=project.root, capture_output=True, text=True, check=False)
+    if done.returncode:
+        console.print(done.stdout + done.stderr, markup=False, highlight=False)
+        raise UserError(f"asv publish failed with exit code {done.returncode}; its output is above")
+    values = project.configuration | (QUICK if conf.name != CONFIGURATION else {})
+    return Path(project.root, str(values.get("html_dir", "html")), "index.html")
+
+
+def have_results(folder: Path, commits: list[str]) -> list[str]:
+    """The commits of which a machine's folder has a result file."""
+    names = [path.name for path in folder.glob("*-checkout-*.json")]
+    return [commit for commit in commits if any(name.startswith(commit[:8]) for name in names)]
+
+
+def results_folder(project: Project, quick: bool) -> Path:
+    """The folder for the results of a run."""
+    return project.root / QUICK["results_dir"] if quick else project.results
+
+
+def run(project: Project, arguments: argparse.Namespace, console: Console) -> int:
+    """Measure and publish, as the only run in the results folder. Raises: UserError."""
+    results = results_folder(project, arguments.quick)
+    try:
+        with running.alone(results):
+            return _run(project, arguments, results, console)
+    except Busy as error:
+        raise UserError(running.busy_text(results, error)) from None
+
+
+def _asked(project: Project, arguments: argparse.Namespace) -> list[str]:
+    """The commits to measure, the newest first. Raises: UserError if there are none, or no cells."""
+    root = project.root
+    commits = [git(root, "rev-parse", "HEAD")]
+    if arguments.range:
+        commits = commits_of(root, arguments.range, project.package if arguments.changed else "")
+    if not commits:
+        raise UserError(f"no commits in {arguments.range}")
+    only = selected(arguments)
+    if only and not arguments.quick:
+        raise UserError("some cells only would leave holes in the results: choose cells together with --quick")
+    plans = (
+        plan(problem, device, quick=arguments.quick, only=only) for problem in project.problems for device in DEVICES
+    )
+    if not any(plans):
+        raise UserError(f"no cell matches {only!r}; nothing to do")
+    return commits
+
+
+def _run(project: Project, arguments: argparse.Namespace, results: Path, console: Console) -> int:
+    root, commits = project.root, _asked(project, arguments)
+    if git(root, "status", "--porcelain", "--", project.package):
+        console.print(
+            f"note: the uncommitted changes of {project.package}/ are not measured (--worktree measures them)",
+            style="yellow",
+        )
+    if not arguments.no_gate:
+        gate(project, console)
+    began = time.monotonic()
+    if arguments.quick:  # remove the results of an earlier quick look
+        shutil.rmtree(root / ".asv" / "quick" / "results", ignore_errors=True)
+    mine = results / identity()["machine"]
+    with configuration(project, arguments.quick) as conf:
+        for message in running.set_aside_broken(mine):
+            console.print(f"note: {message}", style="yellow", markup=False)
+        known = [] if arguments.again or arguments.quick else have_results(mine, commits)
+        if known:
+            console.print(
+                f"{len(known)} of {len(commits)} commits have results: only their missing or failed series are "
+                "measured (--again measures all)"
+            )
+        code = measure(project, conf, measuring_order(commits[::-1]), len(known), arguments, console)
+        console.print(f"{len(commits) - len(known)} new of {len(commits)} commits in {time.monotonic() - began:.0f} s")
+        page = publish(project, conf, console)
+    _show_newest(project, results, commits, console)
+    show_events(page.with_name("regressions.json"), commits, console)
+    console.print(f"pages: {page.as_uri()}", soft_wrap=True)
+    return code
+
+
+def _show_newest(project: Project, results: Path, commits: list[str], console: Console) -> None:
+    """Print the ladder of the newest of these commits, and its changes since the last earlier commit with results."""
+    shas = tuple(sha[:8] for sha in commits)
+    paths = [path for path in records.sidecars(results, identity()["machine"]) if path.name.startswith(shas)]
+    if not paths:
+        return
+    newest = records.read(paths[-1])
+    terminal.show(newest, project, console, list(project.ops))
+    ancestors = git(project.root, "rev-list", "--first-parent", commits[0]).splitlines()[1:]
+    earlier = records.before(paths[-1], ancestors)
+    if earlier:
+        terminal.show_changes(records.read(earlier), newest, console)
+
+
+def show_events(path: Path, commits: list[str], console: Console) -> None:
+    """Print the events of these commits on the Regressions page, one per line."""
+    for event in json.loads(path.read_text(encoding="utf-8"))["events"]:
+        if event["last"]["hash"] in commits and event["kind"] != "environment":
+            series = ", ".join(dict.fromkeys(change["benchmark"] for change in event["changes"]))
+            where = f"{event['last']['hash'][:8]} ({event['last']['subject']})"
+            text = f"{event['kind']} at {where}: {len(event['changes'])} series of {series}"
+            style = "red" if event["kind"] == "regression" else "green"
+            console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+# --- the dirty tree ------------------------------------------------------------------------------------------------
+
+
+def worktree(project: Project, arguments: argparse.Namespace, console: Console) -> int:
+    """Compare the dirty tree with HEAD as the command versus compares commits; the exit code. Nothing is saved."""
+    if arguments.worktree and arguments.worktree not in project.rungs():
+        raise UserError(f"no rung {arguments.worktree}; the ladder has {', '.join(project.rungs())}")
+    with tempfile.TemporaryDirectory(prefix="kernelwatch-") as folder:
+        head = Side("HEAD", export(project.root, "HEAD", project.package, Path(folder)))
+        tree = Side("tree", str(project.root))
+        differ, only = changes(project, head.package, tree.package), selected(arguments)
+        choice = None
+        if arguments.worktree:
+            cells = cells_of(project, [arguments.worktree], only)
+            choice = choose(project, cells, {arguments.worktree}, differ.rungs)
+        elif not differ.rungs:
+            console.print(
+                f"{project.package}/ is as it is in HEAD: nothing to compare (name a rung to compare it nevertheless)"
+            )
+            return 0
+        report = Report(project, head, tree, "the dirty tree against HEAD", only)
+        return versus.finish(report, choice, console, WORKTREE_BUDGET_S)
+
+
+def main(project: Project, prog: str, arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog=prog,
+        description="Measure commits and publish their history: gate, asv run, asv publish, table.",
+    )
+    parser.add_argument("range", nargs="?", help="a range of commits as in git, such as A..B (default: HEAD)")
+    parser.add_argument(
+        "--quick", action="store_true", help="a first look in seconds: few cells, results kept out of the history"
+    )
+    parser.add_argument(
+        "--bench", action="append", default=[], metavar="REGEX", help="only some suites, as asv's --bench"
+    )
+    parser.add_argument("--again", action="store_true", help="measure again what already has results")
+    parser.add_argument(
+        "--changed",
+        action="store_true",
+        help=f"only the commits of the range that change {project.package}/, and the newest one",
+    )
+    parser.add_argument("--no-gate", action="store_true", help="skip the gate")
+    parser.add_argument(
+        "--worktree",
+        nargs="?",
+        const="",
+        metavar="OP/RUNG",
+        help="compare the dirty tree with HEAD, without saving: the rungs that differ, or this one",
+    )
+    add_selection(parser, "only some cells, with --quick or --worktree")
+    parsed = parser.parse_args(arguments)
+    if parsed.changed and not parsed.range:
+        parser.error("--changed chooses among the commits of a range: name one, as A..B")
+    console = Console()
+    stop_on_signals()
+    try:
+        with lifeline.tied():
+            if parsed.worktree is not None:
+                return worktree(project, parsed, console)
+            return run(project, parsed, console)
+    except KeyboardInterrupt:
+        kept = f"{running.GOES_ON} (without --again)"
+        if parsed.worktree is not None or parsed.quick:
+            kept = "nothing was saved"
+        console.print(f"interrupted; {kept}")
+        return 130

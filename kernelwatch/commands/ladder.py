@@ -1,0 +1,58 @@
+"""Print the ladder's tables from the recorded results, by default those of the newest commit."""
+
+import argparse
+
+from rich.console import Console
+
+from kernelwatch.history import records
+from kernelwatch.plan.project import Project
+from kernelwatch.report import terminal
+from kernelwatch.report.markdown import markdown
+from kernelwatch.system.errors import UserError
+
+
+def add_arguments(parser: argparse.ArgumentParser, project: Project) -> None:
+    """Add the options that choose what is printed."""
+    parser.add_argument("op", nargs="*", help=f"of {', '.join(project.ops)} (default: all)")
+    parser.add_argument(
+        "--machine", help="a machine's folder among the results (default: the one with the newest commit)"
+    )
+    parser.add_argument("--commit", default="", help="the first digits of a commit (default: the newest)")
+    parser.add_argument(
+        "--type", help="element type (default: float32; the others at one shape, cold); in quotes if it has a '>'"
+    )
+    parser.add_argument("--markdown", action="store_true", help="print Markdown")
+
+
+def recorded(project: Project, machine: str | None, commit: str) -> list[records.Record]:
+    """The matching records, the newest last. Raises: UserError if there are none."""
+    paths = [path for path in records.sidecars(project.results, machine) if path.name.startswith(commit)]
+    if not paths:
+        known = sorted({path.parent.name for path in records.sidecars(project.results)})
+        raise UserError(
+            f"nothing recorded for this under {project.results}, which has {', '.join(known) or 'no machine'}; "
+            "the command bench measures"
+        )
+    return [records.read(path) for path in paths]
+
+
+def show(project: Project, arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+    """Print the tables."""
+    every = list(dict.fromkeys(name for problem in project.problems for name in problem.types))
+    if arguments.type and arguments.type not in every:
+        quote = " (in quotes: '>' is the shell's)" if arguments.type.endswith("-") else ""
+        parser.error(f"no type {arguments.type}; there are {', '.join(every)}{quote}")
+    for op in arguments.op:
+        project.op(op)
+    record, ops = recorded(project, arguments.machine, arguments.commit)[-1], arguments.op or list(project.ops)
+    if arguments.markdown:
+        print(markdown(record, project, ops, None, arguments.type))
+    else:
+        terminal.show(record, project, Console(), ops, arguments.type)
+    return 0
+
+
+def main(project: Project, prog: str, arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog=prog, description=__doc__)
+    add_arguments(parser, project)
+    return show(project, parser.parse_args(arguments), parser)

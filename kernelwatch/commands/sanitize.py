@@ -1,0 +1,43 @@
+"""Run every GPU rung, element type and configuration at a ragged shape under compute-sanitizer's tools: memcheck (out
+of bounds, misaligned), racecheck (shared-memory hazards), initcheck (reads of unwritten memory), synccheck (barriers).
+"""
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+from kernelwatch.analysis.nsight import CHILD
+from kernelwatch.plan.project import Project
+from kernelwatch.system.tools import compute_sanitizer
+
+TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
+FOUND = 17  # the exit code of compute-sanitizer if it reports an error
+
+
+def command(sanitizer: str, tool: str, root: Path, only: str) -> list[str]:
+    """The command line that runs a tool over the rungs whose op/name contains `only`. Its exit code is FOUND if the
+    tool reports an error."""
+    return [sanitizer, "--tool", tool, "--error-exitcode", str(FOUND), sys.executable, *CHILD, "all", str(root), only]
+
+
+def main(project: Project, prog: str, arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog=prog, description=__doc__)
+    parser.add_argument("--tool", choices=TOOLS, action="append", help="only some tools (default: all)")
+    parser.add_argument("--only", default="", help="rungs whose op/name contains this text")
+    parsed = parser.parse_args(arguments)
+    sanitizer, worst = compute_sanitizer(), 0
+    for tool in parsed.tool or TOOLS:
+        done = subprocess.run(
+            command(sanitizer, tool, project.root, parsed.only),
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=project.root,
+        )
+        last = [line for line in done.stdout.splitlines() if "SUMMARY" in line or "launches" in line]
+        print(f"{tool}: {'clean' if done.returncode == 0 else 'FOUND'}: {'; '.join(line.strip('= ') for line in last)}")
+        if done.returncode:
+            print(done.stdout[-6000:], done.stderr[-2000:], sep="\n")
+        worst = max(worst, 0 if done.returncode == 0 else 1)
+    return worst

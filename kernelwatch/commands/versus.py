@@ -1,0 +1,123 @@
+"""Compare two commits (worse, better, no change, cannot tell), or find the commit that caused a change.
+
+Exit code: 0, no change or better; 1, worse; 2, undecided, or a cell of HEAD fails; 130, interrupted.
+"""
+
+import argparse
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+
+from kernelwatch.commands.arguments import add_selection, selected, stop_on_signals
+from kernelwatch.compare import bisect
+from kernelwatch.compare.changes import changes
+from kernelwatch.compare.choice import Choice, by_pattern, choose
+from kernelwatch.compare.paired import LOOKS, Side
+from kernelwatch.compare.verdict import Report, compare
+from kernelwatch.plan.cells import timed
+from kernelwatch.plan.project import Project
+from kernelwatch.report import comparison
+from kernelwatch.system.git import export, resolve
+
+BUDGET_S = 300.0
+
+
+def versus(project: Project, arguments: argparse.Namespace, console: Console) -> int:
+    """Compare two commits and print the report."""
+    names, shas = arguments.commits, [resolve(project.root, name) for name in arguments.commits]
+    only = selected(arguments)
+    with tempfile.TemporaryDirectory(prefix="kernelwatch-") as folder:
+        base, head = (
+            Side(side, export(project.root, sha, project.package, Path(folder, side)))
+            for side, sha in zip(("BASE", "HEAD"), shas, strict=True)
+        )
+        what = f"BASE = {names[0]} ({shas[0][:8]}), HEAD = {names[1]} ({shas[1][:8]})"
+        report = Report(project, base, head, what)
+        differ = changes(project, base.package, head.package)
+        choice: Choice | None = None
+        if arguments.all:
+            choice = choose(project, timed(project), set(project.rungs()), differ.rungs)
+        elif only:
+            choice = by_pattern(project, only, differ.rungs)
+        elif not differ.rungs:
+            console.print(
+                f"{what}: {project.package}/ is the same: nothing to compare (--only and --all compare nevertheless)"
+            )
+            return 0
+        return finish(report, choice, console, arguments.budget, arguments.within, arguments.markdown)
+
+
+def finish(
+    report: Report,
+    choice: Choice | None,
+    console: Console,
+    budget_s: float,
+    within: float | None = None,
+    as_markdown: bool = False,
+) -> int:
+    """Compare, print the report even after an interrupt, and return the exit code."""
+    interrupted = False
+    try:
+        with console.status("compiling ...") as status:
+            compare(report, choice, budget_s, within, status.update)
+        report.whole = True
+    except KeyboardInterrupt:
+        interrupted = True
+    if as_markdown:
+        print(comparison.markdown(report))
+    else:
+        comparison.show(report, console)
+    if interrupted:
+        console.print("interrupted: that is what was known by then; nothing was saved")
+    return 130 if interrupted else report.code
+
+
+def within_of(text: str) -> float:
+    """A share, from a text in percent."""
+    value = float(text.removesuffix("%"))
+    if not 0 < value < 100:
+        raise ValueError(text)
+    return value / 100
+
+
+def main(project: Project, prog: str, arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog=prog, description=__doc__)
+    parser.add_argument("commits", nargs="+", metavar="COMMIT", help="BASE and HEAD, or with --find a range GOOD..BAD")
+    add_selection(parser, "these cells (default: those of the rungs whose binary or launch changed)")
+    parser.add_argument("--all", action="store_true", help="compare every cell")
+    parser.add_argument(
+        "--find",
+        metavar="CELL",
+        help="find the commit of GOOD..BAD that changed this cell or exact series to what it is in BAD",
+    )
+    parser.add_argument(
+        "--budget",
+        type=float,
+        default=BUDGET_S,
+        metavar="SECONDS",
+        help=f"time limit; the first {LOOKS[0]} turns are always taken; with --find for each commit that is tried "
+        f"(default: {BUDGET_S:g})",
+    )
+    parser.add_argument(
+        "--within",
+        type=within_of,
+        metavar="PER_CENT",
+        help='changes certainly smaller than this are "no change" (default: 1 on a GPU, 2 on a CPU)',
+    )
+    parser.add_argument("--markdown", action="store_true", help="print Markdown, for a comment on a pull request")
+    parsed = parser.parse_args(arguments)
+    if sum((bool(selected(parsed)), parsed.all, bool(parsed.find))) > 1:
+        parser.error("give one of a selection of cells, --all and --find")
+    wanted = 1 if parsed.find else 2
+    if len(parsed.commits) != wanted or (parsed.find and ".." not in parsed.commits[0]):
+        parser.error("--find takes one range, GOOD..BAD" if parsed.find else "give two commits, BASE and HEAD")
+    console = Console(stderr=parsed.markdown)
+    stop_on_signals()
+    if parsed.find:
+        try:
+            return bisect.find(project, parsed.find, parsed.commits[0], parsed.budget, parsed.within, console)
+        except KeyboardInterrupt:
+            console.print("interrupted; what was tried by then is above")
+            return 130
+    return versus(project, parsed, console)

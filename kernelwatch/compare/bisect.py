@@ -1,0 +1,216 @@
+"""Find the first bad commit of a range for one cell or one exact series, by comparing commits with GOOD.
+
+A commit that launches the same as the one before it is not tried: hashes of the source, the ladder entry and the shared
+code show that, or the compiled binaries if the hashes differ. A commit that cannot be judged is skipped.
+"""
+
+import re
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import groupby
+from pathlib import Path
+
+from rich.console import Console
+
+from kernelwatch.compare import exact
+from kernelwatch.compare.changes import changes
+from kernelwatch.compare.choice import binaries_of_cpu, choose
+from kernelwatch.compare.exact import ExactSeries
+from kernelwatch.compare.paired import SAME, Comparison, Judged, Side
+from kernelwatch.plan.cells import Cell, timed
+from kernelwatch.plan.project import Project
+from kernelwatch.system.errors import UserError
+from kernelwatch.system.git import export, git, resolve
+
+JUDGED_BAD = ("worse", "better", "higher", "lower")
+BAD = (*JUDGED_BAD, "failed")  # the search is for the one of these that the last commit shows
+
+
+@dataclass
+class Commit:
+    """A commit of the range, exported when its package is first needed."""
+
+    project: Project
+    sha: str
+    folder: Path
+    _package: str | None = field(default=None, repr=False)
+
+    @property
+    def package(self) -> str:
+        if self._package is None:
+            self._package = export(self.project.root, self.sha, self.project.package, self.folder / self.sha)
+        return self._package
+
+    @cached_property
+    def subject(self) -> str:
+        return git(self.project.root, "log", "-1", "--format=%h %s", self.sha)
+
+
+def first_bad(count: int, judge: Callable[[int], str]) -> tuple[int, int, list[int]]:
+    """Search commits 0 (good) to `count` - 1 (bad). Returns the last good one, the first one that is certainly bad, and
+    those between them that could not be judged. `judge(at)`: "good", "bad" or "cannot tell"."""
+    good, bad, unknown = 0, count - 1, set[int]()
+    while True:
+        untried = [at for at in range(good + 1, bad) if at not in unknown]
+        if not untried:
+            return good, bad, sorted(at for at in unknown if good < at < bad)
+        at = min(untried, key=lambda candidate: abs(2 * candidate - good - bad))
+        match judge(at):
+            case "good":
+                good = at
+            case "bad":
+                bad = at
+            case _:
+                unknown.add(at)
+
+
+# --- what commits have in common -----------------------------------------------------------------------------------
+
+
+def _texts(commit: Commit, rung: str) -> str:
+    """git's hashes of all that a rung may depend on: everything in the package except the folders of other ops."""
+    project, op = commit.project, rung.partition("/")[0]
+    lines = git(project.root, "ls-tree", commit.sha, f"{project.package}/").splitlines()
+    others = {f"{project.package}/{name}" for name in project.ops if name != op}
+    return "\n".join(line for line in lines if line.rpartition("\t")[2] not in others)
+
+
+def _alike(before: Commit, after: Commit, rung: str, cpu: bool) -> bool:
+    """Whether two commits certainly launch the same for a rung."""
+    if not before.package or not after.package:
+        return before.package == after.package
+    project = before.project
+    differ = changes(project, before.package, after.package)
+    if differ.shared or rung in differ.launched:
+        return False
+    if rung not in differ.compiled:
+        return True
+    read = binaries_of_cpu if cpu else _binaries
+    old, new = (read(project, commit.package, [rung]).get(rung) for commit in (before, after))
+    return old is not None and old == new
+
+
+def _binaries(project: Project, package: str, names: list[str]) -> dict[str, object]:
+    return dict(exact.measure(project, package, set(names), "track_registers").binaries)
+
+
+# --- the search ----------------------------------------------------------------------------------------------------
+
+
+def what(project: Project, name: str) -> Cell | ExactSeries:
+    """The cell with this key, or the exact series with this name. Raises: UserError if there is none."""
+    cells = {cell.key: cell for cell in timed(project)}
+    if name in cells:
+        return cells[name]
+    plain = re.sub(r"['\"\s]", "", name)
+    series = {re.sub(r"\s", "", str(known)): known for known in exact.series_of(project, set(project.rungs()))}
+    if plain in series:
+        return series[plain]
+    raise UserError(
+        f"no cell or exact series {name!r}; a cell is named like {next(iter(cells), 'op/rung')!r}, "
+        f"a series like '{next(iter(series.values()), '')}'"
+    )
+
+
+def _judge(
+    good: Commit, other: Commit, of: Cell | ExactSeries, budget_s: float, within: float | None, console: Console
+) -> Judged:
+    """Compare a commit with GOOD."""
+    project = good.project
+    if isinstance(of, ExactSeries):
+        name = of.name.rpartition(".")[2]
+        base, head = (exact.measure(project, commit.package, {of.rung}, name).values[of] for commit in (good, other))
+        word = of.verdict(base, head)
+        if word == "changed" and isinstance(base, float) and isinstance(head, float):
+            # The pages do not judge this series, but here it was asked for by name.
+            if of.higher_is_better is None:
+                word = "higher" if head > base else "lower"
+            else:
+                word = "better" if (head > base) == of.higher_is_better else "worse"
+        return Judged(word, f"{base} -> {head}")
+    if _alike(good, other, of.name, of.device == "cpu"):
+        return Judged("no change", SAME)
+    differ = changes(project, good.package, other.package)
+    choice = choose(project, [of], set(), differ.rungs)
+    sides = Side("GOOD", good.package), Side(other.sha[:8], other.package)
+    comparison = Comparison(project, *sides, choice.cells, choice.controls, within)
+    with console.status("timing ...") as status:
+        comparison.run(budget_s, status.update)
+    judged = comparison.verdict(of.key)
+    if not judged.why and comparison.pairs[of.key].measurements:
+        low, high = (100 * bound for bound in judged.bounds)
+        return replace(judged, why=f"{100 * judged.change:+.2f} %, {low:+.2f} to {high:+.2f}")
+    return judged
+
+
+def _range(root: Path, text: str) -> list[str]:
+    """GOOD and the first-parent commits after it up to BAD, oldest first. Raises: UserError if there are none."""
+    good, bad = (resolve(root, part or "HEAD") for part in re.split(r"\.{2,3}", text, maxsplit=1))
+    after = git(root, "rev-list", "--first-parent", "--reverse", f"{good}..{bad}").splitlines()
+    if not after:
+        raise UserError(f"no commits in {text}")
+    if git(root, "rev-parse", f"{after[0]}^") != good:
+        raise UserError(f"{text}: {good[:8]} is not a first-parent ancestor of {bad[:8]}")
+    return [good, *after]
+
+
+def _distinct(commits: list[Commit], of: Cell | ExactSeries, rung: str) -> list[Commit]:
+    """The commits that may launch something different from the one before them. Each stands for the commits after it
+    that launch the same."""
+    tried = [next(same) for _, same in groupby(commits, lambda commit: _texts(commit, rung))]
+    if isinstance(of, ExactSeries):
+        return tried
+    distinct = tried[:1]
+    for commit in tried[1:]:
+        if not _alike(distinct[-1], commit, rung, of.device == "cpu"):
+            distinct.append(commit)
+    return distinct
+
+
+def find(project: Project, name: str, range: str, budget_s: float, within: float | None, console: Console) -> int:
+    """Print the first bad commit of a range and return 0, or print why there is none and return 2."""
+    of = what(project, name)
+    rung = of.rung if isinstance(of, ExactSeries) else of.name
+    with tempfile.TemporaryDirectory(prefix="kernelwatch-") as folder:
+        every = [Commit(project, sha, Path(folder)) for sha in _range(project.root, range)]
+        with console.status("compiling ..."):
+            tried = _distinct(every, of, rung)
+        console.print(f"{len(every) - 1} commits after {every[0].subject}; {len(tried) - 1} may launch another {rung}")
+        if len(tried) == 1:
+            console.print("no commit changed it: what moved is the environment")
+            return 2
+
+        def compared(at: int, budget_s: float) -> str:
+            """Compare a commit with GOOD, print the verdict and return its word."""
+            judged = _judge(every[0], tried[at], of, budget_s, within, console)
+            why = f" ({judged.why})" if judged.why else ""
+            console.print(f"{tried[at].subject}: {judged.word}{why}", markup=False, highlight=False, soft_wrap=True)
+            return judged.word
+
+        word = compared(len(tried) - 1, budget_s)
+        if word not in BAD:
+            console.print(f"{word}: the last commit shows nothing to look for", markup=False)
+            return 2
+        good_words = [*JUDGED_BAD, "no change"]
+        if word == "failed":
+            good_words.append("cannot tell")  # a commit that does not fail is good; one turn shows that
+
+        def judge(at: int) -> str:
+            own = compared(at, 0.0 if word == "failed" else budget_s)
+            if own == word:
+                return "bad"
+            return "good" if own in good_words else "cannot tell"
+
+        _, bad, unknown = first_bad(len(tried), judge)
+        if unknown:
+            console.print(
+                f"cannot tell: it is one of {', '.join(tried[at].subject for at in [*unknown, bad])}",
+                markup=False, highlight=False, soft_wrap=True,
+            )  # fmt: skip
+            return 2
+        console.print(f"first {word}: {tried[bad].sha}", style="bold", highlight=False, soft_wrap=True)
+        last = git(project.root, "log", "-1", "--format=%h %an %as%n    %s", tried[bad].sha)
+        console.print(last, markup=False, highlight=False)
+        return 0

@@ -1,0 +1,77 @@
+"""Choose what to compare: the cells to time with their controls, and the rungs whose exact figures count."""
+
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from kernelwatch.analysis import compiled
+from kernelwatch.compare.paired import controls_of
+from kernelwatch.measure.check import Budget
+from kernelwatch.plan.cells import Cell, rungs, timed
+from kernelwatch.plan.project import Project
+from kernelwatch.run.processes import Run
+from kernelwatch.system.errors import UserError
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What to compare. `cells`: those to time; `controls`: the key of a cell's control by the key of the cell; `exact`:
+    the rungs ("op/rung") whose exact figures are compared."""
+
+    cells: list[Cell]
+    controls: dict[str, str]
+    exact: set[str]
+
+
+def choose(project: Project, wanted: Iterable[Cell], exact: set[str], changed: Iterable[str]) -> Choice:
+    """These cells with their controls. The control of an op on a device is the reference or vendor line that its rungs
+    are compared with, or else the first rung that is not `changed`."""
+    wanted, controls, changed = list(wanted), {}, set(changed)
+    for problem in project.problems:
+        for device in ("gpu", "cpu"):
+            line = problem.held_against(device)
+            names = [line, *rungs(problem, device)] if line else rungs(problem, device)
+            unchanged = (name for name in names if f"{problem.name}/{name}" not in changed)
+            controls[problem.name, device] = next(unchanged, "")
+    control_of = controls_of(wanted, controls)
+    every = {cell.key: cell for cell in timed(project)}
+    added = [every[key] for key in control_of.values() if key in every]
+    cells = [replace(cell, launch_cost=False) for cell in dict.fromkeys([*wanted, *added])]
+    return Choice(cells, control_of, exact)
+
+
+def cells_of(project: Project, names: Iterable[str], only: str = "") -> list[Cell]:
+    """The cells of rungs, each rung with its main type."""
+    wanted = set(names)
+    return [
+        cell
+        for cell in timed(project, only=only)
+        if not cell.reference and cell.name in wanted and cell.type == project.op(cell.op).main_type(cell.rung)
+    ]
+
+
+def by_pattern(project: Project, pattern: str, changed: Iterable[str]) -> Choice:
+    """The cells whose keys match, with the exact figures of their rungs and of the compilation targets that match.
+    Raises: UserError if there are none."""
+    every = timed(project)
+    cells = [cell for cell in every if re.search(pattern, cell.key)]
+    targets = [target for problem in project.problems for target in compiled.plan(problem, pattern)]
+    if not cells and not targets:
+        raise UserError(f"no cell matches {pattern!r}; one is named like {every[0].key!r}")
+    return choose(project, cells, {cell.name for cell in [*cells, *targets]}, changed)
+
+
+def binaries_of_cpu(project: Project, package: str, names: Iterable[str]) -> dict[str, str]:
+    """The identities of what CPU rungs launch, from one measurement of each rung's smallest cell; rungs that fail have
+    none."""
+    cells: dict[str, Cell] = {}
+    for cell in cells_of(project, names):
+        if cell.device == "cpu":
+            known = cells.setdefault(cell.name, cell)
+            if math.prod(cell.shape) < math.prod(known.shape) or (cell.shape == known.shape and cell.cache == "hot"):
+                cells[cell.name] = cell
+    run = Run(project, list(cells.values()), "cpu", package, Budget(1, 0.0))
+    run.measure_all(0)
+    measured = {rung: run.group.outcomes[cell.key].measurements for rung, cell in cells.items()}
+    return {rung: str(own[0].get("identity", "")) for rung, own in measured.items() if own}

@@ -1,0 +1,150 @@
+"""Compare the exact series of two packages: figures of the asv suites without noise, so that any difference counts."""
+
+import importlib
+import inspect
+import itertools
+import math
+import os
+import pkgutil
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from kernelwatch.plan import project as projects
+from kernelwatch.plan.project import Project
+from kernelwatch.run.outcome import Group
+from kernelwatch.suites.compiled import Compiled
+from kernelwatch.suites.counted import Access
+from kernelwatch.system.options import Options
+
+EXACT = (Compiled, Access)  # the base classes of the suites that are compared
+
+Value = float | str  # a figure, NaN if it is n/a; or why the cell failed
+Binaries = dict[str, dict[str, tuple[object, ...]]]  # rung -> target -> what is launched
+
+
+@dataclass(frozen=True)
+class ExactSeries:
+    """One series, such as "static.Transpose.track_registers(padded, float32, sm_90)"."""
+
+    name: str
+    where: tuple[str, ...]
+    unit: str
+    higher_is_better: bool | None
+    judged: bool  # whether the Regressions page judges it
+    op: str
+
+    def __str__(self) -> str:
+        return f"{self.name}({', '.join(self.where)})"
+
+    @property
+    def rung(self) -> str:
+        return f"{self.op}/{self.where[0]}"
+
+    def verdict(self, base: Value, head: Value) -> str:
+        """A verdict as for a cell, or "changed" if the series is not judged."""
+        if isinstance(head, str):
+            return "n/a" if isinstance(base, str) else "failed"
+        if isinstance(base, str) or math.isnan(base) or math.isnan(head):
+            return "n/a"
+        if base == head:
+            return "no change"
+        if not self.judged or self.higher_is_better is None:
+            return "changed"
+        return "worse" if (head > base) != self.higher_is_better else "better"
+
+
+def _suites(project: Project, rungs: set[str]) -> Iterator[tuple[type[Compiled | Access], list[ExactSeries]]]:
+    """Each suite class that has some of these rungs ("op/rung"), with their series."""
+    package = projects.suites(project.here.parent)
+    for listed in pkgutil.iter_modules(package.__path__):
+        module = importlib.import_module(f"{package.__name__}.{listed.name}")
+        for name, suite in vars(module).items():
+            if not (inspect.isclass(suite) and issubclass(suite, EXACT) and suite.__module__ == module.__name__):
+                continue
+            rows = [rung for rung in suite.params[0] if f"{suite.op}/{rung}" in rungs]
+            series = []
+            for method_name in dir(suite):
+                if method_name.startswith("track_"):
+                    method = getattr(suite, method_name)
+                    series += [
+                        ExactSeries(
+                            f"{listed.name}.{name}.{method_name}",
+                            where,
+                            method.unit,
+                            method.higher_is_better,
+                            bool(method.judged),
+                            suite.op,
+                        )
+                        for where in itertools.product(rows, *suite.params[1:])
+                    ]
+            if series:
+                yield suite, series
+
+
+def series_of(project: Project, rungs: set[str]) -> list[ExactSeries]:
+    """All exact series of some rungs."""
+    return [series for _, of_suite in _suites(project, rungs) for series in of_suite]
+
+
+@dataclass(frozen=True)
+class Figures:
+    """A package's figures by series, and its binaries by rung; a rung that does not fully compile has none."""
+
+    values: dict[ExactSeries, Value]
+    binaries: Binaries
+
+
+def measure(project: Project, package: str, rungs: set[str], name: str = "track_") -> Figures:
+    """Measure the exact figures of a package's rungs, for the series whose names contain `name`."""
+    values: dict[ExactSeries, Value] = {}
+    groups: dict[Callable[..., Group], Group] = {}
+    # Without a package, a folder that does not exist stands for it: the harness then reports each figure as n/a.
+    only = f"^({'|'.join(map(re.escape, sorted(rungs)))}) "
+    options = Options(package=package or os.devnull, only=only)
+    for suite, series in _suites(project, rungs):
+        wanted = [own for own in series if name in own.name]
+        if wanted and suite.setup_cache not in groups:  # some suites share it
+            groups[suite.setup_cache] = suite().measure(options)
+        for own in wanted:
+            try:
+                method = getattr(suite(), own.name.rpartition(".")[2])
+                values[own] = float(method(groups[suite.setup_cache], *own.where))
+            except RuntimeError as error:  # the suites raise it for a cell that failed
+                values[own] = str(error)
+    return Figures(values, _binaries(list(groups.values())))
+
+
+def _binaries(groups: list[Group]) -> Binaries:
+    binaries: Binaries = {}
+    failed = set()
+    for group in groups:
+        for key, outcome in group.outcomes.items():
+            rung = key.split()[0]
+            if outcome.state == "failed":
+                failed.add(rung)
+            for figures in outcome.measurements:
+                if "cubin_sha256" in figures:
+                    launch = figures["cubin_sha256"], figures.get("block_threads"), figures.get("dynamic_shared_bytes")
+                    binaries.setdefault(rung, {})[key] = launch
+    return {rung: targets for rung, targets in binaries.items() if rung not in failed}
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A series whose figures differ."""
+
+    series: ExactSeries
+    base: Value
+    head: Value
+
+    @property
+    def verdict(self) -> str:
+        return self.series.verdict(self.base, self.head)
+
+
+def differences(base: Figures, head: Figures) -> list[Difference]:
+    """The series that newly fail, are worse, better or changed, in this order."""
+    pairs = [Difference(series, base.values[series], value) for series, value in head.values.items()]
+    order = ("failed", "worse", "better", "changed")
+    return sorted((pair for pair in pairs if pair.verdict in order), key=lambda pair: order.index(pair.verdict))

@@ -1,0 +1,1 @@
+"""Find where series changed, and what is to blame."""

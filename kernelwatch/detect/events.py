@@ -1,0 +1,225 @@
+"""The changes of the judged series; those at one commit form an event."""
+
+import json
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from kernelwatch.detect import steps
+from kernelwatch.detect.conditions import differences
+from kernelwatch.detect.steps import Point, Step
+from kernelwatch.history.records import Record, conditions
+from kernelwatch.identity import TIMED
+from kernelwatch.measure.record import Measurement, number
+
+KINDS = ("regression", "improvement", "environment")
+
+
+@dataclass(frozen=True)
+class Result:
+    """A series' value at one commit. `limits`: those that its cell met, such as a low clock; `conditions`: as in
+    history.records."""
+
+    commit: str
+    point: Point
+    conditions: dict[str, object] = field(default_factory=dict)
+    limits: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class JudgedSeries:
+    """A judged series: one combination of a benchmark's parameters on one machine. `place`: the names under which asv
+    files its graph (machine, branch, ...); `results`: those of the branch's commits, oldest first."""
+
+    benchmark: str
+    params: dict[str, str]
+    place: dict[str, str | None]
+    higher_is_better: bool | None
+    exact: bool
+    results: tuple[Result, ...]
+
+    @property
+    def points(self) -> list[Point]:
+        return [result.point for result in self.results]
+
+    @property
+    def smallest(self) -> float:
+        """The smallest relative step that the series could show now."""
+        return steps.smallest(self.points, exact=self.exact)
+
+    def changes(self) -> list["Change"]:
+        """Its changes, oldest first."""
+        own = steps.find(self.points, exact=self.exact)
+        return [Change(self, step, _undone(step, own[at + 1 :])) for at, step in enumerate(own)]
+
+
+def _undone(step: Step, later: Sequence[Step]) -> bool:
+    """Whether later steps brought the level back to where it was, or to a better one. False if the environment changed
+    since: levels across such a change are not compared."""
+    if not later or any(other.kind == "environment" for other in later):
+        return False
+    left = (later[-1].after - step.before) * math.copysign(1.0, step.after - step.before)
+    return left <= abs(step.before) * step.smallest
+
+
+@dataclass(frozen=True, eq=False)
+class Change:
+    """A step of a series. `undone`: later steps took it back."""
+
+    series: JudgedSeries
+    step: Step
+    undone: bool = False
+
+    @property
+    def kind(self) -> str:
+        """One of KINDS. If neither direction is better, every change counts as the environment's."""
+        if self.step.kind == "environment" or self.series.higher_is_better is None:
+            return "environment"
+        better = (self.step.after > self.step.before) == self.series.higher_is_better
+        return "improvement" if better else "regression"
+
+    @property
+    def first(self) -> Result:
+        """The first result after the step, or after the first step of a gradual change."""
+        return self.series.results[self._begin]
+
+    @property
+    def _begin(self) -> int:
+        return self.step.at if self.step.since is None else self.step.since
+
+    @property
+    def last(self) -> Result:
+        return self.series.results[self.step.at]
+
+    @property
+    def before(self) -> Result:
+        """The last result before the change."""
+        return self.series.results[max(self._begin - 1, 0)]
+
+    @property
+    def commits(self) -> int:
+        """How many commits may be to blame, measured or not."""
+        return self.last.point.commit - self.before.point.commit
+
+    @property
+    def why(self) -> list[str]:
+        """The conditions that changed; if none did, the detector's reason, if any."""
+        before, after = self.before.conditions, self.last.conditions
+        reasons = differences(before, after) if before and after else []
+        if not reasons and self.step.why:
+            reasons = [self.step.why]
+        return reasons
+
+
+@dataclass(frozen=True)
+class Event:
+    """The changes of several series at one commit, or between two commits if they are gradual; the largest first."""
+
+    kind: str
+    changes: tuple[Change, ...]
+
+    @property
+    def narrowest(self) -> Change:
+        """The change that leaves the fewest commits to blame."""
+        return min(self.changes, key=lambda change: change.commits)
+
+    @property
+    def first(self) -> str:
+        return self.narrowest.first.commit
+
+    @property
+    def last(self) -> str:
+        return self.narrowest.last.commit
+
+    @property
+    def why(self) -> str:
+        return "; ".join(dict.fromkeys(why for change in self.changes for why in change.why))
+
+
+def events(changes: Iterable[Change]) -> list[Event]:
+    """Groups changes of one kind at the same commit, the newest event first. If a series was not measured at every
+    commit, and another one changed at a commit between, both are assumed to have changed there."""
+    together: dict[tuple[str, object, str], list[Change]] = {}
+    for change in sorted(changes, key=lambda change: change.commits):
+        since = (None if change.step.since is None else change.first.commit, change.series.place.get("branch"))
+        low, high = change.before.point.commit, change.last.point.commit
+        fitting = [
+            others
+            for (kind, begin, _), others in together.items()
+            if (kind, begin) == (change.kind, since) and low < others[0].last.point.commit <= high
+        ]
+        if fitting:
+            max(fitting, key=len).append(change)
+        else:
+            together[change.kind, since, change.last.commit] = [change]
+    grouped = [
+        Event(kind, tuple(sorted(alike, key=lambda change: -abs(change.step.change))))
+        for (kind, _, _), alike in together.items()
+    ]
+    return sorted(grouped, key=lambda event: -event.narrowest.last.point.commit)
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A change of the conditions. No commit can be blamed for a step across it, and small steps there do not show.
+    `before`, `commit`: the commits on its two sides; `series`: how many series it cuts."""
+
+    before: str
+    commit: str
+    why: str
+    series: int
+
+
+def turns(judged: Iterable[JudgedSeries]) -> list[Turn]:
+    """The changes of the conditions, the newest first."""
+    counts: dict[tuple[int, str, str, str], int] = {}
+    for series in judged:
+        for old, new in pairwise(result for result in series.results if result.conditions):
+            if old.conditions != new.conditions:
+                why = ", ".join(differences(old.conditions, new.conditions))
+                place = (new.point.commit, old.commit, new.commit, why)
+                counts[place] = counts.get(place, 0) + 1
+    newest_first = sorted(counts.items(), reverse=True)
+    return [Turn(before, commit, why, count) for (_, before, commit, why), count in newest_first]
+
+
+def result(commit: str, at: int, value: float, record: Record | None, cell: str, judged: str, canary: str) -> Result:
+    """A value with what the sidecar records of its cell.
+
+    `at`: the commit's place on the branch.
+    `judged`: the figure of the measurements of which the value is the median, or "exact".
+    `canary`: which canary belongs to the cell, "memory" or "compute".
+    """
+    measured = record.cells.get(cell) if record else None
+    if record is None or measured is None:
+        return Result(commit, Point(at, value))
+    exact = judged == "exact"
+    known = conditions(record, measured.group)
+    if exact:  # depends on packages, compiler and emulator; the version of the harness concerns timings only
+        known |= {TIMED.fact: None}
+    canaries = _figures(measured.measurements, "canary_s", canary)
+    identities = {str(measurement["identity"]) for measurement in measured.measurements if measurement.get("identity")}
+    point = Point(
+        commit=at,
+        value=value,
+        spread=0.0 if exact else spread(_figures(measured.measurements, judged)),
+        identity=" ".join(sorted(identities)),
+        conditions="" if all(value is None for value in known.values()) else json.dumps(known, sort_keys=True),
+        canary=statistics.median(canaries) if canaries else None,
+    )
+    return Result(commit, point, known, measured.throttled)
+
+
+def spread(figures: Sequence[float]) -> float:
+    """The relative standard error of a cell's figure, from the processes that measured it. It is 0 for fewer than two,
+    which show no noise: the noise of the series is then taken from the differences between commits."""
+    mean = statistics.fmean(figures) if len(figures) >= 2 else 0.0
+    return statistics.stdev(figures) / abs(mean) / math.sqrt(len(figures)) if mean else 0.0
+
+
+def _figures(measurements: Iterable[Measurement], *names: str) -> list[float]:
+    """A figure of each measurement that has it; each further name goes one dictionary deeper."""
+    values = (number(measurement, *names) for measurement in measurements)
+    return [value for value in values if isinstance(value, float) and math.isfinite(value)]

@@ -1,0 +1,239 @@
+"""Compile CUDA source for the CPU and launch it."""
+
+import ctypes
+import re
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes  # noqa: F401 (gives NumPy the type bfloat16)
+import numpy as np
+from numpy.typing import NDArray
+
+from kernelwatch.plan.package import CudaSource
+from kernelwatch.system import cache, tools
+from kernelwatch.system.errors import ToolMissing
+from kernelwatch.system.tools import digest
+
+HERE = Path(__file__).parent
+INCLUDE = HERE / "include"
+
+STANDARD = "c++17"  # for the runtime; a source may require a newer standard
+FLAGS = ("-fPIC", "-fno-gnu-unique", "-fno-threadsafe-statics", "-fno-strict-aliasing",
+         "-ffp-contract=off", "-w")  # fmt: skip
+PLAIN = ("-O2",)
+# Each access in the source becomes one call (struct members stay together), and each index past a known extent another.
+# The read of a struct that is passed by value is seen only if the function is inlined, as for conversions of a __half.
+INLINED = (
+    *("-finline-functions", "-finline-small-functions", "-findirect-inlining"),
+    *("--param=max-inline-insns-auto=1000", "--param=inline-unit-growth=1000", "--param=large-function-growth=10000"),
+)
+TRACED = ("-O1", "-g", "-fsanitize=thread,bounds", "-fno-tree-sra", *INLINED, "-DKERNELWATCH_TRACE")
+
+GLOBAL, SHARED, CONSTANT, HIDDEN = range(4)  # RegionKind in runtime.cpp
+MODES = {"plain": 0, "check": 1, "count": 2}
+
+
+class Region(ctypes.Structure):
+    """Memory that a kernel may touch. This structure and the next three mirror runtime.cpp."""
+
+    _fields_ = (("low", ctypes.c_uint64), ("high", ctypes.c_uint64), ("kind", ctypes.c_int32),
+                ("writable", ctypes.c_int32))  # fmt: skip
+
+
+class RawFault(ctypes.Structure):
+    _fields_ = (
+        *((name, ctypes.c_int32) for name in ("kind", "access", "size", "region")),
+        *((name, ctypes.c_uint64) for name in ("site", "other_site")),
+        *((name, ctypes.c_int32) for name in ("line", "other_line", "other_access", "other_thread")),
+        *((name, ctypes.c_int64) for name in ("index", "extent")),
+        ("block", ctypes.c_uint32 * 3),
+        ("thread", ctypes.c_int32),
+    )
+
+
+class RawTally(ctypes.Structure):
+    _fields_ = (
+        ("site", ctypes.c_uint64),
+        ("region_kind", ctypes.c_int32),
+        ("access", ctypes.c_int32),
+        *((name, ctypes.c_uint64) for name in ("requests", "cost", "ideal", "bytes")),
+    )
+
+
+class RawLaunch(ctypes.Structure):
+    _fields_ = (
+        ("grid", ctypes.c_uint32 * 3),
+        ("block", ctypes.c_uint32 * 3),
+        ("arguments", ctypes.POINTER(ctypes.c_void_p)),
+        ("shared_bytes", ctypes.c_uint64),
+        ("regions", ctypes.POINTER(Region)),
+        ("region_count", ctypes.c_int32),
+        ("mode", ctypes.c_int32),
+        ("faults", ctypes.POINTER(RawFault)),
+        ("fault_room", ctypes.c_int32),
+        ("fault_count", ctypes.c_int32),
+        ("tallies", ctypes.POINTER(RawTally)),
+        ("tally_room", ctypes.c_int32),
+        ("tally_count", ctypes.c_int32),
+        ("stopped", ctypes.c_int32),
+        ("barriers", ctypes.c_uint64),
+    )
+
+
+class CompileError(Exception):
+    """The C++ compiler rejected a source; the message contains its output."""
+
+
+def _run_compiler(who: str, arguments: Sequence[str]) -> None:
+    compiler = tools.cxx_compiler().command
+    done = subprocess.run([*compiler, *arguments], capture_output=True, text=True, check=False)
+    if not done.returncode:
+        return
+    if re.search(r"Assembler messages|impossible constraint|invalid 'asm'|operand number out of range", done.stderr):
+        raise ToolMissing(
+            f"{who} has inline PTX without a host body under #ifdef KERNELWATCH_HOST; a CPU cannot run it"
+        )
+    raise CompileError(f"{who}: {compiler[0]} does not compile it: {done.stderr.strip()}")
+
+
+def _headers(who: str) -> list[str]:
+    folders = tools.cuda_headers()
+    if not any(Path(folder, "vector_types.h").is_file() for folder in folders):
+        raise ToolMissing(f"{who}: CUDA's headers are not found (pip install nvidia-cuda-runtime nvidia-cuda-crt)")
+    return [f"-I{folder}" for folder in (INCLUDE, *folders)]
+
+
+def _runtime() -> Path:
+    """The runtime as an object file, which is the same for every kernel."""
+    source = HERE / "runtime.cpp"
+    flags = [f"-std={STANDARD}", *FLAGS, "-O2", "-fvisibility=hidden", *_headers("the emulator")]
+
+    def build(path: Path) -> None:
+        _run_compiler("the emulator", [*flags, "-c", str(source), "-o", str(path)])
+
+    compiler = tools.cxx_compiler()
+    key = digest("emulator", source.read_text("utf-8"), *flags, *compiler.command, compiler.version)
+    return cache.built(key, ".o", build)
+
+
+EXTERN_SHARED = re.compile(
+    r"\bextern\s+__shared__\s+(?:__align__\s*\(\s*\d+\s*\)\s*)?([\w\s]+?)\s*\b(\w+)\s*\[\s*\]\s*;"
+)
+
+# Matches a static variable of a template function in assembly, which every __shared__ array is. A gap of GAP bytes is
+# added after it, so that an access past its end touches no other array.
+STATIC = re.compile(r"^(_ZZ\w+):\n\t\.zero\t\d+$", re.MULTILINE)
+GAP = 4096
+
+
+def _host_source(source: CudaSource) -> str:
+    """The source as it is compiled, with dynamic shared memory rewritten, line numbers kept and its caller appended."""
+    text = EXTERN_SHARED.sub(
+        r"\1 *const \2 = static_cast<\1 *>(emulator::dynamic_shared());", source.path.read_text(encoding="utf-8")
+    )
+    headers = "".join(f"#include <{name}>\n" for name in source.headers)
+    template = f"<{', '.join(source.template)}>" if source.template else ""
+    return (
+        f'{headers}#line 1 "{source.path.name}"\n{text}\n#line 1 "call"\n'
+        'extern "C" __attribute__((visibility("default"), no_sanitize("thread")))\n'
+        f"void kernelwatch_call(void **arguments) {{ emulator::call(&{source.entry}{template}, arguments); }}\n"
+    )
+
+
+def compile_host(source: CudaSource, traced: bool) -> Path:
+    """Compile a source to a shared library. Raises: CompileError with the compiler's output, ToolMissing."""
+    who = f"{source} {'->'.join(dict.fromkeys(source.types))}"
+    text, headers, runtime = _host_source(source), _headers(str(source)), _runtime()
+    macros = [f"-D{name}={value}" for name, value in sorted(source.macros.items())]
+    options = [f"-std={source.standard}", *FLAGS, *(TRACED if traced else PLAIN), *headers, *macros]
+    flags = [*options, "-include", "emulator.h"]
+    header_texts = [path.read_text("utf-8") for path in sorted(INCLUDE.rglob("*")) if path.is_file()]
+
+    def build(path: Path) -> None:
+        copy = path.parent / source.path.name  # the source's own name, for the debug information
+        copy.write_text(text, encoding="utf-8")
+        kernel, assembly = path.with_suffix(".o"), path.with_suffix(".s")
+        _run_compiler(who, [*flags, "-x", "c++", "-S", str(copy), "-o", str(assembly)])
+        if traced:
+            assembly.write_text(STATIC.sub(rf"\g<0>\n\t.zero\t{GAP}", assembly.read_text("utf-8")), "utf-8")
+        _run_compiler(who, ["-c", str(assembly), "-o", str(kernel)])
+        _run_compiler(who, ["-shared", "-Wl,-Bsymbolic", "-o", str(path), str(kernel), str(runtime)])
+
+    compiler = tools.cxx_compiler()
+    key = digest("host", GAP, text, *flags, *header_texts, runtime.name, *compiler.command, compiler.version)
+    return cache.built(key, ".so", build)
+
+
+class EmulatedKernel:
+    """A CUDA source that this CPU runs on NumPy arrays: kernel(*inputs, out=None) -> out.
+
+    `traced`: compile it so that its accesses can be checked and counted, which makes it many times slower.
+    Raises: CompileError, ToolMissing.
+    """
+
+    def __init__(self, source: CudaSource, traced: bool = False) -> None:
+        if source.path.suffix != ".cu":
+            raise ToolMissing(f"{source}: the emulator runs CUDA C++ from a .cu file, got {source.path.name}")
+        self.source = source
+        self.in_dtype, self.out_dtype = (np.dtype(name) for name in source.types)
+        self.path = compile_host(source, traced)
+        self.library = ctypes.CDLL(str(self.path))
+
+    def extents(self, *inputs: NDArray[Any]) -> dict[str, int]:
+        """The extents of these inputs by name. Raises: ValueError if they do not match the source."""
+        extents: dict[str, int] = {}
+        if len(inputs) != len(self.source.inputs):
+            raise ValueError(f"{self.source} takes {len(self.source.inputs)} inputs, got {len(inputs)}")
+        for at, (operand, pattern) in enumerate(zip(inputs, self.source.inputs, strict=True)):
+            names = pattern.split()
+            if operand.dtype != self.in_dtype or operand.ndim != len(names) or not operand.flags.c_contiguous:
+                raise ValueError(
+                    f"{self.source}: input {at} must be C-contiguous {self.in_dtype} of shape ({pattern}), got "
+                    f"{operand.dtype} {operand.shape}"
+                )
+            for name, extent in zip(names, operand.shape, strict=True):
+                if extents.setdefault(name, extent) != extent:
+                    raise ValueError(f"{self.source}: input {at} has {name} = {extent}, another has {extents[name]}")
+        return extents
+
+    def __call__(self, *inputs: NDArray[Any], out: NDArray[Any] | None = None) -> NDArray[Any]:
+        """The output for these inputs, in `out`, which is overwritten, or in a new array if `out` is None."""
+        extents = self.extents(*inputs)
+        shape = tuple(extents[name] for name in self.source.output.split())
+        if out is None:
+            out = np.empty(shape, self.out_dtype)
+        if out.shape != shape or out.dtype != self.out_dtype or not out.flags.c_contiguous:
+            raise ValueError(f"{self.source}: out must be {self.out_dtype} {shape}, got {out.dtype} {out.shape}")
+        if 0 in extents.values():
+            out.fill(0)  # a sum over nothing
+            return out
+        arrays = (*inputs, out)
+        self.launch([array.ctypes.data for array in arrays], [array.nbytes for array in arrays], extents)
+        return out
+
+    def launch(
+        self,
+        addresses: list[int],
+        sizes: list[int],
+        extents: dict[str, int],
+        mode: str = "plain",
+        regions: Sequence[Region] = (),
+    ) -> RawLaunch:
+        """Run the kernel on operands at these addresses. The result holds the faults or tallies."""
+        source = self.source
+        dims = [ctypes.c_int64(extents[dim]) for dim in source.dims]
+        if source.arguments:
+            arguments = source.arguments(self.library, addresses, sizes, dims)
+        else:
+            arguments = [*map(ctypes.c_uint64, addresses), *dims]
+        pointers = (ctypes.c_void_p * len(arguments))(*(ctypes.addressof(argument) for argument in arguments))
+        faults, tallies = (RawFault * 64)(), (RawTally * 1024)()
+        raw = RawLaunch(
+            (ctypes.c_uint32 * 3)(*source.grid(extents)), (ctypes.c_uint32 * 3)(*source.block, 1),
+            pointers, source.dynamic_shared_bytes, (Region * len(regions))(*regions), len(regions), MODES[mode],
+            faults, len(faults), 0, tallies, len(tallies), 0, 0, 0,
+        )  # fmt: skip
+        self.library.kernelwatch_run(ctypes.byref(raw))
+        return raw

@@ -1,0 +1,92 @@
+"""Access counts: `count(source, extents)` computes the exact, repeatable cost of the warps' loads and stores."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from kernelwatch.emulator.build import GLOBAL, EmulatedKernel, RawTally
+from kernelwatch.emulator.sites import Traced
+from kernelwatch.plan.package import CudaSource
+
+KINDS = ("global_load", "global_store", "shared_load", "shared_store")
+
+
+@dataclass(frozen=True)
+class Tally:
+    """The accesses of one kind.
+
+    `requests`: each access of a warp is one request.
+    `cost`: the 32-byte sectors of global memory that the requests touch, or the wavefronts of shared memory they take.
+    `ideal`: the minimum cost for the same number of bytes.
+    """
+
+    requests: int = 0
+    cost: int = 0
+    ideal: int = 0
+
+    def __add__(self, other: "Tally") -> "Tally":
+        return Tally(self.requests + other.requests, self.cost + other.cost, self.ideal + other.ideal)
+
+    @property
+    def per_request(self) -> float:
+        return self.cost / self.requests if self.requests else 0.0
+
+    @property
+    def ideal_per_request(self) -> float:
+        return self.ideal / self.requests if self.requests else 0.0
+
+
+@dataclass(frozen=True)
+class Counts:
+    """The memory accesses of one launch. Atomics count as stores, texture fetches as loads; constant memory is ignored.
+
+    `compulsory_bytes`: the bytes of each operand, once.
+    `barriers`: how often a block waited at a barrier, summed over all blocks.
+    `by_line`: the tallies by source line and kind (global_load, ...).
+    """
+
+    global_load: Tally
+    global_store: Tally
+    shared_load: Tally
+    shared_store: Tally
+    compulsory_bytes: int
+    blocks: int
+    barriers: int
+    by_line: Mapping[tuple[int, str], Tally] = field(default_factory=dict)
+
+    @property
+    def moved_bytes(self) -> int:
+        """The bytes of all requested sectors, including those that a GPU's caches would serve."""
+        return 32 * (self.global_load.cost + self.global_store.cost)
+
+
+class OutOfBounds(Exception):
+    """A kernel accessed memory outside its operands while it was counted."""
+
+
+def count(source: CudaSource, extents: Mapping[str, int]) -> Counts:
+    """The accesses of a kernel at these extents (name -> extent). They depend only on the source and the compiler.
+
+    Raises: OutOfBounds (`check` reports the location); CompileError; ToolMissing.
+    """
+    run = Traced(EmulatedKernel(source, traced=True), dict(extents))
+    launched = run.run("count")
+    if launched.stopped:
+        raise OutOfBounds(f"{source} at {dict(extents)}: an access leaves the operands and shared memory; check it")
+    raws: list[RawTally] = launched.tallies[: launched.tally_count]
+    lines = run.lines(raw.site for raw in raws)
+    by_line: dict[tuple[int, str], Tally] = {}
+    for raw in raws:
+        kind = KINDS[2 * (raw.region_kind != GLOBAL) + (raw.access != 0)]
+        key = lines.get(raw.site, 0), kind
+        by_line[key] = by_line.get(key, Tally()) + Tally(raw.requests, raw.cost, raw.ideal)
+    totals = dict.fromkeys(KINDS, Tally())
+    for (_, kind), tally in by_line.items():
+        totals[kind] += tally
+    return Counts(
+        **totals,
+        compulsory_bytes=sum(run.sizes),
+        blocks=math.prod(launched.grid),
+        barriers=launched.barriers,
+        by_line=dict(sorted(by_line.items())),
+    )

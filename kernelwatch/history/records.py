@@ -1,0 +1,130 @@
+"""Read the sidecars of a machine's commits."""
+
+import json
+import math
+import statistics
+from dataclasses import dataclass
+from pathlib import Path
+
+from scipy.stats import t
+
+from kernelwatch.measure.record import CellState, Facts, Measurement
+from kernelwatch.run import outcome as outcomes
+from kernelwatch.run.outcome import Outcome
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One cell at one commit: the seconds of each process, or the reason why there are none. `throttled`: the limits
+    that were met; `group`: such as "transpose gpu"; `measurements`: the full records, one per process."""
+
+    key: str
+    state: CellState
+    reason: str
+    seconds: tuple[float, ...]
+    throttled: tuple[str, ...]
+    group: str = ""
+    measurements: tuple[Measurement, ...] = ()
+
+    @property
+    def median_s(self) -> float:
+        return statistics.median(self.seconds)
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation over mean across processes; NaN with fewer than two."""
+        return statistics.stdev(self.seconds) / statistics.mean(self.seconds) if len(self.seconds) > 1 else math.nan
+
+    @property
+    def detectable(self) -> float:
+        """The minimum detectable change: the smallest relative change that a comparison with another such run shows
+        in 19 cases of 20, at a false-alarm rate of 1 in 100 (two-sided t-test of n processes each)."""
+        n = len(self.seconds)
+        if n < 2:
+            return math.nan
+        freedom = 2 * n - 2
+        return float(t.ppf(0.995, freedom) + t.ppf(0.95, freedom)) * math.sqrt(2 / n) * self.spread
+
+
+@dataclass(frozen=True)
+class CellChange:
+    """One cell in two runs: the ratio of the medians, and the minimum detectable change."""
+
+    ratio: float
+    detectable: float
+
+    @classmethod
+    def between(cls, before: Measured, after: Measured) -> "CellChange":
+        return cls(after.median_s / before.median_s, max(before.detectable, after.detectable))
+
+    @property
+    def verdict(self) -> str:
+        """Is "slower" or "faster" if the change exceeds the minimum detectable change, else ""."""
+        if not abs(self.ratio - 1) > self.detectable:
+            return ""
+        return "slower" if self.ratio > 1 else "faster"
+
+
+@dataclass(frozen=True)
+class Record:
+    """A commit's sidecar: facts by group (such as "transpose gpu"), cells by key."""
+
+    machine: str
+    commit: str
+    facts: dict[str, Facts]
+    cells: dict[str, Measured]
+
+
+def read(path: Path) -> Record:
+    """Read one sidecar; unreadable lines are left out."""
+    facts, cells = {}, {}
+    for group in outcomes.read(path.read_text(encoding="utf-8", errors="replace").splitlines()):
+        if group.facts:
+            facts[group.name] = group.facts
+        for key, outcome in group.outcomes.items():
+            try:
+                cells[key] = measured(key, outcome, group.name)
+            except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
+                continue  # the file may come from another version, or may be edited
+    return Record(path.parent.name, path.name.split("-")[0], facts, cells)
+
+
+def measured(key: str, outcome: Outcome, group: str = "") -> Measured:
+    """A cell's outcome as a record. A counted or compiled cell has no seconds and met no limits."""
+    limits = {str(limit) for measurement in outcome.measurements for limit in measurement.get("throttled", ())}
+    return Measured(
+        key,
+        outcome.state,
+        outcome.reason,
+        tuple(float(measurement["seconds"]) for measurement in outcome.measurements if "seconds" in measurement),
+        tuple(sorted(limits)),
+        group,
+        tuple(outcome.measurements),
+    )
+
+
+def sidecars(results: Path, machine: str | None = None) -> list[Path]:
+    """The sidecars under a results folder, the newest last."""
+    paths = results.glob(f"{machine or '*'}/*.facts.jsonl")
+    return sorted(paths, key=lambda path: (_date(path), path.stat().st_mtime))
+
+
+def before(path: Path, ancestors: list[str]) -> Path | None:
+    """The sidecar of the nearest ancestor that has one for the same environment. `ancestors`: the nearest first."""
+    environment = path.name.split("-", 1)[1]
+    candidates = (path.with_name(f"{commit[:8]}-{environment}") for commit in ancestors)
+    return next((other for other in candidates if other.is_file()), None)
+
+
+def conditions(record: Record, group: str) -> dict[str, object]:
+    """What must be the same for two records of a group to be compared: the GPU or CPU, the driver, the versions of
+    packages and of the harness."""
+    return outcomes.conditions(record.facts.get(group, {}))
+
+
+def _date(path: Path) -> int:
+    """The commit's date, which asv keeps in the result file beside the sidecar."""
+    try:
+        return int(json.loads(path.with_name(path.name.replace(".facts.jsonl", ".json")).read_text())["date"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0

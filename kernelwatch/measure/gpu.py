@@ -1,0 +1,292 @@
+"""Measures cells on a GPU: checks them first, then times them over rotating buffers by graph replays."""
+
+import math
+import statistics
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from kernelwatch.measure.check import POISON, Budget, WrongOutput, describe_wrong
+from kernelwatch.measure.record import Measurement
+from kernelwatch.measure.replay import FILLS, Replayer, Take
+from kernelwatch.plan.cells import Cell
+from kernelwatch.plan.package import Kernel, NotHere, Package
+from kernelwatch.plan.problem import COPIES, Array, Computation, Operand, Operands
+from kernelwatch.plan.project import Project
+
+ROTATION = 4  # cold: the buffers together are at least this many times the L2 cache
+HOT_ROTATION = 0.25  # hot: the buffers together are this share of the L2 cache, or one set of buffers if that is larger
+GRAPH_NODES_MAX = 512
+LEAD_IN_S = 1e-4  # less than the canaries take: a launch enqueued within this time was queued behind them
+SLOW_S = 0.005  # a launch that takes longer is a sample by itself
+SLOW_CELL_S = 0.05  # a slow cell gets as many samples as fit in this, at least one
+SAMPLES_LEAST = 2  # even if one turn over the buffers takes longer than a sample should
+HOST_LOOP = 256  # launches in a loop of the host, fewer of a long kernel
+HOST_LOOP_S = 0.005
+ALIGNMENT = 256
+
+
+class Direct:
+    """A launch with the interface of a graph, for a first run, which may load modules; a capture must not.
+
+    `enqueue_s`: the seconds that the host took to enqueue it.
+    """
+
+    def __init__(self, launch: Callable[[], object]) -> None:
+        self._launch = launch
+        self.enqueue_s = 0.0
+
+    def launch(self, _stream: object, /) -> None:
+        """Enqueue the launch on the current stream."""
+        start = time.perf_counter()
+        self._launch()
+        self.enqueue_s = time.perf_counter() - start
+
+
+class Gpu(Replayer):
+    """The current CUDA device, with the memory that all cells of a run share."""
+
+    def __init__(self, project: Project, package: Package, cells: list[Cell], budget: Budget, seed: int) -> None:
+        super().__init__(project)
+        self.package = package
+        self.budget = budget
+        self.seed = seed
+        # One allocation for all cells, so that a buffer has the same place in memory for every rung in every process.
+        free = int(self.cupy.cuda.runtime.memGetInfo()[0] * 0.7)
+        sizes = [size for cell in cells if (size := self._arena_bytes(cell)) <= free]
+        self.arena = self.cupy.empty(max(sizes, default=0), self.cupy.uint8)
+        self.warm_up()
+
+    # --- buffers -----------------------------------------------------------------------------------------------
+
+    def _computes(self, cell: Cell) -> Computation:
+        return self.project.computes(cell.op, cell.rung)
+
+    def _operands_of(self, cell: Cell) -> Operands:
+        return self._computes(cell).operands(cell.shape, cell.type)
+
+    def _slot_bytes(self, cell: Cell) -> tuple[list[int], int]:
+        """The offset in bytes of each array in one set of buffers, and the size of the set in bytes."""
+        starts, at = [], 0
+        for array in self._operands_of(cell).arrays:
+            starts.append(at)
+            at += -(-array.nbytes // ALIGNMENT) * ALIGNMENT
+        return starts, at
+
+    def _slots(self, cell: Cell) -> int:
+        """The number of sets of buffers over which the launches rotate. Hot cells also rotate if several sets fit in
+        the cache, so that the figure does not depend on the few pages of one set."""
+        size = self._slot_bytes(cell)[1]
+        if cell.cache == "hot":
+            return max(1, int(HOT_ROTATION * self.l2_bytes) // size)
+        return max(1, -(-ROTATION * self.l2_bytes // size))
+
+    def _arena_bytes(self, cell: Cell) -> int:
+        return self._slots(cell) * self._slot_bytes(cell)[1]
+
+    def _view(self, start: int, array: Operand) -> Array:
+        return self.arena[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+
+    def _operands(self, cell: Cell, slot: int) -> tuple[list[Array], list[Array]]:
+        """The inputs and outputs of one set of buffers, as arrays."""
+        operands, (starts, size) = self._operands_of(cell), self._slot_bytes(cell)
+        arrays = [self._view(slot * size + start, array) for start, array in zip(starts, operands.arrays, strict=True)]
+        return arrays[: len(operands.inputs)], arrays[len(operands.inputs) :]
+
+    def _fill(self, cell: Cell) -> None:
+        """Fill all buffers of the cell with random numbers in the format of its first input; then fill each input that
+        has another format or values of its own."""
+        operands = self._operands_of(cell)
+        first = operands.inputs[0].dtype.name if operands.inputs else "float32"
+        self._random(self.arena[: self._arena_bytes(cell)], first, self.seed)
+        starts, size = self._slot_bytes(cell)
+        for at, (start, array) in enumerate(zip(starts, operands.inputs, strict=False)):
+            if array.values is not None:
+                random = np.random.default_rng([self.seed, at])
+                values = self.cupy.asarray(np.ascontiguousarray(array.values(random, array.shape, array.dtype)))
+            elif FILLS.get(array.dtype.name) != FILLS.get(first):
+                values = None
+            else:
+                continue
+            for slot in range(self._slots(cell)):
+                view = self._view(slot * size + start, array)
+                if values is None:
+                    self._random(view, array.dtype.name, self.seed + slot)
+                else:
+                    view[...] = values.astype(array.dtype, copy=False)
+
+    def _random(self, memory: Array, name: str, seed: int) -> None:
+        """Fill memory with numbers in [-1, 1) in the format of a type, float32 if the type has no kernel in FILLS."""
+        count = memory.nbytes // (np.dtype(name).itemsize if name in FILLS else 4)
+        self.kernels[FILLS.get(name, "fill")]((4096,), (256,), (memory, np.int64(count), np.uint64(seed)))
+
+    # --- launches ----------------------------------------------------------------------------------------------
+
+    def _line(self, cell: Cell, inputs: list[Array], outs: list[Array]) -> Callable[[], object]:
+        """The launch of a reference line."""
+        cupy, source, out = self.cupy, inputs[0], outs[0]
+        bind = self.project.ops[cell.op].lines[cell.rung].bind
+        if bind is not None:
+            return bind(cupy, inputs, out)
+        runtime = cupy.cuda.runtime
+        copies: dict[str, Callable[[], object]] = {
+            "memcpy": lambda: runtime.memcpyAsync(
+                out.data.ptr, source.data.ptr, source.nbytes, runtime.memcpyDeviceToDevice, self.stream.ptr
+            ),
+            "vector_copy": self.vector_copy(source, out),
+            "cupy_copy": lambda: cupy.copyto(out, source),
+        }
+        assert set(copies) == set(COPIES)
+        return copies[cell.rung]
+
+    def _bind(self, cell: Cell, kernel: Kernel | None, slot: int) -> tuple[Callable[[], object], str]:
+        """A launch over one set of buffers, and its identity. `kernel`: None for a reference line."""
+        inputs, outs = self._operands(cell, slot)
+        if kernel is None:
+            return self._line(cell, inputs, outs), f"{cell.rung} CuPy {self.cupy.__version__}"
+        launch = kernel.bind(*inputs, out=outs[0] if len(outs) == 1 else tuple(outs), **self._operands_of(cell).scalars)
+        return launch, launch.identity
+
+    def _check(self, cell: Cell, launch: Callable[[], object]) -> tuple[Take, float]:
+        """Run a cell once on poisoned outputs, and check it.
+
+        Returns that run as a sample, which is right unless the host had to load something first, and the seconds that
+        the host took to enqueue it. Raises: WrongOutput.
+        """
+        inputs, outs = self._operands(cell, 0)
+        computes = self._computes(cell)
+        for at, bits in enumerate(computes.exact_bits(cell.type) if computes.exact_bits else ()):
+            kernel = self.kernels[f"{FILLS.get(inputs[at].dtype.name, 'fill')}_short"]
+            count, seed = np.int64(inputs[at].size), np.uint64(self.seed + at)
+            kernel((4096,), (256,), (inputs[at], count, seed, np.int32(bits)))
+        for out in outs:
+            self.cupy.cuda.runtime.memsetAsync(out.data.ptr, POISON, out.nbytes, self.stream.ptr)
+        direct = Direct(launch)
+        first = self.take(direct, 1, 1, 1, tuple(self.canaries.values()))
+        why = describe_wrong(cell, computes, inputs, outs, dict(self._operands_of(cell).scalars), self.cupy)
+        if why:
+            raise WrongOutput(why)
+        return first, direct.enqueue_s
+
+    # --- timing ------------------------------------------------------------------------------------------------
+
+    def _take_slow(self, cell: Cell, launch: Callable[[], object], first: Take, enqueue_s: float) -> Take:
+        """The samples of a slow cell: each is one launch, all over one set of buffers. `first`: the checked run.
+
+        The cell may turn out not to be slow: its first run may have waited for a library to be loaded.
+        """
+        once = first["seconds"][0]
+        samples = max(1, min(self.budget.samples, round(SLOW_CELL_S / once)))
+        if samples == 1 and enqueue_s < LEAD_IN_S and not (first["throttled"] or self.low(first)):
+            return first
+        self._fill(cell)
+        lead_in = tuple(self.canaries.values())  # the cell as its own lead-in would cost as much as a sample
+        return self.take_quietly(self.graph([launch], 1), 1, 1, samples, lead_in)
+
+    def _take_quick(self, cell: Cell, launches: list[Callable[[], object]], once: float) -> list[Take]:
+        """The samples of a cell over its rotating buffers. `once`: about the seconds of a launch."""
+        nodes, replays, samples = self._enough(launches, once)
+        # Each time hot buffers are loaded into the L2 cache, they settle there in one of several ways, whose times
+        # differ by some percent. So every sample loads them again, and the mean counts.
+        rounds = samples if cell.cache == "hot" else 1
+        taken = []
+        for _ in range(rounds):
+            self._fill(cell)
+            graph = self.graph(launches, nodes)
+            taken.append(self.take_quietly(graph, replays, nodes, samples // rounds))
+        return taken
+
+    def _enough(self, launches: list[Callable[[], object]], once: float) -> tuple[int, int, int]:
+        """The launches in a graph (whole turns over the buffers), the replays in a sample, and the number of samples.
+
+        `once`: about the seconds of a launch, more if something had to be loaded."""
+        few = launches[: max(1, math.ceil(self.budget.sample_s / once))]
+        lead_in = tuple(self.canaries.values())
+        first = min(self.replay(self.graph(few, len(few)), 1, 2, lead_in=lead_in)[0]) / len(few)
+        nodes = min(GRAPH_NODES_MAX, max(1, round(self.budget.sample_s / first)))
+        nodes = max(1, round(nodes / len(launches))) * len(launches)
+        replays = max(1, round(self.budget.sample_s / (first * nodes)))
+        fitting = round(self.budget.samples * self.budget.sample_s / (first * nodes * replays))
+        return nodes, replays, min(self.budget.samples, max(SAMPLES_LEAST, fitting))
+
+    def _host_loop_seconds(self, launch: Callable[[], object], replayed: float) -> float:
+        """The median seconds per launch of a loop of the host over one set of buffers, including the final wait.
+
+        `replayed`: the seconds of a launch in a graph.
+        """
+        count, seconds = max(HOST_LOOP // 8, min(HOST_LOOP, round(HOST_LOOP_S / replayed))), []
+        for _ in range(7):
+            self.stream.synchronize()
+            start = time.perf_counter()
+            for _ in range(count):
+                launch()
+            self.stream.synchronize()
+            seconds.append((time.perf_counter() - start) / count)
+        return statistics.median(seconds)
+
+    def _fits(self, cell: Cell) -> None:
+        """Raises: NotHere if the cell's buffers are too large, for the cache or for the GPU's memory."""
+        size = self._slot_bytes(cell)[1]
+        if cell.cache == "hot" and size > self.l2_bytes / 2:
+            raise NotHere(
+                f"its buffers ({size >> 20} MiB) do not fit in half of the L2 cache ({self.l2_bytes >> 20} MiB): "
+                "never hot"
+            )
+        if self._arena_bytes(cell) > self.arena.nbytes:
+            raise NotHere(
+                f"it needs {self._arena_bytes(cell) >> 20} MiB of GPU memory, "
+                f"{self.cupy.cuda.runtime.memGetInfo()[0] >> 20} MiB are free"
+            )
+
+    def measure(self, cell: Cell) -> Measurement:
+        """Measure a cell once: check it, time it, record the conditions.
+
+        "seconds" is the time of one pass (a launch, or its share if it repeats the work): the median over the samples,
+        or their mean if the cell is hot. Raises: WrongOutput, NotHere, Absent.
+        """
+        self._fits(cell)
+        kernel = None if cell.reference else self.package.load(cell.op, cell.rung, cell.type)
+        repeats = 1 if cell.reference else self.package.repeats(cell.op, cell.rung)
+        with self.stream:
+            self._fill(cell)
+            bound = [self._bind(cell, kernel, slot) for slot in range(self._slots(cell))]
+            launches = [launch for launch, _ in bound]
+            first, enqueue_s = self._check(cell, launches[0])
+            once, slots = first["seconds"][0], len(launches)
+            takes: list[Take] = []
+            if once >= SLOW_S:
+                takes, slots = [self._take_slow(cell, launches[0], first, enqueue_s)], 1
+                once = statistics.median(takes[0]["seconds"])
+            if once < SLOW_S:
+                takes, slots = self._take_quick(cell, launches, once), len(launches)
+            seconds = [value / repeats for take in takes for value in take["seconds"]]
+            level = statistics.mean if cell.cache == "hot" else statistics.median
+            quartiles = statistics.quantiles(seconds, n=4) if len(seconds) > 1 else seconds * 3
+            measurement: Measurement = {
+                "seconds": level(seconds),
+                "quartiles_s": [quartiles[0], quartiles[2]],
+                "launches": sum(take["launches"] for take in takes),
+                "clock64_mhz": takes[-1]["clock64_mhz"],
+                "state": takes[-1]["state"],
+                "throttled": sorted({limit for take in takes for limit in take["throttled"]}),
+                "retakes": sum(take["retakes"] for take in takes),
+                "slots": slots,
+                "identity": bound[0][1],
+            }
+            if cell.launch_cost:
+                host_loop_s = self._host_loop_seconds(launches[0], measurement["seconds"])
+                measurement["host_loop_seconds"] = host_loop_s
+                measurement["launch_seconds"] = host_loop_s - measurement["seconds"]
+        measurement["canary_s"] = self.canary_seconds()
+        return measurement
+
+    def launch_all(self, cell: Cell, count: int) -> None:
+        """Launch a cell `count` times over its rotating buffers, for a profiler, and wait."""
+        kernel = None if cell.reference else self.package.load(cell.op, cell.rung, cell.type)
+        with self.stream:
+            self._fill(cell)
+            launches = [self._bind(cell, kernel, slot)[0] for slot in range(self._slots(cell))]
+            for turn in range(count):
+                launches[turn % len(launches)]()
+        self.cupy.cuda.runtime.deviceSynchronize()

@@ -1,0 +1,109 @@
+"""Launches kernels under a profiler or a sanitizer, as their child process.
+
+`python -m kernelwatch.measure.launches WHAT ROOT ARGUMENTS`, for the project's checkout in ROOT. WHAT and ARGUMENTS:
+
+- `rotating CELL COUNT`: launch a cell over its rotating buffers;
+- `each CELLS FILE`: launch each cell once, and write CUDA's attributes of its loaded kernel into a file;
+- `all ONLY`: launch every GPU rung and type at ragged extents, with each array in an allocation of its own.
+
+CELL and CELLS are JSON.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from kernelwatch.measure.check import Budget
+from kernelwatch.plan.cells import Cell
+from kernelwatch.plan.package import Kernel, NotHere, Package
+from kernelwatch.plan.problem import Array
+from kernelwatch.plan.project import Project, import_package, load
+
+RAGGED = (67, 131, 37)  # extents: primes of more than one tile, so no tile divides them
+
+# Compile-time figure -> CUDA's name for it as an attribute of the loaded kernel.
+ATTRIBUTES = {"registers": "num_regs", "static_shared_bytes": "shared_size_bytes", "stack_bytes": "local_size_bytes"}
+
+
+def rotating(project: Project, package: Package, cell: Cell, count: int) -> None:
+    """Launch a cell `count` times over its rotating buffers. Raises: any error of loading, binding or launching."""
+    from kernelwatch.measure.gpu import Gpu
+
+    gpu = Gpu(project, package, [cell], Budget(samples=5, sample_s=0.002), seed=0)
+    gpu.launch_all(cell, count)
+
+
+def _inputs(project: Project, cell: Cell, random: np.random.Generator) -> list[Array]:
+    """Small integers, whose sums are exact, or the values that an operand asks for."""
+    operands = project.computes(cell.op, cell.rung).operands(cell.shape, cell.type)
+    return [
+        array.values(random, array.shape, array.dtype)
+        if array.values
+        else random.integers(0, 9, array.shape).astype(array.dtype)
+        for array in operands.inputs
+    ]
+
+
+def _launch(project: Project, kernel: Kernel, cell: Cell, *, where: str = "device") -> None:
+    """Launch a kernel once on new arrays, and wait for it. `where`: the memory of the operands, "device" or "host"."""
+    import cupy
+
+    operands = project.computes(cell.op, cell.rung).operands(cell.shape, cell.type)
+    inputs, empty = _inputs(project, cell, np.random.default_rng()), np.empty
+    if where == "device":  # the outputs are not copied, so that initcheck sees a read of unwritten elements
+        inputs, empty = [cupy.asarray(array) for array in inputs], cupy.empty
+    outs = [empty(array.shape, array.dtype) for array in operands.outputs]
+    kernel.bind(*inputs, out=outs[0] if len(outs) == 1 else tuple(outs), **operands.scalars)()
+    cupy.cuda.runtime.deviceSynchronize()
+
+
+def each(project: Project, package: Package, cells: list[Cell], attributes: Path) -> None:
+    """Launch each cell once, and append CUDA's attributes of its kernel to a file, a JSON line for each cell."""
+    import cupy
+
+    for cell in cells:
+        _launch(project, package.load(cell.op, cell.rung, cell.type), cell)
+        binary = package.binary(cell.op, cell.rung, cell.type, f"sm_{cupy.cuda.Device().compute_capability}")
+        own = cupy.RawModule(path=str(binary.path)).get_function(binary.symbol).attributes
+        with attributes.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({name: own[attribute] for name, attribute in ATTRIBUTES.items()}) + "\n")
+
+
+def everything(project: Project, package: Package, only: str) -> int:
+    """Launch every GPU rung and type once at ragged extents; the number of launches. `only`: a part of "op/rung"."""
+    import cupy
+
+    cupy.cuda.set_allocator(None)  # a pool would put other arrays where an overrun lands
+    count = 0
+    for problem in project.problems:
+        shape = RAGGED[: len(problem.shapes[0])]
+        for rung in problem.rungs:
+            for type in rung.types if rung.device == "gpu" and only in f"{problem.name}/{rung.name}" else ():
+                cell = Cell(problem.name, rung.name, type, shape, "cold", "gpu")
+                for kernel in package.variants(problem.name, rung.name, type):
+                    _launch(project, kernel, cell, where=rung.where)
+                    count += 1
+    print(f"{count} launches")
+    return count
+
+
+def main(arguments: list[str]) -> int:
+    """Run as the child process; the exit code: 1 if `all` launched nothing. Raises: NotHere if WHAT is unknown."""
+    what, root, *rest = arguments
+    project = load(Path(root))
+    package = import_package(project, root)
+    if what == "rotating":
+        rotating(project, package, Cell.from_json(json.loads(rest[0])), int(rest[1]))
+    elif what == "each":
+        each(project, package, [Cell.from_json(values) for values in json.loads(rest[0])], Path(rest[1]))
+    elif what == "all":
+        return 0 if everything(project, package, rest[0]) else 1
+    else:
+        raise NotHere(f"no launches called {what}; there are rotating, each, all")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,94 @@
+"""The records in a sidecar: the figures that one process measured of one cell, and the facts of a group."""
+
+from typing import Any, Literal, TypedDict
+
+from kernelwatch.measure.nvml import Others, State
+
+CellState = Literal["waiting", "ok", "na", "failed"]  # not measured yet; measured; not measurable; wrong or died
+
+
+class Measurement(TypedDict, total=False):
+    """What one process measured of one cell. Times are in seconds.
+
+    Timed: `seconds` of one pass; `quartiles_s` over its samples; `launches` in all; `slots`: sets of buffers;
+    `identity` of the launch; `clock64_mhz` and NVML's `state` during the last sample; `throttled`: the limits that were
+    met; `retakes`; `canary_s` after the measurement; `host_loop_seconds` and `launch_seconds`: the cost of a launch.
+    Streamed: `hidden_share`, the share of the copies' time that was hidden under other work.
+    Compiled: the figures of the cubin. Counted: tallies by kind of access.
+    """
+
+    process: int
+    seconds: float
+    quartiles_s: list[float]
+    launches: int
+    slots: int
+    identity: str
+    throttled: list[str]
+    retakes: int
+    clock64_mhz: float | None
+    state: State
+    canary_s: dict[str, float]
+    host_loop_seconds: float
+    launch_seconds: float
+    hidden_share: float
+    # compiled
+    cubin: str
+    symbol: str
+    cubin_sha256: str
+    block_threads: int
+    dynamic_shared_bytes: int
+    static_shared_bytes: int
+    shared_bytes: int
+    registers: int
+    stack_bytes: int
+    occupancy_percent: float
+    instructions: int
+    mix: dict[str, int]
+    shared_load_bytes: int
+    spill_load_bytes: int
+    spill_store_bytes: int
+    # counted
+    global_load: dict[str, int]
+    global_store: dict[str, int]
+    shared_load: dict[str, int]
+    shared_store: dict[str, int]
+    moved_bytes: int
+    compulsory_bytes: int
+    blocks: int
+    barriers: int
+
+
+class Facts(TypedDict, total=False):
+    """The machine, the packages and the versions with which a group was measured; constant during a run. None stands
+    for what NVML does not report."""
+
+    gpu: str
+    cpu: str
+    cores: list[int]
+    cache_bytes: int
+    compiler: str | None
+    openmp: dict[str, str | None]
+    compute_capability: str
+    multiprocessors: int
+    l2_bytes: int
+    cuda_driver: int
+    cuda_runtime: int
+    packages: dict[str, str]
+    nvml: str
+    others: Others | None
+    ceilings: dict[str, float]
+    harness: str
+    emulator: str
+    resumed: bool
+    measured_at: str
+    nvml_uuid_sha256: str | None
+    nvml_driver: str | None
+    nvml_theoretical_bandwidth_bytes_per_s: float | None
+
+
+def number(measurement: Measurement | dict[str, Any], *names: str) -> float | None:
+    """A number in a measurement; each further name goes one dictionary deeper. None if there is no number."""
+    value: object = measurement
+    for name in names:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value if isinstance(value, int | float) else None

@@ -1,0 +1,263 @@
+"""Times launches on a GPU: replays CUDA graphs between events, and reads the clocks and limits during them.
+
+A graph of many launches is replayed back to back, with an event before, between and after the replays. The host queues
+all of this while the GPU is still busy with the first replay, so no gap of the host falls between two events. The time
+of one launch in a sample is therefore the kernel and the step to the next one (a little under 1 us), nothing else.
+"""
+
+import itertools
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol, TypedDict
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernelwatch.measure.check import packages
+from kernelwatch.measure.nvml import Nvml, State, limits
+from kernelwatch.measure.record import Facts
+from kernelwatch.plan.problem import Array
+from kernelwatch.plan.project import Project
+
+SLOW_CLOCK = 0.75  # of the highest SM clock: a sample below it counts as throttled
+RETAKES = 3
+RETAKE_PAUSE_S = 0.5
+STEADY_CLOCK = 0.99  # of the highest SM clock seen in the process: below it, the previous kernel still has an effect
+STEADY_PAUSE_S = 0.03
+CLOCK_NS_LEAST = 1_000_000  # the GPU's nanosecond counter moves in steps: over a shorter time the clock is too coarse
+LOW_CLOCK = "SM clock below its highest"
+WARM_UP_S = 0.15  # an idle GPU needs some 100 ms to raise its clocks
+CANARY_BYTES = 64 << 20
+CANARY_ROUNDS = 4096
+CANARY_NODES = 2
+COPY_BYTES = 512 << 20  # the size of the copy whose rate is the ceiling of the memory
+FILLS = {"float64": "fill_float64", "float16": "fill_float16", "bfloat16": "fill_bfloat16"}  # others: "fill"
+
+
+class Graph(Protocol):
+    """A CUDA graph, or an object that is launched like one."""
+
+    def launch(self, stream: Any, /) -> None:
+        """Enqueue it on a CuPy stream."""
+        ...
+
+
+class Take(TypedDict):
+    """One or several samples: the seconds of a launch in each, the number of launches in all, and the conditions."""
+
+    seconds: list[float]
+    launches: int
+    clock64_mhz: float | None
+    state: State
+    throttled: list[str]
+    retakes: int
+
+
+def throttled(state: State, clock_mhz: float | None, clock_max_mhz: float | None) -> list[str]:
+    """Why the clocks were lowered during a sample, [] if they were not. The clock itself counts only if the driver does
+    not report event reasons: a user may have locked it low on purpose."""
+    if state["event_reasons"] is None and clock_mhz and clock_max_mhz and clock_mhz < SLOW_CLOCK * clock_max_mhz:
+        return [f"SM clock {clock_mhz:.0f} MHz of {clock_max_mhz:.0f} MHz"]
+    return limits(state["event_reasons"])
+
+
+def clock_mhz(stamps: NDArray[np.int64]) -> float | None:
+    """The SM clock in MHz between two stamps (rows of cycles, ns, SM); None if they ran on different SMs."""
+    (cycles0, ns0, sm0), (cycles1, ns1, sm1) = stamps.tolist()
+    return (cycles1 - cycles0) / (ns1 - ns0) * 1000 if sm0 == sm1 and ns1 > ns0 else None
+
+
+class Replayer:
+    """The current CUDA device: its stream, the harness's own kernels, the canaries and the ceilings of this process."""
+
+    best_clock_mhz = 0.0  # the highest SM clock seen in this process
+
+    def __init__(self, project: Project) -> None:
+        import cupy
+
+        self.project = project
+        self.cupy = cupy
+        device = cupy.cuda.Device()
+        self.nvml = Nvml(device.pci_bus_id)
+        self.others = self.nvml.others()  # while this process does nothing yet
+        self.nvml_facts = self.nvml.facts()
+        self.properties = cupy.cuda.runtime.getDeviceProperties(device.id)
+        self.l2_bytes = int(self.properties["l2CacheSize"])
+        self.stream = cupy.cuda.Stream(non_blocking=True)
+        module = cupy.RawModule(code=Path(__file__).with_name("kernels.cu").read_text(), options=("-std=c++17",))
+        fills = [name for fill in ("fill", *FILLS.values()) for name in (fill, f"{fill}_short")]
+        names = (*fills, "vector_copy", "canary_compute", "peak_float64", "stamp")
+        self.kernels = {name: module.get_function(name) for name in names}
+        self.stamps: Any = cupy.zeros((2, 3), cupy.int64)
+        self.canary_memory = cupy.zeros(CANARY_BYTES, cupy.uint8)
+
+    def warm_up(self) -> None:
+        """Make the canaries, run them until the clocks are up, and measure the ceilings."""
+        with self.stream:
+            self.canaries = {"memory": self._canary_memory(), "compute": self._canary_compute()}
+            until = time.monotonic() + WARM_UP_S
+            while time.monotonic() < until:
+                for graph in self.canaries.values():
+                    graph.launch(self.stream)
+                self.stream.synchronize()
+            self.ceilings = self._ceilings()
+
+    def facts(self) -> Facts:
+        """The GPU, its driver, the packages, other users of the GPU, and the ceilings that this process measured."""
+        runtime = self.cupy.cuda.runtime
+        name = self.properties["name"]
+        return {
+            "gpu": name.decode() if isinstance(name, bytes) else str(name),
+            "compute_capability": self.cupy.cuda.Device().compute_capability,
+            "multiprocessors": int(self.properties["multiProcessorCount"]),
+            "l2_bytes": self.l2_bytes,
+            "cuda_driver": runtime.driverGetVersion(),
+            "cuda_runtime": runtime.runtimeGetVersion(),
+            "packages": packages(self.project.conditions),
+            "nvml": self.nvml.why_not or "ok",
+            "others": self.others,
+            "ceilings": self.ceilings,
+            **{f"nvml_{key}": value for key, value in self.nvml_facts.items()},  # type: ignore[typeddict-item]
+        }
+
+    # --- canaries and ceilings ---------------------------------------------------------------------------------
+
+    def graph(self, launches: list[Callable[[], object]], nodes: int) -> Graph:
+        """A graph of `nodes` launches, in turn from `launches`; all of them must have been compiled before."""
+        self.stream.begin_capture()
+        for node in range(nodes):
+            launches[node % len(launches)]()
+        graph = self.stream.end_capture()
+        graph.upload(self.stream)
+        return graph  # type: ignore[no-any-return]
+
+    def vector_copy(self, source: Array, target: Array) -> Callable[[], object]:
+        """A launch of the harness's own copy. `target`, as large as `source` in bytes, is overwritten."""
+        blocks = -(-(source.nbytes // 16) // 1024) or 1
+        kernel = self.kernels["vector_copy"]
+        return lambda: kernel((blocks,), (256,), (source, target, np.int64(source.nbytes)))
+
+    def _canary_memory(self) -> Graph:
+        half = CANARY_BYTES // 2
+        launch = self.vector_copy(self.canary_memory[:half], self.canary_memory[half:])
+        launch()
+        return self.graph([launch], 16)
+
+    def _arithmetic(self, kernel: str) -> Graph:
+        """A graph of one of the kernels of dependent multiply-adds, with enough blocks to fill the GPU."""
+        blocks = int(self.properties["multiProcessorCount"]) * 8
+
+        def launch() -> None:
+            self.kernels[kernel]((blocks,), (256,), (self.stamps, np.int32(CANARY_ROUNDS)))
+
+        launch()
+        return self.graph([launch], CANARY_NODES)
+
+    def _canary_compute(self) -> Graph:
+        return self._arithmetic("canary_compute")
+
+    def _ceilings(self) -> dict[str, float]:
+        """The rate in bytes/s of a large copy by the harness's kernel, and the rates in FLOP/s of multiply-adds in
+        registers, by type. Frees the memory that it used."""
+        size = min(COPY_BYTES, int(self.cupy.cuda.runtime.memGetInfo()[0]) // 8)
+        memory = self.cupy.empty(2 * size, self.cupy.uint8)
+        copy = self.vector_copy(memory[:size], memory[size:])
+        copy()
+        graphs = {
+            "copy_bytes_per_s": (self.graph([copy], CANARY_NODES), 2 * size),
+            "float32_flops_per_s": (self.canaries["compute"], 0),
+            "float64_flops_per_s": (self._arithmetic("peak_float64"), 0),
+        }
+        # 8 blocks of 256 threads on each multiprocessor, each thread with four chains; a multiply-add is 2 operations
+        operations = int(self.properties["multiProcessorCount"]) * 8 * 256 * 4 * 2 * CANARY_ROUNDS
+        rates = {
+            name: CANARY_NODES * (amount or operations) / statistics.median(self.replay(graph, 1, 3)[0])
+            for name, (graph, amount) in graphs.items()
+        }
+        del memory, copy, graphs
+        self.cupy.get_default_memory_pool().free_all_blocks()
+        return rates
+
+    def canary_seconds(self) -> dict[str, float]:
+        """Canary -> the seconds that its graph takes now."""
+        with self.stream:
+            return {name: statistics.median(self.replay(graph, 1, 3)[0]) for name, graph in self.canaries.items()}
+
+    # --- samples -----------------------------------------------------------------------------------------------
+
+    def replay(
+        self,
+        graph: Graph,
+        replays: int,
+        samples: int,
+        during: Callable[[], Any] = lambda: None,
+        lead_in: tuple[Graph, ...] = (),
+    ) -> tuple[list[float], float | None, Any]:
+        """Time `samples` samples of `replays` replays each, all back to back.
+
+        `during`: called while the GPU works. `lead_in`: graphs that run before the samples; by default `graph` itself.
+        Returns the seconds of each sample, the SM clock over all of them in MHz (None if unknown), and the result of
+        `during`.
+        """
+        stamp, elapsed = self.kernels["stamp"], self.cupy.cuda.get_elapsed_time
+        events = [self.cupy.cuda.Event() for _ in range(samples + 1)]
+        for first in lead_in or (graph,):  # keeps the GPU busy while the host queues the rest
+            first.launch(self.stream)
+        stamp((1,), (1,), (self.stamps[0],))
+        events[0].record(self.stream)
+        for event in events[1:]:
+            for _ in range(replays):
+                graph.launch(self.stream)
+            event.record(self.stream)
+        stamp((1,), (1,), (self.stamps[1],))
+        result = during()
+        self.stream.synchronize()
+        # CUDA gives float32 milliseconds, with a relative error of 1e-7; from here on these are float64 seconds.
+        seconds = [float(elapsed(a, b)) / 1000 for a, b in itertools.pairwise(events)]
+        stamps = self.stamps.get(stream=self.stream)
+        clock = clock_mhz(stamps)
+        if clock and stamps[1][1] - stamps[0][1] >= CLOCK_NS_LEAST:
+            self.best_clock_mhz = max(self.best_clock_mhz, min(clock, self.nvml_facts.get("sm_clock_max_mhz") or clock))
+        return seconds, clock, result
+
+    def take(self, graph: Graph, replays: int, nodes: int, samples: int, lead_in: tuple[Graph, ...] = ()) -> Take:
+        """Samples of the seconds of a launch, with the clocks during them. `nodes`: launches in the graph; the other
+        parameters are those of `replay`."""
+        seconds, clock, state = self.replay(graph, replays, samples, self.nvml.state, lead_in)
+        return {
+            "seconds": [value / (replays * nodes) for value in seconds],
+            "launches": replays * nodes * samples,
+            "clock64_mhz": clock,
+            "state": state,
+            "throttled": throttled(state, clock, self.nvml_facts["sm_clock_max_mhz"]),
+            "retakes": 0,
+        }
+
+    def low(self, taken: Take) -> bool:
+        """Whether the SM clock during a take was below the highest that this process has seen."""
+        clock = taken["clock64_mhz"]
+        return bool(clock) and clock < STEADY_CLOCK * self.best_clock_mhz  # type: ignore[operator]
+
+    def take_quietly(
+        self, graph: Graph, replays: int, nodes: int, samples: int, lead_in: tuple[Graph, ...] = ()
+    ) -> Take:
+        """As `take`, but taken again after a pause if the clocks are low, and marked if they stay low.
+
+        Some kernels, above all those on tensor cores, leave the clock low for a while, which would slow the next kernel
+        down. So take again after a short pause, as long as that raises the clock. A kernel that lowers the clock by its
+        own work keeps it low, and is marked.
+        """
+        taken, retakes = self.take(graph, replays, nodes, samples, lead_in), 0
+        while retakes < RETAKES and (taken["throttled"] or self.low(taken)):
+            time.sleep(RETAKE_PAUSE_S if taken["throttled"] else STEADY_PAUSE_S)
+            before, taken, retakes = taken, self.take(graph, replays, nodes, samples, lead_in), retakes + 1
+            if not before["throttled"]:
+                rise = (taken["clock64_mhz"] or 0.0) - (before["clock64_mhz"] or 0.0)
+                if taken["throttled"] or rise <= 0:
+                    taken = before
+                if rise < (1 - STEADY_CLOCK) / 4 * self.best_clock_mhz:
+                    break
+        limits_met = [*taken["throttled"], *([LOW_CLOCK] if self.low(taken) else [])]
+        return {**taken, "retakes": retakes, "throttled": limits_met}

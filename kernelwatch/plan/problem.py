@@ -1,0 +1,252 @@
+"""What an op computes and costs, as data: operands, reference, error bound, bytes, operations, shapes, rungs.
+
+A project gives this data in its description; nothing here knows an op or a kernel.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import ml_dtypes  # noqa: F401 (adds the type bfloat16 to NumPy and CuPy)
+import numpy as np
+
+Shape = tuple[int, ...]
+Device = Literal["gpu", "cpu"]
+Dtype = np.dtype[Any]
+Array = Any  # a NumPy or a CuPy array; CuPy has no types
+
+
+def dtypes(type: str) -> tuple[Dtype, Dtype]:
+    """The types of a problem's inputs and of its output. "float32" stands for both; "float16->float32" names each."""
+    into, arrow, out = type.partition("->")
+    return np.dtype(into), np.dtype(out if arrow else into)
+
+
+def label(shape: Shape) -> str:
+    """A shape as keys and pages show it, such as 4096x4096."""
+    return "x".join(map(str, shape))
+
+
+Generator = Callable[[np.random.Generator, Shape, Dtype], Array]
+
+
+@dataclass(frozen=True)
+class Operand:
+    """One array. `values(random, shape, dtype)`: a NumPy array to fill it with, if not every number is valid (an index,
+    a probability). None: the device fills it with random numbers in [-1, 1) in its own format."""
+
+    shape: Shape
+    dtype: Dtype
+    values: Generator | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Its size in bytes."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class Operands:
+    """The inputs and outputs of a problem at one shape and type. `scalars`: by name; `bind` takes them as keywords."""
+
+    inputs: tuple[Operand, ...]
+    outputs: tuple[Operand, ...]
+    scalars: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def arrays(self) -> tuple[Operand, ...]:
+        """All arrays, the outputs last."""
+        return self.inputs + self.outputs
+
+    @property
+    def nbytes(self) -> int:
+        """Compulsory traffic in bytes: the size of each array once."""
+        return sum(array.nbytes for array in self.arrays)
+
+
+@dataclass(frozen=True)
+class Computation:
+    """What a rung or a reference line computes.
+
+    `operands(shape, type)`: its arrays and scalars.
+    `reference(*inputs, **scalars)`: the output, or a tuple of outputs; it takes NumPy and CuPy arrays.
+    `flops(shape)`: the number of operations, for arithmetic.
+    `traffic(shape, type)`: the compulsory bytes, if they differ from the size of each array once.
+
+    The output is compared with the reference in one of three ways:
+
+    - bit for bit, the default for ops that only move data;
+    - within `bound(type, *inputs, **scalars)`: the largest allowed error of each element, in the outputs' shapes,
+      derived and not tuned;
+    - with `exact_bits(type)`: the check uses inputs of that many bits each, for which the arithmetic is exact in any
+      order, and compares bit for bit.
+
+    Raises: ValueError if `flops` is given without `bound` or `exact_bits`: rounded sums differ in their bits.
+    """
+
+    operands: Callable[[Shape, str], Operands]
+    reference: Callable[..., Array | tuple[Array, ...]]
+    bound: Callable[..., Array | tuple[Array, ...]] | None = None
+    exact_bits: Callable[[str], tuple[int, ...]] | None = None
+    flops: Callable[[Shape], int] | None = None
+    traffic: Callable[[Shape, str], int] | None = None
+
+    def __post_init__(self) -> None:
+        if self.flops and not (self.bound or self.exact_bits):
+            raise ValueError(
+                "a Computation with flops rounds its results, so it cannot be compared bit for bit: "
+                "give a bound or exact_bits"
+            )
+
+    @classmethod
+    def of_shapes(
+        cls,
+        inputs: Callable[[Shape], tuple[Shape, ...]],
+        output: Callable[[Shape], Shape],
+        reference: Callable[..., Array],
+        **others: Any,
+    ) -> "Computation":
+        """The common case: inputs of one type, one output, no scalars. `inputs(shape)` and `output(shape)` give their
+        shapes; `others` are further fields. Raises: ValueError."""
+
+        def operands(shape: Shape, type: str) -> Operands:
+            into, out = dtypes(type)
+            arrays = tuple(Operand(part, into) for part in inputs(shape))
+            return Operands(arrays, (Operand(output(shape), out),))
+
+        return cls(operands, reference, **others)
+
+    def bytes_moved(self, shape: Shape, type: str) -> int:
+        """Compulsory traffic in bytes."""
+        return self.traffic(shape, type) if self.traffic else self.operands(shape, type).nbytes
+
+
+@dataclass(frozen=True)
+class Rung:
+    """One version of a kernel, as the checkout declares it. The measured commit decides how to compile and launch it.
+
+    `computes`: the name of a Computation of its problem, "" for the problem's own.
+    `source`: the file that it is made from.
+    `repeats`: how often one launch does the work.
+    `threads`: "all" if it uses every core, else "1".
+    `where`: "device" for operands in the device's memory, "host" for a GPU rung that streams them from the host's.
+    `input_bytes_max`: the most bytes that each input may have, in the inputs' order.
+    `published_ms`: milliseconds that its origin published, by the extent of a square problem.
+    """
+
+    name: str
+    device: Device
+    types: tuple[str, ...]
+    idea: str = ""
+    computes: str = ""
+    source: Path | None = None
+    repeats: int = 1
+    threads: str = "1"
+    where: Literal["device", "host"] = "device"
+    input_bytes_max: tuple[int, ...] = ()
+    published_ms: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def is_cuda(self) -> bool:
+        """Whether its source is CUDA, which can be compiled and counted without a GPU."""
+        return self.source is not None and self.source.suffix == ".cu"
+
+
+@dataclass(frozen=True)
+class Line:
+    """A reference line: what users would call instead. `computes`: as in Rung. `bind(cupy, inputs, out)` returns the
+    launch; None for the engine's own lines (COPIES)."""
+
+    computes: str
+    bind: Callable[[Any, list[Array], Array], Callable[[], object]] | None = None
+
+
+COPIES = ("memcpy", "vector_copy", "cupy_copy")  # the engine's own lines: copies of the first input
+COPY = "vector_copy"  # the harness's own kernel; other rungs' rates are shown as a share of its rate
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """One op: what it computes, its shapes, its rungs in the order of the ladder.
+
+    `shapes`: timed on a GPU with the first type, the smallest first; `quick_shapes`: the same for a first look.
+    `cpu_shapes`: timed on a CPU.
+    `element_shape`: the shape at which the other types are timed.
+    `hot_shapes`: timed hot as well; every shape is timed cold.
+    `counted_shapes`: for counting accesses; an even and a ragged one, small, since the emulator is slow.
+    `streamed_shapes`: for rungs that stream operands from the host's memory.
+    `noise_cells`: a regular expression on the keys of the cells whose noise an A/A measures, "" for all.
+    `lines`: reference lines on a GPU, by name.
+    `vendor`: device -> the vendor's rung, with which the others are compared.
+    `variants`: further Computations, by the name that rungs and lines use in `computes`.
+    """
+
+    name: str
+    computation: Computation
+    rungs: tuple[Rung, ...]
+    shapes: tuple[Shape, ...]
+    quick_shapes: tuple[Shape, ...] = ()
+    cpu_shapes: tuple[Shape, ...] = ()
+    element_shape: Shape = ()
+    hot_shapes: tuple[Shape, ...] = ()
+    counted_shapes: tuple[Shape, ...] = ()
+    streamed_shapes: tuple[Shape, ...] = ()
+    noise_cells: str = ""
+    lines: Mapping[str, Line] = field(default_factory=dict)
+    vendor: Mapping[str, str] = field(default_factory=dict)
+    variants: Mapping[str, Computation] = field(default_factory=dict)
+
+    def timed(self, device: str, quick: bool) -> tuple[Shape, ...]:
+        """The shapes that are timed on a device ("gpu" or "cpu") with the first type, the smallest first."""
+        if device == "cpu":
+            return self.cpu_shapes[:1] if quick else self.cpu_shapes
+        return (self.quick_shapes or self.shapes[:1]) if quick else self.shapes
+
+    @cached_property
+    def _by_name(self) -> dict[str, Rung]:
+        return {rung.name: rung for rung in self.rungs}
+
+    def rung(self, name: str) -> Rung:
+        """A rung by name. Raises: KeyError."""
+        return self._by_name[name]
+
+    def computes(self, name: str) -> Computation:
+        """What a rung or reference line computes. Raises: KeyError."""
+        computation = self.lines[name].computes if name in self.lines else self._by_name[name].computes
+        return self.computation if computation in ("", self.name) else self.variants[computation]
+
+    @cached_property
+    def types(self) -> tuple[str, ...]:
+        """The element types of its rungs. All shapes are timed with the first: float32 if a rung has it."""
+        known = dict.fromkeys(type for rung in self.rungs for type in rung.types)
+        return tuple(sorted(known, key=lambda type: type != "float32"))
+
+    def main_type(self, name: str) -> str:
+        """The type with which a rung is timed at every shape: the problem's first, else the rung's."""
+        own = self._by_name[name].types if name in self._by_name else self.types
+        return self.types[0] if self.types[0] in own else own[0]
+
+    def takes(self, rung: Rung, shape: Shape, type: str) -> bool:
+        """Whether the inputs of a shape are within a rung's limits. Raises: KeyError."""
+        inputs = self.computes(rung.name).operands(shape, type).inputs
+        return all(operand.nbytes <= most for operand, most in zip(inputs, rung.input_bytes_max, strict=False))
+
+    def bytes_moved(self, name: str, type: str, shape: Shape) -> int:
+        """Compulsory bytes of a rung or reference line at a shape. Raises: KeyError."""
+        return self.computes(name).bytes_moved(shape, type)
+
+    def flops(self, name: str, shape: Shape) -> int:
+        """Operations of a rung or reference line at a shape; 0 if it only moves data. Raises: KeyError."""
+        count = self.computes(name).flops
+        return count(shape) if count else 0
+
+    def rate(self, name: str, type: str, shape: Shape, seconds: float) -> float:
+        """Operations per second, or compulsory bytes per second if it only moves data. Raises: KeyError."""
+        return (self.flops(name, shape) or self.bytes_moved(name, type, shape)) / seconds
+
+    def held_against(self, device: str) -> str:
+        """The rung or reference line whose rate is 100 % for the others on a device, "" if there is none."""
+        return self.vendor.get(device, "") or (COPY if device == "gpu" and COPY in self.lines else "")

@@ -1,0 +1,161 @@
+"""The description of a project (the measured package and its problems), and how the engine finds it.
+
+A project defines it as `PROJECT` in `project.py` of asv's benchmark folder. The engine takes the description from the
+checkout, and the package that it names from the measured commit.
+"""
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from kernelwatch.plan.package import ModulePackage, Package
+from kernelwatch.plan.problem import Computation, Problem
+from kernelwatch.system.errors import UserError
+
+CONFIGURATION = "asv.conf.json"
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What one rung of one commit is made from.
+
+    `launch`: everything that decides how it is launched, as text.
+    `sources`: the files that are compiled, relative to the package. If only these differ, the binaries may be equal.
+    `others`: the files that `launch` accounts for, relative to the package.
+    """
+
+    launch: str
+    sources: frozenset[str] = frozenset()
+    others: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, eq=False)
+class Project:
+    """A project that the engine measures.
+
+    `package`: the import name of the measured package, which is also its folder in the repository.
+    `here`: the description's own file.
+    `adapt`: makes a Package from the imported module.
+    `parts(folder)`: "op/rung" -> what that rung of a package folder is made from. Without it, every difference counts
+    for every rung.
+    `conditions`: distributions, besides the engine's own, on whose versions a figure may depend.
+    `gate`: arguments of pytest for the tests that must pass before anything is timed.
+    `truth_cells`: keys of the cells that are compared with Nsight Compute.
+    `environment`: environment variables of the worker processes.
+    """
+
+    package: str
+    here: Path
+    problems: tuple[Problem, ...]
+    adapt: Callable[[ModuleType], Package] = ModulePackage
+    parts: Callable[[Path], Mapping[str, Parts]] | None = None
+    conditions: tuple[str, ...] = ()
+    gate: tuple[str, ...] = ()
+    truth_cells: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def ops(self) -> dict[str, Problem]:
+        """The problems by name."""
+        return {problem.name: problem for problem in self.problems}
+
+    @cached_property
+    def root(self) -> Path:
+        """The repository's folder, which holds asv's configuration. Raises: UserError."""
+        return find_root(self.here.parent)
+
+    @cached_property
+    def configuration(self) -> dict[str, Any]:
+        """asv's configuration. Raises: UserError."""
+        return read_configuration(self.root)
+
+    @property
+    def results(self) -> Path:
+        """The folder of recorded results. Raises: UserError."""
+        return self.root / str(self.configuration.get("results_dir", "results"))
+
+    def op(self, name: str) -> Problem:
+        """A problem by name. Raises: UserError if there is none."""
+        if name not in self.ops:
+            raise UserError(f"no op {name}; there are {', '.join(self.ops)}")
+        return self.ops[name]
+
+    def computes(self, op: str, name: str) -> Computation:
+        """What a rung or reference line of an op computes. Raises: KeyError."""
+        return self.ops[op].computes(name)
+
+    def rungs(self) -> list[str]:
+        """All rungs, as "op/rung"."""
+        return [f"{problem.name}/{rung.name}" for problem in self.problems for rung in problem.rungs]
+
+
+def find_root(start: Path) -> Path:
+    """The nearest folder, from `start` upward, that holds asv's configuration. Raises: UserError if there is none."""
+    for folder in (start, *start.parents):
+        if (folder / CONFIGURATION).is_file():
+            return folder
+    raise UserError(f"no {CONFIGURATION} in {start} or above it; run this in a project that asv benchmarks")
+
+
+def read_configuration(root: Path) -> dict[str, Any]:
+    """Read asv's configuration, which may hold comments. Raises: UserError."""
+    from asv import util
+
+    try:
+        return dict(util.load_json(str(root / CONFIGURATION), js_comments=True))
+    except util.UserError as error:
+        raise UserError(str(error)) from None
+
+
+def load(root: Path) -> Project:
+    """The description of the project in a repository's folder. Raises: UserError."""
+    folder = root / str(read_configuration(root).get("benchmark_dir", "benchmarks"))
+    return load_from(folder)
+
+
+def load_from(folder: Path) -> Project:
+    """The description in a benchmark folder, imported as asv does: as a module of the package of that name.
+
+    Raises: UserError.
+    """
+    description = folder / "project.py"
+    if not description.is_file():
+        raise UserError(f"{folder} has no project.py: it describes what is measured (PROJECT, a kernelwatch Project)")
+    suites(folder)
+    module = importlib.import_module(f"{folder.name}.project")
+    project = getattr(module, "PROJECT", None)
+    if not isinstance(project, Project):
+        raise UserError(f"{description} must define PROJECT, a kernelwatch.plan.project.Project; got {project!r}")
+    return project
+
+
+def suites(folder: Path) -> ModuleType:
+    """Import the benchmark folder as a package. Its siblings do not become importable, so the checkout's package is
+    never measured in place of the commit's. Raises: UserError."""
+    known = sys.modules.get(folder.name)
+    if known is not None and str(folder) in map(str, getattr(known, "__path__", ())):
+        return known
+    if not (folder / "__init__.py").is_file():
+        raise UserError(f"{folder} has no __init__.py: asv's suites are a package")
+    spec = importlib.util.spec_from_file_location(
+        folder.name, folder / "__init__.py", submodule_search_locations=[str(folder)]
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[folder.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def import_package(project: Project, folder: str) -> Package:
+    """Import the package in a folder, adapted to the engine. Raises: ImportError; anything that the import raises."""
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    return project.adapt(importlib.import_module(project.package))

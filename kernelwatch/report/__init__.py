@@ -1,0 +1,1 @@
+"""Show recorded results and comparisons, as tables in the terminal or as Markdown."""

@@ -1,0 +1,183 @@
+"""Print a comparison of two packages, in the terminal or as Markdown for a pull request."""
+
+import math
+from collections.abc import Iterable, Iterator
+
+from rich.console import Console
+from rich.table import Table
+
+from kernelwatch.compare.exact import Difference
+from kernelwatch.compare.paired import FALSE_ALARMS, SAME, Judged, Pairs
+from kernelwatch.compare.verdict import Report
+from kernelwatch.plan.problem import label
+from kernelwatch.report import texts
+
+STYLES = {"worse": "red", "failed": "red", "better": "green", "cannot tell": "yellow"}
+
+
+def change_text(change: float, unit: str = " %") -> str:
+    """A relative change in percent, or as a factor if it is large; "" for NaN."""
+    if math.isnan(change):
+        return ""
+    if change >= 1:
+        return f"x{1 + change:.3g}"
+    return f"{100 * change:+.{1 if abs(change) >= 0.1 else 2}f}{unit}"
+
+
+def interval_text(judged: Judged) -> str:
+    """The bounds of a change, in percent or as factors."""
+    if not judged.ratio.half < 5:
+        return "unknown"
+    low, high = judged.bounds
+    if high >= 1:
+        return f"x{1 + low:.3g}..{1 + high:.3g}"
+    return f"{change_text(low, '')}..{change_text(high, '')}"
+
+
+def _row(pairs: Pairs, judged: Judged, same: str) -> list[str]:
+    if not pairs.measurements:
+        return ["", texts.time_text(pairs.seconds(1)), "", "", "", judged.word]
+    times = [texts.time_text(pairs.seconds(side)) for side in (0, 1)]
+    detectable = "> 100 %" if judged.detectable > 1 else change_text(judged.detectable).lstrip("+")
+    word = f"{judged.word} {same}" if judged.why == SAME else judged.word
+    return [*times, change_text(judged.change), interval_text(judged), detectable, word]
+
+
+def _reasons(judged: Iterable[tuple[Pairs, Judged]], word: str) -> dict[str, list[str]]:
+    """The cells with this verdict, by the reason for it."""
+    keys: dict[str, list[str]] = {}
+    for pairs, verdict in judged:
+        if verdict.word == word and verdict.why and "never hot" not in verdict.why:
+            keys.setdefault(verdict.why, []).append(pairs.cell.key)
+    return keys
+
+
+def _cells_text(keys: list[str]) -> str:
+    return keys[0] if len(keys) == 1 else f"{len(keys)} cells ({keys[0]}, ...)"
+
+
+def _lines(report: Report) -> Iterator[str]:
+    """The lines below the tables."""
+    timed = report.judged()
+    for word in ("cannot tell", "new", "n/a"):
+        for why, keys in _reasons(timed, word).items():
+            yield f"{word}: {_cells_text(keys)}: {why}"
+    limits = {
+        limit: pairs.cell.key
+        for pairs, _ in timed
+        for both in pairs.measurements.values()
+        for measurement in both
+        for limit in measurement.get("throttled", ())
+    }
+    for limit, key in limits.items():
+        yield f"limit met: {limit} (last at {key})"
+    yield from (f"note: {note}" for note in report.notes)
+    if report.comparison and any(pairs.measurements for pairs, _ in timed):
+        yield (
+            f"{report.comparison.turns} turns; intervals are in percent or factors, and hold for all cells together in "
+            f"{100 - 100 * FALSE_ALARMS:g} % of runs; detectable: the smallest change that this run could have shown; "
+            "=: both sides launch the same binary"
+        )
+
+
+def _places(differences: list[Difference]) -> dict[tuple[str, str, str, str, str], list[str]]:
+    """Exact figures that differ in the same way form one row: (series, rung, base, head, verdict) -> places."""
+    rows: dict[tuple[str, str, str, str, str], list[str]] = {}
+    for difference in differences:
+        series = difference.series
+        base, head = (
+            f"{value:g}" if isinstance(value, float) else "failed" for value in (difference.base, difference.head)
+        )
+        name = series.name.rpartition(".track_")[2]
+        row = (f"{name} ({series.unit})", series.rung, base, head, difference.verdict)
+        rows.setdefault(row, []).append(" ".join(series.where[1:]))
+    return rows
+
+
+def _where(places: list[str]) -> str:
+    return ", ".join(places[:3]) + (f" and {len(places) - 3} more" if len(places) > 3 else "")
+
+
+def _table(title: str, headers: tuple[str, ...]) -> Table:
+    """An empty table that fits 80 columns."""
+    table = Table(box=None, pad_edge=False, padding=(0, 1), collapse_padding=True, title=title, title_justify="left")
+    for header in headers:
+        table.add_column(header, justify="left" if header in ("cell", "series", "where", "") else "right")
+    return table
+
+
+def show(report: Report, console: Console) -> None:
+    """Print a report; if something failed, only that."""
+    console.print(report.what, markup=False, highlight=False)
+    if report.failures:
+        _show_failures(report, console)
+        return
+    by_rung: dict[str, list[tuple[Pairs, Judged]]] = {}
+    for pairs, judged in _timed(report):
+        name = f"{pairs.cell.name} {pairs.cell.type}, {pairs.cell.device.upper()}"
+        if report.comparison and pairs.cell.key not in report.comparison.judged:
+            name += " (control)"
+        by_rung.setdefault(name, []).append((pairs, judged))
+    for name, rows in by_rung.items():
+        table = _table(name, ("cell", report.base.name, report.head.name, "change", "interval", "detectable", ""))
+        for pairs, judged in rows:
+            where = f"{label(pairs.cell.shape)} {pairs.cell.cache}"
+            table.add_row(where, *_row(pairs, judged, "="), style=STYLES.get(judged.word))
+        console.print(table)
+    if report.differences:
+        table = _table("exact figures", ("series", "where", report.base.name, report.head.name, ""))
+        for (series, rung, base, head, verdict), places in _places(report.differences).items():
+            table.add_row(series, f"{rung} {_where(places)}", base, head, verdict, style=STYLES.get(verdict))
+        console.print(table)
+    if report.compared:
+        console.print(f"{report.compared} exact figures compared, {len(report.differences)} differ", highlight=False)
+    for line in _lines(report):
+        console.print(line, markup=False, highlight=False, style="yellow" if line.startswith("cannot tell") else None)
+    console.print(report.summary, markup=False, highlight=False, style="bold")
+
+
+def _timed(report: Report) -> list[tuple[Pairs, Judged]]:
+    """The cells that have times, with their verdicts."""
+    verdicts = report.comparison.verdicts() if report.comparison else ()
+    return [(pairs, judged) for pairs, judged in verdicts if pairs.measurements or pairs.alone_s]
+
+
+def _show_failures(report: Report, console: Console) -> None:
+    for why, keys in _by_reason(report.failures).items():
+        text = f"{report.head.name} failed: {_cells_text(keys)}: {why}"
+        console.print(text, style="red", markup=False, highlight=False)
+    console.print("nothing else is compared before this is right")
+
+
+def _by_reason(failures: dict[str, str]) -> dict[str, list[str]]:
+    keys: dict[str, list[str]] = {}
+    for key, why in failures.items():
+        keys.setdefault(why, []).append(key)
+    return keys
+
+
+def markdown(report: Report) -> str:
+    """The report as Markdown, for a comment on a pull request."""
+    names = (report.base.name, report.head.name)
+    if report.failures:
+        failed = [f"- `{', '.join(keys)}`: {why}" for why, keys in _by_reason(report.failures).items()]
+        return "\n".join([f"**{names[1]} failed** ({report.what})", "", *failed])
+    parts = [f"**{report.summary}** ({report.what})"]
+    timed = _timed(report)
+    if timed:
+        rows = [
+            "| " + " | ".join((f"`{pairs.cell.key}`", *_row(pairs, judged, f"({SAME})"))) + " |"
+            for pairs, judged in timed
+        ]
+        heads = ("cell", *names, "change", "interval", "detectable", "verdict")
+        parts.append("\n".join(["| " + " | ".join(heads) + " |", "| --- |" + " ---: |" * 5 + " --- |", *rows]))
+    if report.differences:
+        rows = [
+            f"| {series} | {rung} {_where(places)} | {base} | {head} | {verdict} |"
+            for (series, rung, base, head, verdict), places in _places(report.differences).items()
+        ]
+        head = f"| exact figure | where | {names[0]} | {names[1]} | verdict |"
+        parts.append("\n".join([head, "| --- | --- | ---: | ---: | --- |", *rows]))
+    lines = [f"{report.compared} exact figures compared, {len(report.differences)} differ"] if report.compared else []
+    parts.append("\n".join(f"- {line}" for line in [*lines, *_lines(report)]))
+    return "\n\n".join(part for part in parts if part)

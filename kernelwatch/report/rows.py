@@ -1,0 +1,82 @@
+"""Make table rows of an op's ladder: each rung's cell at one shape, its rate and its share."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from kernelwatch.history.records import Measured, Record
+from kernelwatch.plan.cells import CACHES
+from kernelwatch.plan.problem import Problem, Shape, label
+from kernelwatch.plan.project import Project
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of the ladder's table."""
+
+    rung: str
+    idea: str
+    cell: Measured
+    rate: float  # bytes/s; FLOP/s if operations count
+    share: float  # of the vector copy's rate; of the vendor's rate if operations count
+
+
+def ladder(
+    record: Record, problem: Problem, device: str, shape: Shape, cache: str, type: str | None = None
+) -> list[Row]:
+    """The rows of a problem's ladder at one shape. `type`: None stands for each rung's main type.
+
+    Only cells that were measured or failed have a row. The share is NaN if the rate it refers to is missing.
+    """
+    ideas = {rung.name: rung.idea for rung in problem.rungs if rung.device == device}
+    if device == "gpu":
+        ideas |= dict.fromkeys(problem.lines, "reference line")
+    against = problem.held_against(device)
+    rows = []
+    for rung, idea in ideas.items():
+        own = type or problem.main_type(rung)
+        place = f"{own} {label(shape)} {cache}"
+        cell = record.cells.get(f"{problem.name}/{rung} {place}")
+        if cell is None or not (cell.seconds or cell.state == "failed"):
+            continue
+        rate = problem.rate(rung, own, shape, cell.median_s) if cell.seconds else math.nan
+        base = record.cells.get(f"{problem.name}/{against} {place}")
+        full_rate = problem.rate(against, own, shape, base.median_s) if base and base.seconds else math.nan
+        name = rung if own == (type or problem.types[0]) else f"{rung} ({own})"
+        rows.append(Row(name, idea, cell, rate, rate / full_rate))
+    return rows
+
+
+@dataclass(frozen=True)
+class Section:
+    """A problem's ladder on one device, at one shape, in one cache state."""
+
+    title: str
+    problem: Problem
+    device: str
+    rows: list[Row]
+
+
+def sections(
+    record: Record, project: Project, ops: list[str], shapes: list[Shape] | None = None, type: str | None = None
+) -> list[Section]:
+    """A section for each op, device, shape and cache state that has rows."""
+    parts = []
+    for problem in map(project.op, ops):
+        for device in ("gpu", "cpu"):
+            for shape in problem.shapes if device == "gpu" else problem.cpu_shapes:
+                for cache in CACHES:
+                    rows = ladder(record, problem, device, shape, cache, type)
+                    if rows and (shapes is None or shape in shapes):
+                        title = f"{problem.name} {type or problem.types[0]} {label(shape)}, {cache}, {device.upper()}"
+                        parts.append(Section(title, problem, device, rows))
+    return parts
+
+
+def reasons(cells: Iterable[Measured], state: str) -> dict[str, list[str]]:
+    """Why the cells in a state have no figure: reason -> keys."""
+    keys: dict[str, list[str]] = {}
+    for cell in cells:
+        if cell.state == state:
+            keys.setdefault(cell.reason, []).append(cell.key)
+    return keys

@@ -1,0 +1,85 @@
+"""Print the ladder in the terminal: tables, changes since an earlier commit, and why cells have no figure."""
+
+from collections.abc import Iterable
+
+from rich.console import Console
+from rich.table import Table
+
+from kernelwatch.history.records import CellChange, Measured, Record, conditions
+from kernelwatch.measure import nvml
+from kernelwatch.plan.project import Project
+from kernelwatch.report.rows import Section, reasons, sections
+from kernelwatch.report.texts import best_copy, detectable, device_text, headers, row_texts
+
+
+def show(record: Record, project: Project, console: Console, ops: list[str], type: str | None = None) -> None:
+    """Print a record's tables, then why cells have no figure."""
+    shown = sections(record, project, ops, None, type)
+    for device in dict.fromkeys(section.device for section in shown):
+        console.print(f"{device.upper()}: {device_text(record, device)}", markup=False)
+    for error in dict.fromkeys(facts["nvml"] for facts in record.facts.values() if facts.get("nvml", "ok") != "ok"):
+        console.print(
+            f"note: measured without NVML's facts (clocks, limits, power): {error}", style="yellow", markup=False
+        )
+    for group, facts in record.facts.items():
+        why = nvml.disturbed(facts.get("others"))
+        if why:
+            console.print(f"note: {group}: {why}: its figures may be disturbed", style="yellow", markup=False)
+    for section in shown:
+        print_section(section, console)
+    show_reasons(record.cells.values(), console)
+
+
+def print_section(section: Section, console: Console) -> None:
+    """Print one table."""
+    caption = best_copy(section.rows) or None
+    table = Table(title=section.title, caption=caption, title_justify="left", caption_justify="left")
+    columns = headers(section.problem, section.device)
+    for header in columns:
+        table.add_column(header, justify="left" if header == "rung" else "right")
+    for row in section.rows:
+        table.add_row(*row_texts(row, len(columns)), style="red" if row.cell.state != "ok" else None)
+    console.print(table)
+
+
+def show_changes(before: Record, after: Record, console: Console) -> None:
+    """Print the cells that changed since an earlier record by more than the minimum detectable change, one per line,
+    the largest change first."""
+    alike = {group: conditions(before, group) == conditions(after, group) for group in after.facts}
+    compared = [
+        (cell, before.cells[cell.key])
+        for cell in after.cells.values()
+        if cell.seconds and cell.key in before.cells and before.cells[cell.key].seconds and alike.get(cell.group)
+    ]
+    other = sorted(group for group, same in alike.items() if not same and before.facts.get(group))
+    if other:
+        why = "another GPU, CPU, driver, compiler, package or harness"
+        console.print(f"since {before.commit}: {', '.join(other)} not compared: {why}", markup=False)
+    if not compared:
+        return
+    changes = [(cell.key, CellChange.between(old, cell)) for cell, old in compared]
+    changed = [(key, change) for key, change in changes if change.verdict]
+    changed.sort(key=lambda pair: -abs(pair[1].ratio - 1))
+    console.print(
+        f"since {before.commit}: {len(changed)} of {len(changes)} cells changed by more than is detectable",
+        markup=False,
+    )
+    for key, change in changed:
+        console.print(
+            f"  {key}: {100 * change.ratio - 100:+.2f} %, {change.verdict} "
+            f"(detectable: {detectable(change.detectable)})",
+            style="red" if change.ratio > 1 else "green",
+            markup=False,
+        )
+
+
+def show_reasons(cells: Iterable[Measured], console: Console) -> None:
+    """Print why cells failed or are n/a, one line per reason."""
+    every = list(cells)
+    for state, words in (("failed", "failed"), ("na", "n/a")):
+        for reason, keys in reasons(every, state).items():
+            if state == "failed" or "never hot" not in reason:
+                what = keys[0] if len(keys) == 1 else f"{len(keys)} cells ({keys[0]}, ...)"
+                console.print(
+                    f"{words}: {what}: {reason}", style="red" if state == "failed" else "yellow", markup=False
+                )

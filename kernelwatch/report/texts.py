@@ -1,0 +1,79 @@
+"""Format figures for people: units, shares, devices."""
+
+import math
+
+from kernelwatch.history.records import Record
+from kernelwatch.measure.record import Facts
+from kernelwatch.measure.replay import LOW_CLOCK
+from kernelwatch.plan.problem import Problem
+from kernelwatch.report.rows import Row
+
+
+def time_text(seconds: float) -> str:
+    """Seconds as people read them: 1.35 us."""
+    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if seconds >= scale:
+            return f"{seconds / scale:.4g} {unit}"
+    return f"{seconds / 1e-9:.4g} ns"
+
+
+def rate_text(rate: float) -> str:
+    """Bytes or operations per second as GB/s or GFLOP/s, with at least three digits."""
+    return f"{rate / 1e9:.0f}" if rate >= 1e11 else f"{rate / 1e9:.3g}"
+
+
+def headers(problem: Problem, device: str) -> tuple[str, ...]:
+    """The columns of a problem's tables on a device."""
+    against = problem.held_against(device)
+    unit = "GFLOP/s" if problem.computation.flops else "GB/s"
+    return ("rung", "time", "spread", unit, *([f"of {against}"] if against else []), "detectable")
+
+
+def percent(value: float, digits: int = 1) -> str:
+    """A ratio in percent, "" for NaN."""
+    return "" if math.isnan(value) else f"{100 * value:.{digits}f} %"
+
+
+def detectable(change: float) -> str:
+    """A minimum detectable change; above 100 % its digits mean nothing."""
+    return "> 100 %" if change > 1 else percent(change, 2)
+
+
+def row_texts(row: Row, columns: int) -> tuple[str, ...]:
+    """A row's texts in the order of `headers`. `columns`: 6, or 5 if the table has no share."""
+    cell = row.cell
+    if cell.state != "ok":
+        return (row.rung, "failed", *[""] * (columns - 2))
+    mark = " (low clock)" if cell.throttled == (LOW_CLOCK,) else " (throttled)" if cell.throttled else ""
+    return (
+        row.rung,
+        time_text(cell.median_s) + mark,
+        f"± {percent(cell.spread, 2)}" if len(cell.seconds) > 1 else "",
+        rate_text(row.rate),
+        *([percent(row.share)] if columns == 6 else []),
+        detectable(cell.detectable),
+    )
+
+
+def nvrtc(facts: Facts) -> str:
+    """The version of the CUDA compiler, under either of its packages' names."""
+    packages = facts.get("packages", {})
+    return packages.get("nvidia-cuda-nvrtc") or packages.get("nvidia-cuda-nvrtc-cu12") or "n/a"
+
+
+def device_text(record: Record, device: str) -> str:
+    """The device and its software in one line."""
+    of_device = (facts for group, facts in record.facts.items() if group.endswith(device) and facts)
+    facts: Facts = next(of_device, Facts())
+    if device == "gpu":
+        peak = facts.get("nvml_theoretical_bandwidth_bytes_per_s")
+        bandwidth = f", {peak / 1e9:.0f} GB/s theoretical" if peak else ""
+        return f"{facts.get('gpu')}{bandwidth}, driver {facts.get('nvml_driver') or 'n/a'}, NVRTC {nvrtc(facts)}"
+    return f"{facts.get('cpu')}, {len(facts.get('cores', []))} cores, NumPy {facts.get('packages', {}).get('numpy')}"
+
+
+def best_copy(rows: list[Row]) -> str:
+    """The fastest of a section's copies. Shares refer to vector_copy, which may be slower."""
+    copies = [row for row in rows if row.rung in ("memcpy", "vector_copy", "cupy_copy") and row.cell.seconds]
+    best = max(copies, key=lambda row: row.rate, default=None)
+    return f"best copy: {best.rung}, {best.rate / 1e9:.0f} GB/s" if best else ""

@@ -1,0 +1,184 @@
+"""Measures a group of cells in several fresh processes; a kernel that crashes or hangs costs only its own cells."""
+
+import importlib.util
+import json
+import os
+import statistics
+import time
+from collections.abc import Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+from kernelwatch.measure.check import Budget
+from kernelwatch.measure.record import Facts
+from kernelwatch.plan.cells import Cell, plan
+from kernelwatch.plan.problem import dtypes
+from kernelwatch.plan.project import Project
+from kernelwatch.run import checkpoint, outcome
+from kernelwatch.run.outcome import Group
+from kernelwatch.run.processes import Run
+from kernelwatch.system.options import Options
+
+# By device: the number of fresh processes, and the budget of a measurement. Quick runs are not saved.
+PROCESSES = {"gpu": 6, "cpu": 3, "streamed": 3}
+QUICK_PROCESSES = {"gpu": 2, "cpu": 2, "streamed": 0}
+AWAKE_S = 0.2
+CELLS_LEAST = 4  # for a parallel worker: it takes most of a second to start
+PROCESSES_MAX = 8  # parallel workers for noise-free figures
+BUDGETS = {
+    "gpu": Budget(samples=5, sample_s=0.002),
+    "cpu": Budget(samples=7, sample_s=0.004),
+    "streamed": Budget(samples=5, sample_s=0.0),
+}
+QUICK_BUDGETS = {
+    "gpu": Budget(samples=3, sample_s=0.002),
+    "cpu": Budget(samples=3, sample_s=0.004),
+    "streamed": Budget(samples=1, sample_s=0.0),
+}
+
+
+def installed_package(project: Project, options: Options) -> str:
+    """The folder from which the package under test is imported, "" if there is none: the commit's checkout if the
+    options name it (another version may be installed), else where Python finds the package."""
+    if options.package:
+        return options.package if Path(options.package, project.package, "__init__.py").is_file() else ""
+    spec = importlib.util.find_spec(project.package)
+    return str(Path(spec.origin).parent.parent) if spec and spec.origin else ""
+
+
+def roofline(project: Project, cell: Cell, run: Run) -> dict[str, float | str]:
+    """The figures that place a cell under its ceilings; {} if it only moves data.
+
+    These are the operations, the compulsory bytes and their ratio; the rate in bytes/s of the harness's copy; and the
+    peak of the cell's type in FLOP/s: the rate of multiply-adds in registers, or the rate of the vendor's fastest cell
+    of this type in the same run if that is higher, as on tensor cores.
+    """
+    problem = project.ops[cell.op]
+    flops, amount = problem.flops(cell.rung, cell.shape), problem.bytes_moved(cell.rung, cell.type, cell.shape)
+    if not flops:
+        return {}
+    figures: dict[str, float | str] = {"flops": flops, "bytes": amount, "intensity_flops_per_byte": flops / amount}
+    ceilings = run.group.facts.get("ceilings", {})
+    peaks = [("multiply-adds", ceilings.get(f"{dtypes(cell.type)[0].name}_flops_per_s", 0.0))]
+    for other in run.cells:
+        seconds = run.group.outcomes[other.key].by_process("seconds").values()
+        if other.rung == problem.vendor.get(cell.device) and other.type == cell.type and seconds:
+            peaks.append((other.key, problem.flops(other.rung, other.shape) / statistics.median(seconds)))
+    peak_of, peak = max(peaks, key=lambda pair: pair[1])
+    if peak:
+        figures |= {"peak_flops_per_s": peak, "peak_of": peak_of}
+    if "copy_bytes_per_s" in ceilings:
+        figures |= {"copy_bytes_per_s": ceilings["copy_bytes_per_s"]}
+    return figures
+
+
+def tell(options: Options, **fields: object) -> None:
+    """Append a JSON line with these fields and the time (seconds since the epoch) to the file `options.progress`."""
+    if options.progress:
+        with (
+            suppress(OSError),
+            open(options.progress, "a", encoding="utf-8") as file,
+        ):  # a full disk stops no run
+            file.write(json.dumps(fields | {"at": time.time()}) + "\n")
+
+
+class _Progress:
+    """Reports the progress of a group. `total`: the measurements of all cells by all processes."""
+
+    def __init__(self, group: str, total: int, options: Options) -> None:
+        self.group, self.total, self.options, self.done = group, total, options, 0
+
+    def tick(self, cells: int = 1, **fields: str) -> None:
+        self.done += cells
+        tell(self.options, group=self.group, done=self.done, total=self.total, **fields)
+
+    def note(self, message: str) -> None:
+        print(message, flush=True)  # asv ends a process that prints nothing for long
+        self.tick(0, note=message)
+
+    def end(self) -> None:
+        """Report the group as finished; cells that failed were measured less often than planned."""
+        if self.done < self.total:
+            self.tick(self.total - self.done)
+
+
+def save(group: Group, options: Options) -> None:
+    """Write the group's sidecar lines to the folder `options.facts`; asv's plugin saves them with the results."""
+    if options.facts:
+        text = "".join(f"{line}\n" for line in group.lines())
+        Path(options.facts, f"{group.name.replace(' ', '.')}.jsonl").write_text(text, encoding="utf-8")
+
+
+def measure_once(
+    project: Project, op: str, device: str, cells: Sequence[Cell], options: Options | None = None
+) -> Group:
+    """Measure each cell once at the commit under test, with as many parallel processes as there are cores. This is for
+    exact figures, which do not depend on what else runs. The caller saves the group. `options`: by default those of
+    this process."""
+    options = options or Options.here()
+    count = max(1, min(len(os.sched_getaffinity(0)), PROCESSES_MAX, len(cells) // CELLS_LEAST))
+    shares = [list(cells[at::count]) for at in range(min(count, len(cells)))]
+    package = installed_package(project, options)
+    runs = [Run(project, share, device, package, Budget(0, 0.0)) for share in shares]
+    progress = _Progress(f"{op} {device}", len(cells), options)
+    with ThreadPoolExecutor(count) as pool:
+        try:
+            futures = [pool.submit(run.measure_all, 0, progress.tick) for run in runs]
+            # An interrupt may reach another thread than this one, which then sees it when it next wakes up.
+            while wait(futures, timeout=AWAKE_S, return_when=FIRST_EXCEPTION).not_done:
+                if any(future.done() and future.exception() for future in futures):
+                    break
+            for future in futures:
+                future.result()
+        except BaseException:  # interrupted: the threads would go on to the last cell
+            for run in runs:
+                run.leave()
+            raise
+    progress.end()
+    outcomes = {key: one for run in runs for key, one in run.group.outcomes.items()}
+    facts = next((run.group.facts for run in runs if run.group.facts), Facts())
+    return Group(progress.group, {cell.key: outcomes[cell.key] for cell in cells}, facts)
+
+
+def _resumed(run: Run, options: Options) -> bool:
+    """Take the group from an interrupted run, if it was measured under the present conditions; whether it was taken."""
+    kept = checkpoint.there(run.group.name, run.group.outcomes, options)
+    if kept is None or outcome.conditions(kept.facts) != run.conditions():
+        return False
+    run.group.outcomes = kept.outcomes
+    run.group.facts = {**kept.facts, "resumed": True}
+    return True
+
+
+def measure(project: Project, op: str, device: str, options: Options | None = None) -> Group:
+    """Measure all cells of an op on a device ("gpu", "cpu" or "streamed") at the commit under test, and save the group.
+
+    Several processes measure every cell once, each in an order of its own, so that drift affects all cells alike. A
+    kernel's failure is recorded in its outcome, not raised. A group that an interrupted run finished for the same
+    commit under the same conditions is reused. `options`: by default those of this process.
+
+    Raises: UserError if the project has no such op.
+    """
+    options = options or Options.here()
+    cells = plan(project.op(op), device, quick=options.quick, only=options.only)
+    processes = (QUICK_PROCESSES if options.quick else PROCESSES)[device]
+    budget = (QUICK_BUDGETS if options.quick else BUDGETS)[device]
+    run = Run(project, cells, device, installed_package(project, options), budget)
+    progress = _Progress(run.group.name, len(cells) * processes, options)
+    run.note = progress.note
+    if not _resumed(run, options):
+        try:
+            for seed in range(processes):
+                run.measure_all(seed, progress.tick, more=seed + 1 < processes)
+        finally:
+            run.close()
+        for cell in cells:
+            run.group.outcomes[cell.key].roofline = roofline(project, cell, run)
+        if run.group.facts:
+            run.group.facts["measured_at"] = datetime.now(UTC).isoformat(timespec="seconds")
+            checkpoint.keep(run.group, options)
+    progress.end()
+    save(run.group, options)
+    return run.group

@@ -1,0 +1,99 @@
+"""The outcomes of a group of cells, and the lines of a sidecar that record them. Only this module reads and writes
+these lines."""
+
+import json
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from kernelwatch.identity import COUNTED, TIMED, known
+from kernelwatch.measure.record import CellState, Facts, Measurement
+
+# Slow cells are steady and expensive, so fewer processes suffice: seconds per pass -> processes.
+ENOUGH = {0.2: 2, 0.005: 3}
+
+# The facts that must be equal if two records of a group are compared, or if one takes the place of the other.
+CONDITIONS = ("gpu", "nvml_uuid_sha256", "nvml_driver", "cpu", "cores", "compiler", "packages")
+
+
+@dataclass
+class Outcome:
+    """The outcome of a cell: "waiting" at first, then "ok" with a measurement from each process, or "na" or "failed"
+    with a reason."""
+
+    state: CellState = "waiting"
+    reason: str = ""
+    measurements: list[Measurement] = field(default_factory=list)
+    roofline: dict[str, Any] = field(default_factory=dict)
+
+    def wanted(self) -> bool:
+        """Whether another process should measure the cell."""
+        pass_s = max((measurement.get("seconds", 0.0) for measurement in self.measurements), default=0.0)
+        enough = next((processes for slow_s, processes in ENOUGH.items() if pass_s > slow_s), math.inf)
+        return self.state == "waiting" or (self.state == "ok" and len(self.measurements) < enough)
+
+    def by_process(self, name: str) -> dict[int, float]:
+        """Process -> one number of its measurement ("seconds", ...); processes without this number are left out."""
+        values = {
+            measurement["process"]: cast("float | None", measurement.get(name)) for measurement in self.measurements
+        }
+        return {process: value for process, value in values.items() if value is not None}
+
+
+@dataclass
+class Group:
+    """The outcomes of the cells of an op on a device, by key, and the facts of the machine that measured them ({} if no
+    process could start)."""
+
+    name: str
+    outcomes: dict[str, Outcome]
+    facts: Facts
+
+    def lines(self) -> Iterator[str]:
+        """The group as lines of a sidecar: one line of facts, then one line for each cell."""
+        yield json.dumps({"group": self.name, "record": "run", "facts": self.facts})
+        for key, outcome in self.outcomes.items():
+            yield json.dumps(
+                {
+                    "group": self.name,
+                    "record": "cell",
+                    "key": key,
+                    "state": outcome.state,
+                    "reason": outcome.reason,
+                    "visits": outcome.measurements,  # the name of the measurements in the file format
+                    "roofline": outcome.roofline,
+                }
+            )
+
+
+def group_of(line: str) -> str | None:
+    """The name of the group to which a line belongs; None if the line is cut short or not a sidecar's."""
+    try:
+        return str(json.loads(line)["group"])
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def read(lines: Iterable[str]) -> list[Group]:
+    """The groups in the lines of a sidecar. Skips lines that cannot be read, since the others are still valid."""
+    groups: dict[str, Group] = {}
+    for line in lines:
+        try:
+            entry = json.loads(line)
+            group = groups.setdefault(str(entry["group"]), Group(str(entry["group"]), {}, {}))
+            if entry["record"] == "run":
+                group.facts = cast(Facts, dict(entry["facts"]))
+            else:
+                group.outcomes[str(entry["key"])] = Outcome(
+                    entry["state"], entry["reason"], list(entry["visits"]), dict(entry.get("roofline") or {})
+                )
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
+            continue
+    return list(groups.values())
+
+
+def conditions(facts: Facts) -> dict[str, Any]:
+    """The conditions in a group's facts: GPU or CPU, driver, versions of packages, harness and emulator."""
+    machine = {name: facts.get(name) for name in CONDITIONS}
+    return machine | {identity.fact: known(facts, identity) for identity in (TIMED, COUNTED)}

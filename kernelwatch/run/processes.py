@@ -1,0 +1,215 @@
+"""Runs the worker processes of a group one after another, collects their events, and goes on after a worker dies."""
+
+import json
+import os
+import queue
+import random
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import IO, Any, cast
+
+from kernelwatch.measure import cpu, nvml
+from kernelwatch.measure.check import Budget
+from kernelwatch.measure.record import CellState, Facts, Measurement
+from kernelwatch.plan.cells import Cell
+from kernelwatch.plan.project import Project
+from kernelwatch.run import outcome
+from kernelwatch.run.outcome import Group, Outcome
+
+WORKER = Path(__file__).with_name("worker.py")
+SILENCE_S = 60.0  # a worker that sends nothing for this long hangs
+AHEAD = ("gpu",)  # devices on which the next process may import while one measures; on a CPU it would move the figures
+
+
+def _events(worker: "subprocess.Popen[str]", silence_s: float) -> Iterator[dict[str, Any]]:
+    """The events of a worker until it closes its output. Raises: TimeoutError if none comes for `silence_s` seconds."""
+    lines: queue.Queue[str | None] = queue.Queue()
+
+    def read() -> None:
+        assert worker.stdout is not None
+        for line in worker.stdout:
+            lines.put(line)
+        lines.put(None)
+
+    threading.Thread(target=read, daemon=True).start()
+    while True:
+        try:
+            line = lines.get(timeout=silence_s)
+        except queue.Empty:
+            raise TimeoutError from None
+        if line is None:
+            return
+        with suppress(ValueError):  # a line that other code printed before the worker took over the stream
+            yield json.loads(line)
+
+
+class Run:
+    """The measurement of one group by several workers.
+
+    `group`: the outcomes so far. `unavailable`: why nothing can be measured, "" if something can. `note`: called with
+    messages for the user.
+    """
+
+    def __init__(
+        self,
+        project: Project,
+        cells: list[Cell],
+        device: str,
+        package: str,
+        budget: Budget,
+        silence_s: float = SILENCE_S,
+    ) -> None:
+        self.project = project
+        self.cells = cells
+        self.device = device
+        self.package = package
+        self.budget = budget
+        self.silence_s = silence_s
+        self.group = Group(f"{cells[0].op} {device}" if cells else device, {cell.key: Outcome() for cell in cells}, {})
+        self.unavailable = ""
+        self.note: Callable[[str], None] = lambda message: print(message, file=sys.stderr, flush=True)
+        self._done, self._begun = 0, ""  # of the running worker: the cells it finished, the cell it is measuring
+        self._next: tuple[subprocess.Popen[str], IO[str]] | None = None  # a waiting worker and its stderr
+        self._running: subprocess.Popen[str] | None = None
+
+    def measure_all(self, seed: int, tick: Callable[[], None] = lambda: None, *, more: bool = False) -> None:
+        """Measure each cell once in a fresh process, unless it has failed or has enough measurements. If the process
+        dies, another one continues.
+
+        `seed`: of the cells' order; it also numbers the process. `tick`: called after each cell. `more`: another round
+        will follow, so its process may start early; `close` ends it.
+        """
+        order = random.Random(seed).sample(self.cells, len(self.cells))
+        remaining = [cell for cell in order if self.group.outcomes[cell.key].wanted()]
+        while remaining and not self.unavailable:
+            done = self._worker(remaining, seed, tick, more)
+            remaining = [cell for cell in remaining[done:] if self.group.outcomes[cell.key].state in ("waiting", "ok")]
+
+    def conditions(self) -> dict[str, Any]:
+        """The present conditions, from a worker that measures no cell."""
+        probe = Run(self.project, [], self.device, self.package, self.budget, self.silence_s)
+        probe.note = self.note
+        probe._worker([], 0, lambda: None)
+        return outcome.conditions(probe.group.facts)
+
+    def close(self) -> None:
+        """End a process that was started early for a round that did not come."""
+        if self._next:
+            (process, stderr), self._next = self._next, None
+            with process, stderr:
+                process.kill()
+
+    def leave(self) -> None:
+        """From another thread: kill the running worker and start no more. The outcomes are then incomplete."""
+        self._give_up("interrupted")
+        if self._running:
+            self._running.kill()
+
+    def _start(self) -> "tuple[subprocess.Popen[str], IO[str]]":
+        """Start a worker, which imports its modules and waits for its job; the worker and its stderr."""
+        own = cpu.environment() if self.device == "cpu" else {}
+        environment = {**os.environ, **own, **self.project.environment}
+        stderr = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 (closed with its process)
+        command = [sys.executable, "-P", str(WORKER), self.device]
+        pipe = subprocess.PIPE
+        return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=stderr, text=True, env=environment), stderr
+
+    def _worker(self, cells: list[Cell], seed: int, tick: Callable[[], None], more: bool = False) -> int:
+        """Let one process measure `cells`; the number of cells that are settled when it ends, at least one."""
+        job = {
+            "project": str(self.project.here.parent),
+            "package": self.package,
+            "device": self.device,
+            "seed": seed,
+            "budget": asdict(self.budget),
+            "cells": [cell.as_json() for cell in cells],
+        }
+        self._done, self._begun = 0, ""
+        worker, stderr = self._next or self._start()
+        # The next worker imports while this one does, then waits for its job. It does so only after one has succeeded.
+        self._next = self._start() if more and self.device in AHEAD and self.group.facts else None
+        with stderr, worker:
+            assert worker.stdin is not None
+            hung = False
+            self._running = worker
+            if self.unavailable:  # `leave` was called before there was a worker to kill
+                worker.kill()
+            try:
+                worker.stdin.write(json.dumps(job) + "\n")
+                worker.stdin.flush()  # stdin stays open: the worker exits when it closes
+                for event in _events(worker, self.silence_s):
+                    if self._last(event, seed, tick):
+                        return len(cells)
+                why = f"its process died with exit code {worker.wait()}"
+            except TimeoutError:
+                hung, why = True, f"it hung: nothing for {self.silence_s:.0f} s, its process was killed"
+            except BrokenPipeError:
+                why = f"its process died with exit code {worker.wait()}"
+            finally:
+                worker.kill()
+                with suppress(BrokenPipeError):  # closing flushes again what a dead worker did not read
+                    worker.stdin.close()
+            stderr.seek(0)
+            last_words = stderr.read().strip()[-2000:]
+        if self._begun:
+            self._fail(self._begun, f"{why}: {last_words}" if last_words else why, seed)
+            if hung:  # the rung's other cells would probably hang for as long
+                for cell in self._alike(self._begun):
+                    self._fail(cell.key, f"not tried: {self._begun} hung", seed)
+            return self._done + 1
+        if not self._done:  # it did not reach a cell, and the next worker would not either
+            self._give_up(f"{why} before the first cell: {last_words}", "failed")
+            return len(cells)
+        return self._done
+
+    def _last(self, event: dict[str, Any], process: int, tick: Callable[[], None]) -> bool:
+        """Record an event of a worker; whether it is the last one. `process`: the worker's number."""
+        match event["event"]:
+            case "waiting":
+                self.note(f"waiting: {event['who']} is measuring on the GPU")
+            case "start":
+                others = nvml.busiest(self.group.facts.get("others"), event["facts"].get("others"))
+                facts: Facts = event["facts"]
+                self.group.facts = {**facts, "others": others} if others else facts
+            case "begin":
+                self._begun = event["key"]
+            case "cell":
+                self._note(event, process)
+                self._begun = ""
+                self._done += 1
+                tick()
+            case "unavailable":
+                self._give_up(event["reason"])
+        return event["event"] in ("unavailable", "end")
+
+    def _fail(self, key: str, reason: str, process: int) -> None:
+        self._note({"key": key, "state": "failed", "reason": reason}, process)
+
+    def _alike(self, key: str) -> list[Cell]:
+        """The other cells of a cell's rung that may still be measured."""
+        hung = next(cell for cell in self.cells if cell.key == key)
+        same_rung = [cell for cell in self.cells if (cell.op, cell.rung) == (hung.op, hung.rung) and cell.key != key]
+        return [cell for cell in same_rung if self.group.outcomes[cell.key].state in ("waiting", "ok")]
+
+    def _note(self, event: dict[str, Any], process: int) -> None:
+        result = self.group.outcomes[event["key"]]
+        if event["state"] == "ok":
+            result.state, result.reason = "ok", ""
+            measurement = cast(Measurement, {"process": process} | event["measurement"])
+            result.measurements.append(measurement)
+        else:  # one wrong result is enough: it invalidates what other processes measured
+            result.state, result.reason = event["state"], event["reason"]
+            result.measurements.clear()
+
+    def _give_up(self, reason: str, state: CellState = "na") -> None:
+        """Start no further process; cells without a measurement get `state` and `reason`, the others stay."""
+        self.unavailable = reason
+        for result in self.group.outcomes.values():
+            if result.state == "waiting":
+                result.state, result.reason = state, reason

@@ -1,0 +1,168 @@
+"""Measures cells in a fresh process. This script reads a job from the first line of stdin and writes events as JSON.
+
+The events are {"event": "waiting", "who"} as long as another run holds the GPU; {"event": "start", "facts"}; for each
+cell {"event": "begin", "key"} and {"event": "cell", "key", "state": "ok" | "na" | "failed", "measurement" | "reason"};
+and {"event": "end"}. If this machine can measure nothing at all, the only event is {"event": "unavailable", "reason"}.
+If the process dies, the cell of the last "begin" is the one that it was measuring.
+"""
+
+import importlib
+import importlib.util
+import json
+import os
+import sys
+import threading
+from contextlib import AbstractContextManager, nullcontext, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from kernelwatch.measure.record import Facts, Measurement
+    from kernelwatch.plan.cells import Cell
+    from kernelwatch.plan.package import Package
+
+# The class that measures, by device. It is called with the project, its package, the cells, the budget of each and a
+# seed, and has the methods of Device. It is imported on demand, so that a job for the CPU loads no CUDA library.
+DEVICES = {
+    "gpu": "kernelwatch.measure.gpu:Gpu",
+    "cpu": "kernelwatch.measure.cpu:Cpu",
+    "streamed": "kernelwatch.measure.streamed:Streamed",
+    "static": "kernelwatch.analysis.compiled:Compiler",
+    "access": "kernelwatch.analysis.counted:Counter",
+}
+ON_A_GPU = ("gpu", "streamed")
+
+
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    class Device(Protocol):
+        """Measures cells. `measure` raises WrongOutput, NotHere, Absent, or the error of a faulty kernel."""
+
+        def facts(self) -> Facts: ...
+
+        def measure(self, cell: Cell) -> Measurement: ...
+
+
+def _import_engine() -> None:
+    """Import the engine from this file's folder. The checkout is not put on the path, since it holds another version of
+    the measured package."""
+    here = Path(__file__).resolve().parent.parent
+    spec = importlib.util.spec_from_file_location(
+        "kernelwatch", here / "__init__.py", submodule_search_locations=[str(here)]
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["kernelwatch"] = module
+    spec.loader.exec_module(module)
+
+
+def _die_with_parent() -> None:
+    """Leave as soon as stdin closes: a parent that was killed cannot leave a process behind that holds the GPU."""
+
+    def watch() -> None:
+        while os.read(0, 4096):  # not through sys.stdin, whose lock would abort the interpreter at its normal end
+            pass
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _emit(stream: TextIO, **event: object) -> None:
+    stream.write(json.dumps(event, allow_nan=False) + "\n")
+    stream.flush()
+
+
+def _device(name: str, *arguments: object) -> "Device":
+    module, _, kind = DEVICES[name].partition(":")
+    device: Device = getattr(importlib.import_module(module), kind)(*arguments)
+    return device
+
+
+def run(job: dict[str, Any], out: TextIO) -> None:
+    """Measure the job's cells in order, and write events to `out`. Raises: UserError if the project does not load."""
+    from kernelwatch.measure.check import Budget
+    from kernelwatch.plan.cells import Cell
+    from kernelwatch.plan.package import Absent
+    from kernelwatch.plan.project import import_package, load_from
+
+    project = load_from(Path(job["project"]))
+    cells = [Cell.from_json(values) for values in job["cells"]]
+    nothing = f"this commit has no package to measure ({project.package}"
+    if not job["package"]:
+        _emit(out, event="unavailable", reason=f"{nothing})")
+        return
+    try:
+        package = import_package(project, job["package"])
+    except ModuleNotFoundError as error:
+        _emit(out, event="unavailable", reason=f"{nothing}: {error})")
+        return
+    except Absent as error:
+        _emit(out, event="unavailable", reason=str(error))
+        return
+    if job["device"] in ON_A_GPU:
+        try:
+            import cupy
+
+            cupy.cuda.runtime.getDevice()
+        except Exception as error:
+            _emit(out, event="unavailable", reason=f"no GPU here: {type(error).__name__}: {error}")
+            return
+    with _alone(job, out):
+        device = _device(job["device"], project, package, cells, Budget(**job["budget"]), job["seed"])
+        _measure(device, cells, package, out)
+    _emit(out, event="end")
+
+
+def _alone(job: dict[str, Any], out: TextIO) -> AbstractContextManager[None]:
+    """Hold the GPU's lock, and wait for other runs of this engine from any checkout; nothing if no GPU is used."""
+    if job["device"] not in ON_A_GPU:
+        return nullcontext()
+    import cupy
+
+    from kernelwatch.system.files import locked
+    from kernelwatch.system.options import Options
+
+    # The PCI bus id identifies the card on this machine. Its MIG instances share the lock, since they share its limits.
+    name = "".join(letter if letter.isalnum() else "-" for letter in cupy.cuda.Device().pci_bus_id)
+    path = Path(Options.here().locks, f"kernelwatch-{name}.lock")
+    return locked(path, lambda who: _emit(out, event="waiting", who=who))
+
+
+def _measure(device: "Device", cells: "list[Cell]", package: "Package", out: TextIO) -> None:
+    """Measure cells in order. After a CUDA error the process ends, and the next cell gets a fresh one."""
+    from kernelwatch.identity import TIMED
+    from kernelwatch.plan.package import Absent, NotHere
+    from kernelwatch.system.errors import ToolMissing
+
+    not_here: tuple[type[Exception], ...] = (Absent, NotHere, ToolMissing, *package.not_here)
+    _emit(out, event="start", facts={TIMED.fact: TIMED.version, **device.facts()})
+    for cell in cells:
+        _emit(out, event="begin", key=cell.key)
+        try:
+            _emit(out, event="cell", key=cell.key, state="ok", measurement=device.measure(cell))
+        except not_here as error:
+            _emit(out, event="cell", key=cell.key, state="na", reason=str(error))
+        except Exception as error:
+            _emit(out, event="cell", key=cell.key, state="failed", reason=f"{type(error).__name__}: {error}")
+            if "CUDA" in type(error).__name__:
+                os._exit(3)  # the CUDA context may be lost, and with it everything on the GPU
+
+
+if __name__ == "__main__":
+    _import_engine()
+    if sys.argv[1:] and sys.argv[1] in ON_A_GPU:  # importing takes a while, so do it before the job comes
+        with suppress(ImportError):
+            import cupy  # noqa: F401 (creates no context)
+    line = sys.stdin.readline()
+    if not line:
+        sys.exit()
+    job = json.loads(line)
+    _die_with_parent()
+    # Events get a stream of their own; other output to stdout, even a C library's, goes to stderr.
+    events = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    run(job, events)
+    events.close()
+    os._exit(0)  # a daemon thread still reads stdin

@@ -1,0 +1,1 @@
+"""The suites of asv: timed, compiled, counted, and the conditions of a run."""

@@ -1,0 +1,81 @@
+"""Atomic writes, and locks that the system releases when their process ends."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+SAY_S = 5.0  # between two reports of who holds the lock
+
+
+class Busy(Exception):
+    """Another process holds the lock; the message says which."""
+
+
+def write_whole(path: str | Path, text: str) -> None:
+    """Replace a file atomically: write a temporary file beside it, sync it, rename it. Encoding: UTF-8.
+
+    Raises: OSError; the old file, if any, is then unchanged.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with fresh.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(fresh, path)
+    except BaseException:
+        with suppress(OSError):  # the disk may have gone
+            fresh.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def locked(path: Path, waiting: Callable[[str], None] | None = None) -> Iterator[None]:
+    """Hold a lock file. The system releases the lock when this process ends, however it ends.
+
+    If another process holds the lock and `waiting` is given, wait, and call `waiting(holder)` at once and every few
+    seconds. If no lock can be made (the folder is read-only, the file system has no locks), continue without one.
+
+    Raises: Busy if another process holds the lock and `waiting` is not given.
+    """
+    from filelock import FileLock, Timeout  # not at the top: asv forks from a process that imports this module
+
+    # Writable for all users of the machine, whatever the umask, so that each can lock it and write their name.
+    lock = FileLock(path, mode=0o666, fallback_to_soft=False, on_acquired=_sign)
+    timeout_s = 0.0
+    with ExitStack() as held:
+        while True:
+            try:
+                held.enter_context(lock.acquire(timeout=timeout_s))
+                break
+            except Timeout:
+                holder = _holder(path)
+                if waiting is None:
+                    raise Busy(holder) from None
+                waiting(holder)
+                timeout_s = SAY_S
+            except OSError:
+                break  # no lock can be made here
+        yield
+
+
+def _sign(file: int) -> None:
+    """Write into a lock file which process holds it."""
+    with suppress(OSError):  # a full disk: the lock is held all the same
+        os.ftruncate(file, 0)
+        os.pwrite(file, f"process {os.getpid()} in {os.getcwd()}".encode(), 0)
+
+
+def _holder(path: Path) -> str:
+    """The process that holds a lock file. Not followed or waited for: in a folder that everyone may write, the file may
+    have been replaced by a link or a pipe."""
+    with suppress(OSError):
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            return os.read(file, 1000).decode(errors="replace").strip() or "another process"
+        finally:
+            os.close(file)
+    return "another process"

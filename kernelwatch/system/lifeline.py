@@ -1,0 +1,67 @@
+"""A measuring run leaves no process behind, however it ends: a watcher notices the end of the run and kills the rest.
+
+All processes of a run (asv's server and set-up, workers, compilers) inherit $KERNELWATCH_RUN. The watcher, which has a
+session of its own, finds them in /proc by that variable. This file, run as a script, is the watcher.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+MARK = "KERNELWATCH_RUN"
+PROC = Path("/proc")
+
+
+@contextmanager
+def tied() -> Iterator[None]:
+    """Processes started inside the block end with the block, or with this process if it is killed."""
+    if os.environ.get(MARK) or not Path(PROC, "self", "environ").exists():  # an outer run already has a watcher
+        yield
+        return
+    value = f"{os.getpid()}.{time.time_ns()}"
+    watcher = subprocess.Popen(
+        [sys.executable, __file__, value], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True
+    )
+    os.environ[MARK] = value
+    try:
+        yield
+    finally:
+        del os.environ[MARK]
+        assert watcher.stdin is not None
+        watcher.stdin.close()
+        watcher.wait()
+
+
+def marked(value: str) -> list[int]:
+    """The process ids of a run. `value`: what the run's processes have in $KERNELWATCH_RUN."""
+    processes = []
+    for folder in PROC.iterdir():
+        with suppress(OSError):  # the process has ended, or belongs to another user
+            if not folder.name.isdecimal():
+                continue
+            environment = Path(folder, "environ").read_bytes().split(b"\0")
+            if f"{MARK}={value}".encode() in environment:
+                processes.append(int(folder.name))
+    return processes
+
+
+def watch(value: str) -> None:
+    """Wait until stdin closes, which only the run's process holds open; then kill the run's processes until none is
+    left, since a dying one may still start others."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # meant for the run, not for its watcher
+        signal.signal(number, signal.SIG_IGN)
+    sys.stdin.buffer.read()
+    while left := marked(value):
+        for process in left:
+            with suppress(OSError):
+                os.kill(process, signal.SIGKILL)
+        time.sleep(0.05)
+
+
+if __name__ == "__main__":
+    watch(sys.argv[1])

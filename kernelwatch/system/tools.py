@@ -1,0 +1,107 @@
+"""Finds the programs and headers that the engine uses; no other module searches for them."""
+
+import hashlib
+import os
+import shlex
+import shutil
+import subprocess
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from kernelwatch.system.errors import ToolMissing
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A program. `command`: how it is called; `version`: the whole output of `--version`."""
+
+    command: tuple[str, ...]
+    version: str
+
+    @property
+    def title(self) -> str:
+        """The first line of its version."""
+        return self.version.partition("\n")[0]
+
+
+def _tool(variable: str, names: tuple[str, ...], what: str) -> Tool:
+    """The command in an environment variable, else the first of these names that is on the PATH.
+
+    Raises: ToolMissing.
+    """
+    command = tuple(shlex.split(os.environ.get(variable, "")))
+    command = command or next(((name,) for name in names if shutil.which(name)), ())
+    if not command or not shutil.which(command[0]):
+        wanted = command[0] if command else ", ".join(names)
+        raise ToolMissing(f"no {what}: {wanted} not found; install gcc or set {variable}")
+    return _asked(command)
+
+
+@cache
+def _asked(command: tuple[str, ...]) -> Tool:
+    """A command with its version."""
+    done = subprocess.run([*command, "--version"], capture_output=True, text=True, check=False)
+    return Tool(command, done.stdout)
+
+
+def c_compiler() -> Tool:
+    """$CC, else cc, gcc or clang. Raises: ToolMissing."""
+    return _tool("CC", ("cc", "gcc", "clang"), "C compiler")
+
+
+def cxx_compiler() -> Tool:
+    """$CXX, else g++; no other compiler by default, since the recorded access counts are g++'s. Raises: ToolMissing."""
+    return _tool("CXX", ("g++",), "C++ compiler")
+
+
+@cache
+def cuda_headers() -> tuple[str, ...]:
+    """The folders of CUDA's own headers (cuda_fp16.h, mma.h): the wheels', then the toolkit's."""
+    folders = []
+    try:
+        from cuda.pathfinder import locate_nvidia_header_directory
+
+        located = [locate_nvidia_header_directory(name) for name in ("cudart", "nvcc")]
+        folders = [place.abs_path for place in located if place is not None and place.abs_path]
+    except ImportError:
+        pass
+    if nvcc := shutil.which("nvcc"):
+        folders.append(str(Path(nvcc).resolve().parent.parent / "include"))
+    return tuple(dict.fromkeys(folder for folder in folders if Path(folder).is_dir()))
+
+
+@cache
+def nvdisasm() -> Tool:
+    """NVIDIA's disassembler, from its wheel or the toolkit. Raises: ToolMissing."""
+    try:
+        from cuda.pathfinder import find_nvidia_binary_utility
+
+        path = find_nvidia_binary_utility("nvdisasm")
+    except ImportError:
+        path = shutil.which("nvdisasm")
+    if not path:
+        raise ToolMissing("nvdisasm is not found; it comes with pip install nvidia-cuda-nvdisasm")
+    return _asked((str(path),))
+
+
+def ncu() -> str:
+    """The path of Nsight Compute's command-line profiler. Raises: ToolMissing."""
+    return _of_toolkit("ncu", "Nsight Compute's ncu")
+
+
+def compute_sanitizer() -> str:
+    """The path of compute-sanitizer. Raises: ToolMissing."""
+    return _of_toolkit("compute-sanitizer", "compute-sanitizer")
+
+
+def _of_toolkit(name: str, title: str) -> str:
+    path = shutil.which(name)
+    if not path:
+        raise ToolMissing(f"{title} is not on the PATH; it comes with the CUDA toolkit")
+    return path
+
+
+def digest(*parts: object) -> str:
+    """The SHA-256 of some parts as text, in hexadecimal."""
+    return hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()

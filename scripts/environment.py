@@ -1,0 +1,228 @@
+"""Makes and finds the project's Python interpreter. It uses only the standard library.
+
+A script switches to that interpreter by `environment.enter()`. It is the first of these that applies:
+
+1. $GPUKERNELS_PYTHON, unchanged;
+2. .venv, which pip installs from requirements/, and again after requirements/ has changed;
+3. the running interpreter, if pip cannot install (no network) but this interpreter has every package.
+
+As a program, `environment.py install` installs the packages that a commit needs to be measured into the interpreter
+that runs it. asv fills its virtualenvs this way.
+
+pyproject.toml names the direct dependencies. For each name in LOCKS, requirements/ holds the dependencies of its groups
+and everything that these need in turn, in exact versions with hashes. scripts/lock (`lab/lock.py`) writes these files.
+"""
+
+import ctypes
+import hashlib
+import importlib.metadata
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import venv
+from pathlib import Path
+from typing import NoReturn
+
+if sys.version_info < (3, 11):  # noqa: UP036 (this is the check for older versions)
+    raise SystemExit(f"gpukernels needs Python 3.11 or newer, this is {sys.version.split()[0]} ({sys.executable})")
+import tomllib
+
+ROOT = Path(__file__).resolve().parent.parent
+HOME = ROOT / ".venv"
+LOCK_FOLDER = ROOT / "requirements"
+# The groups of pyproject.toml that each locked file holds. Files of one CUDA version can be installed together.
+LOCKS = {
+    "tools": ("dependencies", "worker", "bench", "test"),
+    "cuda12": ("dependencies", "worker", "cuda12", "sass"),
+    "cuda13": ("dependencies", "worker", "cuda13", "sass"),
+    "gpu12": ("gpu12",),  # separate, so that a machine without a driver does not download cuBLAS
+    "gpu13": ("gpu13",),
+}
+INSIDE = "GPUKERNELS_INSIDE"  # set once the right interpreter runs, so that it is searched for only once
+
+
+def driver_cuda() -> int:
+    """The CUDA version that the installed driver supports, in CUDA's encoding (13000 for 13.0); 0 without a driver."""
+    for name in ("libcuda.so.1", "nvcuda.dll"):
+        try:
+            library = ctypes.CDLL(name)
+        except OSError:
+            continue
+        version = ctypes.c_int()
+        return version.value if library.cuDriverGetVersion(ctypes.byref(version)) == 0 else 0
+    return 0
+
+
+def cuda_extra(version: int | None = None) -> str | None:
+    """The project's CUDA extra for a driver, since a driver does not load cubins of a newer major version.
+
+    `version`: the driver's CUDA version in CUDA's encoding, by default the installed driver's. Without a driver this is
+    the newest extra, which can compile; None if there are no wheels for this platform.
+    """
+    version = driver_cuda() if version is None else version
+    if sys.platform not in ("linux", "win32") or platform.machine().lower() not in ("x86_64", "amd64", "aarch64"):
+        return None
+    if 0 < version < 12000:
+        print(
+            f"gpukernels: the GPU's driver supports CUDA {version // 1000}.{version % 1000 // 10}; CuPy needs 12.0 "
+            "or newer. Update the driver; until then GPU cells are n/a.",
+            file=sys.stderr,
+        )
+    return "cuda12" if 12000 <= version < 13000 else "cuda13"
+
+
+def gpu_extra() -> str | None:
+    """The extra of the libraries that only a GPU needs; None if no driver supports them."""
+    extra = cuda_extra()
+    return extra.replace("cuda", "gpu") if extra and driver_cuda() >= 12000 else None
+
+
+def direct(*groups: str) -> list[str]:
+    """The requirements in pyproject.toml of these groups: names of extras, or "dependencies"."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    known = project["optional-dependencies"] | {"dependencies": project["dependencies"]}
+    return [line for group in groups for line in known[group]]
+
+
+def requirements(*extras: str | None) -> list[str]:
+    """The requirements in pyproject.toml: its dependencies and these extras."""
+    return direct("dependencies", *(extra for extra in extras if extra))
+
+
+def locks(*names: str | None) -> list[Path]:
+    """The paths of the locked files of these names in LOCKS."""
+    return [LOCK_FOLDER / f"{name}.txt" for name in names if name]
+
+
+def missing(wanted: list[str]) -> list[str]:
+    """The requirements that this interpreter lacks. Only asv and its runner must have the exact version, since the
+    plugins use their internals; on a machine without a network the others may have any version."""
+    lacking = []
+    for line in wanted:
+        name, _, pin = line.partition("==")
+        name = re.split(r"[<>=!~;\[ ]", name, maxsplit=1)[0]
+        try:
+            version = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            lacking.append(line)
+            continue
+        if name in ("asv", "asv_runner") and version != pin:
+            lacking.append(f"{line} (found {version})")
+    return lacking
+
+
+def _python(folder: Path) -> Path:
+    return folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+
+
+def _pip(python: Path | str, wanted: list[Path]) -> str:
+    """Install locked files into an interpreter's environment; pip's last lines if it fails, "" if it succeeds."""
+    command = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--require-hashes"]
+    command += [f"--requirement={path}" for path in wanted]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return "" if done.returncode == 0 else "\n".join(done.stderr.strip().splitlines()[-3:]) or "pip failed"
+
+
+def _works(python: Path) -> bool:
+    """Whether an existing environment has asv and its runner in the pinned versions, which the plugins need."""
+    pins = [line for line in requirements("bench") if line.startswith(("asv==", "asv_runner=="))]
+    ask = "import importlib.metadata as m; print(*(f'{n}=={m.version(n)}' for n in ('asv', 'asv_runner')))"
+    try:
+        done = subprocess.run([str(python), "-c", ask], capture_output=True, text=True, check=False)
+    except OSError:
+        return False
+    return done.stdout.split() == pins
+
+
+def ensure() -> str:
+    """Make the project's interpreter if necessary; its path. Raises: SystemExit with a message if there is none."""
+    chosen = os.environ.get("GPUKERNELS_PYTHON")
+    if chosen:
+        if not shutil.which(chosen):
+            raise SystemExit(f"gpukernels: GPUKERNELS_PYTHON={chosen}: no such interpreter; give the path of one")
+        return chosen
+    wanted = locks("tools", cuda_extra(), gpu_extra())
+    stamp = hashlib.sha256("\n".join([sys.version, *(path.read_text() for path in wanted)]).encode()).hexdigest()
+    mark = HOME / "gpukernels.stamp"
+    if mark.is_file() and mark.read_text() == stamp:
+        return str(_python(HOME))
+    print(
+        f"gpukernels: installing what {LOCK_FOLDER.name}/ locks into {HOME.name}/ "
+        "(once; some 400 MB to fetch, 1 GB on disk)",
+        file=sys.stderr,
+    )
+    before = HOME.with_name(".venv.before")  # kept until the new environment works
+    shutil.rmtree(before, ignore_errors=True)
+    if HOME.exists():
+        HOME.rename(before)
+    try:
+        venv.EnvBuilder(with_pip=True).create(HOME)
+        why = _pip(_python(HOME), wanted)
+    except (OSError, subprocess.CalledProcessError) as error:
+        why = f"{type(error).__name__}: {error}"
+    if not why:
+        shutil.rmtree(before, ignore_errors=True)
+        mark.write_text(stamp)
+        return str(_python(HOME))
+    shutil.rmtree(HOME, ignore_errors=True)
+    if before.exists():
+        before.rename(HOME)
+        if (HOME / mark.name).is_file() and _works(_python(HOME)):
+            print(
+                f"gpukernels: pip could not install ({why.splitlines()[-1]}); going on with {HOME.name}/ as it was",
+                file=sys.stderr,
+            )
+            return str(_python(HOME))
+    lacking = missing(requirements(cuda_extra() if driver_cuda() else None, "worker", "bench"))
+    if not lacking:
+        print(
+            f"gpukernels: pip could not install ({why.splitlines()[-1]}); going on with {sys.executable}, which has "
+            "what is needed, in its own versions",
+            file=sys.stderr,
+        )
+        return sys.executable
+    raise SystemExit(
+        f"gpukernels: no environment. pip says: {why}\n{sys.executable} cannot stand in for it: it lacks "
+        f"{', '.join(lacking)}. With a network run this again; or name an interpreter that has them in "
+        "GPUKERNELS_PYTHON."
+    )
+
+
+def enter() -> None:
+    """Continue in the project's interpreter: return if it runs already, else replace this process."""
+    if os.environ.get(INSIDE) != str(ROOT):
+        try:
+            python = ensure()
+        except KeyboardInterrupt:
+            raise SystemExit("interrupted; the next call makes the environment from the start") from None
+        os.environ[INSIDE] = str(ROOT)
+        sys.stdout.flush()
+        os.execv(python, [python, *sys.argv])
+    sys.path[:0] = [str(ROOT)]
+    os.chdir(ROOT)
+
+
+def pytest_arguments() -> list[str]:
+    """The arguments of pytest for this machine. With a GPU, all tests run in one process. Without one, they are spread
+    over the cores; tests of an xdist_group share an expensive set-up and stay in one process."""
+    return [] if driver_cuda() else ["-n", "auto", "--dist", "loadgroup"]
+
+
+def command(name: str) -> NoReturn:
+    """Run a command of the engine in the project's interpreter, and exit with its code."""
+    enter()
+    from kernelwatch.__main__ import run
+
+    sys.exit(run(name, sys.argv[1:], f"scripts/{Path(sys.argv[0]).name}"))
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] != ["install"]:
+        raise SystemExit("usage: environment.py install")
+    # Also without a driver, since compile-time figures are measured everywhere.
+    failure = _pip(sys.executable, locks(cuda_extra() or "tools", gpu_extra()))
+    if failure:
+        raise SystemExit(f"gpukernels: pip could not install what a commit needs: {failure}")

@@ -1,0 +1,1 @@
+"""Programs that test the engine on known cases, and write the figures in README.md and docs/."""

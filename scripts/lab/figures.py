@@ -1,0 +1,240 @@
+"""Writes the figures in README.md and docs/ from results/, between marks; no figure is typed by hand."""
+
+import argparse
+import json
+import math
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+
+from rich.console import Console
+
+from benchmarks.project import PROJECT
+from kernelwatch.history.records import Record, read, sidecars
+from kernelwatch.plan.problem import Shape, label
+from kernelwatch.report import rows, terminal
+from kernelwatch.report.markdown import markdown, table
+from kernelwatch.report.rows import Row, ladder
+from kernelwatch.report.texts import device_text, rate_text
+from lab import picture
+from lab.counters import METRICS, SHAPES
+from lab.counters import text as counter_text
+
+MATMUL = PROJECT.op("matmul")
+TURNED = (4096, 4096)
+VERSUS = PROJECT.root / "docs" / "versus.txt"  # the output of scripts/versus on a GPU
+CUBES = tuple(shape for shape in MATMUL.shapes if len(set(shape)) == 1)
+OTHERS = tuple(shape for shape in MATMUL.shapes if shape not in CUBES)
+WRITER = "scripts/figures"
+
+
+def marks(name: str, writer: str = WRITER) -> tuple[str, str]:
+    """The marks at the beginning and the end of a block."""
+    return f"<!-- {name}: written by {writer} -->", f"<!-- end of {name} -->"
+
+
+def write_block(path: Path, name: str, text: str, writer: str = WRITER) -> None:
+    """Replace the text between a block's marks in a file. Raises: SystemExit if the file lacks the marks."""
+    old = path.read_text(encoding="utf-8")
+    begin, end = marks(name, writer)
+    start, stop = old.find(begin), old.find(end)
+    if start < 0 or stop < start:
+        raise SystemExit(f"{path.name}: no place for {name}; put {begin} and {end} where it belongs")
+    path.write_text(f"{old[: start + len(begin)]}\n\n{text}\n\n{old[stop:]}", encoding="utf-8")
+
+
+def who(record: Record, device: str) -> str:
+    """The device and the commit of a record, in parentheses."""
+    return f"({device_text(record, device)}; commit {record.commit})"
+
+
+def rate(row: Row | None) -> str:
+    """A row's GFLOP/s and its share of the vendor's rate; "n/a" without a time."""
+    if row is None or not row.cell.seconds:
+        return "n/a"
+    share = "" if math.isnan(row.share) else f" ({100 * row.share:.0f} %)"
+    mark = " *" if row.cell.throttled else ""
+    return f"{rate_text(row.rate)}{share}{mark}"
+
+
+def taught(published: Mapping[str, float], n: int) -> str:
+    """The lecture's figure for n as GFLOP/s, "" if there is none. `published`: milliseconds by n."""
+    return rate_text(2 * n**3 / (published[str(n)] * 1e-3)) if str(n) in published else ""
+
+
+def squares(record: Record, device: str) -> str:
+    """The ladder of matmul at the square shapes, next to the lecture's figures."""
+    sizes = [shape for shape in CUBES if shape in MATMUL.timed(device, quick=False)]
+    by_size = {shape: rows_of(record, device, shape) for shape in sizes}
+    published = {rung.name: rung.published_ms for rung in MATMUL.rungs}
+    header, rows = ["rung"], []
+    for shape in sizes:
+        header += [f"n = {shape[0]}", *(["lecture"] if any(str(shape[0]) in ms for ms in published.values()) else [])]
+    for name in dict.fromkeys(name for rows_at_size in by_size.values() for name in rows_at_size):
+        line = [name]
+        for shape in sizes:
+            line.append(rate(by_size[shape].get(name)))
+            if any(str(shape[0]) in ms for ms in published.values()):
+                line.append(taught(published[name.split(" ")[0]], shape[0]))
+        rows.append(line)
+    against = MATMUL.held_against(device)
+    return (
+        f"**matmul n x n x n, cold, {device.upper()}: GFLOP/s (share of {against})** {who(record, device)}\n\n"
+        + table(header, rows)
+    )
+
+
+def rows_of(record: Record, device: str, shape: Shape, type: str | None = None) -> dict[str, Row]:
+    """The rows of matmul's ladder at one shape, cold, by rung."""
+    return {row.rung: row for row in ladder(record, MATMUL, device, shape, "cold", type)}
+
+
+def shapes(record: Record) -> str:
+    """The table of the shapes that are not square."""
+    by_shape = {shape: rows_of(record, "gpu", shape) for shape in OTHERS}
+    names = dict.fromkeys(name for rows in by_shape.values() for name in rows)
+    lines = [[name, *(rate(by_shape[shape].get(name)) for shape in OTHERS)] for name in names]
+    title = f"**matmul M x N x K, cold, GPU: GFLOP/s (share of cublas)** {who(record, 'gpu')}\n\n"
+    return title + table(["rung", *(label(shape) for shape in OTHERS)], lines)
+
+
+def by_type(record: Record) -> str:
+    """The table of the element types, at the shape at which all of them are timed."""
+    shape = MATMUL.element_shape
+    rows_by_type = {type: rows_of(record, "gpu", shape, type) for type in MATMUL.types}
+    names = dict.fromkeys(name for rows in rows_by_type.values() for name in rows)
+    lines = [[name, *(rate(rows_by_type[type].get(name)) for type in rows_by_type)] for name in names]
+    title = f"**matmul {label(shape)}, cold, GPU: GFLOP/s (share of cublas)** {who(record, 'gpu')}\n\n"
+    return title + table(["rung", *rows_by_type], lines)
+
+
+def counters(record: Record, folder: Path) -> str:
+    """A table of Nsight Compute's counters for each shape."""
+    path = folder / record.machine / "counters.jsonl"
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    parts = []
+    for shape in SHAPES:
+        entries = [entry for entry in map(json.loads, lines) if f" {label(shape)} " in entry["key"]]
+        rows = [
+            [
+                entry["key"].split(" ")[0],
+                *(counter_text(name, value) for name, value in entry["metrics"].items()),
+            ]
+            for entry in entries
+        ]
+        if rows:
+            parts.append(f"**{label(shape)}, float32**\n\n" + table(["rung", *METRICS.values()], rows))
+    return "\n\n".join(parts)
+
+
+def access(path: Path) -> str:
+    """The emulator's counts and the compile-time figures next to Nsight Compute's, as scripts/profile recorded them."""
+    entries = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    names = {name: None for entry in entries for name in entry["compared"]}
+    reasons = Counter(reason for entry in entries for *_, reason in entry["compared"].values())
+    rows = []
+    for entry in entries:
+        texts = [
+            str(own) if reason == "=" else f"{own} ({nsight:.0f}: {reason})"
+            for own, nsight, reason in (entry["compared"][name] for name in names)
+        ]
+        rows.append([entry["key"].rpartition(" ")[0], *texts])
+    others = ", ".join(f"{count} by the rule *{reason}*" for reason, count in reasons.items() if reason != "=")
+    where = f"{entries[0]['arch']}, {path.parent.name.split('.')[0]}; {entries[0]['compiler']}"
+    summary = (
+        f"{len(entries)} launches ({where}): {reasons['=']} of {reasons.total()} figures are equal; {others} differ."
+    )
+    return f"{summary}\n\n" + table(["launch", *(name.replace("_", " ") for name in names)], rows)
+
+
+def between(record: Record, folder: Path) -> str:
+    """The table of the record of scripts/between, "" if there is none."""
+    path = folder / record.machine / "between_grids.jsonl"
+    if not path.exists():
+        return ""
+    measured = json.loads(path.read_text(encoding="utf-8"))
+    run, n = measured["median_run"], measured["edge"]
+    copies = run["upload_seconds"] + run["download_seconds"]
+    lines = [
+        ["matrices", f"3 of {n} x {n} {measured['type']}, {measured['matrices_bytes'] / 2**30:.1f} GiB"],
+        ["device memory allowed", f"{measured['limit_bytes'] / 2**30:.1f} GiB"],
+        ["inner rung", measured["inner"]],
+        ["whole product", f"{run['seconds']:.3f} s, {2 * n**3 / run['seconds'] / 1e12:.2f} TFLOP/s"],
+        ["the same with all three on the GPU", f"{2 * n**3 / measured['in_core_s'] / 1e12:.2f} TFLOP/s"],
+        ["share of the in-core rate", f"{100 * measured['share_of_in_core']:.1f} %"],
+        ["products, by events", f"{run['compute_seconds']:.3f} s"],
+        ["uploaded", f"{run['upload_bytes'] / 2**30:.1f} GiB in {run['upload_seconds']:.3f} s"],
+        ["downloaded", f"{run['download_bytes'] / 2**30:.1f} GiB in {run['download_seconds']:.3f} s"],
+        ["copy time hidden", f"{100 * measured['hidden_share']:.1f} % of {copies:.3f} s"],
+    ]
+    return table([f"between grids, {record.machine.split('.')[0]}", "figure"], lines)
+
+
+def printed(record: Record) -> str:
+    """The output of scripts/ladder for the transposes on a GPU at one shape, without the reference lines."""
+    sections = rows.sections(record, PROJECT, ["transpose"], [TURNED])
+    section = next((section for section in sections if section.title.endswith("cold, GPU")), None)
+    if section is None:
+        return ""
+    shown = [row for row in section.rows if row.idea != "reference line"]
+    out = StringIO()
+    console = Console(file=out, width=100)
+    console.print(f"GPU: {device_text(record, 'gpu')}")
+    terminal.print_section(replace(section, rows=shown), console)
+    lines = [line.rstrip() for line in out.getvalue().splitlines()]
+    return "```\n" + "\n".join([*lines, "pages: file:///.../.asv/html/index.html"]) + "\n```"
+
+
+def write(records: list[Record], root: Path, results: Path) -> None:
+    """Write every block from the newest record that has its figures; a block without figures stays unchanged.
+
+    Raises: SystemExit if a file lacks a block's marks.
+    """
+
+    def newest(group: str) -> Record | None:
+        return next((record for record in reversed(records) if record.facts.get(group)), None)
+
+    transposed, multiplied, on_cpu = newest("transpose gpu"), newest("matmul gpu"), newest("matmul cpu")
+    makers: dict[tuple[str, str], Callable[[], str]] = {}
+    if transposed:
+        makers |= {
+            ("README.md", "bench"): lambda: printed(transposed),
+            ("docs/transpose.md", "transpose"): lambda: markdown(transposed, PROJECT, ["transpose"], [TURNED]),
+        }
+    if multiplied:
+        makers |= {
+            ("docs/matmul.md", "matmul"): lambda: squares(multiplied, "gpu"),
+            ("docs/matmul.md", "shapes"): lambda: shapes(multiplied),
+            ("docs/matmul.md", "types"): lambda: by_type(multiplied),
+            ("docs/matmul.md", "counters"): lambda: counters(multiplied, results),
+            ("docs/matmul.md", "between"): lambda: between(multiplied, results),
+        }
+    if VERSUS.exists():
+        makers["README.md", "versus"] = lambda: f"```\n{VERSUS.read_text(encoding='utf-8').strip()}\n```"
+    if on_cpu:
+        makers["docs/matmul.md", "cpu"] = lambda: squares(on_cpu, "cpu")
+    if paths := sorted(results.glob("*/access.jsonl")):
+        makers["docs/access.md", "access"] = lambda: access(paths[-1])
+    for (file, name), make in makers.items():
+        if text := make():
+            write_block(root / file, name, text)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Write the figures; the exit code: 1 if nothing is recorded on a GPU."""
+    parser = argparse.ArgumentParser(prog="scripts/figures", description=__doc__)
+    parser.add_argument("--picture", action="store_true", help="also take the picture in README.md; needs chromium")
+    options = parser.parse_args(arguments)
+    if options.picture:
+        picture.take(PROJECT.root)
+    known = map(read, sidecars(PROJECT.results))
+    records = [record for record in known if any(facts for group, facts in record.facts.items() if "gpu" in group)]
+    if not records:
+        where = PROJECT.results
+        print(f"scripts/figures: nothing recorded on a GPU under {where}; scripts/bench measures", file=sys.stderr)
+        return 1
+    write(records, PROJECT.root, PROJECT.results)
+    return 0

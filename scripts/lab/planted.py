@@ -1,0 +1,246 @@
+"""Builds a history with known changes (data/planted), measures it on a GPU, and compares it with the page's flags.
+
+`build DIR` makes the repository; its commit hashes are the same on every machine. `measure DIR` lets asv measure the
+cells of each commit on this machine, one op after another, and resumes if it was interrupted. `judge DIR` publishes the
+results, and prints which changes were flagged, on which commits, and which flags are false. With `--recorded` it uses
+the results in data/planted instead of DIR's own.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+import environment
+from benchmarks.project import PROJECT
+from kernelwatch.plan.cells import plan
+from kernelwatch.plan.problem import label
+from kernelwatch.system.options import Options
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+DATA = ROOT / "data" / "planted"
+CELLS = {
+    "transpose": r"^transpose/(copy|tiled|padded|dynamic) float32 (1024x1024|4096x4096) cold$",
+    "matmul": r"^matmul/(tiled_32|conflict_free|unrolled|thread_tile_1d|thread_tile_2d) float32 1024x1024x1024 cold$",
+}
+# Taken from the checkout, whatever the commit.
+HARNESS = ("benchmarks", "kernelwatch", "scripts", "asv.conf.json", "pyproject.toml")
+# The history's own .gitignore. It is part of the commit hashes, to which the recorded results belong: do not change it.
+IGNORED = ("benchmarks", "scripts", "asv.conf.json", "pyproject.toml", "results", ".asv")
+WHO = {f"GIT_{role}_{what}": "gpukernels" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+START = 1_767_225_600  # the date of the first commit; fixed dates, an hour apart, make the hashes the same everywhere
+HOUR = 3600
+
+
+@dataclass(frozen=True)
+class Change:
+    """A commit of the history: it replaces `old` by `new` in `file` once, or everywhere.
+
+    `effect`: "slower" or "faster" if it changes the time of all timed cells of `rung`, else "".
+    """
+
+    subject: str
+    file: str
+    old: str
+    new: str
+    everywhere: bool = False
+    rung: str = ""
+    effect: str = ""
+
+    def apply(self, text: str) -> str:
+        """The text of the file after the change. Raises: SystemExit if `old` is not in it."""
+        if self.old not in text:
+            raise SystemExit(f"scripts/planted: {self.file} has no {self.old!r}, which {self.subject!r} is to replace")
+        return text.replace(self.old, self.new, -1 if self.everywhere else 1)
+
+
+def history() -> tuple[str, list[Change]]:
+    """The commit of this repository from which the history starts, and its changes in order."""
+    table = tomllib.loads((DATA / "commits.toml").read_text(encoding="utf-8"))
+    return table["base"], [Change(**commit) for commit in table["commits"]]
+
+
+def _run(folder: Path, *command: str, **environment: str) -> str:
+    """The output of a command in a folder. Raises: SystemExit if it fails."""
+    done = subprocess.run(
+        command, cwd=folder, env=os.environ | environment, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        last_words = (done.stdout + done.stderr).strip()[-2000:]
+        raise SystemExit(
+            f"scripts/planted: {' '.join(command[:4])} failed with exit code {done.returncode}: {last_words}"
+        )
+    return done.stdout
+
+
+def build(folder: Path) -> list[str]:
+    """Make the repository in an empty folder, and copy the checkout's harness into it; its commits, oldest first.
+
+    Raises: SystemExit if the folder is not empty, or if this clone lacks the first commit.
+    """
+    if folder.exists() and any(folder.iterdir()):
+        raise SystemExit(f"scripts/planted: {folder} is not empty; name a new folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    base, changes = history()
+    archive = subprocess.run(["git", "archive", base, "gpukernels"], cwd=ROOT, capture_output=True, check=False)
+    if archive.returncode:
+        raise SystemExit(
+            f"scripts/planted: this clone has no commit {base}; if it is shallow, run git fetch --unshallow"
+        )
+    subprocess.run(["tar", "-x", "-C", str(folder)], input=archive.stdout, check=True)
+    (folder / "README.md").write_text("Kernels, and known changes of them.\n", encoding="utf-8")
+    (folder / ".gitignore").write_text("".join(f"/{name}\n" for name in IGNORED), encoding="utf-8")
+    _run(folder, "git", "init", "-q", "-b", "main")
+    (folder / ".git" / "info" / "exclude").write_text("".join(f"/{name}\n" for name in HARNESS), encoding="utf-8")
+    for at, change in enumerate([None, *changes]):
+        if change:
+            path = folder / change.file
+            path.write_text(change.apply(path.read_text(encoding="utf-8")), encoding="utf-8")
+        when = f"{START + at * HOUR} +0000"
+        _run(folder, "git", "add", "-A")
+        _run(
+            folder,
+            *("git", "-c", "commit.gpgsign=false", "commit", "-q", "--no-verify"),
+            *("-m", change.subject if change else "The kernels as they are"),
+            **WHO,
+            GIT_AUTHOR_DATE=when,
+            GIT_COMMITTER_DATE=when,
+        )
+    for name in HARNESS:
+        (shutil.copytree if (ROOT / name).is_dir() else shutil.copy)(ROOT / name, folder / name)
+    return commits(folder)
+
+
+def commits(folder: Path) -> list[str]:
+    """The hashes of the history's commits, oldest first. Raises: SystemExit."""
+    return _run(folder, "git", "rev-list", "--reverse", "main").split()
+
+
+def measure(folder: Path, ops: Iterable[str], console: Console) -> None:
+    """Run asv over all commits, one op at a time; commits that have results are skipped. Raises: SystemExit without a
+    GPU."""
+    if not environment.driver_cuda():
+        raise SystemExit("scripts/planted: there is no NVIDIA driver; measuring needs a GPU")
+    with tempfile.NamedTemporaryFile("w", suffix=".commits") as hashes:
+        hashes.write("\n".join(commits(folder)))
+        hashes.flush()
+        for op in ops:
+            console.print(f"{op}: {CELLS[op]}", markup=False)
+            subprocess.run(
+                [
+                    *(sys.executable, "-m", "asv", "run", "-E", "checkout", "--skip-existing-successful"),
+                    *("--bench", rf"^{op}\.GPU\.track_seconds", f"HASHFILE:{hashes.name}"),
+                ],
+                cwd=folder,
+                env=Options(only=CELLS[op]).environment(),
+                check=False,
+            )
+
+
+# --- what is flagged -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Flag:
+    """A change that the page flags. `change`: relative, such as 0.05."""
+
+    kind: str
+    subject: str
+    cell: str
+    rung: str
+    change: float
+
+
+def flags(folder: Path, results: Path | None = None) -> list[Flag]:
+    """Publish a built history, and read the page's flags. `results`: a folder, by default the history's own.
+
+    Raises: SystemExit if the results belong to other commits, or if asv fails.
+    """
+    conf = json.loads((folder / "asv.conf.json").read_text(encoding="utf-8"))
+    conf |= {"results_dir": str(results or folder / "results"), "html_dir": ".asv/planted"}
+    measured = {path.name[:8] for path in Path(conf["results_dir"]).glob("*/*-checkout-*.json")}
+    if not measured & {commit[:8] for commit in commits(folder)}:
+        raise SystemExit(
+            f"scripts/planted: {conf['results_dir']} has no results of the commits in {folder}; measure them, or "
+            "pass --recorded and a folder that scripts/planted build made"
+        )
+    path = folder / ".planted.conf.json"
+    path.write_text(json.dumps(conf), encoding="utf-8")
+    try:
+        _run(folder, sys.executable, "-m", "asv", "--config", str(path), "publish", "--no-pull")
+    finally:
+        path.unlink()
+    events = json.loads((folder / conf["html_dir"] / "regressions.json").read_text(encoding="utf-8"))["events"]
+    return [_flag(event, change) for event in events for change in event["changes"]]
+
+
+def _flag(event: dict[str, Any], change: dict[str, Any]) -> Flag:
+    params = {name: value.strip("'") for name, value in change["params"].items()}
+    cell = " ".join([change["benchmark"].split(".")[0], *params.values()])
+    return Flag(event["kind"], event["last"]["subject"], cell, params["rung"], change["change"] or float("inf"))
+
+
+def timed(rung: str) -> list[str]:
+    """The measured cells of a rung, as flags name them."""
+    cells = [cell for op in CELLS for cell in plan(PROJECT.op(op), "gpu", only=CELLS[op]) if cell.rung == rung]
+    return sorted(f"{cell.op} {cell.rung} {label(cell.shape)} {cell.cache}" for cell in cells)
+
+
+KINDS = {"slower": "regression", "faster": "improvement"}
+
+
+def judge(flagged: list[Flag], console: Console) -> bool:
+    """Print which planted changes were flagged; whether exactly these were."""
+    _, changes = history()
+    table = Table("commit", "effect", "flagged")
+    right = True
+    for change in changes:
+        on_commit = [flag for flag in flagged if flag.subject == change.subject]
+        expected = [flag.cell for flag in on_commit if change.effect and flag.kind == KINDS[change.effect]]
+        good = len(expected) == len(on_commit) and sorted(expected) == timed(change.rung)
+        right &= good
+        if on_commit or change.effect:
+            cells = ", ".join(f"{flag.cell} {flag.change:+.2%}" for flag in on_commit) or "nothing"
+            effect = f"{change.rung} {change.effect}" if change.effect else "none"
+            table.add_row(change.subject, effect, cells, style="" if good else "red")
+    others = [flag for flag in flagged if flag.subject not in {change.subject for change in changes}]
+    for flag in others:
+        table.add_row(flag.subject, "none", f"{flag.cell} {flag.change:+.2%}", style="red")
+    console.print(table)
+    planted = [change for change in changes if change.effect]
+    verdict = "exactly what was planted" if right and not others else "NOT what was planted"
+    console.print(f"{len(changes) + 1} commits, {len(planted)} of them planted: flagged is {verdict}")
+    return right and not others
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Build, measure or judge; the exit code: 1 if the flags differ from the planted changes."""
+    parser = argparse.ArgumentParser(prog="scripts/planted", description=__doc__)
+    parser.add_argument("what", choices=("build", "measure", "judge"), help="only measure needs a GPU")
+    parser.add_argument("folder", type=Path, help="the repository's folder; build needs a new one")
+    parser.add_argument("op", nargs="*", help=f"measure only these ops (default: {', '.join(CELLS)})")
+    parser.add_argument("--recorded", action="store_true", help="judge the results in data/planted")
+    options = parser.parse_args(arguments)
+    if unknown := [op for op in options.op if op not in CELLS]:
+        parser.error(f"no op {', '.join(unknown)}; there are {', '.join(CELLS)}")
+    console, folder = Console(width=None if sys.stdout.isatty() else 140), options.folder.resolve()
+    if options.what == "build":
+        console.print(f"{len(build(folder))} commits in {folder}")
+        return 0
+    if not (folder / ".git").is_dir():
+        raise SystemExit(f"scripts/planted: {folder} is not a repository; make it with scripts/planted build")
+    if options.what == "measure":
+        measure(folder, options.op or CELLS, console)
+        return 0
+    return 0 if judge(flags(folder, DATA / "results" if options.recorded else None), console) else 1

@@ -1,0 +1,153 @@
+"""Small repositories that tests build in temporary folders: copies of this project, and bare projects of asv's."""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kernelwatch.system import lifeline
+
+ROOT = Path(__file__).resolve().parents[1]
+FILES = (
+    "gpukernels", "kernelwatch", "benchmarks", "scripts", "requirements", "asv.conf.json", "pyproject.toml",
+    ".gitignore",
+)  # fmt: skip
+CELLS = r"transpose/(numpy|c_blocked|c_lines) float32 256x256"
+MADE = shutil.ignore_patterns("__pycache__", ".*_cache")
+PERSON = {f"GIT_{role}_{what}": "a@b.org" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+# What runs in the background ignores the terminal's interrupt, and so would its children.
+INTERRUPTIBLE = (
+    "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL);"
+    "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+)
+
+
+def copy_into(folder: Path, files: Iterable[str] = FILES) -> None:
+    """Files and folders of this project, without what was made from them."""
+    for name in files:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, folder / name, ignore=MADE)
+        else:
+            shutil.copy(ROOT / name, folder / name)
+
+
+@dataclass(frozen=True)
+class Project:
+    """A repository, and a home folder that is not the user's."""
+
+    folder: Path
+    home: Path
+
+    def environment(self, **more: str) -> dict[str, str]:
+        """What its commands run with: nothing of a run or a project that the tests themselves are in."""
+        left = {name: value for name, value in os.environ.items() if name != lifeline.MARK}
+        own = {"HOME": str(self.home), "GPUKERNELS_PYTHON": sys.executable, "COLUMNS": "200"}
+        return left | PERSON | own | {"PYTHONPATH": "", "NO_COLOR": "1"} | more
+
+    def run(self, *command: str, **more: str) -> "subprocess.CompletedProcess[str]":
+        """A command with nothing to answer questions with. `more`: environment variables."""
+        return subprocess.run(
+            command,
+            cwd=self.folder,
+            env=self.environment(**more),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    def git(self, *arguments: str) -> str:
+        done = self.run("git", *arguments)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.rstrip()
+
+    def commit_all(self, message: str, *options: str) -> str:
+        """Commit all that lies there; the hash."""
+        self.git("add", "-A")
+        self.git("commit", "-q", "-m", message, *options)
+        return self.git("rev-parse", "HEAD")
+
+    def bench(self, *arguments: str, only: str = CELLS, **more: str) -> "subprocess.CompletedProcess[str]":
+        """scripts/bench, of these cells only."""
+        chosen = ("--only", only) if only else ()
+        return self.run(sys.executable, "scripts/bench", *arguments, *chosen, **more)
+
+    def asv(self, *arguments: str, **more: str) -> "subprocess.CompletedProcess[str]":
+        return self.run(sys.executable, "-m", "asv", *arguments, **more)
+
+    def python(self, code: str) -> str:
+        """What a program prints that imports from the repository."""
+        done = self.run(sys.executable, "-c", code, PYTHONPATH=str(self.folder))
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+
+def new_project(base: Path, name: str = "project") -> Project:
+    """An empty repository under a folder."""
+    project = Project(base / name, base / "home")
+    project.folder.mkdir()
+    project.home.mkdir()
+    project.git("init", "-q", "-b", "main")
+    return project
+
+
+ALONE = """
+import importlib
+import sys
+import types
+
+import kernelwatch
+
+if "kernelwatch.asv" not in sys.modules:
+    package = types.ModuleType("kernelwatch.asv")
+    package.__path__ = [f"{{path}}/asv" for path in kernelwatch.__path__]
+    sys.modules["kernelwatch.asv"] = package
+module = importlib.import_module("kernelwatch.asv.{name}")
+
+
+def setup():
+    getattr(module, "setup", lambda: None)()
+"""
+
+
+def alone(name: str) -> str:
+    """One part of the engine's plugin, as asv's configuration names it after `link_engine`."""
+    return f".alone_{name}"
+
+
+def link_engine(folder: Path) -> None:
+    """Have an asv project find the engine, and each part of its plugin by itself: importing kernelwatch.asv brings all
+    of them, of which asv finds some without being told."""
+    (folder / "kernelwatch").symlink_to(ROOT / "kernelwatch")
+    for path in (ROOT / "kernelwatch" / "asv").glob("[!_]*.py"):
+        (folder / f"alone_{path.stem}.py").write_text(ALONE.format(name=path.stem))
+
+
+def processes_in(folder: Path, environment: bool = False) -> dict[int, str]:
+    """The living processes that name a folder in their command line, or in their environment if that counts, and their
+    command lines."""
+    found = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (entry / "cmdline").read_bytes()
+            told = command + ((entry / "environ").read_bytes() if environment else b"")
+        except OSError:  # it has gone, or is another's
+            continue
+        if str(folder).encode() in told and entry.name != str(os.getpid()):
+            found[int(entry.name)] = command.replace(b"\0", b" ").decode()
+    return found
+
+
+def wait_until(true: Callable[[], Any], limit_s: float = 600.0) -> Any:
+    """What `true` returns as soon as it is something; None if it never is: the limit is for what hangs."""
+    end = time.monotonic() + limit_s
+    while time.monotonic() < end:
+        if found := true():
+            return found
+        time.sleep(0.02)
+    return None

@@ -1,0 +1,477 @@
+"""The tables: records as they are read, the ladder in the terminal and as Markdown, the figures of the papers."""
+
+import dataclasses
+import io
+import json
+import math
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from benchmarks.project import PROJECT
+from kernelwatch.commands import ladder
+from kernelwatch.history import records
+from kernelwatch.history.records import CellChange, Measured, Record
+from kernelwatch.measure.record import Facts, Measurement
+from kernelwatch.measure.replay import LOW_CLOCK
+from kernelwatch.plan.project import Project
+from kernelwatch.report import rows, terminal, texts
+from kernelwatch.report.markdown import markdown
+from kernelwatch.report.rows import Row, reasons
+from kernelwatch.run.outcome import Outcome
+from kernelwatch.system.errors import UserError
+from lab import figures
+from lab.counters import METRICS
+from tests.repositories import ROOT
+
+COPY_S, PADDED_S, NAIVE_S = 5e-5, 1e-4, 4e-4
+BYTES = 2 * 4096 * 4096 * 4
+DAMAGED = '{"group": "transpose gpu", "record": "cell", "key": "transpose/tiled float32 4096x4096 cold", "sta'
+
+
+def visits(*seconds: float, throttled: tuple[str, ...] = ()) -> list[Measurement]:
+    return [{"process": at, "seconds": one, "throttled": list(throttled)} for at, one in enumerate(seconds)]
+
+
+def cell(key: str, state: str = "ok", reason: str = "", group: str = "transpose gpu", **more: Any) -> str:
+    return json.dumps({"group": group, "record": "cell", "key": key, "state": state, "reason": reason} | more)
+
+
+LINES = [
+    json.dumps(
+        {
+            "group": "transpose gpu",
+            "record": "run",
+            "facts": {
+                "gpu": "NVIDIA H200",
+                "nvml_theoretical_bandwidth_bytes_per_s": 4.8143e12,
+                "nvml_driver": "580.95.05",
+                "packages": {"nvidia-cuda-nvrtc": "13.0.88"},
+            },
+        }
+    ),
+    json.dumps(
+        {
+            "group": "transpose cpu",
+            "record": "run",
+            "facts": {"cpu": "A CPU", "cores": [0, 1], "packages": {"numpy": "2.4.6"}},
+        }
+    ),
+    cell("transpose/vector_copy float32 4096x4096 cold", visits=visits(COPY_S, COPY_S, COPY_S)),
+    cell("transpose/memcpy float32 4096x4096 cold", visits=visits(0.8 * COPY_S)),
+    cell("transpose/padded float32 4096x4096 cold", visits=visits(PADDED_S, 1.1 * PADDED_S, 1.2 * PADDED_S)),
+    DAMAGED,
+    cell(
+        "transpose/naive_read float32 4096x4096 cold",
+        visits=visits(NAIVE_S, NAIVE_S, throttled=("software power cap",)),
+    ),
+    cell(
+        "transpose/naive_write float32 4096x4096 cold", "failed", "WrongOutput: transpose/naive_write [bold]", visits=[]
+    ),
+    cell("transpose/dynamic float32 4096x4096 cold", "na", "this commit has no rung transpose/dynamic", visits=[]),
+    cell("transpose/copy float32 4096x4096 cold", "waiting", visits=[]),
+    cell("transpose/padded float32 16384x16384 hot", "na", "its buffers do not fit: never hot", visits=[]),
+    "",
+    "[1, 2]",
+    '{"record": "cell", "key": "transpose/x"}',
+    cell("transpose/c float32 256x256 hot", group="transpose cpu", visits=visits(2e-6)),
+]
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    """A results folder: one machine with the record above, one with an older commit."""
+    for machine, commit, date, lines in (
+        ("nvidia-h200.x", "0123abcd", 2_000, LINES),
+        ("no-gpu.x", "89abcdef", 1_000, LINES[1:2] + LINES[-1:]),
+    ):
+        folder = tmp_path / machine
+        folder.mkdir()
+        (folder / f"{commit}-checkout-py3.12.facts.jsonl").write_text("\n".join(lines) + "\n")
+        (folder / f"{commit}-checkout-py3.12.json").write_text(json.dumps({"date": date}))
+    return tmp_path
+
+
+@pytest.fixture
+def record(results: Path) -> Record:
+    return records.read(records.sidecars(results)[-1])
+
+
+def printed(record: Record, *ops: str) -> str:
+    console = Console(width=200, file=io.StringIO(), color_system=None)
+    terminal.show(record, PROJECT, console, list(ops) or ["vector_add", "transpose"])
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def table_row(text: str, *names: str) -> list[str]:
+    """The cells of the line of a printed table that begins so."""
+    for line in text.splitlines():
+        parts = [part.strip() for part in re.split(r"[│┃|]", line)[1:-1]]
+        if tuple(parts[: len(names)]) == names:
+            return parts
+    raise AssertionError(f"no row {names} in\n{text}")
+
+
+def test_a_record_is_read_and_damaged_lines_left_out(record: Record) -> None:
+    assert (record.machine, record.commit) == ("nvidia-h200.x", "0123abcd")
+    assert set(record.facts) == {"transpose gpu", "transpose cpu"}
+    assert len(record.cells) == 9
+    assert "transpose/tiled float32 4096x4096 cold" not in record.cells
+    assert record.cells["transpose/naive_read float32 4096x4096 cold"].throttled == ("software power cap",)
+
+
+def test_a_line_of_no_text_is_left_out(results: Path) -> None:
+    path = records.sidecars(results)[-1]
+    path.write_bytes(b"\xff\xfe broken\n" + path.read_bytes())
+    assert len(records.read(path).cells) == 9
+
+
+def test_the_newest_sidecar_is_last(results: Path) -> None:
+    names = [path.name[:8] for path in records.sidecars(results)]
+    assert names == ["89abcdef", "0123abcd"]
+    assert [path.name[:8] for path in records.sidecars(results, "no-gpu.x")] == ["89abcdef"]
+    for broken in ("cut sh", "[]", '{"date": null}'):
+        (results / "nvidia-h200.x" / "0123abcd-checkout-py3.12.json").write_text(broken)
+        assert [path.name[:8] for path in records.sidecars(results)] == ["0123abcd", "89abcdef"]  # no date: the oldest
+
+
+def test_rates_and_shares(record: Record) -> None:
+    shown = {row.rung: row for row in rows.ladder(record, PROJECT.op("transpose"), "gpu", (4096, 4096), "cold")}
+    assert list(shown) == ["naive_read", "naive_write", "padded", "memcpy", "vector_copy"]
+    assert shown["vector_copy"].rate == pytest.approx(BYTES / COPY_S)
+    assert shown["vector_copy"].share == 1.0
+    assert shown["padded"].rate == pytest.approx(BYTES / (1.1 * PADDED_S))
+    assert shown["padded"].share == pytest.approx(COPY_S / (1.1 * PADDED_S))
+    assert shown["memcpy"].share == pytest.approx(1.25)
+    assert math.isnan(shown["naive_write"].rate)
+    (cpu,) = rows.ladder(record, PROJECT.op("transpose"), "cpu", (256, 256), "hot")
+    assert cpu.rate == pytest.approx(2 * 256 * 256 * 4 / 2e-6)
+    assert math.isnan(cpu.share)
+
+
+def test_a_sum_is_held_against_a_copy_by_its_bytes() -> None:
+    cells = {
+        f"vector_add/{rung} float32 65536 cold": records.measured(rung, Outcome("ok", "", visits(seconds)))
+        for rung, seconds in (("elementwise", 3e-6), ("vector_copy", 2e-6))
+    }
+    shown = rows.ladder(Record("m", "c", {}, cells), PROJECT.op("vector_add"), "gpu", (65536,), "cold")
+    assert [row.share for row in shown] == [pytest.approx(1.0), 1.0]
+
+
+def test_spread_and_the_minimum_detectable_change() -> None:
+    """Three processes, 4 degrees of freedom: t is 4.6041 for 1 in 100 on two sides, 2.1318 for 19 out of 20."""
+    three = Measured("k", "ok", "", (1.0, 1.1, 1.2), ())
+    assert three.median_s == 1.1
+    assert three.spread == pytest.approx(0.1 / 1.1)
+    assert three.detectable == pytest.approx((4.604095 + 2.131847) * math.sqrt(2 / 3) * 0.1 / 1.1, rel=1e-6)
+    six = Measured("k", "ok", "", (1.0, 1.01, 0.99, 1.0, 1.01, 0.99), ())
+    spread = 0.01 * math.sqrt(4 / 5)
+    assert six.detectable == pytest.approx((3.169273 + 1.812461) * math.sqrt(2 / 6) * spread, rel=1e-6)
+    one = Measured("k", "ok", "", (1.0,), ())
+    assert math.isnan(one.spread)
+    assert math.isnan(one.detectable)
+
+
+def test_the_table_in_the_terminal(record: Record) -> None:
+    text = printed(record)
+    assert "GPU: NVIDIA H200, 4814 GB/s theoretical, driver 580.95.05, NVRTC 13.0.88" in text
+    assert "CPU: A CPU, 2 cores, NumPy 2.4.6" in text
+    assert "transpose float32 4096x4096, cold, GPU" in text
+    assert table_row(text, "padded") == ["padded", "110 us", "± 9.09 %", "1220", "45.5 %", "50.00 %"]
+    assert table_row(text, "vector_copy") == ["vector_copy", "50 us", "± 0.00 %", "2684", "100.0 %", "0.00 %"]
+    assert table_row(text, "memcpy") == ["memcpy", "40 us", "", "3355", "125.0 %", ""]
+    assert table_row(text, "naive_read")[1] == "400 us (throttled)"
+    assert table_row(text, "naive_write") == ["naive_write", "failed", "", "", "", ""]
+    assert table_row(text, "c") == ["c", "2 us", "", "262", ""]  # no copy of the GPU's to take a share of
+    assert "best copy: memcpy, 3355 GB/s" in text
+    why = "failed: transpose/naive_write float32 4096x4096 cold: WrongOutput: transpose/naive_write [bold]"
+    assert why in text
+    assert "n/a: transpose/dynamic float32 4096x4096 cold: this commit has no rung transpose/dynamic" in text
+    assert "never hot" not in text
+    assert "tiled" not in text
+
+
+def test_a_reason_is_said_once() -> None:
+    cells = [Measured(f"k{at}", "na", "no GPU here", (), ()) for at in range(3)]
+    assert reasons(cells, "na") == {"no GPU here": ["k0", "k1", "k2"]}
+    assert printed(Record("m", "c", {}, {one.key: one for one in cells})) == ("n/a: 3 cells (k0, ...): no GPU here\n")
+
+
+def test_a_change_that_is_lost_in_noise() -> None:
+    wild = Measured("k", "ok", "", (1.0, 3.0), ())
+    assert wild.detectable > 1
+    assert texts.row_texts(Row("c", "", wild, 1e9, math.nan), 5)[-1] == "> 100 %"
+
+
+def cell_of(*seconds: float, key: str = "k") -> Measured:
+    return Measured(key, "ok", "", seconds, (), "transpose gpu")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "verdict"),
+    [
+        ((1.0, 1.001, 0.999), (1.02, 1.021, 1.019), "slower"),
+        ((1.02, 1.021, 1.019), (1.0, 1.001, 0.999), "faster"),
+        ((1.0, 1.001, 0.999), (1.001, 1.0, 1.002), ""),
+        ((1.0, 1.2, 0.8), (1.1, 1.3, 0.9), ""),  # lost in the noise of both
+        ((1.0, 1.001, 0.999), (1.02, 1.3, 0.9), ""),  # in the noise of one
+        ((1.0,), (2.0,), ""),  # one process a side: nothing is known of the noise
+    ],
+)
+def test_a_change_shows_beyond_the_noise(before: tuple[float, ...], after: tuple[float, ...], verdict: str) -> None:
+    assert CellChange.between(cell_of(*before), cell_of(*after)).verdict == verdict
+
+
+def changes(before: Record, after: Record) -> str:
+    console = Console(width=200, file=io.StringIO(), color_system=None)
+    terminal.show_changes(before, after, console)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_what_changed_since_another_commit() -> None:
+    def record_of(commit: str, a: float, b: float, uuid: str) -> Record:
+        cells = {key: cell_of(at, at * 1.001, at * 0.999, key=key) for key, at in (("a", a), ("b", b))}
+        return Record("m", commit, {"transpose gpu": {"nvml_uuid_sha256": uuid}}, cells)
+
+    before = record_of("01234567", 1.0, 1.0, "1")
+    said = changes(before, record_of("89abcdef", 1.02, 1.0, "1")).splitlines()
+    assert said[0] == "since 01234567: 1 of 2 cells changed by more than is detectable"
+    assert re.fullmatch(r"  a: \+2\.00 %, slower \(detectable: 0\.\d\d %\)", said[1])
+    assert len(said) == 2
+    other = changes(before, record_of("89abcdef", 1.02, 1.0, "2"))
+    assert other == (
+        "since 01234567: transpose gpu not compared: another GPU, CPU, driver, compiler, package or harness\n"
+    )
+
+
+def test_the_nearest_ancestor_with_results(results: Path) -> None:
+    path = results / "nvidia-h200.x" / "0123abcd-checkout-py3.12.facts.jsonl"
+    older = path.with_name("deadbeef-checkout-py3.12.facts.jsonl")
+    assert records.before(path, ["f" * 40, "deadbeef" + "0" * 32]) is None
+    older.touch()
+    path.with_name("f" * 8 + "-virtualenv-py3.12.facts.jsonl").touch()  # another environment
+    assert records.before(path, ["f" * 40, "deadbeef" + "0" * 32]) == older
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(1.35e-6, "1.35 us"), (9.9e-7, "990 ns"), (0.0123, "12.3 ms"), (2.0, "2 s"), (1e-3, "1 ms"), (1e-6, "1 us")],
+)
+def test_times_as_people_read_them(seconds: float, text: str) -> None:
+    assert texts.time_text(seconds) == text
+
+
+def test_the_table_as_markdown(record: Record) -> None:
+    text = markdown(record, PROJECT, ["transpose"], [(4096, 4096)])
+    lines = text.splitlines()
+    who = "NVIDIA H200, 4814 GB/s theoretical, driver 580.95.05, NVRTC 13.0.88"
+    assert lines[:2] == [f"**transpose float32 4096x4096, cold, GPU** ({who}; commit 0123abcd)", ""]
+    assert lines[2] == "| rung | time | spread | GB/s | of vector_copy | detectable | what it does |"
+    assert lines[3].count("|") == lines[2].count("|")
+    assert "| memcpy | 40 us |  | 3355 | 125.0 % |  | reference line |" in lines
+    padded = table_row(text, "padded")
+    assert padded[:-1] == ["padded", "110 us", "± 9.09 %", "1220", "45.5 %", "50.00 %"]
+    assert padded[-1] == "the same tile with one spare column: no bank conflicts"
+    assert lines[-1] == "best copy: memcpy, 3355 GB/s"
+    assert "256x256" not in text
+
+
+def test_a_block_is_written_between_its_marks(tmp_path: Path) -> None:
+    path = tmp_path / "README.md"
+    start, end = figures.marks("ladder")
+    path.write_text(f"before\n{start}\nold\n{end}\nafter\n")
+    figures.write_block(path, "ladder", "| new |")
+    once = path.read_text()
+    assert once == f"before\n{start}\n\n| new |\n\n{end}\nafter\n"
+    figures.write_block(path, "ladder", "| new |")
+    assert path.read_text() == once
+
+
+BEGIN, END = figures.marks("ladder")
+
+
+@pytest.mark.parametrize("text", ["nothing\n", f"{BEGIN}\n", f"{END}\n{BEGIN}\n"])
+def test_a_file_without_the_marks_is_left_alone(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "README.md"
+    path.write_text(text)
+    with pytest.raises(SystemExit, match=r"README\.md: no place for ladder; put <!-- ladder: .* where it belongs"):
+        figures.write_block(path, "ladder", "new")
+    assert path.read_text() == text
+
+
+@pytest.fixture
+def elsewhere(results: Path, tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """This project, with those results."""
+    folder = tmp_path_factory.mktemp("elsewhere")
+    (folder / "asv.conf.json").write_text(json.dumps({"results_dir": str(results)}))
+    return dataclasses.replace(PROJECT, here=folder / "benchmarks" / "project.py")
+
+
+def test_ladder_prints_what_is_asked_for(elsewhere: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    def said(*arguments: str) -> str:
+        assert ladder.main(elsewhere, "scripts/ladder", list(arguments)) == 0
+        return capsys.readouterr().out
+
+    assert "commit 0123abcd" in said("transpose", "--markdown")
+    assert "commit 89abcdef" in said("--markdown", "--machine", "no-gpu.x")
+    assert "commit 89abcdef" in said("--markdown", "--commit", "89ab")
+    assert "transpose float32 4096x4096, cold, GPU" in said()
+    none = f"nothing recorded for this under {elsewhere.results}, which has no-gpu.x, nvidia-h200.x; the command bench"
+    with pytest.raises(UserError, match=re.escape(none)):
+        ladder.main(elsewhere, "scripts/ladder", ["--commit", "ffff"])
+    with pytest.raises(SystemExit):  # of what a shell leaves of float16->float32
+        ladder.main(elsewhere, "scripts/ladder", ["matmul", "--type", "float16-"])
+    assert "scripts/ladder: error: no type float16-; there are " in (error := capsys.readouterr().err)
+    assert "(in quotes: '>' is the shell's)" in error
+    with pytest.raises(UserError, match="no op nonsense; there are vector_add, transpose, matmul"):
+        ladder.main(elsewhere, "scripts/ladder", ["nonsense"])
+
+
+BLOCKS = {
+    "README.md": ["bench", "versus"],
+    "docs/transpose.md": ["transpose"],
+    "docs/matmul.md": ["matmul", "cpu", "shapes", "types", "counters", "between"],
+    "docs/access.md": ["access"],
+}
+
+
+@pytest.fixture
+def papers(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the papers, in which no block is written yet, and no comparison is kept."""
+    folder = tmp_path_factory.mktemp("papers")
+    (folder / "docs").mkdir()
+    for file, blocks in BLOCKS.items():
+        (folder / file).write_text("\n".join(mark for name in blocks for mark in figures.marks(name)))
+    monkeypatch.setattr(figures, "VERSUS", folder / "versus.txt")
+    return folder
+
+
+def test_the_papers_take_a_record_with_a_gpu(
+    papers: Path, elsewhere: Project, results: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (results / "no-gpu.x" / "89abcdef-checkout-py3.12.json").write_text(json.dumps({"date": 3_000}))  # now the newest
+    (papers / "asv.conf.json").write_text((elsewhere.root / "asv.conf.json").read_text())
+    monkeypatch.setattr(figures, "PROJECT", dataclasses.replace(elsewhere, here=papers / "benchmarks" / "project.py"))
+    assert figures.main([]) == 0
+    assert "commit 0123abcd" in (papers / "docs" / "transpose.md").read_text()
+    readme = (papers / "README.md").read_text()
+    assert "GPU: NVIDIA H200, 4814 GB/s theoretical, driver 580.95.05, NVRTC 13.0.88\n" in readme
+    assert table_row(readme, "padded") == ["padded", "110 us", "± 9.09 %", "1220", "45.5 %", "50.00 %"]
+    assert "memcpy" not in readme  # the ladder's own rungs
+    shutil.rmtree(results / "nvidia-h200.x")
+    before = {file: (papers / file).read_text() for file in BLOCKS}
+    assert figures.main([]) == 1
+    said = f"scripts/figures: nothing recorded on a GPU under {results}; scripts/bench measures\n"
+    assert capsys.readouterr().err == said
+    assert {file: (papers / file).read_text() for file in BLOCKS} == before
+
+
+def product_record() -> Record:
+    """Two rungs and cuBLAS at n = 256 and 4096 on the GPU, one and NumPy on the CPU."""
+    seconds = {
+        "matmul/initial float32 256x256x256 cold": 1e-4,
+        "matmul/cublas float32 256x256x256 cold": 1e-5,
+        "matmul/initial float32 4096x4096x4096 cold": 1e-2,
+        "matmul/cublas float32 4096x4096x4096 cold": 2.5e-3,
+        "matmul/wmma float16->float32 4096x4096x4096 cold": 1e-3,
+        "matmul/cublas float16->float32 4096x4096x4096 cold": 2e-4,
+        "matmul/initial float32 128x4096x4096 cold": 1e-3,
+        "matmul/cublas float32 128x4096x4096 cold": 1e-3,
+        "matmul/c float32 256x256x256 cold": 1e-2,
+        "matmul/numpy float32 256x256x256 cold": 1e-3,
+    }
+    limits = {"matmul/cublas float16->float32 4096x4096x4096 cold": (LOW_CLOCK,)}
+    cells = {key: Measured(key, "ok", "", (value,) * 3, limits.get(key, ())) for key, value in seconds.items()}
+    facts: Facts = {"gpu": "A GPU", "cpu": "A CPU", "cores": [0, 1]}
+    return Record("a-gpu.x", "0123abcd", {"matmul gpu": facts, "matmul cpu": facts}, cells)
+
+
+def row_of(text: str, name: str) -> list[str]:
+    return next([part.strip() for part in line.split("|")[1:-1]] for line in text.splitlines() if f"| {name} |" in line)
+
+
+def test_products_stand_beside_what_the_lecture_printed() -> None:
+    """2 n^3 over the seconds; the share of cuBLAS; the lecture's milliseconds as a rate."""
+    text = figures.squares(product_record(), "gpu")
+    assert "share of cublas" in text
+    header = row_of(text, "rung")
+    assert header[1:5] == ["n = 256", "lecture", "n = 512", "lecture"]
+    assert header[-1] == "n = 8192"  # nothing was printed for it
+    row = dict(zip(header, row_of(text, "initial"), strict=True))
+    assert row["n = 256"] == "336 (10 %)"
+    assert row_of(text, "initial")[2] == f"{2 * 256**3 / 0.13e-3 / 1e9:.3g}"
+    assert row["n = 4096"] == "13744 (25 %)"
+    assert row["n = 512"] == "n/a"
+    printed_ms = {256: 0.13, 512: 0.13, 1024: 0.19, 2048: 0.45, 4096: 3.6}
+    lectures = [f"{2 * n**3 / ms / 1e6:.0f}" for n, ms in printed_ms.items()]
+    assert row_of(text, "initial")[2:11:2] == lectures
+    tensor = dict(zip(header, row_of(text, "wmma (float16->float32)"), strict=True))
+    assert tensor["n = 4096"] == "137439 (20 %)"
+    cpu = figures.squares(product_record(), "cpu")
+    assert row_of(cpu, "c")[1:3] == ["3.36 (10 %)", f"{2 * 256**3 / 0.06e-3 / 1e9:.3g}"]
+
+
+def test_products_by_shape_and_by_type() -> None:
+    assert row_of(figures.shapes(product_record()), "initial")[1] == "4295 (100 %)"
+    typed = figures.by_type(product_record())
+    assert row_of(typed, "cublas")[3] == "687195 (100 %) *"
+    assert row_of(typed, "wmma") == ["wmma", "n/a", "n/a", "137439 (20 %)", "n/a"]
+
+
+def test_every_block_is_written_from_the_newest_record_that_has_it(papers: Path) -> None:
+    new, turned = product_record(), dataclasses.replace(product_record(), facts={"transpose gpu": {"gpu": "another"}})
+    before = {file: (papers / file).read_text() for file in BLOCKS}
+    figures.write([new, turned], papers, papers)
+    docs = (papers / "docs" / "matmul.md").read_text()
+    assert "matmul n x n x n, cold, GPU: GFLOP/s (share of cublas)" in docs
+    assert "matmul n x n x n, cold, CPU: GFLOP/s (share of numpy)" in docs
+    assert "matmul 4096x4096x4096, cold, GPU" in docs
+    assert docs.count("A GPU") == 3
+    assert docs.endswith(figures.marks("between")[0] + "\n" + figures.marks("between")[1])  # nothing to say yet
+    for file in ("README.md", "docs/transpose.md", "docs/access.md"):  # of the newest transposes there is no cell
+        assert (papers / file).read_text() == before[file]
+
+
+def test_what_versus_printed_is_in_the_readme(papers: Path) -> None:
+    (papers / "versus.txt").write_text("HEAD is worse than BASE: 1 cell\n")
+    figures.write([], papers, papers)
+    begin, end = figures.marks("versus")
+    assert f"{begin}\n\n```\nHEAD is worse than BASE: 1 cell\n```\n\n{end}" in (papers / "README.md").read_text()
+
+
+def test_the_papers_of_this_project_have_all_their_blocks() -> None:
+    for file, names in BLOCKS.items():
+        text = (ROOT / file).read_text(encoding="utf-8")
+        for name in names:
+            begin, end = figures.marks(name)
+            assert text.count(begin) == text.count(end) == 1
+            assert text.index(begin) < text.index(end)
+
+
+def test_counters_and_streamed_products_in_the_papers(tmp_path: Path) -> None:
+    folder = tmp_path / "a-gpu.x"
+    folder.mkdir()
+    record = product_record()
+    assert (figures.counters(record, tmp_path), figures.between(record, tmp_path)) == ("", "")
+    metrics = dict.fromkeys(METRICS, 2e6)
+    line = {"key": "matmul/initial float32 256x256x256 cold", "metrics": metrics}
+    (folder / "counters.jsonl").write_text(json.dumps(line) + "\n")
+    assert row_of(figures.counters(record, tmp_path), "matmul/initial")[1:4] == ["2000", "2000000", "2e+06"]
+    run = {
+        "seconds": 2.0, "upload_bytes": 2**30, "upload_seconds": 0.3, "compute_seconds": 1.9,
+        "download_bytes": 2**30, "download_seconds": 0.1,
+    }  # fmt: skip
+    streamed = {
+        "edge": 1000, "inner": "cublas", "type": "float32", "limit_bytes": 2**30, "matrices_bytes": 3 * 2**30,
+        "in_core_s": 1.8, "runs_s": [2.0], "share_of_in_core": 0.9, "hidden_share": 0.75, "median_run": run,
+    }  # fmt: skip
+    (folder / "between_grids.jsonl").write_text(json.dumps(streamed) + "\n")
+    text = figures.between(record, tmp_path)
+    assert row_of(text, "share of the in-core rate")[1] == "90.0 %"
+    assert row_of(text, "copy time hidden")[1] == "75.0 % of 0.400 s"
