@@ -11,8 +11,9 @@ import pytest
 from asv.step_detect import detect_regressions, detect_steps
 
 from kernelwatch.detect.steps import FLOOR, Point, Step, Values, find, smallest
-from lab import figures, simulate
-from lab.simulate import JSON, PAPER, ROOT, Runs
+from lab import figures, histories, simulate
+from lab.histories import Runs
+from lab.simulate import JSON, PAPER, ROOT
 
 QUIET = 0.0005  # the noise of an ordinary cell on an H200
 SEEDS = range(10)
@@ -298,13 +299,13 @@ def test_a_canary_that_moves_alone_moves_nothing() -> None:
 
 @pytest.fixture(scope="module")
 def cells() -> dict[str, Runs]:
-    return simulate.record(simulate.recorded(ROOT / "results"))
+    return histories.record(histories.recorded(ROOT / "results"))
 
 
 def test_what_is_drawn_has_the_records_spread(cells: dict[str, Runs], tmp_path: Path) -> None:
     line = {"key": "a", "cv": 0.1, "medians_s": [0.9, 1.0, 1.1], "processes_s": [[0.8, 0.9, 1.0], [1.0], [1.1, 1.1]]}
     (tmp_path / "noise.jsonl").write_text(json.dumps(line) + "\n")
-    (runs,) = simulate.record(tmp_path / "noise.jsonl").values()
+    (runs,) = histories.record(tmp_path / "noise.jsonl").values()
     assert np.mean(runs.off**2) == pytest.approx(0.1**2)  # drawn from them, the spread is that of the runs
     assert runs.spreads == pytest.approx([0.1 / 0.9 / math.sqrt(3), 0, 0])
     assert runs.variation == pytest.approx(0.1)
@@ -318,7 +319,7 @@ def test_what_is_drawn_has_the_records_spread(cells: dict[str, Runs], tmp_path: 
 
 def test_a_record_without_processes_says_nothing_of_them(tmp_path: Path) -> None:
     (tmp_path / "noise.jsonl").write_text(json.dumps({"key": "a", "cv": 0.1, "medians_s": [0.9, 1.1]}) + "\n")
-    assert simulate.record(tmp_path / "noise.jsonl")["a"].spreads.tolist() == [0, 0]
+    assert histories.record(tmp_path / "noise.jsonl")["a"].spreads.tolist() == [0, 0]
 
 
 def test_the_simulation_repeats_and_finds_what_it_put_there(cells: dict[str, Runs]) -> None:
