@@ -24,7 +24,11 @@ class NotHere(Exception):
 @runtime_checkable
 class Launch(Protocol):
     """A kernel bound to its operands. On a GPU a call enqueues the work on CuPy's current stream and does not wait for
-    it; on a CPU the call returns when the work is done. `identity`: a text, equal for the same binary and launch."""
+    it; on a CPU the call returns when the work is done.
+
+    `identity`: a text that changes whenever the code, its flags, its library or the launch could: what has the same
+    identity on both sides of a comparison counts as the same binary, and is neither timed nor checked.
+    """
 
     @property
     def identity(self) -> str: ...
