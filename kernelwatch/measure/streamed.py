@@ -9,7 +9,7 @@ import time
 
 import numpy as np
 
-from kernelwatch.measure.check import Budget, WrongOutput, describe_wrong
+from kernelwatch.measure.check import POISON, Budget, WrongOutput, describe_wrong
 from kernelwatch.measure.record import Measurement
 from kernelwatch.measure.replay import Replayer, throttled
 from kernelwatch.plan.cells import Cell
@@ -67,7 +67,9 @@ class Streamed(Replayer):
         operands = computes.operands(cell.shape, cell.type)
         bits = computes.exact_bits(cell.type) if computes.exact_bits else (None,) * len(operands.inputs)
         inputs = [self._input(array, count) for array, count in zip(operands.inputs, bits, strict=True)]
-        outs = [np.full(array.shape, np.nan, array.dtype) for array in operands.outputs]
+        outs = [np.empty(array.shape, array.dtype) for array in operands.outputs]
+        for out in outs:
+            out.view(np.uint8)[...] = POISON
         kernel = self.package.load(cell.op, cell.rung, cell.type)
         launch = kernel.bind(*inputs, out=outs[0] if len(outs) == 1 else tuple(outs), **operands.scalars)
         launch()  # loads and allocates everything
@@ -77,13 +79,13 @@ class Streamed(Replayer):
             start = time.perf_counter()
             share = launch()
             seconds.append(time.perf_counter() - start)
-            hidden.append(float(share) if isinstance(share, int | float) else 0.0)
+            if isinstance(share, int | float):
+                hidden.append(float(share))
         state = self.nvml.state()
         quartiles = statistics.quantiles(seconds, n=4) if len(seconds) > 1 else seconds * 3
-        return {
+        measurement: Measurement = {
             "seconds": statistics.median(seconds),
             "quartiles_s": [quartiles[0], quartiles[2]],
-            "hidden_share": statistics.median(hidden),
             "launches": len(seconds),
             "identity": launch.identity,
             "state": state,
@@ -91,3 +93,6 @@ class Streamed(Replayer):
             "retakes": 0,
             "canary_s": self.canary_seconds(),
         }
+        if hidden:
+            measurement["hidden_share"] = statistics.median(hidden)
+        return measurement

@@ -125,13 +125,11 @@ def measure_once(
     progress = _Progress(f"{op} {device}", len(cells), options)
     with ThreadPoolExecutor(count) as pool:
         try:
-            futures = [pool.submit(run.measure_all, 0, progress.tick) for run in runs]
-            # An interrupt may reach another thread than this one, which then sees it when it next wakes up.
-            while wait(futures, timeout=AWAKE_S, return_when=FIRST_EXCEPTION).not_done:
-                if any(future.done() and future.exception() for future in futures):
-                    break
-            for future in futures:
-                future.result()
+            pending = {pool.submit(run.measure_all, 0, progress.tick) for run in runs}
+            while pending:  # an interrupt may reach another thread than this one, which sees it when it next wakes up
+                done, pending = wait(pending, timeout=AWAKE_S, return_when=FIRST_EXCEPTION)
+                for future in done:
+                    future.result()
         except BaseException:  # interrupted: the threads would go on to the last cell
             for run in runs:
                 run.leave()
