@@ -100,7 +100,8 @@ def _compiled(key: str, suffix: str, build: Callable[[Path], str]) -> tuple[Path
     return path, symbol
 
 
-def _versions(*packages: str) -> list[str]:
+@cache
+def _versions(*packages: str) -> tuple[str, ...]:
     """The installed versions, "" where a package is not installed (NVRTC may come with a toolkit instead)."""
     found = []
     for package in packages:
@@ -108,7 +109,7 @@ def _versions(*packages: str) -> list[str]:
             found.append(importlib.metadata.version(package))
         except importlib.metadata.PackageNotFoundError:
             found.append("")
-    return found
+    return tuple(found)
 
 
 def _source(found: Rung) -> str:

@@ -207,8 +207,9 @@ def enter() -> None:
 
 def pytest_arguments() -> list[str]:
     """The arguments of pytest for this machine. With a GPU, all tests run in one process. Without one, they are spread
-    over the cores; tests of an xdist_group share an expensive set-up and stay in one process."""
-    return [] if driver_cuda() else ["-n", "auto", "--dist", "loadgroup"]
+    over one process more than there are cores, since some tests wait for a browser; tests of an xdist_group share an
+    expensive set-up and stay in one process."""
+    return [] if driver_cuda() else ["-n", str(len(os.sched_getaffinity(0)) + 1), "--dist", "loadgroup"]
 
 
 def command(name: str) -> NoReturn:

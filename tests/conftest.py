@@ -44,6 +44,7 @@ def kernel_cache(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
         patch.setenv("GPUKERNELS_CACHE", str(base / "kernels"))
         patch.setenv("KERNELWATCH_CACHE", str(base / "engine"))
         patch.setenv("CUPY_CACHE_DIR", str(base / "cupy"))
+        patch.setenv("OPENBLAS_NUM_THREADS", "1")  # its idle threads spin where NumPy is imported: 0.1 s a process
         _look_again()
         yield base / "kernels"
     _look_again()

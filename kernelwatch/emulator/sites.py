@@ -1,6 +1,7 @@
 """Support for traced runs: guarded operands, the names of memory regions, the source lines of accesses."""
 
 import ctypes
+import functools
 import math
 import re
 import subprocess
@@ -23,6 +24,12 @@ def _output(command: Sequence[str], stdin: str = "") -> str:
         return subprocess.run(command, input=stdin, capture_output=True, text=True, check=True).stdout
     except FileNotFoundError as error:
         raise ToolMissing(f"no {command[0]}: install binutils") from error
+
+
+@functools.cache
+def _symbols(path: str) -> str:
+    """The symbols of a compiled kernel, whose path is unique to its content."""
+    return _output(["nm", "-S", "-C", "--defined-only", path])
 
 
 def operand_names(source: CudaSource) -> list[str]:
@@ -71,7 +78,7 @@ class Traced:
         Yields (name, first address, bytes, kind).
         """
         path = str(self.kernel.path)
-        table = _output(["nm", "-S", "-C", "--defined-only", path])
+        table = _symbols(path)
         symbols = re.findall(r"^(\w+) (\w+) [bBdDvVu] (.*)$", table, re.MULTILINE)
         entry = re.search(r"^(\w+) \w+ T kernelwatch_run$", table, re.MULTILINE)
         assert entry, f"{path} has no kernelwatch_run"

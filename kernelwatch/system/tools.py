@@ -5,6 +5,7 @@ import os
 import shlex
 import shutil
 import subprocess
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -58,14 +59,16 @@ def cxx_compiler() -> Tool:
 @cache
 def cuda_headers() -> tuple[str, ...]:
     """The folders of CUDA's own headers (cuda_fp16.h, mma.h): the wheels', then the toolkit's."""
-    folders = []
-    try:
+    folders: list[str] = []
+    with suppress(ImportError):
         from cuda.pathfinder import locate_nvidia_header_directory
 
-        located = [locate_nvidia_header_directory(name) for name in ("cudart", "nvcc")]
-        folders = [place.abs_path for place in located if place is not None and place.abs_path]
-    except ImportError:
-        pass
+        for name in ("cudart", "nvcc"):
+            if any(Path(folder, "crt").is_dir() for folder in folders):
+                break  # CUDA 13 has nvcc's headers in the same folder; to look for what is not there starts a process
+            place = locate_nvidia_header_directory(name)
+            if place is not None and place.abs_path:
+                folders.append(place.abs_path)
     if nvcc := shutil.which("nvcc"):
         folders.append(str(Path(nvcc).resolve().parent.parent / "include"))
     return tuple(dict.fromkeys(folder for folder in folders if Path(folder).is_dir()))
