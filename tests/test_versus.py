@@ -415,6 +415,10 @@ FEW = {
 }
 LOOP = "    for (long long m0 = 0;"
 WRITE = "out[n * M + m] = "
+UNROLLED_READ = """#pragma unroll
+    for (int step = 0; step < TILE_ROWS; step += BLOCK_Y) {
+        const long long row = row0 + threadIdx.y + step"""
+TILED = "            tile[threadIdx.y + step][threadIdx.x] = in[row * N + column];\n"
 
 
 class History(Project):
@@ -485,8 +489,31 @@ def history(kernel_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> His
     project.plant("wrong", blocked, WRITE, f"{WRITE}2 + ")
     project.git("checkout", "-q", "-b", "uncompiled", "comment")
     project.plant("uncompiled", padded, "    __shared__ T tile", "    no such thing; __shared__ T tile")
+    project.git("checkout", "-q", "-b", "other-binaries", "comment")
+    project.plant("unroll-lost", padded, UNROLLED_READ, UNROLLED_READ.replace("unroll\n", "unroll 1\n"))
+    pointers = "const T *__restrict__ in, T *__restrict__ out"
+    project.plant("restrict-lost", "transpose/naive_write.cu", pointers, pointers.replace("__restrict__ ", ""))
+    project.git("checkout", "-q", "-b", "twice", "comment")
+    project.plant("read-twice", padded, TILED, f"            for (int again = 0; again < 2; ++again)\n    {TILED}")
+    project.git("checkout", "-q", "-b", "unpadded", "comment")
+    project.plant("padding-removed", padded, "TILE_COLUMNS + 1]", "TILE_COLUMNS]")
+    project.git("checkout", "-q", "-b", "added", "comment")
+    add_rung(project)
     project.git("checkout", "-q", "main")
     return project
+
+
+def add_rung(project: History) -> None:
+    """Commit a rung that does what padded does, under another name and without padding."""
+    folder = project.folder / "gpukernels"
+    source = (folder / "transpose" / "padded.cu").read_text()
+    ladder = (folder / "ladder.toml").read_text()
+    entry = ladder[ladder.index('[[transpose.rungs]]\nname = "padded"') :].partition("\n\n")[0]
+    (folder / "transpose" / "unpadded.cu").write_text(
+        source.replace("transpose_padded", "transpose_unpadded").replace("TILE_COLUMNS + 1]", "TILE_COLUMNS]")
+    )
+    (folder / "ladder.toml").write_text(ladder.replace(entry, f"{entry}\n\n{entry.replace('padded', 'unpadded', 1)}"))
+    project.commit("new-rung")
 
 
 versus_group = pytest.mark.xdist_group("versus")  # one repository for all of these
@@ -515,7 +542,7 @@ def test_a_comment_compiles_to_the_same(history: History) -> None:
     done = history.versus("faster", "comment")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "the source differs, the binary is the same: transpose/c_blocked" in done.stdout
-    assert done.stdout.endswith("no change\n")
+    assert done.stdout.endswith("no change: every binary is the same, and nothing was timed\n")
     done = history.versus("faster", "comment", "--only", "c_blocked")  # timed all the same
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"^256x256 hot .* no change = *$", done.stdout, re.MULTILINE), done.stdout
@@ -544,7 +571,8 @@ def test_a_wrong_kernel_comes_first_and_alone(history: History) -> None:
     assert last == "nothing else is compared before this is right"
     mended = history.versus("wrong", "comment", COLUMNS="300")
     assert mended.returncode == 0, mended.stdout + mended.stderr
-    assert "new: transpose/c_blocked float32 256x256 hot: BASE: WrongOutput: " in mended.stdout
+    assert "repaired: transpose/c_blocked float32 256x256 hot: BASE: WrongOutput: " in mended.stdout
+    assert mended.stdout.splitlines()[-1] == "repaired: 1 cell"
 
 
 @versus_group
@@ -568,6 +596,57 @@ def test_a_spill_is_worse_without_a_gpu(history: History) -> None:
 
 
 @versus_group
+def test_another_binary_that_was_not_timed_is_undecided(history: History, no_gpu: str) -> None:
+    """A lost unroll (20 % slower on an H200) and a lost __restrict__: no exact figure that is judged tells them."""
+    done = history.versus("comment", "restrict-lost", COLUMNS="300")
+    assert done.returncode == 2, done.stdout + done.stderr
+    rungs = "transpose/naive_write, transpose/padded"
+    undecided = rf"^cannot tell: {rungs}: other binaries, and were not timed \(no GPU here: .*\)$"
+    assert re.search(undecided, done.stdout, re.MULTILINE), done.stdout
+    assert "no change" not in done.stdout
+    exact = history.versus("comment", "restrict-lost", "--exact", COLUMNS="300")
+    assert exact.returncode == 0, exact.stdout + exact.stderr
+    assert exact.stdout.splitlines()[-1] == "no change; by the exact figures alone"
+    assert re.search(r"^[1-9]\d* exact figures compared, [1-9]\d* differ$", exact.stdout, re.MULTILINE), exact.stdout
+
+
+@versus_group
+def test_counts_of_an_unchanged_binary_are_never_worse(history: History) -> None:
+    done = history.versus("comment", "read-twice", COLUMNS="300")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"^requests \(requests\) .* changed *$", done.stdout, re.MULTILINE), done.stdout
+    assert not re.search("worse|better", done.stdout), done.stdout
+    assert done.stdout.endswith("no change: every binary is the same, and nothing was timed\n")
+
+
+@versus_group
+def test_what_was_not_counted_is_said(history: History, no_gpu: str) -> None:
+    """Without a C++ compiler the lost padding shows only as higher occupancy."""
+    done = history.versus("comment", "padding-removed", "--exact", COLUMNS="300", CXX="no-such-compiler")
+    assert done.returncode == 2, done.stdout + done.stderr
+    missing = r"no exact figure of transpose access \(no C\+\+ compiler: no-such-compiler not found; .*\)"
+    assert re.search(rf"(?m)^{missing}$", done.stdout), done.stdout
+    assert re.search(rf"cannot tell: {missing}; by the exact figures alone$", done.stdout, re.MULTILINE), done.stdout
+    done = history.versus("comment", "padding-removed", "--exact", COLUMNS="300")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert re.search(r"^shared_load_wavefronts .* 1 +32 +worse *$", done.stdout, re.MULTILINE), done.stdout
+
+
+@versus_group
+def test_a_new_rung_is_shown_beside_the_rung_before_it(history: History) -> None:
+    history.git("checkout", "-q", "added")  # the checkout's ladder says which rungs there are
+    try:
+        done = history.versus("comment", "new-rung", COLUMNS="300")
+    finally:
+        history.git("checkout", "-q", "main")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1] == "new: transpose/unpadded, with nothing to compare"
+    assert "new rungs, and the rung before each in the ladder" in done.stdout
+    wavefronts = r"^shared_load_wavefronts \(.*\) +transpose/unpadded float32 256x256 +1 +32 *$"
+    assert re.search(wavefronts, done.stdout, re.MULTILINE), done.stdout
+
+
+@versus_group
 def test_a_commit_that_lacks_the_package(history: History) -> None:
     done = history.versus("empty", "whole", "--only", "c_blocked", COLUMNS="300")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -576,7 +655,7 @@ def test_a_commit_that_lacks_the_package(history: History) -> None:
     done = history.versus("whole", "empty", "--only", "c_blocked", COLUMNS="300")
     assert done.returncode == 2, done.stdout + done.stderr
     assert "HEAD: this commit has no package to measure" in done.stdout
-    assert done.stdout.endswith("nothing could be compared\n")
+    assert "cannot tell: " in done.stdout.splitlines()[-1]
 
 
 @versus_group

@@ -216,7 +216,7 @@ def worktree(project: Project, arguments: argparse.Namespace, console: Console) 
                 f"{project.package}/ is as it is in HEAD: nothing to compare (name a rung to compare it nevertheless)"
             )
             return 0
-        report = Report(project, head, tree, "the dirty tree against HEAD", only)
+        report = Report(project, head, tree, "the dirty tree against HEAD", only, exact_only=arguments.exact)
         return versus.finish(report, choice, console, WORKTREE_BUDGET_S)
 
 
@@ -246,10 +246,17 @@ def main(project: Project, prog: str, arguments: list[str] | None = None) -> int
         metavar="OP/RUNG",
         help="compare the dirty tree with HEAD, without saving: the rungs that differ, or this one",
     )
+    parser.add_argument(
+        "--exact", action="store_true", help="with --worktree: time nothing, judge by the exact figures alone"
+    )
     add_selection(parser, "only some cells, with --quick or --worktree")
     parsed = parser.parse_args(arguments)
     if parsed.changed and not parsed.range:
         parser.error("--changed chooses among the commits of a range: name one, as A..B")
+    if parsed.exact and parsed.worktree is None:
+        parser.error(
+            "--exact needs --worktree; a run measures what --bench chooses, such as --bench '^(static|access)'"
+        )
     console = Console()
     stop_on_signals()
     try:

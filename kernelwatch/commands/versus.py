@@ -1,6 +1,7 @@
 """Compare two commits (worse, better, no change, cannot tell), or find the commit that caused a change.
 
-Exit code: 0, no change or better; 1, worse; 2, undecided, or a cell of HEAD fails; 130, interrupted.
+Exit code: 0, no change or better; 1, worse; 2, undecided, or a cell of HEAD fails; 130, interrupted. A rung whose
+binary differs is undecided if it cannot be timed here, unless --exact leaves time out of account.
 """
 
 import argparse
@@ -33,7 +34,7 @@ def versus(project: Project, arguments: argparse.Namespace, console: Console) ->
             for side, sha in zip(("BASE", "HEAD"), shas, strict=True)
         )
         what = f"BASE = {names[0]} ({shas[0][:8]}), HEAD = {names[1]} ({shas[1][:8]})"
-        report = Report(project, base, head, what)
+        report = Report(project, base, head, what, exact_only=arguments.exact)
         differ = changes(project, base.package, head.package)
         choice: Choice | None = None
         if arguments.all:
@@ -87,6 +88,11 @@ def main(project: Project, prog: str, arguments: list[str] | None = None) -> int
     add_selection(parser, "these cells (default: those of the rungs whose binary or launch changed)")
     parser.add_argument("--all", action="store_true", help="compare every cell")
     parser.add_argument(
+        "--exact",
+        action="store_true",
+        help="time nothing, and judge by compile-time figures and counted accesses alone",
+    )
+    parser.add_argument(
         "--find",
         metavar="CELL",
         help="find the commit of GOOD..BAD that changed this cell or exact series to what it is in BAD",
@@ -109,6 +115,8 @@ def main(project: Project, prog: str, arguments: list[str] | None = None) -> int
     parsed = parser.parse_args(arguments)
     if sum((bool(selected(parsed)), parsed.all, bool(parsed.find))) > 1:
         parser.error("give one of a selection of cells, --all and --find")
+    if parsed.find and parsed.exact:
+        parser.error("--find takes the name of a cell or of an exact series, which says what is compared")
     wanted = 1 if parsed.find else 2
     if len(parsed.commits) != wanted or (parsed.find and ".." not in parsed.commits[0]):
         parser.error("--find takes one range, GOOD..BAD" if parsed.find else "give two commits, BASE and HEAD")

@@ -12,11 +12,13 @@ from kernelwatch.plan.project import Parts, Project
 class Changes:
     """How two packages differ. `launched`: the rungs ("op/rung") whose declaration or launch code changed (every rung
     of an op if something they share changed). `compiled`: the rungs of which only compiled source changed; every other
-    rung as well if `shared` names files that all rungs depend on."""
+    rung as well if `shared` names files that all rungs depend on. `new`: those of `launched` that only the second
+    package has."""
 
     launched: list[str]
     compiled: list[str]
     shared: list[str]
+    new: list[str]
 
     @property
     def rungs(self) -> list[str]:
@@ -49,12 +51,14 @@ def changes(project: Project, base: str, head: str) -> Changes:
     # An unclaimed file in an op's folder concerns every rung of that op; any other unclaimed file concerns all rungs.
     whole = {name.split("/")[0] for name in unclaimed if name.split("/")[0] in project.ops}
     shared = [name for name in unclaimed if name.split("/")[0] not in whole]
-    launched, compiled = [], []
+    launched, compiled, new = [], [], []
     for rung, sides in of_rung.items():
+        if parts and rung in parts[1] and rung not in parts[0]:
+            new.append(rung)
         sources = {name for side in sides for name in side.sources}
         alike = len(sides) == 2 and sides[0].launch == sides[1].launch
         if rung.split("/")[0] in whole or (project.parts and sides and not alike):
             launched.append(rung)
         elif shared or sources & differ:
             compiled.append(rung)
-    return Changes(launched, compiled, shared)
+    return Changes(launched, compiled, shared, new)

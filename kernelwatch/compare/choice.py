@@ -51,6 +51,19 @@ def cells_of(project: Project, names: Iterable[str], only: str = "") -> list[Cel
     ]
 
 
+def before_in_ladder(project: Project, name: str) -> str:
+    """The rung ("op/rung") that a rung of the same device follows in the ladder; "" if it is the first."""
+    op, _, rung = name.partition("/")
+    device = project.op(op).rung(rung).device
+    names = [""]
+    for other in project.op(op).rungs:
+        if other.name == rung:
+            break
+        if other.device == device:
+            names.append(f"{op}/{other.name}")
+    return names[-1]
+
+
 def by_pattern(project: Project, pattern: str, changed: Iterable[str]) -> Choice:
     """The cells whose keys match, with the exact figures of their rungs and of the compilation targets that match.
     Raises: UserError if there are none."""

@@ -7,7 +7,7 @@ import math
 import os
 import pkgutil
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from kernelwatch.plan import project as projects
@@ -45,7 +45,9 @@ class ExactSeries:
         """A verdict as for a cell, or "changed" if the series is not judged."""
         if isinstance(head, str):
             return "n/a" if isinstance(base, str) else "failed"
-        if isinstance(base, str) or math.isnan(base) or math.isnan(head):
+        if isinstance(base, str):
+            return "repaired"
+        if math.isnan(base) or math.isnan(head):
             return "n/a"
         if base == head:
             return "no change"
@@ -89,10 +91,12 @@ def series_of(project: Project, rungs: set[str]) -> list[ExactSeries]:
 
 @dataclass(frozen=True)
 class Figures:
-    """A package's figures by series, and its binaries by rung; a rung that does not fully compile has none."""
+    """A package's figures by series, and its binaries by rung; a rung that does not fully compile has none. `missing`:
+    why this machine has no figure at all of a group, such as "transpose access", without a C++ compiler for example."""
 
     values: dict[ExactSeries, Value]
     binaries: Binaries
+    missing: dict[str, str]
 
 
 def measure(project: Project, package: str, rungs: set[str], name: str = "track_") -> Figures:
@@ -112,7 +116,18 @@ def measure(project: Project, package: str, rungs: set[str], name: str = "track_
                 values[own] = float(method(groups[suite.setup_cache], *own.where))
             except RuntimeError as error:  # the suites raise it for a cell that failed
                 values[own] = str(error)
-    return Figures(values, _binaries(list(groups.values())))
+    return Figures(values, _binaries(list(groups.values())), _missing(groups.values()))
+
+
+def _missing(groups: Iterable[Group]) -> dict[str, str]:
+    """The groups of which nothing was measured and nothing failed, each with the most frequent reason."""
+    missing = {}
+    for group in groups:
+        outcomes = group.outcomes.values()
+        reasons = [outcome.reason for outcome in outcomes if outcome.state == "na"]
+        if reasons and len(reasons) == len(outcomes):
+            missing[group.name] = max(reasons, key=reasons.count)
+    return missing
 
 
 def _binaries(groups: list[Group]) -> Binaries:
@@ -132,19 +147,25 @@ def _binaries(groups: list[Group]) -> Binaries:
 
 @dataclass(frozen=True)
 class Difference:
-    """A series whose figures differ."""
+    """A series whose figures differ. `alike`: both sides launch the same binary, so that neither is better: the counts
+    are of the source, in which the compiler may merge accesses."""
 
     series: ExactSeries
     base: Value
     head: Value
+    alike: bool = False
 
     @property
     def verdict(self) -> str:
-        return self.series.verdict(self.base, self.head)
+        verdict = self.series.verdict(self.base, self.head)
+        return "changed" if self.alike and verdict in ("worse", "better") else verdict
 
 
 def differences(base: Figures, head: Figures) -> list[Difference]:
-    """The series that newly fail, are worse, better or changed, in this order."""
-    pairs = [Difference(series, base.values[series], value) for series, value in head.values.items()]
-    order = ("failed", "worse", "better", "changed")
+    """The series that newly fail, are worse, better, changed or repaired, in this order."""
+    alike = {rung for rung, binaries in head.binaries.items() if binaries == base.binaries.get(rung)}
+    pairs = [
+        Difference(series, base.values[series], value, series.rung in alike) for series, value in head.values.items()
+    ]
+    order = ("failed", "worse", "better", "changed", "repaired")
     return sorted((pair for pair in pairs if pair.verdict in order), key=lambda pair: order.index(pair.verdict))

@@ -74,8 +74,8 @@ NOTHING = Interval(math.nan, math.inf, math.inf)
 class Judged:
     """A verdict, the reason for it, and the interval it follows from.
 
-    `word`: "worse", "better", "no change" or "cannot tell"; "new" if only the second side has the cell, "n/a" if the
-    second side lacks it, "failed" if the cell fails there.
+    `word`: "worse", "better", "no change" or "cannot tell"; "new" if only the second side has the cell, "repaired" if
+    it failed on the first side only, "n/a" if the second side lacks it, "failed" if it fails there.
     """
 
     word: str
@@ -237,7 +237,8 @@ class Comparison:
         elif before.state == after.state == "ok":
             pairs.measurements[self.turns] = (before.measurements[-1], after.measurements[-1])
         elif after.state == "ok" and not pairs.measurements:
-            pairs.left_out = Judged("new", f"{self.sides[0].name}: {before.reason}")
+            word = "repaired" if before.state == "failed" else "new"
+            pairs.left_out = Judged(word, f"{self.sides[0].name}: {before.reason}")
             pairs.alone_s = after.measurements[-1]["seconds"]
         else:
             sides = zip(self.sides, (before, after), strict=True)

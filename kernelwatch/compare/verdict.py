@@ -1,36 +1,45 @@
 """Compare two packages: which cells are certainly slower or faster, which did not change, which cannot be decided.
 
 The checkout's harness measures both packages in turns (A B B A ...) in fresh processes on the same device. Undecided
-cells are measured longer, within the budget. Figures without noise are compared exactly.
+cells are measured longer, within the budget. Figures without noise are compared exactly. A rung whose binary or launch
+differs and which was not timed is undecided, whatever its exact figures say; only a comparison of the exact figures
+alone leaves time out of account.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from kernelwatch.compare import exact
 from kernelwatch.compare.changes import Changes, changes
-from kernelwatch.compare.choice import Choice, binaries_of_cpu, cells_of, choose
-from kernelwatch.compare.exact import Difference
+from kernelwatch.compare.choice import Choice, before_in_ladder, binaries_of_cpu, cells_of, choose
+from kernelwatch.compare.exact import Difference, Figures
 from kernelwatch.compare.paired import Comparison, Judged, Pairs, Side
 from kernelwatch.plan.project import Project
+
+FEW = 3  # names in one line
 
 
 @dataclass
 class Report:
     """The result of a comparison. It is filled step by step, so that it can be printed after an interrupt. `what`: both
-    sides in one line; `only`: a regular expression that chooses the cells to time."""
+    sides in one line; `only`: a regular expression that chooses the cells to time; `exact_only`: time nothing."""
 
     project: Project
     base: Side
     head: Side
     what: str
     only: str = ""
+    exact_only: bool = False
     notes: list[str] = field(default_factory=list)
     compared: int = 0  # exact figures
     whole: bool = False  # the comparison was not interrupted
-    alike: bool = False  # there was nothing to compare
+    alike: bool = False  # every binary is the same, so that there was nothing to compare
+    missing: dict[str, str] = field(default_factory=dict)  # group of exact figures -> why this machine has none
+    untimed: dict[str, str] = field(default_factory=dict)  # rung with another binary -> why it was not timed
+    new: dict[str, str] = field(default_factory=dict)  # rung that only the second side has -> the rung before it
     differences: list[Difference] = field(default_factory=list)
+    figures: Figures | None = None  # of the second side
     comparison: Comparison | None = None
 
     @property
@@ -51,19 +60,44 @@ class Report:
         """How many cells and how many exact figures have each verdict."""
         cells = [judged.word for _, judged in self.judged()]
         exact = [difference.verdict for difference in self.differences]
-        return {word: (cells.count(word), exact.count(word)) for word in ("worse", "better", "cannot tell")}
+        return {word: (cells.count(word), exact.count(word)) for word in ("worse", "better", "repaired", "cannot tell")}
+
+    @property
+    def undecided(self) -> list[str]:
+        """Why more cannot be said, one reason a line; [] if nothing is undecided."""
+        reasons = []
+        if cells := self.counts()["cannot tell"][0]:
+            reasons.append(f"{cells} cell{'s' if cells > 1 else ''}")
+        if self.untimed and not self.exact_only:
+            binaries = "another binary, and was" if len(self.untimed) == 1 else "other binaries, and were"
+            why = next(iter(self.untimed.values()))
+            reasons.append(f"{some(self.untimed)}: {binaries} not timed ({why})")
+        if self.exact_only:
+            reasons += self.absent
+        if not reasons and not (self.alike or self.new or self.compared or self._timed):
+            reasons.append("nothing could be compared")
+        return reasons
+
+    @property
+    def absent(self) -> list[str]:
+        """The exact figures that this machine lacks, one reason a line."""
+        groups: dict[str, list[str]] = {}
+        for group, why in self.missing.items():
+            groups.setdefault(why, []).append(group)
+        return [f"no exact figure of {', '.join(names)} ({why})" for why, names in groups.items()]
+
+    @property
+    def _timed(self) -> bool:
+        return any(judged.word != "n/a" for _, judged in self.judged())
 
     @property
     def code(self) -> int:
         """The exit code."""
         if self.failures:
             return 2
-        counts = self.counts()
-        if any(counts["worse"]):
+        if any(self.counts()["worse"]):
             return 1
-        untimed = all(judged.word == "n/a" for _, judged in self.judged())
-        nothing = not self.alike and not self.compared and untimed
-        return 2 if counts["cannot tell"][0] or nothing else 0
+        return 2 if self.undecided else 0
 
     @property
     def summary(self) -> str:
@@ -77,16 +111,24 @@ class Report:
             return " and ".join(f"{n} {noun}{'s' if n > 1 else ''}" for n, noun in counted if n)
 
         parts = [f"{head} is {word} than {base}: {amount(word)}" for word in ("worse", "better") if any(counts[word])]
-        if counts["cannot tell"][0]:
-            parts.append(f"cannot tell: {amount('cannot tell')}")
-        absent = sum(judged.word == "n/a" for _, judged in self.judged())
+        if any(counts["repaired"]):
+            parts.append(f"repaired: {amount('repaired')}")
+        if self.new:
+            parts.append(f"new: {some(self.new)}, with nothing to compare")
+        if self.undecided:
+            parts.append(f"cannot tell: {'; '.join(self.undecided)}")
         if not self.whole:
             parts.append("interrupted before all was decided")
         elif not parts:
-            parts = ["nothing could be compared" if self.code == 2 else "no change"]
-        if absent and self.code != 2:
-            parts.append(f"not timed here: {absent} cell{'s' if absent > 1 else ''}")
-        return "; ".join(parts)
+            parts = ["no change: every binary is the same, and nothing was timed" if self.alike else "no change"]
+        alone = ["by the exact figures alone"] if self.exact_only and not self.alike else []
+        return "; ".join([*parts, *alone])
+
+
+def some(names: Iterable[str]) -> str:
+    """The first of some names, and how many more there are."""
+    names = list(names)
+    return ", ".join(names[:FEW]) + (f" and {len(names) - FEW} more" if len(names) > FEW else "")
 
 
 def compare(
@@ -95,32 +137,69 @@ def compare(
     """Fill a report. `choice`: what to compare, by default the rungs whose compiled code or launch differs; `tell` gets
     the text of each stage."""
     project, base, head = report.project, report.base, report.head
-    differ = None if choice else changes(project, base.package, head.package)
-    rungs = choice.exact if choice else set(differ.rungs) if differ else set()
+    differ = changes(project, base.package, head.package)
+    rungs = choice.exact if choice else set(differ.rungs)
+    report.new = {rung: before_in_ladder(project, rung) for rung in differ.new if rung in rungs}
     tell("compiling ...")
-    figures = [exact.measure(project, side.package, rungs) for side in (base, head)]
-    report.differences = exact.differences(*figures)
-    pairs = [(figures[0].values[series], value) for series, value in figures[1].values.items()]
-    report.compared = sum(not any(isinstance(value, str) or math.isnan(value) for value in both) for both in pairs)
+    asked = rungs | {before for before in report.new.values() if before}
+    figures = [exact.measure(project, side.package, asked) for side in (base, head)]
+    _take_exact(report, *figures)
     if report.failures:
         return
-    if differ:
-        timed = differ.launched + _recompiled(report, differ, figures)
+    concerned = _only(differ, rungs)
+    timed = concerned.launched + _recompiled(report, concerned, figures, chosen=choice is not None)
+    if choice is None:
         changed = timed if differ.shared else differ.rungs
-        choice = choose(project, cells_of(project, timed, report.only), rungs, changed)
-        names = {cell.name for cell in choice.cells}
-        report.notes += [f"no suite here times {rung}" for rung in timed if rung not in names]
-    report.alike = not (choice and choice.cells) and (differ is not None or not rungs)
-    if choice and choice.cells:
+        before = [name for name in report.new.values() if name]
+        choice = choose(project, cells_of(project, dict.fromkeys([*timed, *before]), report.only), rungs, changed)
+        report.alike = not timed
+    elif choice.cells:
+        named = {cell.name for cell in choice.cells}
+        timed = [rung for rung in timed if rung in named]
+    else:
+        report.exact_only = True
+    if choice.cells and not report.exact_only:
         report.comparison = Comparison(project, base, head, choice.cells, choice.controls, within)
         report.comparison.run(budget_s, tell)
+    report.untimed = _untimed(report, timed)
 
 
-def _recompiled(report: Report, changed: Changes, figures: list[exact.Figures]) -> list[str]:
+def _take_exact(report: Report, base: Figures, head: Figures) -> None:
+    """Put the exact figures of both sides into a report."""
+    report.differences = exact.differences(base, head)
+    pairs = [(base.values[series], value) for series, value in head.values.items()]
+    report.compared = sum(not any(isinstance(value, str) or math.isnan(value) for value in both) for both in pairs)
+    report.figures = head
+    report.missing = head.missing
+
+
+def _only(differ: Changes, rungs: set[str]) -> Changes:
+    """The same changes, of these rungs only."""
+    launched, compiled, new = (
+        [name for name in names if name in rungs] for names in (differ.launched, differ.compiled, differ.new)
+    )
+    return Changes(launched, compiled, differ.shared, new)
+
+
+def _untimed(report: Report, timed: list[str]) -> dict[str, str]:
+    """Of the rungs with another binary, those without a measured cell, each with the reason."""
+    words: dict[str, list[Judged]] = {}
+    for pairs, judged in report.judged():
+        words.setdefault(pairs.cell.name, []).append(judged)
+    untimed = {}
+    for rung in timed:
+        verdicts = words.get(rung, [])
+        if rung not in report.new and all(judged.word == "n/a" for judged in verdicts):
+            untimed[rung] = verdicts[0].why if verdicts else "no suite here times it"
+    return untimed
+
+
+def _recompiled(report: Report, changed: Changes, figures: list[Figures], chosen: bool) -> list[str]:
     """Of the rungs of which only the source changed, those whose binary changed or that do not compile. Adds a note
-    about the others."""
+    about the others, unless the cells to time were `chosen`: then they are timed all the same."""
     project, sides = report.project, [report.base.package, report.head.package]
-    cpu = [binaries_of_cpu(project, package, changed.compiled) for package in sides]
+    asked = [] if chosen else changed.compiled
+    cpu = [binaries_of_cpu(project, package, asked) for package in sides]
     differ: list[str] = []
     alike: list[str] = []
     for rung in changed.compiled:
@@ -132,6 +211,8 @@ def _recompiled(report: Report, changed: Changes, figures: list[exact.Figures]) 
             alike.append(rung)
         else:
             differ.append(rung)
+    if chosen:
+        return differ
     if changed.shared:
         files = ", ".join(changed.shared)
         report.notes.append(f"all rungs depend on {files}, which differs: --all also times rungs with the same binary")

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from rich.console import Console
 from rich.table import Table
@@ -11,36 +12,69 @@ from kernelwatch.compare.paired import FALSE_ALARMS, SAME, Judged, Pairs
 from kernelwatch.compare.verdict import Report
 from kernelwatch.plan.problem import label
 from kernelwatch.report import texts
+from kernelwatch.report.markdown import table as markdown_table
 
-STYLES = {"worse": "red", "failed": "red", "better": "green", "cannot tell": "yellow"}
+STYLES = {"worse": "red", "failed": "red", "better": "green", "repaired": "green", "cannot tell": "yellow"}
 
 
-def change_text(change: float, unit: str = " %") -> str:
+def change_text(change: float, unit: str = " %", digits: int = 2) -> str:
     """A relative change in percent, or as a factor if it is large; "" for NaN."""
     if math.isnan(change):
         return ""
     if change >= 1:
         return f"x{1 + change:.3g}"
-    return f"{100 * change:+.{1 if abs(change) >= 0.1 else 2}f}{unit}"
+    return f"{100 * change:+.{1 if abs(change) >= 0.1 else digits}f}{unit}"
 
 
 def interval_text(judged: Judged) -> str:
-    """The bounds of a change, in percent or as factors."""
+    """The bounds of a change, both in percent or both as factors. An undecided cell has a digit more, since its bounds
+    may lie next to a limit."""
     if not judged.ratio.half < 5:
         return "unknown"
     low, high = judged.bounds
     if high >= 1:
-        return f"x{1 + low:.3g}..{1 + high:.3g}"
-    return f"{change_text(low, '')}..{change_text(high, '')}"
+        return f"x{1 + low:.3g}..x{1 + high:.3g}"
+    digits = 3 if judged.word == "cannot tell" else 2
+    return f"{change_text(low, '', digits)}..{change_text(high, ' %', digits)}"
 
 
 def _row(pairs: Pairs, judged: Judged, same: str) -> list[str]:
     if not pairs.measurements:
         return ["", texts.time_text(pairs.seconds(1)), "", "", "", judged.word]
     times = [texts.time_text(pairs.seconds(side)) for side in (0, 1)]
+    as_factor = judged.bounds[1] >= 1 and judged.ratio.half < 5  # one unit for the whole row
+    change = f"x{1 + judged.change:.3g}" if as_factor else change_text(judged.change)
     detectable = "> 100 %" if judged.detectable > 1 else change_text(judged.detectable).lstrip("+")
     word = f"{judged.word} {same}" if judged.why == SAME else judged.word
-    return [*times, change_text(judged.change), interval_text(judged), detectable, word]
+    return [*times, change, interval_text(judged), detectable, word]
+
+
+def _new_rows(report: Report) -> list[list[str]]:
+    """The figures of new rungs beside those of the rung before each: times, then exact figures."""
+    rows = []
+    times = {pairs.cell: pairs.seconds(1) for pairs, _ in report.judged()}
+    for rung, before in report.new.items():
+        if not before:
+            continue
+        name = before.partition("/")[2]
+        for cell, seconds in times.items():
+            old = times.get(replace(cell, rung=name), math.nan)
+            if cell.name == rung and seconds > 0 and old > 0:
+                where = f"{cell.type} {label(cell.shape)} {cell.cache}"
+                both = texts.time_text(old), texts.time_text(seconds)
+                rows.append(["time", f"{rung} {where}", *both, f"x{seconds / old:.3g}"])
+        values = report.figures.values if report.figures else {}
+        for series, value in values.items():
+            beside = values.get(replace(series, where=(name, *series.where[1:])))
+            if series.rung == rung and isinstance(value, float) and isinstance(beside, float) and value != beside:
+                figure = f"{series.name.rpartition('.track_')[2]} ({series.unit})"
+                if not (math.isnan(value) or math.isnan(beside)):
+                    rows.append([figure, f"{rung} {' '.join(series.where[1:])}", f"{beside:g}", f"{value:g}", ""])
+    return rows
+
+
+NEW_TITLE = "new rungs, and the rung before each in the ladder"
+NEW_HEADERS = ("figure", "where", "before", "new", "ratio")
 
 
 def _reasons(judged: Iterable[tuple[Pairs, Judged]], word: str) -> dict[str, list[str]]:
@@ -59,7 +93,8 @@ def _cells_text(keys: list[str]) -> str:
 def _lines(report: Report) -> Iterator[str]:
     """The lines below the tables."""
     timed = report.judged()
-    for word in ("cannot tell", "new", "n/a"):
+    yield from report.absent
+    for word in ("cannot tell", "repaired", "new", "n/a"):
         for why, keys in _reasons(timed, word).items():
             yield f"{word}: {_cells_text(keys)}: {why}"
     limits = {
@@ -102,7 +137,7 @@ def _table(title: str, headers: tuple[str, ...]) -> Table:
     """An empty table that fits 80 columns."""
     table = Table(box=None, pad_edge=False, padding=(0, 1), collapse_padding=True, title=title, title_justify="left")
     for header in headers:
-        table.add_column(header, justify="left" if header in ("cell", "series", "where", "") else "right")
+        table.add_column(header, justify="left" if header in ("cell", "figure", "series", "where", "") else "right")
     return table
 
 
@@ -128,6 +163,11 @@ def show(report: Report, console: Console) -> None:
         table = _table("exact figures", ("series", "where", report.base.name, report.head.name, ""))
         for (series, rung, base, head, verdict), places in _places(report.differences).items():
             table.add_row(series, f"{rung} {_where(places)}", base, head, verdict, style=STYLES.get(verdict))
+        console.print(table)
+    if new := _new_rows(report):
+        table = _table(NEW_TITLE, NEW_HEADERS)
+        for row in new:
+            table.add_row(*row)
         console.print(table)
     if report.compared:
         console.print(f"{report.compared} exact figures compared, {len(report.differences)} differ", highlight=False)
@@ -178,6 +218,8 @@ def markdown(report: Report) -> str:
         ]
         head = f"| exact figure | where | {names[0]} | {names[1]} | verdict |"
         parts.append("\n".join([head, "| --- | --- | ---: | ---: | --- |", *rows]))
+    if new := _new_rows(report):
+        parts.append(f"{NEW_TITLE}:\n\n{markdown_table(list(NEW_HEADERS), new)}")
     lines = [f"{report.compared} exact figures compared, {len(report.differences)} differ"] if report.compared else []
     parts.append("\n".join(f"- {line}" for line in [*lines, *_lines(report)]))
     return "\n\n".join(part for part in parts if part)
