@@ -8,6 +8,7 @@ A full disk or a signal ends the run with a message.
 
 import errno
 import os
+import re
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,7 +24,7 @@ from kernelwatch.asv.patches import replace
 from kernelwatch.asv.untrusted import problem
 from kernelwatch.system import lifeline
 from kernelwatch.system.files import Busy, locked
-from kernelwatch.system.options import PREFIX, hand_on
+from kernelwatch.system.options import PREFIX, Options, hand_on
 
 KEPT = Path(".asv", "kept")
 LOCKED = f"{PREFIX}LOCKED"  # the results folder that the command which started this asv has already locked
@@ -82,6 +83,10 @@ _run = Run.run.__func__
 
 def _measure(cls: type[Run], /, conf: Any, *args: Any, dry_run: bool | None = False, **kwargs: Any) -> Any:
     results = Path(conf.results_dir)
+    try:
+        re.compile(Options.here().only)
+    except re.error as error:
+        raise util.UserError(f"{PREFIX}ONLY={Options.here().only}: no regular expression: {error}") from None
     try:
         with alone(results), _interruptible(), lifeline.tied():
             machine_folder = results / (kwargs.get("machine") or identity()["machine"])

@@ -17,7 +17,7 @@ from rich.console import Console
 from kernelwatch.asv import running
 from kernelwatch.asv.identity import identity
 from kernelwatch.commands import versus
-from kernelwatch.commands.arguments import add_selection, selected, stop_on_signals
+from kernelwatch.commands.arguments import Output, Parser, add_selection, regular_expression, selected, stop_on_signals
 from kernelwatch.commands.watching import DEVICES, asv_command, measure
 from kernelwatch.compare.changes import changes
 from kernelwatch.compare.choice import cells_of, choose
@@ -31,7 +31,7 @@ from kernelwatch.system import lifeline
 from kernelwatch.system.errors import UserError
 from kernelwatch.system.files import Busy
 from kernelwatch.system.git import commits as commits_of
-from kernelwatch.system.git import export, git
+from kernelwatch.system.git import export, git, resolve
 
 WORKTREE_BUDGET_S = 60.0
 QUICK = {"results_dir": ".asv/quick/results", "html_dir": ".asv/quick/html"}
@@ -114,9 +114,10 @@ def results_folder(project: Project, quick: bool) -> Path:
 def run(project: Project, arguments: argparse.Namespace, console: Console) -> int:
     """Measure and publish, as the only run in the results folder. Raises: UserError."""
     results = results_folder(project, arguments.quick)
+    commits = _asked(project, arguments)  # before any file is written
     try:
         with running.alone(results):
-            return _run(project, arguments, results, console)
+            return _run(project, arguments, commits, results, console)
     except Busy as error:
         raise UserError(running.busy_text(results, error)) from None
 
@@ -124,7 +125,7 @@ def run(project: Project, arguments: argparse.Namespace, console: Console) -> in
 def _asked(project: Project, arguments: argparse.Namespace) -> list[str]:
     """The commits to measure, the newest first. Raises: UserError if there are none, or no cells."""
     root = project.root
-    commits = [git(root, "rev-parse", "HEAD")]
+    commits = [resolve(root, "HEAD")]
     if arguments.range:
         commits = commits_of(root, arguments.range, project.package if arguments.changed else "")
     if not commits:
@@ -140,8 +141,8 @@ def _asked(project: Project, arguments: argparse.Namespace) -> list[str]:
     return commits
 
 
-def _run(project: Project, arguments: argparse.Namespace, results: Path, console: Console) -> int:
-    root, commits = project.root, _asked(project, arguments)
+def _run(project: Project, arguments: argparse.Namespace, commits: list[str], results: Path, console: Console) -> int:
+    root = project.root
     if git(root, "status", "--porcelain", "--", project.package):
         console.print(
             f"note: the uncommitted changes of {project.package}/ are not measured (--worktree measures them)",
@@ -221,16 +222,18 @@ def worktree(project: Project, arguments: argparse.Namespace, console: Console) 
 
 
 def main(project: Project, prog: str, arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog=prog,
-        description="Measure commits and publish their history: gate, asv run, asv publish, table.",
-    )
+    parser = Parser(prog, "Measure commits and publish their history: gate, asv run, asv publish, table.")
     parser.add_argument("range", nargs="?", help="a range of commits as in git, such as A..B (default: HEAD)")
     parser.add_argument(
         "--quick", action="store_true", help="a first look in seconds: few cells, results kept out of the history"
     )
     parser.add_argument(
-        "--bench", action="append", default=[], metavar="REGEX", help="only some suites, as asv's --bench"
+        "--bench",
+        action="append",
+        type=regular_expression,
+        default=[],
+        metavar="REGEX",
+        help="only some suites, as asv's --bench",
     )
     parser.add_argument("--again", action="store_true", help="measure again what already has results")
     parser.add_argument(
@@ -250,7 +253,7 @@ def main(project: Project, prog: str, arguments: list[str] | None = None) -> int
     parsed = parser.parse_args(arguments)
     if parsed.changed and not parsed.range:
         parser.error("--changed chooses among the commits of a range: name one, as A..B")
-    console = Console()
+    console = Output()
     stop_on_signals()
     try:
         with lifeline.tied():
