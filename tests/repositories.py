@@ -143,11 +143,11 @@ def processes_in(folder: Path, environment: bool = False) -> dict[int, str]:
     return found
 
 
-def wait_until(true: Callable[[], Any], limit_s: float = 600.0) -> Any:
+def wait_until(true: Callable[[], Any], limit_s: float = 600.0, pause_s: float = 0.02) -> Any:
     """What `true` returns as soon as it is something; None if it never is: the limit is for what hangs."""
     end = time.monotonic() + limit_s
     while time.monotonic() < end:
         if found := true():
             return found
-        time.sleep(0.02)
+        time.sleep(pause_s)
     return None

@@ -2,8 +2,10 @@
 verdict."""
 
 import argparse
+import dataclasses
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -17,13 +19,16 @@ from asv.commands.run import Run
 
 from kernelwatch import __main__ as console
 from kernelwatch.asv import running
+from kernelwatch.commands import bench
 from kernelwatch.commands.arguments import WIDE, Output, Parser, regular_expression
 from kernelwatch.compare.changes import changes
 from kernelwatch.history import records
 from kernelwatch.plan import project as plan_project
 from kernelwatch.system import git
 from kernelwatch.system.errors import CANNOT, UserError
-from tests.repositories import ROOT, Project
+from kernelwatch.system.files import Busy
+from tests.repositories import ROOT, Project, processes_in
+from tests.test_files import holder
 
 sys.path.insert(0, str(ROOT / "scripts"))
 import environment
@@ -192,6 +197,85 @@ def test_a_description_that_cannot_be_imported(tmp_path: Path) -> None:
         plan_project.load_from(suites)
     assert str(error.value).startswith(f"{description} cannot be imported: OSError: ")
     assert "Too many levels of symbolic links" in str(error.value)
+
+
+# --- the gate ------------------------------------------------------------------------------------------------------
+
+# In native code, where no signal handler of Python's runs: one works and keeps the interpreter's lock, one waits.
+NATIVE = {
+    "endless": "import re\n\n\ndef test_it():\n    re.match('(a+)+$', 'a' * 60 + 'b')\n",
+    "hung": "import ctypes\n\n\ndef test_it():\n    ctypes.CDLL(None).pause()\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "why"), [("endless", "it is endless or very slow: it has worked for 1 s"), ("hung", "it hung")]
+)
+def test_a_gate_that_does_not_end_is_ended_with_the_name_of_its_test(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, why: str
+) -> None:
+    (tmp_path / "test_gate.py").write_text("def test_before():\n    pass\n\n\n" + NATIVE[name])
+    (tmp_path / "asv.conf.json").write_text("{}")
+    project = dataclasses.replace(plan_project.load(ROOT), here=tmp_path / "project.py", gate=("test_gate.py",))
+    monkeypatch.setattr(bench, "GATE_IDLE_S", 1.0)
+    monkeypatch.setattr(bench, "GATE_ENDLESS_S", 1.0)
+    with pytest.raises(UserError) as error:
+        bench.gate(project, Output())
+    assert str(error.value).startswith(f"the gate did not end: test_gate.py::test_it: {why}")
+    assert str(error.value).endswith("; nothing was measured")
+    assert processes_in(tmp_path) == {}
+
+
+@pytest.mark.parametrize("name", NATIVE)
+def test_tests_that_hang_in_native_code_are_ended(tmp_path: Path, name: str) -> None:
+    """By the settings of this project's tests, here with a shorter limit."""
+    (tmp_path / "test_gate.py").write_text(NATIVE[name])
+    settings = ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(tmp_path), "-o", "faulthandler_timeout=1"]
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *settings, "test_gate.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert re.search(r"Timeout .*test_gate\.py\", line \d+ in test_it\n", done.stderr, re.DOTALL), done.stderr
+
+
+def test_a_gate_says_what_failed_and_how_many_passed(tmp_path: Path, capsys: Said) -> None:
+    tests = tmp_path / "test_gate.py"
+    tests.write_text("def test_it():\n    pass\n")
+    (tmp_path / "asv.conf.json").write_text("{}")
+    project = dataclasses.replace(plan_project.load(ROOT), here=tmp_path / "project.py", gate=("test_gate.py",))
+    bench.gate(project, Output())
+    assert "gate: 1 passed in " in capsys.readouterr().out
+    tests.write_text("def test_it():\n    pass\n\n\ndef test_next():\n    assert 1 + 1 == 3, 'this rung'\n")
+    with pytest.raises(UserError, match="the gate failed; nothing was measured"):
+        bench.gate(project, Output())
+    said = capsys.readouterr().out
+    assert "AssertionError: this rung" in said
+    assert "test_it" not in said
+
+
+def test_a_quick_look_keeps_away_from_a_recording_run(foreign: Project) -> None:
+    foreign.git("init", "-q", "-b", "main")
+    foreign.commit_all("one")
+    before = files(foreign.folder)
+    with holder(foreign.folder / "measured.lock") as other:
+        done = kernelwatch(foreign, "bench", "--quick", "--no-gate")
+        assert done.returncode == CANNOT
+        where = f"process {other.pid} in {os.getcwd()} measures into {foreign.folder / 'measured'}; wait for it or end"
+        assert where in done.stderr
+    (foreign.folder / "measured.lock").unlink()
+    assert files(foreign.folder) == before
+
+
+def test_a_quick_look_holds_off_a_recording_run(tmp_path: Path) -> None:
+    """And leaves no lock where no run has recorded yet."""
+    results = tmp_path / "results"
+    with running.not_beside(results):
+        assert list(tmp_path.iterdir()) == []
+    with running.alone(results):
+        pass
+    with running.not_beside(results), pytest.raises(Busy), running.alone(results):
+        pass
+    with running.not_beside(results), running.alone(tmp_path / "quick"):
+        pass
 
 
 # --- the output ----------------------------------------------------------------------------------------------------

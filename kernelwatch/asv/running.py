@@ -34,6 +34,10 @@ GOES_ON = (
 )
 
 
+def _lock_of(results: Path) -> Path:
+    return results.resolve().with_name(f"{results.name}.lock")
+
+
 @contextmanager
 def alone(results: Path) -> Iterator[None]:
     """Admit one measuring run per results folder. Raises: Busy."""
@@ -41,12 +45,24 @@ def alone(results: Path) -> Iterator[None]:
     if os.environ.get(LOCKED) == str(results):
         yield
         return
-    with locked(results.with_name(f"{results.name}.lock")):
+    with locked(_lock_of(results)):
         os.environ[LOCKED] = str(results)
         try:
             yield
         finally:
             del os.environ[LOCKED]
+
+
+@contextmanager
+def not_beside(recorded: Path) -> Iterator[None]:
+    """Admit a run only if no recording run measures into the project's results, and no recording run while it lasts. It
+    leaves no lock file where there was none. Raises: Busy."""
+    lock = _lock_of(recorded)
+    if os.environ.get(LOCKED) == str(recorded.resolve()) or not lock.exists():
+        yield
+        return
+    with locked(lock):
+        yield
 
 
 def busy_text(results: Path, error: Busy) -> str:

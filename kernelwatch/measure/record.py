@@ -64,6 +64,7 @@ class Facts(TypedDict, total=False):
 
     gpu: str
     cpu: str
+    machine: str
     cores: list[int]
     cache_bytes: int
     compiler: str | None
