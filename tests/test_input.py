@@ -3,6 +3,7 @@ verdict."""
 
 import argparse
 import dataclasses
+import importlib
 import json
 import os
 import re
@@ -12,6 +13,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from asv import util
@@ -24,9 +26,11 @@ from kernelwatch.commands.arguments import WIDE, Output, Parser, regular_express
 from kernelwatch.compare.changes import changes
 from kernelwatch.history import records
 from kernelwatch.plan import project as plan_project
+from kernelwatch.run.outcome import Group
 from kernelwatch.system import git
 from kernelwatch.system.errors import CANNOT, UserError
 from kernelwatch.system.files import Busy
+from kernelwatch.system.options import Options
 from tests.repositories import ROOT, Project, processes_in
 from tests.test_files import holder
 
@@ -197,6 +201,21 @@ def test_a_description_that_cannot_be_imported(tmp_path: Path) -> None:
         plan_project.load_from(suites)
     assert str(error.value).startswith(f"{description} cannot be imported: OSError: ")
     assert "Too many levels of symbolic links" in str(error.value)
+
+
+def test_what_this_machine_cannot_take_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A comparison reads from the group which figures are missing, and why."""
+    suite = importlib.import_module("benchmarks.access").VectorAdd
+    options = Options(package=str(ROOT), only="^vector_add/elementwise float32 1000 ")
+    assert suite.missing(suite().measure(options)) == {}
+    monkeypatch.setenv("CXX", "/no/such")
+    counted = suite().measure(options)
+    assert {one.state for one in counted.outcomes.values()} == {"na"}
+    assert suite.missing(counted) == {"counts": "no C++ compiler: /no/such not found; install gcc or set CXX"}
+    facts: Any = {"occupancy": "no g++", "instructions sm_90": "no nvdisasm", "packages": {"numpy": "2"}}
+    assert importlib.import_module("benchmarks.static").VectorAdd.missing(Group("vector_add static", {}, facts)) == {
+        "occupancy": "no g++", "instructions sm_90": "no nvdisasm"
+    }  # fmt: skip
 
 
 # --- the gate ------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ import pytest
 from kernelwatch.run.processes import _events
 from kernelwatch.system import patience
 from kernelwatch.system.patience import Patience, Stuck, cpu_s
-from tests.repositories import wait_until
+from tests.repositories import CPU_S, LIMITED, MEMORY_BYTES, end_group, wait_until
 
 linux = pytest.mark.skipif(not patience.PROC.exists(), reason="CPU times are read from Linux's /proc")
 SPIN = "while True: pass"
@@ -173,3 +173,32 @@ def test_a_stuck_process_ends_the_events() -> None:
         with pytest.raises(Stuck, match="it hung: nothing for 1 s"):
             next(events)
     assert said == []
+
+
+# --- what tests start ----------------------------------------------------------------------------------------------
+
+
+def test_a_limited_program_cannot_take_all_memory_nor_all_time() -> None:
+    code = f"bytearray({MEMORY_BYTES})"
+    done = subprocess.run([sys.executable, "-c", LIMITED, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.endswith("MemoryError\n")
+    code = "import resource; print(resource.getrlimit(resource.RLIMIT_CPU)[0])"
+    done = subprocess.run([sys.executable, "-c", LIMITED, "-c", code], capture_output=True, text=True, check=True)
+    assert int(done.stdout) == CPU_S
+
+
+@linux
+def test_the_end_of_a_group_leaves_nobody() -> None:
+    """Not even the child of a leader that has ended by itself."""
+    child = f"import subprocess, sys; print(subprocess.Popen([sys.executable, '-S', '-c', {SLEEP!r}]).pid)"
+    leader = subprocess.Popen(
+        [sys.executable, "-S", "-c", child], stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert leader.stdout is not None
+    with leader.stdout:
+        left = int(leader.stdout.readline())
+    leader.wait()
+    os.kill(left, 0)
+    end_group(leader)
+    assert wait_until(lambda: cpu_s(left) is None)

@@ -80,6 +80,7 @@ class Facts(TypedDict, total=False):
     ceilings: dict[str, float]
     harness: str
     emulator: str
+    counts: str
     resumed: bool
     measured_at: str
     nvml_uuid_sha256: str | None
