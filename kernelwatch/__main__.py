@@ -2,11 +2,14 @@
 
 import importlib
 import os
+import signal
 import sys
+import traceback
+from collections.abc import Callable
 from pathlib import Path
 
 from kernelwatch.plan.project import find_root, load
-from kernelwatch.system.errors import UserError
+from kernelwatch.system.errors import CANNOT, UserError
 
 COMMANDS = {
     "bench": "measure commits and publish their history",
@@ -29,17 +32,51 @@ def usage() -> str:
 
 def run(name: str, arguments: list[str], prog: str) -> int:
     """Run a command in the project around the current folder; its exit code. `prog`: how it was called."""
-    try:
+
+    def work() -> int:
         root = find_root(Path.cwd())
         os.chdir(root)
         module = importlib.import_module(f"kernelwatch.commands.{name}")
         return int(module.main(load(root), prog, arguments))
-    except UserError as error:
-        print(f"{prog}: {error}", file=sys.stderr)
-        return 1
+
+    return code_of(prog, work)
+
+
+def code_of(prog: str, work: Callable[[], int]) -> int:
+    """Do a command's work; its exit code. What it could not do is said in a line on stderr, and its code is CANNOT: no
+    error can be taken for a verdict. `prog`: how the command was called."""
+    try:
+        try:
+            code = work()
+        except SystemExit as ended:  # argparse ends the process after --help, and a signal ends it with a code
+            if isinstance(ended.code, str):
+                raise UserError(ended.code.removeprefix(f"{prog}: ")) from None
+            code = ended.code or 0
+        sys.stdout.flush()
+        return code
     except KeyboardInterrupt:
-        print(f"{prog}: interrupted", file=sys.stderr)
-        return 130
+        return _ended(prog, "interrupted", 128 + signal.SIGINT)
+    except BrokenPipeError:  # whoever read the output has seen enough, such as `head`
+        return _ended(prog, "", 128 + signal.SIGPIPE)
+    except UserError as error:
+        return _ended(prog, str(error))
+    except OSError as error:  # a full disk, a folder that may not be written
+        return _ended(prog, ": ".join(filter(None, (str(error.filename or ""), error.strerror or str(error)))))
+    except Exception as error:
+        traceback.print_exc()
+        return _ended(prog, f"a fault of this program, and no verdict: {type(error).__name__}: {error}")
+
+
+def _ended(prog: str, why: str, code: int = CANNOT) -> int:
+    """Say why a command ended, and return its exit code. Python must not write the rest of the output when it ends: the
+    write would fail again and change the exit code."""
+    if why:
+        print(f"{prog}: {why}", file=sys.stderr)
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return code
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -47,10 +84,10 @@ def main(arguments: list[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else arguments
     if not words or words[0] in ("-h", "--help"):
         print(usage())
-        return 0 if words else 2
+        return 0 if words else CANNOT
     if words[0] not in COMMANDS:
         print(f"kernelwatch: no command {words[0]!r}\n\n{usage()}", file=sys.stderr)
-        return 2
+        return CANNOT
     return run(words[0], words[1:], f"kernelwatch {words[0]}")
 
 

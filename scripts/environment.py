@@ -15,6 +15,7 @@ and everything that these need in turn, in exact versions with hashes. scripts/l
 
 import ctypes
 import hashlib
+import importlib
 import importlib.metadata
 import os
 import platform
@@ -27,7 +28,10 @@ from pathlib import Path
 from typing import NoReturn
 
 if sys.version_info < (3, 11):  # noqa: UP036 (this is the check for older versions)
-    raise SystemExit(f"gpukernels needs Python 3.11 or newer, this is {sys.version.split()[0]} ({sys.executable})")
+    print(
+        f"gpukernels needs Python 3.11 or newer, this is {sys.version.split()[0]} ({sys.executable})", file=sys.stderr
+    )
+    raise SystemExit(128)
 import tomllib
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -41,6 +45,7 @@ LOCKS = {
     "gpu12": ("gpu12",),  # separate, so that a machine without a driver does not download cuBLAS
     "gpu13": ("gpu13",),
 }
+CANNOT = 128  # the engine's exit code of a command that could not do its job
 INSIDE = "GPUKERNELS_INSIDE"  # set once the right interpreter runs, so that it is searched for only once
 
 
@@ -197,7 +202,11 @@ def enter() -> None:
         try:
             python = ensure()
         except KeyboardInterrupt:
-            raise SystemExit("interrupted; the next call makes the environment from the start") from None
+            print("interrupted; the next call makes the environment from the start", file=sys.stderr)
+            raise SystemExit(130) from None
+        except SystemExit as error:
+            print(error, file=sys.stderr)
+            raise SystemExit(CANNOT) from None
         os.environ[INSIDE] = str(ROOT)
         sys.stdout.flush()
         os.execv(python, [python, *sys.argv])
@@ -218,6 +227,14 @@ def command(name: str) -> NoReturn:
     from kernelwatch.__main__ import run
 
     sys.exit(run(name, sys.argv[1:], f"scripts/{Path(sys.argv[0]).name}"))
+
+
+def laboratory(name: str) -> NoReturn:
+    """Run a program of the laboratory in the project's interpreter, and exit with its code."""
+    enter()
+    from kernelwatch.__main__ import code_of
+
+    sys.exit(code_of(f"scripts/{name}", importlib.import_module(f"lab.{name}").main))
 
 
 if __name__ == "__main__":

@@ -45,6 +45,8 @@ def kernel_cache(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
         patch.setenv("KERNELWATCH_CACHE", str(base / "engine"))
         patch.setenv("CUPY_CACHE_DIR", str(base / "cupy"))
         patch.setenv("OPENBLAS_NUM_THREADS", "1")  # its idle threads spin where NumPy is imported: 0.1 s a process
+        # Timed tests of several workers do not wait for each other, nor for a run of the user's.
+        patch.setenv("KERNELWATCH_LOCKS", str(tmp_path_factory.getbasetemp()))
         _look_again()
         yield base / "kernels"
     _look_again()

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -23,6 +24,14 @@ PERSON = {f"GIT_{role}_{what}": "a@b.org" for role in ("AUTHOR", "COMMITTER") fo
 # What runs in the background ignores the terminal's interrupt, and so would its children.
 INTERRUPTIBLE = (
     "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL);"
+    "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+)
+
+MEMORY_BYTES, CPU_S = 4 << 30, 60
+# A Python program that would take all memory, or never end, is stopped also if the test itself is killed.
+LIMITED = (
+    f"import os, resource, sys; resource.setrlimit(resource.RLIMIT_AS, ({MEMORY_BYTES},) * 2);"
+    f"resource.setrlimit(resource.RLIMIT_CPU, ({CPU_S},) * 2);"
     "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
 )
 
@@ -143,11 +152,25 @@ def processes_in(folder: Path, environment: bool = False) -> dict[int, str]:
     return found
 
 
-def wait_until(true: Callable[[], Any], limit_s: float = 600.0) -> Any:
+def end_group(process: "subprocess.Popen[Any]") -> None:
+    """Kill a process that leads a session, and everything that it has started."""
+
+    def gone() -> bool:
+        process.poll()
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            return True
+        return False
+
+    wait_until(gone, 10)  # longer only where nobody waits for the orphans of a container
+
+
+def wait_until(true: Callable[[], Any], limit_s: float = 600.0, pause_s: float = 0.02) -> Any:
     """What `true` returns as soon as it is something; None if it never is: the limit is for what hangs."""
     end = time.monotonic() + limit_s
     while time.monotonic() < end:
         if found := true():
             return found
-        time.sleep(0.02)
+        time.sleep(pause_s)
     return None

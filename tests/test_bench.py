@@ -17,6 +17,7 @@ import pytest
 
 import gpukernels
 from kernelwatch.commands import bench
+from kernelwatch.system.errors import CANNOT
 from tests.repositories import CELLS, INTERRUPTIBLE, Project, copy_into, new_project, processes_in
 from tests.test_site import browser, visit
 from tests.test_tables import table_row
@@ -280,7 +281,7 @@ def test_a_clean_tree_has_nothing_to_compare(project: Project) -> None:
 )
 def test_what_cannot_be_done_is_said(project: Project, arguments: tuple[str, ...], message: str) -> None:
     done = project.bench(*arguments, only="")
-    assert done.returncode == (2 if message.startswith("usage") else 1)
+    assert done.returncode == CANNOT
     assert done.stderr.startswith(message)
     assert "Traceback" not in done.stderr
     assert not (project.folder / "results").exists()
@@ -290,7 +291,7 @@ def test_nothing_is_measured_where_the_gate_fails(project: Project) -> None:
     (project.folder / "tests").mkdir()
     (project.folder / "tests" / "test_kernels.py").write_text("def test_it():\n    assert 'this rung' == 'wrong'\n")
     done = project.bench("--quick")
-    assert done.returncode == 1
+    assert done.returncode == CANNOT
     assert "the gate failed; nothing was measured" in done.stderr
     assert "this rung" in done.stdout
     assert "measured" not in done.stdout
@@ -359,6 +360,6 @@ def test_a_folder_with_spaces_and_umlauts(project: Project, quick: Look, browser
 
 def test_ladder_has_nothing_to_print(project: Project) -> None:
     done = project.run(sys.executable, "scripts/ladder")
-    assert done.returncode == 1
+    assert done.returncode == CANNOT
     assert done.stderr.startswith("scripts/ladder: nothing recorded for this under ")
     assert done.stderr.endswith("; the command bench measures\n")

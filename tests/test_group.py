@@ -69,8 +69,8 @@ def cells(device: str = "cpu", *caches: str) -> list[Cell]:
     return [cell for cell in found if cell.shape == SHAPE and cell.cache in (caches or ("hot",)) and not cell.reference]
 
 
-def measured(folder: Path, *, times: int = 1, silence_s: float = 60.0, device: str = "cpu") -> Run:
-    run = Run(PROJECT, cells(device), device, str(folder), BUDGET, silence_s)
+def measured(folder: Path, *, times: int = 1, endless_s: float = 60.0, device: str = "cpu") -> Run:
+    run = Run(PROJECT, cells(device), device, str(folder), BUDGET, endless_s=endless_s)
     for seed in range(times):
         run.measure_all(seed)
     return run
@@ -243,24 +243,44 @@ def test_a_kernel_that_exits_says_what_it_said(package: Package) -> None:
     assert_only_failed(run, "c", "its process died with exit code 7: out of luck")
 
 
+def test_a_kernel_that_does_not_end(package: Package) -> None:
+    run = measured(package(c=FOR_EVER), endless_s=3)
+    assert_only_failed(run, "c", "it is endless or very slow: it has worked for 3 s, its process was killed")
+
+
 def test_a_kernel_that_hangs(package: Package) -> None:
-    run = measured(package(c=FOR_EVER), silence_s=8)
-    assert_only_failed(run, "c", "it hung: nothing for 8 s, its process was killed")
+    folder = package(c=SEGFAULT.replace("*(volatile char *)0 = 1;", "pause();"), head="int pause(void);\n")
+    mine = [cell for cell in cells() if cell.rung == "c"]
+    run = Run(PROJECT, mine, "cpu", str(folder), BUDGET, silence_s=2)
+    run.measure_all(0)
+    assert_only_failed(run, "c", "it hung: it has not worked for 2 s, its process was killed")
 
 
-def test_a_rung_that_hangs_is_not_tried_again(package: Package, tmp_path: Path) -> None:
+def test_a_slow_kernel_is_said_to_be_slow(package: Package) -> None:
+    """It is silent for longer than a worker may be that does not work."""
+    wait = "    const clock_t start = clock(); while (clock() - start < CLOCKS_PER_SEC * 3 / 2);\n"
+    folder = package(c=wait + RIGHT, head="#include <time.h>\n")
+    mine = [cell for cell in cells() if cell.rung == "c"]
+    run, said = Run(PROJECT, mine, "cpu", str(folder), BUDGET, silence_s=1), list[str]()
+    run.note = said.append
+    run.measure_all(0)
+    assert_measured(outcomes(run)["c"])
+    assert f"slow: {mine[0].key} has taken 1 s and still works" in said
+
+
+def test_a_rung_that_does_not_end_is_not_tried_again(package: Package, tmp_path: Path) -> None:
     mark = f'    FILE *file = fopen("{tmp_path}/launches", "a"); fputs("x", file); fclose(file);\n'
     folder = package(head="#include <stdio.h>\n", c=mark + FOR_EVER)
     also = [cell for cell in plan(PROJECT.op("vector_add"), "cpu", quick=True) if cell.rung == "c"]
     mine = [cell for cell in cells("cpu", "hot", "cold") if cell.rung == "c"]
-    run = Run(PROJECT, [*mine, *also], "cpu", str(folder), BUDGET, 5)
+    run = Run(PROJECT, [*mine, *also], "cpu", str(folder), BUDGET, endless_s=2)
     run.group.outcomes[also[1].key] = Outcome("na", "never hot")
     for seed in range(2):
         run.measure_all(seed)
     assert (tmp_path / "launches").read_text() == "x"
     hung, other = sorted((run.group.outcomes[cell.key].reason, cell.key) for cell in mine)
-    assert hung[0] == "it hung: nothing for 5 s, its process was killed"
-    assert other[0] == f"not tried: {hung[1]} hung"
+    assert hung[0] == "it is endless or very slow: it has worked for 2 s, its process was killed"
+    assert other[0] == f"not tried: {hung[1]} did not end"
     assert {run.group.outcomes[cell.key].state for cell in mine} == {"failed"}
     assert_measured(run.group.outcomes[also[0].key], 2)  # another op's rung of the same name
     assert run.group.outcomes[also[1].key] == Outcome("na", "never hot")
@@ -647,6 +667,42 @@ def test_a_gpu_that_another_run_measures_on_is_waited_for(
         run.measure_all(0)
     assert said == [f"waiting: process {other.pid} in {os.getcwd()} is measuring on the GPU"]
     assert outcomes(run)["padded"].reason.startswith("its process died with exit code 1 before the first cell")
+
+
+def test_a_cpu_that_another_run_times_on_is_waited_for(
+    package: Package, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, locks = package(), tmp_path / "locks"
+    monkeypatch.setenv("KERNELWATCH_LOCKS", str(locks))
+    run = Run(PROJECT, [cell for cell in cells() if cell.rung == "numpy"], "cpu", str(folder), BUDGET)
+    said: list[str] = []
+    with holder(locks / "kernelwatch-cpu.lock") as other:
+
+        def note(words: str) -> None:
+            said.append(words)
+            assert outcomes(run)["numpy"].state == "waiting"
+            assert other.stdin is not None
+            other.stdin.close()
+
+        run.note = note
+        run.conditions()  # measures nothing, and waits for nobody
+        assert said == []
+        run.measure_all(0)
+    assert said == [f"waiting: process {other.pid} in {os.getcwd()} is measuring on the CPU"]
+    assert_measured(outcomes(run)["numpy"])
+
+
+def test_operands_that_no_memory_holds(package: Package) -> None:
+    """71 PiB of them: the cell is n/a, and the others are measured."""
+    (mine,) = (cell for cell in cells() if cell.rung == "numpy")
+    large = dataclasses.replace(mine, shape=(100_000_000, 100_000_000), cache="cold")
+    run = Run(PROJECT, [mine, large], "cpu", str(package()), BUDGET)
+    run.measure_all(0)
+    assert_measured(run.group.outcomes[mine.key])
+    found = run.group.outcomes[large.key]
+    assert found.state == "na"
+    assert found.reason.startswith("it needs 76293945312 MiB of memory, ")
+    assert found.reason.endswith(" MiB are free")
 
 
 # --- a whole group -------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks.project import PROJECT
+from kernelwatch.__main__ import code_of
 from kernelwatch.__main__ import run as command
 from kernelwatch.analysis import nsight
 from kernelwatch.commands import noise
@@ -16,7 +17,7 @@ from kernelwatch.measure.record import CellState
 from kernelwatch.plan.cells import Cell, plan
 from kernelwatch.plan.project import Project
 from kernelwatch.run.outcome import Group, Outcome
-from kernelwatch.system.errors import UserError
+from kernelwatch.system.errors import CANNOT, UserError
 from kernelwatch.system.options import Options
 from lab import between, counters
 
@@ -70,7 +71,7 @@ def test_a_wrong_kernel_is_no_noise(runs: list[Group], project: Project, tmp_pat
 
 def test_nothing_measured_is_said(runs: list[Group], capsys: pytest.CaptureFixture[str]) -> None:
     runs[:] = [group(state="na")]
-    assert command("noise", ["--runs", "2", "transpose"], "scripts/noise") == 1
+    assert command("noise", ["--runs", "2", "transpose"], "scripts/noise") == CANNOT
     assert capsys.readouterr().err == "scripts/noise: nothing to record: wrong\n"
 
 
@@ -82,13 +83,13 @@ def test_an_op_that_does_not_exist(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_truth_needs_ncu(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("PATH", "")
-    assert command("truth", [], "scripts/truth") == 1
+    assert command("truth", [], "scripts/truth") == CANNOT
     assert "scripts/truth: Nsight Compute's ncu is not on the PATH" in capsys.readouterr().err
 
 
 def test_counters_need_ncu(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("PATH", "")
-    assert counters.main([]) == 1
+    assert code_of("scripts/counters", lambda: counters.main([])) == CANNOT
     assert "scripts/counters: Nsight Compute's ncu is not on the PATH" in capsys.readouterr().err
 
 
@@ -102,12 +103,12 @@ def test_streamed_products_ask_for_the_gpu_before_they_fill_the_memory(
     no_gpu: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(between, "numbers", lambda *_: pytest.fail("filled"))
-    assert between.main([]) == 1
+    assert code_of("scripts/between", lambda: between.main([])) == CANNOT
     assert "scripts/between: matmul/between_grids: " in capsys.readouterr().err
 
 
 def test_streamed_products_need_a_gpu(no_gpu: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert between.main(["--edge", "64"]) == 1
+    assert code_of("scripts/between", lambda: between.main(["--edge", "64"])) == CANNOT
     assert "scripts/between: matmul/between_grids: " in capsys.readouterr().err
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from kernelwatch import __main__ as console
+from kernelwatch.system.errors import CANNOT
 from tests.repositories import ROOT, Project
 
 SCRIPTS = sorted(path.name for path in (ROOT / "scripts").iterdir() if path.is_file() and not path.suffix)
@@ -50,13 +51,13 @@ def test_every_script_explains_itself_beside_a_foreign_package(here: Project, fo
 
 def test_what_a_script_cannot_do_is_said_in_a_line(here: Project) -> None:
     done = here.run(sys.executable, str(ROOT / "scripts" / "ladder"), "nonsense")
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout) == (CANNOT, "")
     assert done.stderr == "scripts/ladder: no op nonsense; there are vector_add, transpose, matmul\n"
 
 
 def test_what_a_program_of_the_laboratory_cannot_do_is_said_in_a_line(here: Project) -> None:
     done = here.run(sys.executable, str(ROOT / "scripts" / "counters"), PATH=str(here.folder))
-    assert done.returncode == 1
+    assert done.returncode == CANNOT
     assert done.stderr == "scripts/counters: Nsight Compute's ncu is not on the PATH; it comes with the CUDA toolkit\n"
 
 
@@ -79,12 +80,12 @@ def test_it_prints_its_usage(kernelwatch: Command) -> None:
     for name in console.COMMANDS:
         assert re.search(rf"^  {name} +\w", asked.stdout, re.MULTILINE)
     bare = kernelwatch()
-    assert (bare.returncode, bare.stdout) == (2, asked.stdout)
+    assert (bare.returncode, bare.stdout) == (CANNOT, asked.stdout)
 
 
 def test_an_unknown_command_is_refused(kernelwatch: Command) -> None:
     done = kernelwatch("measure", "--help")
-    assert (done.returncode, done.stdout) == (2, "")
+    assert (done.returncode, done.stdout) == (CANNOT, "")
     assert done.stderr == f"kernelwatch: no command 'measure'\n\n{console.usage()}\n"
 
 
@@ -98,7 +99,7 @@ def test_outside_any_project_it_says_what_is_missing(
     name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert console.main([name]) == 1
+    assert console.main([name]) == CANNOT
     said = f"no asv.conf.json in {tmp_path} or above it; run this in a project that asv benchmarks"
     assert capsys.readouterr() == ("", f"kernelwatch {name}: {said}\n")
 
@@ -123,7 +124,7 @@ def test_of_half_a_project_it_says_what_is_missing(here: Project, files: dict[st
     below = here.folder / "below"
     below.mkdir()
     done = Project(below, here.home).run(sys.executable, "-m", "kernelwatch", "ladder", PYTHONPATH=str(ROOT))
-    assert (done.returncode, done.stderr) == (1, f"kernelwatch ladder: {missing.format(suites=suites)}\n")
+    assert (done.returncode, done.stderr) == (CANNOT, f"kernelwatch ladder: {missing.format(suites=suites)}\n")
 
 
 @pytest.mark.xdist_group("together")

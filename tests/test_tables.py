@@ -353,7 +353,7 @@ def papers(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyP
 
 
 def test_the_papers_take_a_record_with_a_gpu(
-    papers: Path, elsewhere: Project, results: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    papers: Path, elsewhere: Project, results: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (results / "no-gpu.x" / "89abcdef-checkout-py3.12.json").write_text(json.dumps({"date": 3_000}))  # now the newest
     (papers / "asv.conf.json").write_text((elsewhere.root / "asv.conf.json").read_text())
@@ -366,9 +366,8 @@ def test_the_papers_take_a_record_with_a_gpu(
     assert "memcpy" not in readme  # the ladder's own rungs
     shutil.rmtree(results / "nvidia-h200.x")
     before = {file: (papers / file).read_text() for file in BLOCKS}
-    assert figures.main([]) == 1
-    said = f"scripts/figures: nothing recorded on a GPU under {results}; scripts/bench measures\n"
-    assert capsys.readouterr().err == said
+    with pytest.raises(UserError, match=f"nothing recorded on a GPU under {results}; scripts/bench measures"):
+        figures.main([])
     assert {file: (papers / file).read_text() for file in BLOCKS} == before
 
 

@@ -4,9 +4,7 @@ import html
 import inspect
 import json
 import math
-import os
 import re
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -20,7 +18,7 @@ from asv.plugins.git import Git
 
 from kernelwatch.asv import untrusted
 from tests import test_site
-from tests.repositories import ROOT, alone
+from tests.repositories import LIMITED, ROOT, alone, end_group
 from tests.test_site import PLUGIN, benchmark, git, publish, served, wait_until_drawn, write_project
 
 if TYPE_CHECKING:
@@ -326,7 +324,7 @@ def test_asv_itself_loses_the_site_to_such_a_value(tmp_path: Path, value: str) -
     assert publish(tmp_path).returncode == 0
     for path in results_of(tmp_path):
         change(path, lambda found: found["results"]["suite.step"].__setitem__(0, [BAD[value]]))
-    command = [sys.executable, "-m", "asv", "publish", "--no-pull"]
+    command = [sys.executable, "-c", LIMITED, "-m", "asv", "publish", "--no-pull"]
     stock = subprocess.Popen(
         command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
     )
@@ -335,9 +333,7 @@ def test_asv_itself_loses_the_site_to_such_a_value(tmp_path: Path, value: str) -
     except subprocess.TimeoutExpired:
         pass
     finally:  # with the processes that it has started, which would go on, and take more memory all the time
-        with suppress(ProcessLookupError):
-            os.killpg(stock.pid, signal.SIGKILL)
-        stock.wait()
+        end_group(stock)
     assert not (tmp_path / "html" / "index.json").exists()
 
 

@@ -8,6 +8,7 @@ processes and the conditions in the sidecars, and shows the changes of several s
 It uses three private names of asv: _GraphDataFilter and its _get_start_revision, and Git._run_git.
 """
 
+import dataclasses
 import datetime
 import html
 import importlib
@@ -19,7 +20,6 @@ import re
 import shutil
 import urllib.parse
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import Any, TypedDict, TypeGuard
@@ -36,6 +36,7 @@ from kernelwatch.detect.events import Change, Event, JudgedSeries, Result
 from kernelwatch.history import records
 from kernelwatch.history.records import Record
 from kernelwatch.plan import project as projects
+from kernelwatch.run.outcome import LATER
 
 HERE = Path(__file__).resolve().parent
 FILES = ("regressions.js", "regressions.css")  # they replace asv's files of the same names
@@ -86,10 +87,24 @@ def series_of(conf: Any, repo: Any, benchmarks: Any, graphs: Any, revisions: dic
             dict(place),
             judged[name].get("higher_is_better"),
             judged[name]["judged"] == "exact",
-            tuple(point for _, point in sorted(points.items())),
+            _filled([point for _, point in sorted(points.items())]),
         )
         for (name, _, params, place, _), points in points_of.items()
     ]
+
+
+def _filled(results: list[Result]) -> tuple[Result, ...]:
+    """Results of a series, the oldest first, with the conditions that older records do not know. Such a condition is
+    the last one that is known, or the first one that will be: it changes only between two records that know it."""
+    for name in LATER:
+        last = next((known for result in results if (known := result.conditions.get(name))), None)
+        for at, result in enumerate(results):
+            last = result.conditions.get(name) or last
+            if last and result.point.conditions:
+                conditions = result.conditions | {name: last}
+                point = dataclasses.replace(result.point, conditions=json.dumps(conditions, sort_keys=True))
+                results[at] = dataclasses.replace(result, conditions=conditions, point=point)
+    return tuple(results)
 
 
 def _positions(repo: Any, branch: str) -> dict[str, int]:
@@ -237,7 +252,7 @@ def _publish(cls: Any, conf: Any, repo: Any, benchmarks: Any, graphs: Any, revis
     commits = commits_of(repo, (commit for event in all_events for commit in (event.first, event.last)))
     data = {
         "events": [as_json(event, commits) for event in all_events],
-        "turns": [asdict(turn) for turn in turns],
+        "turns": [dataclasses.asdict(turn) for turn in turns],
         "series": [
             {**_named(each), "commits": len(each.results), "smallest": finite(each.smallest)} for each in series
         ],

@@ -8,6 +8,7 @@ A full disk or a signal ends the run with a message.
 
 import errno
 import os
+import re
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,7 +24,7 @@ from kernelwatch.asv.patches import replace
 from kernelwatch.asv.untrusted import problem
 from kernelwatch.system import lifeline
 from kernelwatch.system.files import Busy, locked
-from kernelwatch.system.options import PREFIX, hand_on
+from kernelwatch.system.options import PREFIX, Options, hand_on
 
 KEPT = Path(".asv", "kept")
 LOCKED = f"{PREFIX}LOCKED"  # the results folder that the command which started this asv has already locked
@@ -33,6 +34,10 @@ GOES_ON = (
 )
 
 
+def _lock_of(results: Path) -> Path:
+    return results.resolve().with_name(f"{results.name}.lock")
+
+
 @contextmanager
 def alone(results: Path) -> Iterator[None]:
     """Admit one measuring run per results folder. Raises: Busy."""
@@ -40,12 +45,24 @@ def alone(results: Path) -> Iterator[None]:
     if os.environ.get(LOCKED) == str(results):
         yield
         return
-    with locked(results.with_name(f"{results.name}.lock")):
+    with locked(_lock_of(results)):
         os.environ[LOCKED] = str(results)
         try:
             yield
         finally:
             del os.environ[LOCKED]
+
+
+@contextmanager
+def not_beside(recorded: Path) -> Iterator[None]:
+    """Admit a run only if no recording run measures into the project's results, and no recording run while it lasts. It
+    leaves no lock file where there was none. Raises: Busy."""
+    lock = _lock_of(recorded)
+    if os.environ.get(LOCKED) == str(recorded.resolve()) or not lock.exists():
+        yield
+        return
+    with locked(lock):
+        yield
 
 
 def busy_text(results: Path, error: Busy) -> str:
@@ -82,6 +99,10 @@ _run = Run.run.__func__
 
 def _measure(cls: type[Run], /, conf: Any, *args: Any, dry_run: bool | None = False, **kwargs: Any) -> Any:
     results = Path(conf.results_dir)
+    try:
+        re.compile(Options.here().only)
+    except re.error as error:
+        raise util.UserError(f"{PREFIX}ONLY={Options.here().only}: no regular expression: {error}") from None
     try:
         with alone(results), _interruptible(), lifeline.tied():
             machine_folder = results / (kwargs.get("machine") or identity()["machine"])

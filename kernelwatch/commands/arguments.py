@@ -1,16 +1,72 @@
-"""Arguments and signal handling that several commands share."""
+"""What several commands share: the parser of their arguments, the choice of cells, the terminal, signals."""
 
 import argparse
+import os
+import re
 import signal
 import sys
+from typing import TYPE_CHECKING, NoReturn
+
+from rich.console import Console
 
 from kernelwatch.plan.cells import CACHES, selection
+from kernelwatch.system.errors import CANNOT
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
+
+WIDE = 1000  # columns of an output that is no terminal: no line of a table is that long
+CODES = (
+    f"Exit code {CANNOT}: the command could not do its job (its arguments, the repository, this machine), which is no "
+    "verdict; 130: interrupted."
+)
+
+
+class Parser(argparse.ArgumentParser):
+    """The parser of a command's arguments. Wrong arguments end it with the exit code CANNOT; argparse's own code for
+    them, 2, is a verdict here. `prog`: how the command was called; `description`: what it does."""
+
+    def __init__(self, prog: str, description: str | None) -> None:
+        super().__init__(prog=prog, description=description, epilog=CODES)
+
+    def print_help(self, file: "SupportsWrite[str] | None" = None) -> None:
+        print(self.format_help(), end="", file=file)  # argparse itself ignores a full disk
+
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        self.exit(CANNOT, f"{self.prog}: error: {message}\n")
+
+
+class Output(Console):
+    """The terminal. An output that is no terminal gets whole lines, unless $COLUMNS gives a width."""
+
+    def __init__(self, *, stderr: bool = False) -> None:
+        stream = sys.stderr if stderr else sys.stdout
+        super().__init__(stderr=stderr, width=None if stream.isatty() or "COLUMNS" in os.environ else WIDE)
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError  # rich would end the process with exit code 1, which is a verdict here
+
+
+def regular_expression(text: str) -> str:
+    """A regular expression, as an argument. Raises: ArgumentTypeError if it is none."""
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no regular expression: {error}") from None
+    return text
 
 
 def add_selection(parser: argparse.ArgumentParser, what: str) -> None:
     """Add the options that choose cells. A cell must match all that are used."""
     chosen = parser.add_argument_group("which cells")
-    chosen.add_argument("--only", default="", metavar="REGEX", help=f"{what}, by their keys: op/rung type shape cache")
+    chosen.add_argument(
+        "--only",
+        type=regular_expression,
+        default="",
+        metavar="REGEX",
+        help=f"{what}, by their keys: op/rung type shape cache",
+    )
     chosen.add_argument("--shape", default="", metavar="SHAPE", help="cells of this shape, such as 4096x4096")
     chosen.add_argument(
         "--type", default="", metavar="TYPE", help="cells of this element type; in quotes if it has a >"

@@ -2,14 +2,17 @@
 
 import argparse
 import json
+import os
+import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from rich.console import Console
@@ -17,7 +20,7 @@ from rich.console import Console
 from kernelwatch.asv import running
 from kernelwatch.asv.identity import identity
 from kernelwatch.commands import versus
-from kernelwatch.commands.arguments import add_selection, selected, stop_on_signals
+from kernelwatch.commands.arguments import Output, Parser, add_selection, regular_expression, selected, stop_on_signals
 from kernelwatch.commands.watching import DEVICES, asv_command, measure
 from kernelwatch.compare.changes import changes
 from kernelwatch.compare.choice import cells_of, choose
@@ -31,29 +34,42 @@ from kernelwatch.system import lifeline
 from kernelwatch.system.errors import UserError
 from kernelwatch.system.files import Busy
 from kernelwatch.system.git import commits as commits_of
-from kernelwatch.system.git import export, git
+from kernelwatch.system.git import export, git, resolve
+from kernelwatch.system.patience import Patience, Stuck, output
 
 WORKTREE_BUDGET_S = 60.0
+GATE_IDLE_S, GATE_ENDLESS_S = 300.0, 600.0  # a test that does not work for so long hangs; that works for so long, too
+PASSED = re.compile(r" (PASSED|SKIPPED|XFAIL)\b.*\[ *\d+%\]$")
 QUICK = {"results_dir": ".asv/quick/results", "html_dir": ".asv/quick/html"}
 
 
 def gate(project: Project, console: Console) -> None:
-    """Run the kernels' tests, if the project names any. Raises: UserError if they fail."""
+    """Run the kernels' tests, if the project names any. Raises: UserError if they fail or do not end."""
     if not project.gate:
         return
     console.print("gate: every rung against its reference ...")
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", *project.gate],
-        cwd=project.root,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    last = done.stdout.strip().splitlines()[-1:] or [done.stderr.strip()]
-    if done.returncode:
-        console.print(done.stdout + done.stderr, markup=False, highlight=False)
+    # With -v, pytest names a test before it runs it: what is written last says which one does not end.
+    command = [sys.executable, "-m", "pytest", "-v", "-x", *project.gate]
+    written = b""
+    with subprocess.Popen(
+        command, cwd=project.root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
+    ) as tests:
+        assert tests.stdout is not None
+        try:
+            for chunk in output(tests.stdout.fileno(), Patience(tests.pid, GATE_IDLE_S, GATE_ENDLESS_S)):
+                written += chunk
+            code = tests.wait()
+        except Stuck as error:
+            running_test = written.decode(errors="replace").splitlines()[-1].strip()
+            raise UserError(f"the gate did not end: {running_test}: {error}; nothing was measured") from None
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(tests.pid, signal.SIGKILL)
+    lines = [line for line in written.decode(errors="replace").splitlines() if not PASSED.search(line)]
+    if code:
+        console.print("\n".join(lines), markup=False, highlight=False)
         raise UserError("the gate failed; nothing was measured (its output is above)")
-    console.print(f"gate: {last[0].strip('= ')}", markup=False)
+    console.print(f"gate: {lines[-1].strip('= ')}", markup=False)
 
 
 # --- measuring and publishing --------------------------------------------------------------------------------------
@@ -112,19 +128,24 @@ def results_folder(project: Project, quick: bool) -> Path:
 
 
 def run(project: Project, arguments: argparse.Namespace, console: Console) -> int:
-    """Measure and publish, as the only run in the results folder. Raises: UserError."""
+    """Measure and publish, as the only run in the results folder; a quick look also keeps away from a recording run.
+    Raises: UserError."""
     results = results_folder(project, arguments.quick)
-    try:
-        with running.alone(results):
-            return _run(project, arguments, results, console)
-    except Busy as error:
-        raise UserError(running.busy_text(results, error)) from None
+    commits = _asked(project, arguments)  # before any file is written
+    admitted = {project.results: running.not_beside} if arguments.quick else {}
+    with ExitStack() as held:
+        for folder, admit in {**admitted, results: running.alone}.items():
+            try:
+                held.enter_context(admit(folder))
+            except Busy as error:
+                raise UserError(running.busy_text(folder, error)) from None
+        return _run(project, arguments, commits, results, console)
 
 
 def _asked(project: Project, arguments: argparse.Namespace) -> list[str]:
     """The commits to measure, the newest first. Raises: UserError if there are none, or no cells."""
     root = project.root
-    commits = [git(root, "rev-parse", "HEAD")]
+    commits = [resolve(root, "HEAD")]
     if arguments.range:
         commits = commits_of(root, arguments.range, project.package if arguments.changed else "")
     if not commits:
@@ -140,8 +161,8 @@ def _asked(project: Project, arguments: argparse.Namespace) -> list[str]:
     return commits
 
 
-def _run(project: Project, arguments: argparse.Namespace, results: Path, console: Console) -> int:
-    root, commits = project.root, _asked(project, arguments)
+def _run(project: Project, arguments: argparse.Namespace, commits: list[str], results: Path, console: Console) -> int:
+    root = project.root
     if git(root, "status", "--porcelain", "--", project.package):
         console.print(
             f"note: the uncommitted changes of {project.package}/ are not measured (--worktree measures them)",
@@ -221,16 +242,18 @@ def worktree(project: Project, arguments: argparse.Namespace, console: Console) 
 
 
 def main(project: Project, prog: str, arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog=prog,
-        description="Measure commits and publish their history: gate, asv run, asv publish, table.",
-    )
+    parser = Parser(prog, "Measure commits and publish their history: gate, asv run, asv publish, table.")
     parser.add_argument("range", nargs="?", help="a range of commits as in git, such as A..B (default: HEAD)")
     parser.add_argument(
         "--quick", action="store_true", help="a first look in seconds: few cells, results kept out of the history"
     )
     parser.add_argument(
-        "--bench", action="append", default=[], metavar="REGEX", help="only some suites, as asv's --bench"
+        "--bench",
+        action="append",
+        type=regular_expression,
+        default=[],
+        metavar="REGEX",
+        help="only some suites, as asv's --bench",
     )
     parser.add_argument("--again", action="store_true", help="measure again what already has results")
     parser.add_argument(
@@ -257,7 +280,7 @@ def main(project: Project, prog: str, arguments: list[str] | None = None) -> int
         parser.error(
             "--exact needs --worktree; a run measures what --bench chooses, such as --bench '^(static|access)'"
         )
-    console = Console()
+    console = Output()
     stop_on_signals()
     try:
         with lifeline.tied():

@@ -5,14 +5,13 @@ measured before and after) can show that a change moves no figure; --accept then
 the version in kernelwatch/identity.py first.
 """
 
-import argparse
-
 from kernelwatch import identity
+from kernelwatch.commands.arguments import Parser
 from kernelwatch.plan.project import Project
 
 
 def main(project: Project, prog: str, arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog=prog, description=__doc__)
+    parser = Parser(prog, __doc__)
     parser.add_argument("--accept", action="store_true", help="accept the files as they are: write the lock again")
     parsed = parser.parse_args(arguments)
     if parsed.accept:

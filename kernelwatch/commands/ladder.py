@@ -1,13 +1,16 @@
 """Print the ladder's tables from the recorded results, by default those of the newest commit."""
 
 import argparse
+import sys
+from pathlib import Path
 
-from rich.console import Console
-
+from kernelwatch.asv.identity import identity
+from kernelwatch.commands.arguments import Output, Parser
 from kernelwatch.history import records
 from kernelwatch.plan.project import Project
 from kernelwatch.report import terminal
 from kernelwatch.report.markdown import markdown
+from kernelwatch.report.rows import sections
 from kernelwatch.system.errors import UserError
 
 
@@ -24,8 +27,8 @@ def add_arguments(parser: argparse.ArgumentParser, project: Project) -> None:
     parser.add_argument("--markdown", action="store_true", help="print Markdown")
 
 
-def recorded(project: Project, machine: str | None, commit: str) -> list[records.Record]:
-    """The matching records, the newest last. Raises: UserError if there are none."""
+def recorded(project: Project, machine: str | None, commit: str) -> list[Path]:
+    """The matching sidecars, the newest last. Raises: UserError if there are none."""
     paths = [path for path in records.sidecars(project.results, machine) if path.name.startswith(commit)]
     if not paths:
         known = sorted({path.parent.name for path in records.sidecars(project.results)})
@@ -33,26 +36,33 @@ def recorded(project: Project, machine: str | None, commit: str) -> list[records
             f"nothing recorded for this under {project.results}, which has {', '.join(known) or 'no machine'}; "
             "the command bench measures"
         )
-    return [records.read(path) for path in paths]
+    return paths
 
 
 def show(project: Project, arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
-    """Print the tables."""
+    """Print the tables, and on stderr what a reader should know about them."""
     every = list(dict.fromkeys(name for problem in project.problems for name in problem.types))
     if arguments.type and arguments.type not in every:
         quote = " (in quotes: '>' is the shell's)" if arguments.type.endswith("-") else ""
         parser.error(f"no type {arguments.type}; there are {', '.join(every)}{quote}")
     for op in arguments.op:
         project.op(op)
-    record, ops = recorded(project, arguments.machine, arguments.commit)[-1], arguments.op or list(project.ops)
+    record, notes = records.newest(recorded(project, arguments.machine, arguments.commit))
+    ops, here = arguments.op or list(project.ops), identity()["machine"]
+    if record.machine != here:
+        notes.append(f"these figures are of another machine, {record.machine}; this one is {here}")
+    if not sections(record, project, ops, None, arguments.type):
+        notes.append(f"no cell of {', '.join(ops)} was timed at {record.commit} on {record.machine}")
+    for note in notes:
+        print(f"note: {note}", file=sys.stderr)
     if arguments.markdown:
         print(markdown(record, project, ops, None, arguments.type))
     else:
-        terminal.show(record, project, Console(), ops, arguments.type)
+        terminal.show(record, project, Output(), ops, arguments.type)
     return 0
 
 
 def main(project: Project, prog: str, arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog=prog, description=__doc__)
+    parser = Parser(prog, __doc__)
     add_arguments(parser, project)
     return show(project, parser.parse_args(arguments), parser)

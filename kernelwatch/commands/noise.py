@@ -5,7 +5,6 @@ record is noise.jsonl among the machine's results, one line per cell: the second
 medians of the runs and their coefficient of variation (standard deviation over mean).
 """
 
-import argparse
 import json
 import statistics
 import time
@@ -13,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from kernelwatch.asv.identity import identity
-from kernelwatch.commands.arguments import add_selection, selected
+from kernelwatch.commands.arguments import Parser, add_selection, selected
 from kernelwatch.plan.project import Project
 from kernelwatch.run.group import measure
 from kernelwatch.system.errors import UserError
@@ -56,7 +55,7 @@ def _runs(
 
 
 def main(project: Project, prog: str, arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog=prog, description=__doc__)
+    parser = Parser(prog, __doc__)
     parser.add_argument("--runs", type=int, default=10, help="how many runs (default: 10)")
     parser.add_argument("op", nargs="*", help=f"of {', '.join(project.ops)} (default: all)")
     add_selection(parser, "cells (default: all, or those that the description of an expensive op names)")

@@ -7,7 +7,6 @@ Nsight Compute's counters as access.jsonl among the machine's results.
 
 import argparse
 import json
-import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +20,8 @@ from kernelwatch.analysis import compiled, nsight
 from kernelwatch.analysis.counted import counts_of, plan
 from kernelwatch.analysis.occupancy import ARCHES
 from kernelwatch.analysis.sass import CLASSES
-from kernelwatch.asv.identity import identity
+from kernelwatch.asv.identity import identity, who
+from kernelwatch.commands.arguments import Output, Parser
 from kernelwatch.emulator import KINDS, Counts, Tally
 from kernelwatch.measure.launches import ATTRIBUTES
 from kernelwatch.measure.record import Measurement
@@ -300,9 +300,10 @@ def record(project: Project, comparisons: dict[str, Comparison], arch: str) -> N
     """Record comparisons, in place of older ones of the same cells."""
     path = project.results / identity()["machine"] / "access.jsonl"
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    known = {json.loads(line)["key"]: line for line in lines}
+    known, gpu = {json.loads(line)["key"]: line for line in lines}, who()
     for key, comparison in comparisons.items():
-        known[key] = json.dumps({"key": key, "arch": arch, "compiler": cxx_compiler().title, "compared": comparison})
+        facts = {"arch": arch, "compiler": cxx_compiler().title, "who": gpu}
+        known[key] = json.dumps({"key": key, **facts, "compared": comparison})
     write_whole(path, "".join(f"{line}\n" for line in known.values()))
 
 
@@ -332,7 +333,7 @@ def profile(profiler: Profiler, arguments: argparse.Namespace, console: Console)
 
 
 def main(project: Project, prog: str, arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog=prog, description=__doc__)
+    parser = Parser(prog, __doc__)
     parser.add_argument("op", nargs="?", choices=list(project.ops), help="an op (default: all)")
     parser.add_argument("rung", nargs="?", help="one of its rungs")
     parser.add_argument("--type", help="an element type of the rung (default: its main one)")
@@ -341,6 +342,6 @@ def main(project: Project, prog: str, arguments: list[str] | None = None) -> int
     parsed = parser.parse_args(arguments)
     profiler = Profiler(project, import_package(project, str(project.root)))
     try:
-        return profile(profiler, parsed, Console(width=None if sys.stdout.isatty() else 160))
+        return profile(profiler, parsed, Output())
     except (Absent, NotHere) as error:
         raise UserError(str(error)) from None

@@ -2,12 +2,12 @@
 of bounds, misaligned), racecheck (shared-memory hazards), initcheck (reads of unwritten memory), synccheck (barriers).
 """
 
-import argparse
 import subprocess
 import sys
 from pathlib import Path
 
 from kernelwatch.analysis.nsight import CHILD
+from kernelwatch.commands.arguments import Parser
 from kernelwatch.plan.project import Project
 from kernelwatch.system.tools import compute_sanitizer
 
@@ -22,7 +22,7 @@ def command(sanitizer: str, tool: str, root: Path, only: str) -> list[str]:
 
 
 def main(project: Project, prog: str, arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog=prog, description=__doc__)
+    parser = Parser(prog, __doc__)
     parser.add_argument("--tool", choices=TOOLS, action="append", help="only some tools (default: all)")
     parser.add_argument("--only", default="", help="rungs whose op/name contains this text")
     parsed = parser.parse_args(arguments)

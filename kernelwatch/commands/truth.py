@@ -6,13 +6,12 @@ and with the harness's rotation alone ("rotated"); the two differ in whether a k
 what the kernel before it left dirty.
 """
 
-import argparse
 import statistics
 
-from rich.console import Console
 from rich.table import Table
 
 from kernelwatch.analysis import nsight
+from kernelwatch.commands.arguments import Output, Parser
 from kernelwatch.plan.project import Project, import_package
 from kernelwatch.run.group import BUDGETS
 from kernelwatch.run.processes import Run
@@ -24,7 +23,7 @@ SKIP, COUNT = 20, 15
 
 
 def main(project: Project, prog: str, arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog=prog, description=__doc__)
+    parser = Parser(prog, __doc__)
     parser.add_argument("cell", nargs="*", help="keys of cells (default: those that the project's description names)")
     parsed = parser.parse_args(arguments)
     ncu()
@@ -45,5 +44,5 @@ def main(project: Project, prog: str, arguments: list[str] | None = None) -> int
         )
         figures = (ours, flushed, rotated, ours - flushed, ours - rotated)
         table.add_row(cell.key, *(f"{1e6 * value:.2f} us" for value in figures))
-    Console(width=160).print(table)
+    Output().print(table)
     return 0

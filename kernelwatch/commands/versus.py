@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from kernelwatch.commands.arguments import add_selection, selected, stop_on_signals
+from kernelwatch.commands.arguments import Output, Parser, add_selection, selected, stop_on_signals
 from kernelwatch.compare import bisect
 from kernelwatch.compare.changes import changes
 from kernelwatch.compare.choice import Choice, by_pattern, choose
@@ -83,7 +83,7 @@ def within_of(text: str) -> float:
 
 
 def main(project: Project, prog: str, arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog=prog, description=__doc__)
+    parser = Parser(prog, __doc__)
     parser.add_argument("commits", nargs="+", metavar="COMMIT", help="BASE and HEAD, or with --find a range GOOD..BAD")
     add_selection(parser, "these cells (default: those of the rungs whose binary or launch changed)")
     parser.add_argument("--all", action="store_true", help="compare every cell")
@@ -120,7 +120,7 @@ def main(project: Project, prog: str, arguments: list[str] | None = None) -> int
     wanted = 1 if parsed.find else 2
     if len(parsed.commits) != wanted or (parsed.find and ".." not in parsed.commits[0]):
         parser.error("--find takes one range, GOOD..BAD" if parsed.find else "give two commits, BASE and HEAD")
-    console = Console(stderr=parsed.markdown)
+    console = Output(stderr=parsed.markdown)
     stop_on_signals()
     if parsed.find:
         try:

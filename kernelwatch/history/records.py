@@ -11,6 +11,7 @@ from scipy.stats import t
 from kernelwatch.measure.record import CellState, Facts, Measurement
 from kernelwatch.run import outcome as outcomes
 from kernelwatch.run.outcome import Outcome
+from kernelwatch.system.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -107,6 +108,25 @@ def sidecars(results: Path, machine: str | None = None) -> list[Path]:
     """The sidecars under a results folder, the newest last."""
     paths = results.glob(f"{machine or '*'}/*.facts.jsonl")
     return sorted(paths, key=lambda path: (_date(path), path.stat().st_mtime))
+
+
+def newest(paths: list[Path]) -> tuple[Record, list[str]]:
+    """The record of the last sidecar that holds any cell, and a sentence for each damaged file that was met on the way.
+
+    Raises: UserError if no sidecar holds a cell.
+    """
+    messages: list[str] = []
+    for path in reversed(paths):
+        record = read(path)
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        damaged = sum(outcomes.group_of(line) is None for line in lines)
+        if record.cells and not damaged:
+            return record, messages
+        why = f"{damaged} of {len(lines)} lines cannot be read" if damaged else "it holds no cell"
+        messages.append(f"{path} is damaged: {why}; measure this commit again (bench --again)")
+        if record.cells:
+            return record, messages
+    raise UserError("\n".join([*messages, "no other file fits"]))
 
 
 def before(path: Path, ancestors: list[str]) -> Path | None:

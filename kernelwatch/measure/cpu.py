@@ -18,6 +18,7 @@ from kernelwatch.plan.package import Launch, NotHere, Package
 from kernelwatch.plan.problem import Array, Operands
 from kernelwatch.plan.project import Project
 from kernelwatch.system.errors import ToolMissing
+from kernelwatch.system.machine import free_bytes, machine_id
 from kernelwatch.system.tools import c_compiler
 
 ROTATION = 2  # cold: the buffers together are at least this many times the last-level cache
@@ -85,7 +86,9 @@ class Cpu:
         self.cores = cores()
         self.cache_bytes = cache_bytes()
         self.random = np.random.default_rng(seed)
-        size = max([self._slots(cell) * self._set_bytes(cell) for cell in cells], default=0)
+        self.free_bytes = free_bytes()
+        sizes = [size for cell in cells if (size := self._arena_bytes(cell)) <= self.free_bytes]
+        size = max(sizes, default=0)
         # Written once, so that every page exists before timing; repeats the pool, since drawing numbers is slow.
         self.pool = self.random.random(1 << 20, np.float32) * 2 - 1
         self.arena = np.resize(self.pool.view(np.uint8), size)
@@ -94,6 +97,7 @@ class Cpu:
         """The CPU, the caches, the packages and the compiler, which are constant during a run."""
         return {
             "cpu": cpu_name(),
+            "machine": machine_id(),
             "cores": self.cores,
             "cache_bytes": self.cache_bytes,
             "packages": packages(self.project.conditions),
@@ -109,6 +113,9 @@ class Cpu:
 
     def _slots(self, cell: Cell) -> int:
         return 1 if cell.cache == "hot" else max(1, -(-ROTATION * self.cache_bytes // self._set_bytes(cell)))
+
+    def _arena_bytes(self, cell: Cell) -> int:
+        return self._slots(cell) * self._set_bytes(cell)
 
     def _operands(self, cell: Cell, slot: int) -> tuple[list[Array], list[Array]]:
         """The inputs and outputs of one set of buffers, as arrays."""
@@ -170,6 +177,10 @@ class Cpu:
             raise NotHere(
                 f"its buffers ({self._set_bytes(cell) >> 20} MiB) do not fit in half of the last-level cache "
                 f"({self.cache_bytes >> 20} MiB): never hot"
+            )
+        if self._arena_bytes(cell) > self.arena.nbytes:
+            raise NotHere(
+                f"it needs {self._arena_bytes(cell) >> 20} MiB of memory, {self.free_bytes >> 20} MiB are free"
             )
         kernel, repeats = self.package.load(cell.op, cell.rung, cell.type), self.package.repeats(cell.op, cell.rung)
         scalars, launches = self._operands_of(cell).scalars, []

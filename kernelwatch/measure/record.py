@@ -64,6 +64,7 @@ class Facts(TypedDict, total=False):
 
     gpu: str
     cpu: str
+    machine: str
     cores: list[int]
     cache_bytes: int
     compiler: str | None
@@ -79,6 +80,7 @@ class Facts(TypedDict, total=False):
     ceilings: dict[str, float]
     harness: str
     emulator: str
+    counts: str
     resumed: bool
     measured_at: str
     nvml_uuid_sha256: str | None

@@ -16,6 +16,7 @@ from kernelwatch.plan.cells import Cell
 from kernelwatch.plan.package import NotHere, Package
 from kernelwatch.plan.problem import Array, Computation, Operand
 from kernelwatch.plan.project import Project
+from kernelwatch.system.machine import free_bytes
 
 
 class Streamed(Replayer):
@@ -65,6 +66,8 @@ class Streamed(Replayer):
         """
         computes = self.project.computes(cell.op, cell.rung)
         operands = computes.operands(cell.shape, cell.type)
+        if operands.nbytes > free_bytes():
+            raise NotHere(f"it needs {operands.nbytes >> 20} MiB of memory, {free_bytes() >> 20} MiB are free")
         bits = computes.exact_bits(cell.type) if computes.exact_bits else (None,) * len(operands.inputs)
         inputs = [self._input(array, count) for array, count in zip(operands.inputs, bits, strict=True)]
         outs = [np.empty(array.shape, array.dtype) for array in operands.outputs]

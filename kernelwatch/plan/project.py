@@ -7,6 +7,7 @@ checkout, and the package that it names from the measured commit.
 import importlib
 import importlib.util
 import sys
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -127,8 +128,16 @@ def load_from(folder: Path) -> Project:
     description = folder / "project.py"
     if not description.is_file():
         raise UserError(f"{folder} has no project.py: it describes what is measured (PROJECT, a kernelwatch Project)")
-    suites(folder)
-    module = importlib.import_module(f"{folder.name}.project")
+    try:
+        suites(folder)
+        module = importlib.import_module(f"{folder.name}.project")
+    except UserError:
+        raise
+    except Exception as error:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        raise UserError(
+            f"{description} cannot be imported: {type(error).__name__}: {error} ({last.filename}:{last.lineno})"
+        ) from error
     project = getattr(module, "PROJECT", None)
     if not isinstance(project, Project):
         raise UserError(f"{description} must define PROJECT, a kernelwatch.plan.project.Project; got {project!r}")

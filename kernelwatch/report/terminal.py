@@ -10,6 +10,7 @@ from kernelwatch.measure import nvml
 from kernelwatch.plan.project import Project
 from kernelwatch.report.rows import Section, reasons, sections
 from kernelwatch.report.texts import best_copy, detectable, device_text, headers, row_texts
+from kernelwatch.run.outcome import alike
 
 
 def show(record: Record, project: Project, console: Console, ops: list[str], type: str | None = None) -> None:
@@ -45,13 +46,13 @@ def print_section(section: Section, console: Console) -> None:
 def show_changes(before: Record, after: Record, console: Console) -> None:
     """Print the cells that changed since an earlier record by more than the minimum detectable change, one per line,
     the largest change first."""
-    alike = {group: conditions(before, group) == conditions(after, group) for group in after.facts}
+    same = {group: alike(conditions(before, group), conditions(after, group)) for group in after.facts}
     compared = [
         (cell, before.cells[cell.key])
         for cell in after.cells.values()
-        if cell.seconds and cell.key in before.cells and before.cells[cell.key].seconds and alike.get(cell.group)
+        if cell.seconds and cell.key in before.cells and before.cells[cell.key].seconds and same.get(cell.group)
     ]
-    other = sorted(group for group, same in alike.items() if not same and before.facts.get(group))
+    other = sorted(group for group, known in same.items() if not known and before.facts.get(group))
     if other:
         why = "another GPU, CPU, driver, compiler, package or harness"
         console.print(f"since {before.commit}: {', '.join(other)} not compared: {why}", markup=False)

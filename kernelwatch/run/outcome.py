@@ -3,7 +3,7 @@ these lines."""
 
 import json
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -15,6 +15,7 @@ ENOUGH = {0.2: 2, 0.005: 3}
 
 # The facts that must be equal if two records of a group are compared, or if one takes the place of the other.
 CONDITIONS = ("gpu", "nvml_uuid_sha256", "nvml_driver", "cpu", "cores", "compiler", "packages")
+LATER = ("machine",)  # such facts that older records lack; what one record does not know is no difference
 
 
 @dataclass
@@ -96,4 +97,11 @@ def read(lines: Iterable[str]) -> list[Group]:
 def conditions(facts: Facts) -> dict[str, Any]:
     """The conditions in a group's facts: GPU or CPU, driver, versions of packages, harness and emulator."""
     machine = {name: facts.get(name) for name in CONDITIONS}
+    machine |= {name: facts.get(name) for name in LATER if name in facts}
     return machine | {identity.fact: known(facts, identity) for identity in (TIMED, COUNTED)}
+
+
+def alike(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+    """Whether two sets of conditions are the same, as far as both are known."""
+    names = {name for name in {*before, *after} if name not in LATER or (name in before and name in after)}
+    return all(before.get(name) == after.get(name) for name in names)

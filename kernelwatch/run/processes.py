@@ -2,13 +2,11 @@
 
 import json
 import os
-import queue
 import random
 import subprocess
 import sys
 import tempfile
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -21,32 +19,26 @@ from kernelwatch.plan.cells import Cell
 from kernelwatch.plan.project import Project
 from kernelwatch.run import outcome
 from kernelwatch.run.outcome import Group, Outcome
+from kernelwatch.system.patience import Patience, Stuck, output
 
 WORKER = Path(__file__).with_name("worker.py")
-SILENCE_S = 60.0  # a worker that sends nothing for this long hangs
+SILENCE_S = 60.0  # a worker that sends nothing and does not work for this long hangs
+ENDLESS_S = 600.0  # a worker that works for this long and sends nothing has an endless cell, or a very slow one
+CLOCKED = ("gpu", "streamed")  # devices on which a worker that waits burns CPU time, so that only the clock counts
 AHEAD = ("gpu",)  # devices on which the next process may import while one measures; on a CPU it would move the figures
 
 
-def _events(worker: "subprocess.Popen[str]", silence_s: float) -> Iterator[dict[str, Any]]:
-    """The events of a worker until it closes its output. Raises: TimeoutError if none comes for `silence_s` seconds."""
-    lines: queue.Queue[str | None] = queue.Queue()
-
-    def read() -> None:
-        assert worker.stdout is not None
-        for line in worker.stdout:
-            lines.put(line)
-        lines.put(None)
-
-    threading.Thread(target=read, daemon=True).start()
-    while True:
-        try:
-            line = lines.get(timeout=silence_s)
-        except queue.Empty:
-            raise TimeoutError from None
-        if line is None:
-            return
-        with suppress(ValueError):  # a line that other code printed before the worker took over the stream
-            yield json.loads(line)
+def _events(
+    worker: "subprocess.Popen[str]", patience: Patience, slow: Callable[[], None]
+) -> Generator[dict[str, Any], None, None]:
+    """The events of a worker until it closes its output. Raises: Stuck. Other arguments as in `output`."""
+    assert worker.stdout is not None
+    text = b""
+    for chunk in output(worker.stdout.fileno(), patience, slow):
+        *lines, text = (text + chunk).split(b"\n")
+        for line in lines:
+            with suppress(ValueError):  # a line that other code printed before the worker took over the stream
+                yield json.loads(line)
 
 
 class Run:
@@ -64,6 +56,7 @@ class Run:
         package: str,
         budget: Budget,
         silence_s: float = SILENCE_S,
+        endless_s: float = ENDLESS_S,
     ) -> None:
         self.project = project
         self.cells = cells
@@ -71,6 +64,7 @@ class Run:
         self.package = package
         self.budget = budget
         self.silence_s = silence_s
+        self.endless_s = endless_s
         self.group = Group(f"{cells[0].op} {device}" if cells else device, {cell.key: Outcome() for cell in cells}, {})
         self.unavailable = ""
         self.note: Callable[[str], None] = lambda message: print(message, file=sys.stderr, flush=True)
@@ -93,7 +87,7 @@ class Run:
 
     def conditions(self) -> dict[str, Any]:
         """The present conditions, from a worker that measures no cell."""
-        probe = Run(self.project, [], self.device, self.package, self.budget, self.silence_s)
+        probe = Run(self.project, [], self.device, self.package, self.budget, self.silence_s, self.endless_s)
         probe.note = self.note
         probe._worker([], 0, lambda: None)
         return outcome.conditions(probe.group.facts)
@@ -136,19 +130,20 @@ class Run:
         self._next = self._start() if more and self.device in AHEAD and self.group.facts else None
         with stderr, worker:
             assert worker.stdin is not None
-            hung = False
+            stuck = False
             self._running = worker
             if self.unavailable:  # `leave` was called before there was a worker to kill
                 worker.kill()
             try:
                 worker.stdin.write(json.dumps(job) + "\n")
                 worker.stdin.flush()  # stdin stays open: the worker exits when it closes
-                for event in _events(worker, self.silence_s):
+                patience = Patience(worker.pid, self.silence_s, self.endless_s, by_clock=self.device in CLOCKED)
+                for event in _events(worker, patience, self._slow):
                     if self._last(event, seed, tick):
                         return len(cells)
                 why = f"its process died with exit code {worker.wait()}"
-            except TimeoutError:
-                hung, why = True, f"it hung: nothing for {self.silence_s:.0f} s, its process was killed"
+            except Stuck as error:
+                stuck, why = True, f"{error}, its process was killed"
             except BrokenPipeError:
                 why = f"its process died with exit code {worker.wait()}"
             finally:
@@ -159,20 +154,23 @@ class Run:
             last_words = stderr.read().strip()[-2000:]
         if self._begun:
             self._fail(self._begun, f"{why}: {last_words}" if last_words else why, seed)
-            if hung:  # the rung's other cells would probably hang for as long
+            if stuck:  # the rung's other cells would probably take as long
                 for cell in self._alike(self._begun):
-                    self._fail(cell.key, f"not tried: {self._begun} hung", seed)
+                    self._fail(cell.key, f"not tried: {self._begun} did not end", seed)
             return self._done + 1
         if not self._done:  # it did not reach a cell, and the next worker would not either
             self._give_up(f"{why} before the first cell: {last_words}", "failed")
             return len(cells)
         return self._done
 
+    def _slow(self) -> None:
+        self.note(f"slow: {self._begun or 'the start of a worker'} has taken {self.silence_s:.0f} s and still works")
+
     def _last(self, event: dict[str, Any], process: int, tick: Callable[[], None]) -> bool:
         """Record an event of a worker; whether it is the last one. `process`: the worker's number."""
         match event["event"]:
             case "waiting":
-                self.note(f"waiting: {event['who']} is measuring on the GPU")
+                self.note(f"waiting: {event['who']} is measuring on the {event['device']}")
             case "start":
                 others = nvml.busiest(self.group.facts.get("others"), event["facts"].get("others"))
                 facts: Facts = event["facts"]

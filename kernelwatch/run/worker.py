@@ -1,9 +1,9 @@
 """Measures cells in a fresh process. This script reads a job from the first line of stdin and writes events as JSON.
 
-The events are {"event": "waiting", "who"} as long as another run holds the GPU; {"event": "start", "facts"}; for each
-cell {"event": "begin", "key"} and {"event": "cell", "key", "state": "ok" | "na" | "failed", "measurement" | "reason"};
-and {"event": "end"}. If this machine can measure nothing at all, the only event is {"event": "unavailable", "reason"}.
-If the process dies, the cell of the last "begin" is the one that it was measuring.
+The events are {"event": "waiting", "who", "device"} as long as another run holds the GPU or CPU; {"event": "start",
+"facts"}; for each cell {"event": "begin", "key"} and {"event": "cell", "key", "state": "ok" | "na" | "failed",
+"measurement" | "reason"}; and {"event": "end"}. If this machine can measure nothing at all, the only event is {"event":
+"unavailable", "reason"}. If the process dies, the cell of the last "begin" is the one that it was measuring.
 """
 
 import importlib
@@ -116,18 +116,25 @@ def run(job: dict[str, Any], out: TextIO) -> None:
 
 
 def _alone(job: dict[str, Any], out: TextIO) -> AbstractContextManager[None]:
-    """Hold the GPU's lock, and wait for other runs of this engine from any checkout; nothing if no GPU is used."""
-    if job["device"] not in ON_A_GPU:
-        return nullcontext()
-    import cupy
-
+    """Hold the lock of the GPU or CPU that is timed, and wait for other runs of this engine from any checkout; nothing
+    if no time is measured."""
     from kernelwatch.system.files import locked
     from kernelwatch.system.options import Options
 
-    # The PCI bus id identifies the card on this machine. Its MIG instances share the lock, since they share its limits.
-    name = "".join(letter if letter.isalnum() else "-" for letter in cupy.cuda.Device().pci_bus_id)
+    device = "CPU"
+    if job["device"] in ON_A_GPU:
+        import cupy
+
+        # The PCI bus id identifies the card on this machine. Its MIG instances share the lock, since they share its
+        # limits.
+        device = "GPU"
+        name = "".join(letter if letter.isalnum() else "-" for letter in cupy.cuda.Device().pci_bus_id)
+    elif job["device"] == "cpu" and job["cells"]:
+        name = "cpu"
+    else:
+        return nullcontext()
     path = Path(Options.here().locks, f"kernelwatch-{name}.lock")
-    return locked(path, lambda who: _emit(out, event="waiting", who=who))
+    return locked(path, lambda who: _emit(out, event="waiting", who=who, device=device))
 
 
 def _measure(device: "Device", cells: "list[Cell]", package: "Package", out: TextIO) -> None:

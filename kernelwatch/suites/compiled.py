@@ -37,6 +37,8 @@ def measure(project: Project, op: str, options: Options | None = None) -> Group:
 class Compiled(Suite):
     """Compile-time figures of a problem's rungs; one compilation feeds all series."""
 
+    may_miss = ("occupancy", "instructions ")
+
     def measure(self, options: Options | None = None) -> Group:
         return measure(self.project, self.op, options)
 

@@ -83,6 +83,7 @@ class Suite(ABC):
     op: ClassVar[str]
     params: ClassVar[list[list[str]]]
     param_names: ClassVar[list[str]]
+    may_miss: ClassVar[tuple[str, ...]] = ()  # the beginnings of the facts that say which figures a machine lacks
     timeout = 1800
 
     def __init_subclass__(cls, project: Project | None = None, op: str = "") -> None:
@@ -106,6 +107,12 @@ class Suite(ABC):
     @abstractmethod
     def cell(self, *where: str) -> str:
         """The key of the cell at these values of the suite's parameters."""
+
+    @classmethod
+    def missing(cls, group: Group) -> dict[str, str]:
+        """The figures that the machine which measured the group could not take, each with the reason."""
+        facts: Mapping[str, Any] = group.facts
+        return {name: str(why) for name, why in facts.items() if name.startswith(cls.may_miss)}
 
     @property
     def problem(self) -> Problem:

@@ -6,17 +6,33 @@ from pathlib import Path
 from kernelwatch.system.errors import UserError
 
 
+def _run(*command: str, root: Path, given: bytes | None = None) -> bytes:
+    """The output of a program in a folder. `given`: its input. Raises: UserError with the first line of its message."""
+    try:
+        done = subprocess.run(command, cwd=root, input=given, capture_output=True, check=False)
+    except FileNotFoundError:
+        raise UserError(f"{command[0]} is not on the PATH; install it") from None
+    if done.returncode:
+        why = done.stderr.decode(errors="replace").strip().partition("\n")[0] or f"exit code {done.returncode}"
+        raise UserError(f"{' '.join(command)}: {why}")
+    return done.stdout
+
+
 def git(root: Path, *arguments: str) -> str:
     """The output of a git command in a folder. Raises: UserError with git's message."""
-    done = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise UserError(f"git {' '.join(arguments)}: {done.stderr.strip()}")
-    return done.stdout.rstrip()  # a line of `status` may begin with a space
+    # A line of `status` may begin with a space.
+    return _run("git", *arguments, root=root).decode(errors="replace").rstrip()
 
 
 def resolve(root: Path, name: str) -> str:
     """The full hash of a commit. Raises: UserError if git knows no such commit."""
-    return git(root, "rev-parse", "--verify", "--end-of-options", f"{name}^{{commit}}")
+    git(root, "rev-parse", "--git-dir")  # whether this is a repository at all
+    try:
+        return git(root, "rev-parse", "--quiet", "--verify", "--end-of-options", f"{name}^{{commit}}")
+    except UserError:
+        raise UserError(
+            f"the repository in {root} has no commit {name}; name one by a hash, a branch, a tag or HEAD~1"
+        ) from None
 
 
 def commits(root: Path, range: str, changed: str = "") -> list[str]:
@@ -35,11 +51,11 @@ def commits(root: Path, range: str, changed: str = "") -> list[str]:
 def export(root: Path, commit: str, package: str, folder: Path) -> str:
     """Write a commit's package into a folder; the folder's path, or "" if the commit has no such package.
 
-    Raises: UserError, subprocess.CalledProcessError.
+    Raises: UserError.
     """
     if not git(root, "ls-tree", commit, f"{package}/__init__.py"):
         return ""
-    archive = subprocess.run(["git", "archive", commit, package], cwd=root, capture_output=True, check=True)
+    archive = _run("git", "archive", commit, package, root=root)
     folder.mkdir(parents=True, exist_ok=True)
-    subprocess.run(["tar", "-x", "-C", str(folder)], input=archive.stdout, check=True)
+    _run("tar", "-x", "-C", str(folder), root=root, given=archive)
     return str(folder)

@@ -4,10 +4,8 @@ The matrices hold small integers, so that both results are exact and must be equ
 results/<machine>/between_grids.jsonl, from which scripts/figures writes a table in docs/.
 """
 
-import argparse
 import json
 import statistics
-import sys
 import time
 from dataclasses import asdict
 from typing import Any
@@ -17,7 +15,9 @@ from numpy.typing import NDArray
 
 import gpukernels
 from benchmarks.project import PROJECT
-from kernelwatch.asv.identity import identity
+from kernelwatch.asv.identity import identity, who
+from kernelwatch.commands.arguments import Parser
+from kernelwatch.system.errors import UserError
 from kernelwatch.system.files import write_whole
 
 RUNS = 3
@@ -59,7 +59,7 @@ def in_core(inner: str, a: Matrix, b: Matrix) -> tuple[list[float], Matrix]:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the comparison, record it and print it; the exit code."""
-    parser = argparse.ArgumentParser(prog="scripts/between", description=__doc__)
+    parser = Parser("scripts/between", __doc__)
     parser.add_argument("--edge", type=int, default=49152, help="rows and columns of the matrices (default: 49152)")
     parser.add_argument("--inner", default="cublas", help="the rung that multiplies the tiles (default: cublas)")
     options = parser.parse_args(arguments)
@@ -76,21 +76,19 @@ def main(arguments: list[str] | None = None) -> int:
         a, b = numbers(rng, n), numbers(rng, n)
         resident_s, expected = in_core(options.inner, a, b)
     except (gpukernels.ToolMissing, gpukernels.LadderError) as error:
-        print(f"scripts/between: {error}", file=sys.stderr)
-        return 1
+        raise UserError(str(error)) from None
     out = np.zeros_like(expected)
     for run in range(RUNS + 1):  # the first run loads and allocates everything
         began = time.perf_counter()
         streamed(a, b, out=out)
         print(f"run {run} of {RUNS}: {time.perf_counter() - began:.3f} s", flush=True)
         if not np.array_equal(out, expected):
-            raise SystemExit(
-                f"scripts/between: matmul/between_grids is wrong at {n}: it differs from the result in memory"
-            )
+            raise UserError(f"matmul/between_grids is wrong at {n}: it differs from the result in memory")
         out.fill(0)
     middle = sorted(reports[1:], key=lambda figures: figures.seconds)[RUNS // 2]
     resident = statistics.median(resident_s)
     record: dict[str, Any] = {
+        "who": who(),
         "edge": n,
         "inner": options.inner,
         "type": "float32",

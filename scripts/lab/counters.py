@@ -4,19 +4,16 @@ The record is results/<machine>/counters.jsonl with a line for each cell, from w
 docs/.
 """
 
-import argparse
 import json
-import sys
 
-from rich.console import Console
 from rich.table import Table
 
 from benchmarks.project import PROJECT
 from kernelwatch.analysis import nsight
-from kernelwatch.asv.identity import identity
+from kernelwatch.asv.identity import identity, who
+from kernelwatch.commands.arguments import Output, Parser
 from kernelwatch.plan.cells import key
 from kernelwatch.plan.project import import_package
-from kernelwatch.system.errors import UserError
 from kernelwatch.system.files import write_whole
 from kernelwatch.system.tools import ncu
 
@@ -57,14 +54,10 @@ def text(metric: str, value: float) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     """Record the counters of the cells in the arguments; the exit code."""
-    parser = argparse.ArgumentParser(prog="scripts/counters", description=__doc__)
+    parser = Parser("scripts/counters", __doc__)
     parser.add_argument("cell", nargs="*", help="keys of cells (default: the CUDA rungs of matmul)")
     options = parser.parse_args(arguments)
-    try:
-        record(options.cell or cells())
-    except UserError as error:
-        print(f"scripts/counters: {error}", file=sys.stderr)
-        return 1
+    record(options.cell or cells())
     return 0
 
 
@@ -79,8 +72,8 @@ def record(keys: list[str]) -> None:
     for name in keys:
         cell = nsight.find(PROJECT, name)
         values = nsight.counters(PROJECT, package, cell, list(METRICS), flush="none", skip=SKIP, count=COUNT)
-        known[cell.key] = json.dumps({"key": cell.key, "metrics": values})
+        known[cell.key] = json.dumps({"key": cell.key, "metrics": values, "who": who()})
         # After each cell, so that an interruption loses nothing.
         write_whole(path, "".join(f"{line}\n" for line in known.values()))
         table.add_row(cell.key, *(text(name, value) for name, value in values.items()))
-    Console(width=200).print(table)
+    Output().print(table)

@@ -1,9 +1,7 @@
 """Writes the figures in README.md and docs/ from results/, between marks; no figure is typed by hand."""
 
-import argparse
 import json
 import math
-import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -13,12 +11,14 @@ from pathlib import Path
 from rich.console import Console
 
 from benchmarks.project import PROJECT
+from kernelwatch.commands.arguments import Parser
 from kernelwatch.history.records import Record, read, sidecars
 from kernelwatch.plan.problem import Shape, label
 from kernelwatch.report import rows, terminal
 from kernelwatch.report.markdown import markdown, table
 from kernelwatch.report.rows import Row, ladder
 from kernelwatch.report.texts import device_text, rate_text
+from kernelwatch.system.errors import UserError
 from lab import picture
 from lab.counters import METRICS, SHAPES
 from lab.counters import text as counter_text
@@ -224,8 +224,8 @@ def write(records: list[Record], root: Path, results: Path) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Write the figures; the exit code: 1 if nothing is recorded on a GPU."""
-    parser = argparse.ArgumentParser(prog="scripts/figures", description=__doc__)
+    """Write the figures; the exit code. Raises: UserError if nothing is recorded on a GPU."""
+    parser = Parser("scripts/figures", __doc__)
     parser.add_argument("--picture", action="store_true", help="also take the picture in README.md; needs chromium")
     options = parser.parse_args(arguments)
     if options.picture:
@@ -233,8 +233,6 @@ def main(arguments: list[str] | None = None) -> int:
     known = map(read, sidecars(PROJECT.results))
     records = [record for record in known if any(facts for group, facts in record.facts.items() if "gpu" in group)]
     if not records:
-        where = PROJECT.results
-        print(f"scripts/figures: nothing recorded on a GPU under {where}; scripts/bench measures", file=sys.stderr)
-        return 1
+        raise UserError(f"nothing recorded on a GPU under {PROJECT.results}; scripts/bench measures")
     write(records, PROJECT.root, PROJECT.results)
     return 0

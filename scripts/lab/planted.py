@@ -6,7 +6,6 @@ results, and prints which changes were flagged, on which commits, and which flag
 the results in data/planted instead of DIR's own.
 """
 
-import argparse
 import json
 import os
 import shutil
@@ -24,6 +23,7 @@ from rich.table import Table
 
 import environment
 from benchmarks.project import PROJECT
+from kernelwatch.commands.arguments import Output, Parser
 from kernelwatch.plan.cells import plan
 from kernelwatch.plan.problem import label
 from kernelwatch.system.options import Options
@@ -226,7 +226,7 @@ def judge(flagged: list[Flag], console: Console) -> bool:
 
 def main(arguments: list[str] | None = None) -> int:
     """Build, measure or judge; the exit code: 1 if the flags differ from the planted changes."""
-    parser = argparse.ArgumentParser(prog="scripts/planted", description=__doc__)
+    parser = Parser("scripts/planted", __doc__)
     parser.add_argument("what", choices=("build", "measure", "judge"), help="only measure needs a GPU")
     parser.add_argument("folder", type=Path, help="the repository's folder; build needs a new one")
     parser.add_argument("op", nargs="*", help=f"measure only these ops (default: {', '.join(CELLS)})")
@@ -234,7 +234,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if unknown := [op for op in options.op if op not in CELLS]:
         parser.error(f"no op {', '.join(unknown)}; there are {', '.join(CELLS)}")
-    console, folder = Console(width=None if sys.stdout.isatty() else 140), options.folder.resolve()
+    console, folder = Output(), options.folder.resolve()
     if options.what == "build":
         console.print(f"{len(build(folder))} commits in {folder}")
         return 0

@@ -1,0 +1,41 @@
+"""What tells this machine apart from others of the same model, and how much memory it has left."""
+
+import hashlib
+import sys
+from pathlib import Path
+
+ETC, SYS, PROC = Path("/etc"), Path("/sys"), Path("/proc")
+DMI = ("sys_vendor", "product_name", "product_family", "board_vendor", "board_name")
+
+
+def machine_id(etc: Path = ETC, hardware: Path = SYS) -> str:
+    """A hash that is the same whenever this machine is measured, and another one on another machine.
+
+    It is made from the machine's id, which systemd and D-Bus set once, and from facts that no boot and no update
+    changes: the names of the system and its board, the cores and their caches. A container may lack the id, or share
+    one with its image's other containers; the facts alone then tell different models apart, but not two machines of the
+    same model.
+    """
+    own = _text(etc / "machine-id")
+    facts = [_text(hardware / "class" / "dmi" / "id" / name) for name in DMI]
+    cores = hardware / "devices" / "system" / "cpu"
+    caches = sorted((cores / "cpu0" / "cache").glob("index*"))
+    facts += [_text(cores / "present"), *(_text(cache / "size") for cache in caches)]
+    # systemd asks that its id be published only as a hash made for one use.
+    return hashlib.sha256("\0".join(["kernelwatch", own, *facts]).encode()).hexdigest()[:16]
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def free_bytes() -> int:
+    """The memory in bytes that processes can still take; a very large number if the system does not say."""
+    for line in _text(PROC / "meminfo").splitlines():
+        name, _, amount = line.partition(":")
+        if name == "MemAvailable":
+            return int(amount.split()[0]) * 1024
+    return sys.maxsize

@@ -1,0 +1,426 @@
+"""Bad input, a bare machine and an output that takes nothing: a line that says what is wrong, and a code that is no
+verdict."""
+
+import argparse
+import dataclasses
+import importlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from asv import util
+from asv.commands.run import Run
+
+from kernelwatch import __main__ as console
+from kernelwatch.asv import running
+from kernelwatch.commands import bench
+from kernelwatch.commands.arguments import WIDE, Output, Parser, regular_expression
+from kernelwatch.compare.changes import changes
+from kernelwatch.history import records
+from kernelwatch.plan import project as plan_project
+from kernelwatch.run.outcome import Group
+from kernelwatch.system import git
+from kernelwatch.system.errors import CANNOT, UserError
+from kernelwatch.system.files import Busy
+from kernelwatch.system.options import Options
+from tests.repositories import ROOT, Project, processes_in
+from tests.test_files import holder
+
+sys.path.insert(0, str(ROOT / "scripts"))
+import environment
+
+Said = pytest.CaptureFixture[str]
+
+
+def run(capsys: Said, name: str, *arguments: str) -> tuple[int, str]:
+    """A command's exit code, and what it says on stderr."""
+    code = console.run(name, list(arguments), name)
+    return code, capsys.readouterr().err
+
+
+@pytest.fixture(autouse=True)
+def in_the_project(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+
+
+@pytest.fixture
+def foreign(tmp_path: Path) -> Project:
+    """A small project that is no repository yet."""
+    folder = tmp_path / "rows"
+    shutil.copytree(ROOT / "tests" / "data" / "foreign", folder, ignore=shutil.ignore_patterns("__pycache__"))
+    return Project(folder, tmp_path)
+
+
+def kernelwatch(project: Project, *arguments: str, **more: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-B", "-m", "kernelwatch", *arguments]
+    return project.run(*command, **{"PYTHONPATH": str(ROOT), **more})
+
+
+def files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if ".git" not in path.parts)
+
+
+# --- the exit code -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (
+            ("versus", "no-such", "HEAD"),
+            f"versus: the repository in {ROOT} has no commit no-such; name one by ",
+        ),
+        (("versus", "HEAD", "HEAD", "--only", "("), "'(' is no regular expression: missing ), unterminated subpattern"),
+        (("bench", "--bench", "*", "--quick"), "'*' is no regular expression: nothing to repeat at position 0"),
+        (("versus", "HEAD"), "versus: error: give two commits, BASE and HEAD"),
+        (("versus", "--find", "nothing", "HEAD..HEAD"), "versus: no cell or exact series 'nothing'; a cell is named"),
+        (("bench", "--changed"), "bench: error: --changed chooses among the commits of a range: name one, as A..B"),
+        (("bench", "no-such..HEAD", "--no-gate"), "bench: git rev-list --first-parent no-such..HEAD: fatal: "),
+        (("ladder", "transpose", "--commit", "0000"), "ladder: nothing recorded for this under "),
+        (("ladder", "nonsense"), "ladder: no op nonsense; there are vector_add, transpose, matmul"),
+        (("profile", "nonsense"), "profile: error: argument op: invalid choice: 'nonsense'"),
+        (("noise", "--runs", "1"), "noise: error: --runs must be at least 2, to differ; got 1"),
+        (("sanitize", "--tool", "nonsense"), "sanitize: error: argument --tool: invalid choice: 'nonsense'"),
+        (("truth", "--nonsense"), "truth: error: unrecognized arguments: --nonsense"),
+        (("identity", "--nonsense"), "identity: error: unrecognized arguments: --nonsense"),
+    ],
+)
+def test_what_cannot_be_done_is_no_verdict(arguments: tuple[str, ...], said: str, capsys: Said) -> None:
+    code, error = run(capsys, *arguments)
+    assert code == CANNOT not in (0, 1, 2)
+    assert said in error
+    assert "Traceback" not in error
+    assert len([line for line in error.splitlines() if line.startswith(arguments[0])]) == 1
+
+
+def test_a_fault_of_the_program_is_no_verdict(capsys: Said) -> None:
+    def work() -> int:
+        raise KeyError("out of luck")
+
+    assert console.code_of("scripts/versus", work) == CANNOT
+    error = capsys.readouterr().err
+    assert error.startswith("Traceback ")
+    assert error.endswith("scripts/versus: a fault of this program, and no verdict: KeyError: 'out of luck'\n")
+
+
+@pytest.mark.parametrize(("ended", "code"), [(0, 0), (2, 2), (143, 143), (None, 0), ("scripts/x: no", CANNOT)])
+def test_how_a_command_ends_itself(ended: object, code: int, capsys: Said) -> None:
+    """argparse after --help, a signal, a program of the laboratory with a message."""
+
+    def work() -> int:
+        raise SystemExit(ended)
+
+    assert console.code_of("scripts/x", work) == code
+    assert capsys.readouterr().err == ("scripts/x: no\n" if code == CANNOT else "")
+
+
+def test_an_interrupt_is_no_verdict(capsys: Said) -> None:
+    def work() -> int:
+        raise KeyboardInterrupt
+
+    assert console.code_of("x", work) == 130
+    assert capsys.readouterr().err == "x: interrupted\n"
+
+
+@pytest.mark.parametrize("name", console.COMMANDS)
+def test_every_command_tells_its_exit_code(name: str, capsys: Said) -> None:
+    assert console.run(name, ["--help"], name) == 0
+    assert f"Exit code {CANNOT}: the command could not do its job" in capsys.readouterr().out
+
+
+def test_without_an_environment_there_is_no_verdict(foreign: Project) -> None:
+    assert environment.CANNOT == CANNOT
+    done = foreign.run(sys.executable, str(ROOT / "scripts" / "versus"), GPUKERNELS_PYTHON="/no/python")
+    assert (done.returncode, done.stdout) == (CANNOT, "")
+    assert done.stderr == "gpukernels: GPUKERNELS_PYTHON=/no/python: no such interpreter; give the path of one\n"
+
+
+def test_asv_is_told_of_an_expression_that_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("KERNELWATCH_ONLY", "(")
+    with pytest.raises(util.UserError, match=r"KERNELWATCH_ONLY=\(: no regular expression: missing \), "):
+        running._measure(Run, SimpleNamespace(results_dir=str(tmp_path / "results")))
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- the repository ------------------------------------------------------------------------------------------------
+
+
+def test_without_git(monkeypatch: pytest.MonkeyPatch, capsys: Said) -> None:
+    monkeypatch.setenv("PATH", "/nonexistent")
+    for arguments in (("versus", "HEAD~1", "HEAD"), ("bench", "--quick", "--no-gate"), ("bench", "--worktree")):
+        assert run(capsys, *arguments) == (CANNOT, f"{arguments[0]}: git is not on the PATH; install it\n")
+
+
+def test_without_a_repository_or_a_commit_nothing_is_written(foreign: Project) -> None:
+    before = files(foreign.folder)
+    done = kernelwatch(foreign, "bench", "--quick", GIT_CEILING_DIRECTORIES=str(foreign.home))
+    assert done.returncode == CANNOT
+    assert done.stderr.startswith("kernelwatch bench: git rev-parse --git-dir: fatal: not a git repository")
+    foreign.git("init", "-q", "-b", "main")
+    done = kernelwatch(foreign, "bench", "--quick")
+    assert done.returncode == CANNOT
+    assert done.stderr.startswith(f"kernelwatch bench: the repository in {foreign.folder} has no commit HEAD; ")
+    foreign.commit_all("one")
+    for wrong in (("--only", "("), ("--quick", "--only", "nothing"), ("no-such", "--quick"), ("--worktree", "a/b")):
+        done = kernelwatch(foreign, "bench", *wrong)
+        assert (done.returncode, "Traceback" in done.stderr) == (CANNOT, False), done.stderr
+    assert files(foreign.folder) == before
+
+
+def test_links_that_loop_are_no_files_of_a_package(tmp_path: Path) -> None:
+    project = Project(tmp_path / "project", tmp_path)
+    package = project.folder / plan_project.load(ROOT).package
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    project.git("init", "-q")
+    project.commit_all("bare")
+    (package / "loop").symlink_to("loop")
+    (package / "itself").symlink_to(".")
+    project.commit_all("links")
+    sides = [git.export(project.folder, commit, package.name, tmp_path / commit) for commit in ("HEAD~1", "HEAD")]
+    assert (tmp_path / "HEAD" / package.name / "loop").is_symlink()
+    assert changes(plan_project.load(ROOT), *sides).rungs == []
+
+
+def test_a_description_that_cannot_be_imported(tmp_path: Path) -> None:
+    suites = tmp_path / "broken_suites"
+    suites.mkdir()
+    (suites / "__init__.py").touch()
+    description = suites / "project.py"
+    (suites / "source").symlink_to("source")
+    description.write_text("from pathlib import Path\n\nPath(__file__).with_name('source').read_text()\n")
+    with pytest.raises(UserError) as error:
+        plan_project.load_from(suites)
+    assert str(error.value).startswith(f"{description} cannot be imported: OSError: ")
+    assert "Too many levels of symbolic links" in str(error.value)
+
+
+def test_what_this_machine_cannot_take_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A comparison reads from the group which figures are missing, and why."""
+    suite = importlib.import_module("benchmarks.access").VectorAdd
+    options = Options(package=str(ROOT), only="^vector_add/elementwise float32 1000 ")
+    assert suite.missing(suite().measure(options)) == {}
+    monkeypatch.setenv("CXX", "/no/such")
+    counted = suite().measure(options)
+    assert {one.state for one in counted.outcomes.values()} == {"na"}
+    assert suite.missing(counted) == {"counts": "no C++ compiler: /no/such not found; install gcc or set CXX"}
+    facts: Any = {"occupancy": "no g++", "instructions sm_90": "no nvdisasm", "packages": {"numpy": "2"}}
+    assert importlib.import_module("benchmarks.static").VectorAdd.missing(Group("vector_add static", {}, facts)) == {
+        "occupancy": "no g++", "instructions sm_90": "no nvdisasm"
+    }  # fmt: skip
+
+
+# --- the gate ------------------------------------------------------------------------------------------------------
+
+# In native code, where no signal handler of Python's runs: one works and keeps the interpreter's lock, one waits.
+NATIVE = {
+    "endless": "import re\n\n\ndef test_it():\n    re.match('(a+)+$', 'a' * 60 + 'b')\n",
+    "hung": "import ctypes\n\n\ndef test_it():\n    ctypes.CDLL(None).pause()\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "why"), [("endless", "it is endless or very slow: it has worked for 1 s"), ("hung", "it hung")]
+)
+def test_a_gate_that_does_not_end_is_ended_with_the_name_of_its_test(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, why: str
+) -> None:
+    (tmp_path / "test_gate.py").write_text("def test_before():\n    pass\n\n\n" + NATIVE[name])
+    (tmp_path / "asv.conf.json").write_text("{}")
+    project = dataclasses.replace(plan_project.load(ROOT), here=tmp_path / "project.py", gate=("test_gate.py",))
+    monkeypatch.setattr(bench, "GATE_IDLE_S", 1.0)
+    monkeypatch.setattr(bench, "GATE_ENDLESS_S", 1.0)
+    with pytest.raises(UserError) as error:
+        bench.gate(project, Output())
+    assert str(error.value).startswith(f"the gate did not end: test_gate.py::test_it: {why}")
+    assert str(error.value).endswith("; nothing was measured")
+    assert processes_in(tmp_path) == {}
+
+
+@pytest.mark.parametrize("name", NATIVE)
+def test_tests_that_hang_in_native_code_are_ended(tmp_path: Path, name: str) -> None:
+    """By the settings of this project's tests, here with a shorter limit."""
+    (tmp_path / "test_gate.py").write_text(NATIVE[name])
+    settings = ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(tmp_path), "-o", "faulthandler_timeout=1"]
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *settings, "test_gate.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert re.search(r"Timeout .*test_gate\.py\", line \d+ in test_it\n", done.stderr, re.DOTALL), done.stderr
+
+
+def test_a_gate_says_what_failed_and_how_many_passed(tmp_path: Path, capsys: Said) -> None:
+    tests = tmp_path / "test_gate.py"
+    tests.write_text("def test_it():\n    pass\n")
+    (tmp_path / "asv.conf.json").write_text("{}")
+    project = dataclasses.replace(plan_project.load(ROOT), here=tmp_path / "project.py", gate=("test_gate.py",))
+    bench.gate(project, Output())
+    assert "gate: 1 passed in " in capsys.readouterr().out
+    tests.write_text("def test_it():\n    pass\n\n\ndef test_next():\n    assert 1 + 1 == 3, 'this rung'\n")
+    with pytest.raises(UserError, match="the gate failed; nothing was measured"):
+        bench.gate(project, Output())
+    said = capsys.readouterr().out
+    assert "AssertionError: this rung" in said
+    assert "test_it" not in said
+
+
+def test_a_quick_look_keeps_away_from_a_recording_run(foreign: Project) -> None:
+    foreign.git("init", "-q", "-b", "main")
+    foreign.commit_all("one")
+    before = files(foreign.folder)
+    with holder(foreign.folder / "measured.lock") as other:
+        done = kernelwatch(foreign, "bench", "--quick", "--no-gate")
+        assert done.returncode == CANNOT
+        where = f"process {other.pid} in {os.getcwd()} measures into {foreign.folder / 'measured'}; wait for it or end"
+        assert where in done.stderr
+    (foreign.folder / "measured.lock").unlink()
+    assert files(foreign.folder) == before
+
+
+def test_a_quick_look_holds_off_a_recording_run(tmp_path: Path) -> None:
+    """And leaves no lock where no run has recorded yet."""
+    results = tmp_path / "results"
+    with running.not_beside(results):
+        assert list(tmp_path.iterdir()) == []
+    with running.alone(results):
+        pass
+    with running.not_beside(results), pytest.raises(Busy), running.alone(results):
+        pass
+    with running.not_beside(results), running.alone(tmp_path / "quick"):
+        pass
+
+
+# --- the output ----------------------------------------------------------------------------------------------------
+
+SCRIPT = [sys.executable, "-m", "kernelwatch", "ladder"]  # prints by rich; with --markdown, by itself
+
+
+def printed_to(output: int, *arguments: str, unbuffered: bool = False) -> "subprocess.CompletedProcess[bytes]":
+    plain = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "PYTHONUNBUFFERED")}
+    plain |= {"PYTHONUNBUFFERED": "1"} if unbuffered else {}
+    return subprocess.run(
+        [*SCRIPT, *arguments], cwd=ROOT, env=plain, stdout=output, stderr=subprocess.PIPE, check=False
+    )
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+@pytest.mark.parametrize("unbuffered", [False, True])
+@pytest.mark.parametrize("option", ["--markdown", "--help"])
+def test_a_full_disk_is_an_error(option: str, unbuffered: bool) -> None:
+    with open("/dev/full", "wb") as full:
+        done = printed_to(full.fileno(), option, unbuffered=unbuffered)
+    assert done.returncode == CANNOT
+    assert done.stderr.splitlines()[-1] == b"kernelwatch ladder: No space left on device"
+    assert b"Traceback" not in done.stderr
+    assert b"Exception" not in done.stderr
+
+
+@pytest.mark.parametrize("option", [(), ("--markdown",)])
+def test_a_reader_may_leave(option: tuple[str, ...]) -> None:
+    """As `| head` does: no error, and the code of a program that SIGPIPE ended."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = printed_to(writer, "transpose", *option)
+    finally:
+        os.close(writer)
+    assert done.returncode == 141
+    assert [line for line in done.stderr.splitlines() if not line.startswith(b"note: ")] == []
+
+
+def test_a_pipe_gets_whole_lines(monkeypatch: pytest.MonkeyPatch, capsys: Said) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    Output().print("x" * (WIDE - 1))
+    assert capsys.readouterr().out == "x" * (WIDE - 1) + "\n"
+    monkeypatch.setenv("COLUMNS", "40")
+    Output().print("x" * 60)
+    assert capsys.readouterr().out == "x" * 40 + "\n" + "x" * 20 + "\n"
+
+
+def test_a_regular_expression_is_checked() -> None:
+    assert regular_expression("^(a|b) ") == "^(a|b) "
+    parser = Parser("x", "what it does")
+    parser.add_argument("--only", type=regular_expression)
+    with pytest.raises(SystemExit) as ended:
+        parser.parse_args(["--only", "[a"])
+    assert ended.value.code == CANNOT
+    with pytest.raises(argparse.ArgumentTypeError, match="'a' is no"):
+        raise argparse.ArgumentTypeError("'a' is no")
+
+
+# --- recorded results ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> list[Path]:
+    """Two sidecars, the newest last."""
+    cell = {"state": "ok", "reason": "", "visits": [{"process": 0, "seconds": 1e-3}], "roofline": {}}
+    paths = []
+    for at, commit in enumerate(("0123abcd", "89abcdef")):
+        lines = [
+            {"group": "rows cpu", "record": "run", "facts": {"cpu": "some"}},
+            *({"group": "rows cpu", "record": "cell", "key": f"rows/{rung} int8 4 hot", **cell} for rung in "ab"),
+        ]
+        path = tmp_path / "here" / f"{commit}-checkout-py3.facts.jsonl"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+        path.with_name(f"{commit}-checkout-py3.json").write_text(json.dumps({"date": at}))
+        paths.append(path)
+    assert records.sidecars(tmp_path) == paths
+    assert records.newest(paths)[0].commit == "89abcdef"
+    assert records.newest(paths)[1] == []
+    return paths
+
+
+def cut(share: float) -> Callable[[str], str]:
+    return lambda text: text[: round(len(text) * share)]
+
+
+@pytest.mark.parametrize(
+    ("damage", "commit", "why"),
+    [
+        (cut(0), "0123abcd", "it holds no cell"),
+        (cut(0.1), "0123abcd", "1 of 1 lines cannot be read"),
+        (cut(0.9), "89abcdef", "1 of 3 lines cannot be read"),
+    ],
+)
+def test_a_damaged_sidecar_is_named_and_the_next_one_is_taken(
+    results: list[Path], damage: Callable[[str], str], commit: str, why: str
+) -> None:
+    newest = results[-1]
+    newest.write_text(damage(newest.read_text()))
+    record, messages = records.newest(results)
+    assert record.commit == commit
+    assert record.cells
+    assert messages == [f"{newest} is damaged: {why}; measure this commit again (bench --again)"]
+
+
+def test_no_sidecar_that_is_whole_is_an_error(results: list[Path]) -> None:
+    for path in results:
+        path.write_text("")
+    with pytest.raises(UserError) as error:
+        records.newest(results)
+    assert [line.partition(" is damaged: ")[0] for line in str(error.value).splitlines()] == [
+        str(results[1]), str(results[0]), "no other file fits"
+    ]  # fmt: skip
+
+
+def test_the_ladder_says_whose_figures_and_which_files(
+    results: list[Path], monkeypatch: pytest.MonkeyPatch, capsys: Said
+) -> None:
+    results[-1].write_text("")
+    described = plan_project.load(ROOT)
+    monkeypatch.setattr(type(described), "results", results[0].parents[1])
+    code, error = run(capsys, "ladder", "transpose")
+    notes = error.splitlines()
+    assert code == 0
+    assert notes[0] == (f"note: {results[-1]} is damaged: it holds no cell; measure this commit again (bench --again)")
+    assert notes[1].startswith("note: these figures are of another machine, here; this one is ")
+    assert notes[2] == "note: no cell of transpose was timed at 0123abcd on here"
