@@ -17,6 +17,8 @@ from benchmarks.project import PROJECT
 from kernelwatch.asv import regressions
 from kernelwatch.detect import events
 from kernelwatch.detect.steps import Point, Step
+from kernelwatch.history import confirmations
+from kernelwatch.history.confirmations import Confirmation
 from kernelwatch.history.records import Record, measured
 from kernelwatch.measure.record import Measurement
 from kernelwatch.run.outcome import Outcome
@@ -31,6 +33,7 @@ __all__ = ["browser"]  # a fixture
 PLUGINS = [alone(name) for name in ("direction", "regressions", "plots", "offline")]
 COMMITS = 16
 STEP = 8  # the commit that changes kernels, counted from the oldest
+DISTURBED = 13  # the first of the runs that were disturbed
 DRIVER = 4  # the first that was measured with another driver
 NOISE = (0.0, 4e-4, -3e-4, 1e-4, -4e-4, 3e-4, -1e-4)
 Level = Callable[[int], float]
@@ -76,6 +79,7 @@ HISTORIES = [
     cell("transpose", "memcpy", "256x256", stepped(1e-5, 1e-5)),  # nothing
     cell("transpose", "naive_read", "256x256", stepped(1e-5, 1.1e-5, DRIVER), changed=DRIVER),  # the driver's doing
     cell("transpose", "naive_write", "256x256", stepped(1e-5, 1.1e-5), changed=99),  # the same binary, another time
+    cell("transpose", "padded", "512x512", stepped(1e-5, 1.02e-5, DISTURBED), changed=DISTURBED),  # a disturbed run
     cell("vector_add", "scalar", "65536", stepped(1e-6, 1.05e-6), machine="other"),
     History("vector_add.GPU.track_bandwidth", stepped(500.0, 400.0), RATE, {"rung": "scalar", "shape": "65536"}),
     History(
@@ -137,6 +141,13 @@ def write_history(project: Path) -> list[str]:
             if machine == "other" and at == STEP:
                 continue  # not measured there: the step is at the next commit or at this one
             write_result(folder, at, commit, listed)
+    verdicts = [
+        Confirmation("transpose/padded float32 256x256 cold", commits[STEP - 1], commits[STEP], "confirmed", 0.1, 0.1,
+                     0.098, 0.102, 4, "", "2024-02-01T00:00:00+00:00"),
+        Confirmation("transpose/padded float32 512x512 cold", commits[DISTURBED - 1], commits[DISTURBED], "refuted",
+                     0.02, 1e-4, -2e-4, 4e-4, 4, "", "2024-02-01T00:00:00+00:00"),
+    ]  # fmt: skip
+    confirmations.save(project / "results" / "host", verdicts)
     return commits
 
 
@@ -220,7 +231,30 @@ def test_regressions_are_one_event_a_commit(found: dict[str, Any], published: tu
         },
         10: {"static.VectorAdd.track_spill_bytes 'scalar'": None},
         12: {"static.Matmul.track_spill_bytes 'wmma'": None, "static.Matmul.track_occupancy 'wmma'": -0.02},
+        DISTURBED: {"transpose.GPU.track_seconds 'padded'": 0.02},
     }
+
+
+def test_an_event_says_what_measuring_again_showed(found: dict[str, Any], published: tuple[Path, list[str]]) -> None:
+    """One confirmed change confirms an event, exact figures need no confirmation, and a refuted one is a disturbed
+    run."""
+    commits = published[1]
+    words = {(event["kind"], commits.index(event["last"]["hash"])): event["verdict"] for event in found["events"]}
+    assert words == {
+        ("regression", STEP): "confirmed",
+        ("improvement", STEP): "not tried",
+        ("environment", STEP): "not tried",
+        ("environment", DRIVER): "not tried",
+        ("regression", 10): "confirmed",
+        ("improvement", 11): "confirmed",
+        ("regression", 12): "confirmed",
+        ("regression", DISTURBED): "refuted",
+    }
+    verdicts = {change["cell"]: change["verdict"] for event in found["events"] for change in event["changes"]}
+    assert verdicts["transpose/padded float32 256x256 cold"]["low"] == 0.098
+    assert verdicts["transpose/tiled float32 256x256 cold"] is None
+    disturbed = next(event for event in found["events"] if event["verdict"] == "refuted")
+    assert disturbed["changes"][0]["suspects"] == commits[DISTURBED:]
 
 
 def test_improvements_are_apart(found: dict[str, Any], published: tuple[Path, list[str]]) -> None:
@@ -317,8 +351,11 @@ def test_a_series_counts_from_its_first_commit_on(tmp_path: Path) -> None:
     run = publish(tmp_path)
     assert run.returncode == 0, run.stdout + run.stderr
     data = json.loads((tmp_path / "html/regressions.json").read_text())
-    names = [change["benchmark"] for event in data["events"] for change in event["changes"]]
-    assert names == ["vector_add.GPU.track_seconds"]
+    names = [(change["benchmark"], change["to"]) for event in data["events"] for change in event["changes"]]
+    assert names == [
+        ("transpose.GPU.track_seconds", commits[DISTURBED]),
+        ("vector_add.GPU.track_seconds", commits[STEP + 1]),
+    ]
 
 
 def test_results_of_before_judged_are_told(tmp_path: Path) -> None:
@@ -340,11 +377,12 @@ def test_results_of_before_judged_are_told(tmp_path: Path) -> None:
 def test_the_feed_has_an_entry_an_event(found: dict[str, Any], published: tuple[Path, list[str]]) -> None:
     atom = "{http://www.w3.org/2005/Atom}"
     entries = ET.parse(published[0] / "regressions.xml").getroot().findall(f"{atom}entry")
-    events = [event for event in found["events"] if event["kind"] == "regression"]
+    events = [event for event in found["events"] if event["kind"] == "regression" and event["verdict"] != "refuted"]
     assert len(entries) == len({entry.findtext(f"{atom}id") for entry in entries}) == len(events) == 3
     for entry, event in zip(entries, events, strict=True):
         title, content = entry.findtext(f"{atom}title") or "", entry.findtext(f"{atom}content") or ""
         assert event["last"]["hash"][:8] in title
+        assert title.startswith("regression, confirmed: ")
         assert event["last"]["subject"].split("<")[0] in title
         assert content.count("<li>") == len(event["changes"])
         assert "<script" not in content
@@ -356,19 +394,22 @@ def test_the_feed_has_an_entry_an_event(found: dict[str, Any], published: tuple[
 def test_the_page_shows_each_event_once(browser: "Browser", address: str, found: dict[str, Any]) -> None:
     with visit(browser, address, "#/regressions") as page:
         page.locator("section.regression .event").first.wait_for()
-        for kind in ("regression", "improvement", "environment"):
-            events = [event for event in found["events"] if event["kind"] == kind]
+        for kind in ("regression", "improvement", "disturbed", "environment"):
+            shown = [("disturbed" if event["verdict"] == "refuted" else event["kind"]) for event in found["events"]]
+            events = [event for event, of in zip(found["events"], shown, strict=True) if of == kind]
             boxes = page.locator(f"section.{kind} .event")
             assert boxes.count() == len(events)
             for box, event in zip(boxes.all(), events, strict=True):
                 text = event["last"]["subject"] if kind != "environment" else event["why"][1:]
                 assert " ".join(text.split()) in " ".join(box.inner_text().split())
+                assert (event["verdict"] in box.locator(".subject").inner_text()) == (kind != "environment")
                 assert box.locator("tbody tr").count() == len(event["changes"])
         assert page.locator("section.regression h2").inner_text() == "Regressions (3)"
         row = page.locator("section.regression tr", has_text="padded")
         cells = row.locator("td").all_inner_texts()
         assert cells[0].startswith("transpose.GPU.track_seconds (padded, 256x256, cold) on host")
         assert cells[0].endswith("power")  # the limit that it met
+        assert "confirmed: +10.0 % (9.80 % to 10.20 %) in 4 turns" in cells[0]
         assert cells[1].startswith("+10.0")
         assert page.locator("section.environment .turns tbody tr").count() == len(found["turns"])
         assert page.locator("a[href^=javascript]").count() == 0

@@ -67,6 +67,13 @@ $(document).ready(function () {
         return $('<table class="table"/>').append($('<thead/>').append(head), $('<tbody/>').append(rows));
     }
 
+    // What measuring both commits again in turns said of a change.
+    function verdict_text(verdict) {
+        if (verdict.change === null) return verdict.word + (verdict.why ? ': ' + verdict.why : '');
+        return verdict.word + ': ' + change_text(verdict) + ' (' + percent(verdict.low, 2) + ' to ' +
+            percent(verdict.high, 2) + ') in ' + verdict.turns + ' turns' + (verdict.why ? ', ' + verdict.why : '');
+    }
+
     function change_row(event, change) {
         var benchmark = $.asv.main_json.benchmarks[change.benchmark];
         function value(x) { return element('td', $.asv.pretty_unit(x, benchmark.unit), 'number'); }
@@ -75,6 +82,7 @@ $(document).ready(function () {
             name.append(element('span', 'after ' + short_hash(change.from) + ', by ' + short_hash(change.to), 'note'));
         }
         if (change.undone) name.append(element('span', 'since undone', 'note'));
+        if (change.verdict) name.append(element('span', verdict_text(change.verdict), 'note'));
         if (change.limits.length) name.append(element('span', change.limits.join(', '), 'note'));
         return $('<tr/>').append(
             name, element('td', change_text(change), 'number change'), value(change.before), value(change.after),
@@ -97,7 +105,9 @@ $(document).ready(function () {
             about.append(document.createTextNode(': ' + subject));
             subject = event.why.charAt(0).toUpperCase() + event.why.slice(1);
         }
-        var box = $('<div class="event"/>').append(element('div', subject, 'subject'), about);
+        var title = element('div', subject, 'subject');
+        if (event.kind !== 'environment') title.append(element('span', event.verdict, 'verdict'));
+        var box = $('<div class="event"/>').append(title, about);
         var columns = ['series', 'change', 'before', 'after', 'now', 'minimum detectable change'];
         var rows = $.map(event.changes, function (change) { return change_row(event, change); });
         box.append(table(columns, rows.slice(0, SHOWN)));
@@ -109,7 +119,9 @@ $(document).ready(function () {
     }
 
     function section(data, kind, heading, explained) {
-        var events = $.grep(data.events, function (event) { return event.kind === kind; });
+        var events = $.grep(data.events, function (event) {
+            return (event.verdict === 'refuted' ? 'disturbed' : event.kind) === kind;
+        });
         var box = $('<section/>').addClass(kind).append(
             element('h2', heading + ' (' + events.length + ')'), element('div', explained, 'explained'));
         return box.append(events.length ? $.map(events, event_box) : element('div', 'None.'));
@@ -149,8 +161,11 @@ $(document).ready(function () {
             $('<div class="feed-div"><a class="btn" href="regressions.xml">Feed (Atom)</a></div>'),
             section(data, 'regression', 'Regressions',
                     'What got worse by more than its noise, while the machine and the version of the harness stayed as they were. ' +
-                    'Newest first; changes of several series at one commit are one event.'),
+                    'Newest first; changes of several series at one commit are one event. Confirmed: both commits were ' +
+                    'measured again in turns, and differ; or the figure is exact.'),
             section(data, 'improvement', 'Improvements', 'What got better, found in the same way.'),
+            section(data, 'disturbed', 'Disturbed runs',
+                    'Steps that measuring both commits again, in turns, did not show: something disturbed the run.'),
             section(data, 'environment', 'Changes of the environment',
                     'Steps that the commit did not cause: the GPU, the driver, packages or the version of the harness ' +
                     'changed at the same time, or the binary did not change at all.').append(turns(data)),

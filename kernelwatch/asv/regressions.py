@@ -19,7 +19,7 @@ import pkgutil
 import re
 import shutil
 import urllib.parse
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, TypedDict, TypeGuard
@@ -33,9 +33,11 @@ from asv.results import get_filename, iter_results
 from kernelwatch.asv.patches import replace
 from kernelwatch.detect import events
 from kernelwatch.detect.events import Change, Event, JudgedSeries, Result
-from kernelwatch.history import records
+from kernelwatch.history import confirmations, records
+from kernelwatch.history.confirmations import Confirmation, Verdicts, Word
 from kernelwatch.history.records import Record
 from kernelwatch.plan import project as projects
+from kernelwatch.report.comparison import confirmation_text
 from kernelwatch.run.outcome import LATER
 
 HERE = Path(__file__).resolve().parent
@@ -88,6 +90,7 @@ def series_of(conf: Any, repo: Any, benchmarks: Any, graphs: Any, revisions: dic
             judged[name].get("higher_is_better"),
             judged[name]["judged"] == "exact",
             _filled([point for _, point in sorted(points.items())]),
+            _cell(Path(conf.benchmark_dir), name, params)[0] if judged[name]["judged"] == "seconds" else "",
         )
         for (name, _, params, place, _), points in points_of.items()
     ]
@@ -160,10 +163,30 @@ def commits_of(repo: Any, hashes: Iterable[str]) -> dict[str, Commit]:
     }
 
 
-def as_json(event: Event, commits: dict[str, Commit]) -> dict[str, object]:
+def verdict_of(change: Change, verdicts: Mapping[str, Verdicts]) -> Confirmation | None:
+    """The stored verdict on a change, if there is one."""
+    known = verdicts.get(change.series.place.get("machine") or "", {})
+    return known.get((change.series.cell, change.before.commit, change.last.commit))
+
+
+def word_of(event: Event, verdicts: Mapping[str, Verdicts]) -> Word:
+    """The verdict on an event. Exact figures need no confirmation."""
+    if event.kind != "environment" and any(change.series.exact for change in event.changes):
+        return "confirmed"
+    found = (verdict_of(change, verdicts) for change in event.changes)
+    return confirmations.overall(verdict.word if verdict else "not tried" for verdict in found)
+
+
+def as_json(event: Event, commits: dict[str, Commit], verdicts: Mapping[str, Verdicts]) -> dict[str, object]:
     """An event in the form that regressions.js reads."""
+
+    def told(change: Change) -> dict[str, object] | None:
+        verdict = verdict_of(change, verdicts)
+        return dataclasses.asdict(verdict) if verdict else None
+
     return {
         "kind": event.kind,
+        "verdict": word_of(event, verdicts),
         "gradual": event.first != event.last,
         "first": commits[event.first],
         "last": commits[event.last],
@@ -182,6 +205,11 @@ def as_json(event: Event, commits: dict[str, Commit]) -> dict[str, object]:
                 "now": change.series.points[-1].value,
                 "undone": change.undone,
                 "limits": list(change.last.limits),
+                "exact": change.series.exact,
+                "cell": change.series.cell,
+                "suspects": change.suspects,
+                "later": len(change.series.results) - change.step.at,
+                "verdict": told(change),
             }
             for change in event.changes
         ],
@@ -197,25 +225,32 @@ def finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def title(event: Event, commits: dict[str, Commit]) -> str:
-    """An event in one line."""
+def title(event: Event, commits: dict[str, Commit], word: Word) -> str:
+    """An event in one line. `word`: the verdict on it."""
     count = len(event.changes)
     largest = event.changes[0].step.change
     amount = f"{largest:+.2%}" if math.isfinite(largest) else "from 0"
     changes = f"{count} series, up to {amount}" if count > 1 else f"{event.changes[0].series.benchmark} {amount}"
-    return f"{event.kind}: {changes}: {event.last[:8]} {commits[event.last]['subject']}"
+    return f"{event.kind}, {word}: {changes}: {event.last[:8]} {commits[event.last]['subject']}"
 
 
-def write_feed(conf: Any, regressions: Sequence[Event], commits: dict[str, Commit]) -> None:
-    """Write the regressions as an Atom feed, one entry per event."""
+def write_feed(
+    conf: Any, regressions: Sequence[Event], commits: dict[str, Commit], verdicts: Mapping[str, Verdicts]
+) -> None:
+    """Write the regressions as an Atom feed, one entry per event that was not refuted."""
     entries = []
     for event in regressions:
         date = datetime.datetime.fromtimestamp(commits[event.last]["date"] / 1000, datetime.UTC)
-        lines = [f"<li>{_line(change)}</li>" for change in event.changes]
+        word = word_of(event, verdicts)
+        if word == "refuted":
+            continue
+        lines = [f"<li>{_line(change, verdict_of(change, verdicts))}</li>" for change in event.changes]
         body = f"<p>{html.escape(event.why)}</p><ul>{''.join(lines)}</ul>"
         context = [event.kind, event.first, event.last]
         entries.append(
-            feed.FeedEntry(_xml(title(event, commits)), date, "index.html#/regressions", _xml(body), context, date)
+            feed.FeedEntry(
+                _xml(title(event, commits, word)), date, "index.html#/regressions", _xml(body), context, date
+            )
         )
     feed.write_atom(
         str(Path(conf.html_dir, "regressions.xml")),
@@ -226,7 +261,7 @@ def write_feed(conf: Any, regressions: Sequence[Event], commits: dict[str, Commi
     )
 
 
-def _line(change: Change) -> str:
+def _line(change: Change, verdict: Confirmation | None) -> str:
     series, step = change.series, change.step
     params = {f"p-{name}": value for name, value in series.params.items()}
     place = {name: value for name, value in series.place.items() if value}
@@ -236,7 +271,8 @@ def _line(change: Change) -> str:
     values = f"{step.before:.4g} to {step.after:.4g}"
     amount = f"{step.change:+.2%}" if math.isfinite(step.change) else "from 0"
     text = f"{series.benchmark}({', '.join(series.params.values())})"
-    return f'<a href="{html.escape(link)}">{html.escape(text)}</a>: {amount} ({values})'
+    told = f"; {confirmation_text(verdict)}" if verdict else ""
+    return f'<a href="{html.escape(link)}">{html.escape(text)}</a>: {amount} ({values}){html.escape(told)}'
 
 
 def _xml(text: str) -> str:
@@ -250,15 +286,17 @@ def _publish(cls: Any, conf: Any, repo: Any, benchmarks: Any, graphs: Any, revis
     all_events = events.events(change for each in series for change in each.changes())
     turns = events.turns(series)
     commits = commits_of(repo, (commit for event in all_events for commit in (event.first, event.last)))
+    machines = {each.place.get("machine") or "" for each in series}
+    verdicts = {machine: confirmations.read(Path(conf.results_dir, machine)) for machine in machines}
     data = {
-        "events": [as_json(event, commits) for event in all_events],
+        "events": [as_json(event, commits, verdicts) for event in all_events],
         "turns": [dataclasses.asdict(turn) for turn in turns],
         "series": [
             {**_named(each), "commits": len(each.results), "smallest": finite(each.smallest)} for each in series
         ],
     }
     Path(conf.html_dir, "regressions.json").write_text(json.dumps(data, allow_nan=False), encoding="utf-8")
-    write_feed(conf, [event for event in all_events if event.kind == "regression"], commits)
+    write_feed(conf, [event for event in all_events if event.kind == "regression"], commits, verdicts)
     for name in FILES:
         shutil.copy(HERE / name, conf.html_dir)
 

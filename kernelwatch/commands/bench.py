@@ -1,4 +1,10 @@
-"""Run the gate, measure commits with asv and publish their history; or compare the dirty tree with HEAD."""
+"""Run the gate, measure commits with asv and publish their history; or compare the dirty tree with HEAD.
+
+At its end a run confirms what is new on the Regressions page: the commits on both sides of an event take turns, as with
+the command versus. A change that less than half of is left was a disturbed run, whose commits are measured again.
+
+Exit code of a run: 0; 1 if a regression is new and was not refuted; 2 if a cell failed.
+"""
 
 import argparse
 import json
@@ -21,6 +27,15 @@ from kernelwatch.asv import running
 from kernelwatch.asv.identity import identity
 from kernelwatch.commands import versus
 from kernelwatch.commands.arguments import Output, Parser, add_selection, regular_expression, selected, stop_on_signals
+from kernelwatch.commands.confirming import (
+    BUDGET_S,
+    Event,
+    Events,
+    again_arguments,
+    code_of,
+    confirm_new,
+    disturbed,
+)
 from kernelwatch.commands.watching import DEVICES, asv_command, measure
 from kernelwatch.compare.changes import changes
 from kernelwatch.compare.choice import cells_of, choose
@@ -186,10 +201,32 @@ def _run(project: Project, arguments: argparse.Namespace, commits: list[str], re
         code = measure(project, conf, measuring_order(commits[::-1]), len(known), arguments, console)
         console.print(f"{len(commits) - len(known)} new of {len(commits)} commits in {time.monotonic() - began:.0f} s")
         page = publish(project, conf, console)
+        new = Events(page.with_name("regressions.json"), commits, mine.name)
+        if not (arguments.no_confirm or arguments.quick):
+            if confirm_new(project, new.now(), mine, arguments.confirm_budget, console):
+                publish(project, conf, console)  # the pages show the verdicts
+            if _measure_again(project, conf, new.now(), results, arguments, console):
+                publish(project, conf, console)
     _show_newest(project, results, commits, console)
-    show_events(page.with_name("regressions.json"), commits, console)
+    show_events(new.now(), console)
     console.print(f"pages: {page.as_uri()}", soft_wrap=True)
-    return code
+    return code or code_of(new.now())
+
+
+def _measure_again(
+    project: Project,
+    conf: Path,
+    events: list[Event],
+    results: Path,
+    arguments: argparse.Namespace,
+    console: Console,
+) -> bool:
+    """Measure again the runs that were disturbed, since a comparison refuted what they show; whether there were any."""
+    again = disturbed(events, results / "benchmarks.json")
+    for item in again:
+        console.print(f"disturbed runs: {len(item.commits)} commits are measured again", style="yellow")
+        measure(project, conf, list(item.commits), 0, again_arguments(arguments, item.suites), console)
+    return bool(again)
 
 
 def _show_newest(project: Project, results: Path, commits: list[str], console: Console) -> None:
@@ -206,15 +243,15 @@ def _show_newest(project: Project, results: Path, commits: list[str], console: C
         terminal.show_changes(records.read(earlier), newest, console)
 
 
-def show_events(path: Path, commits: list[str], console: Console) -> None:
-    """Print the events of these commits on the Regressions page, one per line."""
-    for event in json.loads(path.read_text(encoding="utf-8"))["events"]:
-        if event["last"]["hash"] in commits and event["kind"] != "environment":
-            series = ", ".join(dict.fromkeys(change["benchmark"] for change in event["changes"]))
-            where = f"{event['last']['hash'][:8]} ({event['last']['subject']})"
-            text = f"{event['kind']} at {where}: {len(event['changes'])} series of {series}"
-            style = "red" if event["kind"] == "regression" else "green"
-            console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+def show_events(events: list[Event], console: Console) -> None:
+    """Print events of the Regressions page, one per line."""
+    for event in events:
+        series = ", ".join(dict.fromkeys(change["benchmark"] for change in event["changes"]))
+        where = f"{event['last']['hash'][:8]} ({event['last']['subject']})"
+        kind = "disturbed run" if event["verdict"] == "refuted" else f"{event['kind']}, {event['verdict']}"
+        text = f"{kind} at {where}: {len(event['changes'])} series of {series}"
+        style = {"disturbed run": "yellow"}.get(kind, "red" if event["kind"] == "regression" else "green")
+        console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 # --- the dirty tree ------------------------------------------------------------------------------------------------
@@ -262,6 +299,16 @@ def main(project: Project, prog: str, arguments: list[str] | None = None) -> int
         help=f"only the commits of the range that change {project.package}/, and the newest one",
     )
     parser.add_argument("--no-gate", action="store_true", help="skip the gate")
+    parser.add_argument(
+        "--no-confirm", action="store_true", help="do not compare the commits of new events in turns at the end"
+    )
+    parser.add_argument(
+        "--confirm-budget",
+        type=float,
+        default=BUDGET_S,
+        metavar="SECONDS",
+        help=f"time limit for confirming all new events (default: {BUDGET_S:g})",
+    )
     parser.add_argument(
         "--worktree",
         nargs="?",

@@ -15,6 +15,7 @@ from kernelwatch.identity import TIMED
 from kernelwatch.measure.record import Measurement, number
 
 KINDS = ("regression", "improvement", "environment")
+DISTURBED = 5  # the most commits that one disturbance of the machine is assumed to have met
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,8 @@ class Result:
 @dataclass(frozen=True, eq=False)
 class JudgedSeries:
     """A judged series: one combination of a benchmark's parameters on one machine. `place`: the names under which asv
-    files its graph (machine, branch, ...); `results`: those of the branch's commits, oldest first."""
+    files its graph (machine, branch, ...); `results`: those of the branch's commits, oldest first; `cell`: the key of
+    the cell that it shows, "" if there is none."""
 
     benchmark: str
     params: dict[str, str]
@@ -39,6 +41,7 @@ class JudgedSeries:
     higher_is_better: bool | None
     exact: bool
     results: tuple[Result, ...]
+    cell: str = ""
 
     @property
     def points(self) -> list[Point]:
@@ -52,7 +55,10 @@ class JudgedSeries:
     def changes(self) -> list["Change"]:
         """Its changes, oldest first."""
         own = steps.find(self.points, exact=self.exact)
-        return [Change(self, step, _undone(step, own[at + 1 :])) for at, step in enumerate(own)]
+        edges = [0, *(step.at for step in own), len(self.results)]
+        return [
+            Change(self, step, _undone(step, own[at + 1 :]), (edges[at], edges[at + 2])) for at, step in enumerate(own)
+        ]
 
 
 def _undone(step: Step, later: Sequence[Step]) -> bool:
@@ -66,11 +72,13 @@ def _undone(step: Step, later: Sequence[Step]) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Change:
-    """A step of a series. `undone`: later steps took it back."""
+    """A step of a series. `undone`: later steps took it back; `levels`: the index of the first result of the level
+    before it, and the end of the level after it."""
 
     series: JudgedSeries
     step: Step
     undone: bool = False
+    levels: tuple[int, int] = (0, 0)
 
     @property
     def kind(self) -> str:
@@ -97,6 +105,15 @@ class Change:
     def before(self) -> Result:
         """The last result before the change."""
         return self.series.results[max(self._begin - 1, 0)]
+
+    @property
+    def suspects(self) -> list[str]:
+        """The commits whose runs were disturbed if this is no change of the program: those of the shorter level beside
+        it; of two alike the one that another step ends, or else the later. [] if it is too long for that."""
+        (begin, end), at = self.levels, self.step.at
+        levels = [(at - begin, begin == 0, 1, begin, at), (end - at, end == len(self.series.results), 0, at, end)]
+        length, _, _, first, last = min(levels)
+        return [result.commit for result in self.series.results[first:last]] if length <= DISTURBED else []
 
     @property
     def commits(self) -> int:

@@ -10,6 +10,7 @@ from rich.table import Table
 from kernelwatch.compare.exact import Difference
 from kernelwatch.compare.paired import FALSE_ALARMS, SAME, Judged, Pairs
 from kernelwatch.compare.verdict import Report
+from kernelwatch.history.confirmations import Confirmation
 from kernelwatch.plan.problem import label
 from kernelwatch.report import texts
 from kernelwatch.report.markdown import table as markdown_table
@@ -27,15 +28,26 @@ def change_text(change: float, unit: str = " %", digits: int = 2) -> str:
 
 
 def interval_text(judged: Judged) -> str:
-    """The bounds of a change, both in percent or both as factors. An undecided cell has a digit more, since its bounds
-    may lie next to a limit."""
+    """The bounds of a change. An undecided cell has a digit more, since its bounds may lie next to a limit."""
     if not judged.ratio.half < 5:
         return "unknown"
-    low, high = judged.bounds
+    return _bounds_text(*judged.bounds, 3 if judged.word == "cannot tell" else 2)
+
+
+def _bounds_text(low: float, high: float, digits: int = 2) -> str:
+    """Two bounds, both in percent or both as factors."""
     if high >= 1:
         return f"x{1 + low:.3g}..x{1 + high:.3g}"
-    digits = 3 if judged.word == "cannot tell" else 2
     return f"{change_text(low, '', digits)}..{change_text(high, ' %', digits)}"
+
+
+def confirmation_text(verdict: Confirmation) -> str:
+    """The verdict on a flagged change in words, such as "confirmed: +1.02 % (+0.98..+1.06 %) in 4 turns"."""
+    if verdict.change is None or verdict.low is None or verdict.high is None:
+        return f"{verdict.word}: {verdict.why}"
+    reason = f", {verdict.why}" if verdict.why else ""
+    interval = _bounds_text(verdict.low, verdict.high)
+    return f"{verdict.word}: {change_text(verdict.change)} ({interval}) in {verdict.turns} turns{reason}"
 
 
 def _row(pairs: Pairs, judged: Judged, same: str) -> list[str]:

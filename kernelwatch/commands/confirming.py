@@ -1,0 +1,131 @@
+"""Confirm the new events of a run: compare the commits on both sides in turns, and measure disturbed runs again."""
+
+import argparse
+import json
+import re
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from kernelwatch.compare.confirm import Flag, confirm
+from kernelwatch.history import confirmations
+from kernelwatch.history.confirmations import Confirmation
+from kernelwatch.plan.project import Project
+from kernelwatch.report.comparison import change_text, confirmation_text
+
+LATE = 10  # results after a step's own by which it is flagged, or hardly ever
+BUDGET_S = 300.0  # for all events of a run; the first look at each is always taken
+
+Event = dict[str, Any]  # as in regressions.json
+
+
+@dataclass(frozen=True)
+class Again:
+    """What to measure again: the suites by a regular expression for asv's --bench, and the commits."""
+
+    suites: str
+    commits: tuple[str, ...]
+
+
+class Events:
+    """The new events of a run: those at its commits, and those at a few commits before them that no run has tried to
+    confirm yet, since a step shows some commits after its own. Changes of the environment are none.
+
+    `page`: the data of the Regressions page, which are read anew for each list; `commits`: those of the run.
+    """
+
+    def __init__(self, page: Path, commits: Iterable[str], machine: str) -> None:
+        self.page, self.commits, self.machine = page, set(commits), machine
+        self.late = {_name(event) for event in self._here() if self._is_late(event)}
+
+    def _here(self) -> list[Event]:
+        events = json.loads(self.page.read_text(encoding="utf-8"))["events"]
+        return [
+            event
+            for event in events
+            if event["kind"] != "environment"
+            and any(change["place"].get("machine") == self.machine for change in event["changes"])
+        ]
+
+    def now(self) -> list[Event]:
+        """The new events as they are published now."""
+        return [event for event in self._here() if event["last"]["hash"] in self.commits or _name(event) in self.late]
+
+    def _is_late(self, event: Event) -> bool:
+        return bool(untried([event], self.machine)) and min(change["later"] for change in event["changes"]) <= LATE
+
+
+def _name(event: Event) -> tuple[str, str, str]:
+    return event["kind"], event["first"]["hash"], event["last"]["hash"]
+
+
+def untried(events: Iterable[Event], machine: str) -> list[Flag]:
+    """The changes of timed cells on a machine that were not compared yet, each once."""
+    flags = {
+        (change["cell"], change["from"], change["to"]): change["change"]
+        for event in events
+        for change in event["changes"]
+        if change["cell"] and change["change"] and not change["verdict"] and change["place"].get("machine") == machine
+    }
+    return [Flag(cell, before, after, change) for (cell, before, after), change in flags.items()]
+
+
+def confirm_new(project: Project, events: list[Event], folder: Path, budget_s: float, console: Console) -> int:
+    """Compare the commits of every change that was not compared yet, and store the verdicts in a machine's folder; how
+    many there are."""
+    flags = untried(events, folder.name)
+    pairs = list(dict.fromkeys((flag.before, flag.after) for flag in flags))
+    began = time.monotonic()
+    for at, (before, after) in enumerate(pairs, 1):
+        left_s = max(0.0, budget_s - (time.monotonic() - began)) / (len(pairs) - at + 1)
+        own = [flag for flag in flags if (flag.before, flag.after) == (before, after)]
+        with console.status(f"confirming {at} of {len(pairs)} ...") as status:
+            verdicts = confirm(project, own, left_s, status.update)
+        confirmations.save(folder, verdicts)
+        _show(verdicts, console)
+    if flags:
+        pairs_text = "a pair of commits was" if len(pairs) == 1 else f"{len(pairs)} pairs of commits were"
+        console.print(f"to confirm what is new, {pairs_text} compared in {time.monotonic() - began:.0f} s")
+    return len(flags)
+
+
+def _show(verdicts: list[Confirmation], console: Console) -> None:
+    for verdict in verdicts:
+        where = f"{verdict.before[:8]}..{verdict.after[:8]} {verdict.cell}"
+        text = f"{where}: flagged {change_text(verdict.flagged)}; {confirmation_text(verdict)}"
+        style = {"confirmed": "bold", "refuted": "dim"}.get(verdict.word)
+        console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+def disturbed(events: Iterable[Event], benchmarks: Path) -> list[Again]:
+    """What refuted changes leave to be measured again: the commits whose runs were disturbed, with all suites that read
+    the same measurement. `benchmarks`: asv's benchmarks.json."""
+    known = json.loads(benchmarks.read_text(encoding="utf-8"))
+    commits: dict[str, dict[str, None]] = {}
+    for event in events:
+        for change in event["changes"]:
+            if change["verdict"] and change["verdict"]["word"] == "refuted" and change["benchmark"] in known:
+                key = _key(known[change["benchmark"]])
+                alike = (name for name, item in known.items() if isinstance(item, dict) and _key(item) == key)
+                suites = rf"^({'|'.join(map(re.escape, sorted(alike)))})(\(|$)"  # asv adds the parameters to a name
+                commits.setdefault(suites, {}).update(dict.fromkeys(change["suspects"]))
+    return [Again(suites, tuple(wanted)) for suites, wanted in commits.items() if wanted]
+
+
+def _key(benchmark: dict[str, Any]) -> object:
+    """What benchmarks have in common that read the same measurement."""
+    return benchmark.get("setup_cache_key")
+
+
+def again_arguments(arguments: argparse.Namespace, suites: str) -> argparse.Namespace:
+    """The arguments of a run that measures suites again."""
+    return argparse.Namespace(**vars(arguments) | {"again": True, "bench": [suites]})
+
+
+def code_of(events: Iterable[Event]) -> int:
+    """1 if an event is a regression that was not refuted, else 0."""
+    return int(any(event["kind"] == "regression" and event["verdict"] != "refuted" for event in events))

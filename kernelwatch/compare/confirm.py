@@ -1,0 +1,96 @@
+"""Confirm flagged changes where they were measured: the commits on both sides take turns.
+
+A disturbed run and a step look alike in a history, and only measuring again can tell them apart. A change is refuted if
+less than half of what was flagged is there.
+"""
+
+import math
+import tempfile
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from kernelwatch.compare.changes import changes
+from kernelwatch.compare.choice import choose
+from kernelwatch.compare.paired import Comparison, Judged, Side
+from kernelwatch.history.confirmations import Confirmation, Word
+from kernelwatch.plan.cells import timed
+from kernelwatch.plan.project import Project
+from kernelwatch.system.git import export
+
+LEAST_SHARE = 0.5  # of the flagged change, in logarithms: if the interval lies below it, the change is refuted
+
+
+@dataclass(frozen=True)
+class Flag:
+    """A flagged change of a cell between two commits; `change`: of the seconds, relative."""
+
+    cell: str
+    before: str
+    after: str
+    change: float
+
+
+def confirm(
+    project: Project, flags: Iterable[Flag], budget_s: float, tell: Callable[[str], None] = lambda _: None
+) -> list[Confirmation]:
+    """Compare the commits of each flag. `budget_s`: for all that share their two commits. Raises: UserError if a commit
+    cannot be exported."""
+    together: dict[tuple[str, str], list[Flag]] = {}
+    for flag in flags:
+        together.setdefault((flag.before, flag.after), []).append(flag)
+    verdicts = []
+    for (before, after), own in together.items():
+        verdicts += _pair(project, before, after, own, budget_s, tell)
+    return verdicts
+
+
+def _pair(
+    project: Project, before: str, after: str, flags: list[Flag], budget_s: float, tell: Callable[[str], None]
+) -> list[Confirmation]:
+    """The verdicts on the flags between two commits."""
+    every = {cell.key: cell for cell in timed(project)}
+    cells = [every[flag.cell] for flag in flags if flag.cell in every]
+    at = datetime.now(UTC).isoformat(timespec="seconds")
+    gone = [
+        Confirmation(flag.cell, before, after, "not tried", flag.change, why="no suite here times it", at=at)
+        for flag in flags
+        if flag.cell not in every
+    ]
+    if not cells:
+        return gone
+    with tempfile.TemporaryDirectory(prefix="kernelwatch-") as folder:
+        old, new = (
+            Side(sha[:8], export(project.root, sha, project.package, Path(folder, sha))) for sha in (before, after)
+        )
+        choice = choose(project, cells, set(), changes(project, old.package, new.package).rungs)
+        within = math.expm1(LEAST_SHARE * min(abs(math.log1p(flag.change)) for flag in flags if flag.cell in every))
+        comparison = Comparison(project, old, new, choice.cells, choice.controls, within)
+        comparison.run(budget_s, tell)
+    return gone + [_verdict(flag, comparison, at) for flag in flags if flag.cell in every]
+
+
+def _verdict(flag: Flag, comparison: Comparison, at: str) -> Confirmation:
+    """The verdict on a flag from the comparison of its commits."""
+    judged = comparison.verdict(flag.cell)
+    word, why = _word(flag, judged)
+    figures = (judged.change, *judged.bounds)
+    change, low, high = figures if all(map(math.isfinite, figures)) else (None, None, None)
+    return Confirmation(
+        flag.cell, flag.before, flag.after, word, flag.change, change, low, high, comparison.turns, why, at
+    )
+
+
+def _word(flag: Flag, judged: Judged) -> tuple[Word, str]:
+    """The verdict on a flag, and the reason if there is one."""
+    match judged.word:
+        case "worse" | "better":
+            same = (judged.word == "worse") == (flag.change > 0)
+            return ("confirmed", judged.why) if same else ("refuted", "it changed in the other direction")
+        case "no change":
+            return "refuted", judged.why
+        case "cannot tell":
+            return "not decided", judged.why
+        case _:
+            return "not tried", judged.why or judged.word

@@ -1,0 +1,247 @@
+"""Confirming what is flagged: the verdict from turns, how it is kept, and a run of scripts/bench that is disturbed."""
+
+import dataclasses
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from benchmarks.project import PROJECT
+from kernelwatch.commands import confirming
+from kernelwatch.compare import confirm as module
+from kernelwatch.compare.confirm import Flag, confirm
+from kernelwatch.history import confirmations
+from kernelwatch.history.confirmations import Confirmation, overall
+from tests.repositories import copy_into, new_project
+from tests.test_versus import Synthetic, synthetic
+
+__all__ = ["synthetic"]  # a fixture
+
+PADDED, COPY = "transpose/padded float32 4096x4096 cold", "transpose/copy float32 4096x4096 cold"
+BEFORE, AFTER = "1" * 40, "2" * 40
+
+
+@pytest.fixture
+def packages(monkeypatch: pytest.MonkeyPatch, synthetic: type[Synthetic]) -> type[Synthetic]:
+    """Commits need not exist: their packages are measured by a synthetic run, in which only padded differs."""
+    monkeypatch.setattr(module, "export", lambda root, sha, package, folder: sha)
+    monkeypatch.setattr(module, "changes", lambda *_: SimpleNamespace(rungs=["transpose/padded"]))
+    return synthetic
+
+
+def noise(turn: int) -> float:
+    return 1 + 2e-4 * ((7 * turn) % 5 - 2)
+
+
+@pytest.mark.parametrize(
+    ("flagged", "truth", "word"),
+    [
+        (0.02, 1.02, "confirmed"),
+        (0.02, 1.015, "confirmed"),
+        (-0.02, 0.98, "confirmed"),
+        (0.02, 1.0, "refuted"),
+        (-0.02, 1.0, "refuted"),
+        (0.03, 1.004, "refuted"),  # less than half, and no step that would be flagged
+        (0.02, 0.98, "refuted"),
+        (0.006, 1.006, "confirmed"),
+        (0.006, 1.0, "refuted"),
+    ],
+)
+def test_less_than_half_of_what_was_flagged_refutes_it(
+    packages: type[Synthetic], flagged: float, truth: float, word: str
+) -> None:
+    packages.ratio = staticmethod(
+        lambda side, rung, turn: noise(turn + len(rung)) * (truth if (side, rung) == (AFTER, "padded") else 1.0)
+    )
+    (verdict,) = confirm(PROJECT, [Flag(PADDED, BEFORE, AFTER, flagged)], 300.0)
+    assert (verdict.word, verdict.cell, verdict.before, verdict.after) == (word, PADDED, BEFORE, AFTER)
+    assert verdict.change is not None
+    assert verdict.low is not None
+    assert verdict.high is not None
+    assert verdict.low <= verdict.change <= verdict.high
+    assert abs(verdict.change - (truth - 1)) < 1e-3
+    assert verdict.turns >= 4
+
+
+def test_what_is_too_noisy_is_not_decided(packages: type[Synthetic]) -> None:
+    packages.ratio = staticmethod(lambda side, rung, turn: 1 + 0.1 * ((13 * turn + 5 * (side == AFTER)) % 7 - 3))
+    (verdict,) = confirm(PROJECT, [Flag(PADDED, BEFORE, AFTER, 0.01)], 0.0)
+    assert verdict.word == "not decided"
+    assert verdict.why
+
+
+def test_what_no_suite_times_is_not_tried(packages: type[Synthetic]) -> None:
+    packages.ratio = staticmethod(lambda side, rung, turn: noise(turn))
+    gone = "transpose/gone float32 4096x4096 cold"
+    verdicts = confirm(PROJECT, [Flag(gone, BEFORE, AFTER, 0.1), Flag(PADDED, BEFORE, AFTER, 0.1)], 300.0)
+    assert {verdict.cell: verdict.word for verdict in verdicts} == {gone: "not tried", PADDED: "refuted"}
+
+
+def test_cells_between_the_same_commits_share_their_turns(packages: type[Synthetic]) -> None:
+    packages.ratio = staticmethod(lambda side, rung, turn: noise(turn))
+    other = "3" * 40
+    flags = [Flag(PADDED, BEFORE, AFTER, 0.1), Flag(COPY, BEFORE, AFTER, 0.1), Flag(PADDED, AFTER, other, -0.1)]
+    assert len(confirm(PROJECT, flags, 300.0)) == 3
+    sides = [side for side, _ in packages.calls]
+    assert (sides.count(BEFORE), sides.count(AFTER), sides.count(other)) == (4, 8, 4)
+    assert all({"padded", "copy"} <= set(rungs) for side, rungs in packages.calls if side == BEFORE)
+
+
+# --- how verdicts are kept -----------------------------------------------------------------------------------------
+
+ONE = Confirmation(PADDED, BEFORE, AFTER, "confirmed", 0.02, 0.021, 0.019, 0.023, 4, "", "2026-01-01T00:00:00+00:00")
+TWO = dataclasses.replace(ONE, cell=COPY, word="refuted", change=None, low=None, high=None, why="it changed")
+
+
+def test_a_verdict_is_kept_and_the_newest_counts(tmp_path: Path) -> None:
+    confirmations.save(tmp_path, [ONE, TWO])
+    assert confirmations.read(tmp_path) == {(PADDED, BEFORE, AFTER): ONE, (COPY, BEFORE, AFTER): TWO}
+    newer = dataclasses.replace(ONE, word="refuted", at="2026-01-02T00:00:00+00:00")
+    confirmations.save(tmp_path, [newer])
+    assert confirmations.read(tmp_path) == {(PADDED, BEFORE, AFTER): newer, (COPY, BEFORE, AFTER): TWO}
+    assert [path.name for path in tmp_path.iterdir()] == [f"{AFTER[:8]}.confirmed.jsonl"]  # one file a commit
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda line: line[: len(line) // 2],
+        lambda line: "[1, 2]",
+        lambda line: line.replace('"confirmed"', '"certain"'),
+        lambda line: line.replace("0.021", "NaN"),
+        lambda line: line.replace("0.021", '"<script>"'),
+        lambda line: line.replace(f'"{PADDED}"', "7"),
+    ],
+)
+def test_a_line_that_cannot_be_read_counts_as_not_tried(tmp_path: Path, damage: Callable[[str], str]) -> None:
+    confirmations.save(tmp_path, [ONE, TWO])
+    (path,) = tmp_path.iterdir()
+    first, second = path.read_text().splitlines()
+    assert damage(first) != first
+    path.write_text(f"{damage(first)}\n{second}\n")
+    assert list(confirmations.read(tmp_path).values()) == [TWO]
+
+
+@pytest.mark.parametrize(
+    ("words", "word"),
+    [
+        (["confirmed", "refuted", "not tried"], "confirmed"),
+        (["refuted", "not decided"], "not decided"),
+        (["refuted", "not tried"], "not tried"),
+        (["refuted", "refuted"], "refuted"),
+        ([], "not tried"),
+    ],
+)
+def test_an_event_is_refuted_only_if_every_change_is(words: list[Any], word: str) -> None:
+    assert overall(words) == word
+
+
+def event(kind: str, word: str) -> dict[str, Any]:
+    return {"kind": kind, "verdict": word}
+
+
+@pytest.mark.parametrize(
+    ("events", "code"),
+    [
+        ([], 0),
+        ([event("regression", "refuted"), event("improvement", "confirmed")], 0),
+        ([event("regression", "confirmed")], 1),
+        ([event("regression", "not decided")], 1),
+        ([event("regression", "not tried")], 1),
+    ],
+)
+def test_a_regression_that_is_not_refuted_is_the_exit_code(events: list[dict[str, Any]], code: int) -> None:
+    assert confirming.code_of(events) == code
+
+
+# --- a real run ----------------------------------------------------------------------------------------------------
+
+CELL = "transpose/c_blocked float32 256x256 hot"
+LOOP = "    for (long long m0 = 0;"
+SUITE = r"^transpose\.CPU\.track_seconds"
+COMMITS, STEP, DISTURBED = 12, 5, (8, 9)
+TIMES = 1000
+FEW = {
+    "cpu_shapes=((256, 256), (1024, 1024), (4096, 4096), (2053, 1031)),": "cpu_shapes=((256, 256),),",
+    "cpu_shapes=((256**2,), (1024**2,), (4096**2,)),": "cpu_shapes=((256**2,),),",
+    "cpu_shapes=SQUARES[:3],": "cpu_shapes=SQUARES[:1],",
+}
+
+
+def one_rung(folder: Path) -> None:
+    """Leave of a copy's CPU ladder the rung that changes and its control."""
+    ladder = folder / "gpukernels" / "ladder.toml"
+    tables = re.split(r"(?m)^(?=\[)", ladder.read_text())
+    names = [re.search(r'^name = "(.*)"$', table, re.MULTILINE) for table in tables]
+    kept = [table for table, name in zip(tables, names, strict=True) if not name or name[1] in {"numpy", "c_blocked"}]
+    ladder.write_text(re.sub(r"(?m)^types = .*$", 'types = ["float32"]', "".join(kept)))
+    path = folder / "benchmarks" / "project.py"
+    text = path.read_text()
+    for old, new in FEW.items():
+        assert text.count(old) == 1, old
+        text = text.replace(old, new)
+    path.write_text(text)
+
+
+def recorded_like(folder: Path, measured: str, commit: str, scale: float) -> None:
+    """Record a commit as another one was measured, every time multiplied."""
+    for path in folder.glob(f"{measured[:8]}-checkout*"):
+        copy = folder / path.name.replace(measured[:8], commit[:8])
+        if path.suffix == ".json":
+            result = json.loads(path.read_text())
+            result["commit_hash"] = commit
+            for name, entry in result["results"].items():
+                if name.endswith("track_seconds"):
+                    entry[0] = [value and scale * value for value in entry[0]]
+            copy.write_text(json.dumps(result))
+        else:
+            lines = [json.loads(line) for line in path.read_text().splitlines()]
+            for line in lines:
+                for visit in line.get("visits", ()):
+                    visit["seconds"] *= scale
+                    visit["identity"] += commit  # another binary each time: a step can be the commit's
+            copy.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+
+
+def test_a_true_step_is_confirmed_and_a_disturbed_run_refuted_and_measured_again(
+    kernel_cache: Path, tmp_path: Path
+) -> None:
+    """One commit works a thousand times; two later runs were recorded as if the machine had been as busy. So much
+    since the verdicts must not depend on what else this machine does."""
+    project = new_project(tmp_path)
+    copy_into(project.folder)
+    one_rung(project.folder)
+    source = project.folder / "gpukernels" / "transpose" / "c_blocked.c"
+    commits = []
+    for at in range(COMMITS):
+        if at == STEP:
+            slow = f"    for (volatile int again = 0; again < {TIMES}; ++again)\n{LOOP}"
+            source.write_text(source.read_text().replace(LOOP, slow))
+        commits.append(project.commit_all(f"commit {at}", "--allow-empty"))
+    arguments = ("--no-gate", "--bench", SUITE)
+    measured = commits[STEP - 1], commits[STEP]
+    for commit in measured:
+        done = project.bench(*arguments, "--no-confirm", f"{commit}^!", only="")
+        assert done.returncode == 0, done.stdout + done.stderr
+    (folder,) = (path for path in (project.folder / "results").iterdir() if path.is_dir())
+    for at, commit in enumerate(commits[:-1]):
+        if commit not in measured:
+            scale = (1 + 1e-3 * (at % 3)) * (TIMES if at in DISTURBED else 1.0)
+            recorded_like(folder, measured[at >= STEP], commit, scale)
+    done = project.bench(*arguments, "--confirm-budget", "10", f"{commits[0]}..main", only="")
+    assert done.returncode == 1, done.stdout + done.stderr
+    said = done.stdout
+    step, begin, end = (commits[at][:8] for at in (STEP, DISTURBED[0], DISTURBED[-1] + 1))
+    for commit, flagged, verdict in ((step, "x", "confirmed: x"), (begin, "x", "refuted: "), (end, "-", "refuted: ")):
+        assert re.search(rf"^\w+\.\.{commit} {CELL}: flagged {flagged}.*; {verdict}", said, re.MULTILINE), said
+    assert "disturbed runs: 2 commits are measured again" in said
+    assert re.search(rf"^regression, confirmed at {step} \(commit {STEP}\)", said, re.MULTILINE), said
+    events = json.loads((project.folder / ".asv/html/regressions.json").read_text())["events"]
+    flagged_now = {event["last"]["hash"][:8]: event["verdict"] for event in events if event["kind"] != "environment"}
+    assert flagged_now == {step: "confirmed"}  # the disturbed runs are no more
+    words = {(verdict.after[:8], verdict.word) for verdict in confirmations.read(folder).values()}
+    assert words == {(step, "confirmed"), (begin, "refuted"), (end, "refuted")}
