@@ -26,6 +26,7 @@ from kernelwatch.commands.arguments import WIDE, Output, Parser, regular_express
 from kernelwatch.compare.changes import changes
 from kernelwatch.history import records
 from kernelwatch.plan import project as plan_project
+from kernelwatch.report.rows import by_reason
 from kernelwatch.run.outcome import Group
 from kernelwatch.system import git
 from kernelwatch.system.errors import CANNOT, UserError
@@ -429,3 +430,26 @@ def test_the_ladder_says_whose_figures_and_which_files(
     assert notes[0] == (f"note: {results[-1]} is damaged: it holds no cell; measure this commit again (bench --again)")
     assert notes[1].startswith("note: these figures are of another machine, here; this one is ")
     assert notes[2] == "note: no cell of transpose was timed at 0123abcd on here"
+
+
+# --- reasons -------------------------------------------------------------------------------------------------------
+
+
+def test_a_compilers_error_is_said_once() -> None:
+    """For all types and architectures together; what differs in more than these is said for itself."""
+    error = "KernelError: rows/{rung} {type}: NVRTC does not compile it for {arch}: rows/{rung}.cu(15): error: {what}"
+    reasons = {
+        f"rows/{rung} {type} {arch}": error.format(rung=rung, type=type, arch=arch, what=what)
+        for rung, what in (("a", "no x"), ("b", "no y"))
+        for type in ("float32", "float64", "float16->float32")
+        for arch in ("sm_75", "sm_100")
+    }
+    reasons |= {f"access.Rows.track_{name}(a, float32 1000)": "rows/a at (33) float32: 1 wrong" for name in "xy"}
+    reasons["static.RowsMix.track_class(b, global)"] = reasons["rows/b float64 sm_100"]
+    found = by_reason(reasons.items())
+    assert {why: len(keys) for why, keys in found.items()} == {
+        error.format(rung="a", type="float32", arch="sm_75", what="no x"): 6,
+        error.format(rung="b", type="float32", arch="sm_75", what="no y"): 7,
+        "rows/a at (33) float32: 1 wrong": 2,
+    }
+    assert sorted(key for keys in found.values() for key in keys) == sorted(reasons)
