@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,7 +29,7 @@ from kernelwatch.history import records
 from kernelwatch.plan import project as plan_project
 from kernelwatch.report.rows import by_reason
 from kernelwatch.run.outcome import Group
-from kernelwatch.system import git
+from kernelwatch.system import cache, git
 from kernelwatch.system.errors import CANNOT, UserError
 from kernelwatch.system.files import Busy
 from kernelwatch.system.options import Options
@@ -301,6 +302,51 @@ def test_a_quick_look_holds_off_a_recording_run(tmp_path: Path) -> None:
         pass
     with running.not_beside(results), running.alone(tmp_path / "quick"):
         pass
+
+
+# --- the home ------------------------------------------------------------------------------------------------------
+
+
+def test_a_home_that_may_not_be_written_stops_no_run(foreign: Project) -> None:
+    """A file stands for it."""
+    foreign.git("init", "-q", "-b", "main")
+    foreign.commit_all("one")
+    (foreign.home / "file").touch()
+    left = {name: "" for name in ("KERNELWATCH_CACHE", "GPUKERNELS_CACHE", "XDG_CACHE_HOME")}
+    temporary = foreign.home / "tmp"
+    temporary.mkdir()
+    done = kernelwatch(
+        foreign,
+        "bench",
+        "--quick",
+        "--no-gate",
+        "--bench",
+        "Extremes",
+        TMPDIR=str(temporary),
+        HOME=str(foreign.home / "file"),
+        **left,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 new of 1 commits" in done.stdout
+    assert "this machine is not registered: " in (foreign.folder / ".asv" / "bench.log").read_text()
+    assert list(temporary.iterdir()) == []
+
+
+def test_a_user_without_a_home_has_a_cache_for_a_while(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("KERNELWATCH_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+
+    def home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", home)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    cache.folder.cache_clear()
+    try:
+        assert cache.folder().parent == tmp_path
+        assert cache.folder() == cache.folder()
+    finally:
+        cache.folder.cache_clear()
 
 
 # --- the output ----------------------------------------------------------------------------------------------------
