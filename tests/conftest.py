@@ -2,7 +2,8 @@
 
 import functools
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,26 @@ def no_gpu(kernel_cache: Path) -> str:
     if reason is None:
         pytest.skip("a GPU is here: this is what happens without one")
     return reason
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Name a test that does not end before faulthandler ends the process, whose stack shows no parameters."""
+    limit = float(item.config.getini("faulthandler_timeout") or 0)
+    timer = threading.Timer(0.9 * limit, _name, [item])
+    timer.daemon = True
+    if limit:
+        timer.start()
+    try:
+        return (yield)
+    finally:
+        timer.cancel()
+
+
+def _name(item: pytest.Item) -> None:
+    if capture := item.config.pluginmanager.getplugin("capturemanager"):
+        capture.suspend_global_capture(in_=True)
+    print(f"\n{item.nodeid} does not end", file=sys.stderr, flush=True)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,8 +27,9 @@ from kernelwatch.commands.arguments import WIDE, Output, Parser, regular_express
 from kernelwatch.compare.changes import changes
 from kernelwatch.history import records
 from kernelwatch.plan import project as plan_project
+from kernelwatch.report.rows import by_reason
 from kernelwatch.run.outcome import Group
-from kernelwatch.system import git
+from kernelwatch.system import cache, git
 from kernelwatch.system.errors import CANNOT, UserError
 from kernelwatch.system.files import Busy
 from kernelwatch.system.options import Options
@@ -169,7 +171,7 @@ def test_without_a_repository_or_a_commit_nothing_is_written(foreign: Project) -
     assert done.returncode == CANNOT
     assert done.stderr.startswith(f"kernelwatch bench: the repository in {foreign.folder} has no commit HEAD; ")
     foreign.commit_all("one")
-    for wrong in (("--only", "("), ("--quick", "--only", "nothing"), ("no-such", "--quick"), ("--worktree", "a/b")):
+    for wrong in (("--quick", "--only", "nothing"), ("no-such", "--quick")):
         done = kernelwatch(foreign, "bench", *wrong)
         assert (done.returncode, "Traceback" in done.stderr) == (CANNOT, False), done.stderr
     assert files(foreign.folder) == before
@@ -250,10 +252,15 @@ def test_tests_that_hang_in_native_code_are_ended(tmp_path: Path, name: str) -> 
     """By the settings of this project's tests, here with a shorter limit."""
     (tmp_path / "test_gate.py").write_text(NATIVE[name])
     settings = ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(tmp_path), "-o", "faulthandler_timeout=1"]
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *settings, "test_gate.py"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    settings += ["-p", "no:cacheprovider", "-p", "tests.conftest"]
+    command = [sys.executable, "-m", "pytest", *settings, "test_gate.py"]
+    done = subprocess.run(
+        command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 1
     assert re.search(r"Timeout .*test_gate\.py\", line \d+ in test_it\n", done.stderr, re.DOTALL), done.stderr
+    # Who holds the interpreter's lock, as no kernel does, lets nobody speak.
+    assert ("test_gate.py::test_it does not end" in done.stderr) is (name == "hung")
 
 
 def test_a_gate_says_what_failed_and_how_many_passed(tmp_path: Path, capsys: Said) -> None:
@@ -297,6 +304,51 @@ def test_a_quick_look_holds_off_a_recording_run(tmp_path: Path) -> None:
         pass
 
 
+# --- the home ------------------------------------------------------------------------------------------------------
+
+
+def test_a_home_that_may_not_be_written_stops_no_run(foreign: Project) -> None:
+    """A file stands for it."""
+    foreign.git("init", "-q", "-b", "main")
+    foreign.commit_all("one")
+    (foreign.home / "file").touch()
+    left = {name: "" for name in ("KERNELWATCH_CACHE", "GPUKERNELS_CACHE", "XDG_CACHE_HOME")}
+    temporary = foreign.home / "tmp"
+    temporary.mkdir()
+    done = kernelwatch(
+        foreign,
+        "bench",
+        "--quick",
+        "--no-gate",
+        "--bench",
+        "Extremes",
+        TMPDIR=str(temporary),
+        HOME=str(foreign.home / "file"),
+        **left,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 new of 1 commits" in done.stdout
+    assert "this machine is not registered: " in (foreign.folder / ".asv" / "bench.log").read_text()
+    assert list(temporary.iterdir()) == []
+
+
+def test_a_user_without_a_home_has_a_cache_for_a_while(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("KERNELWATCH_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+
+    def home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", home)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    cache.folder.cache_clear()
+    try:
+        assert cache.folder().parent == tmp_path
+        assert cache.folder() == cache.folder()
+    finally:
+        cache.folder.cache_clear()
+
+
 # --- the output ----------------------------------------------------------------------------------------------------
 
 SCRIPT = [sys.executable, "-m", "kernelwatch", "ladder"]  # prints by rich; with --markdown, by itself
@@ -311,8 +363,7 @@ def printed_to(output: int, *arguments: str, unbuffered: bool = False) -> "subpr
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
-@pytest.mark.parametrize("unbuffered", [False, True])
-@pytest.mark.parametrize("option", ["--markdown", "--help"])
+@pytest.mark.parametrize(("option", "unbuffered"), [("--markdown", False), ("--help", True)])
 def test_a_full_disk_is_an_error(option: str, unbuffered: bool) -> None:
     with open("/dev/full", "wb") as full:
         done = printed_to(full.fileno(), option, unbuffered=unbuffered)
@@ -424,3 +475,26 @@ def test_the_ladder_says_whose_figures_and_which_files(
     assert notes[0] == (f"note: {results[-1]} is damaged: it holds no cell; measure this commit again (bench --again)")
     assert notes[1].startswith("note: these figures are of another machine, here; this one is ")
     assert notes[2] == "note: no cell of transpose was timed at 0123abcd on here"
+
+
+# --- reasons -------------------------------------------------------------------------------------------------------
+
+
+def test_a_compilers_error_is_said_once() -> None:
+    """For all types and architectures together; what differs in more than these is said for itself."""
+    error = "KernelError: rows/{rung} {type}: NVRTC does not compile it for {arch}: rows/{rung}.cu(15): error: {what}"
+    reasons = {
+        f"rows/{rung} {type} {arch}": error.format(rung=rung, type=type, arch=arch, what=what)
+        for rung, what in (("a", "no x"), ("b", "no y"))
+        for type in ("float32", "float64", "float16->float32")
+        for arch in ("sm_75", "sm_100")
+    }
+    reasons |= {f"access.Rows.track_{name}(a, float32 1000)": "rows/a at (33) float32: 1 wrong" for name in "xy"}
+    reasons["static.RowsMix.track_class(b, global)"] = reasons["rows/b float64 sm_100"]
+    found = by_reason(reasons.items())
+    assert {why: len(keys) for why, keys in found.items()} == {
+        error.format(rung="a", type="float32", arch="sm_75", what="no x"): 6,
+        error.format(rung="b", type="float32", arch="sm_75", what="no y"): 7,
+        "rows/a at (33) float32: 1 wrong": 2,
+    }
+    assert sorted(key for keys in found.values() for key in keys) == sorted(reasons)

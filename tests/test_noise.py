@@ -1,6 +1,7 @@
 """kernelwatch noise and truth, and the laboratory: what they record and what they say if they cannot."""
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from kernelwatch.commands import noise
 from kernelwatch.measure.record import CellState
 from kernelwatch.plan.cells import Cell, plan
 from kernelwatch.plan.project import Project
+from kernelwatch.run import checkpoint
 from kernelwatch.run.outcome import Group, Outcome
 from kernelwatch.system.errors import CANNOT, UserError
 from kernelwatch.system.options import Options
@@ -163,6 +165,53 @@ def test_truths_cells_exist() -> None:
     assert PROJECT.truth_cells
     with pytest.raises(UserError, match="no cell 'transpose/warp'"):
         nsight.find(PROJECT, "transpose/warp")
+
+
+KEY = "transpose/padded float32 256x256 cold"
+
+
+def test_an_interrupted_record_goes_on(
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the real checkpoints of a group; the third run is interrupted at first."""
+    package = tmp_path / PROJECT.package
+    package.mkdir()
+    (package / "kernel.cu").write_text("one")
+    measured: list[float] = []
+    interrupts = [False, False, True, False, False, False, False, False, False]
+
+    def measure(project: Project, op: str, device: str, options: Options) -> Group:
+        if kept := checkpoint.there("transpose gpu", [KEY], options):
+            return kept
+        if interrupts.pop(0):
+            raise KeyboardInterrupt
+        measured.append(float(len(measured) + 1))
+        made = Group(
+            "transpose gpu",
+            {KEY: Outcome("ok", "", [{"process": 0, "seconds": measured[-1]}])},
+            {"gpu": "A", "nvml_uuid_sha256": "1"},
+        )
+        checkpoint.keep(made, options)
+        return made
+
+    monkeypatch.setattr(noise, "measure", measure)
+    monkeypatch.setattr(noise, "identity", lambda: {"machine": "here"})
+    arguments = ["--runs", "4", "transpose"]
+    with pytest.raises(KeyboardInterrupt):
+        noise.main(project, "scripts/noise", arguments)
+    path = tmp_path / "results" / "here" / "noise.jsonl"
+    assert json.loads(path.read_text())["medians_s"] == [1.0, 2.0]  # of what was measured by then
+    assert noise.main(project, "scripts/noise", arguments) == 0
+    assert json.loads(path.read_text())["medians_s"] == [1.0, 2.0, 3.0, 4.0]
+    assert measured == [1.0, 2.0, 3.0, 4.0]
+    assert list((tmp_path / ".asv" / "kept").iterdir()) == []
+    assert "ASV_COMMIT" not in os.environ
+    interrupts[:] = [False, False, True, False, False, False, False]
+    with pytest.raises(KeyboardInterrupt):
+        noise.main(project, "scripts/noise", arguments)
+    (package / "kernel.cu").write_text("another")
+    assert noise.main(project, "scripts/noise", arguments) == 0
+    assert json.loads(path.read_text())["medians_s"] == [7.0, 8.0, 9.0, 10.0]  # nothing of the kernel before the edit
 
 
 def test_one_run_does_not_differ(capsys: pytest.CaptureFixture[str]) -> None:

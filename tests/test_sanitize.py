@@ -10,6 +10,7 @@ import pytest
 from benchmarks.project import PROJECT
 from kernelwatch.__main__ import run
 from kernelwatch.commands import sanitize
+from kernelwatch.system.errors import CANNOT
 
 ROOT = Path(__file__).resolve().parent.parent
 PADDED = "gpukernels/transpose/padded.cu"
@@ -58,7 +59,7 @@ def test_without_the_tool_it_says_where_it_comes_from(
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
     if shutil.which("compute-sanitizer"):
         pytest.skip("compute-sanitizer lies beside the interpreter")
-    assert run("sanitize", [], "scripts/sanitize") == 1
+    assert run("sanitize", [], "scripts/sanitize") == CANNOT
     said = capsys.readouterr().err
     assert said.startswith("scripts/sanitize: ")
     assert "comes with the CUDA toolkit" in said

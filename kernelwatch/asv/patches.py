@@ -45,6 +45,12 @@ PATCHES = (
         "this machine is known without being registered, so that asv asks no questions",
         False,
     ),
+    Patch(
+        "asv.machine:MachineCollection.save",
+        "e93ce43c0b64c507",
+        "a home that may not be written stops no run: this machine is known without its file there",
+        False,
+    ),
     Patch("asv.results:Results.save", "381167150bf9d50a", "the sidecar is saved before the results", False),
     Patch("asv.util:write_json", "8d9e867b4b6f0880", "files are written whole, so a full disk destroys none", True),
     Patch(

@@ -45,6 +45,17 @@ def _load(machine_name: str, _path: str | None = None) -> Any:
         raise
 
 
+_register = machine.MachineCollection.save.__func__
+
+
+def _save_registered(cls: Any, machine_name: str, machine_info: Any, _path: str | None = None) -> None:
+    """asv's file of machines in the user's home. A home that may not be written stops no run."""
+    try:
+        _register(cls, machine_name, machine_info, _path)
+    except OSError as error:
+        log.warning(f"this machine is not registered: {error}")
+
+
 def _write_json(path: str, data: Any, api_version: int | None = None, compact: bool = False) -> None:
     """asv.util.write_json, but atomic: the original truncates the file first, so a full disk destroys a good file."""
     if api_version is not None:
@@ -112,5 +123,6 @@ def setup() -> None:
     named = classmethod(lambda cls: cls.hardcoded_machine_name or _known_identity()["machine"])
     replace("asv.machine:Machine.get_unique_machine_name", named)
     replace("asv.machine:MachineCollection.load", staticmethod(_load))
+    replace("asv.machine:MachineCollection.save", classmethod(_save_registered))
     replace("asv.results:Results.save", _save)
     replace("asv.util:write_json", _write_json)

@@ -14,6 +14,7 @@ from kernelwatch.history.confirmations import Confirmation
 from kernelwatch.plan.problem import label
 from kernelwatch.report import texts
 from kernelwatch.report.markdown import table as markdown_table
+from kernelwatch.report.rows import by_reason
 
 STYLES = {"worse": "red", "failed": "red", "better": "green", "repaired": "green", "cannot tell": "yellow"}
 
@@ -195,24 +196,17 @@ def _timed(report: Report) -> list[tuple[Pairs, Judged]]:
 
 
 def _show_failures(report: Report, console: Console) -> None:
-    for why, keys in _by_reason(report.failures).items():
+    for why, keys in by_reason(report.failures.items()).items():
         text = f"{report.head.name} failed: {_cells_text(keys)}: {why}"
         console.print(text, style="red", markup=False, highlight=False)
     console.print("nothing else is compared before this is right")
-
-
-def _by_reason(failures: dict[str, str]) -> dict[str, list[str]]:
-    keys: dict[str, list[str]] = {}
-    for key, why in failures.items():
-        keys.setdefault(why, []).append(key)
-    return keys
 
 
 def markdown(report: Report) -> str:
     """The report as Markdown, for a comment on a pull request."""
     names = (report.base.name, report.head.name)
     if report.failures:
-        failed = [f"- `{', '.join(keys)}`: {why}" for why, keys in _by_reason(report.failures).items()]
+        failed = [f"- `{', '.join(keys)}`: {why}" for why, keys in by_reason(report.failures.items()).items()]
         return "\n".join([f"**{names[1]} failed** ({report.what})", "", *failed])
     parts = [f"**{report.summary}** ({report.what})"]
     timed = _timed(report)

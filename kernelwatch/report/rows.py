@@ -1,6 +1,7 @@
 """Make table rows of an op's ladder: each rung's cell at one shape, its rate and its share."""
 
 import math
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -73,10 +74,20 @@ def sections(
     return parts
 
 
+def by_reason(reasons: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """Pairs of a key and a reason as reason -> keys. Reasons that differ only in words of the keys (a compiler's
+    error for each type and architecture) are one, which is shown as the first of them."""
+    pairs = list(reasons)
+    words = {word for key, _ in pairs for word in re.split(r"[\s,()/]+", key) if word}
+    longest_first = "|".join(map(re.escape, sorted(words, key=len, reverse=True)))
+    shown: dict[str, str] = {}
+    keys: dict[str, list[str]] = {}
+    for key, reason in pairs:
+        general = re.sub(rf"(?<!\w)(?:{longest_first})(?!\w)", "", reason)
+        keys.setdefault(shown.setdefault(general, reason), []).append(key)
+    return keys
+
+
 def reasons(cells: Iterable[Measured], state: str) -> dict[str, list[str]]:
     """Why the cells in a state have no figure: reason -> keys."""
-    keys: dict[str, list[str]] = {}
-    for cell in cells:
-        if cell.state == state:
-            keys.setdefault(cell.reason, []).append(cell.key)
-    return keys
+    return by_reason((cell.key, cell.reason) for cell in cells if cell.state == state)

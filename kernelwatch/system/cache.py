@@ -1,8 +1,10 @@
 """A cache of compiled files on disk, shared by all processes. A file's key is a hash of what it was made from."""
 
+import atexit
 import hashlib
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Callable
 from functools import cache
@@ -11,17 +13,17 @@ from pathlib import Path
 
 @cache
 def folder() -> Path:
-    """The cache's folder: $KERNELWATCH_CACHE, else the user's cache folder; a temporary folder if that is read-only."""
-    wanted = os.environ.get("KERNELWATCH_CACHE") or Path(
-        os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "kernelwatch"
-    )
-    path = Path(wanted)
+    """The cache's folder: $KERNELWATCH_CACHE, else the user's cache folder; if it may not be written, a temporary
+    folder that ends with this process."""
     try:
+        named = os.environ.get("KERNELWATCH_CACHE")
+        path = Path(named or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "kernelwatch"))
         path.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path) as probe:
             probe.write(bytes(4096))
-    except OSError:
-        return Path(tempfile.mkdtemp(prefix="kernelwatch-"))
+    except (OSError, RuntimeError):  # RuntimeError: this user has no home
+        path = Path(tempfile.mkdtemp(prefix="kernelwatch-"))
+        atexit.register(shutil.rmtree, path, ignore_errors=True)
     return path
 
 
