@@ -18,11 +18,12 @@ from kernelwatch.plan.problem import Array, Operands, Shape
 STEP = 32  # of a rung whose tile is not known, and the least of a loop inside a kernel: a warp, some vector registers
 STEP_MOST = 1 << 12  # a dimension in which the grid is the same up to this extent is not tiled
 
-# By the number of dimensions: in each dimension an extent beyond an index of 16 bits, then a million elements and more.
+# By the number of dimensions: in each dimension an extent beyond an index of 16 bits; where it is cheap, over a million
+# elements.
 LONG: dict[int, tuple[Shape, ...]] = {
     1: ((1_000_003,),),
     2: ((70_001, 3), (3, 70_001), (1009, 1013)),
-    3: ((70_001, 1, 2), (1, 70_001, 2), (1, 1, 70_001), (1009, 1013, 2)),
+    3: ((70_001, 1, 2), (1, 70_001, 2), (1, 1, 70_001)),
 }
 
 
