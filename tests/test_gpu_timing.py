@@ -908,8 +908,9 @@ class Numbering:
 
         self.counts: Any = cupy.zeros(4096, cupy.int32)
         self.origin = self.set_bytes = 0
-        self.kernel: Any = cupy.ElementwiseKernel("float32 x, raw int32 counts, int32 number", "float32 out",
-                                                  "out = x; if (i == 0) atomicAdd(&counts[number], 1)", "numbering")  # fmt: skip
+        once = "out = x; if (i == 0) atomicAdd(&counts[number], 1)"
+        inputs = "float32 x, raw int32 counts, int32 number"
+        self.kernel: Any = cupy.ElementwiseKernel(inputs, "float32 out", once, "numbering")
 
     def load(self, op: str, rung: str, type: str) -> "Numbering":
         return self
