@@ -92,6 +92,9 @@ WRONG = {
     "wrong from the millionth element on": Wrong(
         "vector_add/elementwise", "a[i] + b[i];", "a[i] + (i < 1000000 ? b[i] : T(0));",
         "vector_add/elementwise at (1000003,) float32: ", (1000,)),
+    "wrong at the counted shape only": Wrong(
+        "vector_add/elementwise", "a[i] + b[i];", "a[i] + (N == 65536 && i == 7 ? T(9) : b[i]);",
+        "vector_add/elementwise at (65536,) float32: 1 of 65536 elements wrong, the first at [7]", (65536,)),
     "one pass less": Wrong(
         "transpose/copy_repeated", "repeat < REPEATS", "repeat < REPEATS - 1",
         "a launch writes its output 63 times, and should 64 times", (250, 130)),
@@ -142,6 +145,16 @@ def test_what_is_wrong_anywhere_is_not_counted(slip: str, tmp_path: Path) -> Non
     loaded(emulator.load, package.cuda_source(op, rung, wrong.type))
     with pytest.raises((emulator.Faulty, WrongOutput), match=re.escape(wrong.why)):
         counted.Counter(PROJECT, cast(Package, package)).measure(cell)
+
+
+@pytest.mark.parametrize("rung", [str(rung) for rung in CUDA if rung.repeats > 1])
+def test_a_rung_that_repeats_its_work_does(rung: str) -> None:
+    op, name = rung.split("/")
+    cell = Cell(op, name, "uint8", (250, 130), COUNTED, counted.DEVICE)
+    counter = counted.Counter(PROJECT, PROJECT.adapt(gpukernels))
+    once = dataclasses.replace(cell, rung={"copy_repeated": "copy", "naive_repeated": "naive_read"}[name])
+    stores = [loaded(counter.measure, where)["global_store"] for where in (once, cell)]
+    assert stores[1]["requests"] == gpukernels.rung(op, name).repeats * stores[0]["requests"]
 
 
 def test_what_was_right_is_not_checked_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -116,10 +116,10 @@ def test_what_is_launched_is_known_by_its_content(name: str, old: str, new: str,
 TURNS = LOOKS[2]
 
 
-def comparison(device: str, ratios: Sequence[float]) -> Comparison:
+def comparison(device: str, ratios: Sequence[float], within: float | None = None) -> Comparison:
     """A comparison of one cell, after as many turns as there are ratios."""
     cell = Cell("transpose", "padded", "float32", (256, 256), "cold", cast(Any, device))
-    compared = Comparison(PROJECT, Side("BASE", "base"), Side("HEAD", "head"), [cell], {})
+    compared = Comparison(PROJECT, Side("BASE", "base"), Side("HEAD", "head"), [cell], {}, within)
     for turn, ratio in enumerate(ratios):
         both = ({"seconds": 1e-3, "identity": "a"}, {"seconds": 1e-3 * ratio, "identity": "b"})
         compared.pairs[cell.key].measurements[turn] = cast(tuple[Measurement, Measurement], both)
@@ -127,8 +127,8 @@ def comparison(device: str, ratios: Sequence[float]) -> Comparison:
     return compared
 
 
-def word(device: str, ratios: Sequence[float]) -> str:
-    ((_, judged),) = comparison(device, ratios).verdicts()
+def word(device: str, ratios: Sequence[float], within: float | None = None) -> str:
+    ((_, judged),) = comparison(device, ratios, within).verdicts()
     return judged.word
 
 
@@ -146,6 +146,7 @@ def test_on_a_cpu_floor_and_margin_are_two_per_cent() -> None:
     assert word("cpu", around(1.05, 1e-4)) == "worse"
     assert word("cpu", around(1.015, 1e-4)) == "no change"
     assert word("cpu", around(1.0, 0.06)) == "cannot tell"
+    assert word("cpu", around(1.05, 1e-4), within=0.3) == "worse"  # a wider margin is no higher floor
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from benchmarks.project import PROJECT
 from kernelwatch.measure import cpu as cpu_module
 from kernelwatch.measure import gpu as gpu_module
 from kernelwatch.measure import replay
-from kernelwatch.measure.check import Budget
+from kernelwatch.measure.check import Budget, WrongOutput
 from kernelwatch.measure.cpu import Cpu
 from kernelwatch.measure.gpu import Gpu
 from kernelwatch.plan.cells import Cell
@@ -50,6 +50,7 @@ class Moving:
     device: Device | None = None
     seconds: float = 1e-5
     seen: list[tuple[int, bytes]] = field(default_factory=list)
+    lazy: bool = False  # does nothing
     not_here: tuple[type[Exception], ...] = ()
 
     def load(self, op: str, rung: str, type: str) -> "Moving":
@@ -61,7 +62,8 @@ class Moving:
     def bind(self, source: Any, *, out: Any) -> Any:
         def run() -> None:
             self.seen.append((out.ctypes.data, bytes(np.asarray(source[:64]))))
-            out[...] = source
+            if not self.lazy:
+                out[...] = source
 
         if self.device is None:
             return _Launch("moving", run)
@@ -207,3 +209,22 @@ def test_the_cpu_gives_the_median() -> None:
     assert measured["seconds"] == 3.0
     assert measured["identity"] == "who"
     assert math.isclose(measured["quartiles_s"][0], 1.5)
+
+
+# --- both ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("where", ["gpu", "cpu"])
+def test_a_kernel_that_does_nothing_is_wrong(where: str, device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even where a right kernel has left its output."""
+    monkeypatch.setattr(cpu_module, "cache_bytes", lambda: 1 << 18)
+    harness: Gpu | Cpu
+    if where == "gpu":
+        harness, package = gpu_of(device, cell())
+    else:
+        package = Moving()
+        harness = Cpu(MOVING, cast(Package, package), [cell()], BUDGET, seed=3)
+    harness.measure(cell())
+    package.lazy = True
+    with pytest.raises(WrongOutput, match=r"move/copy at \(4096,\) float32: 4096 of 4096 .*; 4096 never written"):
+        harness.measure(cell())
