@@ -39,12 +39,14 @@ def test_rung_on_the_cpu(found: Rung, type: str, edge: int | None) -> None:
     """Right, and without a fault, at the shapes of the gate; the long ones with one type."""
     kernel = loaded(load, cuda_source(found, type, edge))
     here = dataclasses.replace(found, device="cpu")  # the gate then leaves the operands on the host
-    first = gate.reference(found)
+    first, *others = gate.references(found)
     long = gate.long_shapes(found) if type == found.types[0] else ()
-    for extents in (*gate.shapes(found, edge), *long):
+    for extents in (*gate.shapes(found, edge, random_count=1), *long):
         gate.check_against(first, kernel, here, type, extents, edge, 0)
     (ragged,) = gate.taken(found, [checks.ragged(gate.steps(found, edge))])
-    gate.check(functools.partial(kernel, thorough=True), here, type, ragged, edge=edge)
+    gate.check_against(first, functools.partial(kernel, thorough=True), here, type, ragged, edge, 0)
+    for right in others:
+        gate.check_against(right, kernel, here, type, ragged, edge, 0)
 
 
 @pytest.mark.parametrize(

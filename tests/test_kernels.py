@@ -301,10 +301,10 @@ def steps(found: Rung, edge: int | None) -> tuple[int, ...]:
     return checks.steps(found.dims, lambda extents: found.grid(extents, edge), found.block_threads(edge))
 
 
-def shapes(found: Rung, edge: int | None) -> Iterator[dict[str, int]]:
-    """Around the rung's own tile, then a few at random."""
+def shapes(found: Rung, edge: int | None, random_count: int = 3) -> Iterator[dict[str, int]]:
+    """Around the rung's own tile, then some at random."""
     rng = np.random.default_rng(SEED)
-    random = map(tuple, rng.integers(1, 400, (3, len(found.dims))).tolist())
+    random = map(tuple, rng.integers(1, 400, (random_count, len(found.dims))).tolist())
     return taken(found, (*checks.around(steps(found, edge)), *random))
 
 
