@@ -252,9 +252,11 @@ class Gpukernels:
 
 
 def _texture(_library: Any, addresses: list[int], _sizes: list[int], dims: list[Any]) -> list[Any]:
-    """The arguments that matmul/texture.py makes: A and B as textures that begin at the operand's address, so that each
-    first element has the index 0."""
-    return [*map(ctypes.c_uint64, addresses), *dims, ctypes.c_int32(0), ctypes.c_int32(0)]
+    """The arguments that matmul/texture.py makes for operands that are not aligned: A and B are textures that begin
+    some elements before the operand."""
+    firsts = (3, 5)
+    handles = [address - 4 * first for address, first in zip(addresses, firsts, strict=False)]
+    return [*map(ctypes.c_uint64, [*handles, addresses[2]]), *dims, *map(ctypes.c_int32, firsts)]
 
 
 def _constant(library: Any, addresses: list[int], sizes: list[int], dims: list[Any]) -> list[Any]:

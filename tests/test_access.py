@@ -84,7 +84,7 @@ def test_wavefronts_are_those_of_the_hardware(wide: str, at: int, tmp_path: Path
     source = tmp_path / "elementwise.cu"
     source.write_text(READS.replace("WIDE", wide), encoding="utf-8")
     found = dataclasses.replace(gpukernels.rung("vector_add", "elementwise"), source=source)
-    kernel = loaded(EmulatedKernel, cuda_source(found, "float32"), traced=True)
+    kernel = loaded(EmulatedKernel, cuda_source(found, "float32"))
     seen = {}
     for name, (places, *_) in PATTERNS.items():
         run = Traced(kernel, {"N": 32})

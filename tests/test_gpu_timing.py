@@ -898,6 +898,47 @@ def test_every_rung_and_reference_line_is_right_and_takes_time() -> None:
         assert set(found["canary_s"]) == {"memory", "compute"}
 
 
+class Numbering:
+    """A package of copies. Each launch counts itself in `counts` under the number of its set of buffers."""
+
+    not_here: tuple[type[Exception], ...] = ()
+
+    def __init__(self) -> None:
+        import cupy
+
+        self.counts: Any = cupy.zeros(4096, cupy.int32)
+        self.origin = self.set_bytes = 0
+        once = "out = x; if (i == 0) atomicAdd(&counts[number], 1)"
+        inputs = "float32 x, raw int32 counts, int32 number"
+        self.kernel: Any = cupy.ElementwiseKernel(inputs, "float32 out", once, "numbering")
+
+    def load(self, op: str, rung: str, type: str) -> "Numbering":
+        return self
+
+    def repeats(self, op: str, rung: str) -> int:
+        return 1
+
+    def bind(self, x: Any, *, out: Any) -> gpukernels.Launch:
+        number = (out.data.ptr - self.origin) // self.set_bytes
+        return gpukernels.Launch(out, "numbering", lambda: self.kernel(x, self.counts, number, out))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("cache", CACHES)
+def test_launches_go_round_buffers_of_random_numbers(cache: str) -> None:
+    """What the kernel itself saw: every set of buffers as often as any other."""
+    package, where = Numbering(), cell(op="transpose", rung="copy", shape=(256, 256), cache=cache)
+    gpu = Gpu(PROJECT, cast(Package, package), [where], BUDGET, seed=1)
+    package.origin, package.set_bytes = gpu.arena.data.ptr, gpu._slot_bytes(where)[1]
+    measured = gpu.measure(where)
+    counts = package.counts.get()
+    assert (counts > 0).sum() == measured["slots"] == gpu._slots(where)
+    assert counts[: measured["slots"]].min() > counts.max() / 2
+    inputs = [gpu._operands(where, slot)[0][0].get() for slot in range(measured["slots"])]
+    assert all(0.5 < values.std() < 0.65 and abs(values.mean()) < 0.02 for values in inputs)  # uniform in [-1, 1)
+    assert len({values.tobytes() for values in inputs}) == len(inputs)
+
+
 @pytest.mark.gpu
 def test_hot_is_not_slower_than_cold() -> None:
     compared = 0

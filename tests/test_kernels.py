@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 import gpukernels
 from gpukernels import Rung
 from gpukernels.kernel import _GpuKernel
+from kernelwatch.plan import checks
 
 SEED = int(os.environ.get("GPUKERNELS_SEED") or int.from_bytes(os.urandom(4)))  # fresh inputs in every run
 
@@ -57,7 +58,8 @@ EXACT = {"float32": (12, 3), "float64": (24, 18), "float16": (10, 3), "bfloat16"
 
 
 def exact_integers(rng: np.random.Generator, inputs: list[NDArray[Any]]) -> None:
-    """Of which every sum of some ten thousand products is exact, in any order; and in no narrower type."""
+    """Of which every sum of some ten thousand products is exact, in any order; and in no narrower type. Longer sums are
+    exact too: the numbers are of both signs, so that sums grow with the root of the count."""
     for operand, bits in zip(inputs, EXACT[inputs[0].dtype.name], strict=True):
         operand[...] = rng.integers(-(1 << bits), 1 << bits, operand.shape)
 
@@ -291,27 +293,29 @@ def check_against(
 
 # --- shapes that hurt ----------------------------------------------------------------------------------------------
 
-USUAL_TILE = 32  # around which a rung without a tile of its own is tried; a vector register's worth and more
 
-# By number of dimensions: primes, long and thin both ways, a million and a few.
-LONG: dict[int, list[tuple[int, ...]]] = {
-    1: [(2,), (8191,), (1_000_003,)],
-    2: [(509, 641), (70_001, 3), (3, 70_001), (1009, 1), (1, 1009)],
-    3: [(509, 641, 127), (1, 1, 8191), (1009, 1, 3), (1, 1009, 3), (257, 130, 1009)],
-}
+def steps(found: Rung, edge: int | None) -> tuple[int, ...]:
+    """The extents of a rung's tile, in the order of its dims; of a usual one if it is not CUDA."""
+    if found.source.suffix != ".cu":
+        return (checks.STEP,) * len(found.dims)
+    return checks.steps(found.dims, lambda extents: found.grid(extents, edge), found.block_threads(edge))
 
 
-def shapes(found: Rung, edge: int | None) -> Iterator[dict[str, int]]:
-    """Around the rung's own tile in every dimension, then long ones, then a few at random."""
-    tile = dict(zip(found.tiled, (edge,) * len(found.tiled) if edge else found.tile, strict=False))
-    near = []
-    for dim in found.dims:
-        step = tile.get(dim, USUAL_TILE)
-        some = {step - 1, step, 2 * step + 1} if len(found.dims) > 2 else {3, step - 1, step, step + 1, 2 * step - 1}
-        near.append(sorted(({1, 97, 2 * step + 1} | some) - {0}))
+def shapes(found: Rung, edge: int | None, random_count: int = 3) -> Iterator[dict[str, int]]:
+    """Around the rung's own tile, then some at random."""
     rng = np.random.default_rng(SEED)
-    random = rng.integers(1, 400, (3, len(found.dims))).tolist()
-    for shape in (*itertools.product(*near), *LONG.get(len(found.dims), []), *random):
+    random = map(tuple, rng.integers(1, 400, (random_count, len(found.dims))).tolist())
+    return taken(found, (*checks.around(steps(found, edge)), *random))
+
+
+def long_shapes(found: Rung) -> Iterator[dict[str, int]]:
+    """Beyond an index of 16 bits in each dimension, and over a million elements."""
+    return taken(found, checks.LONG[len(found.dims)])
+
+
+def taken(found: Rung, shapes: Iterable[tuple[int, ...]]) -> Iterator[dict[str, int]]:
+    """Those of the shapes that the rung takes, by the names of its dims."""
+    for shape in shapes:
         extents = dict(zip(found.dims, shape, strict=True))
         if fits(found, extents):
             yield extents
@@ -339,7 +343,7 @@ def cases(device: str | None = None) -> list[Any]:
 @pytest.mark.parametrize(("found", "type", "edge"), cases())
 def test_rung_against_numpy(found: Rung, type: str, edge: int | None) -> None:
     kernel = load(found, type, edge)
-    for extents in shapes(found, edge):
+    for extents in (*shapes(found, edge), *long_shapes(found)):
         check(kernel, found, type, extents, edge=edge)
 
 

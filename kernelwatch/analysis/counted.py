@@ -4,24 +4,29 @@ In a worker, the emulator compiles the measured commit's source with g++, runs i
 """
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
 from kernelwatch import emulator
 from kernelwatch.analysis.compiled import compiled
 from kernelwatch.identity import COUNTED as IDENTITY
-from kernelwatch.measure.check import WrongOutput, describe_wrong, packages
+from kernelwatch.measure.check import POISON, WrongOutput, describe_wrong, packages
 from kernelwatch.measure.record import Facts, Measurement
+from kernelwatch.plan import checks
 from kernelwatch.plan.cells import COUNTED, Cell
 from kernelwatch.plan.package import CudaSource, Package
-from kernelwatch.plan.problem import Problem, Shape
+from kernelwatch.plan.problem import Array, Problem, Shape
 from kernelwatch.plan.project import Project
+from kernelwatch.system import cache
 from kernelwatch.system.errors import ToolMissing
-from kernelwatch.system.tools import cxx_compiler
+from kernelwatch.system.tools import cxx_compiler, digest
 
 DEVICE = "access"
-CHECKED = (33, 65, 31)  # extents at which a rung must be right before it is counted; no tile divides them
+Result = TypeVar("Result")
 
 
 def places(problem: Problem) -> list[tuple[str, Shape]]:
@@ -73,15 +78,14 @@ class Counter:
         }
 
     def measure(self, cell: Cell) -> Measurement:
-        """The counts of one launch of a rung, after a check that the rung is right.
+        """The counts of one launch of a rung, which must be right at this shape and at those of `_check`.
 
-        Raises: NotHere, Absent; WrongOutput; OutOfBounds; CompileError if g++ rejects the source; ToolMissing.
+        Raises: NotHere, Absent; Faulty, WrongOutput; CompileError if g++ rejects the source; ToolMissing.
         """
-        source = self.package.cuda_source(cell.op, cell.rung, cell.type)
-        why = self._wrong(cell, source)
-        if why:
-            raise WrongOutput(why)
-        counts = counts_of(cell, source)
+        kernel = emulator.Emulated(self.package.cuda_source(cell.op, cell.rung, cell.type))
+        self._check(cell, kernel)
+        counts = self._run(cell, lambda inputs, out: emulator.count_on(kernel.kernel, inputs, out))
+        self._check_repeats(cell, counts)
         return {
             "global_load": vars(counts.global_load),
             "global_store": vars(counts.global_store),
@@ -93,15 +97,45 @@ class Counter:
             "barriers": counts.barriers,
         }
 
-    def _wrong(self, cell: Cell, source: CudaSource) -> str:
-        """Why a rung is not right; "" if it is. It is checked for faults and for its output on small integers, whose
-        sums are exact."""
-        shape = CHECKED[: len(source.dims)]
+    def _check(self, cell: Cell, kernel: emulator.Emulated) -> None:
+        """Check a rung for every kind of fault at a ragged shape of its tile, and with its main type for its output at
+        long shapes. A compiled kernel that was right is not checked again. Raises: Faulty, WrongOutput."""
+        source, problem = kernel.kernel.source, self.project.op(cell.op)
+        ragged = checks.ragged(checks.steps_of(source))
+        long = checks.LONG.get(len(source.dims), ()) if cell.type == problem.main_type(cell.rung) else ()
+        rung = problem.rung(cell.rung)
+        shapes = [shape for shape in (ragged, *long) if problem.takes(rung, shape, cell.type)]
+
+        def run(shape: Shape) -> None:
+            at = replace(cell, shape=shape)
+            self._run(at, lambda inputs, out: kernel(*inputs, out=out, thorough=shape == ragged))
+
+        def run_all(path: Path) -> None:
+            for shape in shapes:
+                run(shape)
+            path.touch()
+
+        grids = [source.grid(dict(zip(source.dims, shape, strict=True))) for shape in shapes]
+        launched = (shapes, grids, source.block, source.dynamic_shared_bytes)
+        description = self.project.here.read_text(encoding="utf-8")
+        key = digest("right", kernel.kernel.path.name, launched, description, IDENTITY.version)
+        cache.built(key, ".right", run_all)
+
+    def _run(self, cell: Cell, launch: Callable[[list[Array], Array], Result]) -> Result:
+        """Call `launch(inputs, out)` with inputs of small integers, and check the output. Raises: WrongOutput."""
         computes = self.project.computes(cell.op, cell.rung)
-        operands = computes.operands(shape, cell.type)
-        rng = np.random.default_rng(0)
-        inputs = [rng.integers(0, 4, array.shape).astype(array.dtype) for array in operands.inputs]
-        faults, out = emulator.run_checked(source, inputs)
-        if faults:
-            return str(faults[0]) if len(faults) == 1 else f"{faults[0]}; and {len(faults) - 1} more"
-        return describe_wrong(replace(cell, shape=shape), computes, inputs, [out], dict(operands.scalars), np)
+        operands = computes.operands(cell.shape, cell.type)
+        inputs, (output,) = checks.inputs(operands, np.random.default_rng(0)), operands.outputs
+        out = np.full(output.nbytes, POISON, np.uint8).view(output.dtype).reshape(output.shape)
+        result = launch(inputs, out)
+        if why := describe_wrong(cell, computes, inputs, [out], dict(operands.scalars), np):
+            raise WrongOutput(why)
+        return result
+
+    def _check_repeats(self, cell: Cell, counts: emulator.Counts) -> None:
+        """Check that a rung that repeats its work writes its output each time. Raises: WrongOutput."""
+        repeats = self.package.repeats(cell.op, cell.rung)
+        (output,) = self.project.computes(cell.op, cell.rung).operands(cell.shape, cell.type).outputs
+        times = counts.stored_bytes / output.nbytes
+        if repeats > 1 and times < repeats:
+            raise WrongOutput(f"{cell.name}: a launch writes its output {times:g} times, and should {repeats} times")

@@ -17,21 +17,22 @@ group their accesses differently than the hardware. Counts are exact for one ver
 """
 
 from kernelwatch.emulator.build import CompileError, EmulatedKernel
-from kernelwatch.emulator.counts import KINDS, Counts, OutOfBounds, Tally, count
-from kernelwatch.emulator.faults import Fault, check, run_checked
+from kernelwatch.emulator.counts import KINDS, Counts, Tally, count, count_on
+from kernelwatch.emulator.faults import Emulated, Fault, Faulty, check
 
 __all__ = [
     "KINDS",
     "CompileError",
     "Counts",
+    "Emulated",
     "EmulatedKernel",
     "Fault",
-    "OutOfBounds",
+    "Faulty",
     "Tally",
     "check",
     "count",
+    "count_on",
     "load",
-    "run_checked",
 ]
 
-load = EmulatedKernel
+load = Emulated

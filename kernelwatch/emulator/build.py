@@ -22,17 +22,16 @@ INCLUDE = HERE / "include"
 STANDARD = "c++17"  # for the runtime; a source may require a newer standard
 FLAGS = ("-fPIC", "-fno-gnu-unique", "-fno-threadsafe-statics", "-fno-strict-aliasing",
          "-ffp-contract=off", "-w")  # fmt: skip
-PLAIN = ("-O2",)
 # Each access in the source becomes one call (struct members stay together), and each index past a known extent another.
 # The read of a struct that is passed by value is seen only if the function is inlined, as for conversions of a __half.
 INLINED = (
     *("-finline-functions", "-finline-small-functions", "-findirect-inlining"),
     *("--param=max-inline-insns-auto=1000", "--param=inline-unit-growth=1000", "--param=large-function-growth=10000"),
 )
-TRACED = ("-O1", "-g", "-fsanitize=thread,bounds", "-fno-tree-sra", *INLINED, "-DKERNELWATCH_TRACE")
+OPTIMIZED = ("-O1", "-g", "-fsanitize=thread,bounds", "-fno-tree-sra", *INLINED)
 
 GLOBAL, SHARED, CONSTANT, HIDDEN = range(4)  # RegionKind in runtime.cpp
-MODES = {"plain": 0, "check": 1, "count": 2}
+MODES = {"run": 0, "check": 1, "count": 2}
 
 
 class Region(ctypes.Structure):
@@ -142,12 +141,12 @@ def _host_source(source: CudaSource) -> str:
     )
 
 
-def compile_host(source: CudaSource, traced: bool) -> Path:
+def compile_host(source: CudaSource) -> Path:
     """Compile a source to a shared library. Raises: CompileError with the compiler's output, ToolMissing."""
     who = f"{source} {'->'.join(dict.fromkeys(source.types))}"
     text, headers, runtime = _host_source(source), _headers(str(source)), _runtime()
     macros = [f"-D{name}={value}" for name, value in sorted(source.macros.items())]
-    options = [f"-std={source.standard}", *FLAGS, *(TRACED if traced else PLAIN), *headers, *macros]
+    options = [f"-std={source.standard}", *FLAGS, *OPTIMIZED, *headers, *macros]
     flags = [*options, "-include", "emulator.h"]
     header_texts = [path.read_text("utf-8") for path in sorted(INCLUDE.rglob("*")) if path.is_file()]
 
@@ -156,8 +155,7 @@ def compile_host(source: CudaSource, traced: bool) -> Path:
         copy.write_text(text, encoding="utf-8")
         kernel, assembly = path.with_suffix(".o"), path.with_suffix(".s")
         _run_compiler(who, [*flags, "-x", "c++", "-S", str(copy), "-o", str(assembly)])
-        if traced:
-            assembly.write_text(STATIC.sub(rf"\g<0>\n\t.zero\t{GAP}", assembly.read_text("utf-8")), "utf-8")
+        assembly.write_text(STATIC.sub(rf"\g<0>\n\t.zero\t{GAP}", assembly.read_text("utf-8")), "utf-8")
         _run_compiler(who, ["-c", str(assembly), "-o", str(kernel)])
         _run_compiler(who, ["-shared", "-Wl,-Bsymbolic", "-o", str(path), str(kernel), str(runtime)])
 
@@ -167,18 +165,14 @@ def compile_host(source: CudaSource, traced: bool) -> Path:
 
 
 class EmulatedKernel:
-    """A CUDA source that this CPU runs on NumPy arrays: kernel(*inputs, out=None) -> out.
+    """A CUDA source, compiled for this CPU. Raises: CompileError, ToolMissing."""
 
-    `traced`: compile it so that its accesses can be checked and counted, which makes it many times slower.
-    Raises: CompileError, ToolMissing.
-    """
-
-    def __init__(self, source: CudaSource, traced: bool = False) -> None:
+    def __init__(self, source: CudaSource) -> None:
         if source.path.suffix != ".cu":
             raise ToolMissing(f"{source}: the emulator runs CUDA C++ from a .cu file, got {source.path.name}")
         self.source = source
         self.in_dtype, self.out_dtype = (np.dtype(name) for name in source.types)
-        self.path = compile_host(source, traced)
+        self.path = compile_host(source)
         self.library = ctypes.CDLL(str(self.path))
 
     def extents(self, *inputs: NDArray[Any]) -> dict[str, int]:
@@ -198,30 +192,16 @@ class EmulatedKernel:
                     raise ValueError(f"{self.source}: input {at} has {name} = {extent}, another has {extents[name]}")
         return extents
 
-    def __call__(self, *inputs: NDArray[Any], out: NDArray[Any] | None = None) -> NDArray[Any]:
-        """The output for these inputs, in `out`, which is overwritten, or in a new array if `out` is None."""
-        extents = self.extents(*inputs)
-        shape = tuple(extents[name] for name in self.source.output.split())
-        if out is None:
-            out = np.empty(shape, self.out_dtype)
-        if out.shape != shape or out.dtype != self.out_dtype or not out.flags.c_contiguous:
-            raise ValueError(f"{self.source}: out must be {self.out_dtype} {shape}, got {out.dtype} {out.shape}")
-        if 0 in extents.values():
-            out.fill(0)  # a sum over nothing
-            return out
-        arrays = (*inputs, out)
-        self.launch([array.ctypes.data for array in arrays], [array.nbytes for array in arrays], extents)
-        return out
-
     def launch(
         self,
         addresses: list[int],
         sizes: list[int],
         extents: dict[str, int],
-        mode: str = "plain",
-        regions: Sequence[Region] = (),
+        mode: str,
+        regions: Sequence[Region],
     ) -> RawLaunch:
-        """Run the kernel on operands at these addresses. The result holds the faults or tallies."""
+        """Run the kernel on operands at these addresses. The result holds the faults or tallies. `regions`: all memory
+        that the kernel may touch."""
         source = self.source
         dims = [ctypes.c_int64(extents[dim]) for dim in source.dims]
         if source.arguments:

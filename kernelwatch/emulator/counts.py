@@ -1,10 +1,14 @@
 """Access counts: `count(source, extents)` computes the exact, repeatable cost of the warps' loads and stores."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
+
+from numpy.typing import NDArray
 
 from kernelwatch.emulator.build import GLOBAL, EmulatedKernel, RawTally
+from kernelwatch.emulator.faults import Faulty, faults_of
 from kernelwatch.emulator.sites import Traced
 from kernelwatch.plan.package import CudaSource
 
@@ -41,6 +45,7 @@ class Counts:
     """The memory accesses of one launch. Atomics count as stores, texture fetches as loads; constant memory is ignored.
 
     `compulsory_bytes`: the bytes of each operand, once.
+    `stored_bytes`: the bytes of global memory that all requests together write.
     `barriers`: how often a block waited at a barrier, summed over all blocks.
     `by_line`: the tallies by source line and kind (global_load, ...).
     """
@@ -50,6 +55,7 @@ class Counts:
     shared_load: Tally
     shared_store: Tally
     compulsory_bytes: int
+    stored_bytes: int
     blocks: int
     barriers: int
     by_line: Mapping[tuple[int, str], Tally] = field(default_factory=dict)
@@ -60,19 +66,30 @@ class Counts:
         return 32 * (self.global_load.cost + self.global_store.cost)
 
 
-class OutOfBounds(Exception):
-    """A kernel accessed memory outside its operands while it was counted."""
-
-
 def count(source: CudaSource, extents: Mapping[str, int]) -> Counts:
-    """The accesses of a kernel at these extents (name -> extent). They depend only on the source and the compiler.
+    """The accesses of a kernel at these extents (name -> extent), on operands of zeros.
 
-    Raises: OutOfBounds (`check` reports the location); CompileError; ToolMissing.
+    Raises: Faulty if the kernel accesses memory outside its operands; CompileError; ToolMissing.
     """
-    run = Traced(EmulatedKernel(source, traced=True), dict(extents))
+    return _count(Traced(EmulatedKernel(source), dict(extents)))
+
+
+def count_on(kernel: EmulatedKernel, inputs: Sequence[NDArray[Any]], out: NDArray[Any]) -> Counts:
+    """The accesses of a kernel on these inputs; `out` is overwritten.
+
+    Raises: Faulty if the kernel accesses memory outside its operands; ValueError if the inputs do not match the source.
+    """
+    run = Traced(kernel, kernel.extents(*inputs))
+    run.fill([*inputs, out])
+    counts = _count(run)
+    out[...] = run.out
+    return counts
+
+
+def _count(run: Traced) -> Counts:
     launched = run.run("count")
-    if launched.stopped:
-        raise OutOfBounds(f"{source} at {dict(extents)}: an access leaves the operands and shared memory; check it")
+    if faults := faults_of(launched, run):
+        raise Faulty(faults)
     raws: list[RawTally] = launched.tallies[: launched.tally_count]
     lines = run.lines(raw.site for raw in raws)
     by_line: dict[tuple[int, str], Tally] = {}
@@ -86,6 +103,7 @@ def count(source: CudaSource, extents: Mapping[str, int]) -> Counts:
     return Counts(
         **totals,
         compulsory_bytes=sum(run.sizes),
+        stored_bytes=sum(raw.bytes for raw in raws if raw.region_kind == GLOBAL and raw.access),
         blocks=math.prod(launched.grid),
         barriers=launched.barriers,
         by_line=dict(sorted(by_line.items())),

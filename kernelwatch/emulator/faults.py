@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
-from kernelwatch.emulator.build import EmulatedKernel, RawFault
+from kernelwatch.emulator.build import EmulatedKernel, RawFault, RawLaunch
 from kernelwatch.emulator.sites import Traced
 from kernelwatch.plan.package import CudaSource
 
@@ -61,31 +62,55 @@ def _description(raw: RawFault, run: Traced, lines: dict[int, int]) -> str:
     return text
 
 
-def check(source: CudaSource, inputs: Sequence[NDArray[Any]]) -> list[Fault]:
-    """The faults of a kernel on these NumPy arrays; [] if there are none. See `run_checked`."""
-    return run_checked(source, inputs)[0]
+class Faulty(Exception):
+    """A kernel has faults. `faults`: all that were found; the message names the first."""
+
+    def __init__(self, faults: Sequence[Fault]) -> None:
+        self.faults = tuple(faults)
+        more = f"; and {len(faults) - 1} more" if len(faults) > 1 else ""
+        super().__init__(f"{faults[0]}{more}")
 
 
-def run_checked(source: CudaSource, inputs: Sequence[NDArray[Any]]) -> tuple[list[Fault], NDArray[Any]]:
-    """The faults of a kernel and its output. The kernel runs on copies of these NumPy arrays.
+class Emulated:
+    """A CUDA source that this CPU runs on NumPy arrays: kernel(*inputs, out=None) -> out.
 
-    Use small shapes: this takes 72 bytes of memory for each byte of the operands. A launch ends at the first access
-    outside all memory; it continues after any other fault. The lanes of a warp are not assumed to run in step: without
-    a __syncwarp, two of them race. A thread may return before a barrier at which others wait, unless it has touched
-    memory since the previous barrier.
-
-    Raises: ValueError if the operands do not match the source; CompileError; ToolMissing.
+    The kernel runs on copies of the arrays. A launch ends at the first access outside all memory; it continues after
+    any other fault. The constructor raises CompileError and ToolMissing.
     """
-    kernel = EmulatedKernel(source, traced=True)
-    shape = kernel.extents(*inputs)
-    run = Traced(kernel, shape)
-    for copy, operand in zip(run.operands, inputs, strict=False):
-        copy.view(operand.dtype)[...] = operand.reshape(-1)
-    out = run.operands[-1].view(kernel.out_dtype).reshape([shape[dim] for dim in source.output.split()])
-    if 0 in shape.values():
-        return [], out
-    launched = run.run("check")
-    raws = launched.faults[: launched.fault_count]
+
+    def __init__(self, source: CudaSource) -> None:
+        self.kernel = EmulatedKernel(source)
+
+    def __call__(self, *inputs: NDArray[Any], out: NDArray[Any] | None = None, thorough: bool = False) -> NDArray[Any]:
+        """The output for these inputs, in `out`, which is overwritten, or in a new array if `out` is None.
+
+        `thorough`: look for every kind of fault. Use small shapes for that: it takes 72 bytes of memory for each byte
+        of the operands. Otherwise only accesses out of bounds and writes to inputs are found. The lanes of a warp are
+        not assumed to run in step: without a __syncwarp, two of them race. A thread may return before a barrier at
+        which others wait, unless it has touched memory since the previous barrier.
+
+        Raises: Faulty; ValueError if the operands do not match the source.
+        """
+        source, extents = self.kernel.source, self.kernel.extents(*inputs)
+        shape = tuple(extents[name] for name in source.output.split())
+        if out is None:
+            out = np.zeros(shape, self.kernel.out_dtype)
+        if out.shape != shape or out.dtype != self.kernel.out_dtype or not out.flags.c_contiguous:
+            raise ValueError(f"{source}: out must be {self.kernel.out_dtype} {shape}, got {out.dtype} {out.shape}")
+        if 0 in extents.values():
+            out.fill(0)  # a sum over nothing
+            return out
+        run = Traced(self.kernel, extents)
+        run.fill([*inputs, out])
+        if faults := faults_of(run.run("check" if thorough else "run"), run):
+            raise Faulty(faults)
+        out[...] = run.out
+        return out
+
+
+def faults_of(launched: RawLaunch, run: Traced) -> list[Fault]:
+    """The faults that a launch has found."""
+    source, raws = run.kernel.source, launched.faults[: launched.fault_count]
     lines = run.lines(site for raw in raws for site in (raw.site, raw.other_site))
     faults: dict[tuple[object, ...], Fault] = {}  # one for each key: a line may be compiled to several sites
     for raw in raws:
@@ -94,4 +119,16 @@ def run_checked(source: CudaSource, inputs: Sequence[NDArray[Any]]) -> tuple[lis
         block, thread = (raw.block[0], raw.block[1], raw.block[2]), run.thread(raw.thread)
         fault = Fault(str(source), source.path.name, line, kind, _description(raw, run, lines), block, thread)
         faults.setdefault(key, fault)
-    return list(faults.values()), out
+    return list(faults.values())
+
+
+def check(source: CudaSource, inputs: Sequence[NDArray[Any]]) -> list[Fault]:
+    """The faults of a kernel on these NumPy arrays; [] if there are none.
+
+    Raises: ValueError if the operands do not match the source; CompileError; ToolMissing.
+    """
+    try:
+        Emulated(source)(*inputs, thorough=True)
+    except Faulty as error:
+        return list(error.faults)
+    return []

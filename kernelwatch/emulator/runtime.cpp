@@ -54,7 +54,8 @@ struct Tally {  // the accesses of one site to one kind of memory
     uint64_t requests, cost, ideal, bytes;  // cost: sectors of global, wavefronts of shared memory
 };
 
-enum Mode : int32_t { PLAIN, CHECK, COUNT };
+// RUN reports accesses out of bounds and writes to inputs; CHECK also unwritten reads, races and divergent barriers.
+enum Mode : int32_t { RUN, CHECK, COUNT };
 
 struct Launch {
     uint32_t grid[3], block[3];
@@ -431,11 +432,8 @@ void access(uint64_t address, unsigned size, int kind, void *from) {
     const bool inside = region >= 0 && address + size <= regions[region].high;
     if (!inside && region < 0 && harmless(address))
         return;
-    if (launch->mode == COUNT) {
-        if (!inside)
-            stop();
+    if (launch->mode == COUNT && inside)
         return count(region, address, size, kind, site);
-    }
     if (current->bad_line || !inside || (kind && !regions[region].writable)) {
         Fault fault = blank(current->bad_line ? INDEX : !inside ? OUT_OF_BOUNDS : NOT_WRITABLE);
         fault.access = kind, fault.size = size, fault.site = site;
@@ -448,6 +446,8 @@ void access(uint64_t address, unsigned size, int kind, void *from) {
         tell(fault);
         stop();
     }
+    if (launch->mode == RUN)
+        return;
     current->active = true;
     check(region, address, size, kind, site);
 }
@@ -595,7 +595,7 @@ unsigned gather(unsigned mask, uint64_t value, uint64_t all[32]) {
     return there;
 }
 
-void touch(const void *address, unsigned size, int kind, void *site) {
+void touched(const void *address, unsigned size, int kind, void *site) {
     access(reinterpret_cast<uint64_t>(address), size, kind, site);
 }
 
@@ -630,7 +630,7 @@ struct BoundsSite {
     struct Type { uint16_t kind, info; char name[1]; } const *array, *index;
 };
 void __ubsan_handle_out_of_bounds(const BoundsSite *where, uint64_t index) {
-    if (launch->mode != CHECK || current->bad_line)
+    if (launch->mode == COUNT || current->bad_line)
         return;
     // `info` of an integer type: the lowest bit says whether it is signed, the others are log2 of its width.
     const unsigned bits = 1u << (where->index->info >> 1);

@@ -1,12 +1,13 @@
 """Support for traced runs: guarded operands, the names of memory regions, the source lines of accesses."""
 
 import ctypes
-import functools
 import math
 import re
 import subprocess
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,12 +27,6 @@ def _output(command: Sequence[str], stdin: str = "") -> str:
         raise ToolMissing(f"no {command[0]}: install binutils") from error
 
 
-@functools.cache
-def _symbols(path: str) -> str:
-    """The symbols of a compiled kernel, whose path is unique to its content."""
-    return _output(["nm", "-S", "-C", "--defined-only", path])
-
-
 def operand_names(source: CudaSource) -> list[str]:
     """The kernel's own names for its operands, from its parameters. Operands that a prepared launch passes in
     another way (in constant memory, for example) come first and get generic names."""
@@ -43,9 +38,34 @@ def operand_names(source: CudaSource) -> list[str]:
     return [*(f"input {at}" for at in range(missing)), *names]
 
 
+@cache
+def _variables(kernel: EmulatedKernel) -> tuple[tuple[str, int, int, int], ...]:
+    """The kernel's __shared__ arrays, which are static variables here, and its __constant__ arrays: the name, the first
+    address, the bytes and the kind of each."""
+    path, entry = str(kernel.path), kernel.source.entry
+    table = _output(["nm", "-S", "-C", "--defined-only", path])
+    symbols = re.findall(r"^(\w+) (\w+) [bBdDvVu] (.*)$", table, re.MULTILINE)
+    start = re.search(r"^(\w+) \w+ T kernelwatch_run$", table, re.MULTILINE)
+    assert start, f"{path} has no kernelwatch_run"
+    address = ctypes.cast(kernel.library.kernelwatch_run, ctypes.c_void_p).value or 0
+    base = address - int(start[1], 16)
+    text = kernel.source.path.read_text(encoding="utf-8")
+    constants = set(re.findall(r"__constant__[^;=\[]*\b(\w+)\s*[\[;=]", text))
+    variables = []
+    for value, size, name in symbols:
+        low, extent = base + int(value, 16), int(size, 16)
+        if name.startswith("guard variable"):  # set by g++ when a static variable is initialized
+            variables.append((name, low, extent, HIDDEN))
+        elif name in constants:
+            variables.append((name, low, extent, CONSTANT))
+        elif local := re.fullmatch(rf"(?:.* )?{entry}\b.*\)::(\w+)", name):
+            variables.append((local[1], low, extent, SHARED))
+    return tuple(variables)
+
+
 @dataclass
 class Traced:
-    """A rung compiled with `traced`, on its own operands between guard zones."""
+    """A rung on its own operands between guard zones."""
 
     kernel: EmulatedKernel
     shape: dict[str, int]
@@ -67,38 +87,26 @@ class Traced:
         for at, operand in enumerate(self.operands):
             low = operand.ctypes.data
             self.regions.append(Region(low, low + operand.nbytes, GLOBAL, at == len(self.operands) - 1))
-        for name, low, size, kind in self._variables():
+        for name, low, size, kind in _variables(self.kernel):
             self.regions.append(Region(low, low + size, kind, kind != CONSTANT))
             self.names.append(name)
         self.names.append("dynamic shared memory")
 
-    def _variables(self) -> Iterable[tuple[str, int, int, int]]:
-        """The kernel's __shared__ arrays, which are static variables here, and its __constant__ arrays.
-
-        Yields (name, first address, bytes, kind).
-        """
-        path = str(self.kernel.path)
-        table = _symbols(path)
-        symbols = re.findall(r"^(\w+) (\w+) [bBdDvVu] (.*)$", table, re.MULTILINE)
-        entry = re.search(r"^(\w+) \w+ T kernelwatch_run$", table, re.MULTILINE)
-        assert entry, f"{path} has no kernelwatch_run"
-        address = ctypes.cast(self.kernel.library.kernelwatch_run, ctypes.c_void_p).value or 0
-        base = address - int(entry[1], 16)
-        text = self.kernel.source.path.read_text(encoding="utf-8")
-        constants = set(re.findall(r"__constant__[^;=\[]*\b(\w+)\s*[\[;=]", text))
-        for value, size, name in symbols:
-            low, extent = base + int(value, 16), int(size, 16)
-            if name.startswith("guard variable"):  # set by g++ when a static variable is initialized
-                yield name, low, extent, HIDDEN
-            elif name in constants:
-                yield name, low, extent, CONSTANT
-            elif local := re.fullmatch(rf"(?:.* )?{self.kernel.source.entry}\b.*\)::(\w+)", name):
-                yield local[1], low, extent, SHARED
-
     def run(self, mode: str) -> RawLaunch:
-        """Launch the kernel. `mode`: "check" or "count"."""
+        """Launch the kernel. `mode`: one of MODES in build.py."""
         addresses = [operand.ctypes.data for operand in self.operands]
         return self.kernel.launch(addresses, self.sizes, self.shape, mode, self.regions)
+
+    @property
+    def out(self) -> NDArray[Any]:
+        """The output, in its shape and type."""
+        shape = [self.shape[dim] for dim in self.kernel.source.output.split()]
+        return self.operands[-1].view(self.kernel.out_dtype).reshape(shape)
+
+    def fill(self, inputs: Sequence[NDArray[Any]]) -> None:
+        """Copy these inputs into the operands."""
+        for copy, operand in zip(self.operands, inputs, strict=False):
+            copy.view(operand.dtype)[...] = operand.reshape(-1)
 
     def thread(self, linear: int) -> tuple[int, int, int]:
         x = self.kernel.source.block[0]

@@ -16,12 +16,11 @@ from pathlib import Path
 import numpy as np
 
 from kernelwatch.measure.check import Budget
+from kernelwatch.plan import checks
 from kernelwatch.plan.cells import Cell
-from kernelwatch.plan.package import Kernel, NotHere, Package
-from kernelwatch.plan.problem import Array
+from kernelwatch.plan.package import Absent, Kernel, NotHere, Package
+from kernelwatch.plan.problem import Shape
 from kernelwatch.plan.project import Project, import_package, load
-
-RAGGED = (67, 131, 37)  # extents: primes of more than one tile, so no tile divides them
 
 # Compile-time figure -> CUDA's name for it as an attribute of the loaded kernel.
 ATTRIBUTES = {"registers": "num_regs", "static_shared_bytes": "shared_size_bytes", "stack_bytes": "local_size_bytes"}
@@ -35,15 +34,12 @@ def rotating(project: Project, package: Package, cell: Cell, count: int) -> None
     gpu.launch_all(cell, count)
 
 
-def _inputs(project: Project, cell: Cell, random: np.random.Generator) -> list[Array]:
-    """Small integers, whose sums are exact, or the values that an operand asks for."""
-    operands = project.computes(cell.op, cell.rung).operands(cell.shape, cell.type)
-    return [
-        array.values(random, array.shape, array.dtype)
-        if array.values
-        else random.integers(0, 9, array.shape).astype(array.dtype)
-        for array in operands.inputs
-    ]
+def _ragged(package: Package, op: str, rung: str, type: str, dims: int) -> Shape:
+    """A shape of more than one tile of a rung; of a usual tile if the rung has no CUDA source that shows its own."""
+    try:
+        return checks.ragged(checks.steps_of(package.cuda_source(op, rung, type)))
+    except (Absent, NotHere):
+        return checks.ragged((checks.STEP,) * dims)
 
 
 def _launch(project: Project, kernel: Kernel, cell: Cell, *, where: str = "device") -> None:
@@ -51,7 +47,7 @@ def _launch(project: Project, kernel: Kernel, cell: Cell, *, where: str = "devic
     import cupy
 
     operands = project.computes(cell.op, cell.rung).operands(cell.shape, cell.type)
-    inputs, empty = _inputs(project, cell, np.random.default_rng()), np.empty
+    inputs, empty = checks.inputs(operands, np.random.default_rng()), np.empty
     if where == "device":  # the outputs are not copied, so that initcheck sees a read of unwritten elements
         inputs, empty = [cupy.asarray(array) for array in inputs], cupy.empty
     outs = [empty(array.shape, array.dtype) for array in operands.outputs]
@@ -78,9 +74,9 @@ def everything(project: Project, package: Package, only: str) -> int:
     cupy.cuda.set_allocator(None)  # a pool would put other arrays where an overrun lands
     count = 0
     for problem in project.problems:
-        shape = RAGGED[: len(problem.shapes[0])]
         for rung in problem.rungs:
             for type in rung.types if rung.device == "gpu" and only in f"{problem.name}/{rung.name}" else ():
+                shape = _ragged(package, problem.name, rung.name, type, len(problem.shapes[0]))
                 cell = Cell(problem.name, rung.name, type, shape, "cold", "gpu")
                 for kernel in package.variants(problem.name, rung.name, type):
                     _launch(project, kernel, cell, where=rung.where)

@@ -126,7 +126,7 @@ class Package(Protocol):
         ...
 
     def repeats(self, op: str, rung: str) -> int:
-        """How often one launch does the whole work; 1 unless the kernel repeats it."""
+        """How often one launch does the whole work, and writes its output; 1 unless the kernel repeats it."""
         ...
 
     def binary(self, op: str, rung: str, type: str, arch: str) -> Binary:

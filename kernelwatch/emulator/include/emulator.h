@@ -2,8 +2,8 @@
 // implements it.
 //
 // KERNELWATCH_HOST is defined: a __device__ wrapper around inline PTX has its host body under #ifdef KERNELWATCH_HOST.
-// KERNELWATCH_TRACE is defined if accesses are checked or counted. The compiler then reports each plain access in the
-// source (-fsanitize=thread); the functions below report the accesses that they make for the source by `touch`.
+// The compiler reports each plain access in the source (-fsanitize=thread); the functions below report the accesses that
+// they make for the source by `touched`.
 #pragma once
 
 #define KERNELWATCH_HOST 1
@@ -51,12 +51,7 @@ void warp_barrier(unsigned mask);
 unsigned gather(unsigned mask, uint64_t value, uint64_t all[32]);
 unsigned active_lanes();
 
-void touch(const void *address, unsigned size, int kind, void *site);
-inline void touched(const void *address, unsigned size, Kind kind, void *site) {
-#ifdef KERNELWATCH_TRACE
-    touch(address, size, kind, site);
-#endif
-}
+void touched(const void *address, unsigned size, int kind, void *site);
 
 template <typename... P, std::size_t... I>
 EMULATOR_UNTRACED void call(void (*kernel)(P...), void **arguments, std::index_sequence<I...>) {

@@ -21,10 +21,9 @@ struct fragment {
     static constexpr bool sums = std::is_same_v<Use, accumulator>;
     T x[num_elements];
 
-    // Where element i of a lane lies in the 16 x 16 matrix, and which lane holds an element, where.
+    // Where element i of a lane lies in the 16 x 16 matrix.
     static int row(unsigned lane, int i) { return sums ? lane / 4 + 8 * (i / 2 % 2) : lane % 16; }
     static int column(unsigned lane, int i) { return sums ? lane % 4 * 2 + i % 2 + 8 * (i / 4) : lane / 16 * 8 + i; }
-    static unsigned lane_of(int row, int column) { return row + column / 8 * 16; }  // of an operand
 };
 
 constexpr unsigned WARP = 0xFFFFFFFFu;
@@ -74,20 +73,21 @@ EMULATOR_UNTRACED void mma_sync(fragment<accumulator, 16, 16, 16, Sum> &d,
                                 const fragment<matrix_b, 16, 16, 16, T, LB> &b,
                                 const fragment<accumulator, 16, 16, 16, Sum> &c) {
     const unsigned lane = emulator::lane();
+    Sum own_a[a.num_elements], own_b[b.num_elements];  // converted once, for all lanes
+    for (int i = 0; i < a.num_elements; ++i)
+        own_a[i] = Sum(a.x[i]), own_b[i] = Sum(b.x[i]);
     uint64_t as[32], bs[32];  // every lane's part lies on its own stack
-    emulator::gather(WARP, reinterpret_cast<uint64_t>(&a), as);
-    emulator::gather(WARP, reinterpret_cast<uint64_t>(&b), bs);
-    const auto part = [&](const auto &like, const uint64_t all[32], int r, int c) -> decltype(like) {
-        return *reinterpret_cast<std::remove_reference_t<decltype(like)> *>(all[like.lane_of(r, c)]);
-    };
+    emulator::gather(WARP, reinterpret_cast<uint64_t>(own_a), as);
+    emulator::gather(WARP, reinterpret_cast<uint64_t>(own_b), bs);
     for (int i = 0; i < d.num_elements; ++i) {
         const int row = d.row(lane, i), column = d.column(lane, i);
         Sum sum = c.x[i];
         for (int k = 0; k < 16; ++k)
-            sum += Sum(part(a, as, row, k).x[k % 8]) * Sum(part(b, bs, k, column).x[column % 8]);
+            sum += reinterpret_cast<const Sum *>(as[row + k / 8 * 16])[k % 8] *  // no function: calls are traced
+                   reinterpret_cast<const Sum *>(bs[k + column / 8 * 16])[column % 8];
         d.x[i] = sum;
     }
-    emulator::warp_barrier(WARP);  // until then the others read a and b
+    emulator::warp_barrier(WARP);  // until then the others read own_a and own_b
 }
 
 }  // namespace nvcuda::wmma

@@ -1,0 +1,172 @@
+"""The shapes at which a rung is checked, and kernels that are wrong only at some of them: none is counted."""
+
+import dataclasses
+import math
+import re
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+import gpukernels
+from benchmarks.project import PROJECT
+from gpukernels import Rung
+from kernelwatch import emulator
+from kernelwatch.analysis import counted
+from kernelwatch.measure import launches
+from kernelwatch.measure.check import WrongOutput
+from kernelwatch.plan import checks
+from kernelwatch.plan.cells import COUNTED, Cell
+from kernelwatch.plan.package import CudaSource, Package
+from tests import test_kernels as gate
+from tests.test_emulator import loaded
+
+# --- shapes --------------------------------------------------------------------------------------------------------
+
+CUDA = [rung for op in gpukernels.ops() for rung in op.rungs if rung.source.suffix == ".cu"]
+
+
+@pytest.mark.parametrize("rung", CUDA, ids=str)
+def test_a_tile_is_what_the_ladder_says(rung: Rung) -> None:
+    for edge in rung.edges or (None,):
+        steps = gate.steps(rung, edge)
+        tile = (edge,) * len(rung.tiled) if edge else rung.tile
+        assert steps[: len(tile)] == tile
+        assert all(step >= max(32, *rung.block_threads(edge)) for step in steps[len(tile) :])  # a loop
+
+
+@pytest.mark.parametrize("steps", [(256,), (32, 32), (8, 8), (128, 128, 32), (4, 128, 128), (16, 16, 32)])
+def test_a_ragged_shape_has_two_steps_the_second_not_full(steps: tuple[int, ...]) -> None:
+    shape = checks.ragged(steps)
+    assert all(step < extent < 2 * step or step == 4 for extent, step in zip(shape, steps, strict=True))
+    assert all(extent % step for extent, step in zip(shape, steps, strict=True))
+    assert len(set(shape)) == len(shape)
+
+
+def test_every_pair_of_extents_is_tried() -> None:
+    shapes = set(checks.around((4, 128, 32)))
+    near = [{extents[at] for extents in shapes} for at in range(3)]
+    assert near[1] == {1, 3, 97, 127, 128, 129, 255, 257}
+    for first, second in ((0, 1), (0, 2), (1, 2)):
+        pairs = {(extents[first], extents[second]) for extents in shapes}
+        assert len(pairs) == len(near[first]) * len(near[second])
+    assert len(set(checks.around((32, 32)))) == 64
+    assert len(set(checks.around((256,)))) == 8
+
+
+def test_a_long_shape_is_beyond_16_bits_in_each_dimension() -> None:
+    for count, shapes in checks.LONG.items():
+        assert all(any(shape[at] > 1 << 16 for shape in shapes) for at in range(count))
+    assert all(any(math.prod(shape) > 10**6 for shape in checks.LONG[count]) for count in (1, 2))
+
+
+def test_the_sanitizer_has_the_ragged_shape_of_each_rung() -> None:
+    package = PROJECT.adapt(gpukernels)
+    assert launches._ragged(package, "matmul", "thread_tile_2d", "float32", 3) == checks.ragged((128, 128, 32))
+    assert launches._ragged(package, "matmul", "cublas", "float32", 3) == checks.ragged((32, 32, 32))
+
+
+# --- what must be right before it is counted -----------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Wrong:
+    """A kernel that is wrong only at some shapes: text of a rung's source, what stands there instead, and the reason
+    why it is not counted."""
+
+    rung: str
+    old: str
+    new: str
+    why: str
+    shape: tuple[int, ...]
+    type: str = "float32"
+
+
+WRONG = {
+    "second barrier of the loop lost": Wrong(
+        "matmul/unrolled", "        __syncthreads();\n    }\n", "    }\n", "race on As: ",
+        (100, 72, 60)),
+    "second barrier of the loop lost, tensor cores": Wrong(
+        "matmul/wmma", "        __syncthreads();\n    }\n", "    }\n", "race on As: ",
+        (100, 72, 60), "float16->float32"),
+    "wrong from the millionth element on": Wrong(
+        "vector_add/elementwise", "a[i] + b[i];", "a[i] + (i < 1000000 ? b[i] : T(0));",
+        "vector_add/elementwise at (1000003,) float32: ", (1000,)),
+    "wrong at the counted shape only": Wrong(
+        "vector_add/elementwise", "a[i] + b[i];", "a[i] + (N == 65536 && i == 7 ? T(9) : b[i]);",
+        "vector_add/elementwise at (65536,) float32: 1 of 65536 elements wrong, the first at [7]", (65536,)),
+    "one pass less": Wrong(
+        "transpose/copy_repeated", "repeat < REPEATS", "repeat < REPEATS - 1",
+        "a launch writes its output 63 times, and should 64 times", (250, 130)),
+    "guard of A's rows without the block's first": Wrong(
+        "matmul/thread_tile_2d", "= row < M && k < K", "= a_row + step < M && k < K", "past the end of A",
+        (100, 72, 60)),
+    "guard of B's columns without the block's first": Wrong(
+        "matmul/thread_tile_2d", "k < K && column < N", "k < K && b_column < N", "past the end of B", (100, 72, 60)),
+    "guard of A's rows without the block's first, tensor cores": Wrong(
+        "matmul/wmma", "= row < M && k < K", "= warp + step < M && k < K", "past the end of A", (100, 72, 60),
+        "float16->float32"),
+    "index of 16 bits": Wrong(
+        "matmul/conflict_free", "for (long long k0", "for (short k0", "before the start of A", (100, 72, 60)),
+    "offset of A in its texture forgotten": Wrong(
+        "matmul/texture", "A_first + ", "", "before the start of A", (100, 72, 60)),
+    "offset of B in its texture forgotten": Wrong(
+        "matmul/texture", "B_first + ", "", "before the start of B", (100, 72, 60)),
+}  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Changed:
+    """The checkout's package with another source for every rung."""
+
+    package: Any
+    path: Path
+
+    def cuda_source(self, op: str, rung: str, type: str) -> CudaSource:
+        source: CudaSource = self.package.cuda_source(op, rung, type)
+        return dataclasses.replace(source, path=self.path)
+
+    def repeats(self, op: str, rung: str) -> int:
+        return int(self.package.repeats(op, rung))
+
+
+@pytest.mark.parametrize("slip", WRONG)
+def test_what_is_wrong_anywhere_is_not_counted(slip: str, tmp_path: Path) -> None:
+    """Not even where it is right at the counted shape. Fewer barriers or bytes would be an improvement."""
+    wrong = WRONG[slip]
+    op, rung = wrong.rung.split("/")
+    source = gpukernels.rung(op, rung).source
+    text = source.read_text(encoding="utf-8")
+    assert text.count(wrong.old) == 1
+    copy = tmp_path / source.name
+    copy.write_text(text.replace(wrong.old, wrong.new), encoding="utf-8")
+    package = Changed(PROJECT.adapt(gpukernels), copy)
+    cell = Cell(op, rung, wrong.type, wrong.shape, COUNTED, counted.DEVICE)
+    loaded(emulator.load, package.cuda_source(op, rung, wrong.type))
+    with pytest.raises((emulator.Faulty, WrongOutput), match=re.escape(wrong.why)):
+        counted.Counter(PROJECT, cast(Package, package)).measure(cell)
+
+
+@pytest.mark.parametrize("rung", [str(rung) for rung in CUDA if rung.repeats > 1])
+def test_a_rung_that_repeats_its_work_does(rung: str) -> None:
+    op, name = rung.split("/")
+    cell = Cell(op, name, "uint8", (250, 130), COUNTED, counted.DEVICE)
+    counter = counted.Counter(PROJECT, PROJECT.adapt(gpukernels))
+    once = dataclasses.replace(cell, rung={"copy_repeated": "copy", "naive_repeated": "naive_read"}[name])
+    stores = [loaded(counter.measure, where)["global_store"] for where in (once, cell)]
+    assert stores[1]["requests"] == gpukernels.rung(op, name).repeats * stores[0]["requests"]
+
+
+def test_what_was_right_is_not_checked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    cell = Cell("transpose", "dynamic", "uint8", (250, 130), COUNTED, counted.DEVICE)
+    counter = counted.Counter(PROJECT, PROJECT.adapt(gpukernels))
+    first = loaded(counter.measure, cell)
+
+    def run(*arguments: object, **options: object) -> None:
+        raise AssertionError("checked again")
+
+    monkeypatch.setattr(emulator.Emulated, "__call__", run)
+    assert counter.measure(cell) == first
+    monkeypatch.setattr(checks, "ragged", lambda steps: (77, 99))
+    with pytest.raises(AssertionError, match="checked again"):
+        counter.measure(cell)

@@ -1,0 +1,291 @@
+"""What is made of figures: series, verdicts, searches, exit codes, the feed. Each test is one way to be wrong."""
+
+import argparse
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+from xml.etree import ElementTree
+
+import pytest
+from rich.console import Console
+
+import gpukernels
+from benchmarks import static, transpose
+from benchmarks.project import PROJECT
+from gpukernels.kernel import _CpuKernel
+from kernelwatch.analysis.compiled import target
+from kernelwatch.asv import running
+from kernelwatch.asv.regressions import write_feed
+from kernelwatch.commands import bench, watching
+from kernelwatch.compare import bisect
+from kernelwatch.compare.bisect import Commit
+from kernelwatch.compare.changes import Changes
+from kernelwatch.compare.paired import LOOKS, Comparison, Side
+from kernelwatch.compare.verdict import Report
+from kernelwatch.detect.events import Event
+from kernelwatch.history import records
+from kernelwatch.history.confirmations import Confirmation
+from kernelwatch.measure.record import Facts, Measurement
+from kernelwatch.plan.cells import Cell
+from kernelwatch.plan.project import Project
+from kernelwatch.report import terminal
+from kernelwatch.run import group as groups
+from kernelwatch.run import outcome
+from kernelwatch.run.outcome import Group, Outcome
+from kernelwatch.system.options import Options
+
+ROOT = Path(__file__).resolve().parent.parent
+RECORDED = sorted(ROOT.glob("results/*/*.facts.jsonl"))
+
+
+def quiet() -> Console:
+    return Console(file=io.StringIO(), width=200)
+
+
+def text_of(console: Console) -> str:
+    return cast(io.StringIO, console.file).getvalue()
+
+
+# --- series --------------------------------------------------------------------------------------------------------
+
+
+def group_of(**seconds: dict[str, Any]) -> Group:
+    """A group of transposes of 256 x 256, hot: rung -> its figures."""
+    outcomes = {
+        f"transpose/{rung} float32 256x256 hot": Outcome("ok", "", [cast(Measurement, {"process": 0} | figures)])
+        for rung, figures in seconds.items()
+    }
+    return Group("transpose gpu", outcomes, {})
+
+
+def test_a_share_of_the_copy_is_less_if_the_rung_is_slower() -> None:
+    group = group_of(padded={"seconds": 4e-6}, vector_copy={"seconds": 1e-6})
+    told: Any = transpose.GPU().track_share_of_copy(group, "padded", "256x256", "hot")
+    assert told["samples"] == [pytest.approx(25.0)]
+
+
+def test_the_cost_of_a_launch_is_without_the_kernel() -> None:
+    group = group_of(padded={"seconds": 1e-6, "host_loop_seconds": 5e-6, "launch_seconds": 4e-6})
+    told: Any = transpose.Launch().track_launch(group, "padded")
+    assert told["samples"] == [4e-6]
+
+
+def test_spills_are_loads_and_stores() -> None:
+    key = target("vector_add", "elementwise", "float32", "sm_90").key
+    figures = cast(Measurement, {"process": 0, "spill_load_bytes": 8, "spill_store_bytes": 4})
+    group = Group("vector_add static", {key: Outcome("ok", "", [figures])}, {})
+    assert static.VectorAdd().track_spill_bytes(group, "elementwise", "float32", "sm_90") == 12
+
+
+def test_a_record_has_as_many_processes_as_the_recorded_ones() -> None:
+    """Fewer would make its spread, and with it what is flagged, another."""
+    cells = [cell for path in RECORDED for cell in records.read(path).cells.values() if cell.group.endswith(" gpu")]
+    assert max(len(cell.seconds) for cell in cells) == groups.PROCESSES["gpu"]
+
+
+def test_the_version_of_the_harness_is_a_condition() -> None:
+    facts: Facts = {"gpu": "NVIDIA H200", "harness": "1"}
+    other: Facts = {**facts, "harness": "2"}
+    assert outcome.conditions(facts) != outcome.conditions(other)
+    assert outcome.conditions(facts) == outcome.conditions({**facts, "measured_at": "now"})
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"), [("numpy", "copyto(", "copyto( "), ("c", "in[m * N + n]", "in[m * N + n] + 1")]
+)
+def test_what_is_launched_is_known_by_its_content(name: str, old: str, new: str, tmp_path: Path) -> None:
+    """Not by the names of its files."""
+    rung = gpukernels.rung("transpose", name)
+    text = rung.source.read_text(encoding="utf-8")
+    copy = tmp_path / rung.source.name
+    identities = []
+    for content in (text, text.replace(old, new), text):
+        copy.write_text(content, encoding="utf-8")
+        identities.append(_CpuKernel(replace(rung, source=copy), "float32").identity)
+    assert text.count(old) == 1
+    assert identities[0] == identities[2] != identities[1]
+
+
+# --- verdicts ------------------------------------------------------------------------------------------------------
+
+TURNS = LOOKS[2]
+
+
+def comparison(device: str, ratios: Sequence[float], within: float | None = None) -> Comparison:
+    """A comparison of one cell, after as many turns as there are ratios."""
+    cell = Cell("transpose", "padded", "float32", (256, 256), "cold", cast(Any, device))
+    compared = Comparison(PROJECT, Side("BASE", "base"), Side("HEAD", "head"), [cell], {}, within)
+    for turn, ratio in enumerate(ratios):
+        both = ({"seconds": 1e-3, "identity": "a"}, {"seconds": 1e-3 * ratio, "identity": "b"})
+        compared.pairs[cell.key].measurements[turn] = cast(tuple[Measurement, Measurement], both)
+    compared.turns = len(ratios)
+    return compared
+
+
+def word(device: str, ratios: Sequence[float], within: float | None = None) -> str:
+    ((_, judged),) = comparison(device, ratios, within).verdicts()
+    return judged.word
+
+
+def around(ratio: float, by: float) -> list[float]:
+    return [ratio + by * (-1) ** turn for turn in range(TURNS)]
+
+
+def test_the_floor_on_a_gpu_is_half_a_per_cent() -> None:
+    assert word("gpu", around(1.007, 1e-5)) == "worse"
+    assert word("gpu", around(1 / 1.007, 1e-5)) == "better"
+    assert word("gpu", around(1.004, 1e-5)) == "no change"
+
+
+def test_on_a_cpu_floor_and_margin_are_two_per_cent() -> None:
+    assert word("cpu", around(1.05, 1e-4)) == "worse"
+    assert word("cpu", around(1.015, 1e-4)) == "no change"
+    assert word("cpu", around(1.0, 0.06)) == "cannot tell"
+    assert word("cpu", around(1.05, 1e-4), within=0.3) == "worse"  # a wider margin is no higher floor
+
+
+@pytest.mark.parametrize(
+    ("ratios", "code"),
+    [(around(1.0, 1e-5), 0), (around(0.9, 1e-5), 0), (around(1.1, 1e-5), 1), (around(1.0, 0.3), 2)],
+)
+def test_what_cannot_be_told_is_no_success(ratios: list[float], code: int) -> None:
+    report = Report(PROJECT, Side("BASE", "base"), Side("HEAD", "head"), "what", whole=True)
+    report.comparison = comparison("gpu", ratios)
+    assert report.code == code
+
+
+# --- the search for a commit ---------------------------------------------------------------------------------------
+
+GIT = ("git", "-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false")
+
+
+def found(words: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> tuple[int, str]:
+    """The exit code and the output of a search over commits that these words are said of."""
+    shas = [str(at) * 40 for at in range(len(words))]
+    said = dict(zip(shas, words, strict=True))
+    cell = Cell("transpose", "c", "float32", (256, 256), "cold", "cpu")
+    monkeypatch.setattr(bisect, "what", lambda project, name: cell)
+    monkeypatch.setattr(bisect, "_range", lambda root, text: shas)
+    monkeypatch.setattr(bisect, "_distinct", lambda commits, of, rung: commits)
+    monkeypatch.setattr(bisect, "git", lambda root, *arguments: f"{arguments[-1][0]} subject")
+    monkeypatch.setattr(bisect, "_judge", lambda good, other, *_: SimpleNamespace(word=said[other.sha], why=""))
+    console = quiet()
+    return bisect.find(PROJECT, cell.key, "A..B", 1.0, None, console), text_of(console)
+
+
+def test_a_commit_that_cannot_be_judged_is_not_good(monkeypatch: pytest.MonkeyPatch) -> None:
+    code, said = found(["", "cannot tell", "cannot tell", "worse"], monkeypatch)
+    assert (code, "cannot tell: it is one of 1 subject, 2 subject, 3 subject" in said) == (2, True)
+    code, said = found(["", "no change", "better", "worse"], monkeypatch)
+    assert (code, f"first worse: {'3' * 40}" in said) == (0, True)
+    assert found(["", "no change", "cannot tell"], monkeypatch)[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [("ladder.toml", True), ("kernel.py", True), ("transpose/padded.cu", True), ("matmul/initial.cu", False)],
+)
+def test_a_search_looks_at_all_that_a_rung_depends_on(name: str, other: bool, tmp_path: Path) -> None:
+    files = [tmp_path / "gpukernels" / each for each in ("ladder.toml", "kernel.py", "transpose/padded.cu")]
+    files.append(tmp_path / "gpukernels" / "matmul/initial.cu")
+    subprocess.run([*GIT, "init", "-q"], cwd=tmp_path, check=True)
+    commits = []
+    for content in ("before", "after"):
+        for file in files:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(content if file == tmp_path / "gpukernels" / name else "same")
+        subprocess.run([*GIT, "add", "-A"], cwd=tmp_path, check=True)
+        subprocess.run([*GIT, "commit", "-q", "-m", content], cwd=tmp_path, check=True)
+        head = subprocess.run([*GIT, "rev-parse", "HEAD"], cwd=tmp_path, check=True, capture_output=True, text=True)
+        project = SimpleNamespace(root=tmp_path, package="gpukernels", ops={"transpose": 0, "matmul": 0})
+        commits.append(Commit(cast(Project, project), head.stdout.strip(), tmp_path))
+    texts = [bisect._texts(commit, "transpose/padded") for commit in commits]
+    assert (texts[0] != texts[1]) is other
+
+
+@pytest.mark.parametrize(("binaries", "alike"), [({}, False), ({"transpose/padded": "1"}, True)])
+def test_two_binaries_that_are_not_known_are_not_alike(
+    binaries: dict[str, str], alike: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bisect, "changes", lambda *_: Changes([], ["transpose/padded"], [], []))
+    monkeypatch.setattr(bisect, "_binaries", lambda *_: binaries)
+    commits = [Commit(PROJECT, sha, Path(), _package=sha) for sha in ("a", "b")]
+    assert bisect._alike(commits[0], commits[1], "transpose/padded", cpu=False) is alike
+
+
+# --- bench ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_with_failed_cells_is_no_success(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """asv's exit code, 2 if a cell failed, is that of the command."""
+    arguments = argparse.Namespace(quick=False, again=False, no_gate=True, no_confirm=True, bench=[], only="")
+    project: Any = SimpleNamespace(root=tmp_path, package="gpukernels", ops={}, problems=(), results=tmp_path)
+    (tmp_path / "regressions.json").write_text('{"events": []}')
+    for name in ("git", "publish", "_show_newest", "show_events"):
+        monkeypatch.setattr(bench, name, lambda *_: [])
+    monkeypatch.setattr(bench, "publish", lambda *_: tmp_path / "index.html")
+    monkeypatch.setattr(bench, "measure", lambda *_: 2)
+    monkeypatch.setattr(running, "set_aside_broken", lambda _: [])
+    assert bench._run(project, arguments, ["a"], tmp_path, quiet()) == 2
+    monkeypatch.undo()
+    monkeypatch.setattr(watching, "selected", lambda _: "")
+    monkeypatch.setattr(watching, "asv_command", lambda *_: [sys.executable, "-c", "raise SystemExit(2)"])
+    monkeypatch.setattr(watching, "replace", lambda options, **_: Options())
+    assert watching.measure(project, tmp_path, ["a"], 0, arguments, quiet()) == 2
+
+
+def test_the_commit_before_is_the_nearest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = "here"
+    for at, sha in enumerate(("c" * 40, "b" * 40, "a" * 40)):
+        path = tmp_path / machine / f"{sha[:8]}-checkout.facts.jsonl"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("")
+        path.with_name(path.name.replace(".facts.jsonl", ".json")).write_text(json.dumps({"date": 9 - at}))
+    shown: list[tuple[str, str]] = []
+    monkeypatch.setattr(bench, "identity", lambda: {"machine": machine})
+    monkeypatch.setattr(bench, "git", lambda *_: "\n".join(sha * 40 for sha in "cba"))
+    monkeypatch.setattr(terminal, "show", lambda *_: None)
+    monkeypatch.setattr(terminal, "show_changes", lambda before, after, _: shown.append((before.commit, after.commit)))
+    bench._show_newest(PROJECT, tmp_path, ["c" * 40], quiet())
+    assert shown == [("b" * 8, "c" * 8)]
+
+
+# --- the feed ------------------------------------------------------------------------------------------------------
+
+ODD = 'a<b>&"c"\'d'
+
+
+def test_a_feed_escapes_what_it_is_told(tmp_path: Path) -> None:
+    """The name of a series, its link and the reason may hold any character."""
+    change = SimpleNamespace(
+        series=SimpleNamespace(
+            benchmark=f"suite.{ODD}", params={"rung": ODD}, place={"machine": ODD}, cell=ODD, exact=False
+        ),
+        step=SimpleNamespace(before=1.0, after=1.5, change=0.5),
+        before=SimpleNamespace(commit="1" * 40),
+        last=SimpleNamespace(commit="2" * 40),
+    )
+    event = SimpleNamespace(kind="regression", changes=(change,), first="2" * 40, last="2" * 40, why=f"driver {ODD}")
+    conf = SimpleNamespace(html_dir=str(tmp_path), project=ODD)
+    commits: Any = {"2" * 40: {"hash": "2" * 40, "date": 0, "author": ODD, "subject": ODD}}
+    verdict = Confirmation(ODD, "1" * 40, "2" * 40, "not tried", 0.5, why=ODD)
+    write_feed(conf, [cast(Event, event)], commits, {ODD: {(ODD, "1" * 40, "2" * 40): verdict}})
+    feed = ElementTree.parse(tmp_path / "regressions.xml").getroot()
+    (content,) = feed.iter("{http://www.w3.org/2005/Atom}content")
+    (title,) = feed.findall("./{*}entry/{*}title")
+    assert title.text is not None
+    assert title.text.endswith(ODD)
+    page = ElementTree.fromstring(f"<div>{content.text}</div>")  # fails if a tag or an entity was let through
+    (reason,) = page.iter("p")
+    (link,) = page.iter("a")
+    assert reason.text == f"driver {ODD}"
+    assert ODD in "".join(page.itertext()).partition("not tried: ")[2]
+    assert link.text == f"suite.{ODD}({ODD})"
+    assert list(link.attrib) == ["href"]
+    assert not set(link.attrib["href"]) & set("<>\"' ")

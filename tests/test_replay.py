@@ -1,0 +1,230 @@
+"""The timing harness on a fake GPU that records what was asked of it, and on the CPU: what is launched, over which
+buffers, on which inputs, and what is made of it."""
+
+import math
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from benchmarks.project import PROJECT
+from kernelwatch.measure import cpu as cpu_module
+from kernelwatch.measure import gpu as gpu_module
+from kernelwatch.measure import replay
+from kernelwatch.measure.check import Budget, WrongOutput
+from kernelwatch.measure.cpu import Cpu
+from kernelwatch.measure.gpu import Gpu
+from kernelwatch.plan.cells import Cell
+from kernelwatch.plan.package import Package
+from kernelwatch.plan.problem import Computation, Problem, Rung
+from kernelwatch.plan.project import Project
+from tests.fake_gpu import (
+    CHAINS,
+    CLOCK_MHZ,
+    COPY_BYTES_PER_S,
+    ENQUEUE_S,
+    MULTIPLY_ADDS_PER_S,
+    SILENT,
+    Cupy,
+    Device,
+)  # fmt: skip
+
+MOVED = Computation.of_shapes(lambda shape: (shape,), lambda shape: shape, lambda a: a)
+MOVING = Project("moving", PROJECT.here, (Problem("move", MOVED, (Rung("copy", "gpu", ("float32",)),), ((4096,),)),))
+BUDGET = Budget(samples=5, sample_s=2e-4)
+
+
+def cell(cache: str = "cold", **changes: Any) -> Cell:
+    return Cell("move", "copy", "float32", (4096,), cache, "gpu", **changes)
+
+
+@dataclass
+class Moving:
+    """A package of one kernel that copies. `seen`: of each launch the place of its output and some of its input."""
+
+    device: Device | None = None
+    seconds: float = 1e-5
+    seen: list[tuple[int, bytes]] = field(default_factory=list)
+    lazy: bool = False  # does nothing
+    not_here: tuple[type[Exception], ...] = ()
+
+    def load(self, op: str, rung: str, type: str) -> "Moving":
+        return self
+
+    def repeats(self, op: str, rung: str) -> int:
+        return 1
+
+    def bind(self, source: Any, *, out: Any) -> Any:
+        def run() -> None:
+            self.seen.append((out.ctypes.data, bytes(np.asarray(source[:64]))))
+            if not self.lazy:
+                out[...] = source
+
+        if self.device is None:
+            return _Launch("moving", run)
+        device = self.device
+        return _Launch("moving", lambda: device.enqueue("move", (out.ctypes.data,), self.seconds, run))
+
+
+@dataclass(frozen=True)
+class _Launch:
+    identity: str
+    run: Callable[[], object]
+
+    def __call__(self) -> object:
+        return self.run()
+
+
+def spread(raw: bytes) -> float:
+    return float(np.frombuffer(raw, np.float32).std())
+
+
+# --- the GPU -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> Device:
+    """In the place of CuPy, NVML and the host's clock."""
+    fake = Device()
+    nvml = SimpleNamespace(
+        others=lambda: None, facts=lambda: {"sm_clock_max_mhz": None}, state=lambda: SILENT, why_not="none"
+    )
+    clock = SimpleNamespace(monotonic=fake.now, perf_counter=fake.now, sleep=fake.sleep)
+    monkeypatch.setitem(sys.modules, "cupy", cast(Any, Cupy(fake)))
+    monkeypatch.setattr(replay, "Nvml", lambda bus: nvml)
+    for module in (replay, gpu_module):
+        monkeypatch.setattr(module, "time", clock)
+    return fake
+
+
+def gpu_of(device: Device, where: Cell, seconds: float = 1e-5) -> tuple[Gpu, Moving]:
+    package = Moving(device, seconds)
+    return Gpu(MOVING, cast(Package, package), [where], BUDGET, seed=3), package
+
+
+def test_a_cold_sample_goes_round_all_buffers(device: Device) -> None:
+    gpu, package = gpu_of(device, cell())
+    measured = gpu.measure(cell())
+    replayed = [one.arguments[0] for one in device.launches if one.name == "move" and one.replayed]
+    replayed, slots = replayed[-measured["launches"] :], measured["slots"]
+    assert slots * 2 * 4 * 4096 >= 4 * device.l2_bytes
+    assert len(set(replayed)) == slots
+    assert all(len({*replayed[at : at + slots]}) == slots for at in range(0, len(replayed), slots))
+    assert measured["seconds"] == pytest.approx(package.seconds)
+
+
+def test_hot_buffers_stay_in_the_cache(device: Device) -> None:
+    gpu, _ = gpu_of(device, cell("hot"))
+    measured = gpu.measure(cell("hot"))
+    replayed = {one.arguments[0] for one in device.launches if one.name == "move" and one.replayed}
+    assert len(replayed) == measured["slots"]
+    assert measured["slots"] * 2 * 4 * 4096 <= device.l2_bytes / 2
+
+
+@pytest.mark.parametrize("cache", ["cold", "hot"])
+def test_inputs_are_random_in_every_buffer(device: Device, cache: str) -> None:
+    gpu, package = gpu_of(device, cell(cache))
+    gpu.measure(cell(cache))
+    inputs = dict(package.seen)  # by output: what its last launch read
+    assert len(inputs) > 1
+    assert all(0.4 < spread(raw) < 0.8 for raw in inputs.values())
+    assert len(set(inputs.values())) == len(inputs)
+
+
+def test_the_clocks_are_up_before_anything_is_measured(device: Device) -> None:
+    gpu_of(device, cell())
+    canaries = [one.at_s for one in device.launches if one.name == "canary_compute"]
+    ceilings = next(one.at_s for one in device.launches if one.name == "peak_float64")
+    assert len(canaries) > 10
+    assert ceilings >= 0.15
+
+
+@pytest.mark.parametrize(("seconds", "loop_s"), [(1e-5, 1e-5), (1e-6, ENQUEUE_S)])
+def test_the_host_waits_for_its_last_launch(device: Device, seconds: float, loop_s: float) -> None:
+    """The loop takes as long as the slower of the device and the host."""
+    where = cell("hot", launch_cost=True)
+    gpu, _ = gpu_of(device, where, seconds)
+    measured = gpu.measure(where)
+    assert measured["host_loop_seconds"] == pytest.approx(loop_s, rel=0.02)
+    assert measured["launch_seconds"] == pytest.approx(loop_s - seconds, abs=0.02 * loop_s)
+
+
+def test_the_canaries_are_what_they_were(device: Device) -> None:
+    """16 copies of 32 MiB, and two launches of 8 blocks on each multiprocessor with 4096 rounds."""
+    gpu, _ = gpu_of(device, cell())
+    adds = 2 * 8 * 4 * 256 * CHAINS * 4096
+    assert gpu.canary_seconds() == pytest.approx(
+        {"memory": 16 * 2 * (32 << 20) / COPY_BYTES_PER_S, "compute": adds / MULTIPLY_ADDS_PER_S}
+    )
+    measured = gpu.measure(cell())
+    assert measured["canary_s"] == pytest.approx(gpu.canary_seconds())
+    assert measured["clock64_mhz"] == pytest.approx(CLOCK_MHZ, rel=0.01)
+
+
+def test_a_multiply_add_is_two_operations(device: Device) -> None:
+    gpu, _ = gpu_of(device, cell())
+    code = Path(replay.__file__).with_name("kernels.cu").read_text(encoding="utf-8")
+    assert code.count(" = fmaf(") == code.count(" = fma(") == CHAINS
+    assert gpu.ceilings == pytest.approx(
+        {
+            "copy_bytes_per_s": COPY_BYTES_PER_S,
+            "float32_flops_per_s": 2 * MULTIPLY_ADDS_PER_S,
+            "float64_flops_per_s": 2 * MULTIPLY_ADDS_PER_S,
+        }
+    )
+
+
+def test_a_graph_takes_its_launches_in_turn(device: Device) -> None:
+    gpu, _ = gpu_of(device, cell())
+    graph: Any = gpu.graph([lambda at=at: device.enqueue(str(at), (), 0.0) for at in range(3)], 6)  # type: ignore[misc]
+    assert [work[0] for work in graph.work] == ["0", "1", "2"] * 2
+
+
+# --- the CPU -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cache", ["cold", "hot"])
+def test_the_cpu_goes_round_its_buffers(cache: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu_module, "cache_bytes", lambda: 1 << 18)
+    package = Moving()
+    measured = Cpu(MOVING, cast(Package, package), [cell(cache)], BUDGET, seed=3).measure(cell(cache))
+    slots = measured["slots"]
+    timed = package.seen[2:]  # after the check and the warm-up
+    assert slots == (1 if cache == "hot" else 2 * (1 << 18) // (2 * 4 * 4096))
+    assert len(timed) == measured["launches"] >= slots
+    places = [place for place, _ in timed]
+    assert all(len({*places[at : at + slots]}) == slots for at in range(len(places) - slots + 1))
+    assert all(0.4 < spread(raw) < 0.8 for _, raw in package.seen)
+    assert len({raw for _, raw in timed}) == slots
+
+
+def test_the_cpu_gives_the_median() -> None:
+    launches: Any = [SimpleNamespace(identity="who")]
+    measured = cpu_module._measurement(launches, [4.0, 1.0, 2.0, 90.0, 3.0], 5)
+    assert measured["seconds"] == 3.0
+    assert measured["identity"] == "who"
+    assert math.isclose(measured["quartiles_s"][0], 1.5)
+
+
+# --- both ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("where", ["gpu", "cpu"])
+def test_a_kernel_that_does_nothing_is_wrong(where: str, device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even where a right kernel has left its output."""
+    monkeypatch.setattr(cpu_module, "cache_bytes", lambda: 1 << 18)
+    harness: Gpu | Cpu
+    if where == "gpu":
+        harness, package = gpu_of(device, cell())
+    else:
+        package = Moving()
+        harness = Cpu(MOVING, cast(Package, package), [cell()], BUDGET, seed=3)
+    harness.measure(cell())
+    package.lazy = True
+    with pytest.raises(WrongOutput, match=r"move/copy at \(4096,\) float32: 4096 of 4096 .*; 4096 never written"):
+        harness.measure(cell())
