@@ -310,7 +310,8 @@ def test_every_count_is_explained_on_this_gpu(capsys: pytest.CaptureFixture[str]
 # --- scripts/profile -----------------------------------------------------------------------------------------------
 
 
-def test_profile_of_a_rung(capsys: pytest.CaptureFixture[str]) -> None:
+def test_profile_of_a_rung(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)  # a pipe gets whole lines
     loaded(count, cuda_source(gpukernels.rung("transpose", "tiled"), "float32"), {"M": 64, "N": 64})
     assert profile.main(PROJECT, "scripts/profile", ["transpose", "tiled", "--shape", "64x64"]) == 0
     out = capsys.readouterr().out
