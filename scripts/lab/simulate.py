@@ -27,7 +27,7 @@ from kernelwatch.report.markdown import table
 from kernelwatch.system.files import write_whole
 from lab.detectors import Detector, detectors, own, points
 from lab.figures import write_block
-from lab.histories import LENGTH, NONE, OTHERS, SINGLES, TITLES, Runs, Series, Truth, noises, record, recorded
+from lab.histories import LENGTH, NONE, OTHERS, QUIET_CV, SINGLES, TITLES, Runs, Series, Truth, noises, record, recorded
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 JSON, PAPER = ROOT / "docs" / "detection.json", ROOT / "docs" / "detection.md"
@@ -35,7 +35,6 @@ LABELLED = ROOT / "tests" / "data"
 NEAR = 5  # a flag within this many commits of a step belongs to that step
 WAIT = 10  # the commits after a step's own that are published, one by one
 EVERY = 5  # in a history without any step, the commits that are published between two looks
-QUIET_CV = 0.002  # the goal is for the cells whose A/A runs vary by no more than this
 
 
 # --- what a detector does ------------------------------------------------------------------------------------------
