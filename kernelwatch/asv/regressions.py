@@ -8,6 +8,7 @@ processes and the conditions in the sidecars, and shows the changes of several s
 It uses three private names of asv: _GraphDataFilter and its _get_start_revision, and Git._run_git.
 """
 
+import dataclasses
 import datetime
 import html
 import importlib
@@ -19,7 +20,6 @@ import re
 import shutil
 import urllib.parse
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import Any, TypedDict, TypeGuard
@@ -31,8 +31,9 @@ from asv.plugins.regressions import _GraphDataFilter
 from asv.results import get_filename, iter_results
 
 from kernelwatch.asv.patches import replace
-from kernelwatch.detect import events
+from kernelwatch.detect import common, events
 from kernelwatch.detect.events import Change, Event, JudgedSeries, Result
+from kernelwatch.detect.settled import Settled
 from kernelwatch.history import records
 from kernelwatch.history.records import Record
 from kernelwatch.plan import project as projects
@@ -231,13 +232,20 @@ def _xml(text: str) -> str:
 
 def _publish(cls: Any, conf: Any, repo: Any, benchmarks: Any, graphs: Any, revisions: dict[str, int]) -> None:
     """asv.plugins.regressions.Regressions.publish."""
-    series = series_of(conf, repo, benchmarks, graphs, revisions)
-    all_events = events.events(change for each in series for change in each.changes())
+    settled = Settled.of(conf.project)
+    series = [
+        dataclasses.replace(each, settled=settled) for each in series_of(conf, repo, benchmarks, graphs, revisions)
+    ]
+    moves = common.moves(series)
+    series = common.without(series, moves)
+    changes = [change for each in series for change in each.changes()]
+    all_events = events.events([*changes, *(change for move in moves for change in move.changes)])
+    settled.write()
     turns = events.turns(series)
     commits = commits_of(repo, (commit for event in all_events for commit in (event.first, event.last)))
     data = {
         "events": [as_json(event, commits) for event in all_events],
-        "turns": [asdict(turn) for turn in turns],
+        "turns": [dataclasses.asdict(turn) for turn in turns],
         "series": [
             {**_named(each), "commits": len(each.results), "smallest": finite(each.smallest)} for each in series
         ],

@@ -24,7 +24,7 @@ from kernelwatch.detect.robust import Values, median, roughness, smooth, spread,
 
 FLOOR = 0.005  # the smallest relative step that is reported: below it a canary's drift counts as much as the kernel's
 CHANCE = 1e-7  # of a false step at one place of an unchanged series: a suite has millions of places
-EVIDENCE = math.log(1e7)  # by how much likelier with a step than without points must be if such points were seen before
+EVIDENCE = math.log(1e6)  # by how much likelier with a step than without points must be if such points were seen before
 YOUNG = math.log(20)  # the same if none was seen, which says little in a short history
 PRICE = 5.0  # of a proposed step, in standard deviations: low, since every proposal is tested
 TAIL = 0.75  # a point is as far off as a step if it is off by this share of the step's size
@@ -59,7 +59,8 @@ def _quantile(freedom: int) -> float:
 
 
 class Window:
-    """A part of a series, on a scale on which differences are relative, without the drift that its canary shows.
+    """A part of a series, on a scale on which differences are relative, without what moved many series, and without
+    the drift that its canary shows.
 
     `settled`: boundaries that are kept as they are. `first`: new boundaries are looked for from this index on.
     `x`: the values on that scale. `starts`: the first points of the stretches with the same conditions.
@@ -70,7 +71,7 @@ class Window:
     def __init__(self, points: Sequence[Point], settled: Sequence[int] = (), first: int = 1) -> None:
         self.points, self.settled, self.first = points, list(settled), first
         self.starts = stretches(points)
-        raw: Values = np.array([point.value for point in points], float)
+        raw: Values = np.array([point.own for point in points], float)
         positive = bool((raw > 0).all())
         unit = float(np.median(np.abs(raw))) or float(np.abs(raw).max()) or 1.0
         self.x: Values = np.log(raw / unit) if positive else raw / unit

@@ -12,8 +12,8 @@ TOLD = 20  # weight of the spread between the processes of each commit, in point
 FEW = 2  # commits whose processes weigh as much as USUAL: those of a few may all have been quiet by chance
 MEDIAN = 1.25  # a commit's figure is a median: its error over that of the mean (of many values: sqrt(pi / 2))
 DISTURBED = 3  # times the spread between processes of the commits around: a larger one belongs to that commit alone
-AROUND = 11  # commits whose processes together say how noisy the middle one was
-BLOCK, FADE = 32, 96  # points that share an estimate from their differences, and those on each side that count
+AROUND = 21  # commits whose processes together say how noisy the middle one was
+BLOCK, FADE = 32, 160  # points that share an estimate from their differences, and those on each side that count
 
 
 def assumed(spreads: Values) -> tuple[Values, int]:

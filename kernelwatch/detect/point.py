@@ -1,5 +1,6 @@
 """A point of a series, and whether two of them may be compared."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ class Point:
     `conditions`: GPU, driver, packages and harness; "" if they are not known. If they are a JSON object, the step can
     name those that changed.
     `canary`: seconds of the canary measured beside it, None without one.
+    `common`: the logarithm of the factor by which the environment has moved many series since the first point.
     """
 
     commit: int
@@ -25,6 +27,12 @@ class Point:
     identity: str = ""
     conditions: str = ""
     canary: float | None = None
+    common: float = 0.0
+
+    @property
+    def own(self) -> float:
+        """The value without the common part."""
+        return self.value * math.exp(-self.common)
 
 
 def stretches(points: Sequence[Point]) -> list[int]:

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from kernelwatch.detect.levels import Change
 from kernelwatch.detect.point import Point
+from kernelwatch.system import cache
 from kernelwatch.system.files import write_whole
 
 HERE = Path(__file__).resolve().parent
@@ -30,12 +32,19 @@ class Settled:
         if path and path.is_file():
             self.kept = _read(path)
 
+    @classmethod
+    def of(cls, project: str) -> "Settled":
+        """Those of a project, which are kept in the user's cache folder."""
+        name = hashlib.sha256(project.encode()).hexdigest()[:16]
+        return cls(cache.folder() / f"settled-{name}.json")
+
     def keys(self, points: Sequence[Point], ends: Iterable[int]) -> list[str]:
         """The digests of the points up to each of the ends."""
         digest, keys, start = self.detector.copy(), [], 0
         for end in ends:
             part = points[start:end]
-            digest.update(np.array([(point.value, point.spread, point.canary or 0.0) for point in part]).tobytes())
+            numbers = [(point.value, point.spread, point.canary or 0.0, point.common) for point in part]
+            digest.update(np.array(numbers).tobytes())
             digest.update(json.dumps([(point.identity, point.conditions) for point in part]).encode())
             keys.append(digest.hexdigest())
             start = end
@@ -48,10 +57,12 @@ class Settled:
         self.used[key] = changes
 
     def write(self) -> None:
-        """Replace the file by what was used."""
+        """Replace the file by what was used. If that fails, the next publication starts from the beginning."""
         if self.path:
             text = json.dumps(self.used)
-            write_whole(self.path, json.dumps({"sha256": hashlib.sha256(text.encode()).hexdigest(), "settled": text}))
+            whole = json.dumps({"sha256": hashlib.sha256(text.encode()).hexdigest(), "settled": text})
+            with suppress(OSError):
+                write_whole(self.path, whole)
 
 
 def _read(path: Path) -> dict[str, list[Change]]:

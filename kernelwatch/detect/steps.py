@@ -16,7 +16,7 @@ import numpy as np
 from kernelwatch.detect.conditions import differ, what_changed
 from kernelwatch.detect.levels import FLOOR, LEAST, Change, Window
 from kernelwatch.detect.point import Point, stretches
-from kernelwatch.detect.robust import Values
+from kernelwatch.detect.robust import Values, median
 from kernelwatch.detect.settled import Settled
 
 __all__ = ["FLOOR", "Point", "Step", "Values", "find", "judge", "smallest"]
@@ -85,7 +85,7 @@ def judge(points: Sequence[Point], *, exact: bool = False, settled: Settled | No
 
 def _within_floor(points: Sequence[Point]) -> bool:
     """Whether all values, and all canaries, differ by less than the floor: then all levels do. Most series end here."""
-    values = [point.value for point in points]
+    values = [point.own for point in points]
     canaries = [point.canary for point in points if point.canary is not None]
     low, high = min(values), max(values)
     return low > 0 and high < low * (1 + FLOOR) and (not canaries or max(canaries) < min(canaries) * (1 + FLOOR))
@@ -150,14 +150,15 @@ def _window(points: Sequence[Point], settled: Sequence[Change], first: int) -> t
 
 def _steps(points: Sequence[Point], changes: Sequence[Change]) -> list[Step]:
     """The changes with their levels and kinds."""
-    values: Values = np.array([point.value for point in points])
+    values: Values = np.array([point.own for point in points])
     boundaries = [at for change in changes for at in change.boundaries]
     edges = sorted({0, *boundaries, *stretches(points), len(points)})
     steps = []
     for change in changes:
         low = edges[bisect_left(edges, change.boundaries[0]) - 1]
         high = edges[bisect_left(edges, change.boundaries[-1]) + 1]
-        before, after = float(np.median(values[low : change.since])), float(np.median(values[change.at : high]))
+        common = math.exp(points[change.at].common)  # both levels as in the environment after the change
+        before, after = common * median(values[low : change.since]), common * median(values[change.at : high])
         why = _environment(points[change.since - 1], points[change.at])
         gradual = change.since < change.at
         kind = "environment" if why else "gradual" if gradual else "step"
