@@ -198,7 +198,7 @@ def test_what_smallest_promises_shows() -> None:
         history = noise(seed, 0.003)
         promised = smallest(points(history[:-2]))
         shown += bool(find(points(history * level((198, 1.5 * promised)))))
-    assert shown >= 19
+    assert shown >= 18
 
 
 # --- exact series --------------------------------------------------------------------------------------------------
@@ -355,7 +355,7 @@ def test_the_goal_holds_on_a_few_cells(cells: dict[str, Runs]) -> None:
     """Every 1 % step of a quiet cell is flagged within two commits and on the right one."""
     few = sorted(cells)[::20]
     for key in few:
-        if cells[key].variation <= simulate.QUIET_CV:
+        if cells[key].variation <= histories.QUIET_CV:
             found = simulate.goal((key, cells[key], 3, 5))
             assert all(one.delay <= 2 and one.named and one.whole for one in found)
     assert simulate.suite(({key: cells[key] for key in few}, 0, 5)) == []

@@ -31,8 +31,9 @@ from asv.plugins.regressions import _GraphDataFilter
 from asv.results import get_filename, iter_results
 
 from kernelwatch.asv.patches import replace
-from kernelwatch.detect import events
+from kernelwatch.detect import common, events
 from kernelwatch.detect.events import Change, Event, JudgedSeries, Result
+from kernelwatch.detect.settled import Settled
 from kernelwatch.history import confirmations, records
 from kernelwatch.history.confirmations import Confirmation, Verdicts, Word
 from kernelwatch.history.records import Record
@@ -282,8 +283,15 @@ def _xml(text: str) -> str:
 
 def _publish(cls: Any, conf: Any, repo: Any, benchmarks: Any, graphs: Any, revisions: dict[str, int]) -> None:
     """asv.plugins.regressions.Regressions.publish."""
-    series = series_of(conf, repo, benchmarks, graphs, revisions)
-    all_events = events.events(change for each in series for change in each.changes())
+    settled = Settled.of(conf.project)
+    series = [
+        dataclasses.replace(each, settled=settled) for each in series_of(conf, repo, benchmarks, graphs, revisions)
+    ]
+    moves = common.moves(series)
+    series = common.without(series, moves)
+    changes = [change for each in series for change in each.changes()]
+    all_events = events.events([*changes, *(change for move in moves for change in move.changes)])
+    settled.write()
     turns = events.turns(series)
     commits = commits_of(repo, (commit for event in all_events for commit in (event.first, event.last)))
     machines = {each.place.get("machine") or "" for each in series}

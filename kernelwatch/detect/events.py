@@ -5,10 +5,12 @@ import math
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 
 from kernelwatch.detect import steps
 from kernelwatch.detect.conditions import differences
+from kernelwatch.detect.settled import Settled
 from kernelwatch.detect.steps import Point, Step
 from kernelwatch.history.records import Record, conditions
 from kernelwatch.identity import TIMED
@@ -42,19 +44,24 @@ class JudgedSeries:
     exact: bool
     results: tuple[Result, ...]
     cell: str = ""
+    settled: Settled | None = None
 
-    @property
+    @cached_property
     def points(self) -> list[Point]:
         return [result.point for result in self.results]
+
+    @cached_property
+    def _judged(self) -> tuple[list[Step], float]:
+        return steps.judge(self.points, exact=self.exact, settled=self.settled)
 
     @property
     def smallest(self) -> float:
         """The smallest relative step that the series could show now."""
-        return steps.smallest(self.points, exact=self.exact)
+        return self._judged[1]
 
     def changes(self) -> list["Change"]:
         """Its changes, oldest first."""
-        own = steps.find(self.points, exact=self.exact)
+        own = self._judged[0]
         edges = [0, *(step.at for step in own), len(self.results)]
         return [
             Change(self, step, _undone(step, own[at + 1 :]), (edges[at], edges[at + 2])) for at, step in enumerate(own)

@@ -10,8 +10,8 @@ def spread(differences: Values) -> float:
     """The standard deviation of differences around zero, without outliers."""
     if not len(differences):
         return 0.0
-    deviation = 1.4826 * float(np.median(np.abs(differences)))
-    for _ in range(2):  # the mean over all but the outliers is surer than the median
+    deviation = 1.907 * float(np.quantile(np.abs(differences), 0.4))  # not the median: of two levels 30 % apart
+    for _ in range(2):  # the mean over all but the outliers is surer than a quantile
         if deviation:
             deviation = float(np.sqrt(np.mean(differences[np.abs(differences) <= 3.5 * deviation] ** 2)))
     return deviation
@@ -24,6 +24,22 @@ def roughness(values: Values, distance: int) -> float:
 
 
 def smooth(values: Values, width: int) -> Values:
-    """The running median over `width` points (an odd number), which keeps edges."""
-    padded = np.pad(values, width // 2, mode="edge")
+    """The running median over `width` points (an odd number), which keeps edges. At both ends, where points lack, those
+    on the other side count twice."""
+    padded = np.pad(values, width // 2, mode="reflect")
     return np.asarray(np.median(np.lib.stride_tricks.sliding_window_view(padded, width), axis=1))
+
+
+def median(values: Values) -> float:
+    """As np.median, which takes five times as long for a few values."""
+    half, odd = divmod(len(values), 2)
+    if odd:
+        return float(np.partition(values, half)[half])
+    ordered = np.partition(values, (half - 1, half))
+    return float(ordered[half - 1] + ordered[half]) / 2
+
+
+def weighted_median(values: Values, weights: Values) -> float:
+    order = values.argsort()
+    heavy = weights[order].cumsum()
+    return float(values[order[heavy.searchsorted(heavy[-1] / 2)]])

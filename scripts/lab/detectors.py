@@ -72,7 +72,7 @@ def ruptures(least: float) -> Detector:
 
 def detectors() -> dict[str, Detector]:
     """The installed detectors by name, this project's first."""
-    installed: dict[str, Detector] = {"gpukernels": own, "asv, 5 %": asv(0.05), "asv, 1 %": asv(0.01)}
+    installed: dict[str, Detector] = {"gpukernels": own, "asv, 5 %": asv(0.05), "asv, 0.5 %": asv(0.005)}
     if importlib.util.find_spec("otava"):
         installed |= {"Otava": otava(0.0), "Otava, 1 %": otava(0.01)}
     if importlib.util.find_spec("ruptures"):

@@ -9,9 +9,11 @@ from typing import NamedTuple
 import numpy as np
 
 from kernelwatch.detect.events import spread
+from kernelwatch.detect.noise import MEDIAN
 from kernelwatch.detect.steps import Values
 
 LENGTH = 200
+QUIET_CV = 0.002  # cells whose A/A runs vary by no more than this are quiet: the goals are for them
 
 
 class Series(NamedTuple):
@@ -118,6 +120,76 @@ def drifting(seen: bool) -> Callable[[np.random.Generator], Series]:
     return make
 
 
+def two_levels(cells: dict[str, Runs], apart: float) -> Callable[[np.random.Generator], Series]:
+    """The recorded noise, and three commits in ten on a level that is so much slower."""
+
+    def make(rng: np.random.Generator) -> Series:
+        series = measured(cells)(rng)
+        return series._replace(values=series.values * np.where(rng.random(LENGTH) < 0.3, 1 + apart, 1.0))
+
+    return make
+
+
+def noisy_past(cells: dict[str, Runs], share: float) -> Callable[[np.random.Generator], Series]:
+    """Gaussian noise in the first half, then the recorded noise of a quiet cell. The six processes of each commit
+    show it."""
+    quiet = {key: runs for key, runs in cells.items() if runs.variation <= QUIET_CV}
+
+    def make(rng: np.random.Generator) -> Series:
+        series = measured(quiet)(rng)
+        half = LENGTH // 2
+        processes = 1 + share * math.sqrt(6) / MEDIAN * rng.standard_normal((half, 6))
+        values, spreads = series.values.copy(), np.array(series.spreads)
+        values[:half] = 1 + share * rng.standard_normal(half)
+        spreads[:half] = [spread(commit) for commit in processes.tolist()]
+        return Series(values, None, spreads)
+
+    return make
+
+
+def disturbed(cells: dict[str, Runs]) -> Callable[[np.random.Generator], Series]:
+    """The recorded noise; with one commit in a hundred begins a disturbance of one to three commits."""
+
+    def make(rng: np.random.Generator) -> Series:
+        series = measured(cells)(rng)
+        return series._replace(values=series.values * disturbances(rng))
+
+    return make
+
+
+def disturbances(rng: np.random.Generator) -> Values:
+    """By what factor each commit is disturbed: 1, or 1.01 to 1.03 for one to three commits in a row."""
+    factors = np.ones(LENGTH)
+    for at in np.flatnonzero(rng.random(LENGTH) < 0.01):
+        factors[at : at + rng.integers(1, 4)] = 1 + rng.uniform(0.01, 0.03)
+    return factors
+
+
+def sessions(cells: dict[str, Runs]) -> Callable[[np.random.Generator], Series]:
+    """The recorded noise, and a shift with a standard deviation of 0.5 % that lasts for a session, ten commits on
+    average."""
+
+    def make(rng: np.random.Generator) -> Series:
+        series = measured(cells)(rng)
+        return series._replace(values=series.values * shifts(rng))
+
+    return make
+
+
+def shifts(rng: np.random.Generator) -> Values:
+    """By what factor all cells are shifted at each commit; a new session begins with one commit in ten."""
+    session = np.cumsum(rng.random(LENGTH) < 0.1)
+    return np.asarray(np.exp(0.005 * rng.standard_normal(LENGTH + 1))[session])
+
+
+def autoregressive(rng: np.random.Generator) -> Series:
+    """AR(1) noise of 0.5 %: each value keeps 0.7 of how far the one before was off."""
+    off = 0.005 * rng.standard_normal(LENGTH)
+    for at in range(1, LENGTH):
+        off[at] = 0.7 * off[at - 1] + math.sqrt(1 - 0.7**2) * off[at]
+    return Series(1 + off)
+
+
 def noises(cells: dict[str, Runs]) -> dict[str, Callable[[np.random.Generator], Series]]:
     """All kinds of noise by name, each a maker of histories without any change."""
     return {
@@ -125,9 +197,16 @@ def noises(cells: dict[str, Runs]) -> dict[str, Callable[[np.random.Generator], 
         "gaussian 0.5 %": gaussian(0.005),
         "gaussian 1 %": gaussian(0.01),
         "gaussian 2 %": gaussian(0.02),
+        "noisy past, 0.3 %": noisy_past(cells, 0.003),
+        "noisy past, 0.5 %": noisy_past(cells, 0.005),
+        "disturbed runs": disturbed(cells),
+        "two levels, 2 % apart": two_levels(cells, 0.02),
+        "two levels, 10 % apart": two_levels(cells, 0.1),
         "bimodal": bimodal,
         "5 % outliers": outliers,
         "sticky states": sticky,
+        "AR(1)": autoregressive,
+        "sessions": sessions(cells),
         "drift": drifting(seen=False),
         "drift, canary": drifting(seen=True),
     }
@@ -137,10 +216,10 @@ def noises(cells: dict[str, Runs]) -> dict[str, Callable[[np.random.Generator], 
 
 
 def single(size: float) -> Callable[[np.random.Generator], tuple[Values, Truth]]:
-    """One step of this relative size."""
+    """One step of this relative size, in the second half."""
 
     def make(rng: np.random.Generator) -> tuple[Values, Truth]:
-        at = int(rng.integers(50, 150))
+        at = int(rng.integers(LENGTH // 2 + 10, LENGTH - 15))
         return np.where(np.arange(LENGTH) >= at, 1 + size, 1.0), [(at, at)]
 
     return make

@@ -1,0 +1,342 @@
+"""Finds the boundaries between the levels of a part of a series.
+
+asv's solver of the Potts model (the piecewise constant function with the least cost: the sum of absolute errors, here
+in units of each point's noise, plus a price per step) proposes boundaries. A proposed boundary must then pass three
+tests: the step exceeds the floor; it exceeds what noise and slow drift alone would let two such stretches differ; and
+points like those after it are not found elsewhere in the series. As long as one fails, the weakest ones are dropped.
+"""
+
+import math
+from bisect import bisect_left
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from asv.step_detect import solve_potts_approx
+from scipy.stats import t as student
+
+from kernelwatch.detect.conditions import differ
+from kernelwatch.detect.noise import noise
+from kernelwatch.detect.point import Point, stretches
+from kernelwatch.detect.robust import Values, median, roughness, smooth, spread, weighted_median
+
+FLOOR = 0.005  # the smallest relative step that is reported: below it a canary's drift counts as much as the kernel's
+CHANCE = 1e-7  # of a false step at one place of an unchanged series: a suite has millions of places
+EVIDENCE = math.log(1e6)  # by how much likelier with a step than without points must be if such points were seen before
+YOUNG = math.log(20)  # the same if none was seen, which says little in a short history
+PRICE = 5.0  # of a proposed step, in standard deviations: low, since every proposal is tested
+TAIL = 0.75  # a point is as far off as a step if it is off by this share of the step's size
+LEAST = 4  # points needed to tell noise from a step
+QUIET = 2e-4  # the least noise assumed of a canary: ten runs of a cell on an H200 seldom differ by less
+RAMP = 5  # the fewest commits of a gradual change: fewer are steps
+MANY = 10  # steps, plus one for each MANY points: if more are proposed, the series flickers and the price is raised
+WIDE = 21  # points whose median a single point may not exceed by more than PRICE where steps are proposed
+NEAR = 5  # points over which drift is looked for: over many points, a staircase of steps would pass for drift
+
+
+class Change(NamedTuple):
+    """A step, or a gradual change along several boundaries.
+
+    `since`, `at`: the first point off the old level and the first one on the new level; the same for a step.
+    `boundaries`: all of them. `smallest`: the smallest relative change that would have shown there.
+    """
+
+    since: int
+    at: int
+    boundaries: tuple[int, ...]
+    smallest: float
+
+    def moved(self, by: int) -> "Change":
+        return Change(self.since + by, self.at + by, tuple(at + by for at in self.boundaries), self.smallest)
+
+
+@lru_cache(maxsize=4096)
+def _quantile(freedom: int) -> float:
+    """How many standard errors a difference must exceed. `freedom`: degrees of freedom of the noise."""
+    return float(student.ppf(1 - CHANCE / 2, freedom))
+
+
+class Window:
+    """A part of a series, on a scale on which differences are relative, without what moved many series, and without
+    the drift that its canary shows.
+
+    `settled`: boundaries that are kept as they are. `first`: new boundaries are looked for from this index on.
+    `x`: the values on that scale. `starts`: the first points of the stretches with the same conditions.
+    `noise`: the standard deviation of each point. `drift`: that of a level's move from one commit to the next, in units
+    of the noise. `residuals`: the points less the median of their stretch.
+    """
+
+    def __init__(self, points: Sequence[Point], settled: Sequence[int] = (), first: int = 1) -> None:
+        self.points, self.settled, self.first = points, list(settled), first
+        self.starts = stretches(points)
+        raw: Values = np.array([point.own for point in points], float)
+        positive = bool((raw > 0).all())
+        unit = float(np.median(np.abs(raw))) or float(np.abs(raw).max()) or 1.0
+        self.x: Values = np.log(raw / unit) if positive else raw / unit
+        canaries = [point.canary or 0.0 for point in points]
+        if positive and all(0 < canary < math.inf for canary in canaries):
+            self._without_drift(np.log(canaries))
+        self.noise, freedom = noise(self.x, np.array([point.spread for point in points]), self.starts)
+        self.quantile = _quantile(freedom)
+        self.levels: dict[tuple[int, int], tuple[float, float]] = {}
+        self.drift = 0.0
+        self.residuals: Values = np.zeros(len(points))
+
+    def _without_drift(self, canary: Values) -> None:
+        """Subtract the canary's drift, smoothed or not, if it exceeds the canary's spread and the series shares it.
+
+        A drift within that spread stays: to subtract it would only add the canary's noise.
+        """
+        for start, end in pairwise([*self.starts, len(self.x)]):
+            if end - start < LEAST:
+                continue
+            logs = canary[start:end]
+            usual = max(spread(np.diff(logs)) / math.sqrt(2), QUIET)
+            moves, drift = logs - np.median(logs), smooth(logs, NEAR) - np.median(logs)
+            if np.abs(drift).max() > 3 * usual:
+                old = self.x[start:end]
+                self.x[start:end] = min((old, old - drift, old - moves), key=lambda x: roughness(x, 2 * NEAR))
+
+    # --- boundaries ----------------------------------------------------------------------------------------------
+
+    def _edges(self, boundaries: list[int]) -> list[int]:
+        """Both ends, the boundaries, the settled ones and the starts of new conditions, in order."""
+        return sorted({0, *boundaries, *self.settled, *self.starts, len(self.x)})
+
+    def boundaries(self) -> list[int]:
+        """The indices from `first` on at which the level changes."""
+        boundaries = self._tested(self._proposed())
+        self.drift = self._drift(boundaries)
+        for _ in range(3):
+            before, boundaries = boundaries, self._tested(self._moved(boundaries))
+            if boundaries == before:
+                break
+        return boundaries
+
+    def _proposed(self) -> list[int]:
+        """The starts of new conditions, and the boundaries that asv's solver proposes between them. Those just before
+        `first` are moved there."""
+        proposed = {start for start in self.starts if start >= self.first}
+        for low, end in pairwise(self._edges([])):
+            start = max(low, self.first - WIDE)
+            if end <= self.first:
+                continue
+            deviations = np.maximum(self.noise[start:end], FLOOR / PRICE)
+            center = smooth(self.x[start:end], WIDE)
+            values = np.clip(self.x[start:end], center - PRICE * deviations, center + PRICE * deviations)
+            steps = np.sort(np.abs(np.diff(values)) / deviations[1:])
+            usual = steps[: len(steps) - len(steps) // MANY]  # a step in MANY points changes nothing
+            price = PRICE * max(1.0, float(usual.mean()) if len(usual) else 0.0)
+            edges: list[int] = []
+            while not edges or len(edges) > MANY + (end - start) / MANY:
+                edges, _, _ = solve_potts_approx(values.tolist(), (1 / deviations).tolist(), gamma=price)
+                price *= 2
+            places = (start + int(edge) for edge in edges[:-1])
+            proposed |= {max(place, self.first) for place in places if place > self.first - NEAR}
+        return sorted(proposed - {*self.settled, len(self.x)})
+
+    def _drift(self, boundaries: list[int]) -> float:
+        """The standard deviation of a level's move from one commit to the next; above 0 if points of one level that
+        are some commits apart differ by more than neighbors do."""
+        far = np.concatenate(
+            [
+                (self.x[a + NEAR : b] - self.x[a : max(a, b - NEAR)])
+                / np.hypot(self.noise[a + NEAR : b], self.noise[a : max(a, b - NEAR)])
+                for a, b in pairwise(self._edges(boundaries))
+            ]
+        )
+        excess = spread(far) ** 2 - (1 + 2 / math.sqrt(max(len(far), 1))) ** 2
+        return math.sqrt(2 * max(excess, 0.0) / NEAR)
+
+    def _tested(self, boundaries: list[int]) -> list[int]:
+        """The boundaries that pass all tests. As long as one fails, those that are weaker than both neighbors are
+        dropped."""
+        while True:
+            edges = self._edges(boundaries)
+            for a, b in pairwise(edges):
+                self.residuals[a:b] = self.x[a:b] - median(self.x[a:b])
+            relative = self.residuals / self.noise
+            weights = [self._weight(at, *_around(at, edges), relative) for at in boundaries]
+            if min(weights, default=1.0) >= 1:
+                return boundaries
+            around = zip([math.inf, *weights], weights, [*weights[1:], math.inf], strict=False)
+            weak = [weight < min(left, 1) and weight <= right for left, weight, right in around]
+            boundaries = [at for at, drop in zip(boundaries, weak, strict=True) if not drop]
+
+    def _weight(self, at: int, low: int, high: int, relative: Values) -> float:
+        """By what factor a boundary between two stretches passes its hardest test; below 1 it fails.
+
+        `relative`: all residuals, in units of the noise of their points.
+        """
+        begin, end = at - self._reach(at - low), at + self._reach(high - at)
+        (old, old_error), (new, new_error) = self._level(begin, at), self._level(at, end)
+        shift = new - old
+        variance = old_error**2 + new_error**2 + self._drifted(at) ** 2 * (end - begin) / 3
+        weight = abs(shift) / max(math.log1p(FLOOR), self.quantile * math.sqrt(variance))
+        fewer, usual = (slice(at, high), old) if high - at < at - low else (slice(low, at), new)
+        if weight >= 1:
+            weight = min(weight, self._likelier(fewer, usual, shift if usual == old else -shift, relative))
+        return weight if fewer.stop - fewer.start >= 2 else 1e-3 * min(weight, 1.0)
+
+    def _likelier(self, fewer: slice, usual: float, shift: float, relative: Values) -> float:
+        """By what factor points pass the test that they are likelier with a step from the usual level than without."""
+        others = np.concatenate([relative[: fewer.start], relative[fewer.stop :]]) * median(self.noise[fewer])
+        seen = bool((others * math.copysign(1.0, shift) > TAIL * abs(shift)).any())  # single points as far off
+        evidence = float(_evidence(self.x[fewer] - usual, shift, others).sum())
+        return math.sqrt(max(evidence, 0.0) / (EVIDENCE if seen else YOUNG))
+
+    def _drifted(self, at: int) -> float:
+        return self.drift * float(self.noise[at - 1 : at + 1].max())
+
+    def _reach(self, count: int) -> int:
+        """How many points next to a boundary give its level best: if there is drift, points farther away mislead."""
+        return min(count, max(2, round(math.sqrt(3) / self.drift))) if self.drift else count
+
+    def _level(self, start: int, end: int) -> tuple[float, float]:
+        """The mean of a part, outliers clipped, noisy points counting less; and its standard error."""
+        if (start, end) not in self.levels:
+            values, deviations = self.x[start:end], self.noise[start:end]
+            weights = deviations**-2
+            center, most = weighted_median(values, 1 / deviations), 3 * deviations
+            clipped = np.minimum(np.maximum(values, center - most), center + most)
+            total = float(weights.sum())
+            error = total**-0.5
+            if 1 < end - start < NEAR:
+                error = max(error, float(np.std(values, ddof=1)) / 1.5 / math.sqrt(end - start))
+            self.levels[start, end] = float(clipped @ weights) / total, error
+        return self.levels[start, end]
+
+    def _moved(self, boundaries: list[int]) -> list[int]:
+        """Each boundary, moved to where it fits best between its neighbors. If several places fit almost as well, one
+        at which the binary changed is preferred."""
+        edges = self._edges(boundaries)
+        relative = self.residuals / self.noise
+        moved = []
+        for at in boundaries:
+            low, high = _around(at, edges)
+            if at in self.starts or high - low <= 2:
+                moved.append(at)
+                continue
+            old, new = median(self.x[low:at]), median(self.x[at:high])
+            half = abs(new - old) / 2
+            misfit = self._misfit(slice(low, high), old, new, relative * self.noise[at])
+            cost = np.cumsum(misfit)[:-1]  # of a boundary at low + 1, low + 2, ...
+            cost[: max(self.first - low - 1, 0)] = math.inf
+            best = int(np.argmin(cost))
+            near = [
+                place
+                for place in np.flatnonzero(cost <= cost[best] + max(3 * self.noise[at], half / 2)).tolist()
+                if differ(self.points[low + place].identity, self.points[low + place + 1].identity)
+            ]
+            if near:
+                best = int(min(near, key=lambda place: cost[place]))
+            moved.append(low + 1 + best)
+        return sorted({*moved} - {*self.settled})
+
+    def _misfit(self, part: slice, old: float, new: float, residuals: Values) -> Values:
+        """How much nearer each point is to the new level than to the old one, at most half a step. If the noise is
+        small, points that are off both count by how often points have been off so far."""
+        shift, off = new - old, self.x[part] - old
+        half = abs(shift) / 2
+        misfit = np.asarray(np.clip((off - shift / 2) * np.sign(shift), -half, half))
+        if half > 2 * median(self.noise[part]):
+            evidence = _evidence(off, shift, residuals)
+            known = evidence != 0
+            misfit[known] = half * evidence[known] / math.log(len(residuals) + 1)
+        return misfit
+
+    def smallest(self, at: int, before: int, after: int) -> float:
+        """The smallest relative change that shows at a place between stretches of `before` and `after` points."""
+        before, after = self._reach(before), self._reach(after)
+        earlier, later = self.noise[at - before : at], self.noise[at : at + after]
+        later = later if len(later) else self.noise[-1:]
+        variance = 1 / float(np.mean(earlier**-2)) / before + 1 / float(np.mean(later**-2)) / after
+        variance += self._drifted(at) ** 2 * (before + after) / 3
+        residuals = np.abs(self.residuals / self.noise) * median(later)
+        by_chance = _by_chance(residuals, min(before, after))
+        return math.expm1(max(math.log1p(FLOOR), self.quantile * math.sqrt(variance), by_chance))
+
+    # --- changes -------------------------------------------------------------------------------------------------
+
+    def changes(self) -> list[Change]:
+        """The steps and gradual changes at the boundaries."""
+        boundaries = self.boundaries()
+        edges = self._edges(boundaries)
+        changes, first = [], 0
+        while first < len(boundaries):
+            last = first + self._chain(boundaries[first:], edges) - 1
+            while last > first and not self._ramp(boundaries[first : last + 1], edges):
+                last -= 1  # the longest gradual change that begins here
+            chain = boundaries[first : last + 1]
+            since, at = self._ramp(chain, edges) or (chain[0], chain[0])
+            low, high = _around(chain[0], edges)[0], _around(chain[-1], edges)[1]
+            changes.append(Change(since, at, tuple(chain), self.smallest(at, since - low, high - at)))
+            first = last + 1
+        return changes
+
+    def _chain(self, boundaries: list[int], edges: list[int]) -> int:
+        """How many of the boundaries, from the first on, go in the same direction, with no other edge between."""
+        direction = self._direction(boundaries[0], edges)
+        for count, (old, new) in enumerate(pairwise(boundaries), 1):
+            if _around(new, edges)[0] != old or new in self.starts or self._direction(new, edges) != direction:
+                return count
+        return len(boundaries)
+
+    def _direction(self, at: int, edges: list[int]) -> bool:
+        low, high = _around(at, edges)
+        return median(self.x[at:high]) > median(self.x[low:at])
+
+    def _ramp(self, chain: list[int], edges: list[int]) -> tuple[int, int] | None:
+        """The first point off the old level and the first point on the new one, if a straight line between them fits
+        a chain of boundaries as well as its levels do; None if the boundaries are steps."""
+        if len(chain) == 1 or chain[0] in self.starts:
+            return None
+        low, high = _around(chain[0], edges)[0], _around(chain[-1], edges)[1]
+        x = self.x[low:high]
+        old, new = median(self.x[low : chain[0]]), median(self.x[chain[-1] : high])
+        own = float(np.abs(self.residuals[low:high]).sum())
+        first, last, places = chain[0] - low, chain[-1] - low, np.arange(high - low)
+
+        def error(begin: int, end: int) -> float:
+            line = np.interp(places, [begin - 1, end], [old, new])
+            return float(np.abs(x - line).sum())
+
+        if high - low <= RAMP or error(first, last) > 3 * own + median(self.noise[low:high]):
+            return None
+        begins, ends = range(max(1, first - RAMP), first + 1), range(last, min(len(x) - 1, last + RAMP) + 1)
+        fits = [(error(begin, end), begin, end) for begin in begins for end in ends if end - begin >= RAMP - 1]
+        best, begin, end = min(fits, default=(math.inf, 0, 0))
+        return (low + begin, low + end) if best <= own else None
+
+
+def _around(at: int, edges: list[int]) -> tuple[int, int]:
+    """The edges before and after a boundary."""
+    place = bisect_left(edges, at)
+    return edges[place - 1], edges[place + 1]
+
+
+def _evidence(points: Values, shift: float, others: Values) -> Values:
+    """The logarithm of how much likelier each point is with a step than without.
+
+    `points`: distances from the level before the step. `shift`: the step. `others`: the distances of other points from
+    their own levels. How likely a point is follows from how many others are like it; a short history knows little of
+    them, so one more is assumed.
+    """
+    reach, ordered = (1 - TAIL) * abs(shift), np.sort(others)
+
+    def alike(distances: Values) -> Values:
+        count = np.searchsorted(ordered, distances + reach, "right") - np.searchsorted(ordered, distances - reach)
+        return np.asarray(count + 1.0)
+
+    return np.asarray(np.log(alike(points - shift) / alike(points)))
+
+
+def _by_chance(residuals: Values, count: int) -> float:
+    """The size of a step that `count` single points could imitate."""
+    allowed = max(0, int((len(residuals) + 1) * math.exp(-EVIDENCE / max(count, 1)) - 1))
+    if allowed >= len(residuals):
+        return 0.0
+    rank = len(residuals) - 1 - allowed  # `allowed` residuals are larger
+    return float(np.partition(residuals, rank)[rank]) / TAIL
