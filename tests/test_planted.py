@@ -162,7 +162,7 @@ def events(tmp_path_factory: pytest.TempPathFactory, kernel_cache: Path) -> dict
         change(project, found)
     done = project.bench("--no-gate", "--bench", "^(static|access)", "main", only="")
     said = done.stdout
-    assert done.returncode == 0, said[-3000:] + done.stderr[-3000:]
+    assert done.returncode == 1, said[-3000:] + done.stderr[-3000:]  # there are regressions
     padding = re.escape(SUBJECTS[PLANTED[0]])
     series = r"\d+ series of .*access\.Transpose\.track_shared_load_wavefronts"
     assert re.search(rf"(?m)^regression at \w{{8}} \({padding}\): {series}", said), said
