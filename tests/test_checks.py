@@ -18,6 +18,7 @@ from kernelwatch.measure.check import WrongOutput
 from kernelwatch.plan import checks
 from kernelwatch.plan.cells import COUNTED, Cell
 from kernelwatch.plan.package import CudaSource, Package
+from kernelwatch.system import cache
 from tests import test_kernels as gate
 from tests.test_emulator import loaded
 
@@ -170,3 +171,18 @@ def test_what_was_right_is_not_checked_again(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(checks, "ragged", lambda steps: (77, 99))
     with pytest.raises(AssertionError, match="checked again"):
         counter.measure(cell)
+
+
+def test_a_long_shape_may_be_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for an op whose output grows with the square of an extent: it is left out."""
+    cell = Cell("vector_add", "elementwise", "float32", (1000,), COUNTED, counted.DEVICE)
+    counter = counted.Counter(PROJECT, PROJECT.adapt(gpukernels))
+    kernel = loaded(emulator.load, counter.package.cuda_source(cell.op, cell.rung, cell.type))
+    seen: list[tuple[int, ...]] = []
+    monkeypatch.setattr(cache, "built", lambda key, suffix, build: build(tmp_path / key))
+    monkeypatch.setattr(counter, "_run", lambda cell, launch: seen.append(cell.shape))
+    for most, shapes in ((1 << 20, [(321,)]), (64 << 20, [(321,), (1_000_003,)])):
+        monkeypatch.setattr(checks, "LONG_BYTES_MOST", most)
+        seen.clear()
+        counter._check(cell, kernel)
+        assert seen == shapes

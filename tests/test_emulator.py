@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -219,6 +220,19 @@ def test_planted_fault_is_found_by_name(slip: str, tmp_path: Path) -> None:
         and str(fault).endswith(where)
         for fault in faults
     ), f"{line}: {planted.kind}: {planted.words} {where} is not among:\n{told}"
+
+
+@pytest.mark.parametrize(
+    "slip", [slip for slip, planted in PLANTED.items() if planted.kind in ("out of bounds", "index", "read-only")]
+)
+def test_a_plain_run_finds_what_leaves_memory(slip: str, tmp_path: Path) -> None:
+    """And only that: it is as quick as it can be."""
+    planted = PLANTED[slip]
+    broken = changed(gpukernels.rung(*planted.rung.split("/")), planted.old, planted.new, tmp_path)
+    kernel = loaded(load, cuda_source(broken, planted.type, planted.edge))
+    with pytest.raises(Faulty, match=re.escape(planted.words)) as caught:
+        kernel(*inputs(broken, planted.type, planted.shape))
+    assert caught.value.faults[0].kind == planted.kind
 
 
 def test_a_thread_may_leave_before_a_barrier(tmp_path: Path) -> None:

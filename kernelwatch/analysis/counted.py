@@ -101,9 +101,10 @@ class Counter:
         """Check a rung for every kind of fault at a ragged shape of its tile, and with its main type for its output at
         long shapes. A compiled kernel that was right is not checked again. Raises: Faulty, WrongOutput."""
         source, problem = kernel.kernel.source, self.project.op(cell.op)
+        rung, operands = problem.rung(cell.rung), problem.computes(cell.rung).operands
         ragged = checks.ragged(checks.steps_of(source))
         long = checks.LONG.get(len(source.dims), ()) if cell.type == problem.main_type(cell.rung) else ()
-        rung = problem.rung(cell.rung)
+        long = tuple(shape for shape in long if operands(shape, cell.type).nbytes <= checks.LONG_BYTES_MOST)
         shapes = [shape for shape in (ragged, *long) if problem.takes(rung, shape, cell.type)]
 
         def run(shape: Shape) -> None:

@@ -393,6 +393,8 @@ extern "C" {
 extern const char __ehdr_start, __bss_start, _end;
 }
 
+Region recent[2];  // where a plain run last found an access in order; empty at its start
+
 int region_of(uint64_t address) {
     static unsigned last;
     if (last < regions.size() && regions[last].low <= address && address < regions[last].high)
@@ -427,6 +429,10 @@ int nearest(uint64_t address) {
 void access(uint64_t address, unsigned size, int kind, void *from) {
     if (address - reinterpret_cast<uint64_t>(current->stack) < STACK)
         return;
+    if (launch->mode == RUN && !current->bad_line)
+        for (const Region &place : recent)
+            if (place.low <= address && address + size <= place.high && (!kind || place.writable))
+                return;
     const uint64_t site = reinterpret_cast<uint64_t>(from) - reinterpret_cast<uint64_t>(&__ehdr_start);
     const int region = region_of(address);
     const bool inside = region >= 0 && address + size <= regions[region].high;
@@ -446,8 +452,11 @@ void access(uint64_t address, unsigned size, int kind, void *from) {
         tell(fault);
         stop();
     }
-    if (launch->mode == RUN)
+    if (launch->mode == RUN) {
+        recent[1] = recent[0];
+        recent[0] = regions[region];
         return;
+    }
     current->active = true;
     check(region, address, size, kind, site);
 }
@@ -648,6 +657,7 @@ __attribute__((visibility("default"))) void kernelwatch_run(Launch *what) {
     known.clear();
     site_numbers.clear();
     tallies.clear();
+    recent[0] = recent[1] = {};
     block_size = {what->block[0], what->block[1], what->block[2]};
     grid_size = {what->grid[0], what->grid[1], what->grid[2]};
     stacks = all_stacks;

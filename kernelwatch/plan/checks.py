@@ -26,6 +26,8 @@ LONG: dict[int, tuple[Shape, ...]] = {
     3: ((70_001, 1, 2), (1, 70_001, 2), (1, 1, 70_001)),
 }
 
+LONG_BYTES_MOST = 64 << 20  # of all operands, at a long shape: those of another op may grow with a square
+
 
 def steps(dims: Sequence[str], grid: Callable[[Extents], tuple[int, int, int]], block: Sequence[int]) -> Shape:
     """The extents of the tile that a block works on, in the order of `dims`. In a dimension in which the grid does not
