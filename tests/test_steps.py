@@ -129,7 +129,7 @@ def test_one_commit_with_a_disturbed_process_hides_nothing(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_step_shows_with_the_first_commit_after_its_own(seed: int) -> None:
-    values = noise(seed, 0.0015) * level((198, 0.01))
+    values = noise(seed, 0.0012) * level((198, 0.01))
     assert find(points(values[:199])) == []  # one point may be a bad one
     assert places(find(points(values[:200]))) == [(198, "step")]
 
