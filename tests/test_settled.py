@@ -15,12 +15,12 @@ from kernelwatch.detect.steps import Point
 
 
 def long_history(length: int, seed: int = 0) -> list[Point]:
-    """Steps of 1 % up and down, some within a few points of where windows end; a gradual change; two levels."""
+    """Steps of 1 % up and down, some within a few points of where windows end; a gradual change."""
     rng = np.random.default_rng(seed)
     level = np.ones(length)
-    for at, change in [(30, 0.01), (100, -0.01), (199, 0.01), (201, 0.02), (300, -0.02), (398, 0.01), (520, 0.01)]:
+    for at, change in [(30, 0.01), (100, -0.01), (399, 0.01), (401, 0.02), (500, -0.02), (799, 0.01), (820, 0.01)]:
         level[at:] *= 1 + change
-    level *= np.exp(0.003 * np.clip(np.arange(length) - 595, 0, 10))
+    level *= np.exp(0.003 * np.clip(np.arange(length) - 895, 0, 10))
     values = level * (1 + 5e-4 * rng.standard_normal(length))
     return [Point(at, value) for at, value in enumerate(values.tolist())]
 
@@ -35,8 +35,8 @@ def test_what_is_kept_changes_no_result_and_saves_the_work(tmp_path: Path, monke
         return real(points, *rest)
 
     monkeypatch.setattr(steps, "_window", counted)
-    points = long_history(800)
-    for length in (650, 700, 701, 800):
+    points = long_history(1000)
+    for length in (850, 900, 901, 1000):
         windows.clear()
         fresh = steps.judge(points[:length])
         whole = len(windows)
@@ -44,16 +44,16 @@ def test_what_is_kept_changes_no_result_and_saves_the_work(tmp_path: Path, monke
         settled = Settled(tmp_path / "settled.json")
         assert steps.judge(points[:length], settled=settled) == fresh
         settled.write()
-        assert len(windows) == {650: whole, 700: 2, 701: 1, 800: 1}[length]
+        assert len(windows) == {850: whole, 900: 2, 901: 1, 1000: 1}[length]
     found, _ = fresh
-    assert [step.at for step in found if step.kind == "step"] == [30, 100, 199, 201, 300, 398, 520]
-    assert [(step.since, step.kind) for step in found][-1][1] == "gradual"
+    assert [step.at for step in found if step.kind == "step"] == [30, 100, 399, 401, 500, 799, 820]
+    assert found[-1].kind == "gradual"
 
 
 def test_other_points_or_another_detector_use_nothing_that_was_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, points = tmp_path / "settled.json", long_history(400)
+    path, points = tmp_path / "settled.json", long_history(500)
     settled = Settled(path)
     fresh, _ = steps.judge(points, settled=settled)
     settled.write()
@@ -86,7 +86,7 @@ def test_other_points_or_another_detector_use_nothing_that_was_kept(
 def test_a_folder_that_cannot_be_written_loses_only_what_was_kept(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     settled = Settled(tmp_path / "file" / "settled.json")
-    steps.judge(long_history(400), settled=settled)
+    steps.judge(long_history(500), settled=settled)
     settled.write()
     assert settled.used
     assert (tmp_path / "file").read_text() == ""

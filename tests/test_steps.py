@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 from asv.step_detect import detect_regressions, detect_steps
 
-from kernelwatch.detect.steps import FLOOR, Point, Step, Values, find, smallest
-from lab import figures, histories, simulate
+from kernelwatch.detect.levels import FLOOR, Window
+from kernelwatch.detect.robust import Values
+from kernelwatch.detect.steps import AHEAD, BEFORE, CHUNK, Point, Step, find, smallest
+from lab import confirming, detection, figures, histories, simulate
 from lab.histories import Runs
 from lab.simulate import JSON, PAPER, ROOT
 
@@ -127,9 +129,62 @@ def test_one_commit_with_a_disturbed_process_hides_nothing(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_step_shows_with_the_first_commit_after_its_own(seed: int) -> None:
-    values = noise(seed, 0.0015) * level((198, 0.01))
+    values = noise(seed, 0.0012) * level((198, 0.01))
     assert find(points(values[:199])) == []  # one point may be a bad one
     assert places(find(points(values[:200]))) == [(198, "step")]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("past", [0.003, 0.005])
+def test_a_noisy_past_hides_no_quiet_present(seed: int, past: float) -> None:
+    """The processes of each commit say how noisy it was."""
+    shares = np.where(np.arange(200) < 150, past, QUIET)
+    values = (1 + shares * np.random.default_rng(seed).standard_normal(200)) * level((197, 0.01))
+    told = [
+        dataclasses.replace(point, spread=share / 1.25)
+        for point, share in zip(points(values), shares.tolist(), strict=True)
+    ]
+    assert places(find(told)) == [(197, "step")]
+    assert smallest(told[:195]) < 0.0065
+    assert smallest(points(values[:195])) > 0.007  # if nobody tells, what was noisy may still be
+
+
+def two_levels(seed: int, apart: float, length: int = 200) -> Values:
+    """Three commits in ten are slower."""
+    slow = np.random.default_rng(100 + seed).random(length) < 0.3
+    return noise(seed, length=length) * np.where(slow, 1 + apart, 1.0)
+
+
+@pytest.mark.parametrize("apart", [0.02, 0.1])
+def test_a_step_of_a_cell_with_two_levels_is_found_within_ten_commits(apart: float) -> None:
+    """Its points are on levels that the cell never had."""
+    soon = [places(find(points((two_levels(seed, apart) * level((150, 0.01)))[:161]))) for seed in SEEDS]
+    assert sum(found == [(150, "step")] for found in soon) >= 8
+    whole = [places(find(points(two_levels(seed, apart) * level((150, 0.01))))) for seed in SEEDS]
+    assert sum(found == [(150, "step")] for found in whole) >= 9
+    assert [find(points(two_levels(seed, apart))) for seed in SEEDS] == [[]] * len(SEEDS)
+
+
+def test_the_work_grows_with_the_length_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a series with two levels, of which many steps are proposed, and for one that wanders."""
+    tested: list[int] = []
+    real = Window._weight
+
+    def counted(self: Window, at: int, low: int, high: int, relative: Values) -> float:
+        tested.append(high - low)
+        return real(self, at, low, high, relative)
+
+    monkeypatch.setattr(Window, "_weight", counted)
+    wander = np.exp(np.cumsum(0.002 * np.random.default_rng(0).standard_normal(1800)))
+    for values in (two_levels(0, 0.02, 1800), wander):
+        work = []
+        for length in (900, 1800):
+            tested.clear()
+            find(points(values[:length]))
+            work.append(len(tested))
+            assert max(tested) <= BEFORE + CHUNK + AHEAD
+        assert work[1] < 2.6 * work[0]
+        assert work[1] < 1800
 
 
 def test_a_short_history_shows_a_large_step() -> None:
@@ -361,9 +416,27 @@ def test_the_goal_holds_on_a_few_cells(cells: dict[str, Runs]) -> None:
     assert simulate.suite(({key: cells[key] for key in few}, 0, 5)) == []
 
 
+def test_disturbed_runs_are_refuted_and_steps_confirmed(
+    cells: dict[str, Runs], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quiet = {key: runs for key, runs in cells.items() if runs.variation <= histories.QUIET_CV}
+    monkeypatch.setattr(confirming, "SAMPLE", 1)
+    result = confirming.confirmed((quiet, 0, 6))
+    assert result.events > 0 == result.false
+    assert result.confirmed == result.flagged == result.steps == 1
+
+
+def test_what_shifts_all_cells_of_a_session_is_blamed_on_no_commit(cells: dict[str, Runs]) -> None:
+    quiet = {key: runs for key, runs in cells.items() if runs.variation <= histories.QUIET_CV}
+    result = confirming.together((quiet, 0, 6))
+    assert result["moves"] > 0
+    assert result["false"] == 0 < result["false_alone"]
+    assert result["found"] == result["steps"]
+
+
 def test_the_documents_figures_are_the_records() -> None:
     result, text = json.loads(JSON.read_text()), PAPER.read_text()
-    for name, make in simulate.BLOCKS.items():
+    for name, make in detection.BLOCKS.items():
         begin, end = figures.marks(name, "scripts/simulate")
         assert text.split(begin)[1].split(end)[0].strip() == make(result)
     assert result["suite"]["commits"] >= 10_000
@@ -371,6 +444,11 @@ def test_the_documents_figures_are_the_records() -> None:
     assert result["suite"]["false_flags_of_next_seed"] == []
     goal = result["goal"]
     assert goal["after_2"] == goal["first"] == goal["named"] == goal["whole"] == goal["steps"]
+    for past in result["past"].values():
+        assert past["after_2"] >= 0.95 * past["steps"]
+    again = result["confirmed"]
+    assert again["false"] == 0 < again["events"]
+    assert again["confirmed"] == again["flagged"] == again["steps"]
 
 
 def test_a_change_of_conditions_beside_a_point_without_any_is_no_commits_doing() -> None:

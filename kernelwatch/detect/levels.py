@@ -23,8 +23,8 @@ from kernelwatch.detect.point import Point, stretches
 from kernelwatch.detect.robust import Values, median, roughness, smooth, spread, weighted_median
 
 FLOOR = 0.005  # the smallest relative step that is reported: below it a canary's drift counts as much as the kernel's
-CHANCE = 1e-7  # of a false step at one place of an unchanged series: a suite has millions of places
-EVIDENCE = math.log(1e6)  # by how much likelier with a step than without points must be if such points were seen before
+CHANCE = 1e-8  # of a false step at one place of an unchanged series: a suite has millions of places
+EVIDENCE = math.log(1e8)  # by how much likelier with a step than without points must be if such points were seen before
 YOUNG = math.log(20)  # the same if none was seen, which says little in a short history
 PRICE = 5.0  # of a proposed step, in standard deviations: low, since every proposal is tested
 TAIL = 0.75  # a point is as far off as a step if it is off by this share of the step's size
@@ -325,12 +325,10 @@ def _evidence(points: Values, shift: float, others: Values) -> Values:
     them, so one more is assumed.
     """
     reach, ordered = (1 - TAIL) * abs(shift), np.sort(others)
-
-    def alike(distances: Values) -> Values:
-        count = np.searchsorted(ordered, distances + reach, "right") - np.searchsorted(ordered, distances - reach)
-        return np.asarray(count + 1.0)
-
-    return np.asarray(np.log(alike(points - shift) / alike(points)))
+    off = np.concatenate([points - shift, points])
+    alike = ordered.searchsorted(off + reach, "right") - ordered.searchsorted(off - reach) + 1
+    logs = np.log(alike)
+    return np.asarray(logs[: len(points)] - logs[len(points) :])
 
 
 def _by_chance(residuals: Values, count: int) -> float:

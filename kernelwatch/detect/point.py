@@ -1,4 +1,4 @@
-"""A point of a series, and whether two of them may be compared."""
+"""The points of a series, and the stretches whose points may be compared."""
 
 import math
 from collections.abc import Sequence

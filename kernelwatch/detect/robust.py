@@ -10,7 +10,7 @@ def spread(differences: Values) -> float:
     """The standard deviation of differences around zero, without outliers."""
     if not len(differences):
         return 0.0
-    deviation = 1.907 * float(np.quantile(np.abs(differences), 0.4))  # not the median: of two levels 30 % apart
+    deviation = 1.907 * float(np.quantile(np.abs(differences), 0.4))  # with two levels, half may be large
     for _ in range(2):  # the mean over all but the outliers is surer than a quantile
         if deviation:
             deviation = float(np.sqrt(np.mean(differences[np.abs(differences) <= 3.5 * deviation] ** 2)))

@@ -21,8 +21,9 @@ from kernelwatch.detect.settled import Settled
 
 __all__ = ["FLOOR", "Point", "Step", "Values", "find", "judge", "smallest"]
 
-CHUNK = 200  # commits whose changes are settled together
+CHUNK = 400  # commits whose changes are settled together
 AHEAD = 100  # commits after these that must be known by then
+BEFORE = 200  # commits before them that are looked at too
 
 
 @dataclass(frozen=True)
@@ -135,9 +136,9 @@ def _changes(points: Sequence[Point], settled: Settled) -> tuple[list[Change], f
 
 
 def _window(points: Sequence[Point], settled: Sequence[Change], first: int) -> tuple[list[Change], float]:
-    """The changes from `first` on, and the smallest step that two more points would show; CHUNK points before `first`
+    """The changes from `first` on, and the smallest step that two more points would show; BEFORE points before `first`
     are looked at too."""
-    low = max(first - CHUNK, 0)
+    low = max(first - BEFORE, 0)
     if settled:
         first = max(first, settled[-1].at + 1)
     known = [at - low for change in settled for at in change.boundaries if at > low]

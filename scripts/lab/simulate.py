@@ -2,7 +2,7 @@
 
 The noise is that of the GPU (the A/A runs of each cell with the spread between their processes, resampled) and worse.
 Every binary counts as changed, so no flag is excused. The detectors are this project's (kernelwatch/detect/steps.py),
-asv's with its default threshold and with 1 %, and, if they are installed, Apache Otava and ruptures. The seed
+asv's with its default threshold and with 0.5 %, and, if they are installed, Apache Otava and ruptures. The seed
 determines all histories. The results go to docs/detection.json, and from there to the tables of docs/detection.md.
 """
 
@@ -22,14 +22,12 @@ from typing import Any
 import numpy as np
 
 import environment
-from kernelwatch.compare import paired
-from kernelwatch.compare.paired import FALSE_ALARMS, LOOKS, WITHIN, judge
-from kernelwatch.detect import common
-from kernelwatch.detect.events import JudgedSeries, Result
-from kernelwatch.detect.steps import FLOOR, find
-from kernelwatch.report.markdown import table
+from kernelwatch.detect.settled import Settled
+from kernelwatch.detect.steps import FLOOR, find, judge
 from kernelwatch.system.files import write_whole
-from lab.detectors import Detector, detectors, own, points
+from lab.confirming import confirmed, together, total
+from lab.detection import BLOCKS
+from lab.detectors import Detector, asv, detectors, own, points
 from lab.figures import write_block
 from lab.histories import (
     LENGTH,
@@ -37,23 +35,21 @@ from lab.histories import (
     OTHERS,
     QUIET_CV,
     SINGLES,
-    TITLES,
     Runs,
     Series,
     Truth,
-    disturbances,
     noises,
     record,
     recorded,
-    shifts,
 )
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 JSON, PAPER = ROOT / "docs" / "detection.json", ROOT / "docs" / "detection.md"
 LABELLED = ROOT / "tests" / "data"
 NEAR = 5  # a flag within this many commits of a step belongs to that step
-SAMPLE = 20  # quiet cells in a history whose events are measured again, or that a session shifts
 WAIT = 10  # the commits after a step's own that are published, one by one
+LONG = 3000  # commits of a long series
+PASTS = 400  # steps after a noisy past
 EVERY = 5  # in a history without any step, the commits that are published between two looks
 
 
@@ -192,112 +188,45 @@ def goal(job: tuple[str, Runs, int, int]) -> list[Flagged]:
     return results
 
 
-# --- what measuring again and other cells tell ---------------------------------------------------------------------
+def past(job: tuple[str, dict[str, Runs], int, int]) -> dict[str, int]:
+    """Run this project's detector on 1 % steps in the quiet part after a noisy past. `job`: the noise, the recorded
+    cells, the histories, the seed."""
+    noise, cells, histories, seed = job
+    rng = np.random.default_rng([seed, 4, zlib.crc32(noise.encode())])
+    make_noise, make_change = noises(cells)[noise], SINGLES["1 %"]
+    after_2 = false = 0
+    for _ in range(histories):
+        series = make_noise(rng)
+        level, truth = make_change(rng)
+        series = series._replace(values=series.values * level)
+        after_2 += delay(own, series, truth[0][0]) <= 2
+        false += sum(not of(flag, truth) for flag in own(series))
+    return {"steps": histories, "after_2": after_2, "false": false}
 
 
-@dataclass
-class Confirmed:
-    """What came of the events of disturbed runs, each of which is measured again.
+def cost(job: tuple[str, dict[str, Runs], int]) -> dict[str, float]:
+    """The CPU seconds of a long series: this project's detector, the same for one commit more, asv's detector.
+    `job`: the noise, the recorded cells, the seed."""
+    noise, cells, seed = job
+    rng = np.random.default_rng([seed, 5, zlib.crc32(noise.encode())])
+    parts = [noises(cells)[noise](rng) for _ in range(LONG // LENGTH)]
+    values, canaries, spreads = zip(*parts, strict=True)
+    series = Series(
+        np.concatenate(values),
+        None if canaries[0] is None else np.concatenate(canaries),
+        None if spreads[0] is None else np.concatenate(spreads),
+    )
+    known, settled = points(series), Settled()
 
-    `events`: without a step's doing; `false`: those that were confirmed; `steps`: true steps of 1 %; `after_2`: those
-    flagged within two commits, `flagged`: at all, `confirmed`: and confirmed.
-    """
+    def seconds(work: Callable[[], object]) -> float:
+        began = time.process_time()
+        work()
+        return time.process_time() - began
 
-    commits: int = 0
-    events: int = 0
-    false: int = 0
-    steps: int = 0
-    after_2: int = 0
-    flagged: int = 0
-    confirmed: int = 0
-
-
-def confirmed(job: tuple[dict[str, Runs], int, int]) -> Confirmed:
-    """Publish a few quiet cells with disturbed runs commit by commit. Each event is measured again on both sides in
-    turns. If it is refuted, its commits are measured again too. `job`: the cells, the number of the history, the
-    seed."""
-    cells, history, seed = job
-    rng = np.random.default_rng([seed, 2, history])
-    result = Confirmed()
-    for key in rng.choice(sorted(cells), size=SAMPLE, replace=False):
-        runs = cells[str(key)]
-        at = int(rng.integers(20, LENGTH - WAIT - 1))
-        level = np.where(np.arange(LENGTH) >= at, 1.01, 1.0)
-        series = runs.drawn(rng)
-        series = series._replace(values=series.values * level * disturbances(rng))
-        result.commits += LENGTH
-        result.steps += 1
-        judged: dict[int, bool] = {}
-        for end in range(2, LENGTH + 1):
-            for step in find(points(series.until(end))):
-                if any(abs(step.at - other) <= 1 for other in judged):
-                    continue
-                truly = abs(step.at - at) <= 1
-                judged[step.at] = again(runs, level[step.at - 1], level[step.at], rng)
-                result.after_2 += truly and end - 1 - at <= 2
-                result.flagged += truly
-                result.confirmed += truly and judged[step.at]
-                result.events += not truly
-                result.false += not truly and judged[step.at]
-                if not judged[step.at]:
-                    fresh = runs.drawn(rng)
-                    remeasured = slice(max(step.at - NEAR, 0), end)
-                    series.values[remeasured] = (fresh.values * level)[remeasured]
-    return result
-
-
-def again(runs: Runs, before: float, after: float, rng: np.random.Generator) -> bool:
-    """Whether measuring both sides of an event in turns, at the recorded noise, confirms it."""
-    logs: list[float] = []
-    for turns in LOOKS:
-        while len(logs) < turns:
-            old, new = runs.drawn(rng).values[:2]
-            logs.append(math.log(new * after / (old * before)))
-        level = FALSE_ALARMS / len(LOOKS)
-        word = judge(logs, {}, floor=paired.FLOOR["gpu"], within=WITHIN["gpu"], level=level).word
-        if word != "cannot tell":
-            return word in ("worse", "better")
-    return False
-
-
-def together(job: tuple[dict[str, Runs], int, int]) -> dict[str, int]:
-    """Judge a few quiet cells whose sessions shift all of them. One in four is a reference that no commit changes; a
-    commit changes half of the others. One commit makes five of them 1 % slower. `job`: as above."""
-    cells, history, seed = job
-    rng = np.random.default_rng([seed, 3, history])
-    session, at = shifts(rng), int(rng.integers(20, LENGTH - WAIT - 1))
-    judged = []
-    for place, key in enumerate(rng.choice(sorted(cells), size=SAMPLE, replace=False)):
-        series = cells[str(key)].drawn(rng)
-        values = series.values * session * np.where((np.arange(LENGTH) >= at) & (place < 5), 1.01, 1.0)
-        changed = (rng.random(LENGTH) < 0.5) & (place < 0.75 * SAMPLE)
-        changed[at] |= place < 5
-        versions = np.cumsum(changed)
-        known = points(series._replace(values=values))
-        results = [
-            Result(str(point.commit), replace(point, identity=str(version), conditions="the same"))
-            for point, version in zip(known, versions, strict=True)
-        ]
-        judged.append(JudgedSeries(f"{place}", {}, {}, False, False, tuple(results)))
-    moves = common.moves(judged)
-
-    def blamed(judged: list[JudgedSeries]) -> tuple[int, int]:
-        """Changes that are blamed on commits wrongly and rightly."""
-        changes = [change for each in judged for change in each.changes() if change.kind != "environment"]
-        truly = [change for change in changes if int(change.series.benchmark) < 5 and abs(change.step.at - at) <= 1]
-        return len(changes) - len(truly), len(truly)
-
-    (false, found), (alone, found_alone) = blamed(common.without(judged, moves)), blamed(judged)
     return {
-        "commits": LENGTH,
-        "cells": len(judged),
-        "sessions": len(set(session.tolist())),
-        "moves": sum(bool(move.changes) for move in moves),
-        "steps": 5,
-        "false": false,
-        "found": found,
-        "false_alone": alone,
-        "found_alone": found_alone,
+        "whole": seconds(lambda: judge(known[:-1], settled=settled)),
+        "more": seconds(lambda: judge(known, settled=settled)),
+        "asv": seconds(lambda: asv(0.05)(series)),
     }
 
 
@@ -317,11 +246,6 @@ def labelled(folder: Path) -> dict[str, Any]:
         }
         series_by_name[entry["name"]] = {"source": entry["source"], "changes": entry["changes"], "flags": flags}
     return series_by_name
-
-
-def total(results: list[dict[str, int]]) -> dict[str, int]:
-    """The sums of the same figures of several histories."""
-    return {name: sum(result[name] for result in results) for name in results[0]}
 
 
 # --- all of it -----------------------------------------------------------------------------------------------------
@@ -360,6 +284,11 @@ def run(
         for done, results in enumerate(pool.map(goal, [(key, cells[key], suites, seed) for key in quiet]), start=1):
             steps += results
             say(f"1 % steps, {done} of {len(quiet)} cells")
+        say("1 % steps after a noisy past")
+        pasts = [(noise, cells, PASTS, seed) for noise in noises(cells) if noise.startswith("noisy past")]
+        after_noise = dict(zip((noise for noise, *_ in pasts), pool.map(past, pasts), strict=True))
+        say(f"CPU seconds of {LONG} commits")
+        costs = dict(zip(noises(cells), pool.map(cost, [(noise, cells, seed) for noise in noises(cells)]), strict=True))
         few = [({key: cells[key] for key in quiet}, history, seed) for history in range(histories)]
         say("disturbed runs, each event measured again")
         disturbed_runs = [asdict(one) for one in pool.map(confirmed, few)]
@@ -387,123 +316,19 @@ def run(
             "named": sum(step.named for step in steps),
             "whole": sum(step.whole for step in steps),
         },
+        "past": after_noise,
         "confirmed": total(disturbed_runs),
         "together": total(shifted),
+        "cost": {"commits": LONG, "seconds": costs},
         "labelled": labelled(LABELLED),
     }
-
-
-# --- tables --------------------------------------------------------------------------------------------------------
-
-
-def share(value: float | None) -> str:
-    """A share in percent without its unit; "" for None."""
-    return "" if value is None else f"{100 * value:.0f}"
-
-
-def found_table(result: dict[str, Any]) -> str:
-    """Single steps: the share found in the whole history, a row for each noise and detector."""
-    rows = []
-    for noise, changes in result["trials"].items():
-        for name in result["detectors"]:
-            figures = [changes[change][name] for change in SINGLES]
-            false_flags = changes[NONE][name]["false_per_1000"]
-            rows.append([f"{noise}: {name}", *(share(figure["found"]) for figure in figures), f"{false_flags:.2f}"])
-    return table(["noise: detector", *SINGLES, "false flags in 1000 commits"], rows)
-
-
-def soon_table(result: dict[str, Any]) -> str:
-    """Single steps: the share flagged within two commits, and the share of the found ones on the right commit."""
-    rows = []
-    for noise, changes in result["trials"].items():
-        for name in result["detectors"]:
-            figures = [changes[change][name] for change in SINGLES]
-            cells = [f"{share(figure['within_2'])} / {share(figure['exact']) or '-'}" for figure in figures]
-            rows.append([f"{noise}: {name}", *cells])
-    return table(["noise: detector", *SINGLES], rows)
-
-
-def stairs_table(result: dict[str, Any]) -> str:
-    """Gradual changes and staircases: the share found in the whole history; false flags there in 1000 commits."""
-    rows = []
-    for noise, changes in result["trials"].items():
-        for name in result["detectors"]:
-            figures = [changes[change][name] for change in OTHERS]
-            false_flags = sum(figure["false_per_1000"] for figure in figures) / len(figures)
-            rows.append([f"{noise}: {name}", *(share(figure["found"]) for figure in figures), f"{false_flags:.2f}"])
-    names = [TITLES.get(name, name) for name in OTHERS]
-    return table(["noise: detector", *names, "false flags in 1000 commits"], rows)
-
-
-def goal_text(result: dict[str, Any]) -> str:
-    """The whole suite without any change, and 1 % steps in the quiet cells."""
-    suite, goal = result["suite"], result["goal"]
-    rows = [
-        ["the A/A record", result["record"]],
-        ["cells of the whole suite", str(suite["cells"])],
-        ["commits of it without any change, published one by one", str(suite["commits"])],
-        ["false flags on any of these days", str(len(suite["false_flags"]))],
-        ["the same of another seed", str(len(suite["false_flags_of_next_seed"]))],
-        ["cells whose A/A runs differ by at most 0.2 %", str(goal["cells"])],
-        ["steps of 1 % in them", str(goal["steps"])],
-        ["flagged with the first commit after the step's own", str(goal["after_1"])],
-        ["flagged with the second at the latest", str(goal["after_2"])],
-        ["the first flag on the right commit", str(goal["first"])],
-        ["the same where it is known that the binary changed there", str(goal["named"])],
-        ["one flag in the whole history, on the right commit", str(goal["whole"])],
-    ]
-    return table(["this project's detector, the GPU's own noise", "figure"], rows)
-
-
-def confirmed_text(result: dict[str, Any]) -> str:
-    """Disturbed runs, each event measured again; and sessions that shift all cells."""
-    again, shifted = result["confirmed"], result["together"]
-    rows = [
-        ["disturbed runs: commits of a quiet cell, published one by one", str(again["commits"])],
-        ["events that are no step", str(again["events"])],
-        ["those that measuring again confirmed", str(again["false"])],
-        ["steps of 1 %", str(again["steps"])],
-        ["flagged with the second commit after the step's own at the latest", str(again["after_2"])],
-        ["flagged at all", str(again["flagged"])],
-        ["confirmed", str(again["confirmed"])],
-        ["sessions: commits of a suite", str(shifted["commits"])],
-        ["sessions that shifted all its cells", str(shifted["sessions"])],
-        ["events of the environment", str(shifted["moves"])],
-        ["changes that were blamed on a commit wrongly", str(shifted["false"])],
-        ["the same without looking at cells whose binary is the same", str(shifted["false_alone"])],
-        ["steps of 1 %", str(shifted["steps"])],
-        ["found", str(shifted["found"])],
-        ["found without looking at cells whose binary is the same", str(shifted["found_alone"])],
-    ]
-    return table(["this project's detector", "figure"], rows)
-
-
-def labelled_text(result: dict[str, Any]) -> str:
-    """The public series: a table of the labeled changes and of each detector's flags."""
-    parts = []
-    for name, entry in result["labelled"].items():
-        title = f"**{name}** ({entry['source']}): the first points after a change"
-        rows = [["told of", ", ".join(map(str, entry["changes"]))]]
-        rows += [[detector, ", ".join(map(str, flags)) or "none"] for detector, flags in entry["flags"].items()]
-        parts.append(f"{title}\n\n{table(['detector', 'flags'], rows)}")
-    return "\n\n".join(parts)
-
-
-BLOCKS = {
-    "goal": goal_text,
-    "confirmed": confirmed_text,
-    "found": found_table,
-    "soon": soon_table,
-    "stairs": stairs_table,
-    "labelled": labelled_text,
-}
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the simulation and write its results; the exit code."""
     parser = argparse.ArgumentParser(prog="scripts/simulate", description=__doc__)
-    parser.add_argument("--seed", type=int, default=401, help="seed of all random numbers (default: 401)")
-    parser.add_argument("--histories", type=int, default=20, help="for each noise and change (default: 20)")
+    parser.add_argument("--seed", type=int, default=501, help="seed of all random numbers (default: 501)")
+    parser.add_argument("--histories", type=int, default=12, help="for each noise and change (default: 12)")
     parser.add_argument("--suites", type=int, default=50, help="histories of the whole suite (default: 50)")
     parser.add_argument(
         "--workers", type=int, default=os.cpu_count() or 1, help="processes (default: one for each core)"
