@@ -212,7 +212,7 @@ def recorded_like(folder: Path, measured: str, commit: str, scale: float) -> Non
 
 def seconds_of(folder: Path, commit: str) -> list[float]:
     """What is recorded of a commit."""
-    (path,) = folder.glob(f"{commit[:8]}-checkout.json")
+    (path,) = folder.glob(f"{commit[:8]}-checkout*.json")
     return [value for value in json.loads(path.read_text())["results"][SERIES][0] if value]
 
 
@@ -256,4 +256,4 @@ def test_a_true_step_is_confirmed_and_a_disturbed_run_refuted_and_measured_again
         usual, again = (seconds_of(folder, other) for other in (commits[DISTURBED[0] - 1], commit))
         assert all(0.1 < new / old < 10 for old, new in zip(usual, again, strict=True)), (usual, again)
     words = {(verdict.after[:8], verdict.word) for verdict in confirmations.read(folder).values()}
-    assert words == {(step, "confirmed"), (begin, "refuted"), (end, "refuted")}
+    assert words >= {(step, "confirmed"), (begin, "refuted"), (end, "refuted")}
