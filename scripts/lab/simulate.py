@@ -328,7 +328,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the simulation and write its results; the exit code."""
     parser = argparse.ArgumentParser(prog="scripts/simulate", description=__doc__)
     parser.add_argument("--seed", type=int, default=501, help="seed of all random numbers (default: 501)")
-    parser.add_argument("--histories", type=int, default=12, help="for each noise and change (default: 12)")
+    parser.add_argument("--histories", type=int, default=6, help="for each noise and change (default: 6)")
     parser.add_argument("--suites", type=int, default=50, help="histories of the whole suite (default: 50)")
     parser.add_argument(
         "--workers", type=int, default=os.cpu_count() or 1, help="processes (default: one for each core)"
