@@ -29,6 +29,7 @@ from kernelwatch.commands import versus
 from kernelwatch.commands.arguments import Output, Parser, add_selection, regular_expression, selected, stop_on_signals
 from kernelwatch.commands.confirming import (
     BUDGET_S,
+    ROUNDS,
     Event,
     Events,
     again_arguments,
@@ -203,30 +204,37 @@ def _run(project: Project, arguments: argparse.Namespace, commits: list[str], re
         page = publish(project, conf, console)
         new = Events(page.with_name("regressions.json"), commits, mine.name)
         if not (arguments.no_confirm or arguments.quick):
-            if confirm_new(project, new.now(), mine, arguments.confirm_budget, console):
-                publish(project, conf, console)  # the pages show the verdicts
-            if _measure_again(project, conf, new.now(), results, arguments, console):
-                publish(project, conf, console)
+            _confirm(project, conf, new, results, arguments, console)
     _show_newest(project, results, commits, console)
     show_events(new.now(), console)
     console.print(f"pages: {page.as_uri()}", soft_wrap=True)
     return code or code_of(new.now())
 
 
-def _measure_again(
-    project: Project,
-    conf: Path,
-    events: list[Event],
-    results: Path,
-    arguments: argparse.Namespace,
-    console: Console,
-) -> bool:
-    """Measure again the runs that were disturbed, since a comparison refuted what they show; whether there were any."""
-    again = disturbed(events, results / "benchmarks.json")
-    for item in again:
-        console.print(f"disturbed runs: {len(item.commits)} commits are measured again", style="yellow")
-        measure(project, conf, list(item.commits), 0, again_arguments(arguments, item.suites), console)
-    return bool(again)
+def _confirm(
+    project: Project, conf: Path, new: Events, results: Path, arguments: argparse.Namespace, console: Console
+) -> None:
+    """Confirm the new events, and measure again the runs that were disturbed, since a comparison refuted what they
+    show. That may show further events, which a few more rounds confirm."""
+    end = time.monotonic() + arguments.confirm_budget
+    measured: set[tuple[str, str]] = set()  # suites, commit
+    for _ in range(ROUNDS):
+        tried = confirm_new(project, new.now(), results / new.machine, end - time.monotonic(), console)
+        if tried:
+            publish(project, conf, console)  # the pages show the verdicts
+        again = [
+            (item.suites, [commit for commit in item.commits if (item.suites, commit) not in measured])
+            for item in disturbed(new.now(), results / "benchmarks.json")
+        ]
+        again = [(suites, commits) for suites, commits in again if commits]
+        for suites, commits in again:
+            console.print(f"disturbed runs: {len(commits)} commits are measured again", style="yellow")
+            measure(project, conf, commits, 0, again_arguments(arguments, suites), console)
+            measured.update((suites, commit) for commit in commits)
+        if again:
+            publish(project, conf, console)
+        if not (tried or again):
+            return
 
 
 def _show_newest(project: Project, results: Path, commits: list[str], console: Console) -> None:

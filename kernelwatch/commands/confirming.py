@@ -17,6 +17,7 @@ from kernelwatch.history.confirmations import Confirmation
 from kernelwatch.plan.project import Project
 from kernelwatch.report.comparison import change_text, confirmation_text
 
+ROUNDS = 4  # of confirming and measuring again
 LATE = 10  # results after a step's own by which it is flagged, or hardly ever
 BUDGET_S = 300.0  # for all events of a run; the first look at each is always taken
 
