@@ -908,7 +908,7 @@ class Numbering:
 
         self.counts: Any = cupy.zeros(4096, cupy.int32)
         self.origin = self.set_bytes = 0
-        once = "out = x; if (i == 0) atomicAdd(&counts[number], 1)"
+        once = "out = x; if (i == 0) atomicAdd(const_cast<int *>(&counts[number]), 1)"
         inputs = "float32 x, raw int32 counts, int32 number"
         self.kernel: Any = cupy.ElementwiseKernel(inputs, "float32 out", once, "numbering")
 

@@ -15,7 +15,7 @@ from asv.plugins import regressions as asv_regressions
 from benchmarks import device, matmul, transpose, vector_add
 from benchmarks.project import PROJECT
 from kernelwatch.asv import regressions
-from kernelwatch.detect import events
+from kernelwatch.detect import events, steps
 from kernelwatch.detect.steps import Point, Step
 from kernelwatch.history import confirmations
 from kernelwatch.history.confirmations import Confirmation
@@ -519,3 +519,32 @@ def test_the_canary_is_of_the_kind_that_the_op_is(op: str, shape: str, canary: f
     one: Measurement = {"seconds": 1.0, "throttled": [], "canary_s": {"memory": 0.25, "compute": 0.5}}
     record = Record("machine", "commit", {"g": {}}, {key: measured(key, Outcome("ok", "", [one]), "g")})
     assert events.result("commit", 0, 1.0, record, key, "seconds", kind).point.canary == canary
+
+
+def compiled(sha: str | None, state: str = "ok") -> Outcome:
+    figures: Any = {"cubin_sha256": sha, "block_threads": 256, "dynamic_shared_bytes": 0}
+    return Outcome("ok" if sha else "failed", "" if sha else state, [figures] if sha else [])
+
+
+@pytest.mark.parametrize(
+    ("after", "kind"),
+    [
+        ({"sm_80": "a", "sm_90": "b"}, "environment"),
+        ({"sm_80": "a", "sm_90": "c"}, "step"),
+        ({"sm_80": "a", "sm_90": None}, "step"),
+        ({}, "step"),
+    ],
+)
+def test_a_count_of_an_unchanged_binary_is_blamed_on_no_commit(after: dict[str, str | None], kind: str) -> None:
+    """The compiler may merge what the source has twice."""
+    counted = "transpose/padded float32 256x256 counted"
+    results = []
+    before: dict[str, str | None] = {"sm_80": "a", "sm_90": "b"}
+    for at, binaries in enumerate((before, after)):
+        outcomes = {f"transpose/padded float32 {arch} compiled": compiled(sha) for arch, sha in binaries.items()}
+        cells = {key: measured(key, one, "transpose static") for key, one in outcomes.items()}
+        cells |= {counted: measured(counted, Outcome("ok", "", [Measurement(process=0)]), "transpose access")}
+        record = Record("host", str(at), {}, cells)
+        results.append(events.result(str(at), at, 1.0 + at, record, counted, "exact", "memory"))
+    (step,) = steps.find([result.point for result in results], exact=True)
+    assert step.kind == kind

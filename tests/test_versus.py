@@ -796,7 +796,7 @@ def test_on_a_gpu_nothing_changes_where_nothing_changed(history: History) -> Non
 @pytest.mark.gpu
 @versus_group
 def test_on_a_gpu_fewer_loads_in_flight_are_worse(history: History) -> None:
-    history.git("checkout", "-q", "-b", "twice", "good")
+    history.git("checkout", "-q", "-b", "in-flight-lost", "good")
     try:
         loop = "\n    for (int step = 0; step < TILE_ROWS; step += BLOCK_Y) {\n        const long long row = row0 +"
         loop += " threadIdx.y"

@@ -12,7 +12,7 @@ from kernelwatch.detect import steps
 from kernelwatch.detect.conditions import differences
 from kernelwatch.detect.settled import Settled
 from kernelwatch.detect.steps import Point, Step
-from kernelwatch.history.records import Record, conditions
+from kernelwatch.history.records import Record, conditions, rung_and_type
 from kernelwatch.identity import TIMED
 from kernelwatch.measure.record import Measurement, number
 
@@ -225,6 +225,8 @@ def result(commit: str, at: int, value: float, record: Record | None, cell: str,
         known |= {TIMED.fact: None}
     canaries = _figures(measured.measurements, "canary_s", canary)
     identities = {str(measurement["identity"]) for measurement in measured.measurements if measurement.get("identity")}
+    if exact:  # a count is of the source, in which the compiler may merge accesses: the binary says whether it counts
+        identities = {record.binaries.get(rung_and_type(cell), "")} - {""}
     point = Point(
         commit=at,
         value=value,

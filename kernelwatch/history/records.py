@@ -1,9 +1,11 @@
 """Read the sidecars of a machine's commits."""
 
+import hashlib
 import json
 import math
 import statistics
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from scipy.stats import t
@@ -74,6 +76,29 @@ class Record:
     commit: str
     facts: dict[str, Facts]
     cells: dict[str, Measured]
+
+    @cached_property
+    def binaries(self) -> dict[str, str]:
+        """What a rung is compiled to on all architectures, by "op/rung type". A rung of which a target does not
+        compile has none."""
+        parts: dict[str, list[str]] = {}
+        failed = set()
+        for key, cell in sorted(self.cells.items()):
+            if cell.group.endswith(" static"):
+                for figures in cell.measurements:
+                    launch = (figures.get(name) for name in ("cubin_sha256", "block_threads", "dynamic_shared_bytes"))
+                    parts.setdefault(rung_and_type(key), []).append(" ".join(map(str, (key, *launch))))
+                if cell.state == "failed":
+                    failed.add(rung_and_type(key))
+        known = {place: binaries for place, binaries in parts.items() if place not in failed}
+        return {
+            place: hashlib.sha256("\n".join(binaries).encode()).hexdigest()[:16] for place, binaries in known.items()
+        }
+
+
+def rung_and_type(key: str) -> str:
+    """The beginning of a cell's key, "op/rung type"."""
+    return " ".join(key.split(" ")[:2])
 
 
 def read(path: Path) -> Record:
