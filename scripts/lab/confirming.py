@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from kernelwatch.compare import paired
-from kernelwatch.compare.paired import FALSE_ALARMS, LOOKS, WITHIN, judge
+from kernelwatch.compare.confirm import LEAST_SHARE
+from kernelwatch.compare.paired import FALSE_ALARMS, LOOKS, judge
 from kernelwatch.detect import common
 from kernelwatch.detect.events import JudgedSeries, Result
 from kernelwatch.detect.steps import find
@@ -51,35 +52,40 @@ def confirmed(job: tuple[dict[str, Runs], int, int]) -> Confirmed:
         result.commits += LENGTH
         result.steps += 1
         judged: dict[int, bool] = {}
+        flagged, sure = 0, False  # commits after the step's own until it is flagged; whether it is confirmed
         for end in range(2, LENGTH + 1):
             for step in find(points(series.until(end))):
-                if any(abs(step.at - other) <= 1 for other in judged):
+                if step.at in judged:
                     continue
-                truly = abs(step.at - at) <= 1
-                judged[step.at] = again(runs, level[step.at - 1], level[step.at], rng)
-                result.after_2 += truly and end - 1 - at <= 2
-                result.flagged += truly
-                result.confirmed += truly and judged[step.at]
-                result.events += not truly
-                result.false += not truly and judged[step.at]
+                judged[step.at] = again(runs, level[step.at - 1], level[step.at], step.change, rng)
+                if abs(step.at - at) <= 1:  # a disturbed run may first move it by a commit, which then is refuted
+                    flagged = flagged or max(1, end - 1 - at)
+                    sure = sure or judged[step.at]
+                else:
+                    result.events += 1
+                    result.false += judged[step.at]
                 if not judged[step.at]:
                     fresh = runs.drawn(rng)
                     remeasured = slice(max(step.at - AGAIN, 0), end)
                     series.values[remeasured] = (fresh.values * level)[remeasured]
+        result.after_2 += 0 < flagged <= 2
+        result.flagged += flagged > 0
+        result.confirmed += sure
     return result
 
 
-def again(runs: Runs, before: float, after: float, rng: np.random.Generator) -> bool:
-    """Whether measuring both sides of an event in turns, at the recorded noise, confirms it."""
+def again(runs: Runs, before: float, after: float, change: float, rng: np.random.Generator) -> bool:
+    """Whether measuring both sides of an event in turns, at the recorded noise, confirms the flagged change."""
     logs: list[float] = []
+    within = math.expm1(LEAST_SHARE * abs(math.log1p(change)))
     for turns in LOOKS:
         while len(logs) < turns:
             old, new = runs.drawn(rng).values[:2]
             logs.append(math.log(new * after / (old * before)))
         level = FALSE_ALARMS / len(LOOKS)
-        word = judge(logs, {}, floor=paired.FLOOR["gpu"], within=WITHIN["gpu"], level=level).word
+        word = judge(logs, {}, floor=min(paired.FLOOR["gpu"], within), within=within, level=level).word
         if word != "cannot tell":
-            return word in ("worse", "better")
+            return word == ("worse" if change > 0 else "better")
     return False
 
 
