@@ -165,7 +165,7 @@ def events(tmp_path_factory: pytest.TempPathFactory, kernel_cache: Path) -> dict
     assert done.returncode == 1, said[-3000:] + done.stderr[-3000:]  # there are regressions
     padding = re.escape(SUBJECTS[PLANTED[0]])
     series = r"\d+ series of .*access\.Transpose\.track_shared_load_wavefronts"
-    assert re.search(rf"(?m)^regression at \w{{8}} \({padding}\): {series}", said), said
+    assert re.search(rf"(?m)^regression, confirmed at \w{{8}} \({padding}\): {series}", said), said
     published = json.loads((project.folder / ".asv/html/regressions.json").read_text())["events"]
     by_subject: dict[str, list[dict[str, Any]]] = {}
     for event in published:
