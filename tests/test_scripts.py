@@ -90,7 +90,8 @@ def test_an_unknown_command_is_refused(kernelwatch: Command) -> None:
 
 
 def test_every_command_is_a_module_and_has_a_script() -> None:
-    commands = {path.stem for path in (ROOT / "kernelwatch" / "commands").glob("[a-z]*.py")} - {"arguments", "confirming", "watching"}
+    modules = {path.stem for path in (ROOT / "kernelwatch" / "commands").glob("[a-z]*.py")}
+    commands = modules - {"arguments", "confirming", "watching"}  # parts of commands
     assert commands == set(console.COMMANDS) <= set(SCRIPTS)
 
 

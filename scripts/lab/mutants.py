@@ -80,18 +80,21 @@ def copy_to(folder: Path) -> None:
 
 def run_tests(folder: Path, tests: Iterable[str]) -> dict[str, set[str]]:
     """The outcomes of tests in a copy of the repository: by node id those of its cases ("passed", "failed", "skipped",
-    "error"). A test that does not exist has none. In a run that does not end all have an error."""
+    "error"). A test that does not exist has none. In a run that does not end all have an error; in one that crashes,
+    as an access out of bounds may make it, all fail."""
     asked = dict.fromkeys(tests)
     report = folder / "report.xml"
     report.unlink(missing_ok=True)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junit-xml={report}", *asked]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     try:
-        subprocess.run(
+        done = subprocess.run(
             command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=TIME_LIMIT_S
         )
     except subprocess.TimeoutExpired:
         return {test: {"error"} for test in asked}
+    if done.returncode < 0:  # by a signal
+        return {test: {"failed"} for test in asked}
     outcomes: dict[str, set[str]] = {test: set() for test in asked}
     cases = ElementTree.parse(report).getroot().iter("testcase") if report.is_file() else ()
     for case in cases:
