@@ -140,7 +140,9 @@ def test_every_command_tells_its_exit_code(name: str, capsys: Said) -> None:
 
 def test_without_an_environment_there_is_no_verdict(foreign: Project) -> None:
     assert environment.CANNOT == CANNOT
-    done = foreign.run(sys.executable, str(ROOT / "scripts" / "versus"), GPUKERNELS_PYTHON="/no/python", GPUKERNELS_INSIDE="")
+    done = foreign.run(
+        sys.executable, str(ROOT / "scripts" / "versus"), GPUKERNELS_PYTHON="/no/python", GPUKERNELS_INSIDE=""
+    )
     assert (done.returncode, done.stdout) == (CANNOT, "")
     assert done.stderr == "gpukernels: GPUKERNELS_PYTHON=/no/python: no such interpreter; give the path of one\n"
 
