@@ -85,11 +85,36 @@ def test_what_no_suite_times_is_not_tried(packages: type[Synthetic]) -> None:
 def test_cells_between_the_same_commits_share_their_turns(packages: type[Synthetic]) -> None:
     packages.ratio = staticmethod(lambda side, rung, turn: noise(turn))
     other = "3" * 40
-    flags = [Flag(PADDED, BEFORE, AFTER, 0.1), Flag(COPY, BEFORE, AFTER, 0.1), Flag(PADDED, AFTER, other, -0.1)]
-    assert len(confirm(PROJECT, flags, 300.0)) == 3
+    flags = [Flag(PADDED, BEFORE, AFTER, 0.1), Flag(COPY, BEFORE, AFTER, 0.1)]
+    assert len(confirm(PROJECT, flags, 300.0)) == 2
+    assert len(confirm(PROJECT, [Flag(PADDED, AFTER, other, -0.1)], 300.0)) == 1
     sides = [side for side, _ in packages.calls]
     assert (sides.count(BEFORE), sides.count(AFTER), sides.count(other)) == (4, 8, 4)
     assert all({"padded", "copy"} <= set(rungs) for side, rungs in packages.calls if side == BEFORE)
+
+
+def test_each_cell_is_held_against_its_own_flag(packages: type[Synthetic]) -> None:
+    """A small change beside a large one: +0.4 % is most of what was flagged of one, and little of the other."""
+    packages.ratio = staticmethod(
+        lambda side, rung, turn: (
+            noise(turn + len(rung)) * (1.004 if side == AFTER and rung in ("padded", "copy") else 1.0)
+        )
+    )
+    verdicts = confirm(PROJECT, [Flag(PADDED, BEFORE, AFTER, 0.06), Flag(COPY, BEFORE, AFTER, 0.006)], 300.0)
+    assert {verdict.cell: verdict.word for verdict in verdicts} == {PADDED: "refuted", COPY: "confirmed"}
+
+
+def flagged(word: str | None) -> dict[str, Any]:
+    change = {"cell": PADDED, "from": BEFORE, "to": AFTER, "change": 0.1, "place": {"machine": "here"}}
+    return {"changes": [change | {"verdict": {"word": word} if word else None}]}
+
+
+@pytest.mark.parametrize(
+    ("word", "tried"), [(None, 1), ("not tried", 1), ("not decided", 1), ("confirmed", 0), ("refuted", 0)]
+)
+def test_what_is_not_decided_is_tried_by_the_next_run(word: str | None, tried: int) -> None:
+    assert len(confirming.untried([flagged(word)], "here")) == tried
+    assert confirming.untried([flagged(word)], "elsewhere") == []
 
 
 # --- how verdicts are kept -----------------------------------------------------------------------------------------

@@ -26,16 +26,9 @@ from kernelwatch.plan.cells import CACHES, Cell, plan
 from kernelwatch.plan.package import Launch, NotHere, Package
 from kernelwatch.plan.problem import Computation, Operand, Operands, Problem, Rung, Shape, dtypes
 from kernelwatch.plan.project import Project
+from tests.fake_gpu import SILENT
 
 MIB = 1 << 20
-SILENT: State = {
-    "sm_clock_mhz": None,
-    "memory_clock_mhz": None,
-    "temperature_c": None,
-    "power_w": None,
-    "energy_j": None,
-    "event_reasons": None,
-}
 
 
 def cell(**changes: Any) -> Cell:

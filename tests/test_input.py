@@ -215,7 +215,7 @@ def test_what_this_machine_cannot_take_is_said(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("CXX", "/no/such")
     counted = suite().measure(options)
     assert {one.state for one in counted.outcomes.values()} == {"na"}
-    assert suite.missing(counted) == {"counts": "no C++ compiler: /no/such not found; install gcc or set CXX"}
+    assert suite.missing(counted) == {"": "no C++ compiler: /no/such not found; install gcc or set CXX"}
     facts: Any = {"occupancy": "no g++", "instructions sm_90": "no nvdisasm", "packages": {"numpy": "2"}}
     assert importlib.import_module("benchmarks.static").VectorAdd.missing(Group("vector_add static", {}, facts)) == {
         "occupancy": "no g++", "instructions sm_90": "no nvdisasm"

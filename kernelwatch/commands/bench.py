@@ -36,10 +36,12 @@ from kernelwatch.commands.confirming import (
     code_of,
     confirm_new,
     disturbed,
+    untried,
 )
 from kernelwatch.commands.watching import DEVICES, asv_command, measure
 from kernelwatch.compare.changes import changes
 from kernelwatch.compare.choice import cells_of, choose
+from kernelwatch.compare.confirm import Flag
 from kernelwatch.compare.paired import Side
 from kernelwatch.compare.verdict import Report
 from kernelwatch.history import records
@@ -218,9 +220,12 @@ def _confirm(
     show. That may show further events, which a few more rounds confirm."""
     end = time.monotonic() + arguments.confirm_budget
     measured: set[tuple[str, str]] = set()  # suites, commit
+    compared: set[Flag] = set()
     for _ in range(ROUNDS):
-        tried = confirm_new(project, new.now(), results / new.machine, end - time.monotonic(), console)
-        if tried:
+        flags = [flag for flag in untried(new.now(), new.machine) if flag not in compared]
+        if flags:
+            confirm_new(project, flags, results / new.machine, end - time.monotonic(), console)
+            compared.update(flags)
             publish(project, conf, console)  # the pages show the verdicts
         again = [
             (item.suites, [commit for commit in item.commits if (item.suites, commit) not in measured])
@@ -233,7 +238,7 @@ def _confirm(
             measured.update((suites, commit) for commit in commits)
         if again:
             publish(project, conf, console)
-        if not (tried or again):
+        if not (flags or again):
             return
 
 

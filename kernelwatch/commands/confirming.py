@@ -4,7 +4,7 @@ import argparse
 import json
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from kernelwatch.plan.project import Project
 from kernelwatch.report.comparison import change_text, confirmation_text
 
 ROUNDS = 4  # of confirming and measuring again
+DECIDED = ("confirmed", "refuted")  # the next run tries again what has another verdict
 LATE = 10  # results after a step's own by which it is flagged, or hardly ever
 BUDGET_S = 300.0  # for all events of a run; the first look at each is always taken
 
@@ -65,20 +66,19 @@ def _name(event: Event) -> tuple[str, str, str]:
 
 
 def untried(events: Iterable[Event], machine: str) -> list[Flag]:
-    """The changes of timed cells on a machine that were not compared yet, each once."""
+    """The changes of timed cells on a machine of which no comparison has decided yet, each once."""
     flags = {
         (change["cell"], change["from"], change["to"]): change["change"]
         for event in events
         for change in event["changes"]
-        if change["cell"] and change["change"] and not change["verdict"] and change["place"].get("machine") == machine
+        if change["cell"] and change["change"] and change["place"].get("machine") == machine
+        if not (change["verdict"] and change["verdict"]["word"] in DECIDED)
     }
     return [Flag(cell, before, after, change) for (cell, before, after), change in flags.items()]
 
 
-def confirm_new(project: Project, events: list[Event], folder: Path, budget_s: float, console: Console) -> int:
-    """Compare the commits of every change that was not compared yet, and store the verdicts in a machine's folder; how
-    many there are."""
-    flags = untried(events, folder.name)
+def confirm_new(project: Project, flags: Sequence[Flag], folder: Path, budget_s: float, console: Console) -> None:
+    """Compare the commits of flagged changes, and store the verdicts in a machine's folder."""
     pairs = list(dict.fromkeys((flag.before, flag.after) for flag in flags))
     began = time.monotonic()
     for at, (before, after) in enumerate(pairs, 1):
@@ -91,7 +91,6 @@ def confirm_new(project: Project, events: list[Event], folder: Path, budget_s: f
     if flags:
         pairs_text = "a pair of commits was" if len(pairs) == 1 else f"{len(pairs)} pairs of commits were"
         console.print(f"to confirm what is new, {pairs_text} compared in {time.monotonic() - began:.0f} s")
-    return len(flags)
 
 
 def _show(verdicts: list[Confirmation], console: Console) -> None:

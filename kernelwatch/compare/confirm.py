@@ -1,12 +1,13 @@
 """Confirm flagged changes where they were measured: the commits on both sides take turns.
 
 A disturbed run and a step look alike in a history, and only measuring again can tell them apart. A change is refuted if
-less than half of what was flagged is there.
+its interval lies within half of what was flagged. It is confirmed if the interval lies beyond that, or beyond the floor
+of a comparison: a smaller change than the flagged one is a change, too.
 """
 
 import math
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -33,42 +34,31 @@ class Flag:
 
 
 def confirm(
-    project: Project, flags: Iterable[Flag], budget_s: float, tell: Callable[[str], None] = lambda _: None
+    project: Project, flags: Sequence[Flag], budget_s: float, tell: Callable[[str], None] = lambda _: None
 ) -> list[Confirmation]:
-    """Compare the commits of each flag. `budget_s`: for all that share their two commits. Raises: UserError if a commit
-    cannot be exported."""
-    together: dict[tuple[str, str], list[Flag]] = {}
-    for flag in flags:
-        together.setdefault((flag.before, flag.after), []).append(flag)
-    verdicts = []
-    for (before, after), own in together.items():
-        verdicts += _pair(project, before, after, own, budget_s, tell)
-    return verdicts
-
-
-def _pair(
-    project: Project, before: str, after: str, flags: list[Flag], budget_s: float, tell: Callable[[str], None]
-) -> list[Confirmation]:
-    """The verdicts on the flags between two commits."""
+    """The verdicts on flags between the same two commits. Raises: UserError if a commit cannot be exported."""
     every = {cell.key: cell for cell in timed(project)}
-    cells = [every[flag.cell] for flag in flags if flag.cell in every]
+    known = [flag for flag in flags if flag.cell in every]
     at = datetime.now(UTC).isoformat(timespec="seconds")
+    why = "no suite here times it"
     gone = [
-        Confirmation(flag.cell, before, after, "not tried", flag.change, why="no suite here times it", at=at)
+        Confirmation(flag.cell, flag.before, flag.after, "not tried", flag.change, why=why, at=at)
         for flag in flags
         if flag.cell not in every
     ]
-    if not cells:
+    if not known:
         return gone
     with tempfile.TemporaryDirectory(prefix="kernelwatch-") as folder:
         old, new = (
-            Side(sha[:8], export(project.root, sha, project.package, Path(folder, sha))) for sha in (before, after)
+            Side(sha[:8], export(project.root, sha, project.package, Path(folder, sha)))
+            for sha in (known[0].before, known[0].after)
         )
+        cells = [every[flag.cell] for flag in known]
         choice = choose(project, cells, set(), changes(project, old.package, new.package).rungs)
-        within = math.expm1(LEAST_SHARE * min(abs(math.log1p(flag.change)) for flag in flags if flag.cell in every))
+        within = {flag.cell: math.expm1(LEAST_SHARE * abs(math.log1p(flag.change))) for flag in known}
         comparison = Comparison(project, old, new, choice.cells, choice.controls, within)
         comparison.run(budget_s, tell)
-    return gone + [_verdict(flag, comparison, at) for flag in flags if flag.cell in every]
+    return gone + [_verdict(flag, comparison, at) for flag in known]
 
 
 def _verdict(flag: Flag, comparison: Comparison, at: str) -> Confirmation:

@@ -7,7 +7,7 @@ import math
 import os
 import pkgutil
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from kernelwatch.plan import project as projects
@@ -92,7 +92,7 @@ def series_of(project: Project, rungs: set[str]) -> list[ExactSeries]:
 @dataclass(frozen=True)
 class Figures:
     """A package's figures by series, and its binaries by rung; a rung that does not fully compile has none. `missing`:
-    why this machine has no figure at all of a group, such as "transpose access", without a C++ compiler for example."""
+    why this machine lacks figures, by their group ("transpose access") or by group and figure."""
 
     values: dict[ExactSeries, Value]
     binaries: Binaries
@@ -103,31 +103,22 @@ def measure(project: Project, package: str, rungs: set[str], name: str = "track_
     """Measure the exact figures of a package's rungs, for the series whose names contain `name`."""
     values: dict[ExactSeries, Value] = {}
     groups: dict[Callable[..., Group], Group] = {}
+    missing: dict[str, str] = {}
     # Without a package, a folder that does not exist stands for it: the harness then reports each figure as n/a.
     only = f"^({'|'.join(map(re.escape, sorted(rungs)))}) "
     options = Options(package=package or os.devnull, only=only)
     for suite, series in _suites(project, rungs):
         wanted = [own for own in series if name in own.name]
         if wanted and suite.setup_cache not in groups:  # some suites share it
-            groups[suite.setup_cache] = suite().measure(options)
+            group = groups[suite.setup_cache] = suite().measure(options)
+            missing |= {f"{group.name} {name}".strip(): why for name, why in suite.missing(group).items()}
         for own in wanted:
             try:
                 method = getattr(suite(), own.name.rpartition(".")[2])
                 values[own] = float(method(groups[suite.setup_cache], *own.where))
             except RuntimeError as error:  # the suites raise it for a cell that failed
                 values[own] = str(error)
-    return Figures(values, _binaries(list(groups.values())), _missing(groups.values()))
-
-
-def _missing(groups: Iterable[Group]) -> dict[str, str]:
-    """The groups of which nothing was measured and nothing failed, each with the most frequent reason."""
-    missing = {}
-    for group in groups:
-        outcomes = group.outcomes.values()
-        reasons = [outcome.reason for outcome in outcomes if outcome.state == "na"]
-        if reasons and len(reasons) == len(outcomes):
-            missing[group.name] = max(reasons, key=reasons.count)
-    return missing
+    return Figures(values, _binaries(list(groups.values())), missing)
 
 
 def _binaries(groups: list[Group]) -> Binaries:

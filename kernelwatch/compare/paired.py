@@ -7,7 +7,7 @@ the logarithms of the turns' ratios, and its interval. Undecided cells are measu
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -185,7 +185,8 @@ class Pairs:
 
 class Comparison:
     """Cells of one or several devices on two sides. `controls`: the key of a cell's control by the key of the cell. The
-    controls are among the cells; a cell that is only a control is not judged."""
+    controls are among the cells; a cell that is only a control is not judged. `within`: the largest change that is
+    "no change", of all cells or by the key of a cell."""
 
     def __init__(
         self,
@@ -194,7 +195,7 @@ class Comparison:
         head: Side,
         cells: Sequence[Cell],
         controls: dict[str, str],
-        within: float | None = None,
+        within: float | Mapping[str, float] | None = None,
     ) -> None:
         self.project = project
         self.sides = (base, head)
@@ -266,7 +267,8 @@ class Comparison:
         for canary in ("memory", "compute"):
             controls[f"the {canary} canary"] = pairs.logs("canary_s", canary)
         device = pairs.cell.device
-        within = WITHIN[device] if self.within is None else self.within
+        asked = self.within.get(key) if isinstance(self.within, Mapping) else self.within
+        within = WITHIN[device] if asked is None else asked
         return judge(
             list(logs.values()),
             {

@@ -35,7 +35,7 @@ class Report:
     compared: int = 0  # exact figures
     whole: bool = False  # the comparison was not interrupted
     alike: bool = False  # every binary is the same, so that there was nothing to compare
-    missing: dict[str, str] = field(default_factory=dict)  # group of exact figures -> why this machine has none
+    missing: dict[str, str] = field(default_factory=dict)  # exact figures -> why this machine lacks them
     untimed: dict[str, str] = field(default_factory=dict)  # rung with another binary -> why it was not timed
     new: dict[str, str] = field(default_factory=dict)  # rung that only the second side has -> the rung before it
     differences: list[Difference] = field(default_factory=list)
@@ -84,7 +84,7 @@ class Report:
         groups: dict[str, list[str]] = {}
         for group, why in self.missing.items():
             groups.setdefault(why, []).append(group)
-        return [f"no exact figure of {', '.join(names)} ({why})" for why, names in groups.items()]
+        return [f"no exact figure of {some(names)} ({why})" for why, names in groups.items()]
 
     @property
     def _timed(self) -> bool:

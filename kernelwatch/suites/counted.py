@@ -13,9 +13,7 @@ from kernelwatch.plan.project import Project
 from kernelwatch.run.group import measure_once, save
 from kernelwatch.run.outcome import Group
 from kernelwatch.suites.series import Suite, series
-from kernelwatch.system.errors import ToolMissing
 from kernelwatch.system.options import Options
-from kernelwatch.system.tools import cxx_compiler
 
 
 def measure(project: Project, op: str, options: Options | None = None) -> Group:
@@ -23,10 +21,6 @@ def measure(project: Project, op: str, options: Options | None = None) -> Group:
     those of this process."""
     options = options or Options.here()
     group = measure_once(project, op, DEVICE, plan(project.op(op), options.only), options)
-    try:
-        cxx_compiler()
-    except ToolMissing as error:  # every cell is n/a for this reason
-        group.facts["counts"] = str(error)
     save(group, options)
     return group
 
@@ -35,7 +29,6 @@ class Access(Suite):
     """The counts by rung, and by element type and shape together."""
 
     param_names: ClassVar[list[str]] = ["rung", "operands"]
-    may_miss = ("counts",)
 
     @classmethod
     def parameters(cls) -> list[list[str]]:

@@ -110,7 +110,11 @@ class Suite(ABC):
 
     @classmethod
     def missing(cls, group: Group) -> dict[str, str]:
-        """The figures that the machine which measured the group could not take, each with the reason."""
+        """The figures that the machine which measured the group could not take, each with the reason. "" stands for
+        all of them: nothing was measured, and nothing failed."""
+        reasons = [outcome.reason for outcome in group.outcomes.values() if outcome.state == "na"]
+        if reasons and len(reasons) == len(group.outcomes):
+            return {"": max(reasons, key=reasons.count)}
         facts: Mapping[str, Any] = group.facts
         return {name: str(why) for name, why in facts.items() if name.startswith(cls.may_miss)}
 
