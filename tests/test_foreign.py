@@ -73,7 +73,7 @@ def foreign(tmp_path_factory: pytest.TempPathFactory) -> Foreign:
     venv.EnvBuilder(with_pip=True).create(base / "venv")
     programs = base / "venv" / "bin"
     done = subprocess.run(
-        [programs / "python", "-m", "pip", "install", "--quiet", str(ROOT / "kernelwatch")],
+        [programs / "python", "-m", "pip", "install", "--quiet", "--no-compile", str(ROOT / "kernelwatch")],
         capture_output=True,
         text=True,
         check=False,

@@ -1,6 +1,5 @@
 """scripts/versus: verdicts on synthetic noise, and on real commits of a copy of this project with planted changes."""
 
-import functools
 import math
 import os
 import re
@@ -13,12 +12,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import t
 
 from benchmarks.project import PROJECT
 from kernelwatch.compare import bisect, exact, paired
@@ -29,6 +26,7 @@ from kernelwatch.plan.cells import Cell, plan, timed
 from kernelwatch.report import comparison
 from kernelwatch.run.outcome import Outcome
 from kernelwatch.system.errors import CANNOT, UserError
+from kernelwatch.system.student import quantile
 from tests.repositories import INTERRUPTIBLE, ROOT, Project, copy_into, new_project, processes_in
 
 # --- statistics ----------------------------------------------------------------------------------------------------
@@ -67,8 +65,6 @@ class Synthetic:
 def synthetic(monkeypatch: pytest.MonkeyPatch) -> type[Synthetic]:
     fresh = type("Fresh", (Synthetic,), {"calls": []})
     monkeypatch.setattr(paired, "Run", fresh)
-    quantiles = SimpleNamespace(ppf=functools.cache(t.ppf))  # the same few, thousands of times
-    monkeypatch.setattr(paired, "t", quantiles)
     return fresh
 
 
@@ -92,10 +88,10 @@ def noise(seed: int, sigma: float, heavy: bool = False) -> Callable[[], float]:
 def test_an_interval_is_students_where_nothing_is_trimmed() -> None:
     logs = [0.01, 0.03, -0.02, 0.05]
     found = paired.interval(logs, 0.01)
-    half = float(t.ppf(0.995, 3)) * statistics.stdev(logs) / 2
+    half = quantile(0.995, 3) * statistics.stdev(logs) / 2
     assert found.middle == pytest.approx(0.0175)
     assert found.half == pytest.approx(half)
-    assert found.shows == pytest.approx(half * (1 + float(t.ppf(0.95, 3) / t.ppf(0.995, 3))))
+    assert found.shows == pytest.approx(half * (1 + quantile(0.95, 3) / quantile(0.995, 3)))
     assert paired.interval([0.5], 0.01).half == math.inf
 
 

@@ -11,14 +11,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from scipy.stats import t
-
 from kernelwatch.measure.record import Measurement, number
 from kernelwatch.plan.cells import Cell
 from kernelwatch.plan.cells import key as key_of
 from kernelwatch.plan.project import Project
 from kernelwatch.run.group import BUDGETS
 from kernelwatch.run.processes import Run
+from kernelwatch.system.student import quantile
 
 LOOKS = (4, 6, 10, 16, 24, 36)  # the numbers of turns after which verdicts are sought
 FALSE_ALARMS = 0.01  # chance that a comparison without a change says worse or better of any cell at any look
@@ -63,8 +62,8 @@ def interval(logs: Sequence[float], level: float) -> Interval:
     winsorized = [min(max(value, kept[0]), kept[-1]) for value in ordered]
     error = statistics.stdev(winsorized) * math.sqrt((n - 1) / (len(kept) * (len(kept) - 1)))
     freedom = len(kept) - 1
-    half = error * float(t.ppf(1 - level / 2, freedom))
-    return Interval(middle, half, half + error * float(t.ppf(SEEN, freedom)))
+    half = error * quantile(1 - level / 2, freedom)
+    return Interval(middle, half, half + error * quantile(SEEN, freedom))
 
 
 NOTHING = Interval(math.nan, math.inf, math.inf)

@@ -9,18 +9,17 @@ points like those after it are not found elsewhere in the series. As long as one
 import math
 from bisect import bisect_left
 from collections.abc import Sequence
-from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 from asv.step_detect import solve_potts_approx
-from scipy.stats import t as student
 
 from kernelwatch.detect.conditions import differ
 from kernelwatch.detect.noise import noise
 from kernelwatch.detect.point import Point, stretches
 from kernelwatch.detect.robust import Values, median, roughness, smooth, spread, weighted_median
+from kernelwatch.system.student import quantile
 
 FLOOR = 0.005  # the smallest relative step that is reported: below it a canary's drift counts as much as the kernel's
 CHANCE = 1e-8  # of a false step at one place of an unchanged series: a suite has millions of places
@@ -52,10 +51,9 @@ class Change(NamedTuple):
         return Change(self.since + by, self.at + by, tuple(at + by for at in self.boundaries), self.smallest)
 
 
-@lru_cache(maxsize=4096)
 def _quantile(freedom: int) -> float:
     """How many standard errors a difference must exceed. `freedom`: degrees of freedom of the noise."""
-    return float(student.ppf(1 - CHANCE / 2, freedom))
+    return quantile(1 - CHANCE / 2, freedom)
 
 
 class Window:

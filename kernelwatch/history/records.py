@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from scipy.stats import t
-
 from kernelwatch.measure.record import CellState, Facts, Measurement
 from kernelwatch.run import outcome as outcomes
 from kernelwatch.run.outcome import Outcome
 from kernelwatch.system.errors import UserError
+from kernelwatch.system.student import quantile
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ class Measured:
         if n < 2:
             return math.nan
         freedom = 2 * n - 2
-        return float(t.ppf(0.995, freedom) + t.ppf(0.95, freedom)) * math.sqrt(2 / n) * self.spread
+        return (quantile(0.995, freedom) + quantile(0.95, freedom)) * math.sqrt(2 / n) * self.spread
 
 
 @dataclass(frozen=True)
