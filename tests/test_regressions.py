@@ -514,7 +514,7 @@ def test_a_points_spread_is_the_standard_error_of_its_processes() -> None:
 @pytest.mark.parametrize(("op", "shape", "canary"), [("transpose", "256x256", 0.25), ("matmul", "256x256x256", 0.5)])
 def test_the_canary_is_of_the_kind_that_the_op_is(op: str, shape: str, canary: float) -> None:
     params = (repr(PROJECT.op(op).rungs[0].name), repr(shape), repr("cold"))
-    key, kind = regressions._cell(ROOT / "benchmarks", f"{op}.GPU.track_seconds", params)
+    key, kind = regressions.cell_of(ROOT / "benchmarks", f"{op}.GPU.track_seconds", params)
     assert key == f"{op}/{PROJECT.op(op).rungs[0].name} float32 {shape} cold"
     one: Measurement = {"seconds": 1.0, "throttled": [], "canary_s": {"memory": 0.25, "compute": 0.5}}
     record = Record("machine", "commit", {"g": {}}, {key: measured(key, Outcome("ok", "", [one]), "g")})

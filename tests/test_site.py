@@ -14,7 +14,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import asv
 import pytest
@@ -283,8 +283,15 @@ def address(request: pytest.FixtureRequest, site: Path) -> Iterator[str]:
 
 
 @contextmanager
-def visit(browser: "Browser", address: str, location: str = "", missing: str = "nothing") -> "Iterator[Page]":
-    """A page of the site at address, which can reach nothing else.
+def visit(
+    browser: "Browser",
+    address: str,
+    location: str = "",
+    missing: str = "nothing",
+    size: tuple[int, int] = (1200, 900),
+    scheme: Literal["light", "dark"] = "light",
+) -> "Iterator[Page]":
+    """A page of the site at address, which can reach nothing else. `scheme`: "light" or "dark".
 
     When the context ends without an error, the page had none either but for the missing file, and it has
     asked for nothing that lies elsewhere.
@@ -302,7 +309,7 @@ def visit(browser: "Browser", address: str, location: str = "", missing: str = "
         if message.type == "error":
             problems.append(f"{message.text} ({message.location['url']})")
 
-    context = browser.new_context(viewport={"width": 1200, "height": 900})
+    context = browser.new_context(viewport={"width": size[0], "height": size[1]}, color_scheme=scheme)
     try:
         context.route("**/*", guard)
         page = context.new_page()

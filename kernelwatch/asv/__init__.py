@@ -9,6 +9,7 @@ from kernelwatch.asv import (
     direction,
     environment,
     offline,
+    pages,
     plots,
     recording,
     regressions,
@@ -17,11 +18,11 @@ from kernelwatch.asv import (
     untrusted,
 )
 
-# The order matters: `untrusted` wraps everything that `offline` adds to publishing.
-PATCHING = (recording, running, together, direction, regressions, offline, untrusted)
+# The order matters: `untrusted` wraps what `pages` and `offline` add to publishing.
+PATCHING = (recording, running, together, direction, regressions, offline, pages, untrusted)
 
 # asv finds these itself: they are subclasses of its Environment and OutputPublisher.
-FOUND = (environment, plots)
+FOUND = (environment, pages, plots)
 
 
 def setup() -> None:

@@ -46,9 +46,7 @@ def make_offline(html_dir: Path) -> None:
     shutil.copytree(VENDOR, html_dir / "vendor", dirs_exist_ok=True)
     shutil.copy(HERE / LOADER, html_dir)
 
-    for data in html_dir.rglob("*.json"):
-        script = as_script(data.read_text(encoding="utf-8"))
-        data.with_name(data.name + ".js").write_text(script, encoding="ascii")
+    write_scripts(html_dir)
 
     for page in html_dir.rglob("*.html"):
         for url in sorted(resources(page.read_text(encoding="utf-8"))):
@@ -62,6 +60,13 @@ def make_offline(html_dir: Path) -> None:
             f"offline plugin: {index.name} does not load {', '.join(sorted(missing))}; asv's page should "
             f"load every url of {SOURCES} and have a </head>: install the asv that this project pins"
         )
+
+
+def write_scripts(folder: Path) -> None:
+    """Write every ``x.json`` under a folder a second time as a script, ``x.json.js``."""
+    for data in folder.rglob("*.json"):
+        script = as_script(data.read_text(encoding="utf-8"))
+        data.with_name(data.name + ".js").write_text(script, encoding="ascii")
 
 
 def vendored() -> list[dict[str, str]]:

@@ -45,6 +45,11 @@ HERE = Path(__file__).resolve().parent
 FILES = ("regressions.js", "regressions.css")  # they replace asv's files of the same names
 
 
+def site_of(conf: Any) -> Path:
+    """The folder of the published site, above that of asv's own pages."""
+    return Path(getattr(conf, "site_dir", conf.html_dir))
+
+
 class Commit(TypedDict):
     """A commit as the page shows it. `date`: when it was authored, in ms since 1970."""
 
@@ -59,27 +64,27 @@ def series_of(conf: Any, repo: Any, benchmarks: Any, graphs: Any, revisions: dic
     judged = {name: item for name, item in benchmarks.items() if item.get("judged")}
     if benchmarks and not judged:
         log.warning("no benchmark says that it is judged; run `asv run`, which rewrites benchmarks.json")
-    positions_of = {branch: _positions(repo, branch) for branch in conf.branches}
+    positions_of = {branch: positions(repo, branch) for branch in conf.branches}
     names = graphs.get_params()
     start = _GraphDataFilter(conf, repo, revisions)._get_start_revision
     points_of: dict[tuple[Any, ...], dict[int, Result]] = {}  # series -> position in the branch -> result
     for results in iter_results(conf.results_dir):
         if results.commit_hash not in revisions:
             continue
-        record = _sidecar(conf, results)
+        record = sidecar(conf, results)
         graph_params = {**dict.fromkeys(names), **results.params}
         graph_params |= {f"env-{name}": value for name, value in results.env_vars.items()}
-        for name, (branch, positions) in itertools.product(results.get_result_keys(judged), positions_of.items()):
-            if results.commit_hash not in positions:
+        for name, (branch, known) in itertools.product(results.get_result_keys(judged), positions_of.items()):
+            if results.commit_hash not in known:
                 continue
             graph = Graph(name, graph_params | {"branch": repo.get_branch_name(branch)})
-            for index, (params, value) in enumerate(_values(results, judged[name])):
+            for index, (params, value) in enumerate(values_of(results, judged[name])):
                 text = f"{name}({', '.join(params)})" if params else name
                 first = start(graph, judged[name], text)
                 if first is None or revisions[results.commit_hash] < first or not _is_number(value):
                     continue
-                cell, canary = _cell(Path(conf.benchmark_dir), name, params)
-                at = positions[results.commit_hash]
+                cell, canary = cell_of(Path(conf.benchmark_dir), name, params)
+                at = known[results.commit_hash]
                 point = events.result(results.commit_hash, at, value, record, cell, judged[name]["judged"], canary)
                 key = (name, index, params, tuple(graph.params.items()), results.env_name)
                 points_of.setdefault(key, {})[at] = point
@@ -91,7 +96,7 @@ def series_of(conf: Any, repo: Any, benchmarks: Any, graphs: Any, revisions: dic
             judged[name].get("higher_is_better"),
             judged[name]["judged"] == "exact",
             _filled([point for _, point in sorted(points.items())]),
-            _cell(Path(conf.benchmark_dir), name, params)[0] if judged[name]["judged"] == "seconds" else "",
+            cell_of(Path(conf.benchmark_dir), name, params)[0] if judged[name]["judged"] == "seconds" else "",
         )
         for (name, _, params, place, _), points in points_of.items()
     ]
@@ -111,18 +116,18 @@ def _filled(results: list[Result]) -> tuple[Result, ...]:
     return tuple(results)
 
 
-def _positions(repo: Any, branch: str) -> dict[str, int]:
+def positions(repo: Any, branch: str) -> dict[str, int]:
     """The commits of a branch, hash -> position, counted from the oldest."""
     return {commit: at for at, commit in enumerate(reversed(repo.get_branch_commits(branch)))}
 
 
-def _sidecar(conf: Any, results: Any) -> Record | None:
+def sidecar(conf: Any, results: Any) -> Record | None:
     stem = Path(conf.results_dir, get_filename(results.params["machine"], results.commit_hash, results.env_name))
     path = stem.with_suffix(".facts.jsonl")
     return records.read(path) if path.is_file() else None
 
 
-def _values(results: Any, benchmark: dict[str, Any]) -> Iterator[tuple[tuple[str, ...], object]]:
+def values_of(results: Any, benchmark: dict[str, Any]) -> Iterator[tuple[tuple[str, ...], object]]:
     """The results of a benchmark, each with its parameters."""
     values = results.get_result_value(benchmark["name"], benchmark["params"])
     return zip(itertools.product(*benchmark["params"]), values, strict=False)
@@ -133,7 +138,7 @@ def _is_number(value: object) -> TypeGuard[float]:
 
 
 @cache
-def _cell(folder: Path, benchmark: str, params: tuple[str, ...]) -> tuple[str, str]:
+def cell_of(folder: Path, benchmark: str, params: tuple[str, ...]) -> tuple[str, str]:
     """The key in the sidecar of the cell that a series shows, and the cell's canary; "" for both if the series shows no
     cell of the checkout's suites."""
     package = projects.suites(folder)
@@ -200,6 +205,7 @@ def as_json(event: Event, commits: dict[str, Commit], verdicts: Mapping[str, Ver
                 "before": change.step.before,
                 "after": change.step.after,
                 "change": finite(change.step.change),
+                "interval": list(map(finite, change.interval)),
                 "smallest": finite(change.step.smallest),
                 "from": change.before.commit,
                 "to": change.last.commit,
@@ -254,7 +260,7 @@ def write_feed(
             )
         )
     feed.write_atom(
-        str(Path(conf.html_dir, "regressions.xml")),
+        str(site_of(conf) / "regressions.xml"),
         sorted(entries, key=lambda entry: entry.updated, reverse=True),
         title=f"{conf.project} performance regressions",
         author="Airspeed Velocity",
@@ -300,10 +306,13 @@ def _publish(cls: Any, conf: Any, repo: Any, benchmarks: Any, graphs: Any, revis
         "events": [as_json(event, commits, verdicts) for event in all_events],
         "turns": [dataclasses.asdict(turn) for turn in turns],
         "series": [
-            {**_named(each), "commits": len(each.results), "smallest": finite(each.smallest)} for each in series
+            {**_named(each), "cell": each.cell, "commits": len(each.results), "smallest": finite(each.smallest)}
+            for each in series
         ],
     }
-    Path(conf.html_dir, "regressions.json").write_text(json.dumps(data, allow_nan=False), encoding="utf-8")
+    path = site_of(conf) / "data" / "events.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(data, allow_nan=False), encoding="utf-8")
     write_feed(conf, [event for event in all_events if event.kind == "regression"], commits, verdicts)
     for name in FILES:
         shutil.copy(HERE / name, conf.html_dir)

@@ -15,8 +15,10 @@ from kernelwatch.detect.steps import Point, Step
 from kernelwatch.history.records import Record, conditions, rung_and_type
 from kernelwatch.identity import TIMED
 from kernelwatch.measure.record import Measurement, number
+from kernelwatch.system.student import quantile
 
 KINDS = ("regression", "improvement", "environment")
+PROCESSES = 6  # that measure a cell, as a rule
 DISTURBED = 5  # the most commits that one disturbance of the machine is assumed to have met
 
 
@@ -77,6 +79,15 @@ def _undone(step: Step, later: Sequence[Step]) -> bool:
     return left <= abs(step.before) * step.smallest
 
 
+def _error(level: Sequence[Point]) -> float:
+    """The relative standard error of a level: what its processes say, or how its results differ if that is more. It is
+    0 if neither is known."""
+    own = math.sqrt(sum(point.spread**2 for point in level)) / max(len(level), 1)
+    if len(level) < 2 or any(point.value <= 0 for point in level):
+        return own
+    return max(own, statistics.stdev(math.log(point.value) for point in level) / math.sqrt(len(level)))
+
+
 @dataclass(frozen=True, eq=False)
 class Change:
     """A step of a series. `undone`: later steps took it back; `levels`: the index of the first result of the level
@@ -112,6 +123,19 @@ class Change:
     def before(self) -> Result:
         """The last result before the change."""
         return self.series.results[max(self._begin - 1, 0)]
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 95 % interval of the relative change, from the results on both sides; both NaN for an exact series or if
+        the processes of these results are not known."""
+        begin, end = self.levels
+        before, after = self.series.points[begin : self._begin], self.series.points[self.step.at : end]
+        errors = [_error(points) for points in (before, after)]
+        if self.series.exact or not all(errors) or not math.isfinite(self.step.change):
+            return math.nan, math.nan
+        half = quantile(0.975, max(len(before) + len(after) - 2, PROCESSES - 1)) * math.hypot(*errors)
+        middle = math.log1p(self.step.change)
+        return math.expm1(middle - half), math.expm1(middle + half)
 
     @property
     def suspects(self) -> list[str]:

@@ -38,6 +38,16 @@ class Measured:
         return statistics.stdev(self.seconds) / statistics.mean(self.seconds) if len(self.seconds) > 1 else math.nan
 
     @property
+    def interval(self) -> tuple[float, float]:
+        """The 95 % interval of the seconds around their median, from the spread between processes; both NaN with fewer
+        than two."""
+        n = len(self.seconds)
+        if n < 2:
+            return math.nan, math.nan
+        half = quantile(0.975, n - 1) * statistics.stdev(self.seconds) / math.sqrt(n)
+        return self.median_s - half, self.median_s + half
+
+    @property
     def detectable(self) -> float:
         """The minimum detectable change: the smallest relative change that a comparison with another such run shows
         in 19 cases of 20, at a false-alarm rate of 1 in 100 (two-sided t-test of n processes each)."""
@@ -151,6 +161,19 @@ def newest(paths: list[Path]) -> tuple[Record, list[str]]:
         if record.cells:
             return record, messages
     raise UserError("\n".join([*messages, "no other file fits"]))
+
+
+def noise_of(folder: Path) -> dict[str, float]:
+    """The coefficient of variation of each cell in the A/A record of a machine's folder, {} without one. Unreadable
+    lines are left out."""
+    path, found = folder / "noise.jsonl", {}
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else ():
+        try:
+            entry = json.loads(line)
+            found[str(entry["key"])] = float(entry["cv"])
+        except (ValueError, KeyError, TypeError):
+            continue
+    return found
 
 
 def before(path: Path, ancestors: list[str]) -> Path | None:

@@ -1,0 +1,96 @@
+"""What the tests of the pages share: two published histories, a browser without a network, and views of the pages."""
+
+import functools
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import pytest
+
+from lab import planted
+from tests.repositories import ROOT
+from tests.test_site import browser, served, visit
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+__all__ = ["WIDE", "browser", "data", "opened", "planted_site", "recorded_site", "served"]
+
+pages_group = pytest.mark.xdist_group("pages")  # each history is published once
+WIDE, NARROW = (1280, 900), (390, 844)
+
+
+def published(folder: Path, repository: Path, results: Path) -> Path:
+    """The site of a history, judged by this checkout."""
+    conf = {
+        "version": 1,
+        "project": "gpukernels",
+        "repo": str(repository),
+        "branches": ["HEAD"],
+        "environment_type": "virtualenv",
+        "plugins": [".kernelwatch.asv"],
+        "benchmark_dir": str(ROOT / "benchmarks"),
+        "results_dir": str(results),
+        "html_dir": str(folder / "html"),
+        "env_dir": str(folder / "env"),
+    }
+    (folder / "asv.conf.json").write_text(json.dumps(conf))
+    done = subprocess.run(
+        [sys.executable, "-m", "asv", "--config", str(folder / "asv.conf.json"), "publish", "--no-pull"],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder / "html"
+
+
+def _need(commit: str) -> None:
+    known = subprocess.run(["git", "cat-file", "-e", commit], cwd=ROOT, capture_output=True, check=False)
+    if known.returncode:
+        pytest.skip(f"this clone has no commit {commit}: it is a shallow one")
+
+
+@pytest.fixture(scope="session")
+def recorded_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """This project's own history on an H200: results/."""
+    _need("47de068d")
+    return published(tmp_path_factory.mktemp("recorded site"), ROOT, ROOT / "results")
+
+
+@pytest.fixture(scope="session")
+def planted_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The history with planted changes: data/planted. It has events of every kind."""
+    _need(planted.history()[0])
+    folder = tmp_path_factory.mktemp("planted site")
+    planted.build(folder / "repository")
+    return published(folder, folder / "repository", planted.DATA / "results")
+
+
+@functools.cache
+def data(site: Path, name: str) -> Any:
+    """A data file of a site."""
+    return json.loads((site / "data" / f"{name}.json").read_text(encoding="utf-8"))
+
+
+@contextmanager
+def opened(
+    browser: "Browser", site: Path, view: str, size: tuple[int, int] = WIDE, scheme: Literal["light", "dark"] = "light"
+) -> Iterator["Page"]:
+    """A view ("ladder?op=transpose") of a site, from a file and without a network, when all of it is drawn. At the end
+    the page must have had no error, and asked for nothing that lies elsewhere."""
+    with visit(browser, f"{site.as_uri()}/", f"#/{view}", size=size, scheme=scheme) as page:
+        shown(page, view.partition("?")[0])
+        yield page
+
+
+def shown(page: "Page", view: str) -> None:
+    """Wait until a view is drawn."""
+    page.locator(f"main[data-shown='{view}']").wait_for()
