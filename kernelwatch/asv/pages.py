@@ -73,7 +73,7 @@ def _files(
             "published": datetime.now(UTC).isoformat(timespec="seconds"),
             "branch": _branch(conf, branch),
             "head": head,
-            "commit_url": conf.show_commit_url if "://" in conf.show_commit_url else remote and f"{remote}/commit/",
+            "commit_url": own if re.match("https?://", own := conf.show_commit_url) else remote and f"{remote}/commit/",
             "source_url": remote and f"{remote}/blob/",
             "ops": data.ops(project),
             "machines": [data.summary(machine, head) for machine in machines],
