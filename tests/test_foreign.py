@@ -137,7 +137,7 @@ def test_asv_itself_runs_and_publishes(foreign: Foreign, measured: str) -> None:
 
 
 def test_versus_says_what_is_worse(foreign: Foreign) -> None:
-    told = foreign.call("kernelwatch", "versus", "HEAD~1", "HEAD", "--only", "extremes", "--budget", "20", code=1)
+    told = foreign.call("kernelwatch", "versus", "HEAD~1", "HEAD", "--only", "extremes", "--budget", "300", code=1)
     assert "HEAD is worse than BASE" in told
 
 
