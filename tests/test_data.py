@@ -135,31 +135,13 @@ ODD: tuple[Any, ...] = (
 
 def lines_with(place: tuple[str, ...], value: object) -> str:
     """A sidecar of one commit with an odd value at one place."""
-    facts = {
-        "gpu": "H200",
-        "nvml_uuid_sha256": "1",
-        "measured_at": "2026-01-01",
-        "ceilings": {"copy_bytes_per_s": 1e12},
-    }
-    visit: dict[str, Any] = {
-        "process": 0,
-        "seconds": 1.0,
-        "state": {"power_w": 1.0},
-        "canary_s": {"memory": 1.0},
-        "throttled": [],
-    }
-    told: dict[str, Any] = {
-        "facts": {"group": "transpose gpu", "record": "run", "facts": facts},
-        "cell": {
-            "group": "transpose gpu",
-            "record": "cell",
-            "key": COPY,
-            "state": "ok",
-            "reason": "",
-            "visits": [visit],
-        },
-    }
-    where = {"facts": facts, "visit": visit, "cell": told["cell"], "state": visit["state"], "canary": visit["canary_s"]}
+    facts = {"gpu": "H200", "nvml_uuid_sha256": "1", "measured_at": "2026-01-01", "ceilings": {"copy_bytes_per_s": 1}}
+    visit: dict[str, Any] = {"process": 0, "seconds": 1.0, "state": {"power_w": 1.0}, "canary_s": {"memory": 1.0}}
+    cell: dict[str, Any] = {"record": "cell", "key": COPY, "state": "ok", "reason": "", "visits": [visit]}
+    told = ({"record": "run", "facts": facts}, cell)
+    where: dict[str, Any] = {
+        "facts": facts, "visit": visit, "cell": cell, "state": visit["state"], "canary": visit["canary_s"]
+    }  # fmt: skip
     where[place[0]][place[1]] = value
     return "".join(json.dumps({"group": "transpose gpu", **line}) + "\n" for line in told)
 

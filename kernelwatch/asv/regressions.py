@@ -1,7 +1,7 @@
 """asv plugin: the events of the Regressions page and its feed, based on measured noise instead of a fixed percentage.
 
 It takes the place of asv's own detection. It judges the judged series (see kernelwatch/suites/series.py) by the spread
-between processes and the conditions in the sidecars, and shows the changes of several series at one commit as one event.
+between processes and the conditions in the sidecars, and joins the changes of several series at one commit to an event.
 ``regressions_first_commits`` of asv.conf.json still sets the commit from which a series counts;
 ``regressions_thresholds`` has no effect.
 
