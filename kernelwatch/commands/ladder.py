@@ -7,6 +7,7 @@ from pathlib import Path
 from kernelwatch.asv.identity import identity
 from kernelwatch.commands.arguments import Output, Parser
 from kernelwatch.history import records
+from kernelwatch.plan.problem import label
 from kernelwatch.plan.project import Project
 from kernelwatch.report import terminal
 from kernelwatch.report.markdown import markdown
@@ -18,8 +19,11 @@ def add_arguments(parser: argparse.ArgumentParser, project: Project) -> None:
     """Add the options that choose what is printed."""
     parser.add_argument("op", nargs="*", help=f"of {', '.join(project.ops)} (default: all)")
     parser.add_argument(
-        "--machine", help="a machine's folder among the results (default: the one with the newest commit)"
+        "--machine",
+        help="part of the name of a machine's folder, such as h200 (default: the one with the newest commit)",
     )
+    parser.add_argument("--device", choices=("gpu", "cpu"), default="", help="(default: the GPU if it was measured)")
+    parser.add_argument("--shape", help="one shape in detail: time, spread, minimum detectable change")
     parser.add_argument("--commit", default="", help="the first digits of a commit (default: the newest)")
     parser.add_argument(
         "--type", help="element type (default: float32; the others at one shape, cold); in quotes if it has a '>'"
@@ -51,14 +55,20 @@ def show(project: Project, arguments: argparse.Namespace, parser: argparse.Argum
     ops, here = arguments.op or list(project.ops), identity()["machine"]
     if record.machine != here:
         notes.append(f"these figures are of another machine, {record.machine}; this one is {here}")
+    shape = None
+    if arguments.shape:
+        shapes = {label(each): each for op in ops for each in (*project.op(op).shapes, *project.op(op).cpu_shapes)}
+        if arguments.shape not in shapes:
+            parser.error(f"no shape {arguments.shape}; there are {', '.join(shapes)}")
+        shape = shapes[arguments.shape]
     if not sections(record, project, ops, None, arguments.type):
         notes.append(f"no cell of {', '.join(ops)} was timed at {record.commit} on {record.machine}")
     for note in notes:
         print(f"note: {note}", file=sys.stderr)
     if arguments.markdown:
-        print(markdown(record, project, ops, None, arguments.type))
+        print(markdown(record, project, ops, [shape] if shape else None, arguments.type))
     else:
-        terminal.show(record, project, Output(), ops, arguments.type)
+        terminal.show(record, project, Output(), ops, arguments.type, shape, arguments.device)
     return 0
 
 
