@@ -7,9 +7,10 @@ from pathlib import Path
 from kernelwatch.asv.identity import identity
 from kernelwatch.commands.arguments import Output, Parser
 from kernelwatch.history import records
+from kernelwatch.plan.cells import CACHES
 from kernelwatch.plan.problem import label
 from kernelwatch.plan.project import Project
-from kernelwatch.report import terminal
+from kernelwatch.report import picture, terminal
 from kernelwatch.report.markdown import markdown
 from kernelwatch.report.rows import sections
 from kernelwatch.system.errors import UserError
@@ -28,6 +29,14 @@ def add_arguments(parser: argparse.ArgumentParser, project: Project) -> None:
     parser.add_argument(
         "--type", help="element type (default: float32; the others at one shape, cold); in quotes if it has a '>'"
     )
+    parser.add_argument("--cache", choices=CACHES, default=CACHES[0], help="of a picture (default: %(default)s)")
+    for format in ("png", "svg"):
+        parser.add_argument(
+            f"--{format}",
+            type=Path,
+            metavar="FILE",
+            help=f"draw one op's ladder and roofline as {format.upper()} (needs matplotlib)",
+        )
     parser.add_argument("--markdown", action="store_true", help="print Markdown")
 
 
@@ -65,6 +74,14 @@ def show(project: Project, arguments: argparse.Namespace, parser: argparse.Argum
         notes.append(f"no cell of {', '.join(ops)} was timed at {record.commit} on {record.machine}")
     for note in notes:
         print(f"note: {note}", file=sys.stderr)
+    for path in filter(None, (arguments.png, arguments.svg)):
+        if len(ops) != 1:
+            parser.error(f"a picture shows one op: name one of {', '.join(ops)}")
+        device = arguments.device or ("gpu" if f"{ops[0]} gpu" in record.facts else "cpu")
+        picture.draw(record, project, ops[0], device, arguments.cache, arguments.type, path)
+        print(f"drawn: {path}")
+    if arguments.png or arguments.svg:
+        return 0
     if arguments.markdown:
         print(markdown(record, project, ops, [shape] if shape else None, arguments.type))
     else:
