@@ -43,3 +43,32 @@ kernelwatch.domain = function (values, least) {
     const half = Math.max((high - low) / 2, (least * Math.abs(low + high)) / 4) * 1.1;
     return [(low + high) / 2 - half, (low + high) / 2 + half];
 };
+
+// Say what a drawing by Plot shows. Its groups of marks keep their names as data-mark: readers who do not see the drawing
+// hear one sentence, not its parts.
+kernelwatch.describe = function (drawn, alt) {
+    drawn.setAttribute("role", "img");
+    drawn.setAttribute("aria-label", alt);
+    for (const group of drawn.querySelectorAll("[aria-label], [aria-hidden]")) {
+        if (group.hasAttribute("aria-label")) group.dataset.mark = group.getAttribute("aria-label");
+        group.removeAttribute("aria-label");
+    }
+    return drawn;
+};
+
+// Write what marks show into their elements, as data- attributes, so that a picture can be read back. `mark`: the name of
+// the group (ariaLabel); `rows`: its data; `attributes`: {name: function of a row}.
+kernelwatch.tag = function (drawn, mark, rows, attributes) {
+    for (const group of drawn.querySelectorAll("g")) {
+        if (group.dataset.mark !== mark) continue;
+        for (const each of group.querySelectorAll("*")) {
+            const row = rows[each.__data__];
+            if (row === undefined) continue;
+            for (const [name, value] of Object.entries(attributes)) {
+                const text = value(row);
+                if (text !== null && text !== undefined) each.dataset[name] = text;
+            }
+        }
+    }
+    return drawn;
+};
