@@ -73,8 +73,10 @@
     // A cell's figure in a unit: [value, low, high], null if it has none.
     ladders.figure = function (unit, cell, reference) {
         if (!cell || !cell.s) return null;
-        const [value, a, b] = [cell.s, cell.low, cell.high].map((s) => (s > 0 ? unit.of(cell, s, reference) : null));
-        return value === null ? null : [value, Math.min(a ?? value, b ?? value), Math.max(a ?? value, b ?? value)];
+        const value = unit.of(cell, cell.s, reference);
+        if (value === null) return null;
+        const ends = [cell.low, cell.high].map((s) => (s > 0 || !unit.high ? unit.of(cell, s, reference) : Infinity));  // a rate has no bound if the time may be 0
+        return [value, Math.min(...ends), Math.max(...ends)];
     };
 
     // A figure with its interval, as elements for a table.
@@ -82,8 +84,11 @@
         if (!figure) return "n/a";
         const digits = text.significant(...figure);
         return [text.digits(figure[0], digits), mark ? element("abbr", {class: "warn", title: mark}, " !") : null,
-            element("div", {class: "small quiet"}, text.digits(figure[1], digits + 1) + " to " + text.digits(figure[2], digits + 1))];
+            element("div", {class: "small quiet"}, ladders.interval(figure, digits + 1))];
     };
+
+    // An interval in words.
+    ladders.interval = ([, low, high], digits) => text.digits(low, digits) + (isFinite(high) ? " to " + text.digits(high, digits) : " and more");
 
     // How much longer a cell takes than before: {change, low, high, clear}. The interval joins the relative half-widths
     // of both in quadrature; `clear`: the change exceeds what two such runs detect.
@@ -116,6 +121,9 @@
 
     // An exact value: an integer as it is, else with the digits that tell it from others.
     ladders.value = (value) => (value === null ? "n/a" : Number.isInteger(value) ? value.toLocaleString("en-US") : text.digits(value, 4));
+
+    // A share, with more digits if it is small.
+    ladders.share = (share) => text.percent(share, share < 0.01 ? 2 : 1);
 
     // Small multiples: one panel for each size, the rungs as rows. `panels`: [{shape, marks: [{row, cache, figure, cell}],
     // ...}]; `options`: {rows, axis, scale, zero, extra(panel) -> marks}. `into` gives the width.
@@ -162,7 +170,7 @@
                         dx: 8, dy: 0, fill: "var(--warn)", ariaLabel: "limit"}),
                     Plot.text(panel.marks.filter((mark) => mark.failed), {y: (mark) => place.get(mark.row), frameAnchor: "left", dx: 4, text: () => "\u00d7 failed",
                         textAnchor: "start", fill: "var(--bad)", ariaLabel: "failed"}),
-                    Plot.tip(marks, Plot.pointer({y: (mark) => place.get(mark.row), x: (mark) => mark.figure[0], title: "title", maxRadius: 18,
+                    Plot.tip(marks, Plot.pointer({y: (mark) => place.get(mark.row), x: (mark) => mark.figure[0], title: "title", maxRadius: 18, lineWidth: 30, lineHeight: 1.3,
                         fill: "var(--panel)", stroke: "var(--rule)"})),
                 ].filter(Boolean),
             });
@@ -174,7 +182,7 @@
                 if (drawn.value && drawn.value.cell) kernelwatch.go("history", {cell: drawn.value.cell.key, machine: options.machine});
             });
             grid.append(element("div", {class: "panel"},
-                element("div", {class: "panel-title", style: "padding-left: " + left + "px"}, short_shape(panel.shape)), drawn));
+                element("div", {class: "panel-title", style: "padding-left: " + left + "px"}, ladders.short_shape(panel.shape)), drawn));
         });
         return grid;
     };
@@ -184,10 +192,10 @@
     ladders.short = short;
 
     // A shape as the title of a panel: a cube by its edge.
-    function short_shape(shape) {
+    ladders.short_shape = function (shape) {
         const extents = shape.split("x");
         return extents.length === 3 && extents.every((extent) => extent === extents[0]) ? extents[0] + "\u00b3" : text.shape(shape).replaceAll(" ", "");
-    }
+    };
 
     // Powers of ten within a range, every second or third if they are many.
     function log_ticks([low, high]) {
@@ -310,7 +318,7 @@ kernelwatch.view("ladder", "Ladders", async function (main, parameters) {
     function hint(cell, [value, low, high]) {
         const digits = text.significant(value, low, high);
         return [cell.rung + ", " + text.shape(cell.shape) + ", " + cell.cache,
-            text.digits(value, digits) + " " + unit.label + " (95 % interval " + text.digits(low, digits + 1) + " to " + text.digits(high, digits + 1) + ")",
+            text.digits(value, digits) + " " + unit.label + " (95 % interval " + ladders.interval([value, low, high], digits + 1) + ")",
             unit_name === "seconds" ? null : text.time(cell.s, text.significant(cell.s, cell.low, cell.high)),
             text.plural(cell.processes, "process", "processes") + (cell.clock_mhz ? ", " + text.digits(cell.clock_mhz, 4) + " MHz" : ""),
             (cell.limits || []).length ? "! " + cell.limits.join("; ") : null].filter(Boolean).join("\n");
@@ -330,7 +338,7 @@ kernelwatch.view("ladder", "Ladders", async function (main, parameters) {
     main.append(element("section", {},
         element("h2", {}, unit.label + (unit.high ? ", higher is better" : ", lower is better")),
         unit_name === "peak" ? element("p", {}, "100 % is " + peak.words + ".") : null,
-        unit_name === "line" ? element("p", {}, "100 % is the rate of " + op.against[device] + " at the same size and in the same cache state.") : null,
+        unit_name === "line" ? element("p", {}, "100 % is the rate of " + op.against[device] + " at the same size and in the same cache state. The intervals are those of the rungs\u2019 own times.") : null,
         given.unit && !units[given.unit] ? element("p", {}, "The unit that the address names needs a figure that this device lacks; the picture shows " + unit.label + ".") : null,
         ladders.legend([
             ...["cold", "hot"].filter((each) => drawn.includes(each)).map((each) => [each, each + ": " + LOOK[each].mean]),
@@ -379,7 +387,9 @@ kernelwatch.view("ladder", "Ladders", async function (main, parameters) {
 
     // --- the table -----------------------------------------------------------------------------------------------
     const work = (shape) => Math.max(0, ...found.filter((cell) => cell.shape === shape).map((cell) => kernelwatch.work(cell) || 0));
-    const shape = shapes.includes(given.shape) ? given.shape : d3.greatest(shapes, work);
+    const timed = (shape) => new Set(found.filter((cell) => cell.shape === shape && cell.s).map((cell) => cell.rung)).size;
+    const most = d3.max(shapes, timed);
+    const shape = shapes.includes(given.shape) ? given.shape : d3.greatest(shapes.filter((each) => timed(each) > most / 2), work);  // the largest of those with most rungs
     const table = machine.details.exact[op.name] ? await machine.load(machine.details.exact[op.name]) : null;
     const architecture = "sm_" + (facts.compute_capability || "");
     const exact = new Map(rows.map((row) => [row.name, device === "cpu" ? [] : ladders.exact(table, row.name, type, architecture, at)]));
@@ -395,10 +405,11 @@ kernelwatch.view("ladder", "Ladders", async function (main, parameters) {
     const listed = rows.map((row) => {
         const rung = op.rungs.find((each) => each.name === row.name && (each.device === device || device === "streamed")) || {};
         const mine = shown.map((each) => by_key.get(kernelwatch.key(op.name, row.name, type, shape, each)));
-        const shares = mine.filter((cell) => cell && cell.s && reference(cell)?.s).map((cell) => text.percent(kernelwatch.rate(cell, cell.s) / kernelwatch.rate(reference(cell), reference(cell).s)));
+        const shares = mine.filter((cell) => cell && cell.s && reference(cell)?.s).map((cell) => ladders.share(kernelwatch.rate(cell, cell.s) / kernelwatch.rate(reference(cell), reference(cell).s)));
         return [
             [link(row.name, "rung", {op: op.name, rung: row.name, machine: given.machine}), element("div", {class: "small"},
-                rung.source ? [kernelwatch.source_link(site, commits[at], rung.source, rung.source.split("/").pop()), " \u00b7 "] : null,
+                rung.source ? kernelwatch.source_link(site, commits[at], rung.source, rung.source.split("/").pop()) : null,
+                rung.source && mine.some((cell) => cell && cell.s) ? " \u00b7 " : null,
                 mine.some((cell) => cell && cell.s) ? link("history", "history", {cell: mine.filter((cell) => cell && cell.s).map((cell) => cell.key), machine: given.machine}, {"aria-label": "history of " + row.name}) : null)],
             element("div", {class: "idea"}, rung.idea || (row.line ? "line to compare with" : "n/a")),
             ...mine.map((cell) => (cell && cell.state === "failed" && !cell.s ? element("span", {class: "bad"}, "failed: " + (cell.reason || "no reason recorded"))
