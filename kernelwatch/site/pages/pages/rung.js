@@ -72,7 +72,7 @@ kernelwatch.view("rung", "", async function (main, parameters) {
             against ? ["tick", "the fastest rung at the same size"] : null, ["interval", "95 % interval"]].filter(Boolean)));
         const unit = {of: (cell, s) => kernelwatch.rate(cell, s) / 1e9, high: true};
         main.append(kernelwatch.table([{name: "type"}, {name: "size"}, {name: "cache"}, {name: op.unit, number: true, title: "median over processes and its 95 % interval"}, {name: "time", number: true},
-            ...(against ? [{name: "of " + against, number: true}] : []), {name: "of the fastest rung", number: true}, {name: "rank", number: true, title: "among the rungs, lines left out"}, {name: ""}],
+            ...(against ? [{name: "of " + against, number: true}] : []), {name: "of the fastest rung", number: true}, {name: "rank", number: true, title: "among the rungs, lines left out"}, {name: "history"}],
         listed.map(({cell, best, place, of, share, best_share}) => [cell.type, text.shape(cell.shape), cell.cache,
             ladders.shown(ladders.figure(unit, cell), (cell.limits || []).join("; ")),
             text.time(cell.s, text.significant(cell.s, cell.low, cell.high)),
@@ -202,10 +202,11 @@ kernelwatch.view("rung", "", async function (main, parameters) {
         }
     }
 
-    const named = (name) => {
+    // The name of a series of exact figures, in words.
+    function named(name) {
         const known = ladders.FIGURES.find(([end]) => name.endsWith("." + end));
         return known ? known[1].replace("\u00ad", "") : name.replace(/^.*\.(track_)?/, "").replaceAll("_", " ");
-    };
+    }
 
     // One line for each figure and history; places that share both share a line.
     function listing(found, into) {
