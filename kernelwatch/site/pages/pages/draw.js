@@ -44,20 +44,21 @@ kernelwatch.domain = function (values, least) {
     return [(low + high) / 2 - half, (low + high) / 2 + half];
 };
 
-// Say what a drawing by Plot shows. Its groups of marks keep their names as data-mark: readers who do not see the drawing
-// hear one sentence, not its parts.
+// Say what a drawing by Plot shows: readers who do not see it hear one sentence, not its parts. Its groups of marks keep
+// their names (the option ariaDescription of a mark) as data-mark.
 kernelwatch.describe = function (drawn, alt) {
     drawn.setAttribute("role", "img");
     drawn.setAttribute("aria-label", alt);
-    for (const group of drawn.querySelectorAll("[aria-label], [aria-hidden]")) {
-        if (group.hasAttribute("aria-label")) group.dataset.mark = group.getAttribute("aria-label");
+    for (const group of drawn.querySelectorAll("g[aria-label]")) {
+        group.dataset.mark = group.getAttribute("aria-description") || group.getAttribute("aria-label");
+        group.removeAttribute("aria-description");
         group.removeAttribute("aria-label");
     }
     return drawn;
 };
 
 // Write what marks show into their elements, as data- attributes, so that a picture can be read back. `mark`: the name of
-// the group (ariaLabel); `rows`: its data; `attributes`: {name: function of a row}.
+// the group (ariaDescription); `rows`: its data; `attributes`: {name: function of a row}.
 kernelwatch.tag = function (drawn, mark, rows, attributes) {
     for (const group of drawn.querySelectorAll("g")) {
         if (group.dataset.mark !== mark) continue;

@@ -52,11 +52,13 @@
     };
 
     // The units that a ladder can be shown in: by name {label, of, high}. `of`(cell, seconds, reference seconds) is the
-    // number; `high`: whether more is better.
-    ladders.units = function (op, device, peak) {
+    // number; `found`: the cells, which decide among s, ms and microseconds; `high`: whether more is better.
+    ladders.units = function (op, device, peak, found) {
+        const typical = d3.median(found, (cell) => cell.s) || 0;
+        const [time, scale] = typical > 0.5 ? ["s", 1] : typical > 5e-4 ? ["ms", 1e3] : ["\u00b5s", 1e6];
         const units = {
             rate: {label: op.unit, of: (cell, s) => (kernelwatch.rate(cell, s) === null ? null : kernelwatch.rate(cell, s) / 1e9), high: true},
-            seconds: {label: "\u00b5s", name: "seconds (\u00b5s)", of: (cell, s) => s * 1e6, high: false},
+            seconds: {label: time, name: "time, " + time, of: (cell, s) => s * scale, high: false},
         };
         const against = op.against[device];
         if (against) {
@@ -126,7 +128,8 @@
     ladders.share = (share) => text.percent(share, share < 0.01 ? 2 : 1);
 
     // Small multiples: one panel for each size, the rungs as rows. `panels`: [{shape, marks: [{row, cache, figure, cell}],
-    // ...}]; `options`: {rows, axis, scale, zero, extra(panel) -> marks}. `into` gives the width.
+    // also: further values on its axis}]; `options`: {both cache states, scale, shared, domain(panel), format, filled(mark),
+    // extra(panel, place) -> marks, alt(panel), machine}. `into` gives the width.
     ladders.panels = function (into, panels, rows, options) {
         const width = Math.max(280, Math.min(into.clientWidth || parseFloat(into.style.width) || 960, 1280));
         const labels = Math.round(Math.max(...rows.map((row) => row.name.length)) * 6.9) + 12;
@@ -161,15 +164,15 @@
                     ...(options.extra ? options.extra(panel, place) : []),
                     ...["cold", "hot"].flatMap((cache) => of(cache).length ? [
                         Plot.ruleY(of(cache), {y: (mark) => place.get(mark.row), x1: (mark) => mark.figure[1], x2: (mark) => mark.figure[2],
-                            stroke: LOOK[cache].color, strokeWidth: 2, dy: shift(of(cache)[0]), ariaLabel: "interval " + cache}),
+                            stroke: LOOK[cache].color, strokeWidth: 2, dy: shift(of(cache)[0]), ariaDescription: "interval " + cache}),
                         Plot.dot(of(cache), {y: (mark) => place.get(mark.row), x: (mark) => mark.figure[0], symbol: LOOK[cache].symbol, r: 3.4,
                             fill: (mark) => (options.filled && !options.filled(mark) ? "var(--page)" : LOOK[cache].color), stroke: LOOK[cache].color, strokeWidth: 1.3,
-                            dy: shift(of(cache)[0]), ariaLabel: "figure " + cache}),
+                            dy: shift(of(cache)[0]), ariaDescription: "figure " + cache}),
                     ] : []),
                     Plot.text(marks.filter((mark) => mark.note), {y: (mark) => place.get(mark.row), x: (mark) => mark.figure[0], text: () => "!", fontWeight: 700,
-                        dx: 8, dy: 0, fill: "var(--warn)", ariaLabel: "limit"}),
+                        dx: 8, dy: 0, fill: "var(--warn)", ariaDescription: "limit"}),
                     Plot.text(panel.marks.filter((mark) => mark.failed), {y: (mark) => place.get(mark.row), frameAnchor: "left", dx: 4, text: () => "\u00d7 failed",
-                        textAnchor: "start", fill: "var(--bad)", ariaLabel: "failed"}),
+                        textAnchor: "start", fill: "var(--bad)", ariaDescription: "failed"}),
                     Plot.tip(marks, Plot.pointer({y: (mark) => place.get(mark.row), x: (mark) => mark.figure[0], title: "title", maxRadius: 18, lineWidth: 30, lineHeight: 1.3,
                         fill: "var(--panel)", stroke: "var(--rule)"})),
                 ].filter(Boolean),
@@ -240,7 +243,7 @@ kernelwatch.view("ladder", "Ladders", async function (main, parameters) {
     const found = of_type.filter((cell) => !cache || cell.cache === cache);
 
     const peak = ladders.peak(op, type, facts);
-    const units = ladders.units(op, device, peak);
+    const units = ladders.units(op, device, peak, found);
     const unit_name = units[given.unit] ? given.unit : "rate";
     const unit = units[unit_name];
     const published = op.rungs.some((rung) => Object.keys(rung.published_ms).length) && type === op.types[0];
@@ -328,15 +331,15 @@ kernelwatch.view("ladder", "Ladders", async function (main, parameters) {
         both, shared, scale: given.scale, machine: machine.summary.name,
         alt: (panel) => op.name + " " + type + " at " + panel.shape + ": " + unit.label + " of " + text.plural(panel.marks.filter((mark) => mark.figure).length, "cell") + "; the table below lists the figures",
         extra: (panel, place) => [
-            ...["cold", "hot"].map((each) => Plot.ruleX(panel.rules.filter((rule) => rule.cache === each), {x: "value", stroke: LOOK[each].color, strokeWidth: 1, strokeDasharray: each === "hot" ? "2,3" : null, strokeOpacity: 0.8, ariaLabel: "line " + each})),
-            Plot.ruleX(panel.ticks, {x: (mark) => mark.figure[0], y1: (mark) => place.get(mark.row) - 0.38, y2: (mark) => place.get(mark.row) + 0.38, stroke: "var(--quiet)", strokeWidth: 1.5, ariaLabel: "before"}),
-            Plot.dot(panel.lectures, {x: "value", y: (mark) => place.get(mark.row), symbol: "times", r: 3.5, stroke: "var(--quiet)", ariaLabel: "lecture"}),
+            ...["cold", "hot"].map((each) => Plot.ruleX(panel.rules.filter((rule) => rule.cache === each), {x: "value", stroke: LOOK[each].color, strokeWidth: 1, strokeDasharray: each === "hot" ? "2,3" : null, strokeOpacity: 0.8, ariaDescription: "line " + each})),
+            Plot.ruleX(panel.ticks, {x: (mark) => mark.figure[0], y1: (mark) => place.get(mark.row) - 0.38, y2: (mark) => place.get(mark.row) + 0.38, stroke: "var(--quiet)", strokeWidth: 1.5, ariaDescription: "before"}),
+            Plot.dot(panel.lectures, {x: "value", y: (mark) => place.get(mark.row), symbol: "times", r: 3.5, stroke: "var(--quiet)", ariaDescription: "lecture"}),
         ],
     });
     const drawn = [...new Set(found.filter((cell) => cell.s).map((cell) => cell.cache))];
     const limited = found.filter((cell) => (cell.limits || []).length);
     main.append(element("section", {},
-        element("h2", {}, unit.label + (unit.high ? ", higher is better" : ", lower is better")),
+        element("h2", {}, (unit_name === "seconds" ? "Time, " : "") + unit.label + (unit.high ? ", higher is better" : ", lower is better")),
         unit_name === "peak" ? element("p", {}, "100 % is " + peak.words + ".") : null,
         unit_name === "line" ? element("p", {}, "100 % is the rate of " + op.against[device] + " at the same size and in the same cache state. The intervals are those of the rungs\u2019 own times.") : null,
         given.unit && !units[given.unit] ? element("p", {}, "The unit that the address names needs a figure that this device lacks; the picture shows " + unit.label + ".") : null,
@@ -431,7 +434,7 @@ kernelwatch.view("ladder", "Ladders", async function (main, parameters) {
     main.append(
         element("h2", {}, "Rung by rung at " + text.shape(shape)),
         element("div", {class: "controls"}, kernelwatch.choice("size", shapes.map((each) => [each, text.shape(each)]), shape, choose("shape"))),
-        kernelwatch.table(columns, listed, {"aria-label": op.name + " at " + shape, class: "ladder-table"}),
+        kernelwatch.table(columns, listed, {"aria-label": op.name + " at " + shape, class: "figures"}),
         element("p", {class: "small quiet"},
             "Under each figure stands its 95 % interval, the median\u2019s over processes. " + (device === "cpu" ? "" : kinds.length
                 ? "Registers, spilled bytes and occupancy are those of " + architecture + ", read from the compiled kernel" + (counted ? "; sectors, wavefronts and barriers are counted at " + text.shape(counted.place.split(" ")[1]) + ", " + counted.place.split(" ")[0] + ", per request or block" : "") + ". They have no noise. A dash: the kernel makes no such access, or it is a library\u2019s."

@@ -35,23 +35,24 @@
         return isFinite(rate) ? {rate, of: slope < peak ? "bandwidth" : "arithmetic"} : null;
     };
 
-    // Labels that do not overlap: pixels -> pixels, at least `gap` apart, as near to their places as they can be.
-    rooflines.dodge = function (places, gap, low, high) {
-        const order = d3.range(places.length).sort((a, b) => places[a] - places[b]);
+    // Labels that do not overlap: heights in pixels -> heights at least `gap` apart, as near to their places as they can
+    // be. `across`: where labels stand; only those nearer than `reach` to each other keep the gap.
+    rooflines.dodge = function (places, gap, low, high, across = places.map(() => 0), reach = 1) {
         const found = [...places];
-        for (let turn = 0; turn < 60; turn++) {
-            let moved = false;
+        const order = d3.range(places.length).sort((a, b) => places[a] - places[b]);
+        for (let turn = 0, moved = true; moved && turn < 80; turn++) {
+            moved = false;
             for (let i = 1; i < order.length; i++) {
-                const [a, b] = [order[i - 1], order[i]];
-                const lack = gap - (found[b] - found[a]);
-                if (lack > 0.01) {
+                for (let j = 0; j < i; j++) {
+                    const [a, b] = [order[j], order[i]];
+                    const lack = gap - (found[b] - found[a]);
+                    if (lack <= 0.01 || Math.abs(across[a] - across[b]) >= reach) continue;
                     found[a] -= lack / 2;
                     found[b] += lack / 2;
                     moved = true;
                 }
             }
             for (const each of order) found[each] = Math.max(low, Math.min(high, found[each]));
-            if (!moved) break;
         }
         return found;
     };
@@ -101,7 +102,8 @@
         const angle = (180 / Math.PI) * Math.atan2(y(y.domain()[0] * 10) - y(y.domain()[0]), x(x0 * 10) - x(x0));
         const path = chosen.filter((cell) => cell.s && cell.cache === "cold");
         const labeled = path.length ? path : chosen.filter((cell) => cell.s);
-        const places = rooflines.dodge(labeled.map((cell) => y(rate(cell))), 13.5, margin.top + 4, height - margin.bottom - 4);
+        const places = rooflines.dodge(labeled.map((cell) => y(rate(cell))), 13.5, margin.top + 4, height - margin.bottom - 4,
+            labeled.map((cell) => x(intensity(cell))), 26 + 6.6 * Math.max(0, ...labeled.map((cell) => label(cell).length)));
         const labels = labeled.map((cell, at) => ({cell, x: intensity(cell), y: rate(cell), to_x: x.invert(x(intensity(cell)) + 22), to_y: y.invert(places[at]), line: lines.includes(cell.rung)}));
         const beside = Math.max(x0, (ridge || x0) * 1.1);  // the names of horizontal ceilings stand right of the ridge
         const fits = (roof) => x(beside) + roof.words.length * 6.5 < width;
@@ -116,15 +118,15 @@
             marks: [
                 Plot.gridY({ticks: d3.range(Math.ceil(Math.log10(y.domain()[0])), Math.log10(y.domain()[1])).map((power) => 10 ** power), stroke: "var(--rule)", strokeOpacity: 0.8}),
                 ...[true, false].map((dashed) => Plot.link(roofs.filter((roof) => Boolean(roof.dashed) === dashed), {x1: "x1", y1: "y1", x2: "x2", y2: "y2", stroke: (roof) => (roof.main ? "var(--ink)" : "var(--quiet)"),
-                    strokeWidth: (roof) => (roof.main ? 1.8 : 0.9), strokeDasharray: dashed ? "4,3" : null, ariaLabel: dashed ? "theoretical" : "roof"})),
+                    strokeWidth: (roof) => (roof.main ? 1.8 : 0.9), strokeDasharray: dashed ? "4,3" : null, ariaDescription: dashed ? "theoretical" : "roof"})),
                 ...roofs.filter((roof) => !roof.bytes).map((roof) => Plot.text([roof], {x: (each) => (fits(each) ? beside : each.x2), y: "y1", text: "words", textAnchor: (fits(roof) ? "start" : "end"), dy: -7, fill: roof.main ? "var(--ink)" : "var(--quiet)", stroke: "var(--page)", strokeWidth: 4})),
                 ...roofs.filter((roof) => roof.bytes && !roof.dashed).map((roof) => Plot.text([roof], {x: "x1", y: "y1", text: "words", textAnchor: "start", rotate: angle, dx: 14, dy: 8, fill: "var(--ink)"})),
-                Plot.dot(faint, {x: intensity, y: rate, symbol: (cell) => LOOK[cell.cache]?.symbol || "circle", r: 2.2, fill: "var(--quiet)", fillOpacity: 0.55, ariaLabel: "other"}),
-                new Set(path.map((cell) => cell.shape)).size > 1 ? null : Plot.line(path.filter((cell) => !lines.includes(cell.rung)), {x: intensity, y: rate, stroke: "var(--cold)", strokeWidth: 1, ariaLabel: "path"}),
+                Plot.dot(faint, {x: intensity, y: rate, symbol: (cell) => LOOK[cell.cache]?.symbol || "circle", r: 2.2, fill: "var(--quiet)", fillOpacity: 0.55, ariaDescription: "other"}),
+                new Set(path.map((cell) => cell.shape)).size > 1 ? null : Plot.line(path.filter((cell) => !lines.includes(cell.rung)), {x: intensity, y: rate, stroke: "var(--cold)", strokeWidth: 1, ariaDescription: "path"}),
                 Plot.link(labels, {x1: "x", y1: "y", x2: "to_x", y2: "to_y", stroke: "var(--rule)", strokeWidth: 1}),
-                Plot.ruleX(bright, {x: intensity, y1: (cell) => cell.flops / cell.high / 1e9, y2: (cell) => cell.flops / Math.max(cell.low, cell.s / 10) / 1e9, stroke: "var(--ink)", strokeWidth: 1.5, ariaLabel: "interval"}),
+                Plot.ruleX(bright, {x: intensity, y1: (cell) => cell.flops / cell.high / 1e9, y2: (cell) => cell.flops / Math.max(cell.low, cell.s / 10) / 1e9, stroke: "var(--ink)", strokeWidth: 1.5, ariaDescription: "interval"}),
                 ...["cold", "hot"].map((cache) => Plot.dot(bright.filter((cell) => cell.cache === cache), {x: intensity, y: rate, symbol: LOOK[cache].symbol, r: 3.8,
-                    fill: (cell) => (lines.includes(cell.rung) ? "var(--page)" : LOOK[cache].color), stroke: LOOK[cache].color, strokeWidth: 1.4, ariaLabel: "point " + cache})),
+                    fill: (cell) => (lines.includes(cell.rung) ? "var(--page)" : LOOK[cache].color), stroke: LOOK[cache].color, strokeWidth: 1.4, ariaDescription: "point " + cache})),
                 ...[true, false].map((line) => Plot.text(labels.filter((each) => each.line === line), {x: "to_x", y: "to_y", text: (each) => label(each.cell), textAnchor: "start", dx: 3,
                     fontStyle: line ? "italic" : "normal", fill: line ? "var(--quiet)" : "var(--ink)", stroke: "var(--page)", strokeWidth: 4})),
                 tip(timed, intensity, rate, (cell) => rooflines.title(cell, ceilings)),
@@ -165,14 +167,14 @@
             y: {domain: y.domain(), label: "GB/s", labelArrow: "none", ticks: 5}, style: base_style,
             marks: [
                 Plot.gridY({ticks: 5, stroke: "var(--rule)", strokeOpacity: 0.8}),
-                cache_bytes && cache_bytes > x.domain()[0] && cache_bytes < x.domain()[1] ? Plot.ruleX([cache_bytes], {stroke: "var(--quiet)", strokeWidth: 1, strokeDasharray: "1,3", ariaLabel: "cache"}) : null,
+                cache_bytes && cache_bytes > x.domain()[0] && cache_bytes < x.domain()[1] ? Plot.ruleX([cache_bytes], {stroke: "var(--quiet)", strokeWidth: 1, strokeDasharray: "1,3", ariaDescription: "cache"}) : null,
                 cache_bytes && cache_bytes > x.domain()[0] && cache_bytes < x.domain()[1] ? Plot.text([cache_bytes], {x: (each) => each, frameAnchor: "bottom", dy: -4, dx: 4, textAnchor: "start", text: (each) => (facts.l2_bytes ? "L2, " : "last-level cache, ") + text.bytes(each), fill: "var(--quiet)", stroke: "var(--page)", strokeWidth: 4}) : null,
-                ...levels.map((level) => Plot.ruleY([level], {y: (each) => each.rate / 1e9, stroke: level.dashed ? "var(--quiet)" : "var(--ink)", strokeWidth: level.dashed ? 0.9 : 1.5, strokeDasharray: level.dashed ? "4,3" : null, ariaLabel: level.dashed ? "theoretical" : "roof"})),
+                ...levels.map((level) => Plot.ruleY([level], {y: (each) => each.rate / 1e9, stroke: level.dashed ? "var(--quiet)" : "var(--ink)", strokeWidth: level.dashed ? 0.9 : 1.5, strokeDasharray: level.dashed ? "4,3" : null, ariaDescription: level.dashed ? "theoretical" : "roof"})),
                 Plot.text(levels, {y: (level) => level.rate / 1e9, frameAnchor: "left", textAnchor: "start", dx: 4, dy: -7, text: "words", fill: "var(--ink)", stroke: "var(--page)", strokeWidth: 3}),
                 ...series.map((list) => Plot.line(list, {x: "bytes", y: rate, stroke: line(list[0]) ? "var(--quiet)" : LOOK[list[0].cache]?.color, strokeWidth: 1.1, strokeOpacity: 0.8, strokeDasharray: line(list[0]) ? "3,2" : null})),
                 Plot.link(labels, {x1: (each) => each.cell.bytes, y1: (each) => rate(each.cell), x2: "to_x", y2: "to_y", stroke: "var(--rule)", strokeWidth: 1}),
-                Plot.ruleX(timed, {x: "bytes", y1: (cell) => cell.bytes / cell.high / 1e9, y2: (cell) => cell.bytes / Math.max(cell.low, cell.s / 10) / 1e9, stroke: "var(--ink)", strokeWidth: 1.2, clip: true, ariaLabel: "interval"}),
-                ...["cold", "hot"].map((cache) => Plot.dot(timed.filter((cell) => cell.cache === cache), {x: "bytes", y: rate, symbol: LOOK[cache].symbol, r: 3, fill: (cell) => (line(cell) ? "var(--page)" : LOOK[cache].color), stroke: LOOK[cache].color, strokeWidth: 1.2, ariaLabel: "point " + cache})),
+                Plot.ruleX(timed, {x: "bytes", y1: (cell) => cell.bytes / cell.high / 1e9, y2: (cell) => cell.bytes / Math.max(cell.low, cell.s / 10) / 1e9, stroke: "var(--ink)", strokeWidth: 1.2, clip: true, ariaDescription: "interval"}),
+                ...["cold", "hot"].map((cache) => Plot.dot(timed.filter((cell) => cell.cache === cache), {x: "bytes", y: rate, symbol: LOOK[cache].symbol, r: 3, fill: (cell) => (line(cell) ? "var(--page)" : LOOK[cache].color), stroke: LOOK[cache].color, strokeWidth: 1.2, ariaDescription: "point " + cache})),
                 ...[true, false].map((each) => Plot.text(labels.filter((label) => Boolean(label.line) === each), {x: "to_x", y: "to_y", text: (label) => label.cell.rung, textAnchor: "start", dx: 3, fontStyle: each ? "italic" : "normal", fill: each ? "var(--quiet)" : "var(--ink)"})),
                 tip(timed, "bytes", rate, (cell) => rooflines.title(cell, ceilings)),
             ].filter(Boolean),
@@ -217,7 +219,7 @@ kernelwatch.view("roofline", "Roofline", async function (main, parameters) {
 
     const computing = site.ops.filter((op) => here.some((cell) => cell.op === op.name && cell.flops));
     const moving = site.ops.filter((op) => here.some((cell) => cell.op === op.name && !cell.flops && cell.bytes));
-    const ceilings = rooflines.ceilings(facts, type, device === "cpu" ? here : here.filter((cell) => cell.flops));
+    const ceilings_of = (op) => rooflines.ceilings(facts_of(op.name), type, device === "cpu" ? here : here.filter((cell) => cell.flops));
     const legend = (list, extra) => ladders.legend([
         ...["cold", "hot"].filter((cache) => list.some((cell) => cell.cache === cache)).map((cache) => [cache, cache + ": " + ladders.LOOK[cache].mean]), ...extra]);
     const in_order = (op, list) => {
@@ -227,6 +229,7 @@ kernelwatch.view("roofline", "Roofline", async function (main, parameters) {
 
     for (const op of computing) {
         const own = here.filter((cell) => cell.op === op.name && cell.flops);
+        const ceilings = ceilings_of(op);
         const shapes = [...new Set([...(op.shapes[device] || []), ...own.map((cell) => cell.shape)])].filter((shape) => own.some((cell) => cell.shape === shape));
         const count = (shape) => new Set(own.filter((cell) => cell.shape === shape).map((cell) => cell.rung)).size;
         const most = d3.max(shapes, count);
@@ -241,12 +244,13 @@ kernelwatch.view("roofline", "Roofline", async function (main, parameters) {
                 ["roof", "ceilings: " + (facts.ceilings ? "measured in the same run by the harness" : "the highest rates measured here, since the harness measures no ceiling of this device")],
                 ceilings.theoretical ? ["dashes", "theoretical bandwidth, " + text.rate(ceilings.theoretical, "GB/s") + ": bus width times memory clock"] : null].filter(Boolean)),
             element("figure", {}, rooflines.draw(main, own, ceilings, list, lines, "Roofline of " + op.name + " " + type + ": GFLOP/s against operations per byte; the table below lists the shares")),
-            ceilings.peak && ceilings.peak.name.startsWith("fastest") && facts.ceilings ? element("p", {class: "small quiet"}, "The harness measures no ceiling that " + type + " stays below (tensor cores), so the fastest cell of this type stands in for it; a share of 100 % is that cell itself.") : null));
-        matrix(op, own, shapes);
+            ceilings.peak && ceilings.peak.name.startsWith("fastest") && facts_of(op.name).ceilings ? element("p", {class: "small quiet"}, "The harness measures no ceiling that " + type + " stays below (tensor cores), so the fastest cell of this type stands in for it; a share of 100 % is that cell itself.") : null));
+        matrix(op, own, shapes, ceilings);
     }
     if (!computing.length) main.append(element("p", {}, "No op with operations to count was timed with " + type + " on this device, so there is no intensity to draw; below stands bandwidth against size."));
     for (const op of moving) {
         const own = here.filter((cell) => cell.op === op.name && !cell.flops);
+        const ceilings = ceilings_of(op);
         const shapes = [...new Set([...(op.shapes[device] || []), ...own.map((cell) => cell.shape)])].filter((shape) => own.some((cell) => cell.shape === shape));
         const {rows} = in_order(op, own);
         main.append(element("section", {},
@@ -254,11 +258,11 @@ kernelwatch.view("roofline", "Roofline", async function (main, parameters) {
             element("p", {}, op.name + " computes nothing that is counted, so its roof is the bandwidth of memory. Effective bandwidth counts each operand once; operands that stay in the cache can exceed the roof."),
             legend(own, rows.some((row) => row.line) ? [["hollow", "hollow, dashed, label in italics: lines to compare with"]] : []),
             element("figure", {}, rooflines.bandwidth(main, own, rows, ceilings, facts_of(op.name), "Bandwidth of " + op.name + " " + type + " against its compulsory bytes; the table below lists the shares"))));
-        matrix(op, own, shapes);
+        matrix(op, own, shapes, ceilings);
     }
 
     // Every rung at every size: the share of the roof, and the rate with its interval.
-    function matrix(op, own, shapes) {
+    function matrix(op, own, shapes, ceilings) {
         for (const cache of ["cold", "hot"]) {
             const list = own.filter((cell) => cell.cache === cache);
             const present = shapes.filter((shape) => list.some((cell) => cell.shape === shape));

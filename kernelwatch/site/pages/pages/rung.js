@@ -55,7 +55,7 @@ kernelwatch.view("rung", "", async function (main, parameters) {
         const order = (cell) => (op.shapes[cell.device] || []).indexOf(cell.shape);
         const listed = mine.map((cell) => {
             const rivals = own.filter((each) => each.type === cell.type && each.shape === cell.shape && each.cache === cell.cache && each.device === cell.device && each.s);
-            const rungs = rivals.filter((each) => !op.lines.includes(each.rung) && each.rung !== op.against[cell.device]);
+            const rungs = rivals.filter((each) => op.rungs.some((one) => one.name === each.rung && one.plain) && each.rung !== op.against[cell.device]);
             const reference = rivals.find((each) => each.rung === op.against[cell.device]);
             const rate = (each) => kernelwatch.rate(each, each.s);
             const best = d3.greatest(rungs, rate);
@@ -63,8 +63,8 @@ kernelwatch.view("rung", "", async function (main, parameters) {
             return {cell, best, place, of: rungs.length, share: reference && rate(cell) / rate(reference), best_share: best && rate(cell) / rate(best),
                 top: reference && best && rate(best) / rate(reference)};
         }).sort((a, b) => op.types.indexOf(a.cell.type) - op.types.indexOf(b.cell.type) || order(a.cell) - order(b.cell) || a.cell.cache.localeCompare(b.cell.cache));
-        const against = op.against[mine[0].device];
-        main.append(element("p", {}, "At ", kernelwatch.commit_link(newest, commits), " on " + (mine[0].device === "cpu" ? machine.summary.cpu : machine.summary.gpu) + ": its rate" + (against ? " as a share of " + against : "") + (against ? " and" : "") + " as a share of the fastest rung at the same size, type and cache state."));
+        const against = listed.some((row) => row.share) ? op.against[mine[0].device] : "";
+        main.append(element("p", {}, "At ", kernelwatch.commit_link(newest, commits), " on " + (mine[0].device === "cpu" ? machine.summary.cpu : machine.summary.gpu) + ": its rate" + (against ? " as a share of " + against : "") + (against ? " and" : "") + " as a share of the fastest rung at the same size, type and cache state. Rungs that do other work than the op, such as a copy, or repeat it in one launch are left out of that comparison."));
         const type = op.types.find((each) => listed.some((row) => row.cell.type === each)) || listed[0].cell.type;
         const drawn = listed.filter((row) => row.cell.type === type && (against ? row.share : row.best_share));
         if (drawn.length) main.append(element("figure", {}, shares(drawn, against)), ladders.legend([
@@ -79,7 +79,7 @@ kernelwatch.view("rung", "", async function (main, parameters) {
             ...(against ? [share ? ladders.share(share) : "n/a"] : []),
             best ? [ladders.share(best_share), best.rung === rung.name ? "" : element("div", {class: "small quiet"}, best.rung)] : "n/a",
             place ? place + " of " + of : "\u2013",
-            link("history", "history", {cell: cell.key, machine: given.machine}, {"aria-label": "history of " + cell.key})]), {"aria-label": "Position of " + full}));
+            link("history", "history", {cell: cell.key, machine: given.machine}, {"aria-label": "history of " + cell.key})]), {"aria-label": "Position of " + full, class: "figures"}));
     }
 
     // Shares by size: the rung as a mark with its interval, the fastest rung as a tick.
@@ -105,7 +105,7 @@ kernelwatch.view("rung", "", async function (main, parameters) {
                     return list.length ? [
                         against ? Plot.ruleX(list.filter((row) => row.top), {x: (row) => 100 * row.top, y1: (row) => y(row) - 0.3, y2: (row) => y(row) + 0.3, dy: shift(cache), stroke: "var(--quiet)", strokeWidth: 2}) : null,
                         Plot.ruleY(list, {y, x1: (row) => interval(row, row.cell.high), x2: (row) => Math.min(high, interval(row, row.cell.low)), dy: shift(cache), stroke: LOOK[cache].color, strokeWidth: 2}),
-                        Plot.dot(list, {y, x: value, symbol: LOOK[cache].symbol, r: 3.8, fill: LOOK[cache].color, dy: shift(cache), ariaLabel: "share " + cache}),
+                        Plot.dot(list, {y, x: value, symbol: LOOK[cache].symbol, r: 3.8, fill: LOOK[cache].color, dy: shift(cache), ariaDescription: "share " + cache}),
                     ] : [];
                 }),
             ].filter(Boolean),
@@ -161,7 +161,7 @@ kernelwatch.view("rung", "", async function (main, parameters) {
         const reach = Math.max(2, ...values.map(Math.abs)) * 1.1;
         const index = (_, at) => at;
         const picture = Plot.plot({
-            width: 190, height: 64, marginLeft: 30, marginRight: 5, marginTop: 5, marginBottom: 5,
+            width: 190, height: 64, marginLeft: 36, marginRight: 5, marginTop: 5, marginBottom: 5,
             x: {axis: null, domain: [0, points.length - 1]}, y: {domain: [-reach, reach], axis: null},
             style: {background: "transparent", color: "currentColor", fontFamily: "inherit", overflow: "visible"},
             marks: [
@@ -205,22 +205,26 @@ kernelwatch.view("rung", "", async function (main, parameters) {
     // The name of a series of exact figures, in words.
     function named(name) {
         const known = ladders.FIGURES.find(([end]) => name.endsWith("." + end));
-        return known ? known[1].replace("\u00ad", "") : name.replace(/^.*\.(track_)?/, "").replaceAll("_", " ");
+        if (known) return known[1].replace("\u00ad", "");
+        const words = name.replace(/^.*\.(track_)?/, "").replaceAll("_", " ");
+        return {moved: "bytes moved", class: "instructions by class"}[words] || words;
     }
 
     // One line for each figure and history; places that share both share a line.
     function listing(found, into) {
-        const groups = d3.groups(found, (each) => each.name, (each) => JSON.stringify(each.run));
-        const rows = groups.flatMap(([name, runs]) => runs.map(([, list]) => {
+        const place = ({name}) => ladders.FIGURES.findIndex(([end]) => name.endsWith("." + end));
+        const sorted = found.toSorted((a, b) => (place(a) < 0) - (place(b) < 0) || place(a) - place(b));
+        const groups = d3.groups(sorted, (each) => each.name, (each) => JSON.stringify(each.run));
+        const rows = groups.flatMap(([name, runs]) => runs.map(([, list], at) => {
             const {run} = list[0];
             const [since, value] = run.at(-1);
             const unit = site.figures[name]?.unit || "";
-            return [element("span", {title: name}, named(name)), element("div", {class: "places"}, list.map((each) => each.place).join(", ")),
+            return [at ? "" : element("span", {title: name}, named(name)), element("div", {class: "places"}, list.map((each) => each.place).join(", ")),
                 element("b", {}, ladders.value(value)), unit === named(name) ? "" : unit,
                 [link(text.hash(commits[since].hash), "commit", {at: since}, {class: "hash"}), " " + text.date(commits[since].date)],
                 run.length > 1 ? run.slice(0, -1).map(([commit, older]) => ladders.value(older) + " since " + text.hash(commits[commit].hash)).join(", ") : element("span", {class: "quiet"}, "\u2013")];
         }));
-        into.append(kernelwatch.table([{name: "figure"}, {name: "type and place"}, {name: "value", number: true}, {name: "unit"}, {name: "since"}, {name: "before"}], rows, {"aria-label": "Exact figures of " + full}));
+        into.append(kernelwatch.table([{name: "figure"}, {name: "type and place"}, {name: "value", number: true}, {name: "unit"}, {name: "since"}, {name: "before"}], rows, {"aria-label": "Exact figures of " + full, class: "figures"}));
     }
 
     function steps({name, place, run}, measured) {
@@ -231,7 +235,7 @@ kernelwatch.view("rung", "", async function (main, parameters) {
             width: Math.min(640, parseFloat(main.style.width) || 640), height: 110, marginLeft: 60, marginRight: 70, marginTop: 24,
             x: {domain: [0, measured.length], axis: null}, y: {domain: kernelwatch.domain(values, 0.2), label: named(name) + ", " + place, labelArrow: "none", ticks: 3},
             style: {background: "transparent", color: "currentColor", fontFamily: "inherit", fontSize: "12px", overflow: "visible"},
-            marks: [Plot.gridY({ticks: 3, stroke: "var(--rule)"}), Plot.ruleY(spans, {y: "value", x1: "from", x2: "to", stroke: "var(--cold)", strokeWidth: 2.5, ariaLabel: "step"}),
+            marks: [Plot.gridY({ticks: 3, stroke: "var(--rule)"}), Plot.ruleY(spans, {y: "value", x1: "from", x2: "to", stroke: "var(--cold)", strokeWidth: 2.5, ariaDescription: "step"}),
                 Plot.text(spans, {x: "from", y: "value", dy: -9, textAnchor: "start", text: (span) => ladders.value(span.value) + " since " + text.hash(commits[span.commit].hash), stroke: "var(--page)", strokeWidth: 4, fill: "var(--ink)"})],
         });
         kernelwatch.describe(picture, named(name) + " of " + full + ", " + place + ": " + spans.map((span) => ladders.value(span.value)).join(", then "));
@@ -252,7 +256,7 @@ kernelwatch.view("rung", "", async function (main, parameters) {
                     change.interval ? element("div", {class: "small quiet"}, text.change(change.interval[0]) + " to " + text.change(change.interval[1])) : ""],
                 event.verdict || ""];
         }));
-        main.append(rows.length ? kernelwatch.table([{name: "kind"}, {name: "commit"}, {name: "date"}, {name: "subject"}, {name: "cell"}, {name: "change", number: true}, {name: "confirmation"}], rows, {"aria-label": "Events of " + full})
+        main.append(rows.length ? kernelwatch.table([{name: "kind"}, {name: "commit"}, {name: "date"}, {name: "subject"}, {name: "cell"}, {name: "change", number: true}, {name: "confirmation"}], rows, {"aria-label": "Events of " + full, class: "figures"})
             : element("p", {}, "No event names this rung on " + machine.summary.name + "."));
     }
 });
