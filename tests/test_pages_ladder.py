@@ -137,7 +137,7 @@ def test_two_commits_are_compared_cell_by_cell(browser: "Browser", planted_site:
         }
         filled = page.eval_on_selector_all(
             "figure.changes svg [data-key]",
-            "(all) => all.filter((mark) => mark.getAttribute('fill') !== 'var(--page)').map((mark) => mark.dataset.key)",
+            "(all) => all.filter((each) => each.getAttribute('fill') !== 'var(--page)').map((each) => each.dataset.key)",
         )
         assert set(filled) == clear
 
@@ -219,7 +219,7 @@ def test_a_narrow_page_does_not_scroll_sideways(browser: "Browser", recorded_sit
 
 
 def test_names_stay_text_and_failures_are_shown(browser: "Browser", planted_site: Path, tmp_path: Path) -> None:
-    """A history with a hostile subject and idea, a cell that failed, one that met a limit, and a figure that changed."""
+    """Hostile names, a cell that failed, one that met a limit, and an exact figure that changed."""
     site = tmp_path / "site"
     shutil.copytree(planted_site, site, ignore=shutil.ignore_patterns("asv"))
     machine, _, snapshot = newest(planted_site)

@@ -51,16 +51,15 @@
         return rate ? {rate, words: "the measured ceiling of " + base + " multiply-adds, " + text.rate(rate, "GFLOP/s")} : null;
     };
 
-    // The units that a ladder can be shown in: by name {label, of, high}. `of`(cell, seconds, reference seconds) is the
+    // The units that a ladder can be shown in: by name {label, of, high}. `work`: the unit of its rate. `of`(cell, seconds, reference seconds) is the
     // number; `found`: the cells, which decide among s, ms and microseconds; `high`: whether more is better.
-    ladders.units = function (op, device, peak, found) {
+    ladders.units = function (against, work, peak, found) {
         const typical = d3.median(found, (cell) => cell.s) || 0;
         const [time, scale] = typical > 0.5 ? ["s", 1] : typical > 5e-4 ? ["ms", 1e3] : ["\u00b5s", 1e6];
         const units = {
-            rate: {label: op.unit, of: (cell, s) => (kernelwatch.rate(cell, s) === null ? null : kernelwatch.rate(cell, s) / 1e9), high: true},
+            rate: {label: work, of: (cell, s) => (kernelwatch.rate(cell, s) === null ? null : kernelwatch.rate(cell, s) / 1e9), high: true},
             seconds: {label: time, name: "time, " + time, of: (cell, s) => s * scale, high: false},
         };
-        const against = op.against[device];
         if (against) {
             units.line = {label: "% of " + against, high: true,
                 of: (cell, s, reference) => (reference && kernelwatch.rate(cell, s) ? 100 * kernelwatch.rate(cell, s) / kernelwatch.rate(reference, reference.s) : null)};
@@ -243,7 +242,9 @@ kernelwatch.view("ladder", "Ladders", async function (main, parameters) {
     const found = of_type.filter((cell) => !cache || cell.cache === cache);
 
     const peak = ladders.peak(op, type, facts);
-    const units = ladders.units(op, device, peak, found);
+    const named = op.against[device];
+    const against = found.some((cell) => cell.rung === named && cell.s) ? named : "";
+    const units = ladders.units(against, op.unit, peak, found);
     const unit_name = units[given.unit] ? given.unit : "rate";
     const unit = units[unit_name];
     const published = op.rungs.some((rung) => Object.keys(rung.published_ms).length) && type === op.types[0];
@@ -252,7 +253,7 @@ kernelwatch.view("ladder", "Ladders", async function (main, parameters) {
     main.append(
         element("h1", {}, op.name + ", " + type + (device_name ? ", " + device_name : "")),
         element("p", {}, "A ladder is the versions of one op, its rungs, from the naive one to the fast one. Each panel below is one size, each row one rung. ",
-            op.against[device] ? ["The rungs are held against ", element("b", {}, op.against[device]), op.lines.includes(op.against[device]) ? ", a plain copy: no transfer of this many bytes goes much faster." : ", the vendor\u2019s library on the same work."] : "On this device there is no line that the rungs are held against."),
+            against ? ["The rungs are held against ", element("b", {}, against), op.lines.includes(against) ? ", a plain copy: no transfer of this many bytes goes much faster." : ", the vendor\u2019s library on the same work."] : named ? named + ", which the rungs are held against, was not timed here." : "On this device there is no line that the rungs are held against."),
         element("div", {class: "controls"},
             kernelwatch.choice("op", site.ops.map((each) => each.name), op.name, (value) => go({op: value, type: "", shape: "", cache: "", unit: given.unit === "seconds" ? "seconds" : "", device: ""})),
             site.machines.length > 1 ? kernelwatch.choice("machine", site.machines.map((each) => each.name), machine.summary.name, (value) => go({machine: value, commit: "", with: ""})) : null,
@@ -294,7 +295,7 @@ kernelwatch.view("ladder", "Ladders", async function (main, parameters) {
     // --- the picture ---------------------------------------------------------------------------------------------
     const rows = ladders.rows(op, device, found);
     const by_key = new Map(own.map((cell) => [cell.key, cell]));
-    const reference = (cell) => by_key.get(kernelwatch.key(op.name, op.against[device], cell.type, cell.shape, cell.cache));
+    const reference = (cell) => by_key.get(kernelwatch.key(op.name, against, cell.type, cell.shape, cell.cache));
     const shapes = [...new Set([...(op.shapes[device] || []), ...found.map((cell) => cell.shape)])].filter((shape) => found.some((cell) => cell.shape === shape && (cell.s || cell.state === "failed")));
     const older = before === null ? new Map() : new Map(ladders.cells(await machine.load("at/" + before), cells, op.name).map((cell) => [cell.key, cell]));
     const printed = new Map(op.rungs.map((rung) => [rung.name, rung.published_ms]));
@@ -312,7 +313,7 @@ kernelwatch.view("ladder", "Ladders", async function (main, parameters) {
             .map((cell) => ({row: cell.rung, value: (printed.get(cell.rung) || {})[square] ? unit.of(cell, printed.get(cell.rung)[square] / 1e3) : null}))
             .filter((mark) => mark.value) : [];
         const ticks = before === null ? [] : here.map((cell) => ({row: cell.rung, cache: cell.cache, figure: ladders.figure(unit, older.get(cell.key), older.get(reference(cell)?.key))})).filter((mark) => mark.figure);
-        const rules = op.against[device] ? here.filter((cell) => cell.rung === op.against[device] && cell.s).map((cell) => ({cache: cell.cache, value: ladders.figure(unit, cell, cell)[0]})) : [];
+        const rules = against ? here.filter((cell) => cell.rung === against && cell.s).map((cell) => ({cache: cell.cache, value: ladders.figure(unit, cell, cell)[0]})) : [];
         return {shape, marks, lectures, ticks, rules, also: [...lectures.map((mark) => mark.value), ...ticks.map((mark) => mark.figure[0])]};
     });
     const all = panels.flatMap((panel) => [...panel.marks.flatMap((mark) => mark.figure || []), ...panel.also]).filter((value) => value > 0);
@@ -341,12 +342,12 @@ kernelwatch.view("ladder", "Ladders", async function (main, parameters) {
     main.append(element("section", {},
         element("h2", {}, (unit_name === "seconds" ? "Time, " : "") + unit.label + (unit.high ? ", higher is better" : ", lower is better")),
         unit_name === "peak" ? element("p", {}, "100 % is " + peak.words + ".") : null,
-        unit_name === "line" ? element("p", {}, "100 % is the rate of " + op.against[device] + " at the same size and in the same cache state. The intervals are those of the rungs\u2019 own times.") : null,
+        unit_name === "line" ? element("p", {}, "100 % is the rate of " + against + " at the same size and in the same cache state. The intervals are those of the rungs\u2019 own times.") : null,
         given.unit && !units[given.unit] ? element("p", {}, "The unit that the address names needs a figure that this device lacks; the picture shows " + unit.label + ".") : null,
         ladders.legend([
             ...["cold", "hot"].filter((each) => drawn.includes(each)).map((each) => [each, each + ": " + LOOK[each].mean]),
             ["interval", "95 % interval of the median over processes, often narrower than its mark"],
-            op.against[device] ? ["rule", op.against[device] + " at this size" + (drawn.length > 1 ? " (dashed: hot)" : "")] : null,
+            against ? ["rule", against + " at this size" + (drawn.length > 1 ? " (dashed: hot)" : "")] : null,
             rows.some((row) => row.line) && rows.some((row) => !row.line) ? ["italic", "under the rule, in italics: lines to compare with, not rungs"] : null,
             limited.length ? ["limit", "a limit was active: " + [...new Set(limited.flatMap((cell) => cell.limits))].join("; ")] : null,
             before === null ? null : ["tick", "the same cell at " + text.hash(commits[before].hash)],
@@ -401,7 +402,7 @@ kernelwatch.view("ladder", "Ladders", async function (main, parameters) {
     const columns = [
         {name: "rung"}, {name: "idea"},
         ...shown.map((each) => ({name: each + ", " + unit.label, number: true, title: "median over processes and its 95 % interval"})),
-        unit_name !== "line" && op.against[device] ? {name: "% of " + op.against[device], number: true, title: "rate as a share of " + op.against[device] + " at this size, in the same cache state"} : null,
+        unit_name !== "line" && against ? {name: "% of " + against, number: true, title: "rate as a share of " + against + " at this size, in the same cache state"} : null,
         ...(before === null ? [] : shown.map((each) => ({name: "change, " + each, number: true, title: "of time, against " + text.hash(commits[before].hash)}))),
         ...kinds.map(([, label, mean]) => ({name: label, number: true, title: mean})),
     ].filter(Boolean);
@@ -417,7 +418,7 @@ kernelwatch.view("ladder", "Ladders", async function (main, parameters) {
             element("div", {class: "idea"}, rung.idea || (row.line ? "line to compare with" : "n/a")),
             ...mine.map((cell) => (cell && cell.state === "failed" && !cell.s ? element("span", {class: "bad"}, "failed: " + (cell.reason || "no reason recorded"))
                 : cell && !cell.s ? element("abbr", {title: cell.reason}, "n/a") : ladders.shown(ladders.figure(unit, cell, cell && reference(cell)), (cell && cell.limits || []).join("; ")))),
-            unit_name !== "line" && op.against[device] ? shares.join(" / ") || "n/a" : null,
+            unit_name !== "line" && against ? shares.join(" / ") || "n/a" : null,
             ...(before === null ? [] : mine.map((cell) => difference(cell))),
             ...kinds.map(([end]) => {
                 const figure = exact.get(row.name).find((each) => each.end === end);

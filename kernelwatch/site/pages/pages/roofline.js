@@ -97,7 +97,7 @@
             ...(ceilings.copy ? [{...slope(ceilings.copy.rate, ridge || x1), main: true, bytes: true, rate: ceilings.copy.rate, words: (narrow ? "" : ceilings.copy.name + ", ") + text.rate(ceilings.copy.rate, "GB/s")}] : []),
             ...(ceilings.theoretical ? [{...slope(ceilings.theoretical, ceilings.peak ? ceilings.peak.rate / ceilings.theoretical : x1), dashed: true, bytes: true, rate: ceilings.theoretical, words: "theoretical"}] : []),
             ...ceilings.peaks.map((peak) => ({x1: ceilings.copy ? Math.max(x0, peak.rate / ceilings.copy.rate) : x0, x2: x1, y1: peak.rate / 1e9, y2: peak.rate / 1e9,
-                main: peak === ceilings.peak, rate: peak.rate, words: narrow ? peak.short : peak.name + ", " + text.rate(peak.rate, "GFLOP/s")})),
+                main: peak === ceilings.peak, rate: peak.rate, words: narrow ? peak.short : (peak === ceilings.peak ? peak.name : peak.short) + ", " + text.rate(peak.rate, "GFLOP/s")})),
         ].filter((roof) => roof.x2 > roof.x1 && roof.y1 >= y.domain()[0] && roof.y2 <= y.domain()[1]);
         const angle = (180 / Math.PI) * Math.atan2(y(y.domain()[0] * 10) - y(y.domain()[0]), x(x0 * 10) - x(x0));
         const path = chosen.filter((cell) => cell.s && cell.cache === "cold");
@@ -157,7 +157,7 @@
         const places = rooflines.dodge(ends.map((cell) => y(rate(cell))), 13.5, margin.top, height - margin.bottom - 4);
         const labels = ends.map((cell, at) => ({cell, to_y: y.invert(places[at]), to_x: x.invert(width - margin.right + 24), line: line(cell)}));
         const levels = [
-            ...(ceilings.copy ? [{rate: ceilings.copy.rate, words: ceilings.copy.name + ", " + text.rate(ceilings.copy.rate, "GB/s")}] : []),
+            ...(ceilings.copy ? [{rate: ceilings.copy.rate, words: (width < 560 ? ceilings.copy.name.split(",")[0] : ceilings.copy.name) + ", " + text.rate(ceilings.copy.rate, "GB/s")}] : []),
             ...(ceilings.theoretical ? [{rate: ceilings.theoretical, words: "theoretical, " + text.rate(ceilings.theoretical, "GB/s"), dashed: true}] : []),
         ];
         const sizes = d3.range(8, 50, 2).map((power) => 2 ** power).filter((bytes) => bytes >= x.domain()[0] && bytes <= x.domain()[1]);
@@ -168,7 +168,7 @@
             marks: [
                 Plot.gridY({ticks: 5, stroke: "var(--rule)", strokeOpacity: 0.8}),
                 cache_bytes && cache_bytes > x.domain()[0] && cache_bytes < x.domain()[1] ? Plot.ruleX([cache_bytes], {stroke: "var(--quiet)", strokeWidth: 1, strokeDasharray: "1,3", ariaDescription: "cache"}) : null,
-                cache_bytes && cache_bytes > x.domain()[0] && cache_bytes < x.domain()[1] ? Plot.text([cache_bytes], {x: (each) => each, frameAnchor: "bottom", dy: -4, dx: 4, textAnchor: "start", text: (each) => (facts.l2_bytes ? "L2, " : "last-level cache, ") + text.bytes(each), fill: "var(--quiet)", stroke: "var(--page)", strokeWidth: 4}) : null,
+                cache_bytes && cache_bytes > x.domain()[0] && cache_bytes < x.domain()[1] ? Plot.text([cache_bytes], {x: (each) => each, frameAnchor: "bottom", dy: -4, dx: x(cache_bytes) > width * 0.6 ? -4 : 4, textAnchor: x(cache_bytes) > width * 0.6 ? "end" : "start", text: (each) => (facts.l2_bytes ? "L2, " : "last-level cache, ") + text.bytes(each), fill: "var(--quiet)", stroke: "var(--page)", strokeWidth: 4}) : null,
                 ...levels.map((level) => Plot.ruleY([level], {y: (each) => each.rate / 1e9, stroke: level.dashed ? "var(--quiet)" : "var(--ink)", strokeWidth: level.dashed ? 0.9 : 1.5, strokeDasharray: level.dashed ? "4,3" : null, ariaDescription: level.dashed ? "theoretical" : "roof"})),
                 Plot.text(levels, {y: (level) => level.rate / 1e9, frameAnchor: "left", textAnchor: "start", dx: 4, dy: -7, text: "words", fill: "var(--ink)", stroke: "var(--page)", strokeWidth: 3}),
                 ...series.map((list) => Plot.line(list, {x: "bytes", y: rate, stroke: line(list[0]) ? "var(--quiet)" : LOOK[list[0].cache]?.color, strokeWidth: 1.1, strokeOpacity: 0.8, strokeDasharray: line(list[0]) ? "3,2" : null})),

@@ -61,7 +61,7 @@ kernelwatch.view("rung", "", async function (main, parameters) {
             const best = d3.greatest(rungs, rate);
             const place = rungs.includes(cell) ? 1 + rungs.filter((each) => rate(each) > rate(cell)).length : null;
             return {cell, best, place, of: rungs.length, share: reference && rate(cell) / rate(reference), best_share: best && rate(cell) / rate(best),
-                top: reference && best && rate(best) / rate(reference)};
+                top: reference && best && rungs.length > 1 && rate(best) / rate(reference)};
         }).sort((a, b) => op.types.indexOf(a.cell.type) - op.types.indexOf(b.cell.type) || order(a.cell) - order(b.cell) || a.cell.cache.localeCompare(b.cell.cache));
         const against = listed.some((row) => row.share) ? op.against[mine[0].device] : "";
         main.append(element("p", {}, "At ", kernelwatch.commit_link(newest, commits), " on " + (mine[0].device === "cpu" ? machine.summary.cpu : machine.summary.gpu) + ": its rate" + (against ? " as a share of " + against : "") + (against ? " and" : "") + " as a share of the fastest rung at the same size, type and cache state. Rungs that do other work than the op, such as a copy, or repeat it in one launch are left out of that comparison."));
@@ -69,7 +69,7 @@ kernelwatch.view("rung", "", async function (main, parameters) {
         const drawn = listed.filter((row) => row.cell.type === type && (against ? row.share : row.best_share));
         if (drawn.length) main.append(element("figure", {}, shares(drawn, against)), ladders.legend([
             ...["cold", "hot"].filter((cache) => drawn.some((row) => row.cell.cache === cache)).map((cache) => [cache, cache + ", " + type]),
-            against ? ["tick", "the fastest rung at the same size"] : null, ["interval", "95 % interval"]].filter(Boolean)));
+            against && drawn.some((row) => row.top) ? ["tick", "the fastest rung at the same size"] : null, ["interval", "95 % interval"]].filter(Boolean)));
         const unit = {of: (cell, s) => kernelwatch.rate(cell, s) / 1e9, high: true};
         main.append(kernelwatch.table([{name: "type"}, {name: "size"}, {name: "cache"}, {name: op.unit, number: true, title: "median over processes and its 95 % interval"}, {name: "time", number: true},
             ...(against ? [{name: "of " + against, number: true}] : []), {name: "of the fastest rung", number: true}, {name: "rank", number: true, title: "among the rungs, lines left out"}, {name: "history"}],
@@ -77,8 +77,8 @@ kernelwatch.view("rung", "", async function (main, parameters) {
             ladders.shown(ladders.figure(unit, cell), (cell.limits || []).join("; ")),
             text.time(cell.s, text.significant(cell.s, cell.low, cell.high)),
             ...(against ? [share ? ladders.share(share) : "n/a"] : []),
-            best ? [ladders.share(best_share), best.rung === rung.name ? "" : element("div", {class: "small quiet"}, best.rung)] : "n/a",
-            place ? place + " of " + of : "\u2013",
+            best && of > 1 ? [ladders.share(best_share), best.rung === rung.name ? "" : element("div", {class: "small quiet"}, best.rung)] : "\u2013",
+            place && of > 1 ? place + " of " + of : "\u2013",
             link("history", "history", {cell: cell.key, machine: given.machine}, {"aria-label": "history of " + cell.key})]), {"aria-label": "Position of " + full, class: "figures"}));
     }
 
@@ -92,7 +92,7 @@ kernelwatch.view("rung", "", async function (main, parameters) {
         const shift = (cache) => (rows.some((row) => row.cell.cache === "hot") ? (cache === "hot" ? 3.5 : -3.5) : 0);
         const high = Math.max(100, ...rows.map(value), ...rows.map((row) => 100 * (row.top || 0))) * 1.04;
         const picture = Plot.plot({
-            width, height: 21 * sizes.length + 44, marginLeft: 12 + 6.6 * Math.max(...sizes.map((shape) => text.shape(shape).length)), marginRight: 16, marginTop: 4, marginBottom: 36,
+            width, height: 21 * sizes.length + 44, marginLeft: 14 + 7.1 * Math.max(...sizes.map((shape) => text.shape(shape).length)), marginRight: 16, marginTop: 4, marginBottom: 36,
             x: {domain: [0, high], label: "% of " + (against || "the fastest rung"), labelAnchor: "center", labelArrow: "none", ticks: 5}, y: {domain: [sizes.length - 0.4, -0.6], axis: null},
             style: {background: "transparent", color: "currentColor", fontFamily: "inherit", fontSize: "12px", overflow: "visible"},
             marks: [
