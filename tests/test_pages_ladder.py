@@ -137,7 +137,7 @@ def test_two_commits_are_compared_cell_by_cell(browser: "Browser", planted_site:
         }
         filled = page.eval_on_selector_all(
             "figure.changes svg [data-key]",
-            "(all) => all.filter((each) => each.getAttribute('fill') !== 'var(--page)').map((each) => each.dataset.key)",
+            "(all) => all.filter((dot) => dot.getAttribute('fill') !== 'var(--page)').map((dot) => dot.dataset.key)",
         )
         assert set(filled) == clear
 
