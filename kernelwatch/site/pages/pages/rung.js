@@ -162,7 +162,7 @@ kernelwatch.view("rung", "", async function (main, parameters) {
         const reach = Math.max(2, ...values.map(Math.abs)) * 1.1;
         const index = (_, at) => at;
         const picture = Plot.plot({
-            width: 190, height: 64, marginLeft: 36, marginRight: 5, marginTop: 5, marginBottom: 5,
+            width: 165, height: 62, marginLeft: 36, marginRight: 5, marginTop: 5, marginBottom: 5,
             x: {axis: null, domain: [0, points.length - 1]}, y: {domain: [-reach, reach], axis: null},
             style: {background: "transparent", color: "currentColor", fontFamily: "inherit", overflow: "visible"},
             marks: [
