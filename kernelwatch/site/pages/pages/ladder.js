@@ -127,7 +127,7 @@
     ladders.share = (share) => text.percent(share, share < 0.01 ? 2 : 1);
 
     // Small multiples: one panel for each size, the rungs as rows. `panels`: [{shape, marks: [{row, cache, figure, cell}],
-    // also: further values on its axis}]; `options`: {both cache states, scale, shared, domain(panel), format, filled(mark),
+    // also: further values on its axis}]; `options`: {scale, shared, domain(panel), format, filled(mark),
     // extra(panel, place) -> marks, alt(panel), machine}. `into` gives the width.
     ladders.panels = function (into, panels, rows, options) {
         const width = Math.max(280, Math.min(into.clientWidth || parseFloat(into.style.width) || 960, 1280));
@@ -144,7 +144,8 @@
             const left = first ? labels : 6;
             const values = panel.marks.flatMap((mark) => mark.figure || []).filter((value) => value !== null && isFinite(value));
             const marks = panel.marks.filter((mark) => mark.figure);
-            const shift = (mark) => (options.both ? (mark.cache === "hot" ? 3.5 : -3.5) : 0);
+            const both = new Set(marks.map((mark) => mark.cache)).size > 1;
+            const shift = (mark) => (both ? (mark.cache === "hot" ? 3.5 : -3.5) : 0);
             const of = (cache) => marks.filter((mark) => mark.cache === cache);
             const log = options.scale === "log";
             const domain = options.domain ? options.domain(panel, values) : log ? options.shared : [0, Math.max(...values, ...(panel.also || [])) * 1.06 || 1];
@@ -255,7 +256,7 @@ kernelwatch.view("ladder", "Ladders", async function (main, parameters) {
         element("p", {}, "A ladder is the versions of one op, its rungs, from the naive one to the fast one. Each panel below is one size, each row one rung. ",
             against ? ["The rungs are held against ", element("b", {}, against), op.lines.includes(against) ? ", a plain copy: no transfer of this many bytes goes much faster." : ", the vendor\u2019s library on the same work."] : named ? named + ", which the rungs are held against, was not timed here." : "On this device there is no line that the rungs are held against."),
         element("div", {class: "controls"},
-            kernelwatch.choice("op", site.ops.map((each) => each.name), op.name, (value) => go({op: value, type: "", shape: "", cache: "", unit: given.unit === "seconds" ? "seconds" : "", device: ""})),
+            kernelwatch.choice("op", site.ops.map((each) => each.name), op.name, (value) => go({op: value, type: "", shape: "", cache: "", unit: given.unit === "seconds" ? "seconds" : ""})),
             site.machines.length > 1 ? kernelwatch.choice("machine", site.machines.map((each) => each.name), machine.summary.name, (value) => go({machine: value, commit: "", with: ""})) : null,
             devices.length > 1 ? kernelwatch.choice("device", devices.map((each) => [each, DEVICES[each]]), device, (value) => go({device: value, type: "", shape: "", cache: ""})) : null,
             kernelwatch.choice("element type", types.includes(type) ? types : [...types, type], type, (value) => go({type: value, shape: "", cache: ""})),
@@ -299,7 +300,6 @@ kernelwatch.view("ladder", "Ladders", async function (main, parameters) {
     const shapes = [...new Set([...(op.shapes[device] || []), ...found.map((cell) => cell.shape)])].filter((shape) => found.some((cell) => cell.shape === shape && (cell.s || cell.state === "failed")));
     const older = before === null ? new Map() : new Map(ladders.cells(await machine.load("at/" + before), cells, op.name).map((cell) => [cell.key, cell]));
     const printed = new Map(op.rungs.map((rung) => [rung.name, rung.published_ms]));
-    const both = caches.length > 1 && !cache;
 
     const panels = shapes.map((shape) => {
         const here = found.filter((cell) => cell.shape === shape);
@@ -329,7 +329,7 @@ kernelwatch.view("ladder", "Ladders", async function (main, parameters) {
     }
 
     const grid = ladders.panels(main, panels, rows, {
-        both, shared, scale: given.scale, machine: machine.summary.name,
+        shared, scale: given.scale, machine: machine.summary.name,
         alt: (panel) => op.name + " " + type + " at " + panel.shape + ": " + unit.label + " of " + text.plural(panel.marks.filter((mark) => mark.figure).length, "cell") + "; the table below lists the figures",
         extra: (panel, place) => [
             ...["cold", "hot"].map((each) => Plot.ruleX(panel.rules.filter((rule) => rule.cache === each), {x: "value", stroke: LOOK[each].color, strokeWidth: 1, strokeDasharray: each === "hot" ? "2,3" : null, strokeOpacity: 0.8, ariaDescription: "line " + each})),
@@ -382,7 +382,7 @@ kernelwatch.view("ladder", "Ladders", async function (main, parameters) {
         main.append(
             element("p", {}, "Time at ", kernelwatch.commit_link(at, commits), " over time at ", kernelwatch.commit_link(before, commits), ", as a change in %: left of 0 is faster. The interval joins those of both commits in quadrature. A filled mark exceeds the minimum detectable change of the cell: " + (clear.length ? text.plural(clear.length, "cell does", "cells do") + "." : "none does.")),
             element("figure", {class: "changes"}, ladders.panels(main, changes, rows, {
-                both, machine: machine.summary.name, domain: () => [-extent, extent], format: (value) => (value > 0 ? "+" : "") + ladders.short(value).replace("-", "\u2212"),
+                machine: machine.summary.name, domain: () => [-extent, extent], format: (value) => (value > 0 ? "+" : "") + ladders.short(value).replace("-", "\u2212"),
                 filled: (mark) => mark.change.clear,
                 alt: (panel) => "change of time at " + panel.shape + " in %; the table below lists the figures",
                 extra: () => [Plot.ruleX([0], {stroke: "var(--quiet)", strokeWidth: 1})],

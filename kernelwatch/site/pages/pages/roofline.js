@@ -79,7 +79,7 @@
         const {LOOK} = kernelwatch.ladders;
         const width = Math.min(room(into), 1000);
         const narrow = width < 560;
-        const margin = {left: 62, right: narrow ? 92 : 130, top: 22, bottom: 40};
+        const margin = {left: 62, right: 34 + 6.8 * Math.max(6, ...chosen.map((cell) => label(cell).length)), top: 22, bottom: 40};
         const timed = cells.filter((cell) => cell.s && cell.flops && cell.bytes);
         const intensity = (cell) => cell.flops / cell.bytes;
         const rate = (cell) => cell.flops / cell.s / 1e9;
