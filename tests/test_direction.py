@@ -1,24 +1,21 @@
-"""Which way is better, in `asv compare`, `asv continuous` and the Benchmark list; and what asv does by itself."""
+"""Which way is better, in `asv compare` and `asv continuous`; and what asv does by itself."""
 
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from asv.commands import compare
-from asv.util import UserError
 
-from kernelwatch.asv import direction, patches
+from kernelwatch.asv import direction
 from tests.repositories import alone, link_engine
-from tests.test_site import ASV_INDEX, benchmark, browser, git, publish, visit, write_project
+from tests.test_site import benchmark, git, write_project
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    pass
 
-__all__ = ["browser"]  # a fixture
 
 PLUGIN = alone("direction")
 BETTER = {"suite.track_rate": True, "suite.track_seconds": False, "suite.track_temperature": None}
@@ -132,27 +129,6 @@ def test_continuous(tmp_path: Path, plugins: list[str], status: dict[str, int]) 
         assert done.returncode == expected, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize(
-    ("plugins", "colours"),
-    [
-        ([PLUGIN], {"suite.track_rate": "negative", "suite.track_seconds": "positive", "suite.track_temperature": ""}),
-        ([], dict.fromkeys(BETTER, "positive")),  # asv's own: when it differs the patch of its script may go
-    ],
-    ids=["ours", "asv's own"],
-)
-def test_colours_of_the_list(browser: "Browser", tmp_path: Path, plugins: list[str], colours: dict[str, str]) -> None:
-    """Of a rise: red is asv's positive-change."""
-    write_levels(tmp_path, dict.fromkeys(BETTER, (1.0, 2.0)), *plugins)
-    run = publish(tmp_path)
-    assert run.returncode == 0, run.stdout + run.stderr
-    with visit(browser, f"{(tmp_path / 'html').as_uri()}/", "#/summarylist") as page:
-        page.locator("#summarylist-body tr", has_text="track_rate").wait_for()
-        for name, colour in colours.items():
-            cell = page.locator("#summarylist-body tr", has_text=name).locator("td.change")
-            shown = (cell.get_attribute("class") or "").removeprefix("change").strip()
-            assert shown == (f"{colour}-change" if colour else "")
-
-
 def test_direction_where_it_is_not_said() -> None:
     assert direction.direction({"type": "time"}) is False
     assert direction.direction({"type": "track"}) is None
@@ -165,13 +141,3 @@ def test_asv_has_what_is_patched() -> None:
         assert callable(getattr(compare, name))
     for name in ("run", "print_table"):
         assert callable(getattr(compare.Compare, name))
-    script = (ASV_INDEX.parent / "summarylist.js").read_text(encoding="utf-8")
-    for words in direction.COLOURS:
-        assert script.count(words) == 1
-
-
-def test_a_script_of_another_asv_is_refused(tmp_path: Path) -> None:
-    script = tmp_path / "summarylist.js"
-    script.write_text("if (change > 5) {}")
-    with pytest.raises(UserError, match=r"summarylist\.js should contain 'else if"):
-        patches.replace_words(script, direction.COLOURS)

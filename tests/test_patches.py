@@ -25,21 +25,19 @@ def test_another_asv_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_another_script_of_the_pages_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    script = tmp_path / "summarylist.js"
+    script = tmp_path / "graphdisplay.js"
     script.write_text("old old")
     with pytest.raises(UserError, match="should contain 'old' exactly once"):
         patches.replace_words(script, {"old": "new"})
-    monkeypatch.setitem(patches.TABLE, "www/summarylist.js", replace(patches.TABLE["www/summarylist.js"], digest=""))
-    with pytest.raises(UserError, match=r"www/summarylist\.js is not the one"):
+    monkeypatch.setitem(patches.TABLE, "www/graphdisplay.js", replace(patches.TABLE["www/graphdisplay.js"], digest=""))
+    with pytest.raises(UserError, match=r"www/graphdisplay\.js is not the one"):
         patches.replace_words(script, {"old": "new"})
 
 
 def test_every_replacement_is_in_the_table_and_every_entry_is_used() -> None:
     sources = {path: path.read_text() for path in PLUGINS.glob("*.py") if path.name != "patches.py"}
     used = {target for text in sources.values() for target in re.findall(r'replace\(\s*"([^"]+:[^"]+)"', text)}
-    scripts = {
-        f"www/{name}" for text in sources.values() for name in re.findall(r'"(summarylist\.js|graphdisplay\.js)"', text)
-    }
+    scripts = {f"www/{name}" for text in sources.values() for name in re.findall(r'"(graphdisplay\.js)"', text)}
     assert used | scripts == set(patches.TABLE)
     for path, text in sources.items():  # no other way to replace a name of asv's than through the table
         assert not re.search(

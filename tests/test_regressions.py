@@ -490,6 +490,16 @@ def test_a_series_that_nobody_measured_is_said_to_have_no_data(browser: "Browser
         page.locator("#error-message", has_text="No data for this combination of filters.").wait_for()
 
 
+def test_asvs_list_shows_the_newest_value_and_judges_nothing(browser: "Browser", address: str) -> None:
+    tiled = next(history for history in HISTORIES if history.params.get("rung") == "tiled")
+    with visit(browser, f"{address}asv/", "#/summarylist") as page:
+        row = page.locator("#summarylist-body tr", has_text="tiled").first
+        row.wait_for()
+        assert f"{1e6 * tiled.levels(COMMITS - 1):.3f}\u03bcs" in row.inner_text()
+        assert page.locator("td.change.positive-change, td.change.negative-change").count() == 0
+        assert page.locator("td.change a").count() == 0
+
+
 # --- asv, as it is --------------------------------------------------------------------------------------------------
 
 

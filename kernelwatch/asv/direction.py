@@ -2,20 +2,18 @@
 
 True: a fall is worse. False: a rise is worse. If a benchmark does not set it, a `track_*` (such as a temperature) has
 no better direction, and a rise of any other type is worse. This applies to ``asv compare``, which also exits with 1 if
-something got worse, to ``asv continuous`` and its exit status, and to the colors of the Benchmark list. ``asv find``
-does not use it: call it with ``--invert`` for a rate. The Regressions page has its own plugin, ``regressions``.
+something got worse, and to ``asv continuous`` and its exit status. ``asv find`` does not use it: call it with
+``--invert`` for a rate. The Regressions page has its own plugin, ``regressions``.
 """
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from asv.benchmarks import Benchmarks
 from asv.commands import compare
 from asv.commands.compare import Compare
-from asv.publishing import OutputPublisher
 
-from kernelwatch.asv.patches import replace, replace_words
+from kernelwatch.asv.patches import replace
 
 
 class Higher(float):
@@ -73,31 +71,6 @@ def _compare(cls: Any, *args: Any, **kwargs: Any) -> bool:
     """asv.commands.compare.Compare.run. Returns whether something got worse, which becomes asv's exit status."""
     _run(cls, *args, **kwargs)
     return _last["worsened"]
-
-
-# The Benchmark list colors changes of more than 5 %, up red and down green. Its code -> the code that replaces it.
-COLOURS = {
-    "if (change > 5) {": "if (worse(change) > 5) {",
-    "else if (change < -5) {": "else if (worse(change) < -5) {",
-    "var change_td = $('<td class=\"change\"/>');": """var change_td = $('<td class="change"/>');
-            var benchmark = $.asv.main_json.benchmarks[row.name];
-            var undirected = benchmark.higher_is_better === undefined && benchmark.type === 'track';
-            var sign = benchmark.higher_is_better ? -1 : undirected ? 0 : 1;
-            var worse = function (change) { return sign * change; };""",
-}
-
-
-class Colours(OutputPublisher):
-    """The colors of the Benchmark list."""
-
-    name = "direction"
-    button_label = ""
-    description = "Color the list by the better direction"
-    order = 1.5
-
-    @classmethod
-    def publish(cls, conf: Any, repo: Any, benchmarks: Any, graphs: Any, revisions: Any) -> None:
-        replace_words(Path(conf.html_dir, "summarylist.js"), COLOURS)
 
 
 def setup() -> None:

@@ -138,13 +138,18 @@ def _is_number(value: object) -> TypeGuard[float]:
 
 
 @cache
+def _modules(folder: Path) -> set[str]:
+    """The names of the checkout's modules of suites."""
+    return {info.name for info in pkgutil.iter_modules(projects.suites(folder).__path__)}
+
+
+@cache
 def cell_of(folder: Path, benchmark: str, params: tuple[str, ...]) -> tuple[str, str]:
     """The key in the sidecar of the cell that a series shows, and the cell's canary; "" for both if the series shows no
     cell of the checkout's suites."""
     package = projects.suites(folder)
     module, _, suite = benchmark.rpartition(".")[0].partition(".")
-    modules = {info.name for info in pkgutil.iter_modules(package.__path__)}
-    if module.startswith("_") or module not in modules:
+    if module.startswith("_") or module not in _modules(folder):
         return "", ""
     suite_class = getattr(importlib.import_module(f"{package.__name__}.{module}"), suite, None)
     try:
@@ -317,6 +322,19 @@ def _publish(cls: Any, conf: Any, repo: Any, benchmarks: Any, graphs: Any, revis
     shutil.copy(HERE / SCRIPT, conf.html_dir)
 
 
+def _newest_only(graph: Any, pool: object = None) -> None:
+    """asv.graph.Graph.detect_steps. asv's list takes values and changes from these steps: the newest value of each
+    series is its only one, so that the list shows it and judges nothing, which the events do."""
+    columns = [(at, values if isinstance(values, list) else [values]) for at, values, _ in graph.get_data()]
+    newest: list[list[tuple[int, int, float, float, float]]] = [[] for _ in range(graph.n_series)]
+    for at, values in columns:
+        for index, value in enumerate(values):
+            if value is not None and not math.isnan(value):
+                newest[index] = [(at, at + 1, value, value, 0.0)]
+    graph._steps = newest
+
+
 def setup() -> None:
     """Called by asv when it loads the plugin."""
+    replace("asv.graph:Graph.detect_steps", _newest_only)
     replace("asv.plugins.regressions:Regressions.publish", classmethod(_publish))

@@ -36,7 +36,13 @@ class Measured:
     @property
     def spread(self) -> float:
         """Standard deviation over mean across processes; NaN with fewer than two."""
-        return statistics.stdev(self.seconds) / statistics.mean(self.seconds) if len(self.seconds) > 1 else math.nan
+        return self._deviation / (math.fsum(self.seconds) / len(self.seconds)) if len(self.seconds) > 1 else math.nan
+
+    @cached_property
+    def _deviation(self) -> float:
+        """As statistics.stdev, whose exact fractions take 50 times as long."""
+        mean = math.fsum(self.seconds) / len(self.seconds)
+        return math.sqrt(math.fsum((each - mean) ** 2 for each in self.seconds) / (len(self.seconds) - 1))
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -45,7 +51,7 @@ class Measured:
         n = len(self.seconds)
         if n < 2:
             return math.nan, math.nan
-        half = quantile(0.975, n - 1) * statistics.stdev(self.seconds) / math.sqrt(n)
+        half = quantile(0.975, n - 1) * self._deviation / math.sqrt(n)
         return self.median_s - half, self.median_s + half
 
     @property

@@ -9,6 +9,7 @@ import re
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, TypedDict
 
 from kernelwatch.history.records import Measured, Record, conditions
@@ -115,14 +116,18 @@ def cells(project: Project, machines: Iterable[Machine]) -> Json:
     return found
 
 
-def _parts(cell: Measured) -> Json | None:
-    """The parts of a timed cell's key; None for another cell."""
-    match = re.fullmatch(r"([^/ ]+)/(\S+) (\S+) (\d+(?:x\d+)*) (\w+)", cell.key)
-    device = cell.group.rpartition(" ")[2]
+@cache
+def _parts_of(key: str, device: str) -> Json | None:
+    match = re.fullmatch(r"([^/ ]+)/(\S+) (\S+) (\d+(?:x\d+)*) (\w+)", key)
     if not match or device not in ("gpu", "cpu", "streamed"):
         return None
     op, rung, type, shape, cache = match.groups()
     return {"op": op, "rung": rung, "type": type, "shape": shape, "cache": cache, "device": device}
+
+
+def _parts(cell: Measured) -> Json | None:
+    """The parts of a timed cell's key; None for another cell."""
+    return _parts_of(cell.key, cell.group.rpartition(" ")[2])
 
 
 def _work(project: Project, parts: Json) -> Json:
