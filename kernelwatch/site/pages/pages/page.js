@@ -96,7 +96,8 @@ kernelwatch.render = async function () {
     const known = kernelwatch.views.get(view);
     try {
         if (!known) throw new Error("there is no page " + view);
-        fresh.style.width = main.clientWidth + "px";  // plots fit in it before they are shown
+        const {paddingLeft, paddingRight} = getComputedStyle(main);
+        fresh.style.width = main.clientWidth - parseFloat(paddingLeft) - parseFloat(paddingRight) + "px";  // plots fit in it before they are shown
         await known.render(fresh, parameters);
     } catch (error) {
         fresh.replaceChildren(kernelwatch.element("h1", {}, "This page cannot be shown"),
