@@ -193,7 +193,7 @@
                 const name = figure_title(figure), unit = (common.site.figures[figure.benchmark] || {}).unit || "";
                 if (!constant.has(place)) constant.set(place, {since: known[0].at, words: []});
                 constant.get(place).words.push(element("span", {class: "figure", "data-benchmark": figure.benchmark, "data-place": figure.place, "data-value": known[0].value},
-                    name + " ", element("b", {}, text.digits(known[0].value, 5).replace(/(\.\d*?)0+$/, "$1").replace(/\.$/, "")), unit_of(name, unit)));
+                    name + " ", element("b", {}, text.exact(known[0].value)), unit_of(name, unit)));
             }
         }
         into.append(heading);
@@ -214,9 +214,9 @@
         const unit = (common.site.figures[figure.benchmark] || {}).unit || "";
         const values = line.map((step) => step.value).filter((value) => value !== null);
         const [low, high] = d3.extent(values), room = (high - low || 1) * 0.25;
-        const title = figure_title(figure) + " (" + unit + "; " + figure.place + ")";
+        const name = figure_title(figure), title = name + (name.endsWith(unit) ? "" : ", " + unit) + ", " + figure.place;
         const drawn = kernelwatch.plot(main, {
-            height: 92, marginLeft: how.left, marginRight: how.right, marginTop: 26, marginBottom: 8,
+            height: 64, marginLeft: how.left, marginRight: how.right, marginTop: 8, marginBottom: 8,
             x: {...how.x, axis: null}, y: {axis: null, domain: [low - room, high + room]},
             marks: [
                 Plot.ruleX(how.events, {x: "x", stroke: "var(--rule)"}),
@@ -226,7 +226,7 @@
             ],
         }, title + ": " + known.filter((step) => step.value !== null).map((step) => text.hash(common.commits[step.at].hash) + " " + step.value).join(", "));
         kernelwatch.marked(drawn, ".step circle", known, (step) => ({benchmark: figure.benchmark, place: figure.place, at: step.at, value: step.value}));
-        d3.select(drawn.querySelector("svg")).append("text").attr("x", how.left).attr("y", 12).attr("text-anchor", "start").attr("fill", "currentColor").text(title);
+        drawn.prepend(element("div", {class: "small"}, title));
         return drawn;
     }
 
@@ -325,13 +325,9 @@
         const said = (series) => ({
             noun: as_rate ? "Rate" : "Time", raw: series.raw,
             say: (seconds, digits) => (as_rate ? text.rate(series.raw(seconds), series.cell.flops ? "GFLOP/s" : "GB/s", digits) : text.time(seconds, digits)),
-            interval: (point, digits) => {
-                if (point.low === null) return "";
-                const ends = as_rate ? [point.high, point.low].map((seconds) => text.rate(series.raw(seconds), "", digits + 1).trim())
-                    : [point.low, point.high].map((seconds) => text.time(seconds, digits + 1));
-                const [low, high] = ends.map((end) => end.split(" "));
-                return (low[1] === high[1] ? low[0] : ends[0]) + " \u2013 " + ends[1];
-            },
+            interval: (point, digits) => (point.low === null ? "" : as_rate
+                ? [point.high, point.low].map((seconds) => text.digits(series.raw(seconds) / 1e9, digits + 1)).join(" \u2013 ") + " " + (series.cell.flops ? "GFLOP/s" : "GB/s")
+                : text.bounds(point.low, point.high, digits + 1)),
         });
 
         // Marks for what was found, in rows above the picture.
@@ -419,7 +415,10 @@
             ends.forEach((end, index) => { end.y = index ? Math.max(end.y, ends[index - 1].y + 15) : end.y; });
             const bottom = (small ? 250 : 330) + top - 42;
             for (let index = ends.length - 1; index >= 0; index--) ends[index].y = Math.min(ends[index].y, bottom - 15 * (ends.length - 1 - index));
-            for (const {series, y} of ends) picture.append("text").attr("class", "end").attr("x", width - right + 12).attr("y", y + 4).attr("text-anchor", "start").attr("fill", series.color).text(series.name);
+            for (const {series, y} of ends) {
+                picture.append("path").attr("transform", "translate(" + (width - right + 15) + "," + y + ")").attr("fill", series.color).attr("d", sign_of(series, 36));
+                picture.append("text").attr("class", "end").attr("x", width - right + 24).attr("y", y + 4).attr("text-anchor", "start").attr("fill", "currentColor").text(series.name);
+            }
         }
         const box = element("div", {class: "pointed", tabindex: 0, role: "group", "aria-label": "Commits of the picture: arrow keys go from commit to commit, Enter opens one"});
         box.append(figure);
@@ -453,6 +452,8 @@
         for (const series of drawn_series) main.append(values_table(series, said(series), common, one ? "" : series.key));
     });
 
+    const sign_of = (series, size) => d3.symbol(d3["symbol" + series.symbol[0].toUpperCase() + series.symbol.slice(1)], size)();
+
     // The cells of the picture: symbol, name, newest figure; each can be taken out.
     function key_of(drawn, one, said, go, keys, common) {
         return element("ul", {class: "cells"}, drawn.map((series) => {
@@ -461,7 +462,7 @@
             sign.setAttribute("height", 14);
             sign.setAttribute("aria-hidden", "true");
             d3.select(sign).append("path").attr("transform", "translate(7,7)").attr("fill", series.color)
-                .attr("d", d3.symbol(d3["symbol" + series.symbol[0].toUpperCase() + series.symbol.slice(1)] || d3.symbolCircle, 60)());
+                .attr("d", sign_of(series, 60));
             const {newest} = series, how = said(series), digits = newest ? digits_of(newest) : 4;
             return element("li", {"data-key": series.key}, sign, " ", one ? element("span", {class: "quiet"}, "newest: ") : element("span", {}, series.key + ": "),
                 newest ? [element("b", {}, how.say(newest.s, digits)), " (" + how.interval(newest, digits) + ") at ", link(text.hash(common.commits[newest.at].hash), "commit", {at: newest.at}, {class: "hash"})] : "no time",
