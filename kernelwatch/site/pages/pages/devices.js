@@ -64,17 +64,19 @@
     }
 
     // [sign, question, answer]: signs only for what is either so or not.
-    function answers(machine, newest, facts, conditions, machine_name) {
-        const {states, noise} = machine.details, state = states[states.length - 1];
+    function answers(machine, newest, facts, conditions, known) {
+        const {states, noise} = machine.details, state = states[states.length - 1], machine_name = machine.summary.name;
         const rows = [], cells = Object.entries(newest.cells);
         const values = Object.entries(noise).sort((a, b) => a[1] - b[1]);
         rows.push(["", "Does the same commit give the same figure again?", values.length
             ? ["Yes, within a coefficient of variation of ", element("b", {}, percent(d3.median(values, (each) => each[1]))), " (median of " + text.plural(values.length, "cell") + "), "
                 + percent(d3.quantile(values.map((each) => each[1]), 0.95)) + " for 95 % of them and " + percent(values[values.length - 1][1]) + " at worst (", cell_link(values[values.length - 1][0], machine_name), ")."]
             : "Not recorded on this machine: the command noise measures one commit several times (A/A)."]);
-        const detectable = cells.map(([, cell]) => cell.detectable).filter((value) => value > 0).sort(d3.ascending);
-        rows.push(["", "How small a change would show?", detectable.length
-            ? [element("b", {}, percent(d3.median(detectable))), " in the median cell, " + percent(d3.quantile(detectable, 0.95)) + " or less in 95 % of " + text.plural(detectable.length, "cell") + ": the minimum detectable change of two runs, from the spread between processes at the newest commit."]
+        const small = ["gpu", "cpu", "streamed"].map((device) => [device, cells.filter(([key, cell]) => cell.detectable > 0 && known[key].device === device).map(([, cell]) => cell.detectable).sort(d3.ascending)])
+            .filter(([, each]) => each.length);
+        rows.push(["", "How small a change would show?", small.length
+            ? [small.map(([device, each], index) => [index ? "; " : "", {gpu: "GPU", cpu: "CPU", streamed: "GPU fed from the host\u2019s memory"}[device] + ": ", element("b", {}, percent(d3.median(each))), " in the median cell, " + percent(d3.quantile(each, 0.95)) + " or less in 95 % of " + text.plural(each.length, "cell")]),
+                ". This is the minimum detectable change of two runs, from the spread between processes at the newest commit."]
             : "Not known: too few processes measured each cell."]);
         const canaries = ["memory", "compute"].map((kind) => [kind, states.map((each) => each["canary_" + kind + "_s"]).filter(Boolean)]).filter(([, each]) => each.length);
         rows.push(["", "Did the machine itself stay the same?", canaries.length
@@ -112,27 +114,30 @@
         return found;
     }
 
-    // One figure over commits, as a small chart whose x-axis the charts below it share.
-    function small_chart(main, rows, {name, unit, value, least, marks = [], axis, commits, digits = 4}) {
+    // One figure over commits, as a small chart whose x-axis the charts below it share. `span`: the least height of its
+    // y-axis, so that noise does not look like drift.
+    function small_chart(main, rows, {name, unit, value, span, marks, axis, commits, decimals}) {
+        const say = (value) => value.toFixed(decimals).replace("-", "\u2212");
         const known = rows.filter((row) => value(row) !== null && value(row) !== undefined);
         if (!known.length) return null;
         const newest = known[known.length - 1], width = main.clientWidth || parseFloat(main.style.width) || 960;
-        const extent = d3.extent(known, value);
-        const title = element("div", {class: "small"}, element("b", {}, name), " " + text.digits(extent[0], digits) + " to " + text.digits(extent[1], digits) + " " + unit + ", newest " + text.digits(value(newest), digits) + " " + unit);
+        const extent = d3.extent(known, value), middle = (extent[0] + extent[1]) / 2;
+        const half = Math.max(span, 1.1 * (extent[1] - extent[0])) / 2;
+        const title = element("div", {class: "small"}, element("b", {}, name), " " + say(extent[0]) + " to " + say(extent[1]) + " " + unit + ", newest " + say(value(newest)) + " " + unit);
         const most = Math.max(2, Math.floor((width - 90) / 92)), every = Math.max(1, Math.ceil(rows.length / most));
         const drawn = kernelwatch.plot(main, {
             height: axis ? 116 : 84, marginLeft: 58, marginRight: 34, marginTop: 8, marginBottom: axis ? 38 : 6,
-            x: {domain: [0, Math.max(1, rows.length - 1)], axis: null}, y: {domain: kernelwatch.domain(extent, least), axis: null},
+            x: {domain: [0, Math.max(1, rows.length - 1)], axis: null}, y: {domain: [middle - half, middle + half], axis: null},
             marks: [
                 Plot.ruleX(marks, {x: "index", stroke: "var(--quiet)", strokeDasharray: "4 3"}),
                 Plot.axisY({ticks: 3, label: null, tickSize: 3}), Plot.gridY({ticks: 3, stroke: "var(--rule)", strokeOpacity: 0.6}),
                 Plot.lineY(thinned(rows, value, width), {x: "index", y: value, stroke: "var(--line)", strokeWidth: 1.4}),
                 rows.length <= DOTS ? Plot.dot(known, {x: "index", y: value, r: 2.8, fill: "var(--accent)", className: "state",
-                    title: (row) => text.hash(commits[row.at].hash) + " " + text.date(commits[row.at].date) + ": " + text.digits(value(row), digits + 1) + " " + unit}) : null,
+                    title: (row) => text.hash(commits[row.at].hash) + " " + text.date(commits[row.at].date) + ": " + say(value(row)) + " " + unit}) : null,
                 axis ? Plot.axisX(rows.map((row) => row.index).filter((index) => (rows.length - 1 - index) % every === 0), {label: "commit, measured ones evenly spaced", labelArrow: "none",
                     tickFormat: (index) => text.hash(commits[rows[index].at].hash)}) : null,
             ].filter(Boolean),
-        }, name + " over " + text.plural(known.length, "commit") + ": " + text.digits(extent[0], digits) + " to " + text.digits(extent[1], digits) + " " + unit);
+        }, name + " over " + text.plural(known.length, "commit") + ": " + say(extent[0]) + " to " + say(extent[1]) + " " + unit);
         kernelwatch.marked(drawn, ".state circle", known, (row) => ({figure: name, at: row.at, value: value(row)}));
         drawn.prepend(title);
         return drawn;
@@ -150,18 +155,14 @@
         };
         const plain = (name) => (row) => (row[name] === undefined ? null : row[name]);
         const charts = [
-            {name: "Canary of the memory: change from its median", unit: "%", value: relative("canary_memory_s"), digits: 2},
-            {name: "Canary of the arithmetic: change from its median", unit: "%", value: relative("canary_compute_s"), digits: 2},
-            {name: "SM clock", unit: "MHz", value: plain("clock_mhz"), least: 0.005, digits: 5},
-            {name: "Temperature", unit: "\u00b0C", value: plain("temperature_c"), least: 0.1, digits: 3},
-            {name: "Power", unit: "W", value: plain("power_w"), least: 0.1, digits: 4},
+            {name: "Canary of the memory: change from its median", unit: "%", value: relative("canary_memory_s"), span: 0.2, decimals: 3},
+            {name: "Canary of the arithmetic: change from its median", unit: "%", value: relative("canary_compute_s"), span: 0.2, decimals: 3},
+            {name: "SM clock", unit: "MHz", value: plain("clock_mhz"), span: 20, decimals: 1},
+            {name: "Temperature", unit: "\u00b0C", value: plain("temperature_c"), span: 10, decimals: 1},
+            {name: "Power", unit: "W", value: plain("power_w"), span: 50, decimals: 1},
         ].filter(({value}) => rows.some((row) => value(row) !== null));
         charts.forEach((chart, index) => {
-            if (chart.unit === "%") {  // at least a tenth of a percent high, so that noise does not look like drift
-                const most = Math.max(0.1, d3.max(rows, (row) => Math.abs(chart.value(row) || 0)) * 1.1);
-                chart.marks_domain = [-most, most];
-            }
-            main.append(small_chart(main, rows, {least: 0, ...chart, marks, commits, axis: index === charts.length - 1}));
+            main.append(small_chart(main, rows, {...chart, marks, commits, axis: index === charts.length - 1}));
         });
         if (!charts.length) main.append(element("p", {}, "Neither canaries nor clocks were recorded here: they are read from a GPU."));
         else main.append(element("p", {class: "quiet small"}, "Medians over all cells of a commit, read while they ran. " + (marks.length ? "A dashed line marks a change of conditions. " : "") + "What moves a canary is the machine, not a commit."));
@@ -376,7 +377,7 @@
         }
         if (parameters.get("with")) await compared(main, machine, await kernelwatch.machine(parameters.get("with")), newest, common);
         main.append(element("h2", {}, "Can its figures be trusted?"),
-            element("dl", {class: "answers"}, answers(machine, newest, facts, conditions, summary.name).map(([sign, question, answer]) => [
+            element("dl", {class: "answers"}, answers(machine, newest, facts, conditions, common.cells).map(([sign, question, answer]) => [
                 element("dt", {}, element("span", {class: sign === "!" ? "sign warn" : "sign good", title: sign === "!" ? "look closer" : sign ? "yes" : null}, sign), question), element("dd", {}, answer)])));
         over_time(main, machine, conditions, commits);
         noise(main, machine, newest, summary.name);

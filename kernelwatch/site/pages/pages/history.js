@@ -103,10 +103,14 @@
             {name: how.noun, number: true, title: "median over processes"}, {name: "95 % interval", number: true},
             {name: "Change", number: true, title: "since the measured commit before"},
             {name: "SM clock", number: true}, {name: "Temperature", number: true}, {name: "Power", number: true}, {name: "Limits"}];
-        const points = series.points;
+        const points = series.points, before = [];  // before: the last time known before each commit
+        for (let index = 0, last = null; index < points.length; index++) {
+            before.push(last);
+            last = points[index].s ? points[index] : last;
+        }
         const row = (index) => {
             const point = points[index], commit = common.commits[point.at];
-            const last = points.slice(0, index).reverse().find((each) => each.s);
+            const last = before[index];
             const digits = digits_of(point);
             return [
                 link(text.hash(commit.hash), "commit", {at: point.at}, {class: "hash"}), text.date(commit.date),
@@ -372,7 +376,8 @@
         ];
         for (const series of drawn_series) {
             const drawn = thinned(series.points, width);
-            const alone = series.points.filter((point) => point.value !== null && series.points.filter((each) => each.stretch === point.stretch).length === 1);
+            const sizes = d3.rollup(series.points, (each) => each.length, (point) => point.stretch);
+            const alone = series.points.filter((point) => point.value !== null && sizes.get(point.stretch) === 1);  // no band shows their interval
             marks.push(
                 Plot.areaY(drawn, {x: "x", y1: "y1", y2: "y2", z: "stretch", fill: series.color, fillOpacity: 0.22, className: "band", defined: (point) => point.value !== null}),
                 Plot.ruleX(many ? [] : alone, {x: "x", y1: "y1", y2: "y2", stroke: series.color, strokeWidth: 2}),
@@ -433,7 +438,9 @@
             one && !one.judged ? "This cell is not judged, so no minimum detectable change is known." : null,
             shown.length === 1 ? "Only one commit is measured, " + text.hash(commits[shown[0]].hash) + " of " + text.date(commits[shown[0]].date) + "." : null,
         ].filter(Boolean);
-        main.append(element("p", {class: "quiet small"}, notes.join(" ")));
+        main.append(element("p", {class: "quiet small"}, notes.join(" ") + " ",
+            one && one.key in machine.details.noise ? "Measuring one commit several times (A/A) gave this cell a coefficient of variation of " + text.percent(machine.details.noise[one.key], 3) + ". " : "",
+            link("Can figures of this machine be trusted?", "devices", {machine: parameters.get("machine")})));
         main.append(happened_list(happened, common, said, one));
 
         // What explains a step: exact figures of the same rungs on the same axis.
