@@ -58,20 +58,16 @@
 
     // --- how it is drawn -------------------------------------------------------------------------------------------
 
-    // One line for each column of pixels is all that shows: the first, lowest, highest and last point of each.
-    function thinned(points, most) {
-        if (points.length <= 2 * most) return points;
-        const found = [], size = points.length / most;
+    // Where many points share a pixel: for each column of them the median, the extremes, and the ends of the intervals.
+    function thinned(points, columns) {
+        if (points.length <= 2 * columns) return points.map((point) => ({...point, v1: point.value, v2: point.value}));
+        const found = [], size = points.length / columns;
         for (let start = 0; start < points.length; start += size) {
-            const part = points.slice(Math.floor(start), Math.floor(start + size));
-            const known = part.filter((point) => point.value !== null);
-            if (!known.length) {
-                found.push(...part.slice(0, 1));
-                continue;
-            }
-            const low = d3.min(known, (point) => point.y1), high = d3.max(known, (point) => point.y2);
-            const kept = new Set([part[0], d3.least(known, (point) => point.value), d3.greatest(known, (point) => point.value), part[part.length - 1]]);
-            found.push(...part.filter((point) => kept.has(point)).map((point) => ({...point, y1: low, y2: high})));
+            const part = points.slice(Math.floor(start), Math.floor(start + size)), known = part.filter((point) => point.value !== null);
+            if (!part.length) continue;
+            const [v1, v2] = d3.extent(known, (point) => point.value);
+            found.push({x: part[part.length >> 1].x, stretch: part[part.length - 1].stretch, value: known.length ? d3.median(known, (point) => point.value) : null,
+                v1, v2, y1: d3.min(known, (point) => point.y1), y2: d3.max(known, (point) => point.y2)});
         }
         return found;
     }
@@ -182,7 +178,8 @@
         const figures = figures_of(exact, cell, architecture);
         const heading = element("h3", {}, "Exact figures of ", link(cell.op + "/" + cell.rung, "rung", {op: cell.op, rung: cell.rung, machine: how.machine}));
         if (!figures.length) {
-            into.append(heading, element("p", {class: "quiet"}, "None is recorded on this machine for " + cell.type + "."));
+            into.append(heading, element("p", {class: "quiet"}, cell.device === "cpu" ? "None: this rung runs on the CPU, and only GPU kernels are taken apart and counted."
+                : "None is recorded on this machine for " + cell.type + "."));
             return;
         }
         const [first, last] = [how.shown[0], how.shown[how.shown.length - 1]];
@@ -272,7 +269,7 @@
         const dated = parameters.get("x") === "dated";
         const to_newest = parameters.get("to") === "newest";
         main.append(element("h1", {}, keys.length === 1 ? keys[0] : "History of " + text.plural(keys.length, "cell")),
-            element("p", {class: "quiet"}, kernelwatch.device_name(machine.summary) + " \u00b7 " + machine.summary.name + " \u00b7 "
+            element("p", {class: "quiet"}, [...new Set(keys.map((key) => (cells[key].device === "cpu" ? machine.summary.cpu || "CPU" : kernelwatch.device_name(machine.summary))))].join(", ") + " \u00b7 " + machine.summary.name + " \u00b7 "
                 + (as_rate ? [...units].join(", ") : "time") + ", median over fresh processes with its 95 % interval"));
         const replace = (part) => (value) => {
             const chosen = nearest(cells, site, machine.details, {...picked.found, [part]: value});
@@ -307,7 +304,7 @@
         const position = (at) => (index_of.has(at) ? index_of.get(at) : d3.bisectLeft(shown, at));
         const place = (at) => (dated ? new Date(commits[at].date) : position(at));
         for (const series of drawn_series) {
-            const raw = (seconds) => (as_rate ? kernelwatch.work(series.cell) / seconds : seconds);
+            const raw = (seconds) => (as_rate ? kernelwatch.work(series.cell) / Math.max(0, seconds) : seconds);  // an interval of seconds may reach below 0
             const known = series.points.filter((point) => point.s);
             const reference = known.length ? raw((to_newest ? known[known.length - 1] : known[0]).s) : 1;
             const value = (seconds) => (seconds === null ? null : relative ? 100 * (raw(seconds) / reference - 1) : raw(seconds) / (as_rate ? 1e9 : scale));
@@ -330,7 +327,7 @@
             noun: as_rate ? "Rate" : "Time", raw: series.raw,
             say: (seconds, digits) => (as_rate ? text.rate(series.raw(seconds), series.cell.flops ? "GFLOP/s" : "GB/s", digits) : text.time(seconds, digits)),
             interval: (point, digits) => (point.low === null ? "" : as_rate
-                ? [point.high, point.low].map((seconds) => text.digits(series.raw(seconds) / 1e9, digits + 1)).join(" \u2013 ") + " " + (series.cell.flops ? "GFLOP/s" : "GB/s")
+                ? [point.high, point.low].map((seconds) => (seconds > 0 ? text.digits(series.raw(seconds) / 1e9, digits + 1) : "\u221e")).join(" \u2013 ") + " " + (series.cell.flops ? "GFLOP/s" : "GB/s")
                 : text.bounds(point.low, point.high, digits + 1)),
         });
 
@@ -343,7 +340,9 @@
             ...[...turns_of].flatMap(([group, turns]) => turns.filter((turn) => turn.at >= shown[0] && turn.at <= shown[shown.length - 1])
                 .map((turn) => ({kind: "turn", group, at: turn.at, why: turn.why}))),
         ].map((mark) => ({...mark, x: place(mark.at)})).sort((a, b) => a.at - b.at);
-        const scale_x = dated ? d3.scaleUtc(d3.extent(shown, place), [left, width - right]) : d3.scaleLinear([0, Math.max(1, shown.length - 1)], [left, width - right]);
+        const x = {type: dated ? "utc" : "linear", domain: d3.extent(shown, place)};
+        if (+x.domain[0] === +x.domain[1]) x.domain = dated ? [-1, 1].map((days) => new Date(+x.domain[0] + days * 86400000)) : [-1, 1];
+        const scale_x = (dated ? d3.scaleUtc : d3.scaleLinear)(x.domain, [left, width - right]);
         for (const mark of happened) {
             if (mark.kind === "turn") mark.label = "\u25c6 " + (small || mark.why[0].length > 40 ? "conditions" : mark.why[0] + (mark.why.length > 1 ? " and " + (mark.why.length - 1) + " more" : ""));
             else {
@@ -358,30 +357,37 @@
         const top = 24 + 17 * rows;
 
         // The picture.
-        const extent = [...known.flatMap((point) => [point.y1, point.y2]), ...(one && one.unseen ? [one.unseen.low, one.unseen.high] : [])];
-        const log = !relative && d3.max(extent) > 5 * d3.min(extent);
+        const middles = d3.extent(known, (point) => point.value), log = !relative && middles[1] > 5 * middles[0];
+        const extent = [...known.flatMap((point) => [point.y1, point.value, point.y2]), ...(one && one.unseen ? [one.unseen.low, one.unseen.high] : [])].filter((end) => isFinite(end) && (!log || end > 0));
         const domain = relative ? kernelwatch.domain([0, ...extent], 0) : log ? [d3.min(extent) / 1.1, d3.max(extent) * 1.1] : kernelwatch.domain(extent, 0.01);
-        const x = {type: dated ? "utc" : "linear", domain: dated ? d3.extent(shown, place) : [0, Math.max(1, shown.length - 1)]};
-        if (dated && +x.domain[0] === +x.domain[1]) x.domain[1] = new Date(+x.domain[0] + 86400000);
+        for (const point of drawn_series.flatMap((series) => series.points)) {
+            if (point.value === null) continue;
+            if (!isFinite(point.y2)) point.y2 = domain[1];
+            if (log && point.y1 <= 0) point.y1 = domain[0];
+        }
         const many = known.length > DOTS;
         const every = Math.max(1, Math.ceil(shown.length / Math.max(2, Math.floor((width - left - right) / 92))));
         const ticks = shown.map((_, index) => index).filter((index) => (shown.length - 1 - index) % every === 0);
         const amount = relative ? "change of the " + (as_rate ? "rate" : "time") + " from the " + (to_newest ? "newest" : "first") + " commit (%)"
             : (as_rate ? rate_unit : "time (" + unit + ")") + (log ? ", logarithmic" : "");
+        const powers = log ? d3.range(Math.floor(Math.log10(domain[0])), Math.ceil(Math.log10(domain[1])) + 1) : [];
+        const levels = (powers.length > 4 ? [1] : [1, 2, 5]).flatMap((digit) => powers.map((power) => digit * 10 ** power)).filter((level) => level >= domain[0] && level <= domain[1]);
         const marks = [
-            Plot.gridY({stroke: "var(--rule)", strokeOpacity: 0.6}),
+            log ? Plot.axisY(levels, {label: null, tickFormat: (level) => level.toLocaleString("en-US")}) : null,
+            Plot.gridY(...(log ? [levels] : []), {stroke: "var(--rule)", strokeOpacity: 0.6}),
             one && one.unseen ? Plot.rect([one.unseen], {x1: (band) => place(band.since), x2: x.domain[1], y1: "low", y2: "high", fill: "var(--quiet)", fillOpacity: 0.13, className: "unseen"}) : null,
             relative ? Plot.ruleY([0], {stroke: "var(--quiet)"}) : null,
             Plot.ruleX(happened, {x: "x", stroke: "var(--quiet)", strokeDasharray: (mark) => (mark.kind === "turn" ? "4 3" : null), strokeOpacity: 0.7}),
         ];
         for (const series of drawn_series) {
-            const drawn = thinned(series.points, width);
+            const drawn = thinned(series.points, Math.round(width / 3));
             const sizes = d3.rollup(series.points, (each) => each.length, (point) => point.stretch);
             const alone = series.points.filter((point) => point.value !== null && sizes.get(point.stretch) === 1);  // no band shows their interval
             marks.push(
                 Plot.areaY(drawn, {x: "x", y1: "y1", y2: "y2", z: "stretch", fill: series.color, fillOpacity: 0.22, className: "band", defined: (point) => point.value !== null}),
+                many ? Plot.areaY(drawn, {x: "x", y1: "v1", y2: "v2", z: "stretch", fill: series.color, fillOpacity: 0.3, defined: (point) => point.value !== null}) : null,
                 Plot.ruleX(many ? [] : alone, {x: "x", y1: "y1", y2: "y2", stroke: series.color, strokeWidth: 2}),
-                Plot.lineY(drawn, {x: "x", y: "value", z: "stretch", stroke: series.color, strokeWidth: many ? 1.1 : 1.6, className: "line"}),
+                Plot.lineY(drawn, {x: "x", y: "value", z: "stretch", stroke: series.color, strokeWidth: 1.6, className: "line"}),
             );
             if (!many) {
                 marks.push(Plot.dot(series.points, {x: "x", y: "value", r: 3.6, symbol: series.symbol, stroke: series.color, strokeWidth: 1.5,
@@ -392,8 +398,8 @@
             + drawn_series.map((series) => (series.newest ? "newest " + said(series).say(series.newest.s, digits_of(series.newest)) : "no time")).join(", ");
         const figure = kernelwatch.plot(main, {
             height: (small ? 250 : 330) + top, marginLeft: left, marginRight: right, marginTop: top + 14, marginBottom: 42,
-            x: {...x, axis: null}, y: {type: log ? "log" : "linear", domain, label: null},
-            marks: [...marks, dated ? Plot.axisX({label: "date of the commit", ticks: small ? 4 : 8}) : Plot.axisX(ticks, {label: "commit, measured ones evenly spaced", labelArrow: "none", tickFormat: (index) => text.hash(commits[shown[index]].hash)})].filter(Boolean),
+            x: {...x, axis: null}, y: {type: log ? "log" : "linear", domain, label: null, ...(log ? {axis: null} : {})},
+            marks: [...marks, dated ? Plot.axisX({label: "date of the commit", labelArrow: "none", ticks: small ? 4 : 8}) : Plot.axisX(ticks, {label: small ? "commits" : "commit, measured ones evenly spaced", labelArrow: "none", tickFormat: (index) => text.hash(commits[shown[index]].hash)})].filter(Boolean),
         }, alt);
         const svg = figure.querySelector("svg"), picture = d3.select(svg);
         for (const series of drawn_series) {
@@ -431,6 +437,7 @@
         point_out(box, svg, points.filter((point) => point.value !== null), (point) => scale_x(point.x), (point) => scale_y.apply(point.value),
             (point) => tip_of(point, said(point.series), common, one), (point) => kernelwatch.go("commit", {at: point.at}));
         const notes = [
+            many && points.length > 2 * Math.round(width / 3) ? "Several commits share a pixel: the line is their median, the darker area their extremes, the lighter one the ends of their intervals." : null,
             many ? null : points.some((point) => point.limits.length) ? "A hollow symbol met a limit of the device; the table says which." : null,
             points.some((point) => point.failed) ? "\u00d7 marks a commit at which the cell failed." : null,
             one && one.unseen ? "The gray stripe is the minimum detectable change, \u00b1" + text.percent(one.smallest, 2) + " about the median since the last change: smaller steps are not told from noise." : null,
@@ -441,7 +448,7 @@
         main.append(element("p", {class: "quiet small"}, notes.join(" ") + " ",
             one && one.key in machine.details.noise ? "Measuring one commit several times (A/A) gave this cell a coefficient of variation of " + text.percent(machine.details.noise[one.key], 3) + ". " : "",
             link("Can figures of this machine be trusted?", "devices", {machine: parameters.get("machine")})));
-        main.append(happened_list(happened, common, said, one));
+        if (shown.length > 1) main.append(happened_list(happened, common, said, one));
 
         // What explains a step: exact figures of the same rungs on the same axis.
         const how = {shown, several: !one, place, x, left, right, machine: parameters.get("machine"), events: happened.filter((mark) => mark.kind !== "turn")};
