@@ -349,13 +349,17 @@ def test_a_folder_with_spaces_and_umlauts(project: Project, quick: Look, browser
     published = project.asv("publish", "--no-pull")
     assert published.returncode == 0, published.stdout + published.stderr
     pages = project.folder / ".asv" / "html"
-    assert "transpose.CPU.track_seconds" in json.loads((pages / "index.json").read_text())["benchmarks"]
-    with visit(browser, f"{pages.as_uri()}/") as page:
+    assert "transpose.CPU.track_seconds" in json.loads((pages / "asv" / "index.json").read_text())["benchmarks"]
+    with visit(
+        browser, f"{pages.as_uri()}/", missing="swallow.ico"
+    ) as page:  # asv's question whether a network is there
+        page.locator("main[data-shown=status] .machine").wait_for()
+        page.get_by_role("link", name="asv\u2019s grid and list").click()
         page.locator(".benchmark-text", has_text="track_seconds").first.wait_for()
         page.evaluate("location.hash = '#transpose.CPU.track_seconds'")
         page.locator("#main-graph canvas").first.wait_for()
         page.evaluate("location.hash = '#/regressions'")
-        page.locator("#regressions-body").wait_for()
+        page.locator("main[data-shown=regressions]").wait_for()
 
 
 def test_ladder_has_nothing_to_print(project: Project) -> None:

@@ -273,7 +273,7 @@ def test_a_true_step_is_confirmed_and_a_disturbed_run_refuted_and_measured_again
         assert re.search(rf"^\w+\.\.{commit} transpose/.*: flagged {flagged}.*; {verdict}", said, re.MULTILINE), said
     assert "disturbed runs: 2 commits are measured again" in said
     assert re.search(rf"^regression, confirmed at {step} \(commit {STEP}\)", said, re.MULTILINE), said
-    events = json.loads((project.folder / ".asv/html/regressions.json").read_text())["events"]
+    events = json.loads((project.folder / ".asv/html/data/events.json").read_text())["events"]
     words_now = {event["last"]["hash"][:8]: event["verdict"] for event in events if event["kind"] != "environment"}
     assert words_now.pop(step) == "confirmed"
     assert set(words_now.values()) <= {"refuted"}  # a busy machine may leave a trace of what was measured again

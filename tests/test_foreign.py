@@ -118,7 +118,7 @@ def test_it_is_measured(foreign: Foreign, measured: str) -> None:
 
 
 def test_its_series_are_judged(foreign: Foreign, measured: str) -> None:
-    data = json.loads((foreign.folder / "pages" / "regressions.json").read_text())
+    data = json.loads((foreign.folder / "pages" / "data" / "events.json").read_text())
     judged = {(series["benchmark"], series["params"]["rung"].strip("'")) for series in data["series"]}
     assert judged == {
         ("rows.ScaledSum.track_seconds", "einsum"),
@@ -132,12 +132,12 @@ def test_asv_itself_runs_and_publishes(foreign: Foreign, measured: str) -> None:
     told = foreign.call("asv", "run", "--bench", "Extremes", "HEAD^!")
     assert "rows.Extremes.track_seconds" in told
     foreign.call("asv", "publish", "--no-pull")
-    listed = json.loads((foreign.folder / "pages" / "index.json").read_text())["benchmarks"]
+    listed = json.loads((foreign.folder / "pages" / "asv" / "index.json").read_text())["benchmarks"]
     assert listed["rows.ScaledSum.track_flops"]["unit"] == "GFLOP/s"
 
 
 def test_versus_says_what_is_worse(foreign: Foreign) -> None:
-    told = foreign.call("kernelwatch", "versus", "HEAD~1", "HEAD", "--only", "extremes", "--budget", "20", code=1)
+    told = foreign.call("kernelwatch", "versus", "HEAD~1", "HEAD", "--only", "extremes", "--budget", "300", code=1)
     assert "HEAD is worse than BASE" in told
 
 

@@ -1,22 +1,159 @@
-"""The frame of the pages: every view opens, wide and narrow, from a file and over http."""
+"""The frame of the pages: every view opens from a file and over http, wide and narrow, in light and dark, and axe finds
+nothing serious."""
 
+import re
+import tomllib
+from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
-from tests.pages import browser, opened, pages_group, planted_site, recorded_site
+import pytest
+
+from kernelwatch.asv import offline
+from kernelwatch.asv.pages import PAGES
+from tests.pages import NARROW, WIDE, browser, data, opened, pages_group, planted_site, recorded_site, shown
+from tests.test_site import served, visit
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Page
 
 __all__ = ["browser", "planted_site", "recorded_site"]  # fixtures
 pytestmark = pages_group
 
+CELL = "transpose/padded float32 4096x4096 cold"
+VIEWS = (
+    "status",
+    "ladder?op=transpose&device=gpu",
+    f"history?cell={CELL}",
+    "rung?op=transpose&rung=padded",
+    "regressions",
+    "commit?at=7",
+    "roofline",
+    "devices",
+    "search?q=padded",
+)
 
-def test_the_landing_page_is_the_status(browser: "Browser", recorded_site: Path) -> None:
+
+def violations(page: "Page") -> list[str]:
+    """What axe takes for a serious obstacle to readers with a disability, each with an element that shows it."""
+    axe: Any = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed")
+    found = axe.Axe().run(page, options={"preload": False}).response["violations"]
+    return [
+        f"{each['id']}: {each['nodes'][0]['html'][:200]}" for each in found if each["impact"] in ("serious", "critical")
+    ]
+
+
+@pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.partition("?")[0])
+@pytest.mark.parametrize(
+    ("size", "scheme"), [(WIDE, "light"), (WIDE, "dark"), (NARROW, "light")], ids=["wide", "dark", "narrow"]
+)
+def test_a_view_opens_and_shuts_nobody_out(
+    browser: "Browser", planted_site: Path, view: str, size: tuple[int, int], scheme: Literal["light", "dark"]
+) -> None:
+    with opened(browser, planted_site, view, size, scheme) as page:
+        assert page.locator("main .error").count() == 0
+        assert page.locator("main h1").count() == 1
+        assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
+        assert not re.search(r"\b(undefined|NaN|null|\[object)", page.locator("main").inner_text())
+        assert violations(page) == []
+
+
+def test_every_view_is_in_this_list() -> None:
+    own = {path.stem for path in (PAGES / "pages").glob("*.js")} - {"page", "data", "text", "draw", "start"}
+    assert own == {view.partition("?")[0] for view in VIEWS}
+
+
+def test_over_http_too(browser: "Browser", recorded_site: Path) -> None:
+    with served(recorded_site) as address, visit(browser, address) as page:
+        shown(page, "status")
+        page.get_by_role("link", name="Regressions", exact=True).click()
+        shown(page, "regressions")
+        page.go_back()
+        shown(page, "status")
+
+
+def test_the_page_works_by_keyboard(browser: "Browser", recorded_site: Path) -> None:
+    with opened(browser, recorded_site, "status") as page:
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
+        page.get_by_role("searchbox").press_sequentially("padded 16384")
+        page.keyboard.press("Enter")
+        shown(page, "search")
+        assert page.evaluate("location.hash") == "#/search?q=padded+16384"
+        assert page.evaluate("document.activeElement.id") == "main"
+
+
+def test_the_status_says_what_was_measured(browser: "Browser", recorded_site: Path) -> None:
+    site = data(recorded_site, "site")
+    (host,) = site["machines"]
+    commit = data(recorded_site, "commits")[str(host["newest"])]
     with opened(browser, recorded_site, "status") as page:
         assert page.title() == "Status \u2013 gpukernels"
+        text = page.locator(".machine").inner_text()
+        assert host["gpu"] in text
+        assert f"No open regression up to {commit['hash'][:8]}" in text
+        assert f"{host['behind']} commits behind" in text
+        assert f"{host['cells']} cells at the newest" in text
+        rows = page.locator(".machine tbody tr")
+        assert rows.count() == len(host["trend"])
+        change = 100 * (host["trend"]["transpose gpu"][-1][1] / host["trend"]["transpose gpu"][0][1] - 1)
+        told = page.locator("tr", has_text="transpose GPU").locator("td").last.inner_text()
+        assert float(told.replace("\u2212", "-").removesuffix(" %")) == pytest.approx(change, abs=0.006)
+
+
+def test_the_status_counts_what_is_open(browser: "Browser", planted_site: Path) -> None:
+    events = data(planted_site, "events")["events"]
+    is_open = [
+        event for event in events
+        if event["kind"] == "regression" and any(not change["undone"] for change in event["changes"])
+    ]  # fmt: skip
+    with opened(browser, planted_site, "status") as page:
+        verdict = page.locator(".verdict-line")
+        assert f"{len(is_open)} regressions open, 0 of them confirmed." in verdict.inner_text()
+        first = page.locator(".machine li a").first
+        assert first.inner_text() == is_open[0]["last"]["subject"]
+        first.click()
+        shown(page, "regressions")
+        assert page.locator(".event").get_attribute("data-commit") == is_open[0]["last"]["hash"]
+
+
+def test_search_finds_each_kind_of_thing(browser: "Browser", recorded_site: Path) -> None:
+    commit = data(recorded_site, "commits")["85"]["hash"]
+    for asked, kind, first in (
+        ("padded 4096 hot", "cell", "transpose/padded float32 4096x4096 hot"),
+        ("rung conflict", "rung", ""),
+        (commit[:12], "commit", commit[:8]),
+        ("h200", "machine", data(recorded_site, "site")["machines"][0]["name"]),
+        ("spill_bytes sm_90 tiled_16", "series", ""),
+    ):
+        with opened(browser, recorded_site, f"search?q={asked}") as page:
+            links = page.locator(f"ul[data-kind={kind}] a")
+            if asked == "rung conflict":
+                assert page.get_by_text("0 things found.").count() == 1
+                continue
+            assert links.first.inner_text().startswith(first)
+            links.first.click()
+            page.locator("main[data-shown]:not([data-shown=search])").wait_for()
+            assert page.locator("main .error").count() == 0
 
 
 def test_an_unknown_page_is_told(browser: "Browser", planted_site: Path) -> None:
     with opened(browser, planted_site, "nothing") as page:
         assert page.locator(".error").inner_text() == "there is no page nothing"
+
+
+def test_what_is_vendored_is_what_sources_says() -> None:
+    vendor = PAGES / "vendor"
+    sources = tomllib.loads((vendor / "SOURCES.toml").read_text())["file"]
+    assert {path.name for path in vendor.glob("*.js")} == {source["file"] for source in sources}
+    for source in sources:
+        assert sha256((vendor / source["file"]).read_bytes()).hexdigest() == source["sha256"]
+        name = source["package"].rpartition("/")[2]
+        assert "Permission to use, copy" in (vendor / "licenses" / f"{name}.txt").read_text()
+
+
+def test_the_page_loads_files_that_are_there(recorded_site: Path) -> None:
+    wanted = offline.resources((recorded_site / "index.html").read_text())
+    assert len(wanted) > 15
+    for url in wanted - {"data:,"}:
+        assert (recorded_site / url).is_file(), url

@@ -166,7 +166,7 @@ def events(tmp_path_factory: pytest.TempPathFactory, kernel_cache: Path) -> dict
     padding = re.escape(SUBJECTS[PLANTED[0]])
     series = r"\d+ series of .*access\.Transpose\.track_shared_load_wavefronts"
     assert re.search(rf"(?m)^regression, confirmed at \w{{8}} \({padding}\): {series}", said), said
-    published = json.loads((project.folder / ".asv/html/regressions.json").read_text())["events"]
+    published = json.loads((project.folder / ".asv/html/data/events.json").read_text())["events"]
     by_subject: dict[str, list[dict[str, Any]]] = {}
     for event in published:
         assert event["first"] == event["last"], event

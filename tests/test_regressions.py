@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["browser"]  # a fixture
 
-PLUGINS = [alone(name) for name in ("direction", "regressions", "plots", "offline")]
+PLUGINS = [alone(name) for name in ("direction", "regressions", "plots", "offline", "pages")]
 COMMITS = 16
 STEP = 8  # the commit that changes kernels, counted from the oldest
 DISTURBED = 13  # the first of the runs that were disturbed
@@ -194,7 +194,7 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]
 @pytest.fixture(scope="module")
 def found(published: tuple[Path, list[str]]) -> dict[str, Any]:
     """What the page reads."""
-    data: dict[str, Any] = json.loads((published[0] / "regressions.json").read_text())
+    data: dict[str, Any] = json.loads((published[0] / "data" / "events.json").read_text())
     return data
 
 
@@ -350,7 +350,7 @@ def test_a_series_counts_from_its_first_commit_on(tmp_path: Path) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | {"regressions_first_commits": first}))
     run = publish(tmp_path)
     assert run.returncode == 0, run.stdout + run.stderr
-    data = json.loads((tmp_path / "html/regressions.json").read_text())
+    data = json.loads((tmp_path / "html/data/events.json").read_text())
     names = [(change["benchmark"], change["to"]) for event in data["events"] for change in event["changes"]]
     assert names == [
         ("transpose.GPU.track_seconds", commits[DISTURBED]),
@@ -393,7 +393,7 @@ def test_the_feed_has_an_entry_an_event(found: dict[str, Any], published: tuple[
 
 def test_the_page_shows_each_event_once(browser: "Browser", address: str, found: dict[str, Any]) -> None:
     with visit(browser, address, "#/regressions") as page:
-        page.locator("section.regression .event").first.wait_for()
+        page.locator("main[data-shown=regressions]").wait_for()
         for kind in ("regression", "improvement", "disturbed", "environment"):
             shown = [("disturbed" if event["verdict"] == "refuted" else event["kind"]) for event in found["events"]]
             events = [event for event, of in zip(found["events"], shown, strict=True) if of == kind]
@@ -402,37 +402,53 @@ def test_the_page_shows_each_event_once(browser: "Browser", address: str, found:
             for box, event in zip(boxes.all(), events, strict=True):
                 text = event["last"]["subject"] if kind != "environment" else event["why"][1:]
                 assert " ".join(text.split()) in " ".join(box.inner_text().split())
-                assert (event["verdict"] in box.locator(".subject").inner_text()) == (kind != "environment")
+                assert (event["verdict"] in box.locator("h3").inner_text()) == (kind != "environment")
                 assert box.locator("tbody tr").count() == len(event["changes"])
         assert page.locator("section.regression h2").inner_text() == "Regressions (3)"
         row = page.locator("section.regression tr", has_text="padded")
         cells = row.locator("td").all_inner_texts()
-        assert cells[0].startswith("transpose.GPU.track_seconds (padded, 256x256, cold) on host")
+        assert cells[0].startswith("transpose/padded float32 256x256 cold")
         assert cells[0].endswith("power")  # the limit that it met
-        assert "confirmed: +10.0 % (9.80 % to 10.20 %) in 4 turns" in cells[0]
+        assert "confirmed: +10.0 % (+9.80 % to +10.20 %) in 4 turns" in cells[0]
         assert cells[1].startswith("+10.0")
-        assert page.locator("section.environment .turns tbody tr").count() == len(found["turns"])
+        changes = (change for event in found["events"] for change in event["changes"])
+        change = next(each for each in changes if each["cell"] == "transpose/padded float32 256x256 cold")
+        low, high = (f"{100 * end:+.2f} %" for end in change["interval"])
+        assert cells[2] == f"{low} to {high}"
+        assert page.locator("section.environment > .wide tbody tr").count() == len(found["turns"])
         assert page.locator("a[href^=javascript]").count() == 0
         page.get_by_text(f"{len(found['series'])} series", exact=True).click()
-        assert page.locator("tr", has_text="track_occupancy").last.inner_text().endswith("any")
+        assert page.locator("tr", has_text="occupancy").last.inner_text().endswith("any")
 
 
-def test_a_row_leads_to_its_plot(browser: "Browser", address: str, published: tuple[Path, list[str]]) -> None:
-    tiled = next(history for history in HISTORIES if history.params.get("rung") == "tiled")
+def test_filters_are_in_the_address(browser: "Browser", address: str, found: dict[str, Any]) -> None:
     with visit(browser, address, "#/regressions") as page:
-        page.locator("section.regression a", has_text="tiled").click()
-        wait_until_drawn(page, "#main-graph")
-        assert page.locator("#title").inner_text() == tiled.name
-        plotted = page.evaluate("$('#main-graph').data('plot').getData().map(series => series.data)")
-        assert plotted == [[[at, tiled.levels(at)] for at in range(COMMITS)]]
-        marked = page.evaluate("$('#main-graph').data('plot').getOptions().grid.markings.map(m => m.xaxis)")
-        assert {(mark["from"], mark["to"]) for mark in marked} >= {
-            (str(STEP - 1), str(STEP - 1)),
-            (str(STEP), str(STEP)),
-        }
-        page.get_by_role("link", name="Regressions").click()
-        page.locator("section.regression .event").first.wait_for()
-        assert not page.locator("#main-graph").is_visible()
+        page.locator("main[data-shown=regressions]").wait_for()
+        page.get_by_label("verdict").select_option("refuted")
+        page.wait_for_function("document.querySelectorAll('.event').length === 1")
+        assert page.evaluate("location.hash") == "#/regressions?verdict=refuted"
+        page.go_back()
+        page.wait_for_function(f"document.querySelectorAll('.event').length === {len(found['events'])}")
+        page.get_by_role("searchbox", name="words").fill("no such word")
+        page.keyboard.press("Enter")
+        page.get_by_text("None with these filters.").first.wait_for()
+
+
+def test_an_event_is_copied_as_markdown(browser: "Browser", published: tuple[Path, list[str]]) -> None:
+    with visit(browser, f"{published[0].as_uri()}/", "#/regressions") as page:
+        page.locator("main[data-shown=regressions]").wait_for()
+        page.evaluate("navigator.clipboard.writeText = async (said) => { window.said = said; }")
+        page.locator("section.regression .event", has_text="padded").first.get_by_role("button").click()
+        page.get_by_text("Copied").wait_for()
+        lines = page.evaluate("window.said").splitlines()
+        assert lines[0].startswith("**regression** (confirmed) at ")
+        assert [line for line in lines if line.startswith("| transpose/padded float32 256x256 cold | +10.0")]
+
+
+def test_asvs_own_page_leads_there(browser: "Browser", address: str) -> None:
+    with visit(browser, address) as page:
+        page.goto(f"{address}asv/index.html#/regressions")
+        page.wait_for_url(f"{address}index.html#/regressions")
 
 
 # --- the plots ------------------------------------------------------------------------------------------------------
@@ -454,7 +470,7 @@ def test_plots_ask_for_no_missing_graph_and_show_all_data(browser: "Browser", tm
     run = publish(tmp_path)
     assert run.returncode == 0, run.stdout + run.stderr
     missing: list[str] = []
-    with served(tmp_path / "html") as url, visit(browser, url, missing="machine-other") as page:
+    with served(tmp_path / "html/asv") as url, visit(browser, url, missing="machine-other") as page:
         page.on("response", lambda response: missing.append(response.url) if response.status == 404 else None)
         page.evaluate("location.hash = '#transpose.GPU.track_seconds'")
         wait_until_drawn(page, "#main-graph")
@@ -470,7 +486,7 @@ def test_plots_ask_for_no_missing_graph_and_show_all_data(browser: "Browser", tm
 
 
 def test_a_series_that_nobody_measured_is_said_to_have_no_data(browser: "Browser", address: str) -> None:
-    with visit(browser, address, "#static.Matmul.track_spill_bytes?machine=other") as page:
+    with visit(browser, f"{address}asv/", "#static.Matmul.track_spill_bytes?machine=other") as page:
         page.locator("#error-message", has_text="No data for this combination of filters.").wait_for()
 
 
@@ -481,16 +497,15 @@ def test_asv_has_what_is_patched_or_used() -> None:
     assert callable(asv_regressions.Regressions.publish)
     assert callable(asv_regressions._GraphDataFilter._get_start_revision)
     assert callable(asv_git.Git._run_git)
-    for name in regressions.FILES:
-        assert (ASV_INDEX.parent / name).is_file()
-        assert f'"{name}"' in ASV_INDEX.read_text()
+    assert (ASV_INDEX.parent / regressions.SCRIPT).is_file()
+    assert f'"{regressions.SCRIPT}"' in ASV_INDEX.read_text()
 
 
 def test_asv_by_itself_flags_the_faster_and_misses_the_slower(tmp_path: Path) -> None:
     """When this fails asv knows the direction, and its own page may do."""
     write_history(tmp_path)
     path = tmp_path / "asv.conf.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"plugins": [PLUGINS[-1]]}))
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"plugins": [alone("offline")]}))
     run = publish(tmp_path)
     assert run.returncode == 0, run.stdout + run.stderr
     names = [row[0] for row in json.loads((tmp_path / "html/regressions.json").read_text())["regressions"]]

@@ -64,7 +64,7 @@ def _files(
     head = max(at.values(), default=0)
     by_position = {position: commit for commit, position in at.items()}
     wanted = {by_position[position] for machine in machines for position in machine.records} | {by_position[head]}
-    remote = _remote(conf)
+    remote = remote_page(conf)
     yield (
         "site",
         {
@@ -73,7 +73,7 @@ def _files(
             "published": datetime.now(UTC).isoformat(timespec="seconds"),
             "branch": _branch(conf, branch),
             "head": head,
-            "commit_url": conf.show_commit_url if "://" in conf.show_commit_url else remote and f"{remote}/commit/",
+            "commit_url": own if re.match("https?://", own := conf.show_commit_url) else remote and f"{remote}/commit/",
             "source_url": remote and f"{remote}/blob/",
             "ops": data.ops(project),
             "machines": [data.summary(machine, head) for machine in machines],
@@ -165,7 +165,7 @@ def _branch(conf: Any, name: str) -> str:
     return done.stdout.strip() or name
 
 
-def _remote(conf: Any) -> str:
+def remote_page(conf: Any) -> str:
     """The address of the repository's page, if its remote is on a known host; "" otherwise."""
     done = subprocess.run(
         ["git", "-C", conf.repo, "remote", "get-url", "origin"], capture_output=True, text=True, check=False

@@ -1,7 +1,7 @@
-"""asv plugin: the Regressions page and its feed, based on measured noise instead of a fixed percentage.
+"""asv plugin: the events of the Regressions page and its feed, based on measured noise instead of a fixed percentage.
 
-It replaces asv's own page. It judges the judged series (see kernelwatch/suites/series.py) by the spread between
-processes and the conditions in the sidecars, and shows the changes of several series at one commit as one event.
+It takes the place of asv's own detection. It judges the judged series (see kernelwatch/suites/series.py) by the spread
+between processes and the conditions in the sidecars, and joins the changes of several series at one commit to an event.
 ``regressions_first_commits`` of asv.conf.json still sets the commit from which a series counts;
 ``regressions_thresholds`` has no effect.
 
@@ -42,7 +42,7 @@ from kernelwatch.report.comparison import confirmation_text
 from kernelwatch.run.outcome import LATER
 
 HERE = Path(__file__).resolve().parent
-FILES = ("regressions.js", "regressions.css")  # they replace asv's files of the same names
+SCRIPT = "regressions.js"  # it replaces asv's script of that name
 
 
 def site_of(conf: Any) -> Path:
@@ -184,7 +184,7 @@ def word_of(event: Event, verdicts: Mapping[str, Verdicts]) -> Word:
 
 
 def as_json(event: Event, commits: dict[str, Commit], verdicts: Mapping[str, Verdicts]) -> dict[str, object]:
-    """An event in the form that regressions.js reads."""
+    """An event in the form that the pages read (docs/data.md)."""
 
     def told(change: Change) -> dict[str, object] | None:
         verdict = verdict_of(change, verdicts)
@@ -314,8 +314,7 @@ def _publish(cls: Any, conf: Any, repo: Any, benchmarks: Any, graphs: Any, revis
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(data, allow_nan=False), encoding="utf-8")
     write_feed(conf, [event for event in all_events if event.kind == "regression"], commits, verdicts)
-    for name in FILES:
-        shutil.copy(HERE / name, conf.html_dir)
+    shutil.copy(HERE / SCRIPT, conf.html_dir)
 
 
 def setup() -> None:

@@ -204,7 +204,7 @@ def _run(project: Project, arguments: argparse.Namespace, commits: list[str], re
         code = measure(project, conf, measuring_order(commits[::-1]), len(known), arguments, console)
         console.print(f"{len(commits) - len(known)} new of {len(commits)} commits in {time.monotonic() - began:.0f} s")
         page = publish(project, conf, console)
-        new = Events(page.with_name("regressions.json"), commits, mine.name)
+        new = Events(page.parent / "data" / "events.json", commits, mine.name)
         if not (arguments.no_confirm or arguments.quick):
             _confirm(project, conf, new, results, arguments, console)
     _show_newest(project, results, commits, console)

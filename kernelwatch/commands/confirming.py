@@ -22,7 +22,7 @@ DECIDED = ("confirmed", "refuted")  # the next run tries again what has another 
 LATE = 10  # results after a step's own by which it is flagged, or hardly ever
 BUDGET_S = 300.0  # for all events of a run; the first look at each is always taken
 
-Event = dict[str, Any]  # as in regressions.json
+Event = dict[str, Any]  # as in data/events.json
 
 
 @dataclass(frozen=True)

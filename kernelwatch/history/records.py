@@ -7,6 +7,7 @@ import statistics
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import get_args
 
 from kernelwatch.measure.record import CellState, Facts, Measurement
 from kernelwatch.run import outcome as outcomes
@@ -125,13 +126,22 @@ def read(path: Path) -> Record:
 
 
 def measured(key: str, outcome: Outcome, group: str = "") -> Measured:
-    """A cell's outcome as a record. A counted or compiled cell has no seconds and met no limits."""
+    """A cell's outcome as a record. A counted or compiled cell has no seconds and met no limits.
+
+    Raises: ValueError if a time is not a positive number, or the state or reason is none; the exceptions of other
+    malformed measurements.
+    """
+    if outcome.state not in get_args(CellState) or not isinstance(outcome.reason, str):
+        raise ValueError(f"{key}: no cell is in the state {outcome.state!r} for the reason {outcome.reason!r}")
+    seconds = tuple(float(each["seconds"]) for each in outcome.measurements if "seconds" in each)
+    if not all(0 < value < math.inf for value in seconds):
+        raise ValueError(f"{key}: seconds should be positive numbers, not {seconds}")
     limits = {str(limit) for measurement in outcome.measurements for limit in measurement.get("throttled", ())}
     return Measured(
         key,
         outcome.state,
         outcome.reason,
-        tuple(float(measurement["seconds"]) for measurement in outcome.measurements if "seconds" in measurement),
+        seconds,
         tuple(sorted(limits)),
         group,
         tuple(outcome.measurements),

@@ -147,7 +147,22 @@ def snapshot(record: Record) -> Json:
 
 
 def facts_of(facts: Facts) -> Json:
-    return {name: facts[name] for name in FACTS if name in facts}  # type: ignore[literal-required]
+    """The facts that the pages show."""
+    return {name: _finite(value) for name, value in facts.items() if name in FACTS}
+
+
+def _finite(value: object) -> object:
+    """JSON without the numbers that JSON does not know; records may be edited by hand."""
+    if isinstance(value, dict):
+        return {str(name): _finite(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return list(map(_finite, value))
+    if not isinstance(value, int | float):
+        return value
+    try:
+        return value if math.isfinite(value) else None
+    except OverflowError:  # an integer too large for a float
+        return None
 
 
 def figures(cell: Measured) -> Json:
@@ -173,7 +188,8 @@ def figures(cell: Measured) -> Json:
 
 
 def _median(measurements: Iterable[Measurement], *names: str) -> float | None:
-    values = [value for each in measurements if (value := number(each, *names)) is not None and math.isfinite(value)]
+    found = (_finite(number(each, *names)) for each in measurements)
+    values = [value for value in found if isinstance(value, int | float)]
     return statistics.median(values) if values else None
 
 
@@ -233,12 +249,12 @@ def _state(at: int, record: Record) -> Json:
     timed = [cell for cell in record.cells.values() if _parts(cell)]
     measurements = [each for cell in timed for each in cell.measurements]
     facts = next((facts for facts in record.facts.values() if facts.get("nvml_uuid_sha256")), Facts())
-    found = {
+    found: Json = {
         "at": at,
         "measured_at": max((str(facts.get("measured_at", "")) for facts in record.facts.values()), default=""),
-        "gpu_uuid_sha256": facts.get("nvml_uuid_sha256"),
-        "driver": facts.get("nvml_driver"),
-        "ceilings": facts.get("ceilings"),
+        "gpu_uuid_sha256": _finite(facts.get("nvml_uuid_sha256")),
+        "driver": _finite(facts.get("nvml_driver")),
+        "ceilings": _finite(facts.get("ceilings")),
         "clock_mhz": rounded(_median(measurements, "clock64_mhz"), 5),
         "temperature_c": rounded(_median(measurements, "state", "temperature_c"), 3),
         "power_w": rounded(_median(measurements, "state", "power_w"), 4),
@@ -258,7 +274,7 @@ def turns(machine: Machine) -> dict[str, list[Any]]:
     for at, record in sorted(machine.records.items()):
         for group in record.facts:
             run = found.setdefault(group, [])
-            known = conditions(record, group)
+            known = _finite(conditions(record, group))
             if not run or run[-1][1] != known:
                 run.append([at, known])
     return found

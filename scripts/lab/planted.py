@@ -181,7 +181,7 @@ def flags(folder: Path, results: Path | None = None) -> list[Flag]:
         _run(folder, sys.executable, "-m", "asv", "--config", str(path), "publish", "--no-pull")
     finally:
         path.unlink()
-    events = json.loads((folder / conf["html_dir"] / "regressions.json").read_text(encoding="utf-8"))["events"]
+    events = json.loads((folder / conf["html_dir"] / "data" / "events.json").read_text(encoding="utf-8"))["events"]
     return [_flag(event, change) for event in events for change in event["changes"]]
 
 

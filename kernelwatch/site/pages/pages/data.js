@@ -50,6 +50,12 @@
     // The key of a cell.
     kernelwatch.key = (op, rung, type, shape, cache) => op + "/" + rung + " " + type + " " + shape + " " + cache;
 
+    // The op whose suite has this name ("VectorAdd", "VectorAddMix"), "" if there is none. It needs data/site.
+    kernelwatch.op_of_suite = function (suite) {
+        const plain = suite.replace(/Mix$/, "").toLowerCase();
+        return kernelwatch.ops.find((op) => op.replaceAll("_", "") === plain) || "";
+    };
+
     // The value of an exact figure at a commit: [commit since which it holds, value], or null. `run`: [[commit, value], ...].
     kernelwatch.value_at = function (run, commit) {
         let found = null;

@@ -5,6 +5,18 @@
 kernelwatch.colors = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f", "#b8a800"];
 kernelwatch.symbols = ["circle", "square", "triangle", "diamond", "star", "cross", "wye", "plus"];
 
+// Make a drawing one image with a text of what it shows. Plot names groups of marks by aria-label, which only an image or
+// a control may have: the name is kept as data-mark.
+kernelwatch.as_image = function (drawn, alt) {
+    for (const group of drawn.querySelectorAll("[aria-label]")) {
+        group.dataset.mark = group.getAttribute("aria-label");
+        group.removeAttribute("aria-label");
+    }
+    drawn.setAttribute("role", "img");
+    drawn.setAttribute("aria-label", alt);
+    return drawn;
+};
+
 // A plot as a figure with a caption, as wide as `into` allows. `options`: those of Plot.plot; `alt`: what it shows, for
 // readers who do not see it. Marks carry data- attributes through `marked`, so that what is drawn can be read back.
 kernelwatch.plot = function (into, options, alt, caption) {
@@ -14,9 +26,7 @@ kernelwatch.plot = function (into, options, alt, caption) {
         style: {background: "transparent", color: "currentColor", fontFamily: "inherit", fontSize: "12px", overflow: "visible"},
         ...options,
     });
-    drawn.setAttribute("role", "img");
-    drawn.setAttribute("aria-label", alt);
-    return kernelwatch.element("figure", {class: "plot"}, drawn,
+    return kernelwatch.element("figure", {class: "plot"}, kernelwatch.as_image(drawn, alt),
         caption ? kernelwatch.element("figcaption", {}, caption) : null);
 };
 
@@ -31,10 +41,8 @@ kernelwatch.sparkline = function (points, alt, width = 140, height = 28) {
         ],
         style: {background: "transparent", color: "currentColor"},
     });
-    drawn.setAttribute("role", "img");
-    drawn.setAttribute("aria-label", alt);
     drawn.classList.add("sparkline");
-    return drawn;
+    return kernelwatch.as_image(drawn, alt);
 };
 
 // The range of values, at least `least` of their middle wide, so that noise does not fill a plot.

@@ -88,7 +88,7 @@ kernelwatch.render = async function () {
     const main = document.getElementById("main");
     const fresh = kernelwatch.element("div", {class: "view " + view});
     delete main.dataset.shown;
-    for (const link of document.querySelectorAll("#nav a")) {
+    for (const link of document.querySelectorAll("#nav a:not(.project)")) {
         const current = link.getAttribute("href").replace(/\?.*/, "") === "#/" + view;
         if (current) link.setAttribute("aria-current", "page");
         else link.removeAttribute("aria-current");

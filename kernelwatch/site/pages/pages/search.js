@@ -1,1 +1,46 @@
+// Search: any rung, cell, commit, series or machine whose name has all the words.
 "use strict";
+
+{
+    const {element, link, text} = kernelwatch;
+    const SHOWN = 40;
+
+    // Everything that can be found: {kind, name, node}. `name` is what the words are looked for in.
+    function entries({site, commits, cells, events}) {
+        const found = [];
+        const add = (kind, name, view, parameters, more = "") => found.push({kind, name: name + " " + more, show: () => [link(name, view, parameters), more ? element("span", {class: "quiet"}, " " + more) : null]});
+        for (const op of site.ops) {
+            add("op", op.name, "ladder", {op: op.name});
+            for (const rung of op.rungs) add("rung", op.name + "/" + rung.name, "rung", {op: op.name, rung: rung.name}, rung.idea);
+        }
+        for (const machine of site.machines) add("machine", machine.name, "devices", {machine: machine.name}, kernelwatch.device_name(machine));
+        for (const [at, commit] of Object.entries(commits)) add("commit", text.hash(commit.hash), "commit", {at}, commit.subject + ", " + commit.author + ", " + text.date(commit.date));
+        for (const key of Object.keys(cells)) add("cell", key, "history", {cell: key});
+        for (const series of events.series) {
+            if (series.cell) continue;  // found as a cell
+            const name = series.benchmark + " (" + Object.values(series.params).map((value) => String(value).replaceAll("'", "")).join(", ") + ")";
+            const rung = series.params.rung && series.params.rung.replaceAll("'", "");
+            const op = kernelwatch.op_of_suite(series.benchmark.split(".")[1]);
+            add("series", name, rung && op ? "rung" : "regressions", rung && op ? {op, rung, machine: series.place.machine} : {});
+        }
+        return found;
+    }
+
+    kernelwatch.view("search", "", async function (main, parameters) {
+        const asked = (parameters.get("q") || "").trim();
+        const words = asked.toLowerCase().split(/\s+/).filter(Boolean);
+        const all = await kernelwatch.common();
+        const found = entries(all).filter(({name}) => words.every((word) => name.toLowerCase().includes(word)) ||
+            (asked.length >= 4 && name.startsWith(asked.slice(0, 8)) && /^[0-9a-f]+$/.test(asked)));
+        main.append(element("h1", {}, asked ? "Search for \u201c" + asked + "\u201d" : "Search"),
+            element("p", {class: "quiet"}, words.length ? text.plural(found.length, "thing") + " found." : "Type a rung, a cell, a commit or a series into the box above."));
+        if (!words.length) return;
+        for (const kind of ["op", "rung", "machine", "commit", "cell", "series"]) {
+            const own = found.filter((each) => each.kind === kind);
+            if (!own.length) continue;
+            main.append(element("section", {}, element("h2", {}, {op: "Ops", rung: "Rungs", machine: "Machines", commit: "Commits", cell: "Cells", series: "Exact series"}[kind] + " (" + own.length + ")"),
+                element("ul", {class: "found", "data-kind": kind}, own.slice(0, SHOWN).map((each) => element("li", {}, each.show()))),
+                own.length > SHOWN ? element("p", {class: "quiet small"}, "... and " + (own.length - SHOWN) + " more: add a word.") : null));
+        }
+    });
+}

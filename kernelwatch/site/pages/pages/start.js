@@ -11,6 +11,7 @@
         return;
     }
     kernelwatch.project = site.project;
+    kernelwatch.ops = site.ops.map((op) => op.name);
     const find = element("input", {type: "search", name: "q", placeholder: "rung, cell, commit, series", "aria-label": "Search"});
     document.getElementById("nav").append(
         kernelwatch.link(site.project, "status", {}, {class: "project"}),
