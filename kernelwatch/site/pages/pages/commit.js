@@ -36,7 +36,7 @@
         return element("li", {"data-kind": event.kind, "data-cell": change.cell, "data-change": change.change},
             element("b", {class: tone}, sign + " " + text.change(change.change)), ", " + (event.kind === "environment" ? "" : event.kind + ", ") + word + ": ",
             change.cell in common.cells ? link(figure, "history", {cell: change.cell, machine: machine.name}) : figure,
-            at === own ? "" : at > own ? ", seen at " + text.hash(change.to) : "", change.undone ? ", since undone" : "", event.why ? ". " + event.why : "");
+            at === own ? "" : at > own ? ", seen at " + text.hash(change.to) : "", change.undone ? ", since undone" : "", event.why ? ". " + event.why[0].toUpperCase() + event.why.slice(1) + "." : "");
     }
 
     // What moved at a commit on a machine, against the measured commit before.
@@ -95,7 +95,7 @@
             element("p", {class: "quiet small"}, "The minimum detectable change follows from the spread between the processes of a run. It does not know what else differs from run to run: events do, which judge the whole history."
                 + (both.length > judged.length ? " " + text.plural(both.length - judged.length, "cell") + " had too few processes to say." : "")
                 + (timed.length > both.length ? " " + text.plural(timed.length - both.length, "cell") + " " + (timed.length - both.length === 1 ? "was" : "were") + " not timed at the commit before." : "")));
-        for (const turn of turns) section.append(element("p", {class: "warn"}, "\u25c6 The conditions of " + turn.group + " changed between the two: " + turn.why.join(", ") + ". No commit can be blamed for a step across this change."));
+        for (const turn of turns) section.append(element("p", {class: "warn"}, "\u25c6 The conditions of " + kernelwatch.group_name(turn.group) + " changed between the two: " + turn.why.join(", ") + ". No commit can be blamed for a step across this change."));
         if (!moved.length) return;
         const interval = (cell) => {
             const digits = text.significant(cell.s, cell.low, cell.high);

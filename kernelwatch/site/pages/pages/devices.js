@@ -168,7 +168,7 @@
         else main.append(element("p", {class: "quiet small"}, "Medians over all cells of a commit, read while they ran. " + (marks.length ? "A dashed line marks a change of conditions. " : "") + "What moves a canary is the machine, not a commit."));
         for (const turn of conditions) {
             main.append(element("p", {class: "turn", "data-at": turn.at}, "\u25c6 ", element("b", {}, turn.why.join(", ")), " since ", link(text.hash(commits[turn.at].hash), "commit", {at: turn.at}, {class: "hash"}),
-                " (" + text.date(commits[turn.at].date) + "): " + turn.groups.join(", ")));
+                " (" + text.date(commits[turn.at].date) + "): " + turn.groups.map(kernelwatch.group_name).join("; ")));
         }
         const figure = (value, digits, unit) => (value === undefined || value === null ? "" : text.digits(value, digits) + " " + unit);
         const listed = [...rows].reverse().slice(0, 200);
@@ -350,7 +350,7 @@
                 + (points.length < rows.length ? " " + text.plural(rows.length - points.length, "cell") + " of types without a measured ceiling are in the table only." : "")));
         }
         const interval = (row) => (row.low === null ? "" : text.digits(row.low, 4) + " \u2013 " + text.digits(row.high, 4));
-        main.append(...[folded([{name: "Cell"}, {name: first, number: true}, {name: second, number: true}, {name: "Ratio", number: true, title: "time of the second over time of the first"}, {name: "from the ends of both intervals", number: true},
+        main.append(...[folded([{name: "Cell"}, {name: first, number: true}, {name: second, number: true}, {name: "Ratio", number: true, title: "time of the second over time of the first"}, {name: "Interval", number: true, title: "of the ratio, from the ends of both 95 % intervals"},
             {name: "Share of ceiling, " + first, number: true}, {name: "Share of ceiling, " + second, number: true}],
         rows.map((row) => [cell_link(row.key, machine.summary.name), text.time(row.a.s, text.significant(row.a.s, row.a.low, row.a.high)), text.time(row.b.s, text.significant(row.b.s, row.b.low, row.b.high)),
             element("span", {"data-key": row.key, "data-ratio": row.ratio}, text.digits(row.ratio, 4) + "\u00d7"), interval(row), text.percent(row.shares[0]), text.percent(row.shares[1])]), "Cells on both machines")].flat());

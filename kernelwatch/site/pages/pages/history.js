@@ -571,7 +571,7 @@
         const commit = (at) => [link(text.hash(common.commits[at].hash), "commit", {at}, {class: "hash"}), " " + text.date(common.commits[at].date) + ", ", element("span", {class: "subject"}, common.commits[at].subject)];
         return element("section", {}, element("h2", {}, "What happened"), element("ul", {class: "happened"}, [...happened].reverse().map((mark) => {
             if (mark.kind === "turn") {
-                return element("li", {"data-kind": "turn", "data-at": mark.at}, element("b", {}, "\u25c6 Conditions of " + mark.group + " changed: "), mark.why.join(", "), ". Since ", commit(mark.at),
+                return element("li", {"data-kind": "turn", "data-at": mark.at}, element("b", {}, "\u25c6 Conditions of " + kernelwatch.group_name(mark.group) + " changed: "), mark.why.join(", "), ". Since ", commit(mark.at),
                     ". Figures on its two sides are not compared.");
             }
             const {event, change, series} = mark;
