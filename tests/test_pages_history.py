@@ -162,6 +162,7 @@ def test_a_history_draws_and_lists_what_is_recorded(browser: "Browser", recorded
         assert [point["x"] for point in points] == sorted(point["x"] for point in points)
 
         page.locator("details.values summary").click()
+        page.locator("details.values table").wait_for()
         rows = marks(page.locator("details.values [data-at]"))
         assert [float(row["s"]) for row in rows] == columns["s"][::-1]
         assert [int(row["at"]) for row in rows] == columns["at"][::-1]
@@ -278,6 +279,7 @@ def test_a_line_ends_where_the_conditions_change(browser: "Browser", invented_si
     with opened(browser, invented_site, view("history", cell=[PADDED, TILED], x="dated"), NARROW, "dark") as page:
         assert fits(page)
         page.locator("details.values summary").first.click()
+        page.locator("details.values table").wait_for()
         assert fits(page)
     with opened(browser, invented_site, view("history", cell=PADDED, machine=HOSTILE)) as page:
         assert page.locator(".point [data-at]").count() == len(at)  # the other machine's own points, and no others
@@ -293,6 +295,7 @@ def test_ten_thousand_commits_are_few_elements(browser: "Browser", long_site: Pa
         assert 4000 < at < 6000
         assert f"{at:040x}"[:8] in page.locator(".tip").inner_text()
         page.locator("details.values summary").click()
+        page.locator("details.values table").wait_for()
         assert page.locator("details.values [data-at]").count() == 200
         page.get_by_role("button", name="older commits").click()
         assert page.locator("details.values [data-at]").count() == 10_000
