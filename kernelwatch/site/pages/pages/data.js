@@ -73,7 +73,7 @@
         return events.events.flatMap((event) => event.changes.map((change) => (
             {event, change, at: positions.get(change.to), from: positions.get(change.from)})))
             .filter(({change}) => kernelwatch.is_of(change.place, machine))
-            .sort((a, b) => a.at - b.at);
+            .sort((a, b) => (a.at ?? -1) - (b.at ?? -1));
     };
 
     // Whether the place of a judged series is a machine, one of whose environments may have a longer name.
