@@ -87,9 +87,9 @@
             ? [text.plural(conditions.length, "change") + " of conditions, listed below. No commit is blamed for a step across one."]
             : "Yes: device, driver, compiler, packages and versions of the harness are the same over " + text.plural(states.length, "commit") + "."]);
         const limits = cells.flatMap(([, cell]) => (cell.s && cell.limits) || []);
-        const limited = cells.filter(([, cell]) => cell.s && (cell.limits || []).length).length, timed = cells.filter(([, cell]) => cell.s).length;
-        rows.push([limited ? "!" : "\u2713", "Did clocks or power limit it?", limited
-            ? [element("b", {}, limited + " of " + text.plural(timed, "cell")), " met a limit at the newest commit: " + counted(limits) + "."] : "No cell of " + timed + " met a limit at the newest commit."]);
+        const limited = cells.filter(([, cell]) => cell.s && (cell.limits || []).length).length, timed = cells.filter(([key, cell]) => cell.s && known[key].device !== "cpu").length;
+        rows.push([!timed ? "" : limited ? "!" : "\u2713", "Did clocks or power limit it?", !timed ? "Not known: limits are read from a GPU\u2019s driver." : limited
+            ? [element("b", {}, limited + " of " + text.plural(timed, "GPU cell")), " met a limit at the newest commit: " + counted(limits) + "."] : "None of " + text.plural(timed, "GPU cell") + " met a limit at the newest commit."]);
         const failures = d3.sum(states, (each) => each.failed.length);
         rows.push([state.failed.length ? "!" : "\u2713", "Did everything run?", state.failed.length ? [element("b", {}, text.plural(state.failed.length, "cell")), " failed at the newest commit, with the reasons below."]
             : "No cell failed at the newest commit" + (failures ? "; " + failures + " did at earlier ones." : ", nor at any other.")]);
@@ -287,7 +287,8 @@
         const cells = Object.entries(newest.cells), max = facts.nvml_sm_clock_max_mhz;
         const met = cells.filter(([, cell]) => cell.s && (cell.limits || []).length), failed = cells.filter(([, cell]) => cell.state === "failed");
         main.append(element("h2", {}, "Cells that met a limit"));
-        if (!met.length) main.append(element("p", {}, "None at the newest commit, " + newest_hash + "."));
+        if (!facts.gpu) main.append(element("p", {}, "Not known: limits are read from a GPU\u2019s driver."));
+        else if (!met.length) main.append(element("p", {}, "None at the newest commit, " + newest_hash + "."));
         else {
             main.append(element("p", {}, "At the newest commit, " + newest_hash + ". The clock was lower than it could be, so a figure says as much of the power or temperature limit as of the kernel" + (max ? "; the highest SM clock is " + max + " MHz" : "") + "."),
                 ...[folded([{name: "Cell"}, {name: "Limit"}, {name: "SM clock", number: true}, {name: "Power", number: true}, {name: "Temperature", number: true}],
@@ -313,20 +314,25 @@
 
     async function compared(main, machine, other, newest, common) {
         const theirs = await other.load("at/" + other.summary.newest), {cells} = common;
-        const [one, two] = [machine, other].map((each) => kernelwatch.device_name(each.summary));
-        const [first, second] = one === two ? [machine.summary.name, other.summary.name] : [one, two];
-        const rows = Object.keys(newest.cells).filter((key) => newest.cells[key].s && (theirs.cells[key] || {}).s).map((key) => {
+        const all = Object.keys(newest.cells).filter((key) => newest.cells[key].s && (theirs.cells[key] || {}).s).map((key) => {
             const [a, b] = [newest.cells[key], theirs.cells[key]], tops = [ceiling(cells[key], newest.facts), ceiling(cells[key], theirs.facts)];
-            return {key, op: cells[key].op, a, b, ratio: b.s / a.s, low: b.low === undefined ? null : b.low / a.high, high: b.high === undefined ? null : b.high / a.low,
+            return {key, op: cells[key].op, a, b, ratio: b.s / a.s, low: a.high === undefined || b.low === undefined ? null : Math.max(0, b.low) / a.high, high: a.low > 0 ? b.high / a.low : Infinity,
                 shares: [a, b].map(({s}, index) => (tops[index] && kernelwatch.work(cells[key]) ? kernelwatch.rate(cells[key], s) / tops[index] : null))};
         }).sort((a, b) => b.ratio - a.ratio);
-        main.append(element("h2", {}, first + " and " + second));
+        main.append(element("h2", {}, machine.summary.name + " and " + other.summary.name));
         const at = (each) => [link(text.hash(common.commits[each.summary.newest].hash), "commit", {at: each.summary.newest}, {class: "hash"}), " of " + text.date(common.commits[each.summary.newest].date)];
         main.append(element("p", {}, "The newest commit of each: ", at(machine), machine.summary.newest === other.summary.newest ? " on both." : [" and ", at(other), ". They differ, so a ratio also says what changed between the two commits."]));
-        if (!rows.length) {
-            main.append(element("p", {}, "They have no timed cell in common."));
-            return;
+        if (!all.length) main.append(element("p", {}, "They have no timed cell in common."));
+        for (const kind of ["gpu", "cpu"]) {
+            const rows = all.filter((row) => (cells[row.key].device === "cpu" ? "cpu" : "gpu") === kind);
+            const [one, two] = [machine, other].map((each) => each.summary[kind] || each.summary.name);
+            if (rows.length) pair(main, machine, rows, cells, ...(one === two ? [machine.summary.name, other.summary.name] : [one, two]));
         }
+    }
+
+    // The cells of one kind of device on both machines. `first`, `second`: names of the devices.
+    function pair(main, machine, rows, cells, first, second) {
+        main.append(element("h3", {}, (cells[rows[0].key].device === "cpu" ? "CPU: " : "GPU: ") + first + " and " + second));
         const ops = [...new Set(rows.map((row) => row.op))];
         main.append(element("ul", {}, ops.map((op) => {
             const own = rows.filter((row) => row.op === op), middle = Math.exp(d3.mean(own, (row) => Math.log(row.ratio)));
@@ -349,11 +355,11 @@
                 + ". The ceilings are each machine\u2019s own, measured: its copy for bytes, its arithmetic for operations of the cell\u2019s type. Above the dashed line a rung suits " + second + " better. More than 100 % comes out of a cache."
                 + (points.length < rows.length ? " " + text.plural(rows.length - points.length, "cell") + " of types without a measured ceiling are in the table only." : "")));
         }
-        const interval = (row) => (row.low === null ? "" : text.digits(row.low, 4) + " \u2013 " + text.digits(row.high, 4));
+        const interval = (row) => (row.low === null ? "" : text.digits(row.low, 4) + " \u2013 " + (isFinite(row.high) ? text.digits(row.high, 4) : "\u221e"));
         main.append(...[folded([{name: "Cell"}, {name: first, number: true}, {name: second, number: true}, {name: "Ratio", number: true, title: "time of the second over time of the first"}, {name: "Interval", number: true, title: "of the ratio, from the ends of both 95 % intervals"},
-            {name: "Share of ceiling, " + first, number: true}, {name: "Share of ceiling, " + second, number: true}],
+            ...(points.length ? [first, second] : []).map((name) => ({name: "Share of ceiling, " + name, number: true}))],
         rows.map((row) => [cell_link(row.key, machine.summary.name), text.time(row.a.s, text.significant(row.a.s, row.a.low, row.a.high)), text.time(row.b.s, text.significant(row.b.s, row.b.low, row.b.high)),
-            element("span", {"data-key": row.key, "data-ratio": row.ratio}, text.digits(row.ratio, 4) + "\u00d7"), interval(row), text.percent(row.shares[0]), text.percent(row.shares[1])]), "Cells on both machines")].flat());
+            element("span", {"data-key": row.key, "data-ratio": row.ratio}, text.digits(row.ratio, 4) + "\u00d7"), interval(row), ...(points.length ? row.shares.map((share) => text.percent(share)) : [])]), "Cells on both machines")].flat());
     }
 
     // --- the view ------------------------------------------------------------------------------------------------

@@ -10,6 +10,9 @@
 
     const digits_of = (point) => text.significant(point.s, point.low, point.high);
 
+    // A change with enough digits that it does not read as nothing.
+    const change_text = (change) => text.change(change, Math.abs(change) < 0.001 ? 3 : undefined);
+
     // --- which cells ---------------------------------------------------------------------------------------------
 
     // What each part of a cell can be, given the parts before it, and the cell that is nearest to what is wanted.
@@ -113,7 +116,7 @@
                 element("span", {class: "subject"}, commit.subject),
                 point.s ? element("span", {"data-at": point.at, "data-s": point.s}, how.say(point.s, digits)) : element("span", {class: "bad"}, "failed"),
                 point.s ? how.interval(point, digits) : "",
-                point.s && last ? text.change((how.raw(point.s) - how.raw(last.s)) / how.raw(last.s)) : "",
+                point.s && last ? change_text(how.raw(point.s) / how.raw(last.s) - 1) : "",
                 point.clock ? text.digits(point.clock, 4) + " MHz" : "", point.temperature ? text.digits(point.temperature, 3) + " \u00b0C" : "",
                 point.power ? text.digits(point.power, 3) + " W" : "", point.failed || point.limits.join(", "),
             ];
