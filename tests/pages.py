@@ -70,8 +70,8 @@ def planted_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The history with planted changes: data/planted. It has events of every kind."""
     _need(planted.history()[0])
     folder = tmp_path_factory.mktemp("planted site")
-    planted.build(folder / "repository")
-    return published(folder, folder / "repository", planted.DATA / "results")
+    assert planted.main(["demo", str(folder)]) == 0
+    return folder
 
 
 @functools.cache

@@ -101,9 +101,9 @@ def record(results: Path) -> Record:
     return records.read(records.sidecars(results)[-1])
 
 
-def printed(record: Record, *ops: str) -> str:
-    console = Console(width=200, file=io.StringIO(), color_system=None)
-    terminal.show(record, PROJECT, console, list(ops) or ["vector_add", "transpose"])
+def printed(record: Record, *ops: str, width: int = 200, **options: Any) -> str:
+    console = Console(width=width, file=io.StringIO(), color_system=None)
+    terminal.show(record, PROJECT, console, list(ops) or ["vector_add", "transpose"], **options)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
@@ -180,20 +180,70 @@ def test_spread_and_the_minimum_detectable_change() -> None:
 def test_the_table_in_the_terminal(record: Record) -> None:
     text = printed(record)
     assert "GPU: NVIDIA H200, 4814 GB/s theoretical, driver 580.95.05, NVRTC 13.0.88" in text
-    assert "CPU: A CPU, 2 cores, NumPy 2.4.6" in text
+    assert "CPU:" not in text  # the GPU was measured
     assert "transpose float32 4096x4096, cold, GPU" in text
     assert table_row(text, "padded") == ["padded", "110 us", "± 9.09 %", "1220", "45.5 %", "50.00 %"]
     assert table_row(text, "vector_copy") == ["vector_copy", "50 us", "± 0.00 %", "2684", "100.0 %", "0.00 %"]
     assert table_row(text, "memcpy") == ["memcpy", "40 us", "", "3355", "125.0 %", ""]
     assert table_row(text, "naive_read")[1] == "400 us (throttled)"
     assert table_row(text, "naive_write") == ["naive_write", "failed", "", "", "", ""]
-    assert table_row(text, "c") == ["c", "2 us", "", "262", ""]  # no copy of the GPU's to take a share of
     assert "best copy: memcpy, 3355 GB/s" in text
     why = "failed: transpose/naive_write float32 4096x4096 cold: WrongOutput: transpose/naive_write [bold]"
     assert why in text
     assert "n/a: transpose/dynamic float32 4096x4096 cold: this commit has no rung transpose/dynamic" in text
     assert "never hot" not in text
     assert "tiled" not in text
+
+
+def test_the_cpus_table_is_for_those_who_ask(record: Record) -> None:
+    text = printed(record, device="cpu")
+    assert "CPU: A CPU, 2 cores, NumPy 2.4.6" in text
+    assert table_row(text, "c") == ["c", "2 us", "", "262", ""]  # no copy of the GPU's to take a share of
+    assert "GPU:" not in text
+    only_cpu = dataclasses.replace(
+        record, cells={key: cell for key, cell in record.cells.items() if "cpu" in cell.group}
+    )
+    assert table_row(printed(only_cpu), "c")[1] == "2 us"
+
+
+def shapes_of(*names: str) -> Record:
+    """Transposes of several sizes: each rung in its order, which is not that of the ladder, at twice the last time."""
+    cells = {}
+    for at, name in enumerate(names):
+        rung, size = name.split()
+        key = f"transpose/{rung} float32 {size}x{size} cold"
+        limits = ("power",) if rung == "padded" else ()
+        cells[key] = Measured(key, "ok", "", (1e-5 * 2**at, 1.02e-5 * 2**at), limits, "transpose gpu")
+    return Record("m", "c", {"transpose gpu": {"gpu": "H200"}}, cells)
+
+
+def test_all_shapes_are_in_one_table() -> None:
+    record = shapes_of("vector_copy 256", "padded 256", "padded 1024", "naive_read 1024", "vector_copy 1024")
+    text = printed(record)
+    assert table_row(text, "rung") == ["rung", "256x256", "1024x1024"]
+    assert re.findall(r"naive_read|padded|vector_copy │", text) == ["naive_read", "padded", "vector_copy │"]  # in order
+    assert table_row(text, "naive_read") == ["naive_read", "", f"{8 * 2**20 / 80.8e-6 / 1e9:.3g}  200 %"]
+    assert table_row(text, "padded")[1] == f"{8 * 2**16 / 20.2e-6 / 1e9:.3g}*   50 %"
+    assert "transpose float32, cold, GPU: GB/s and share of vector_copy" in text
+    assert "spread between processes: at most 1.40 %; *: under a clock or power limit" in text
+    detail = printed(record, shape=(1024, 1024))
+    assert table_row(detail, "naive_read")[1:3] == ["80.8 us", "± 1.40 %"]
+    assert "256x256" not in detail
+
+
+def test_a_narrow_terminal_gets_several_tables() -> None:
+    record = shapes_of(*(f"padded {size}" for size in (256, 1024, 4096, 16384)))
+    text = printed(record, width=50)
+    assert text.count("┃ rung") > 1
+    assert max(map(len, text.splitlines())) <= 50
+    assert text.count("spread between processes") == 1
+    found = [line for line in text.splitlines() if "padded" in line]
+    assert sum(len(re.findall(r"\*", line)) for line in found) == 4  # nothing is lost
+
+
+def test_a_machine_is_named_by_a_part(results: Path) -> None:
+    assert [path.parent.name for path in records.sidecars(results, "H200")] == ["nvidia-h200.x"]
+    assert records.sidecars(results, "h100") == []
 
 
 def test_a_reason_is_said_once() -> None:

@@ -7,8 +7,10 @@ from pathlib import Path
 from kernelwatch.asv.identity import identity
 from kernelwatch.commands.arguments import Output, Parser
 from kernelwatch.history import records
+from kernelwatch.plan.cells import CACHES
+from kernelwatch.plan.problem import label
 from kernelwatch.plan.project import Project
-from kernelwatch.report import terminal
+from kernelwatch.report import picture, terminal
 from kernelwatch.report.markdown import markdown
 from kernelwatch.report.rows import sections
 from kernelwatch.system.errors import UserError
@@ -18,12 +20,23 @@ def add_arguments(parser: argparse.ArgumentParser, project: Project) -> None:
     """Add the options that choose what is printed."""
     parser.add_argument("op", nargs="*", help=f"of {', '.join(project.ops)} (default: all)")
     parser.add_argument(
-        "--machine", help="a machine's folder among the results (default: the one with the newest commit)"
+        "--machine",
+        help="part of the name of a machine's folder, such as h200 (default: the one with the newest commit)",
     )
+    parser.add_argument("--device", choices=("gpu", "cpu"), default="", help="(default: the GPU if it was measured)")
+    parser.add_argument("--shape", help="one shape in detail: time, spread, minimum detectable change")
     parser.add_argument("--commit", default="", help="the first digits of a commit (default: the newest)")
     parser.add_argument(
         "--type", help="element type (default: float32; the others at one shape, cold); in quotes if it has a '>'"
     )
+    parser.add_argument("--cache", choices=CACHES, default=CACHES[0], help="of a picture (default: %(default)s)")
+    for format in ("png", "svg"):
+        parser.add_argument(
+            f"--{format}",
+            type=Path,
+            metavar="FILE",
+            help=f"draw one op's ladder and roofline as {format.upper()} (needs matplotlib)",
+        )
     parser.add_argument("--markdown", action="store_true", help="print Markdown")
 
 
@@ -51,14 +64,28 @@ def show(project: Project, arguments: argparse.Namespace, parser: argparse.Argum
     ops, here = arguments.op or list(project.ops), identity()["machine"]
     if record.machine != here:
         notes.append(f"these figures are of another machine, {record.machine}; this one is {here}")
+    shape = None
+    if arguments.shape:
+        shapes = {label(each): each for op in ops for each in (*project.op(op).shapes, *project.op(op).cpu_shapes)}
+        if arguments.shape not in shapes:
+            parser.error(f"no shape {arguments.shape}; there are {', '.join(shapes)}")
+        shape = shapes[arguments.shape]
     if not sections(record, project, ops, None, arguments.type):
         notes.append(f"no cell of {', '.join(ops)} was timed at {record.commit} on {record.machine}")
     for note in notes:
         print(f"note: {note}", file=sys.stderr)
+    for path in filter(None, (arguments.png, arguments.svg)):
+        if len(ops) != 1:
+            parser.error(f"a picture shows one op: name one of {', '.join(ops)}")
+        device = arguments.device or ("gpu" if f"{ops[0]} gpu" in record.facts else "cpu")
+        picture.draw(record, project, ops[0], device, arguments.cache, arguments.type, path)
+        print(f"drawn: {path}")
+    if arguments.png or arguments.svg:
+        return 0
     if arguments.markdown:
-        print(markdown(record, project, ops, None, arguments.type))
+        print(markdown(record, project, ops, [shape] if shape else None, arguments.type))
     else:
-        terminal.show(record, project, Output(), ops, arguments.type)
+        terminal.show(record, project, Output(), ops, arguments.type, shape, arguments.device)
     return 0
 
 

@@ -149,8 +149,9 @@ def measured(key: str, outcome: Outcome, group: str = "") -> Measured:
 
 
 def sidecars(results: Path, machine: str | None = None) -> list[Path]:
-    """The sidecars under a results folder, the newest last."""
-    paths = results.glob(f"{machine or '*'}/*.facts.jsonl")
+    """The sidecars under a results folder, the newest last. `machine`: part of the name of the machine's folder."""
+    part = (machine or "").lower()
+    paths = [path for path in results.glob("*/*.facts.jsonl") if part in path.parent.name.lower()]
     return sorted(paths, key=lambda path: (_date(path), path.stat().st_mtime))
 
 

@@ -55,7 +55,14 @@ class Section:
     title: str
     problem: Problem
     device: str
+    shape: Shape
+    cache: str
     rows: list[Row]
+
+    @property
+    def group(self) -> str:
+        """The title without the shape: the sections of a group differ in their shapes only."""
+        return self.title.replace(f" {label(self.shape)},", ",", 1)
 
 
 def sections(
@@ -70,7 +77,7 @@ def sections(
                     rows = ladder(record, problem, device, shape, cache, type)
                     if rows and (shapes is None or shape in shapes):
                         title = f"{problem.name} {type or problem.types[0]} {label(shape)}, {cache}, {device.upper()}"
-                        parts.append(Section(title, problem, device, rows))
+                        parts.append(Section(title, problem, device, shape, cache, rows))
     return parts
 
 

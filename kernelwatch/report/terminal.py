@@ -7,15 +7,31 @@ from rich.table import Table
 
 from kernelwatch.history.records import CellChange, Measured, Record, conditions
 from kernelwatch.measure import nvml
+from kernelwatch.plan.cells import rungs
+from kernelwatch.plan.problem import Shape, label
 from kernelwatch.plan.project import Project
 from kernelwatch.report.rows import Section, reasons, sections
-from kernelwatch.report.texts import best_copy, detectable, device_text, headers, row_texts
+from kernelwatch.report.texts import best_copy, detectable, device_text, headers, percent, rate_and_share, row_texts
 from kernelwatch.run.outcome import alike
 
 
-def show(record: Record, project: Project, console: Console, ops: list[str], type: str | None = None) -> None:
-    """Print a record's tables, then why cells have no figure."""
-    shown = sections(record, project, ops, None, type)
+def show(
+    record: Record,
+    project: Project,
+    console: Console,
+    ops: list[str],
+    type: str | None = None,
+    shape: Shape | None = None,
+    device: str = "",
+) -> None:
+    """Print a record's tables, then why cells have no figure.
+
+    `shape`: tables of this shape with everything that is known of a cell; None for one table of all shapes for each op
+    and cache state. `device`: "gpu" or "cpu", "" for the GPU if it was measured.
+    """
+    every = sections(record, project, ops, [shape] if shape else None, type)
+    device = device or ("gpu" if any(section.device == "gpu" for section in every) else "cpu")
+    shown = [section for section in every if section.device == device]
     for device in dict.fromkeys(section.device for section in shown):
         console.print(f"{device.upper()}: {device_text(record, device)}", markup=False)
     for error in dict.fromkeys(facts["nvml"] for facts in record.facts.values() if facts.get("nvml", "ok") != "ok"):
@@ -26,9 +42,53 @@ def show(record: Record, project: Project, console: Console, ops: list[str], typ
         why = nvml.disturbed(facts.get("others"))
         if why:
             console.print(f"note: {group}: {why}: its figures may be disturbed", style="yellow", markup=False)
+    groups: dict[str, list[Section]] = {}
     for section in shown:
-        print_section(section, console)
+        groups.setdefault(section.group, []).append(section)
+    for title, found in groups.items():
+        if len(found) == 1:
+            print_section(found[0], console)
+        else:
+            print_shapes(title, found, console)
     show_reasons(record.cells.values(), console)
+
+
+def print_shapes(title: str, group: list[Section], console: Console) -> None:
+    """Print the sections of several shapes as one table, or as several if the terminal is narrow: rates, and what share
+    they are of the rate that they are held against."""
+    problem, device = group[0].problem, group[0].device
+    unit, *against = headers(problem, device)[3:-1]
+    order = rungs(problem, device)
+    names = dict.fromkeys(row.rung for section in group for row in section.rows)
+    in_order = sorted(names, key=lambda name: order.index(name.split(" ")[0]))
+    texts = {
+        label(section.shape): {row.rung: rate_and_share(row) for row in section.rows} for section in group
+    }  # by shape, then by rung
+    spreads = [row.cell.spread for section in group for row in section.rows if len(row.cell.seconds) > 1]
+    notes = [f"spread between processes: at most {percent(max(spreads), 2)}"] if spreads else []
+    if any("*" in text for column in texts.values() for text in column.values()):
+        notes.append("*: under a clock or power limit")
+    notes.append("one shape in detail: --shape")
+    parts: list[list[str]] = [[]]
+    width = names_width = max(map(len, in_order)) + 4
+    for shape, column in texts.items():
+        own = max(len(shape), *(len(text) for text in column.values())) + 3
+        if parts[-1] and width + own > console.width:
+            parts.append([])
+            width = names_width
+        parts[-1].append(shape)
+        width += own
+    share = f" and share {against[0]}" if against else ""
+    console.print(f"{title}: {unit}{share}", style="italic", markup=False)
+    for shapes in parts:
+        table = Table()
+        table.add_column("rung")
+        for shape in shapes:
+            table.add_column(shape, justify="right", no_wrap=True)
+        for rung in in_order:
+            table.add_row(rung, *(texts[shape].get(rung, "") for shape in shapes))
+        console.print(table)
+    console.print("; ".join(notes), style="dim", markup=False)
 
 
 def print_section(section: Section, console: Console) -> None:

@@ -55,6 +55,14 @@ def row_texts(row: Row, columns: int) -> tuple[str, ...]:
     )
 
 
+def rate_and_share(row: Row) -> str:
+    """A row's rate, and its share in whole percent if it has one; "*" for a cell that met a limit."""
+    if row.cell.state != "ok":
+        return "failed"
+    share = f" {percent(row.share, 0):>6}" if not math.isnan(row.share) else ""
+    return f"{rate_text(row.rate)}{'*' if row.cell.throttled else ''}{share}"
+
+
 def nvrtc(facts: Facts) -> str:
     """The version of the CUDA compiler, under either of its packages' names."""
     packages = facts.get("packages", {})

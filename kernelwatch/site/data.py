@@ -96,6 +96,7 @@ def _op(project: Project, problem: Problem) -> Json:
                 "types": list(rung.types),
                 "source": rung.source.relative_to(project.root).as_posix() if rung.source else "",
                 "published_ms": dict(rung.published_ms),
+                "plain": rung.repeats == 1 and rung.computes in ("", problem.name),  # does the op's work, once a launch
             }
             for rung in problem.rungs
         ],

@@ -174,16 +174,19 @@ def between(record: Record, folder: Path) -> str:
 
 
 def printed(record: Record) -> str:
-    """The output of scripts/ladder for the transposes on a GPU at one shape, without the reference lines."""
-    sections = rows.sections(record, PROJECT, ["transpose"], [TURNED])
-    section = next((section for section in sections if section.title.endswith("cold, GPU")), None)
-    if section is None:
+    """The output of scripts/ladder for the transposes on a GPU, cold, without the reference lines."""
+    sections = rows.sections(record, PROJECT, ["transpose"])
+    shown = [
+        replace(section, rows=[row for row in section.rows if row.idea != "reference line"])
+        for section in sections
+        if section.device == "gpu" and section.cache == "cold"
+    ]
+    if not shown:
         return ""
-    shown = [row for row in section.rows if row.idea != "reference line"]
     out = StringIO()
     console = Console(file=out, width=100)
     console.print(f"GPU: {device_text(record, 'gpu')}")
-    terminal.print_section(replace(section, rows=shown), console)
+    terminal.print_shapes(shown[0].group, shown, console)
     lines = [line.rstrip() for line in out.getvalue().splitlines()]
     return "```\n" + "\n".join([*lines, "pages: file:///.../.asv/html/index.html"]) + "\n```"
 

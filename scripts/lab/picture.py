@@ -1,13 +1,36 @@
-"""Takes the picture in README.md: the Regressions page of the planted history (data/planted) in a browser."""
+"""Takes the pictures in README.md and docs/ in a browser, of this project's own history and of data/planted."""
 
+import json
+import os
 import shutil
+import subprocess
+import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
 from lab import planted
 
-PICTURE = Path("docs", "images", "regressions.png")
-WIDTH, HEIGHT = 1100, 620
+FOLDER = Path("docs", "images")
+WIDTH, HEIGHT = 1180, 700
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture: its name, the history that it shows ("own" or "planted"), the view, the words that it shows first."""
+
+    name: str
+    history: str
+    view: str
+    height: int = HEIGHT
+
+
+PICTURES = (
+    Picture("regressions", "planted", "regressions"),
+    Picture("ladder", "own", "ladder?op=transpose&device=gpu"),
+    Picture("history", "planted", "history?cell=matmul/thread_tile_2d float32 1024x1024x1024 cold&y=relative"),
+    Picture("roofline", "own", "roofline"),
+)
 
 
 def browser() -> str:
@@ -18,8 +41,24 @@ def browser() -> str:
     return executable
 
 
+def _own(folder: Path) -> Path:
+    """Publish this project's history into a folder; its first page."""
+    root = planted.ROOT
+    conf = json.loads((root / "asv.conf.json").read_text(encoding="utf-8")) | {
+        "repo": str(root),
+        "benchmark_dir": str(root / "benchmarks"),
+        "results_dir": str(root / "results"),
+        "html_dir": str(folder / "html"),
+    }
+    path = folder / "asv.conf.json"
+    path.write_text(json.dumps(conf), encoding="utf-8")
+    command = [sys.executable, "-m", "asv", "--config", str(path), "publish", "--no-pull"]
+    subprocess.run(command, cwd=root, env=os.environ | {"PYTHONPATH": str(root)}, check=True, stdout=subprocess.DEVNULL)
+    return folder / "html" / "index.html"
+
+
 def take(root: Path) -> None:
-    """Publish the planted history, and write a picture of its Regressions page to PICTURE under `root`.
+    """Publish both histories, and write PICTURES into FOLDER under `root`.
 
     Raises: SystemExit if there is no Chromium.
     """
@@ -29,15 +68,17 @@ def take(root: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         repository = Path(folder, "planted")
         planted.build(repository)
-        planted.flags(repository, planted.DATA / "results")
-        url = (repository / ".asv" / "planted" / "index.html").as_uri() + "#/regressions"
+        pages = {
+            "planted": planted.publish(repository, planted.DATA / "results", Path(folder, "pages")),
+            "own": _own(Path(folder)),
+        }
+        (root / FOLDER).mkdir(parents=True, exist_ok=True)
         with sync_playwright() as driver:
             chromium = driver.chromium.launch(executable_path=executable, args=["--no-sandbox", "--disable-gpu"])
-            page = chromium.new_page(viewport={"width": WIDTH, "height": HEIGHT}, device_scale_factor=1.5)
-            page.goto(url)
-            page.get_by_text("regression").first.wait_for()
-            page.wait_for_timeout(500)
-            path = root / PICTURE
-            path.parent.mkdir(parents=True, exist_ok=True)
-            page.screenshot(path=str(path))
+            for picture in PICTURES:
+                page = chromium.new_page(viewport={"width": WIDTH, "height": picture.height}, device_scale_factor=1.5)
+                page.goto(f"{pages[picture.history].as_uri()}#/{picture.view}")
+                page.locator("main[data-shown]").wait_for()
+                page.screenshot(path=str(root / FOLDER / f"{picture.name}.png"))
+                page.close()
             chromium.close()

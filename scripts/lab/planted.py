@@ -3,7 +3,8 @@
 `build DIR` makes the repository; its commit hashes are the same on every machine. `measure DIR` lets asv measure the
 cells of each commit on this machine, one op after another, and resumes if it was interrupted. `judge DIR` publishes the
 results, and prints which changes were flagged, on which commits, and which flags are false. With `--recorded` it uses
-the results in data/planted instead of DIR's own.
+the results in data/planted instead of DIR's own. `demo DIR` writes the pages of those results into DIR: what caught
+regressions look like.
 """
 
 import json
@@ -162,13 +163,13 @@ class Flag:
     change: float
 
 
-def flags(folder: Path, results: Path | None = None) -> list[Flag]:
-    """Publish a built history, and read the page's flags. `results`: a folder, by default the history's own.
+def publish(folder: Path, results: Path, html: Path) -> Path:
+    """Publish results of a built history as pages in the folder `html`; the path of the first page.
 
     Raises: SystemExit if the results belong to other commits, or if asv fails.
     """
     conf = json.loads((folder / "asv.conf.json").read_text(encoding="utf-8"))
-    conf |= {"results_dir": str(results or folder / "results"), "html_dir": ".asv/planted"}
+    conf |= {"results_dir": str(results), "html_dir": str(html), "project": "gpukernels, planted changes"}
     measured = {path.name[:8] for path in Path(conf["results_dir"]).glob("*/*-checkout-*.json")}
     if not measured & {commit[:8] for commit in commits(folder)}:
         raise SystemExit(
@@ -181,7 +182,16 @@ def flags(folder: Path, results: Path | None = None) -> list[Flag]:
         _run(folder, sys.executable, "-m", "asv", "--config", str(path), "publish", "--no-pull")
     finally:
         path.unlink()
-    events = json.loads((folder / conf["html_dir"] / "data" / "events.json").read_text(encoding="utf-8"))["events"]
+    return html / "index.html"
+
+
+def flags(folder: Path, results: Path | None = None) -> list[Flag]:
+    """Publish a built history, and read the page's flags. `results`: a folder, by default the history's own.
+
+    Raises: as `publish`.
+    """
+    page = publish(folder, results or folder / "results", folder / ".asv" / "planted")
+    events = json.loads((page.parent / "data" / "events.json").read_text(encoding="utf-8"))["events"]
     return [_flag(event, change) for event in events for change in event["changes"]]
 
 
@@ -227,8 +237,8 @@ def judge(flagged: list[Flag], console: Console) -> bool:
 def main(arguments: list[str] | None = None) -> int:
     """Build, measure or judge; the exit code: 1 if the flags differ from the planted changes."""
     parser = Parser("scripts/planted", __doc__)
-    parser.add_argument("what", choices=("build", "measure", "judge"), help="only measure needs a GPU")
-    parser.add_argument("folder", type=Path, help="the repository's folder; build needs a new one")
+    parser.add_argument("what", choices=("build", "measure", "judge", "demo"), help="only measure needs a GPU")
+    parser.add_argument("folder", type=Path, help="of the repository, or of the pages; build needs a new one")
     parser.add_argument("op", nargs="*", help=f"measure only these ops (default: {', '.join(CELLS)})")
     parser.add_argument("--recorded", action="store_true", help="judge the results in data/planted")
     options = parser.parse_args(arguments)
@@ -237,6 +247,11 @@ def main(arguments: list[str] | None = None) -> int:
     console, folder = Output(), options.folder.resolve()
     if options.what == "build":
         console.print(f"{len(build(folder))} commits in {folder}")
+        return 0
+    if options.what == "demo":
+        with tempfile.TemporaryDirectory() as temporary:
+            build(Path(temporary, "repository"))
+            console.print(f"pages: {publish(Path(temporary, 'repository'), DATA / 'results', folder).as_uri()}")
         return 0
     if not (folder / ".git").is_dir():
         raise SystemExit(f"scripts/planted: {folder} is not a repository; make it with scripts/planted build")

@@ -63,6 +63,39 @@
         return found;
     };
 
+    // The commit of a machine that an address names, by its position or by the beginning of its hash; the newest one by
+    // default.
+    kernelwatch.commit_at = function (machine, commits, name) {
+        const known = machine.details.commits;
+        if (!name) return known[known.length - 1];
+        const found = known.find((at) => String(at) === name) ?? known.find((at) => commits[at].hash.startsWith(name));
+        if (found === undefined) throw new Error("the commit " + name + " was not measured on " + machine.summary.name);
+        return found;
+    };
+
+    // A choice among a machine's commits, the newest one first. `none`: the text of an entry for no commit, if there is one.
+    kernelwatch.commit_choice = function (label, machine, commits, value, onchange, none) {
+        const options = machine.details.commits.toReversed().map((at) => {
+            const {hash, date, subject} = commits[at];
+            return [at, kernelwatch.text.hash(hash) + " " + kernelwatch.text.date(date) + " " + subject];
+        });
+        return kernelwatch.choice(label, none ? [["", none], ...options] : options, value ?? "", onchange);
+    };
+
+    // A link to a commit: its hash, date and subject.
+    kernelwatch.commit_link = function (at, commits) {
+        const {hash, date, subject} = commits[at];
+        return kernelwatch.element("span", {},
+            kernelwatch.link(kernelwatch.text.hash(hash), "commit", {at}, {class: "hash"}),
+            " (" + kernelwatch.text.date(date) + ", " + subject + ")");
+    };
+
+    // The source of a rung at a commit: a link if the repository's host is known, else its path. `words`: less than the path.
+    kernelwatch.source_link = function (site, commit, path, words = path) {
+        const {element} = kernelwatch;
+        return element("code", {title: path}, site.source_url ? element("a", {href: site.source_url + commit.hash + "/" + path}, words) : words);
+    };
+
     // Positions of commits by their hash.
     kernelwatch.positions = (commits) => new Map(Object.entries(commits).map(([at, commit]) => [commit.hash, Number(at)]));
 

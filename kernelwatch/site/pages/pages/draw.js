@@ -5,20 +5,38 @@
 kernelwatch.colors = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f", "#b8a800"];
 kernelwatch.symbols = ["circle", "square", "triangle", "diamond", "star", "cross", "wye", "plus"];
 
-// Make a drawing one image with a text of what it shows. Plot names groups of marks by aria-label, which only an image or
-// a control may have: the name is kept as data-mark.
-kernelwatch.as_image = function (drawn, alt) {
-    for (const group of drawn.querySelectorAll("[aria-label]")) {
-        group.dataset.mark = group.getAttribute("aria-label");
-        group.removeAttribute("aria-label");
-    }
+// Say what a drawing by Plot shows: readers who do not see it hear one sentence, not its parts. Its groups of marks keep
+// their names (the option ariaDescription of a mark) as data-mark.
+kernelwatch.describe = function (drawn, alt) {
     drawn.setAttribute("role", "img");
     drawn.setAttribute("aria-label", alt);
+    for (const group of drawn.querySelectorAll("g[aria-label]")) {
+        group.dataset.mark = group.getAttribute("aria-description") || group.getAttribute("aria-label");
+        group.removeAttribute("aria-description");
+        group.removeAttribute("aria-label");
+    }
+    return drawn;
+};
+
+// Write what marks show into their elements, as data- attributes, so that a picture can be read back. `mark`: the name of
+// the group (ariaDescription); `rows`: its data; `attributes`: {name: function of a row}.
+kernelwatch.tag = function (drawn, mark, rows, attributes) {
+    for (const group of drawn.querySelectorAll("g")) {
+        if (group.dataset.mark !== mark) continue;
+        for (const each of group.querySelectorAll("*")) {
+            const row = rows[each.__data__];
+            if (row === undefined) continue;
+            for (const [name, value] of Object.entries(attributes)) {
+                const text = value(row);
+                if (text !== null && text !== undefined) each.dataset[name] = text;
+            }
+        }
+    }
     return drawn;
 };
 
 // A plot as a figure with a caption, as wide as `into` allows. `options`: those of Plot.plot; `alt`: what it shows, for
-// readers who do not see it. Marks carry data- attributes through `marked`, so that what is drawn can be read back.
+// readers who do not see it.
 kernelwatch.plot = function (into, options, alt, caption) {
     const width = Math.max(300, Math.min(into.clientWidth || parseFloat(into.style.width) || 960, 1280));
     const drawn = Plot.plot({
@@ -26,7 +44,7 @@ kernelwatch.plot = function (into, options, alt, caption) {
         style: {background: "transparent", color: "currentColor", fontFamily: "inherit", fontSize: "12px", overflow: "visible"},
         ...options,
     });
-    return kernelwatch.element("figure", {class: "plot"}, kernelwatch.as_image(drawn, alt),
+    return kernelwatch.element("figure", {class: "plot"}, kernelwatch.describe(drawn, alt),
         caption ? kernelwatch.element("figcaption", {}, caption) : null);
 };
 
@@ -42,7 +60,7 @@ kernelwatch.sparkline = function (points, alt, width = 140, height = 28) {
         style: {background: "transparent", color: "currentColor"},
     });
     drawn.classList.add("sparkline");
-    return kernelwatch.as_image(drawn, alt);
+    return kernelwatch.describe(drawn, alt);
 };
 
 // The range of values, at least `least` of their middle wide, so that noise does not fill a plot.

@@ -1,1 +1,287 @@
+// How near the rungs come to what the device can do: the roofline, and bandwidth against size.
 "use strict";
+
+{
+    const {element, text} = kernelwatch;
+    const rooflines = (kernelwatch.rooflines = {});
+
+    // The ceilings of a device: {copy, theoretical, peaks: [{name, rate}], peak}. Bytes or operations per second; `peak`
+    // is the one that holds for the type. Where no ceiling was measured (a CPU; tensor cores), the highest rate among the
+    // cells stands in for it and says so.
+    rooflines.ceilings = function (facts, type, cells) {
+        const measured = facts.ceilings || {};
+        const base = type.split("->")[0];
+        const peaks = Object.entries(measured).filter(([name]) => name.endsWith("_flops_per_s"))
+            .map(([name, rate]) => ({name: name.replace("_flops_per_s", "") + " multiply-adds", short: name.replace("_flops_per_s", ""), type: name.replace("_flops_per_s", ""), rate}));
+        const fastest = d3.greatest(cells.filter((cell) => cell.s && cell.flops), (cell) => cell.flops / cell.s);
+        const widest = d3.greatest(cells.filter((cell) => cell.s && !cell.flops && cell.bytes && cell.cache === "cold"), (cell) => cell.bytes / cell.s);
+        let peak = peaks.find((each) => each.type === base) || null;
+        if (fastest && (!peak || fastest.flops / fastest.s > peak.rate)) {
+            peak = {name: "fastest cell, " + fastest.rung + " at " + text.shape(fastest.shape), short: "fastest cell", type: base, rate: fastest.flops / fastest.s};
+            peaks.push(peak);
+        }
+        const copy = measured.copy_bytes_per_s ? {name: "copy", rate: measured.copy_bytes_per_s}
+            : widest ? {name: "fastest cell, " + widest.op + "/" + widest.rung, rate: widest.bytes / widest.s} : null;
+        return {copy, peaks, peak, theoretical: facts.nvml_theoretical_bandwidth_bytes_per_s || null};
+    };
+
+    // The roof over a cell in work per second: {rate, of}, or null.
+    rooflines.roof = function (cell, ceilings) {
+        if (!cell.bytes) return null;
+        if (!cell.flops) return ceilings.copy && {rate: ceilings.copy.rate, of: "bandwidth"};
+        const slope = ceilings.copy ? ceilings.copy.rate * cell.flops / cell.bytes : Infinity;
+        const peak = ceilings.peak ? ceilings.peak.rate : Infinity;
+        const rate = Math.min(slope, peak);
+        return isFinite(rate) ? {rate, of: slope < peak ? "bandwidth" : "arithmetic"} : null;
+    };
+
+    // Labels that do not overlap: heights in pixels -> heights at least `gap` apart, as near to their places as they can
+    // be. `across`: where labels stand; only those nearer than `reach` to each other keep the gap.
+    rooflines.dodge = function (places, gap, low, high, across = places.map(() => 0), reach = 1) {
+        const found = [...places];
+        const order = d3.range(places.length).sort((a, b) => places[a] - places[b]);
+        for (let turn = 0, moved = true; moved && turn < 80; turn++) {
+            moved = false;
+            for (let i = 1; i < order.length; i++) {
+                for (let j = 0; j < i; j++) {
+                    const [a, b] = [order[j], order[i]];
+                    const lack = gap - (found[b] - found[a]);
+                    if (lack <= 0.01 || Math.abs(across[a] - across[b]) >= reach) continue;
+                    found[a] -= lack / 2;
+                    found[b] += lack / 2;
+                    moved = true;
+                }
+            }
+            for (const each of order) found[each] = Math.max(low, Math.min(high, found[each]));
+        }
+        return found;
+    };
+
+    const tip = (cells, x, y, title) => Plot.tip(cells, Plot.pointer({x, y, title, maxRadius: 20, lineWidth: 30, lineHeight: 1.3, fill: "var(--panel)", stroke: "var(--rule)"}));
+    const base_style = {background: "transparent", color: "currentColor", fontFamily: "inherit", fontSize: "12px", overflow: "visible"};
+    const room = (into) => Math.max(280, Math.min(into.clientWidth || parseFloat(into.style.width) || 960, 1280));
+
+    rooflines.title = (cell, ceilings) => {
+        const rate = kernelwatch.rate(cell, cell.s), unit = cell.flops ? "GFLOP/s" : "GB/s";
+        const roof = rooflines.roof(cell, ceilings);
+        const figure = [rate / 1e9, kernelwatch.work(cell) / cell.high / 1e9, cell.low > 0 ? kernelwatch.work(cell) / cell.low / 1e9 : Infinity];
+        const digits = text.significant(cell.s, cell.low, cell.high);
+        return [cell.op + "/" + cell.rung + ", " + text.shape(cell.shape) + ", " + cell.cache,
+            text.digits(figure[0], digits) + " " + unit + " (95 % interval " + kernelwatch.ladders.interval(figure, digits + 1) + ")",
+            cell.flops ? text.digits(cell.flops / cell.bytes, 3) + " FLOP/byte" : text.bytes(cell.bytes),
+            roof ? kernelwatch.ladders.share(rate / roof.rate) + " of the roof (" + roof.of + ")" : null,
+            (cell.limits || []).length ? "! " + cell.limits.join("; ") : null].filter(Boolean).join("\n");
+    };
+
+    // The roofline of cells that compute. `chosen`: the cells of one op at one size, in ladder order, which are labeled and
+    // joined; `lines`: the names among them that are no rungs; `label`: what is written beside a chosen cell.
+    rooflines.draw = function (into, cells, ceilings, chosen, lines, alt, height = 430, label = (cell) => cell.rung) {
+        const {LOOK} = kernelwatch.ladders;
+        const width = Math.min(room(into), 1000);
+        const narrow = width < 560;
+        const margin = {left: 62, right: 34 + 6.8 * Math.max(6, ...chosen.map((cell) => label(cell).length)), top: 22, bottom: 40};
+        const timed = cells.filter((cell) => cell.s && cell.flops && cell.bytes);
+        const intensity = (cell) => cell.flops / cell.bytes;
+        const rate = (cell) => cell.flops / cell.s / 1e9;
+        const ridge = ceilings.copy && ceilings.peak ? ceilings.peak.rate / ceilings.copy.rate : null;
+        const xs = [...timed.map(intensity), ...(ridge ? [ridge] : [])];
+        const tops = ceilings.peaks.map((peak) => peak.rate / 1e9);
+        const x = d3.scaleLog([d3.min(xs) / 4, d3.max(xs) * 1.6], [margin.left, width - margin.right]);
+        const y = d3.scaleLog([d3.min(timed, rate) / 2, Math.max(d3.max(timed, rate), ...tops) * 1.7], [height - margin.bottom, margin.top]);
+        const [x0, x1] = x.domain();
+        const slope = (bytes_per_s, until) => {  // the part of a bandwidth's line that lies in the picture
+            const start = Math.max(x0, y.domain()[0] / (bytes_per_s / 1e9)), end = Math.min(until, x1, y.domain()[1] / (bytes_per_s / 1e9));
+            return {x1: start, y1: start * bytes_per_s / 1e9, x2: end, y2: end * bytes_per_s / 1e9};
+        };
+        const roofs = [
+            ...(ceilings.copy ? [{...slope(ceilings.copy.rate, ridge || x1), main: true, bytes: true, rate: ceilings.copy.rate, words: (narrow ? "" : ceilings.copy.name + ", ") + text.rate(ceilings.copy.rate, "GB/s")}] : []),
+            ...(ceilings.theoretical ? [{...slope(ceilings.theoretical, ceilings.peak ? ceilings.peak.rate / ceilings.theoretical : x1), dashed: true, bytes: true, rate: ceilings.theoretical, words: "theoretical"}] : []),
+            ...ceilings.peaks.map((peak) => ({x1: ceilings.copy ? Math.max(x0, peak.rate / ceilings.copy.rate) : x0, x2: x1, y1: peak.rate / 1e9, y2: peak.rate / 1e9,
+                main: peak === ceilings.peak, rate: peak.rate, words: narrow ? peak.short : (peak === ceilings.peak ? peak.name : peak.short) + ", " + text.rate(peak.rate, "GFLOP/s")})),
+        ].filter((roof) => roof.x2 > roof.x1 && roof.y1 >= y.domain()[0] && roof.y2 <= y.domain()[1]);
+        const angle = (180 / Math.PI) * Math.atan2(y(y.domain()[0] * 10) - y(y.domain()[0]), x(x0 * 10) - x(x0));
+        const path = chosen.filter((cell) => cell.s && cell.cache === "cold");
+        const labeled = path.length ? path : chosen.filter((cell) => cell.s);
+        const places = rooflines.dodge(labeled.map((cell) => y(rate(cell))), 13.5, margin.top + 4, height - margin.bottom - 4,
+            labeled.map((cell) => x(intensity(cell))), 26 + 6.6 * Math.max(0, ...labeled.map((cell) => label(cell).length)));
+        const labels = labeled.map((cell, at) => ({cell, x: intensity(cell), y: rate(cell), to_x: x.invert(x(intensity(cell)) + 22), to_y: y.invert(places[at]), line: lines.includes(cell.rung)}));
+        const beside = Math.max(x0, (ridge || x0) * 1.1);  // the names of horizontal ceilings stand right of the ridge
+        const fits = (roof) => x(beside) + roof.words.length * 6.5 < width;
+        const keys = new Set(chosen.map((cell) => cell.key));
+        const faint = timed.filter((cell) => !keys.has(cell.key));
+        const bright = chosen.filter((cell) => cell.s);
+        const drawn = Plot.plot({
+            width, height, marginLeft: margin.left, marginRight: margin.right, marginTop: margin.top, marginBottom: margin.bottom,
+            x: {type: "log", domain: x.domain(), label: "operational intensity (FLOP per compulsory byte) \u2192", labelAnchor: "center", labelArrow: "none", ticks: narrow ? 4 : 6, tickFormat: (value) => (/^[125]/.test(String(value).replace(/^0\.0*/, "")) ? String(value) : "")},
+            y: {type: "log", domain: y.domain(), label: "GFLOP/s", labelArrow: "none", ticks: 5, tickFormat: (value) => (/^1/.test(String(value).replace(/^0\.0*/, "")) ? (value < 1e6 ? value.toLocaleString("en-US") : d3.format("~s")(value)) : ""), grid: false},
+            style: base_style,
+            marks: [
+                Plot.gridY({ticks: d3.range(Math.ceil(Math.log10(y.domain()[0])), Math.log10(y.domain()[1])).map((power) => 10 ** power), stroke: "var(--rule)", strokeOpacity: 0.8}),
+                ...[true, false].map((dashed) => Plot.link(roofs.filter((roof) => Boolean(roof.dashed) === dashed), {x1: "x1", y1: "y1", x2: "x2", y2: "y2", stroke: (roof) => (roof.main ? "var(--ink)" : "var(--quiet)"),
+                    strokeWidth: (roof) => (roof.main ? 1.8 : 0.9), strokeDasharray: dashed ? "4,3" : null, ariaDescription: dashed ? "theoretical" : "roof"})),
+                ...roofs.filter((roof) => !roof.bytes).map((roof) => Plot.text([roof], {x: (each) => (fits(each) ? beside : each.x2), y: "y1", text: "words", textAnchor: (fits(roof) ? "start" : "end"), dy: -7, fill: roof.main ? "var(--ink)" : "var(--quiet)", stroke: "var(--page)", strokeWidth: 4})),
+                ...roofs.filter((roof) => roof.bytes && !roof.dashed).map((roof) => Plot.text([roof], {x: "x1", y: "y1", text: "words", textAnchor: "start", rotate: angle, dx: 14, dy: 8, fill: "var(--ink)"})),
+                Plot.dot(faint, {x: intensity, y: rate, symbol: (cell) => LOOK[cell.cache]?.symbol || "circle", r: 2.2, fill: "var(--quiet)", fillOpacity: 0.55, ariaDescription: "other"}),
+                new Set(path.map((cell) => cell.shape)).size > 1 ? null : Plot.line(path.filter((cell) => !lines.includes(cell.rung)), {x: intensity, y: rate, stroke: "var(--cold)", strokeWidth: 1, ariaDescription: "path"}),
+                Plot.link(labels, {x1: "x", y1: "y", x2: "to_x", y2: "to_y", stroke: "var(--rule)", strokeWidth: 1}),
+                Plot.ruleX(bright, {x: intensity, y1: (cell) => cell.flops / cell.high / 1e9, y2: (cell) => cell.flops / Math.max(cell.low, cell.s / 10) / 1e9, stroke: "var(--ink)", strokeWidth: 1.5, ariaDescription: "interval"}),
+                ...["cold", "hot"].map((cache) => Plot.dot(bright.filter((cell) => cell.cache === cache), {x: intensity, y: rate, symbol: LOOK[cache].symbol, r: 3.8,
+                    fill: (cell) => (lines.includes(cell.rung) ? "var(--page)" : LOOK[cache].color), stroke: LOOK[cache].color, strokeWidth: 1.4, ariaDescription: "point " + cache})),
+                ...[true, false].map((line) => Plot.text(labels.filter((each) => each.line === line), {x: "to_x", y: "to_y", text: (each) => label(each.cell), textAnchor: "start", dx: 3,
+                    fontStyle: line ? "italic" : "normal", fill: line ? "var(--quiet)" : "var(--ink)", stroke: "var(--page)", strokeWidth: 4})),
+                tip(timed, intensity, rate, (cell) => rooflines.title(cell, ceilings)),
+            ].filter(Boolean),
+        });
+        kernelwatch.describe(drawn, alt);
+        const attributes = {key: (cell) => cell.key, value: rate, intensity};
+        for (const cache of ["cold", "hot"]) kernelwatch.tag(drawn, "point " + cache, bright.filter((cell) => cell.cache === cache), attributes);
+        kernelwatch.tag(drawn, "other", faint, attributes);
+        kernelwatch.tag(drawn, "roof", roofs.filter((roof) => !roof.dashed), {rate: (roof) => roof.rate});
+        return drawn;
+    };
+
+    // Bandwidth against the size of the operands, a line for each rung. `rows`: {name, line}.
+    rooflines.bandwidth = function (into, cells, rows, ceilings, facts, alt, width = room(into), height = 330) {
+        const {LOOK} = kernelwatch.ladders;
+        const longest = Math.max(...rows.map((row) => row.name.length)) * 6.6 + 40;
+        const margin = {left: 52, right: longest, top: 22, bottom: 40};
+        const timed = cells.filter((cell) => cell.s && cell.bytes && !cell.flops);
+        const rate = (cell) => cell.bytes / cell.s / 1e9;
+        const cache_bytes = facts.l2_bytes || facts.cache_bytes;
+        const line = (cell) => rows.find((row) => row.name === cell.rung)?.line;
+        const tops = [ceilings.copy?.rate, ceilings.theoretical].filter(Boolean).map((each) => each / 1e9);
+        const x = d3.scaleLog([d3.min(timed, (cell) => cell.bytes) / 1.5, d3.max(timed, (cell) => cell.bytes) * 1.3], [margin.left, width - margin.right]);
+        const y = d3.scaleLinear([0, Math.max(d3.max(timed, rate), ...tops) * 1.05], [height - margin.bottom, margin.top]);
+        const series = d3.groups(timed, (cell) => cell.rung, (cell) => cell.cache).flatMap(([, groups]) => groups.map(([, list]) => list.sort((a, b) => a.bytes - b.bytes)));
+        const ends = d3.groups(timed, (cell) => cell.rung).map(([, list]) => d3.greatest(list, (cell) => cell.bytes + (cell.cache === "cold" ? 0.5 : 0)));
+        const places = rooflines.dodge(ends.map((cell) => y(rate(cell))), 13.5, margin.top, height - margin.bottom - 4);
+        const labels = ends.map((cell, at) => ({cell, to_y: y.invert(places[at]), to_x: x.invert(width - margin.right + 24), line: line(cell)}));
+        const levels = [
+            ...(ceilings.copy ? [{rate: ceilings.copy.rate, words: (width < 560 ? ceilings.copy.name.split(",")[0] : ceilings.copy.name) + ", " + text.rate(ceilings.copy.rate, "GB/s")}] : []),
+            ...(ceilings.theoretical ? [{rate: ceilings.theoretical, words: "theoretical, " + text.rate(ceilings.theoretical, "GB/s"), dashed: true}] : []),
+        ];
+        const sizes = d3.range(8, 50, 2).map((power) => 2 ** power).filter((bytes) => bytes >= x.domain()[0] && bytes <= x.domain()[1]);
+        const drawn = Plot.plot({
+            width, height, marginLeft: margin.left, marginRight: margin.right, marginTop: margin.top, marginBottom: margin.bottom,
+            x: {type: "log", base: 2, domain: x.domain(), ticks: sizes.filter((_, at) => (width - longest > 420 ? true : at % 2 === 0)), tickFormat: (bytes) => text.bytes(bytes).replace(/\.0+(?= )/, ""), label: "compulsory bytes \u2192", labelAnchor: "center", labelArrow: "none"},
+            y: {domain: y.domain(), label: "GB/s", labelArrow: "none", ticks: 5}, style: base_style,
+            marks: [
+                Plot.gridY({ticks: 5, stroke: "var(--rule)", strokeOpacity: 0.8}),
+                cache_bytes && cache_bytes > x.domain()[0] && cache_bytes < x.domain()[1] ? Plot.ruleX([cache_bytes], {stroke: "var(--quiet)", strokeWidth: 1, strokeDasharray: "1,3", ariaDescription: "cache"}) : null,
+                cache_bytes && cache_bytes > x.domain()[0] && cache_bytes < x.domain()[1] ? Plot.text([cache_bytes], {x: (each) => each, frameAnchor: "bottom", rotate: -90, dy: -6, dx: -8, textAnchor: "start", text: (each) => (facts.l2_bytes ? "L2, " : "last-level cache, ") + text.bytes(each), fill: "var(--quiet)", stroke: "var(--page)", strokeWidth: 4}) : null,
+                ...levels.map((level) => Plot.ruleY([level], {y: (each) => each.rate / 1e9, stroke: level.dashed ? "var(--quiet)" : "var(--ink)", strokeWidth: level.dashed ? 0.9 : 1.5, strokeDasharray: level.dashed ? "4,3" : null, ariaDescription: level.dashed ? "theoretical" : "roof"})),
+                Plot.text(levels, {y: (level) => level.rate / 1e9, frameAnchor: "left", textAnchor: "start", dx: 4, dy: -7, text: "words", fill: "var(--ink)", stroke: "var(--page)", strokeWidth: 3}),
+                ...series.map((list) => Plot.line(list, {x: "bytes", y: rate, stroke: line(list[0]) ? "var(--quiet)" : LOOK[list[0].cache]?.color, strokeWidth: 1.1, strokeOpacity: 0.8, strokeDasharray: line(list[0]) ? "3,2" : null})),
+                Plot.link(labels, {x1: (each) => each.cell.bytes, y1: (each) => rate(each.cell), x2: "to_x", y2: "to_y", stroke: "var(--rule)", strokeWidth: 1}),
+                Plot.ruleX(timed, {x: "bytes", y1: (cell) => cell.bytes / cell.high / 1e9, y2: (cell) => cell.bytes / Math.max(cell.low, cell.s / 10) / 1e9, stroke: "var(--ink)", strokeWidth: 1.2, clip: true, ariaDescription: "interval"}),
+                ...["cold", "hot"].map((cache) => Plot.dot(timed.filter((cell) => cell.cache === cache), {x: "bytes", y: rate, symbol: LOOK[cache].symbol, r: 3, fill: (cell) => (line(cell) ? "var(--page)" : LOOK[cache].color), stroke: LOOK[cache].color, strokeWidth: 1.2, ariaDescription: "point " + cache})),
+                ...[true, false].map((each) => Plot.text(labels.filter((label) => Boolean(label.line) === each), {x: "to_x", y: "to_y", text: (label) => label.cell.rung, textAnchor: "start", dx: 3, fontStyle: each ? "italic" : "normal", fill: each ? "var(--quiet)" : "var(--ink)"})),
+                tip(timed, "bytes", rate, (cell) => rooflines.title(cell, ceilings)),
+            ].filter(Boolean),
+        });
+        kernelwatch.describe(drawn, alt);
+        for (const cache of ["cold", "hot"]) kernelwatch.tag(drawn, "point " + cache, timed.filter((cell) => cell.cache === cache), {key: (cell) => cell.key, value: rate});
+        return drawn;
+    };
+}
+
+kernelwatch.view("roofline", "Roofline", async function (main, parameters) {
+    const {element, text, link, ladders, rooflines} = kernelwatch;
+    const {site, commits, cells} = await kernelwatch.common();
+    const machine = await kernelwatch.machine(parameters.get("machine"));
+    const given = Object.fromEntries(parameters);
+    const go = (changes) => kernelwatch.go("roofline", {...given, ...changes});
+    const at = kernelwatch.commit_at(machine, commits, given.commit);
+    const snapshot = await machine.load("at/" + at);
+    const all = site.ops.flatMap((op) => ladders.cells(snapshot, cells, op.name));
+    const devices = ["gpu", "cpu"].filter((each) => all.some((cell) => cell.device === each));
+    const device = given.device || devices[0] || "gpu";
+    const of_device = all.filter((cell) => cell.device === device && cell.s);
+    const types = [...new Set([...site.ops.flatMap((op) => op.types), ...of_device.map((cell) => cell.type)])].filter((type) => of_device.some((cell) => cell.type === type));
+    const type = given.type || types[0];
+    const here = of_device.filter((cell) => cell.type === type);
+    const facts_of = (op) => ladders.facts(snapshot, op, device);
+    const facts = site.ops.map((op) => facts_of(op.name)).find((each) => each.ceilings) || facts_of(here[0]?.op);
+    const name = device === "cpu" ? facts.cpu || machine.summary.cpu : facts.gpu || machine.summary.gpu;
+
+    main.append(element("h1", {}, "Roofline" + (type ? ", " + type : "") + (name ? ", " + name : "")),
+        element("p", {}, "A roofline shows what a kernel could reach: its operations per byte that must be moved (the operational intensity) decide whether memory or arithmetic limits it. The nearer a rung comes to the roof, the less is left to gain."),
+        element("div", {class: "controls"},
+            site.machines.length > 1 ? kernelwatch.choice("machine", site.machines.map((each) => each.name), machine.summary.name, (value) => go({machine: value, commit: ""})) : null,
+            devices.length > 1 || !devices.includes(device) ? kernelwatch.choice("device", [...new Set([...devices, device])].map((each) => [each, ladders.DEVICES[each] || each]), device, (value) => go({device: value, type: "", shape: ""})) : null,
+            type ? kernelwatch.choice("element type", [...new Set([...types, type])], type, (value) => go({type: value, shape: ""})) : null,
+            kernelwatch.commit_choice("commit", machine, commits, at, (value) => go({commit: value}))));
+    if (!here.length) {
+        main.append(element("p", {}, "At the commit ", kernelwatch.commit_link(at, commits), " nothing was timed on the " + (ladders.DEVICES[device] || device) + (type ? " with " + type : "") + "." + (types.length ? " Timed there: " + types.join(", ") + "." : "")));
+        return;
+    }
+    main.append(element("p", {class: "small quiet"}, "Commit ", kernelwatch.commit_link(at, commits), facts.measured_at ? ", measured " + facts.measured_at.slice(0, 10) : "", " on " + machine.summary.name + "."));
+
+    const computing = site.ops.filter((op) => here.some((cell) => cell.op === op.name && cell.flops));
+    const moving = site.ops.filter((op) => here.some((cell) => cell.op === op.name && !cell.flops && cell.bytes));
+    const ceilings_of = (op) => rooflines.ceilings(facts_of(op.name), type, device === "cpu" ? here : here.filter((cell) => cell.flops));
+    const legend = (list, extra) => ladders.legend([
+        ...["cold", "hot"].filter((cache) => list.some((cell) => cell.cache === cache)).map((cache) => [cache, cache + ": " + ladders.LOOK[cache].mean]), ...extra]);
+    const in_order = (op, list) => {
+        const rows = ladders.rows(op, device, list);
+        return {rows, list: rows.flatMap((row) => list.filter((cell) => cell.rung === row.name))};
+    };
+
+    for (const op of computing) {
+        const own = here.filter((cell) => cell.op === op.name && cell.flops);
+        const ceilings = ceilings_of(op);
+        const shapes = [...new Set([...(op.shapes[device] || []), ...own.map((cell) => cell.shape)])].filter((shape) => own.some((cell) => cell.shape === shape));
+        const count = (shape) => new Set(own.filter((cell) => cell.shape === shape).map((cell) => cell.rung)).size;
+        const most = d3.max(shapes, count);
+        const shape = shapes.includes(given.shape) ? given.shape : d3.greatest(shapes.filter((each) => count(each) > most / 2), (each) => own.find((cell) => cell.shape === each).flops);
+        const {rows, list} = in_order(op, own.filter((cell) => cell.shape === shape));
+        const lines = rows.filter((row) => row.line).map((row) => row.name);
+        main.append(element("section", {},
+            element("h2", {}, op.name),
+            element("div", {class: "controls"}, kernelwatch.choice("size", shapes.map((each) => [each, text.shape(each)]), shape, (value) => go({shape: value}))),
+            legend(own, [["path", "the rungs at " + text.shape(shape) + ", joined in the order of the ladder"], ["small-dot", "other sizes"],
+                lines.length ? ["hollow", "hollow, label in italics: the line that the rungs are held against"] : null,
+                ["roof", "ceilings: " + (facts.ceilings ? "measured in the same run by the harness" : "the highest rates measured here, since the harness measures no ceiling of this device")],
+                ceilings.theoretical ? ["dashes", "theoretical bandwidth, " + text.rate(ceilings.theoretical, "GB/s") + ": bus width times memory clock"] : null].filter(Boolean)),
+            element("figure", {}, rooflines.draw(main, own, ceilings, list, lines, "Roofline of " + op.name + " " + type + ": GFLOP/s against operations per byte; the table below lists the shares")),
+            ceilings.peak && ceilings.peak.name.startsWith("fastest") && facts_of(op.name).ceilings ? element("p", {class: "small quiet"}, "The harness measures no ceiling that " + type + " stays below (tensor cores), so the fastest cell of this type stands in for it; a share of 100 % is that cell itself.") : null));
+        matrix(op, own, shapes, ceilings);
+    }
+    if (!computing.length) main.append(element("p", {}, "No op with operations to count was timed with " + type + " on this device, so there is no intensity to draw; below stands bandwidth against size."));
+    for (const op of moving) {
+        const own = here.filter((cell) => cell.op === op.name && !cell.flops);
+        const ceilings = ceilings_of(op);
+        const shapes = [...new Set([...(op.shapes[device] || []), ...own.map((cell) => cell.shape)])].filter((shape) => own.some((cell) => cell.shape === shape));
+        const {rows} = in_order(op, own);
+        main.append(element("section", {},
+            element("h2", {}, op.name + ": bandwidth against size"),
+            element("p", {}, op.name + " computes nothing that is counted, so its roof is the bandwidth of memory. Effective bandwidth counts each operand once; operands that stay in the cache can exceed the roof."),
+            legend(own, rows.some((row) => row.line) ? [["hollow", "hollow, dashed, label in italics: lines to compare with"]] : []),
+            element("figure", {}, rooflines.bandwidth(main, own, rows, ceilings, facts_of(op.name), "Bandwidth of " + op.name + " " + type + " against its compulsory bytes; the table below lists the shares"))));
+        matrix(op, own, shapes, ceilings);
+    }
+
+    // Every rung at every size: the share of the roof, and the rate with its interval.
+    function matrix(op, own, shapes, ceilings) {
+        for (const cache of ["cold", "hot"]) {
+            const list = own.filter((cell) => cell.cache === cache);
+            const present = shapes.filter((shape) => list.some((cell) => cell.shape === shape));
+            if (!list.length) continue;
+            const {rows} = in_order(op, list);
+            const head = element("summary", {}, "Share of the roof, " + cache + ", and " + op.unit + " with its 95 % interval");
+            main.append(element("details", {open: cache === "cold"}, head,
+                kernelwatch.table([{name: "rung"}, ...present.map((shape) => ({name: ladders.short_shape(shape), number: true, title: text.shape(shape)}))],
+                    rows.map((row) => [link(row.name, "rung", {op: op.name, rung: row.name, machine: given.machine}), ...present.map((shape) => {
+                        const cell = list.find((each) => each.rung === row.name && each.shape === shape);
+                        const roof = cell && rooflines.roof(cell, ceilings);
+                        if (!cell) return element("span", {class: "quiet"}, "\u2013");
+                        const unit = {of: (each, s) => kernelwatch.rate(each, s) / 1e9, high: true};
+                        return element("span", {title: (cell.limits || []).join("; ") || null}, roof ? ladders.share(kernelwatch.rate(cell, cell.s) / roof.rate) : "n/a",
+                            (cell.limits || []).length ? element("span", {class: "warn"}, " !") : null,
+                            element("div", {class: "small quiet"}, ladders.shown(ladders.figure(unit, cell))));
+                    })]), {"aria-label": op.name + " " + cache + ": share of the roof"}),
+                element("p", {class: "small quiet"}, op.unit === "GB/s" ? "The roof is " + (ceilings.copy ? ceilings.copy.name + ", " + text.rate(ceilings.copy.rate, "GB/s") : "not known") + "."
+                    : "The roof at a size is the lower of bandwidth times intensity and the ceiling of the type.", list.some((cell) => (cell.limits || []).length) ? " ! marks a cell that met a limit: " + [...new Set(list.flatMap((cell) => cell.limits || []))].join("; ") + "." : "")));
+        }
+    }
+});

@@ -71,6 +71,11 @@ kernelwatch.text = {
         return days === 1 ? "a day ago" : days < 60 ? days + " days ago" : Math.round(days / 30.4) + " months ago";
     },
 
+    // The shape of a cell, "4096x4096", as people write it: 4096 \u00d7 4096; a lone extent with its thousands apart.
+    shape(shape) {
+        return shape.includes("x") ? shape.replaceAll("x", " \u00d7 ") : Number(shape).toLocaleString("en-US");
+    },
+
     hash(hash) {
         return hash.slice(0, 8);
     },

@@ -1,0 +1,266 @@
+"""The ladders, the page of a rung and the roofline: what is drawn is what was recorded."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote
+
+import pytest
+
+from kernelwatch.asv.offline import as_script
+from tests.pages import NARROW, browser, data, opened, pages_group, planted_site, recorded_site, shown
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+__all__ = ["browser", "planted_site", "recorded_site"]  # fixtures
+pytestmark = pages_group
+
+HOSTILE = "<img src=x onerror=alert(1)>"
+
+
+def newest(site: Path) -> tuple[Any, Any, Any]:
+    """The newest commit of the first machine: its summary, the parts of all cells, the snapshot."""
+    machine = data(site, "site")["machines"][0]
+    return machine, data(site, "cells"), data(site, f"{machine['folder']}/at/{machine['newest']}")
+
+
+def cells(site: Path, op: str, type: str = "float32", device: str = "gpu") -> dict[str, Any]:
+    """The cells with a figure of an op at the newest commit."""
+    _, parts, snapshot = newest(site)
+    return {
+        key: figures | parts[key]
+        for key, figures in snapshot["cells"].items()
+        if "s" in figures and (parts[key]["op"], parts[key]["type"], parts[key]["device"]) == (op, type, device)
+    }
+
+
+def rate(cell: Any, seconds: float | None = None) -> float:
+    return float((cell["flops"] or cell["bytes"]) / (seconds or cell["s"]) / 1e9)
+
+
+def marks(page: "Page", scope: str, *names: str) -> dict[str, list[float]]:
+    """The marks of a picture: key -> the numbers written in them."""
+    found = page.eval_on_selector_all(
+        f"{scope} svg [data-key]",
+        "(all, names) => all.map((mark) => [mark.dataset.key, names.map((name) => Number(mark.dataset[name]))])",
+        list(names),
+    )
+    assert len(found) == len(dict(found)), "a cell is drawn twice"
+    return dict(found)
+
+
+def fits(page: "Page") -> bool:
+    """Nothing makes the page scroll sideways, and no picture is shrunk."""
+    return bool(
+        page.evaluate(
+            "document.documentElement.scrollWidth <= innerWidth && [...document.querySelectorAll('main svg')].every("
+            "(svg) => svg.getBoundingClientRect().width > svg.getAttribute('width') - 1)"
+        )
+    )
+
+
+def row(page: "Page", label: str, name: str) -> "dict[str, str]":
+    """The row of a table whose first cell begins with a name: head of the column -> text."""
+    table = page.get_by_role("region", name=label).locator("table")
+    heads = table.locator("th").all_inner_texts()
+    texts = table.locator("tbody tr").evaluate_all(
+        "(rows) => rows.map((row) => [...row.cells].map((cell) => cell.innerText))"
+    )
+    return next(dict(zip(heads, each, strict=True)) for each in texts if each[0].split("\n")[0] == name)
+
+
+def test_a_ladder_draws_every_cell_in_the_chosen_unit(browser: "Browser", recorded_site: Path) -> None:
+    expected = cells(recorded_site, "transpose")
+    with opened(browser, recorded_site, "ladder?op=transpose") as page:
+        assert marks(page, "figure", "value", "low", "high") == {
+            key: pytest.approx([rate(cell), rate(cell, cell["high"]), rate(cell, cell["low"])])
+            for key, cell in expected.items()
+        }
+        page.get_by_label("unit").select_option("line")
+        page.get_by_role("heading", name="% of vector_copy").wait_for()
+        assert "unit=line" in page.url
+        assert marks(page, "figure", "value") == {
+            key: pytest.approx([100 * rate(cell) / rate(expected[key.replace(f"/{cell['rung']} ", "/vector_copy ")])])
+            for key, cell in expected.items()
+        }
+        page.go_back()
+        page.get_by_role("heading", name="GB/s, higher is better").wait_for()
+        assert marks(page, "figure", "value")["transpose/padded float32 4096x4096 cold"] == [
+            pytest.approx(rate(expected["transpose/padded float32 4096x4096 cold"]))
+        ]
+
+
+def test_the_table_of_a_ladder_has_exact_figures_and_leads_on(browser: "Browser", recorded_site: Path) -> None:
+    machine, _, _ = newest(recorded_site)
+    names = data(recorded_site, f"{machine['folder']}/machine")["exact"]
+    series = data(recorded_site, f"{machine['folder']}/{names['transpose']}")["series"]
+    registers = series["static.Transpose.track_registers"]["padded"]["float32 sm_90"][-1][1]
+    sectors = series["access.Transpose.track_store_sectors"]["naive_read"]["float32 256x256"][-1][1]
+    key = "transpose/padded float32 1024x1024 cold"
+    with opened(browser, recorded_site, "ladder?op=transpose&shape=1024x1024&cache=cold") as page:
+        padded = row(page, "transpose at 1024x1024", "padded")
+        assert padded["registers"] == f"{registers:g}"
+        assert row(page, "transpose at 1024x1024", "naive_read")["store sectors"] == f"{sectors:g}"
+        shown_rate = float(padded["cold, GB/s"].split("\n")[0])
+        assert shown_rate == pytest.approx(rate(cells(recorded_site, "transpose")[key]), rel=1e-3)
+        history = page.get_by_role("link", name="history of padded").get_attribute("href") or ""
+        assert unquote(history).replace("+", " ") == f"#/history?cell={key}"
+        page.get_by_role("link", name="padded", exact=True).click()
+        shown(page, "rung")
+        assert page.locator("h1").inner_text() == "transpose/padded"
+
+
+def test_what_is_not_there_is_told(browser: "Browser", recorded_site: Path) -> None:
+    with opened(browser, recorded_site, "ladder?op=matmul&commit=0") as page:
+        assert "was not measured" in page.locator("main").inner_text()
+        page.locator("main a.hash", has_text=data(recorded_site, "commits")["57"]["hash"][:8]).click()
+        page.locator("figure .panel").first.wait_for()
+        machine, _, _ = newest(recorded_site)
+        assert marks(page, "figure").keys() == {
+            key
+            for key, cell in data(recorded_site, f"{machine['folder']}/at/57")["cells"].items()
+            if key.startswith("matmul/") and " float32 " in key and "s" in cell
+        }
+
+
+def test_two_commits_are_compared_cell_by_cell(browser: "Browser", planted_site: Path) -> None:
+    machine, _, now = newest(planted_site)
+    then = data(planted_site, f"{machine['folder']}/at/0")["cells"]
+    changes = {
+        key: cell["s"] / then[key]["s"] - 1 for key, cell in now["cells"].items() if key.startswith("transpose/")
+    }
+    clear = {
+        key for key, change in changes.items()
+        if abs(change) > max(now["cells"][key]["detectable"], then[key]["detectable"])
+    }  # fmt: skip
+    assert clear
+    assert clear != set(changes)
+    with opened(browser, planted_site, "ladder?op=transpose&with=0") as page:
+        assert marks(page, "figure.changes", "value") == {
+            key: pytest.approx([100 * change], abs=1e-9) for key, change in changes.items()
+        }
+        filled = page.eval_on_selector_all(
+            "figure.changes svg [data-key]",
+            "(all) => all.filter((dot) => dot.getAttribute('fill') !== 'var(--page)').map((dot) => dot.dataset.key)",
+        )
+        assert set(filled) == clear
+
+
+def test_the_roofline_draws_ceilings_and_cells(browser: "Browser", recorded_site: Path) -> None:
+    _, _, snapshot = newest(recorded_site)
+    ceilings = snapshot["facts"]["matmul gpu"]["ceilings"]
+    expected = cells(recorded_site, "matmul")
+    with opened(browser, recorded_site, "roofline") as page:
+        assert marks(page, "section:has(h2:text-is('matmul'))", "value", "intensity") == {
+            key: pytest.approx([rate(cell), cell["flops"] / cell["bytes"]]) for key, cell in expected.items()
+        }
+        roofs = page.eval_on_selector_all(
+            "main svg [data-rate]", "(all) => all.map((line) => Number(line.dataset.rate))"
+        )
+        assert sorted(roofs) == sorted(ceilings.values())
+        for op in ("transpose", "vector_add"):
+            assert marks(page, f"section:has(h2:text-is('{op}: bandwidth against size'))", "value") == {
+                key: pytest.approx([rate(cell)]) for key, cell in cells(recorded_site, op).items()
+            }
+        share = row(page, "matmul cold: share of the roof", "cublas")["8192\u00b3"].split()[0]
+        cell = expected["matmul/cublas float32 8192x8192x8192 cold"]
+        assert float(share) == pytest.approx(100 * rate(cell) * 1e9 / ceilings["float32_flops_per_s"], abs=0.06)
+
+
+def test_a_rung_shows_its_place_history_and_events(browser: "Browser", planted_site: Path) -> None:
+    machine, _, _ = newest(planted_site)
+    history = data(planted_site, f"{machine['folder']}/machine")["history"]["transpose/copy"]
+    columns = data(planted_site, f"{machine['folder']}/{history}")["cells"]
+    expected = [
+        (change["cell"].partition(" ")[2], event["last"]["subject"])
+        for event in data(planted_site, "events")["events"]
+        for change in event["changes"]
+        if change["cell"].startswith("transpose/copy ")
+    ]
+    assert expected
+    with opened(browser, planted_site, "rung?op=transpose&rung=copy") as page:
+        drawn = page.eval_on_selector_all(
+            ".charts svg", "(all) => all.map((chart) => [chart.dataset.key, Number(chart.dataset.points)])"
+        )
+        assert dict(drawn) == {key: len(found["at"]) for key, found in columns.items()}
+        texts = page.get_by_role("region", name="Events of transpose/copy").locator("tbody tr").all_inner_texts()
+        assert len(texts) == len(expected)
+        assert all(cell in text and subject in text for (cell, subject), text in zip(expected, texts, strict=True))
+        hrefs = page.locator(".charts a").evaluate_all("(all) => all.map((link) => link.getAttribute('href'))")
+        assert {unquote(href).replace("+", " ") for href in hrefs} == {f"#/history?cell={key}" for key in columns}
+
+
+def test_a_rung_stands_where_its_rates_put_it(browser: "Browser", recorded_site: Path) -> None:
+    all_cells = cells(recorded_site, "transpose")
+    expected = {
+        key: 100 * rate(cell) / rate(all_cells[key.replace("/padded ", "/vector_copy ")])
+        for key, cell in all_cells.items()
+        if cell["rung"] == "padded"
+    }
+    rivals = ("naive_read", "naive_write", "tiled", "dynamic", "padded")  # neither a copy nor repeated in one launch
+    place = sorted(rivals, key=lambda name: -rate(all_cells[f"transpose/{name} float32 16411x8209 cold"])).index(
+        "padded"
+    )
+    with opened(browser, recorded_site, "rung?op=transpose&rung=padded") as page:
+        drawn = page.eval_on_selector_all(
+            "svg [data-mark^=share] [data-key]",
+            "(all) => all.map((mark) => [mark.dataset.key, Number(mark.dataset.value)])",
+        )
+        assert dict(drawn) == pytest.approx(expected)
+        texts = page.get_by_role("region", name="Position of transpose/padded").locator("tbody tr").all_inner_texts()
+        assert f"{place + 1} of 5" in next(text for text in texts if "16411" in text)
+        registers = row(page, "Exact figures of transpose/padded", "registers")
+        assert registers["value"].isdecimal()
+        assert "sm_90" in registers["type and place"]
+
+
+@pytest.mark.parametrize(
+    "view", ["ladder?op=matmul&with=57", "rung?op=matmul&rung=thread_tile_2d", "roofline", "roofline?device=cpu"]
+)
+def test_a_narrow_page_fits(browser: "Browser", recorded_site: Path, view: str) -> None:
+    with opened(browser, recorded_site, view, size=NARROW, scheme="dark") as page:
+        assert fits(page)
+
+
+def test_names_stay_text_and_failures_are_shown(browser: "Browser", planted_site: Path, tmp_path: Path) -> None:
+    """Hostile names, a cell that failed, one that met a limit, and an exact figure that changed."""
+    site = tmp_path / "site"
+    shutil.copytree(planted_site, site, ignore=shutil.ignore_patterns("asv"))
+    machine, _, snapshot = newest(planted_site)
+    folder, at = machine["folder"], machine["newest"]
+    failed, limited = "transpose/padded float32 4096x4096 cold", "transpose/tiled float32 4096x4096 cold"
+    snapshot = json.loads(json.dumps(snapshot))
+    snapshot["cells"][failed] = {"state": "failed", "reason": f"12 elements wrong {HOSTILE}"}
+    snapshot["cells"][limited]["limits"] = [f"power {HOSTILE}"]
+    commits = {at: commit | {"subject": HOSTILE} for at, commit in data(planted_site, "commits").items()}
+    described = json.loads(json.dumps(data(planted_site, "site")))
+    for op in described["ops"]:
+        for rung in op["rungs"]:
+            rung["idea"] = HOSTILE
+    details = data(planted_site, f"{folder}/machine") | {"exact": {"transpose": "exact/0"}}
+    runs = {"tiled": {"float32 sm_90": [[0, 28], [3, 40]]}}
+    exact = {"op": "transpose", "at": [0, 1, 3, at], "series": {"static.Transpose.track_registers": runs}}
+    for name, content in {
+        "site": described, "commits": commits, f"{folder}/machine": details, f"{folder}/exact/0": exact,
+        f"{folder}/at/{at}": snapshot,
+    }.items():  # fmt: skip
+        path = site / "data" / f"{name}.json.js"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(as_script(json.dumps(content)), encoding="ascii")
+    with opened(browser, site, "ladder?op=transpose&with=0") as page:
+        assert failed not in marks(page, "figure:not(.changes)")
+        assert "failed" in (page.locator("svg[data-shape='4096x4096']").first.text_content() or "")
+        assert "failed: 12 elements wrong" in page.get_by_role("region", name="transpose at 4096x4096").inner_text()
+        assert page.locator("svg [data-mark=limit] text").count() == 1
+        assert row(page, "transpose at 4096x4096", "tiled")["registers"] == "40"
+        assert HOSTILE in page.locator("main").inner_text()
+        assert page.locator("main img").count() == 0
+        page.goto(f"{site.as_uri()}/index.html#/rung?op=transpose&rung={quote('tiled')}")
+        shown(page, "rung")
+        steps = page.eval_on_selector_all(
+            "svg [data-mark=step] [data-value]", "(all) => all.map((step) => step.dataset.value)"
+        )
+        assert steps == ["28", "40"]
+        assert page.locator("main img").count() == 0

@@ -1,0 +1,96 @@
+"""Pictures of the ladder and the roofline: what is drawn is what was recorded."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.project import PROJECT
+from kernelwatch.commands import ladder
+from kernelwatch.history import records
+from kernelwatch.history.records import Record
+from kernelwatch.report import picture
+from kernelwatch.report.rows import sections
+from kernelwatch.system.errors import UserError
+
+pyplot = pytest.importorskip("matplotlib.pyplot", reason="matplotlib is not installed")
+
+
+@pytest.fixture(scope="module")
+def record() -> Record:
+    """The newest one of this project."""
+    return records.newest(records.sidecars(PROJECT.results, "h200"))[0]
+
+
+@pytest.fixture
+def axes(record: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The axes of the picture of the matrix products."""
+    drawn: list[Any] = []
+    monkeypatch.setattr(pyplot, "close", drawn.append)
+    picture.draw(record, PROJECT, "matmul", "gpu", "cold", None, tmp_path / "a.svg")
+    yield drawn[0].axes
+    monkeypatch.undo()
+    pyplot.close(drawn[0])
+
+
+def test_the_ladder_is_what_was_recorded(axes: Any, record: Record) -> None:
+    shown = [section for section in sections(record, PROJECT, ["matmul"]) if section.group.endswith("cold, GPU")]
+    places = [text.get_text() for text in axes[0].get_xticklabels()]
+    assert len(places) == len(shown) > 5
+    drawn = {bars.get_label(): bars.lines[0].get_xydata() for bars in axes[0].containers}
+    for place, section in enumerate(shown):
+        for row in section.rows:
+            (rate,) = (y for x, y in drawn[row.rung] if x == place)
+            assert rate == pytest.approx(row.rate / 1e9)
+    assert sum(map(len, drawn.values())) == sum(len(section.rows) for section in shown)
+
+
+def test_the_roofline_is_below_its_ceilings(axes: Any, record: Record) -> None:
+    *points, roof = axes[1].lines
+    ceilings = record.facts["matmul gpu"]["ceilings"]
+    assert max(roof.get_ydata()) == pytest.approx(ceilings["float32_flops_per_s"] / 1e9)
+    intensity, rate = roof.get_xydata()[0]
+    assert rate == pytest.approx(intensity * ceilings["copy_bytes_per_s"] / 1e9)
+    assert max(y for line in points for y in line.get_ydata()) < max(roof.get_ydata())
+    cell = record.cells["matmul/thread_tile_2d float32 4096x4096x4096 cold"]
+    n = 4096
+    expected = (2 * n**3 / (3 * 4 * n**2), 2 * n**3 / cell.median_s / 1e9)
+    assert any(tuple(point) == pytest.approx(expected) for line in points for point in line.get_xydata())
+
+
+def test_the_command_writes_both_formats(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    png, svg = tmp_path / "a.png", tmp_path / "a.svg"
+    assert ladder.main(PROJECT, "ladder", ["transpose", "--machine", "H200", "--png", str(png), "--svg", str(svg)]) == 0
+    assert capsys.readouterr().out == f"drawn: {png}\ndrawn: {svg}\n"
+    assert png.read_bytes().startswith(b"\x89PNG")
+    text = svg.read_text()
+    for word in ("naive_write", "vector_copy", "NVIDIA H200", "16411x8209", "GB/s", "95 % interval"):
+        assert word in text
+
+
+@pytest.mark.parametrize(
+    ("op", "device", "cache", "name", "why"),
+    [
+        ("transpose", "gpu", "cold", "a.xyz", "cannot be written"),
+        ("transpose", "gpu", "cold", "no/such/folder/a.svg", "cannot be written"),
+        ("matmul", "tpu", "cold", "a.svg", "matmul was not timed cold on the TPU at "),
+    ],
+)
+def test_what_cannot_be_drawn_is_told(
+    record: Record, tmp_path: Path, op: str, device: str, cache: str, name: str, why: str
+) -> None:
+    with pytest.raises(UserError, match=why):
+        picture.draw(record, PROJECT, op, device, cache, None, tmp_path / name)
+
+
+def test_without_matplotlib_it_is_named(record: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(UserError, match="pip install matplotlib"):
+        picture.draw(record, PROJECT, "transpose", "gpu", "cold", None, tmp_path / "a.svg")
+
+
+def test_a_picture_is_of_one_op(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    with pytest.raises(SystemExit):
+        ladder.main(PROJECT, "ladder", ["--machine", "h200", "--png", str(tmp_path / "a.png")])
+    assert "a picture shows one op: name one of vector_add, transpose, matmul" in capsys.readouterr().err
