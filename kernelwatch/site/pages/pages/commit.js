@@ -1,1 +1,160 @@
+// A commit: what it changed, on which machines it was measured, and what moved there.
 "use strict";
+
+{
+    const {element, text, link, table} = kernelwatch;
+    const LETTERS = {A: "added", M: "changed", D: "deleted", T: "type changed"};
+    const ROWS = 60;
+
+    // The commit that the address names, by position or hash; the newest measured one by default.
+    function named(parameters, commits, site) {
+        const hash = parameters.get("hash") || "";
+        if (hash) {
+            const found = Object.keys(commits).filter((at) => commits[at].hash.startsWith(hash.toLowerCase()));
+            if (found.length > 1) throw new Error("several commits begin with " + hash);
+            if (!found.length) throw new Error("no measured commit begins with " + hash);
+            return Number(found[0]);
+        }
+        const at = parameters.get("at") || (site.machines.length ? String(site.machines[0].newest) : "");
+        if (!(at in commits)) throw new Error("the commit at position " + at + " of the branch was not measured");
+        return Number(at);
+    }
+
+    // A table whose rows beyond the first ones can be unfolded.
+    function long_table(columns, rows, properties) {
+        if (rows.length <= ROWS) return table(columns, rows, properties);
+        return [table(columns, rows.slice(0, ROWS), properties),
+            element("details", {}, element("summary", {}, text.plural(rows.length - ROWS, "more row")), table(columns, rows.slice(ROWS), properties))];
+    }
+
+    function change_item({event, change, at}, own, common, machine) {
+        const sign = event.kind === "environment" ? "\u25c7" : kernelwatch.arrow(change.change);
+        const figure = change.exact ? kernelwatch.figure_name(change.benchmark) + " (" + Object.values(change.params).map((value) => value.replace(/^'|'$/g, "")).join(", ") + ")" : change.cell;
+        const word = event.kind === "environment" ? "the environment changed, no commit is to blame" : change.exact ? "exact"
+            : {"not tried": "not measured again yet"}[change.verdict ? change.verdict.word : "not tried"] || change.verdict.word;
+        const tone = event.kind === "regression" && event.verdict !== "refuted" ? "bad" : event.kind === "improvement" ? "good" : "";
+        return element("li", {"data-kind": event.kind, "data-cell": change.cell, "data-change": change.change},
+            element("b", {class: tone}, sign + " " + text.change(change.change)), ", " + (event.kind === "environment" ? "" : event.kind + ", ") + word + ": ",
+            change.cell in common.cells ? link(figure, "history", {cell: change.cell, machine: machine.name}) : figure,
+            at === own ? "" : at > own ? ", seen at " + text.hash(change.to) : "", change.undone ? ", since undone" : "", event.why ? ". " + event.why[0].toUpperCase() + event.why.slice(1) + "." : "");
+    }
+
+    // What moved at a commit on a machine, against the measured commit before.
+    async function measured(main, summary, at, common) {
+        const machine = await kernelwatch.machine(summary.name);
+        const {commits} = common, known = machine.details.commits;
+        const section = element("section", {"data-machine": summary.name}, element("h2", {}, kernelwatch.device_name(summary)), element("p", {class: "quiet"}, summary.name));
+        main.append(section);
+        const name = summary.name;
+        const changes = kernelwatch.changes(common.events, commits, name).filter((found) => found.at === at);
+        const unmeasured_cause = kernelwatch.changes(common.events, commits, name).filter((found) => found.from < at && found.at > at);
+        const previous = known[known.indexOf(at) - 1];
+        if (!known.includes(at)) {
+            const next = known.find((each) => each > at);
+            section.append(element("p", {}, "It was not measured on this machine. ",
+                next === undefined ? ["The newest commit that was is ", link(text.hash(commits[known[known.length - 1]].hash), "commit", {at: known[known.length - 1]}, {class: "hash"}), "."]
+                    : ["The next one that was is ", link(text.hash(commits[next].hash), "commit", {at: next}, {class: "hash"}), "."]),
+                unmeasured_cause.length ? [element("p", {}, "It is one of the commits that may have caused:"), element("ul", {class: "happened"}, unmeasured_cause.map((each) => change_item(each, at, common, summary)))] : "");
+            return;
+        }
+        const own = await machine.load("at/" + at), before = previous === undefined ? null : await machine.load("at/" + previous);
+        const timed = Object.keys(own.cells).filter((key) => own.cells[key].s);
+        const failed = Object.keys(own.cells).filter((key) => own.cells[key].state === "failed");
+        const ops = [...new Set(timed.map((key) => common.cells[key].op))];
+        const dates = Object.values(own.facts).map((facts) => facts.measured_at).filter(Boolean).sort();
+        section.append(element("p", {}, text.plural(timed.length, "cell") + " timed" + (dates.length ? " on " + dates[dates.length - 1].slice(0, 10) : "") + (failed.length ? ", " + failed.length + " failed" : "") + ". Ladders at this commit: ",
+            ops.flatMap((op, index) => [index ? ", " : "", link(op, "ladder", {op, machine: name, commit: at})]), "."));
+        if (changes.length) section.append(element("h3", {}, "Events"), element("ul", {class: "happened"}, changes.map((each) => change_item(each, at, common, summary))));
+        else section.append(element("p", {}, "No event begins at this commit."));
+        if (failed.length) {
+            section.append(element("h3", {}, "Failed"), table([{name: "Cell"}, {name: "Reason"}], failed.map((key) => [link(key, "history", {cell: key, machine: name}), own.cells[key].reason || "no reason is recorded"]), {"aria-label": "Failed cells"}));
+        }
+        if (!before) {
+            section.append(element("p", {}, "It is the first commit measured here, so there is nothing to compare it with."));
+            return;
+        }
+        compared(section, {machine, name, at, previous, own, before, timed}, common);
+        await exact_changes(section, machine, at, previous, common);
+    }
+
+    function compared(section, {machine, name, at, previous, own, before, timed}, common) {
+        const {commits} = common;
+        const both = timed.filter((key) => (before.cells[key] || {}).s);
+        const judged = both.filter((key) => own.cells[key].detectable && before.cells[key].detectable);
+        const moved = judged.map((key) => {
+            const [fresh, old] = [own.cells[key], before.cells[key]];
+            return {key, fresh, old, change: fresh.s / old.s - 1, detectable: Math.max(fresh.detectable, old.detectable)};
+        }).filter((each) => Math.abs(each.change) > each.detectable).sort((a, b) => Math.abs(b.change) - Math.abs(a.change));
+        const between = at - previous - 1;
+        const turns = [...new Set(both.map((key) => common.cells[key].op + " " + common.cells[key].device))].flatMap((group) => kernelwatch.turns(machine.details, group).filter((turn) => turn.at === at).map((turn) => ({group, ...turn})));
+        section.append(element("h3", {}, "Cells that moved"),
+            element("p", {}, "Against ", link(text.hash(commits[previous].hash), "commit", {at: previous}, {class: "hash"}), " (" + text.date(commits[previous].date) + "), the commit measured before"
+                + (between ? "; " + text.plural(between, "commit") + " between them " + (between === 1 ? "was" : "were") + " not measured" : "") + ": ",
+            element("b", {}, moved.length + " of " + text.plural(judged.length, "cell")), " moved by more than the minimum detectable change of the two runs. ",
+            link("Both ladders side by side", "ladder", {machine: name, commit: at, with: previous}), "."),
+            element("p", {class: "quiet small"}, "The minimum detectable change follows from the spread between the processes of a run. It does not know what else differs from run to run: events do, which judge the whole history."
+                + (both.length > judged.length ? " " + text.plural(both.length - judged.length, "cell") + " had too few processes to say." : "")
+                + (timed.length > both.length ? " " + text.plural(timed.length - both.length, "cell") + " " + (timed.length - both.length === 1 ? "was" : "were") + " not timed at the commit before." : "")));
+        for (const turn of turns) section.append(element("p", {class: "warn"}, "\u25c6 The conditions of " + kernelwatch.group_name(turn.group) + " changed between the two: " + turn.why.join(", ") + ". No commit can be blamed for a step across this change."));
+        if (!moved.length) return;
+        const interval = (cell) => {
+            const digits = text.significant(cell.s, cell.low, cell.high);
+            return [element("span", {}, text.time(cell.s, digits)), cell.low === undefined ? "" : element("div", {class: "quiet small"}, text.bounds(cell.low, cell.high, digits + 1))];
+        };
+        section.append(long_table([{name: "Cell"}, {name: "Change of time", number: true}, {name: "Before", number: true, title: "median and its 95 % interval"},
+            {name: "After", number: true, title: "median and its 95 % interval"}, {name: "Detectable", number: true, title: "minimum detectable change"}, {name: "Limits met"}],
+        moved.map(({key, fresh, old, change, detectable}) => [link(key, "history", {cell: key, machine: name}),
+            element("span", {class: change > 0 ? "bad" : "good", "data-key": key, "data-change": change}, kernelwatch.arrow(change) + " " + text.change(change) + (change > 0 ? " slower" : " faster")),
+            interval(old), interval(fresh), text.percent(detectable, 2), (fresh.limits || []).join(", ")]), {"aria-label": "Cells that moved on " + name}));
+    }
+
+    // Exact figures that changed at a commit: any difference counts.
+    async function exact_changes(section, machine, at, previous, common) {
+        const changed = [];
+        let first = 0;
+        for (const [op, file] of Object.entries(machine.details.exact)) {
+            const {series} = await machine.load(file);
+            for (const [benchmark, rungs] of Object.entries(series)) {
+                for (const [rung, places] of Object.entries(rungs)) {
+                    for (const [place, run] of Object.entries(places)) {
+                        const index = run.findIndex((entry) => entry[0] === at);
+                        if (index < 0 || run[index][1] === null) continue;
+                        const old = run.slice(0, index).reverse().find((entry) => entry[1] !== null);
+                        if (old) changed.push({op, rung, benchmark, place, before: old[1], after: run[index][1]});
+                        else first += 1;
+                    }
+                }
+            }
+        }
+        section.append(element("h3", {}, "Exact figures that changed"));
+        const count = Object.keys(machine.details.exact).length;
+        if (!count) section.append(element("p", {}, "No exact figures are recorded on this machine."));
+        else if (!changed.length) section.append(element("p", {}, "None."));
+        if (first) section.append(element("p", {class: "quiet"}, text.plural(first, "exact figure") + " " + (first === 1 ? "is" : "are") + " recorded for the first time here."));
+        if (!changed.length) return;
+        section.append(long_table([{name: "Rung"}, {name: "Figure"}, {name: "Where"}, {name: "Before", number: true}, {name: "After", number: true}, {name: "Unit"}],
+            changed.map((each) => {
+                const {unit, higher_is_better: better} = common.site.figures[each.benchmark] || {};
+                const rose = each.after > each.before, tone = better === null || better === undefined ? "" : rose === better ? "good" : "bad";
+                return [link(each.op + "/" + each.rung, "rung", {op: each.op, rung: each.rung, machine: machine.summary.name}), kernelwatch.figure_name(each.benchmark), each.place, text.exact(each.before),
+                    element("span", {class: tone, "data-benchmark": each.benchmark, "data-place": each.place, "data-rung": each.rung, "data-value": each.after}, (rose ? "\u25b2 " : "\u25bc ") + text.exact(each.after) + (tone ? (tone === "good" ? " better" : " worse") : "")), unit || ""];
+            }), {"aria-label": "Exact figures that changed on " + machine.summary.name}));
+    }
+
+    kernelwatch.view("commit", "", async (main, parameters) => {
+        const common = await kernelwatch.common();
+        const {site, commits} = common;
+        const at = named(parameters, commits, site);
+        const commit = commits[at];
+        const all = Object.keys(commits).map(Number).sort((a, b) => a - b), index = all.indexOf(at);
+        const step = (other, words) => (other === undefined ? null : link(words, "commit", {at: other}, {title: commits[other].subject}));
+        main.append(
+            element("h1", {}, commit.subject),
+            element("p", {class: "quiet"}, site.commit_url ? element("a", {href: site.commit_url + commit.hash, class: "hash", rel: "noreferrer"}, commit.hash) : element("span", {class: "hash wrap"}, commit.hash),
+                " by " + commit.author + ", " + text.date(commit.date) + ". " + (at === site.head ? "The newest" : "Number " + (at + 1)) + " of " + (site.head + 1) + " commits on the branch " + site.branch + "."),
+            element("p", {class: "steps"}, step(all[index - 1], "\u2190 older measured commit"), step(all[index + 1], all[index + 1] === site.head && !site.machines.some((each) => each.newest === site.head) ? "newest commit, not measured \u2192" : "newer measured commit \u2192")));
+        const listed = commit.files.map(([letter, path]) => element("li", {}, element("span", {class: "quiet letter", title: LETTERS[letter] || letter}, LETTERS[letter] || letter), " ", element("code", {}, path)));
+        main.append(element("details", {class: "files", open: commit.files.length <= 12}, element("summary", {}, commit.files.length ? text.plural(commit.files.length, "file") + " changed" : "No file changed (git lists none for a merge)"), element("ul", {}, listed)));
+        for (const summary of site.machines) await measured(main, summary, at, common);
+    });
+}

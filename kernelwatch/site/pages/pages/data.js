@@ -95,4 +95,59 @@
         const {element} = kernelwatch;
         return element("code", {title: path}, site.source_url ? element("a", {href: site.source_url + commit.hash + "/" + path}, words) : words);
     };
+
+    // Positions of commits by their hash.
+    kernelwatch.positions = (commits) => new Map(Object.entries(commits).map(([at, commit]) => [commit.hash, Number(at)]));
+
+    // The changes of the events that happened on a machine: [{event, change, at, from}], the oldest first. `at`, `from`:
+    // positions of the commit that shows the change and of the measured commit before it; undefined if not published.
+    kernelwatch.changes = function (events, commits, machine) {
+        const positions = kernelwatch.positions(commits);
+        return events.events.flatMap((event) => event.changes.map((change) => (
+            {event, change, at: positions.get(change.to), from: positions.get(change.from)})))
+            .filter(({change}) => kernelwatch.is_of(change.place, machine))
+            .sort((a, b) => (a.at ?? -1) - (b.at ?? -1));
+    };
+
+    // Whether the place of a judged series is a machine, one of whose environments may have a longer name.
+    kernelwatch.is_of = (place, machine) => place.machine === machine || machine.startsWith(place.machine + " (");
+
+    // What differs between two sets of conditions, in words: ["driver 550.1 → 580.2", ...]. What one does not know is no
+    // difference if older records lack it.
+    kernelwatch.differences = function (before, after) {
+        const words = {gpu: "GPU", nvml_uuid_sha256: "another GPU of the same model", nvml_driver: "driver", cpu: "CPU",
+            cores: "cores", compiler: "compiler", machine: "another machine of the same name", harness: "harness version",
+            emulator: "emulator version"};
+        const say = (value) => (value === null || value === undefined ? "none" : Array.isArray(value) ? value.length : value);
+        const found = [];
+        const names = [...new Set([...Object.keys(before), ...Object.keys(after)])];
+        for (const name of names.filter((name) => name !== "packages")) {
+            if (JSON.stringify(before[name]) === JSON.stringify(after[name])) continue;
+            if (name === "machine" && !(name in before && name in after)) continue;
+            if (name === "nvml_uuid_sha256" && before.gpu !== after.gpu) continue;
+            if (name === "nvml_uuid_sha256" || name === "machine") found.push(words[name]);
+            else found.push((words[name] || name) + " " + say(before[name]) + " \u2192 " + say(after[name]));
+        }
+        const [old, fresh] = [before.packages || {}, after.packages || {}];
+        for (const name of [...new Set([...Object.keys(old), ...Object.keys(fresh)])].sort()) {
+            if (old[name] !== fresh[name]) found.push(name + " " + say(old[name]) + " \u2192 " + say(fresh[name]));
+        }
+        return found;
+    };
+
+    // Where the conditions of a group ("transpose gpu") changed: [{at, why}], the oldest first.
+    kernelwatch.turns = function (details, group) {
+        const runs = details.turns[group] || [];
+        return runs.slice(1).map(([at, known], index) => ({at, why: kernelwatch.differences(runs[index][1], known)}))
+            .filter((turn) => turn.why.length);
+    };
+
+    // A group in words: "transpose GPU", "transpose, counted".
+    kernelwatch.group_name = function (group) {
+        const [op, kind] = group.split(" ");
+        return op + ({gpu: " GPU", cpu: " CPU", streamed: " GPU, operands from the host", access: ", counted accesses", static: ", compiled"}[kind] || " " + kind);
+    };
+
+    // The name of an exact figure in words: "static.Transpose.track_spill_bytes" is "spill bytes".
+    kernelwatch.figure_name = (benchmark) => benchmark.split(".").pop().replace(/^track_/, "").replace(/_/g, " ");
 }

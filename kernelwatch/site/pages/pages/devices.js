@@ -1,1 +1,396 @@
+// The machines: what they are, how steady they were, how far repeated measurements of one commit differ, which cells met
+// limits or failed, and how two machines compare.
 "use strict";
+
+{
+    const {element, text, link, choice, table} = kernelwatch;
+    const SHOWN = 20;  // rows of a table that can be unfolded
+    const DOTS = 240;
+
+    const percent = (share) => text.percent(share, share < 0.001 ? 3 : 2);
+    const cell_link = (key, machine) => link(key, "history", {cell: key, machine});
+
+    function folded(columns, rows, label, shown = SHOWN) {
+        if (rows.length <= shown + 5) return table(columns, rows, {"aria-label": label});
+        const drawn = table(columns, rows.slice(0, shown), {"aria-label": label});
+        const more = element("button", {type: "button", onclick: () => {
+            const rest = table(columns, rows.slice(shown));
+            drawn.querySelector("tbody").append(...rest.querySelectorAll("tbody tr"));
+            more.remove();
+        }}, "Show all " + rows.length + " rows");
+        return [drawn, element("p", {}, more)];
+    }
+
+    // --- what a machine is -----------------------------------------------------------------------------------------
+
+    // [what, value] of what is known of a machine; nothing is shown that nothing read.
+    function facts_of(facts) {
+        const yes = (value) => (value ? "on" : "off");
+        const lines = [
+            ["GPU", facts.gpu], ["Compute capability", facts.compute_capability && facts.compute_capability.replace(/(\d)$/, ".$1")],
+            ["Multiprocessors", facts.multiprocessors], ["L2 cache", facts.l2_bytes && text.bytes(facts.l2_bytes)],
+            ["Memory", facts.nvml_memory_bytes && text.bytes(facts.nvml_memory_bytes)],
+            ["SM clock, highest", facts.nvml_sm_clock_max_mhz && facts.nvml_sm_clock_max_mhz + " MHz"],
+            ["Memory clock, highest", facts.nvml_memory_clock_max_mhz && facts.nvml_memory_clock_max_mhz + " MHz"],
+            ["Memory bus", facts.nvml_memory_bus_bits && facts.nvml_memory_bus_bits + " bits"],
+            ["Theoretical bandwidth", facts.nvml_theoretical_bandwidth_bytes_per_s && text.rate(facts.nvml_theoretical_bandwidth_bytes_per_s, "GB/s") + " (bus width times memory clock)"],
+            ["Power limit", facts.nvml_power_limit_w && facts.nvml_power_limit_w + " W"],
+            ["ECC", "nvml_ecc" in facts && yes(facts.nvml_ecc)], ["MIG", "nvml_mig" in facts && yes(facts.nvml_mig)],
+            ["Persistence mode", "nvml_persistence" in facts && yes(facts.nvml_persistence)],
+            ["PCIe", facts.nvml_pcie_generation && "generation " + facts.nvml_pcie_generation + ", " + facts.nvml_pcie_lanes + " lanes"],
+            ["Driver", facts.nvml_driver], ["CUDA", facts.cuda_runtime && "runtime " + facts.cuda_runtime + ", driver " + facts.cuda_driver],
+            ["CPU", facts.cpu], ["Cores used", facts.cores && facts.cores.length], ["Last-level cache of the CPU", facts.cache_bytes && text.bytes(facts.cache_bytes)],
+            ["Compiler", facts.compiler], ["Packages", facts.packages && Object.entries(facts.packages).map(([name, version]) => name + " " + version).join(", ")],
+        ];
+        const ceilings = facts.ceilings || {};
+        const words = {copy_bytes_per_s: ["Copy, measured", "GB/s"], float32_flops_per_s: ["float32 arithmetic, measured", "GFLOP/s"], float64_flops_per_s: ["float64 arithmetic, measured", "GFLOP/s"]};
+        for (const [name, value] of Object.entries(ceilings)) {
+            const [what, unit] = words[name] || [name.replace(/_(flops|bytes)_per_s$/, "").replace(/_/g, " ") + ", measured", /bytes/.test(name) ? "GB/s" : "GFLOP/s"];
+            lines.push([what, value && text.rate(value, unit)]);
+        }
+        return lines.filter(([, value]) => value !== undefined && value !== null && value !== "" && value !== false);
+    }
+
+    // --- can its figures be trusted? -----------------------------------------------------------------------------
+
+    // How far values lie from their median at most, as a share.
+    function furthest(values) {
+        const middle = d3.median(values);
+        return d3.max(values, (value) => Math.abs(value / middle - 1));
+    }
+
+    function counted(words) {
+        return [...d3.rollup(words, (each) => each.length, (word) => word)].map(([word, count]) => word + " (" + count + ")").join(", ");
+    }
+
+    // [sign, question, answer]: signs only for what is either so or not.
+    function answers(machine, newest, facts, conditions, known) {
+        const {states, noise} = machine.details, state = states[states.length - 1], machine_name = machine.summary.name;
+        const rows = [], cells = Object.entries(newest.cells);
+        const values = Object.entries(noise).sort((a, b) => a[1] - b[1]);
+        rows.push(["", "Does the same commit give the same figure again?", values.length
+            ? ["Yes, within a coefficient of variation of ", element("b", {}, percent(d3.median(values, (each) => each[1]))), " (median of " + text.plural(values.length, "cell") + "), "
+                + percent(d3.quantile(values.map((each) => each[1]), 0.95)) + " for 95 % of them and " + percent(values[values.length - 1][1]) + " at worst (", cell_link(values[values.length - 1][0], machine_name), ")."]
+            : "Not recorded on this machine: the command noise measures one commit several times (A/A)."]);
+        const small = ["gpu", "cpu", "streamed"].map((device) => [device, cells.filter(([key, cell]) => cell.detectable > 0 && known[key].device === device).map(([, cell]) => cell.detectable).sort(d3.ascending)])
+            .filter(([, each]) => each.length);
+        rows.push(["", "How small a change would show?", small.length
+            ? [small.map(([device, each], index) => [index ? "; " : "", {gpu: "GPU", cpu: "CPU", streamed: "GPU fed from the host\u2019s memory"}[device] + ": ", element("b", {}, percent(d3.median(each))), " in the median cell, " + percent(d3.quantile(each, 0.95)) + " or less in 95 % of " + text.plural(each.length, "cell")]),
+                ". This is the minimum detectable change of two runs, from the spread between processes at the newest commit."]
+            : "Not known: too few processes measured each cell."]);
+        const canaries = ["memory", "compute"].map((kind) => [kind, states.map((each) => each["canary_" + kind + "_s"]).filter(Boolean)]).filter(([, each]) => each.length);
+        rows.push(["", "Did the machine itself stay the same?", canaries.length
+            ? ["Its canaries, two kernels that never change, stayed within ", canaries.map(([kind, each], index) => [index ? " and " : "", element("b", {}, "\u00b1" + percent(furthest(each))), " (" + kind + ")"]),
+                " of their medians over " + text.plural(canaries[0][1].length, "commit") + "."]
+            : "Not known: no canary was measured here (they run on a GPU)."]);
+        rows.push([conditions.length ? "!" : "\u2713", "Were all commits measured under the same conditions?", conditions.length
+            ? [text.plural(conditions.length, "change") + " of conditions, listed below. No commit is blamed for a step across one."]
+            : "Yes: device, driver, compiler, packages and versions of the harness are the same over " + text.plural(states.length, "commit") + "."]);
+        const limits = cells.flatMap(([, cell]) => (cell.s && cell.limits) || []);
+        const limited = cells.filter(([, cell]) => cell.s && (cell.limits || []).length).length, timed = cells.filter(([key, cell]) => cell.s && known[key].device !== "cpu").length;
+        rows.push([!timed ? "" : limited ? "!" : "\u2713", "Did clocks or power limit it?", !timed ? "Not known: limits are read from a GPU\u2019s driver." : limited
+            ? [element("b", {}, limited + " of " + text.plural(timed, "GPU cell")), " met a limit at the newest commit: " + counted(limits) + "."] : "None of " + text.plural(timed, "GPU cell") + " met a limit at the newest commit."]);
+        const failures = d3.sum(states, (each) => each.failed.length);
+        rows.push([state.failed.length ? "!" : "\u2713", "Did everything run?", state.failed.length ? [element("b", {}, text.plural(state.failed.length, "cell")), " failed at the newest commit, with the reasons below."]
+            : "No cell failed at the newest commit" + (failures ? "; " + failures + " did at earlier ones." : ", nor at any other.")]);
+        const others = facts.others;
+        if (others) {
+            const busy = (others.processes || []).length;
+            rows.push([busy ? "!" : "\u2713", "Was anything else running on the GPU?", others.processes === null ? "The driver does not say."
+                : busy ? [element("b", {}, text.plural(busy, "other process", "other processes")), ", GPU in use " + (others.utilisation_percent || 0) + " % of the time before the first measurement."] : "No other process, GPU in use " + (others.utilisation_percent || 0) + " % of the time before the first measurement."]);
+        }
+        return rows;
+    }
+
+    // --- over time ---------------------------------------------------------------------------------------------
+
+    function thinned(rows, value, most) {
+        if (rows.length <= 2 * most) return rows;
+        const found = [], size = rows.length / most;
+        for (let start = 0; start < rows.length; start += size) {
+            const part = rows.slice(Math.floor(start), Math.floor(start + size)).filter((row) => value(row) !== null);
+            if (part.length) found.push(...[...new Set([d3.least(part, value), d3.greatest(part, value)])].sort((a, b) => a.index - b.index));
+        }
+        return found;
+    }
+
+    // One figure over commits, as a small chart whose x-axis the charts below it share. `span`: the least height of its
+    // y-axis, so that noise does not look like drift.
+    function small_chart(main, rows, {name, unit, value, span, marks, axis, commits, decimals}) {
+        const say = (value) => value.toFixed(decimals).replace("-", "\u2212");
+        const known = rows.filter((row) => value(row) !== null && value(row) !== undefined);
+        if (!known.length) return null;
+        const newest = known[known.length - 1], width = main.clientWidth || parseFloat(main.style.width) || 960;
+        const extent = d3.extent(known, value), middle = (extent[0] + extent[1]) / 2;
+        const half = Math.max(span, 1.1 * (extent[1] - extent[0])) / 2;
+        const title = element("div", {class: "small"}, element("b", {}, name), " " + say(extent[0]) + " to " + say(extent[1]) + " " + unit + ", newest " + say(value(newest)) + " " + unit);
+        const most = Math.max(2, Math.floor((width - 90) / 92)), every = Math.max(1, Math.ceil(rows.length / most));
+        const drawn = kernelwatch.plot(main, {
+            height: axis ? 116 : 84, marginLeft: 58, marginRight: 34, marginTop: 8, marginBottom: axis ? 38 : 6,
+            x: {domain: [0, Math.max(1, rows.length - 1)], axis: null}, y: {domain: [middle - half, middle + half], axis: null},
+            marks: [
+                Plot.ruleX(marks, {x: "index", stroke: "var(--quiet)", strokeDasharray: "4 3"}),
+                Plot.axisY({ticks: 3, label: null, tickSize: 3}), Plot.gridY({ticks: 3, stroke: "var(--rule)", strokeOpacity: 0.6}),
+                Plot.lineY(thinned(rows, value, width), {x: "index", y: value, stroke: "var(--line)", strokeWidth: 1.4}),
+                rows.length <= DOTS ? Plot.dot(known, {x: "index", y: value, r: 2.8, fill: "var(--accent)", className: "state",
+                    title: (row) => text.hash(commits[row.at].hash) + " " + text.date(commits[row.at].date) + ": " + say(value(row)) + " " + unit}) : null,
+                axis ? Plot.axisX(rows.map((row) => row.index).filter((index) => (rows.length - 1 - index) % every === 0), {label: "commit, measured ones evenly spaced", labelArrow: "none",
+                    tickFormat: (index) => text.hash(commits[rows[index].at].hash)}) : null,
+            ].filter(Boolean),
+        }, name + " over " + text.plural(known.length, "commit") + ": " + say(extent[0]) + " to " + say(extent[1]) + " " + unit);
+        kernelwatch.marked(drawn, ".state circle", known, (row) => ({figure: name, at: row.at, value: value(row)}));
+        drawn.prepend(title);
+        return drawn;
+    }
+
+    function over_time(main, machine, conditions, commits) {
+        const rows = machine.details.states.map((state, index) => ({...state, index}));
+        main.append(element("h2", {}, "Over time"));
+        if (rows.length === 1) main.append(element("p", {}, "Only one commit is measured, " + text.hash(commits[rows[0].at].hash) + " of " + text.date(commits[rows[0].at].date) + "."));
+        const index_of = new Map(rows.map((row) => [row.at, row.index]));
+        const marks = conditions.map((turn) => ({...turn, index: index_of.get(turn.at)})).filter((turn) => turn.index !== undefined);
+        const relative = (name) => {
+            const middle = d3.median(rows, (row) => row[name]);
+            return (row) => (row[name] ? 100 * (row[name] / middle - 1) : null);
+        };
+        const plain = (name) => (row) => (row[name] === undefined ? null : row[name]);
+        const charts = [
+            {name: "Canary of the memory: change from its median", unit: "%", value: relative("canary_memory_s"), span: 0.2, decimals: 3},
+            {name: "Canary of the arithmetic: change from its median", unit: "%", value: relative("canary_compute_s"), span: 0.2, decimals: 3},
+            {name: "SM clock", unit: "MHz", value: plain("clock_mhz"), span: 20, decimals: 1},
+            {name: "Temperature", unit: "\u00b0C", value: plain("temperature_c"), span: 10, decimals: 1},
+            {name: "Power", unit: "W", value: plain("power_w"), span: 50, decimals: 1},
+        ].filter(({value}) => rows.some((row) => value(row) !== null));
+        charts.forEach((chart, index) => {
+            main.append(small_chart(main, rows, {...chart, marks, commits, axis: index === charts.length - 1}));
+        });
+        if (!charts.length) main.append(element("p", {}, "Neither canaries nor clocks were recorded here: they are read from a GPU."));
+        else main.append(element("p", {class: "quiet small"}, "Medians over all cells of a commit, read while they ran. " + (marks.length ? "A dashed line marks a change of conditions. " : "") + "What moves a canary is the machine, not a commit."));
+        for (const turn of conditions) {
+            main.append(element("p", {class: "turn", "data-at": turn.at}, "\u25c6 ", element("b", {}, turn.why.join(", ")), " since ", link(text.hash(commits[turn.at].hash), "commit", {at: turn.at}, {class: "hash"}),
+                " (" + text.date(commits[turn.at].date) + "): " + turn.groups.map(kernelwatch.group_name).join("; ")));
+        }
+        const figure = (value, digits, unit) => (value === undefined || value === null ? "" : text.digits(value, digits) + " " + unit);
+        const listed = [...rows].reverse().slice(0, 200);
+        main.append(element("details", {}, element("summary", {}, "Values of " + (rows.length > 200 ? "the newest 200 of " : "") + text.plural(rows.length, "commit")), table([{name: "Commit"}, {name: "Measured"}, {name: "Canary, memory", number: true},
+            {name: "Canary, arithmetic", number: true}, {name: "SM clock", number: true}, {name: "Temperature", number: true}, {name: "Power", number: true}, {name: "Cells", number: true}, {name: "Limited", number: true}, {name: "Failed", number: true}],
+        listed.map((row) => [link(text.hash(commits[row.at].hash), "commit", {at: row.at}, {class: "hash", title: commits[row.at].subject}), row.measured_at.replace("T", " ").slice(0, 16) + " UTC",
+            row.canary_memory_s ? text.time(row.canary_memory_s, 5) : "", row.canary_compute_s ? text.time(row.canary_compute_s, 5) : "", figure(row.clock_mhz, 5, "MHz"), figure(row.temperature_c, 3, "\u00b0C"), figure(row.power_w, 4, "W"),
+            row.cells, row.limited.length, row.failed.length]), {"aria-label": "State of the machine by commit"})));
+    }
+
+    // Where the conditions of any group changed: [{at, why, groups}].
+    function conditions_of(details) {
+        const found = new Map();
+        for (const group of Object.keys(details.turns)) {
+            for (const {at, why} of kernelwatch.turns(details, group)) {
+                const key = at + " " + why.join(", ");
+                if (!found.has(key)) found.set(key, {at, why, groups: []});
+                found.get(key).groups.push(group);
+            }
+        }
+        return [...found.values()].sort((a, b) => b.at - a.at);
+    }
+
+    // --- energy ------------------------------------------------------------------------------------------------
+
+    async function energy(main, machine, common, parameters, go) {
+        const ops = common.site.ops.filter((op) => Object.values(common.cells).some((cell) => cell.op === op.name && cell.device === "gpu" && op.name + "/" + cell.rung in machine.details.history));
+        main.append(element("h2", {}, "Energy per operation"));
+        const op = ops.find((each) => each.name === parameters.get("op")) || ops[0];
+        if (!op) {
+            main.append(element("p", {}, "No power is known: nothing was timed on a GPU here."));
+            return;
+        }
+        const series = [];
+        for (const rung of op.order.gpu) {
+            const file = machine.details.history[op.name + "/" + rung];
+            if (!file) continue;
+            const {cells} = await machine.load(file);
+            const key = kernelwatch.key(op.name, rung, op.types[0], op.element_shape, "cold"), columns = cells[key];
+            const work = common.cells[key] && kernelwatch.work(common.cells[key]);
+            if (!columns || !columns.power_w || !work) continue;
+            const points = columns.at.map((at, index) => ({at, s: columns.s[index], power: columns.power_w[index]})).filter((point) => point.s && point.power)
+                .map((point) => ({...point, joules: point.s * point.power, each: 1e12 * point.s * point.power / work, rung, key}));
+            if (points.length) series.push({rung, key, points, newest: points[points.length - 1]});
+        }
+        const per = op.unit === "GFLOP/s" ? "pJ/FLOP" : "pJ/byte";
+        main.append(element("p", {}, "The device\u2019s power, as NVML reads it while a cell runs, times the seconds of one pass, over its " + (op.unit === "GFLOP/s" ? "operations" : "compulsory bytes") + ". NVML averages power over some time and counts the whole board, so compare rungs by it, not boards."),
+            element("div", {class: "controls"}, choice("op", ops.map((each) => each.name), op.name, (name) => go({op: name}))));
+        if (!series.length) {
+            main.append(element("p", {}, "No power was recorded for " + op.name + " " + op.types[0] + " " + op.element_shape + " cold."));
+            return;
+        }
+        const shown = [...new Set(series.flatMap((each) => each.points.map((point) => point.at)))].sort((a, b) => a - b), index_of = new Map(shown.map((at, index) => [at, index]));
+        for (const each of series) for (const point of each.points) point.x = index_of.get(point.at);
+        const points = series.flatMap((each) => each.points), extent = d3.extent(points, (point) => point.each);
+        const width = Math.min(1280, main.clientWidth || parseFloat(main.style.width) || 960), small = width < 600, right = 132, height = Math.max(small ? 280 : 340, 15 * series.length + 60);
+        const log = extent[1] > 5 * extent[0], domain = log ? [extent[0] / 1.15, extent[1] * 1.15] : kernelwatch.domain(extent, 0.1);
+        const every = Math.max(1, Math.ceil(shown.length / Math.max(2, Math.floor((width - 58 - right) / 92))));
+        const symbol = (each) => kernelwatch.symbols[series.indexOf(each) % 8], color = (each) => kernelwatch.colors[series.indexOf(each) % 8];
+        const drawn = kernelwatch.plot(main, {
+            height, marginLeft: 58, marginRight: right, marginTop: 12, marginBottom: 40,
+            x: {domain: [0, Math.max(1, shown.length - 1)], axis: null}, y: {type: log ? "log" : "linear", domain, label: null, ticks: 6, tickFormat: log ? (value) => text.exact(value, 3) : undefined, grid: true},
+            marks: [
+                ...series.flatMap((each) => [Plot.lineY(each.points.length > 2 * width ? thinned(each.points.map((point, index) => ({...point, index})), (point) => point.each, width) : each.points, {x: "x", y: "each", stroke: color(each), strokeWidth: 1.4}),
+                    points.length <= 16 * DOTS && each.points.length <= DOTS ? Plot.dot(each.points, {x: "x", y: "each", r: 3, fill: color(each), symbol: symbol(each), className: "energy of" + series.indexOf(each),
+                        title: (point) => each.key + "\n" + text.hash(common.commits[point.at].hash) + " " + text.date(common.commits[point.at].date) + "\n" + text.digits(point.each, 3) + " " + per}) : null]).filter(Boolean),
+                Plot.axisX(shown.map((_, index) => index).filter((index) => (shown.length - 1 - index) % every === 0), {label: "commit, measured ones evenly spaced", labelArrow: "none", tickFormat: (index) => text.hash(common.commits[shown[index]].hash)}),
+            ],
+        }, "Energy per operation of " + op.name + " " + op.types[0] + " " + op.element_shape + " cold: " + series.map((each) => each.rung + " " + text.digits(each.newest.each, 3) + " " + per).join(", "));
+        drawn.prepend(element("div", {class: "small"}, element("b", {}, per), ", " + op.name + " " + op.types[0] + " " + op.element_shape + " cold" + (log ? ", logarithmic" : "")));
+        for (const each of series) kernelwatch.marked(drawn, ".energy.of" + series.indexOf(each) + " > *", each.points, (point) => ({key: each.key, at: point.at, value: point.each}));
+        const svg = drawn.querySelector("svg"), y = svg.scale("y"), picture = d3.select(svg), low = height - 40;
+        const ends = series.map((each) => ({each, y: y.apply(each.newest.each)})).sort((a, b) => a.y - b.y);
+        ends.forEach((end, index) => { end.y = index ? Math.max(end.y, ends[index - 1].y + 14) : end.y; });
+        for (let index = ends.length - 1; index >= 0; index--) ends[index].y = Math.min(ends[index].y, low - 14 * (ends.length - 1 - index));
+        for (const end of ends) {
+            picture.append("path").attr("transform", "translate(" + (width - right + 14) + "," + end.y + ")").attr("fill", color(end.each))
+                .attr("d", d3.symbol(d3["symbol" + symbol(end.each)[0].toUpperCase() + symbol(end.each).slice(1)], 36)());
+            picture.append("text").attr("class", "end").attr("x", width - right + 23).attr("y", end.y + 4).attr("text-anchor", "start").attr("fill", "currentColor").text(end.each.rung);
+        }
+        main.append(drawn, table([{name: "Cell"}, {name: per, number: true}, {name: "Energy of a pass", number: true}, {name: "Power", number: true}, {name: "Time", number: true}],
+            [...series].sort((a, b) => a.newest.each - b.newest.each).map(({key, newest}) => [cell_link(key, machine.summary.name), element("span", {"data-key": key, "data-value": newest.each}, text.digits(newest.each, 3)),
+                newest.joules >= 1 ? text.digits(newest.joules, 3) + " J" : newest.joules >= 1e-3 ? text.digits(1e3 * newest.joules, 3) + " mJ" : text.digits(1e6 * newest.joules, 3) + " \u00b5J",
+                text.digits(newest.power, 3) + " W", text.time(newest.s)]), {"aria-label": "Energy by rung at the newest commit"}));
+    }
+
+    // --- noise, limits, failures ---------------------------------------------------------------------------------
+
+    function noise(main, machine, newest, name) {
+        main.append(element("h2", {}, "A/A noise"));
+        const values = Object.entries(machine.details.noise).map(([key, cv]) => ({key, cv})).sort((a, b) => b.cv - a.cv);
+        if (!values.length) {
+            main.append(element("p", {}, "No A/A is recorded on this machine. The command noise measures one commit several times; what differs then is noise."));
+            return;
+        }
+        main.append(element("p", {}, "How far the medians of repeated measurements of one commit differ: standard deviation over mean (coefficient of variation), by cell."));
+        const positive = values.filter((each) => each.cv > 0), range = d3.extent(positive, (each) => each.cv);
+        const steps = d3.range(Math.floor(6 * Math.log10(range[0])), Math.ceil(6 * Math.log10(range[1])) + 1).map((step) => 10 ** (step / 6));
+        const bins = d3.pairs(steps).map(([low, high], index, all) => ({low: 100 * low, high: 100 * high, count: positive.filter((each) => each.cv >= low && (each.cv < high || index === all.length - 1)).length}));
+        const drawn = kernelwatch.plot(main, {
+            height: 170, marginLeft: 44, marginRight: 20, marginTop: 14, marginBottom: 38, x: {type: "log", label: "coefficient of variation (%), logarithmic", labelArrow: "none", tickFormat: (value) => text.exact(value, 2), ticks: 5},
+            y: {label: "cells", labelArrow: "none", grid: true, ticks: 4},
+            marks: [Plot.rect(bins, {x1: "low", x2: "high", y1: 0, y2: "count", fill: "var(--accent)", fillOpacity: 0.75, insetLeft: 1, className: "bin"}), Plot.ruleY([0])],
+        }, "Distribution of the coefficient of variation of " + text.plural(values.length, "cell"));
+        kernelwatch.marked(drawn, ".bin rect", bins, (bin) => ({low: bin.low, high: bin.high, count: bin.count}));
+        const cell = (key) => newest.cells[key] || {};
+        main.append(drawn, ...[folded([{name: "Cell, worst first"}, {name: "A/A noise", number: true, title: "coefficient of variation"}, {name: "Detectable", number: true, title: "minimum detectable change of two runs, from the newest commit"},
+            {name: "Time", number: true}, {name: "95 % interval", number: true}, {name: "Processes", number: true}, {name: "Limits met"}],
+        values.map(({key, cv}) => {
+            const {s, low, high, detectable, processes, limits} = cell(key), digits = text.significant(s, low, high);
+            return [cell_link(key, name), element("span", {"data-key": key, "data-cv": cv}, percent(cv)), detectable ? percent(detectable) : "", s ? text.time(s, digits) : "", s ? text.bounds(low, high, digits + 1) : "", processes || "", (limits || []).join(", ")];
+        }), "A/A noise by cell, worst first")].flat());
+    }
+
+    function limited(main, newest, facts, name, newest_hash) {
+        const cells = Object.entries(newest.cells), max = facts.nvml_sm_clock_max_mhz;
+        const met = cells.filter(([, cell]) => cell.s && (cell.limits || []).length), failed = cells.filter(([, cell]) => cell.state === "failed");
+        main.append(element("h2", {}, "Cells that met a limit"));
+        if (!facts.gpu) main.append(element("p", {}, "Not known: limits are read from a GPU\u2019s driver."));
+        else if (!met.length) main.append(element("p", {}, "None at the newest commit, " + newest_hash + "."));
+        else {
+            main.append(element("p", {}, "At the newest commit, " + newest_hash + ". The clock was lower than it could be, so a figure says as much of the power or temperature limit as of the kernel" + (max ? "; the highest SM clock is " + max + " MHz" : "") + "."),
+                ...[folded([{name: "Cell"}, {name: "Limit"}, {name: "SM clock", number: true}, {name: "Power", number: true}, {name: "Temperature", number: true}],
+                    met.map(([key, cell]) => [cell_link(key, name), element("span", {"data-limited": key}, cell.limits.join(", ")), cell.clock_mhz ? text.digits(cell.clock_mhz, 4) + " MHz" : "", cell.power_w ? text.digits(cell.power_w, 3) + " W" : "", cell.temperature_c ? text.digits(cell.temperature_c, 3) + " \u00b0C" : ""]), "Cells that met a limit")].flat());
+        }
+        main.append(element("h2", {}, "Failed cells"));
+        if (!failed.length) main.append(element("p", {}, "None at the newest commit, " + newest_hash + "."));
+        else main.append(...[folded([{name: "Cell"}, {name: "Reason"}], failed.map(([key, cell]) => [cell_link(key, name), cell.reason || "no reason is recorded"]), "Failed cells")].flat());
+        const left_out = cells.filter(([, cell]) => cell.state === "na");
+        if (left_out.length) {
+            main.append(element("details", {}, element("summary", {}, text.plural(left_out.length, "cell") + " cannot be measured here"),
+                table([{name: "Cell"}, {name: "Reason"}], left_out.map(([key, cell]) => [key, cell.reason || ""]), {"aria-label": "Cells that cannot be measured"})));
+        }
+    }
+
+    // --- two machines --------------------------------------------------------------------------------------------
+
+    // What a cell could reach on a machine: operations of its type, or bytes of a copy; null if it was not measured.
+    function ceiling(cell, facts) {
+        const ceilings = (facts[cell.op + " " + cell.device] || {}).ceilings || {};
+        return (cell.flops ? ceilings[cell.type + "_flops_per_s"] : ceilings.copy_bytes_per_s) || null;
+    }
+
+    async function compared(main, machine, other, newest, common) {
+        const theirs = await other.load("at/" + other.summary.newest), {cells} = common;
+        const all = Object.keys(newest.cells).filter((key) => newest.cells[key].s && (theirs.cells[key] || {}).s).map((key) => {
+            const [a, b] = [newest.cells[key], theirs.cells[key]], tops = [ceiling(cells[key], newest.facts), ceiling(cells[key], theirs.facts)];
+            return {key, op: cells[key].op, a, b, ratio: b.s / a.s, low: a.high === undefined || b.low === undefined ? null : Math.max(0, b.low) / a.high, high: a.low > 0 ? b.high / a.low : Infinity,
+                shares: [a, b].map(({s}, index) => (tops[index] && kernelwatch.work(cells[key]) ? kernelwatch.rate(cells[key], s) / tops[index] : null))};
+        }).sort((a, b) => b.ratio - a.ratio);
+        main.append(element("h2", {}, machine.summary.name + " and " + other.summary.name));
+        const at = (each) => [link(text.hash(common.commits[each.summary.newest].hash), "commit", {at: each.summary.newest}, {class: "hash"}), " of " + text.date(common.commits[each.summary.newest].date)];
+        main.append(element("p", {}, "The newest commit of each: ", at(machine), machine.summary.newest === other.summary.newest ? " on both." : [" and ", at(other), ". They differ, so a ratio also says what changed between the two commits."]));
+        if (!all.length) main.append(element("p", {}, "They have no timed cell in common."));
+        for (const kind of ["gpu", "cpu"]) {
+            const rows = all.filter((row) => (cells[row.key].device === "cpu" ? "cpu" : "gpu") === kind);
+            const [one, two] = [machine, other].map((each) => each.summary[kind] || each.summary.name);
+            if (rows.length) pair(main, machine, rows, cells, ...(one === two ? [machine.summary.name, other.summary.name] : [one, two]));
+        }
+    }
+
+    // The cells of one kind of device on both machines. `first`, `second`: names of the devices.
+    function pair(main, machine, rows, cells, first, second) {
+        main.append(element("h3", {}, (cells[rows[0].key].device === "cpu" ? "CPU: " : "GPU: ") + first + " and " + second));
+        const ops = [...new Set(rows.map((row) => row.op))];
+        main.append(element("ul", {}, ops.map((op) => {
+            const own = rows.filter((row) => row.op === op), middle = Math.exp(d3.mean(own, (row) => Math.log(row.ratio)));
+            return element("li", {}, op + ": " + second + " takes ", element("b", {"data-op": op, "data-ratio": middle}, text.digits(middle, 3) + "\u00d7"), " the time of " + first + " (geometric mean of " + text.plural(own.length, "cell") + ")");
+        })));
+        const points = rows.filter((row) => row.shares.every((share) => share !== null));
+        if (points.length) {
+            const most = 100 * d3.max(points, (row) => d3.max(row.shares)) * 1.05, least = 100 * d3.min(points, (row) => d3.min(row.shares)) / 1.1;
+            const width = Math.min(620, main.clientWidth || parseFloat(main.style.width) || 620);
+            const drawn = kernelwatch.plot(main, {
+                width, height: Math.min(width, 520), marginLeft: 54, marginBottom: 42, marginTop: 26, marginRight: 20,
+                x: {type: "log", domain: [least, most], label: "share of its own ceiling on " + first + " (%)", labelArrow: "none", ticks: 5, tickFormat: (value) => text.exact(value, 2), grid: true},
+                y: {type: "log", domain: [least, most], label: "on " + second + " (%)", labelArrow: "none", ticks: 5, tickFormat: (value) => text.exact(value, 2), grid: true},
+                marks: [Plot.line([[least, least], [most, most]], {stroke: "var(--quiet)", strokeDasharray: "4 3"}),
+                    ...ops.map((op, index) => Plot.dot(points.filter((row) => row.op === op), {x: (row) => 100 * row.shares[0], y: (row) => 100 * row.shares[1], r: 3.6, symbol: kernelwatch.symbols[index % 8], stroke: kernelwatch.colors[index % 8],
+                        strokeWidth: 1.4, className: "share of" + index, title: (row) => row.key + "\n" + text.percent(row.shares[0]) + " on " + first + ", " + text.percent(row.shares[1]) + " on " + second}))],
+            }, "Share of each machine\u2019s own ceiling, cell by cell");
+            ops.forEach((op, index) => kernelwatch.marked(drawn, ".share.of" + index + " > *", points.filter((row) => row.op === op), (row) => ({key: row.key, first: row.shares[0], second: row.shares[1]})));
+            main.append(drawn, element("p", {class: "quiet small"}, ops.map((op, index) => ["\u25cf", "\u25a0", "\u25b2", "\u25c6", "\u2605", "\u271a", "\u2144", "+"][index % 8] + " " + op).join("   ")
+                + ". The ceilings are each machine\u2019s own, measured: its copy for bytes, its arithmetic for operations of the cell\u2019s type. Above the dashed line a rung suits " + second + " better. More than 100 % comes out of a cache."
+                + (points.length < rows.length ? " " + text.plural(rows.length - points.length, "cell") + " of types without a measured ceiling are in the table only." : "")));
+        }
+        const interval = (row) => (row.low === null ? "" : text.digits(row.low, 4) + " \u2013 " + (isFinite(row.high) ? text.digits(row.high, 4) : "\u221e"));
+        main.append(...[folded([{name: "Cell"}, {name: first, number: true}, {name: second, number: true}, {name: "Ratio", number: true, title: "time of the second over time of the first"}, {name: "Interval", number: true, title: "of the ratio, from the ends of both 95 % intervals"},
+            ...(points.length ? [first, second] : []).map((name) => ({name: "Share of ceiling, " + name, number: true}))],
+        rows.map((row) => [cell_link(row.key, machine.summary.name), text.time(row.a.s, text.significant(row.a.s, row.a.low, row.a.high)), text.time(row.b.s, text.significant(row.b.s, row.b.low, row.b.high)),
+            element("span", {"data-key": row.key, "data-ratio": row.ratio}, text.digits(row.ratio, 4) + "\u00d7"), interval(row), ...(points.length ? row.shares.map((share) => text.percent(share)) : [])]), "Cells on both machines")].flat());
+    }
+
+    // --- the view ------------------------------------------------------------------------------------------------
+
+    kernelwatch.view("devices", "Devices", async (main, parameters) => {
+        const common = await kernelwatch.common(), {site, commits} = common;
+        const machine = await kernelwatch.machine(parameters.get("machine")), {summary, details} = machine;
+        const state = {machine: parameters.get("machine"), with: parameters.get("with"), op: parameters.get("op")};
+        const go = (changes) => kernelwatch.go("devices", {...state, ...changes});
+        const newest = await machine.load("at/" + summary.newest);
+        const facts = Object.assign({}, ...Object.values(newest.facts));
+        const conditions = conditions_of(details);
+        const others = site.machines.filter((each) => each !== summary);
+        const hash = text.hash(commits[summary.newest].hash);
+        main.append(element("h1", {}, kernelwatch.device_name(summary)),
+            element("p", {class: "quiet"}, summary.name + " \u00b7 " + text.plural(details.commits.length, "commit") + " measured, the newest ", link(hash, "commit", {at: summary.newest}, {class: "hash"}), " of " + text.date(commits[summary.newest].date)
+                + (summary.behind ? ", " + text.plural(summary.behind, "commit") + " behind the branch" : "")));
+        if (others.length) {
+            main.append(element("div", {class: "controls"}, choice("machine", site.machines.map((each) => each.name), summary.name, (name) => go({machine: name, with: ""})),
+                choice("compare with", [["", "no other"], ...others.map((each) => each.name)], parameters.get("with") || "", (name) => go({with: name}))));
+        }
+        if (parameters.get("with")) await compared(main, machine, await kernelwatch.machine(parameters.get("with")), newest, common);
+        main.append(element("h2", {}, "Can its figures be trusted?"),
+            element("dl", {class: "answers"}, answers(machine, newest, facts, conditions, common.cells).map(([sign, question, answer]) => [
+                element("dt", {}, element("span", {class: sign === "!" ? "sign warn" : "sign good", title: sign === "!" ? "look closer" : sign ? "yes" : null}, sign), question), element("dd", {}, answer)])));
+        over_time(main, machine, conditions, commits);
+        noise(main, machine, newest, summary.name);
+        limited(main, newest, facts, summary.name, hash);
+        await energy(main, machine, common, parameters, go);
+        main.append(element("h2", {}, "What it is"), element("p", {class: "quiet small"}, "As read at commit " + hash + (summary.measured_at ? ", on " + summary.measured_at.slice(0, 10) : "") + "."),
+            table([{name: "What"}, {name: "Value"}], facts_of(facts).map(([what, value]) => [what, element("span", {"data-fact": what}, String(value))]), {"aria-label": "Facts of the machine"}));
+        if (!others.length) main.append(element("p", {class: "quiet"}, "Only this machine is recorded. With a second one, both can be compared here cell by cell."));
+    });
+}

@@ -69,3 +69,15 @@ kernelwatch.domain = function (values, least) {
     const half = Math.max((high - low) / 2, (least * Math.abs(low + high)) / 4) * 1.1;
     return [(low + high) / 2 - half, (low + high) / 2 + half];
 };
+
+// Put data- attributes on the marks of a plot, so that what is drawn can be read back. `selector`: the marks, in the
+// order of `data` as Plot draws them; `attributes`: a function from a datum to {name: value}.
+kernelwatch.marked = function (drawn, selector, data, attributes) {
+    for (const mark of drawn.querySelectorAll(selector)) {
+        const datum = data[mark.__data__];
+        if (datum) for (const [name, value] of Object.entries(attributes(datum))) mark.dataset[name] = value;
+    }
+};
+
+// The sign of a change, which says its direction without a color.
+kernelwatch.arrow = (change) => (change === null || change > 0 ? "\u25b2" : "\u25bc");

@@ -29,6 +29,20 @@ kernelwatch.text = {
         return Math.max(2, Math.min(6, Math.ceil(Math.log10(Math.abs(value) / ((high - low) / 2)))));
     },
 
+    // An interval of seconds, its unit named once.
+    bounds(low, high, digits = 5) {
+        if (low === null || low === undefined || high === null || high === undefined) return "";
+        const [first, last] = [low, high].map((seconds) => kernelwatch.text.time(seconds, digits));
+        const [number, unit] = first.split(" ");
+        return (last.endsWith(" " + unit) ? number : first) + " \u2013 " + last;
+    },
+
+    // A figure without noise: whole numbers as they are, others with so many significant digits but no zeros at their end.
+    exact(value, digits = 5) {
+        const whole = Math.max(digits, Math.floor(Math.log10(Math.abs(value) || 1)) + 1);
+        return kernelwatch.text.digits(value, whole).replace(/(\.\d*?)0+$/, "$1").replace(/\.$/, "");
+    },
+
     // A share as percent.
     percent(share, digits = 1) {
         return share === null || share === undefined || !isFinite(share) ? "n/a"
