@@ -13,10 +13,6 @@ from kernelwatch.asv import direction
 from tests.repositories import alone, link_engine
 from tests.test_site import benchmark, git, write_project
 
-if TYPE_CHECKING:
-    pass
-
-
 PLUGIN = alone("direction")
 BETTER = {"suite.track_rate": True, "suite.track_seconds": False, "suite.track_temperature": None}
 

@@ -18,23 +18,6 @@ kernelwatch.describe = function (drawn, alt) {
     return drawn;
 };
 
-// Write what marks show into their elements, as data- attributes, so that a picture can be read back. `mark`: the name of
-// the group (ariaDescription); `rows`: its data; `attributes`: {name: function of a row}.
-kernelwatch.tag = function (drawn, mark, rows, attributes) {
-    for (const group of drawn.querySelectorAll("g")) {
-        if (group.dataset.mark !== mark) continue;
-        for (const each of group.querySelectorAll("*")) {
-            const row = rows[each.__data__];
-            if (row === undefined) continue;
-            for (const [name, value] of Object.entries(attributes)) {
-                const text = value(row);
-                if (text !== null && text !== undefined) each.dataset[name] = text;
-            }
-        }
-    }
-    return drawn;
-};
-
 // A plot as a figure with a caption, as wide as `into` allows. `options`: those of Plot.plot; `alt`: what it shows, for
 // readers who do not see it.
 kernelwatch.plot = function (into, options, alt, caption) {
@@ -75,8 +58,11 @@ kernelwatch.domain = function (values, least) {
 kernelwatch.marked = function (drawn, selector, data, attributes) {
     for (const mark of drawn.querySelectorAll(selector)) {
         const datum = data[mark.__data__];
-        if (datum) for (const [name, value] of Object.entries(attributes(datum))) mark.dataset[name] = value;
+        for (const [name, value] of Object.entries(datum ? attributes(datum) : {})) {
+            if (value !== null && value !== undefined) mark.dataset[name] = value;
+        }
     }
+    return drawn;
 };
 
 // The sign of a change, which says its direction without a color.

@@ -179,8 +179,8 @@
             });
             kernelwatch.describe(drawn, options.alt(panel));
             drawn.dataset.shape = panel.shape;
-            const attributes = {key: (mark) => mark.cell.key, value: (mark) => mark.figure[0], low: (mark) => mark.figure[1], high: (mark) => mark.figure[2]};
-            for (const cache of ["cold", "hot"]) kernelwatch.tag(drawn, "figure " + cache, of(cache), attributes);
+            const attributes = ({cell, figure: [value, low, high]}) => ({key: cell.key, value, low, high});
+            for (const cache of ["cold", "hot"]) kernelwatch.marked(drawn, `[data-mark="figure ${cache}"] *`, of(cache), attributes);
             drawn.addEventListener("click", () => {
                 if (drawn.value && drawn.value.cell) kernelwatch.go("history", {cell: drawn.value.cell.key, machine: options.machine});
             });

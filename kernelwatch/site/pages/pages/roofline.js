@@ -133,11 +133,10 @@
             ].filter(Boolean),
         });
         kernelwatch.describe(drawn, alt);
-        const attributes = {key: (cell) => cell.key, value: rate, intensity};
-        for (const cache of ["cold", "hot"]) kernelwatch.tag(drawn, "point " + cache, bright.filter((cell) => cell.cache === cache), attributes);
-        kernelwatch.tag(drawn, "other", faint, attributes);
-        kernelwatch.tag(drawn, "roof", roofs.filter((roof) => !roof.dashed), {rate: (roof) => roof.rate});
-        return drawn;
+        const attributes = (cell) => ({key: cell.key, value: rate(cell), intensity: intensity(cell)});
+        for (const cache of ["cold", "hot"]) kernelwatch.marked(drawn, `[data-mark="point ${cache}"] *`, bright.filter((cell) => cell.cache === cache), attributes);
+        kernelwatch.marked(drawn, '[data-mark="other"] *', faint, attributes);
+        return kernelwatch.marked(drawn, '[data-mark="roof"] *', roofs.filter((roof) => !roof.dashed), (roof) => ({rate: roof.rate}));
     };
 
     // Bandwidth against the size of the operands, a line for each rung. `rows`: {name, line}.
@@ -180,7 +179,7 @@
             ].filter(Boolean),
         });
         kernelwatch.describe(drawn, alt);
-        for (const cache of ["cold", "hot"]) kernelwatch.tag(drawn, "point " + cache, timed.filter((cell) => cell.cache === cache), {key: (cell) => cell.key, value: rate});
+        for (const cache of ["cold", "hot"]) kernelwatch.marked(drawn, `[data-mark="point ${cache}"] *`, timed.filter((cell) => cell.cache === cache), (cell) => ({key: cell.key, value: rate(cell)}));
         return drawn;
     };
 }

@@ -111,7 +111,7 @@ kernelwatch.view("rung", "", async function (main, parameters) {
             ].filter(Boolean),
         });
         kernelwatch.describe(picture, "Share of " + (against || "the fastest rung") + " by size; the table below lists the figures");
-        for (const cache of ["cold", "hot"]) kernelwatch.tag(picture, "share " + cache, rows.filter((row) => row.cell.cache === cache), {key: (row) => row.cell.key, value});
+        for (const cache of ["cold", "hot"]) kernelwatch.marked(picture, `[data-mark="share ${cache}"] *`, rows.filter((row) => row.cell.cache === cache), (row) => ({key: row.cell.key, value: value(row)}));
         return picture;
     }
 
@@ -240,7 +240,7 @@ kernelwatch.view("rung", "", async function (main, parameters) {
                 Plot.text(spans, {x: "from", y: "value", dy: -9, textAnchor: "start", text: (span) => ladders.value(span.value) + " since " + text.hash(commits[span.commit].hash), stroke: "var(--page)", strokeWidth: 4, fill: "var(--ink)"})],
         });
         kernelwatch.describe(picture, named(name) + " of " + full + ", " + place + ": " + spans.map((span) => ladders.value(span.value)).join(", then "));
-        return kernelwatch.tag(picture, "step", spans, {value: (span) => span.value});
+        return kernelwatch.marked(picture, '[data-mark="step"] *', spans, ({value}) => ({value}));
     }
 
     // --- events ----------------------------------------------------------------------------------------------------------
