@@ -1,6 +1,7 @@
 """What the tests share: a cache of compiled kernels that is not the user's, and the GPU or why there is none."""
 
 import functools
+import os
 import sys
 import threading
 from collections.abc import Generator, Iterator
@@ -8,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from gpukernels import kernel
+# Its idle threads spin, 0.1 s in each process that imports NumPy; those of a worker that times CPU rungs sleep soon.
+os.environ |= {"OPENBLAS_NUM_THREADS": "1", "OPENBLAS_THREAD_TIMEOUT": "4"}
+
+from gpukernels import kernel  # noqa: E402 (imports NumPy)
 
 
 @functools.cache
@@ -45,7 +49,6 @@ def kernel_cache(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
         patch.setenv("GPUKERNELS_CACHE", str(base / "kernels"))
         patch.setenv("KERNELWATCH_CACHE", str(base / "engine"))
         patch.setenv("CUPY_CACHE_DIR", str(base / "cupy"))
-        patch.setenv("OPENBLAS_NUM_THREADS", "1")  # its idle threads spin where NumPy is imported: 0.1 s a process
         # Timed tests of several workers do not wait for each other, nor for a run of the user's.
         patch.setenv("KERNELWATCH_LOCKS", str(tmp_path_factory.getbasetemp()))
         _look_again()
