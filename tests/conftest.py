@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-# Its idle threads spin, 0.1 s in each process that imports NumPy; those of a worker that times CPU rungs sleep soon.
+# Set before NumPy is imported: OpenBLAS's idle threads would spin, some 0.1 s in each process. Those of a worker that
+# times CPU rungs, which has as many as cores, sleep soon.
 os.environ |= {"OPENBLAS_NUM_THREADS": "1", "OPENBLAS_THREAD_TIMEOUT": "4"}
 
-from gpukernels import kernel  # noqa: E402 (imports NumPy)
+from gpukernels import kernel
 
 
 @functools.cache
