@@ -397,7 +397,7 @@ extern const char __ehdr_start, __bss_start, _end;
 // are empty in the other modes, and after an index past its array until the access that follows is reported.
 struct Window {
     uint64_t low = ~0ull, bytes = WIDEST;
-    static constexpr unsigned WIDEST = 16;  // of an access; smaller regions get no window
+    static constexpr unsigned WIDEST = 64;  // no access is wider; a smaller region gets no window
 };
 std::array<std::array<Window, 4>, 2> windows;
 
