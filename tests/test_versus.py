@@ -450,7 +450,7 @@ def few_cells(folder: Path) -> None:
         (folder / file).write_text(text)
 
 
-GOOD, SLOW = 10, 200  # times the work: so much that no verdict depends on what else this machine does
+GOOD, SLOW = 100, 1000  # times the work: so much that no verdict depends on what else this machine does
 
 
 def again(times: int) -> str:
