@@ -16,14 +16,12 @@ and everything that these need in turn, in exact versions with hashes. scripts/l
 import ctypes
 import hashlib
 import importlib
-import importlib.metadata
 import os
 import platform
 import re
 import shutil
 import subprocess
 import sys
-import venv
 from pathlib import Path
 from typing import NoReturn
 
@@ -105,6 +103,8 @@ def locks(*names: str | None) -> list[Path]:
 def missing(wanted: list[str]) -> list[str]:
     """The requirements that this interpreter lacks. Only asv and its runner must have the exact version, since the
     plugins use their internals; on a machine without a network the others may have any version."""
+    import importlib.metadata  # here and in `ensure`, since every command imports this module
+
     lacking = []
     for line in wanted:
         name, _, pin = line.partition("==")
@@ -163,6 +163,8 @@ def ensure() -> str:
     shutil.rmtree(before, ignore_errors=True)
     if HOME.exists():
         HOME.rename(before)
+    import venv
+
     try:
         venv.EnvBuilder(with_pip=True).create(HOME)
         why = _pip(_python(HOME), wanted)
@@ -197,7 +199,7 @@ def ensure() -> str:
 
 
 def enter() -> None:
-    """Continue in the project's interpreter: return if it runs already, else replace this process."""
+    """Continue in the project's interpreter: return if this is it, else replace this process."""
     if os.environ.get(INSIDE) != str(ROOT):
         try:
             python = ensure()
@@ -208,8 +210,9 @@ def enter() -> None:
             print(error, file=sys.stderr)
             raise SystemExit(CANNOT) from None
         os.environ[INSIDE] = str(ROOT)
-        sys.stdout.flush()
-        os.execv(python, [python, *sys.argv])
+        if python != sys.executable:
+            sys.stdout.flush()
+            os.execv(python, [python, *sys.argv])
     sys.path[:0] = [str(ROOT)]
     os.chdir(ROOT)
 

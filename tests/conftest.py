@@ -1,12 +1,17 @@
 """What the tests share: a cache of compiled kernels that is not the user's, and the GPU or why there is none."""
 
 import functools
+import os
 import sys
 import threading
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
+
+# Set before NumPy is imported: OpenBLAS's idle threads would spin, some 0.1 s in each process. Those of a worker that
+# times CPU rungs, which has as many as cores, sleep soon.
+os.environ |= {"OPENBLAS_NUM_THREADS": "1", "OPENBLAS_THREAD_TIMEOUT": "4"}
 
 from gpukernels import kernel
 
@@ -45,7 +50,6 @@ def kernel_cache(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
         patch.setenv("GPUKERNELS_CACHE", str(base / "kernels"))
         patch.setenv("KERNELWATCH_CACHE", str(base / "engine"))
         patch.setenv("CUPY_CACHE_DIR", str(base / "cupy"))
-        patch.setenv("OPENBLAS_NUM_THREADS", "1")  # its idle threads spin where NumPy is imported: 0.1 s a process
         # Timed tests of several workers do not wait for each other, nor for a run of the user's.
         patch.setenv("KERNELWATCH_LOCKS", str(tmp_path_factory.getbasetemp()))
         _look_again()

@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import venv
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,10 +71,11 @@ class Foreign:
 @pytest.fixture(scope="module")
 def foreign(tmp_path_factory: pytest.TempPathFactory) -> Foreign:
     base = tmp_path_factory.mktemp("another project, größer")
-    venv.EnvBuilder(with_pip=True).create(base / "venv")
+    venv.create(base / "venv")  # without a pip of its own, which takes seconds to install
     programs = base / "venv" / "bin"
+    pip = [sys.executable, "-m", "pip", "--python", str(programs / "python"), "--disable-pip-version-check"]
     done = subprocess.run(
-        [programs / "python", "-m", "pip", "install", "--quiet", "--no-compile", str(ROOT / "kernelwatch")],
+        [*pip, "install", "--quiet", "--no-compile", str(ROOT / "kernelwatch")],
         capture_output=True,
         text=True,
         check=False,

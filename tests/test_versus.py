@@ -450,6 +450,9 @@ def few_cells(folder: Path) -> None:
         (folder / file).write_text(text)
 
 
+GOOD, SLOW = 100, 1000  # times the work: so much that no verdict depends on what else this machine does
+
+
 def again(times: int) -> str:
     return f"    for (volatile int again = 0; again < {times}; ++again)\n{LOOP}"
 
@@ -465,7 +468,7 @@ SPILL = """    T indexed[64];
 
 @pytest.fixture(scope="module")
 def history(kernel_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> History:
-    """On main: slow by 100, faster, a comment, slower by far, a spill, another rung, slower by far in other words."""
+    """On main: slow, faster, a comment, slower by far, a spill, another rung, slower by far in other words."""
     bare = new_project(tmp_path_factory.mktemp("versus"))
     project = History(bare.folder, bare.home)
     (project.folder / "README.md").write_text("nothing yet\n")
@@ -474,13 +477,13 @@ def history(kernel_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> His
     few_cells(project.folder)
     project.commit("whole")
     blocked, padded = "transpose/c_blocked.c", "transpose/padded.cu"
-    project.plant("good", blocked, LOOP, again(100))
-    project.plant("faster", blocked, again(100), LOOP)
+    project.plant("good", blocked, LOOP, again(GOOD))
+    project.plant("faster", blocked, again(GOOD), LOOP)
     project.plant("comment", blocked, LOOP, f"    // A comment.\n{LOOP}")
-    project.plant("slower", blocked, LOOP, again(1000))
+    project.plant("slower", blocked, LOOP, again(SLOW))
     project.plant("spill", padded, "    __shared__ T tile", f"{SPILL}    __shared__ T tile")
     project.plant("other", "transpose/c.c", "void transpose_c(", "// Another rung.\nvoid transpose_c(")
-    project.plant("still", blocked, again(1000), again(1001))
+    project.plant("still", blocked, again(SLOW), again(SLOW + 1))
     project.git("checkout", "-q", "-b", "wrong", "comment")
     project.plant("wrong", blocked, WRITE, f"{WRITE}2 + ")
     project.git("checkout", "-q", "-b", "uncompiled", "comment")

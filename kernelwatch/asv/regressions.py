@@ -38,7 +38,7 @@ from kernelwatch.history import confirmations, records
 from kernelwatch.history.confirmations import Confirmation, Verdicts, Word
 from kernelwatch.history.records import Record
 from kernelwatch.plan import project as projects
-from kernelwatch.report.comparison import confirmation_text
+from kernelwatch.report.texts import confirmation_text
 from kernelwatch.run.outcome import LATER
 
 HERE = Path(__file__).resolve().parent

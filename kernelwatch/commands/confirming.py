@@ -15,7 +15,7 @@ from kernelwatch.compare.confirm import Flag, confirm
 from kernelwatch.history import confirmations
 from kernelwatch.history.confirmations import Confirmation
 from kernelwatch.plan.project import Project
-from kernelwatch.report.comparison import change_text, confirmation_text
+from kernelwatch.report.texts import change_text, confirmation_text
 
 ROUNDS = 4  # of confirming and measuring again
 DECIDED = ("confirmed", "refuted")  # the next run tries again what has another verdict

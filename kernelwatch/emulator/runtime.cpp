@@ -74,8 +74,7 @@ namespace {
 
 // --- threads as fibers ---------------------------------------------------------------------------------------------
 
-// Not a power of two, so that the tops of the stacks are in different sets of the cache.
-constexpr size_t STACK = (256 << 10) + 320;
+constexpr size_t STACK = 256 << 10, PAGE = 4096, LINE = 64;
 constexpr unsigned WARP = 32;
 
 enum State { FRESH, READY, AT_BLOCK, AT_WARP, DONE };
@@ -184,12 +183,13 @@ void resume(Thread &thread) {
     current = &thread;
     if (thread.state == FRESH) {
         if (stacks.empty()) {
-            void *fresh = mmap(nullptr, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+            void *fresh = mmap(nullptr, STACK + PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
             if (fresh == MAP_FAILED) {
                 std::perror("no memory for a thread's stack");
                 std::abort();
             }
-            stacks.push_back(static_cast<char *>(fresh));
+            // The tops of the stacks are in different sets of the cache.
+            stacks.push_back(static_cast<char *>(fresh) + all_stacks.size() * LINE % PAGE);
             all_stacks.push_back(stacks.back());
         }
         thread.stack = stacks.back();
@@ -393,7 +393,21 @@ extern "C" {
 extern const char __ehdr_start, __bss_start, _end;
 }
 
-Region recent[2];  // where a plain run last found an access in order; empty at its start
+// Where a plain run last found accesses in order, so that most take a few instructions: for reads, and for writes. They
+// are empty in the other modes, and after an index past its array until the access that follows is reported.
+struct Window {
+    uint64_t low = ~0ull, bytes = WIDEST;
+    static constexpr unsigned WIDEST = 64;  // no access is wider; a smaller region gets no window
+};
+std::array<std::array<Window, 4>, 2> windows;
+
+void remember(const Region &region, bool writes) {
+    if (region.high - region.low < Window::WIDEST)
+        return;
+    auto &known = windows[writes];
+    std::copy_backward(known.begin(), known.end() - 1, known.end());
+    known[0] = {region.low, region.high - region.low};
+}
 
 int region_of(uint64_t address) {
     static unsigned last;
@@ -426,13 +440,9 @@ int nearest(uint64_t address) {
     return found;
 }
 
-void access(uint64_t address, unsigned size, int kind, void *from) {
+__attribute__((noinline)) void look_up(uint64_t address, unsigned size, int kind, void *from) {
     if (address - reinterpret_cast<uint64_t>(current->stack) < STACK)
         return;
-    if (launch->mode == RUN && !current->bad_line)
-        for (const Region &place : recent)
-            if (place.low <= address && address + size <= place.high && (!kind || place.writable))
-                return;
     const uint64_t site = reinterpret_cast<uint64_t>(from) - reinterpret_cast<uint64_t>(&__ehdr_start);
     const int region = region_of(address);
     const bool inside = region >= 0 && address + size <= regions[region].high;
@@ -452,13 +462,17 @@ void access(uint64_t address, unsigned size, int kind, void *from) {
         tell(fault);
         stop();
     }
-    if (launch->mode == RUN) {
-        recent[1] = recent[0];
-        recent[0] = regions[region];
-        return;
-    }
+    if (launch->mode == RUN)
+        return remember(regions[region], kind != 0);
     current->active = true;
     check(region, address, size, kind, site);
+}
+
+inline __attribute__((always_inline)) void access(uint64_t address, unsigned size, int kind, void *from) {
+    for (const Window &window : windows[kind != 0])
+        if (address - window.low <= window.bytes - size)
+            return;
+    look_up(address, size, kind, from);
 }
 
 // An access to a larger struct, which the hardware splits into accesses of at most 16 bytes.
@@ -649,6 +663,7 @@ void __ubsan_handle_out_of_bounds(const BoundsSite *where, uint64_t index) {
     if (extent)  // such as 'float [32]'; the first extent counts, as in 'float [8][32]'
         current->bad_extent = std::atoll(std::strchr(where->array->name, '[') + 1);
     current->bad_line = where->line;
+    windows = {};
 }
 
 __attribute__((visibility("default"))) void kernelwatch_run(Launch *what) {
@@ -657,7 +672,7 @@ __attribute__((visibility("default"))) void kernelwatch_run(Launch *what) {
     known.clear();
     site_numbers.clear();
     tallies.clear();
-    recent[0] = recent[1] = {};
+    windows = {};
     block_size = {what->block[0], what->block[1], what->block[2]};
     grid_size = {what->grid[0], what->grid[1], what->grid[2]};
     stacks = all_stacks;

@@ -22,8 +22,8 @@ STEP_MOST = 1 << 12  # a dimension in which the grid is the same up to this exte
 # elements.
 LONG: dict[int, tuple[Shape, ...]] = {
     1: ((1_000_003,),),
-    2: ((70_001, 3), (3, 70_001), (1009, 1013)),
-    3: ((70_001, 1, 2), (1, 70_001, 2), (1, 1, 70_001)),
+    2: ((65_551, 3), (3, 65_551), (1009, 1013)),
+    3: ((65_551, 1, 2), (1, 65_551, 2), (1, 1, 65_551)),
 }
 
 LONG_BYTES_MOST = 64 << 20  # of all operands, at a long shape: those of another op may grow with a square

@@ -6,9 +6,11 @@ checkout, and the package that it names from the measured commit.
 
 import importlib
 import importlib.util
+import json
 import sys
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -106,6 +108,8 @@ def find_root(start: Path) -> Path:
 
 def read_configuration(root: Path) -> dict[str, Any]:
     """Read asv's configuration, which may hold comments. Raises: UserError."""
+    with suppress(ValueError):  # without comments, as mostly: importing asv takes longer than most commands
+        return dict(json.loads((root / CONFIGURATION).read_text(encoding="utf-8")))
     from asv import util
 
     try:

@@ -10,7 +10,6 @@ from rich.table import Table
 from kernelwatch.compare.exact import Difference
 from kernelwatch.compare.paired import FALSE_ALARMS, SAME, Judged, Pairs
 from kernelwatch.compare.verdict import Report
-from kernelwatch.history.confirmations import Confirmation
 from kernelwatch.plan.problem import label
 from kernelwatch.report import texts
 from kernelwatch.report.markdown import table as markdown_table
@@ -19,36 +18,11 @@ from kernelwatch.report.rows import by_reason
 STYLES = {"worse": "red", "failed": "red", "better": "green", "repaired": "green", "cannot tell": "yellow"}
 
 
-def change_text(change: float, unit: str = " %", digits: int = 2) -> str:
-    """A relative change in percent, or as a factor if it is large; "" for NaN."""
-    if math.isnan(change):
-        return ""
-    if change >= 1:
-        return f"x{1 + change:.3g}"
-    return f"{100 * change:+.{1 if abs(change) >= 0.1 else digits}f}{unit}"
-
-
 def interval_text(judged: Judged) -> str:
     """The bounds of a change. An undecided cell has a digit more, since its bounds may lie next to a limit."""
     if not judged.ratio.half < 5:
         return "unknown"
-    return _bounds_text(*judged.bounds, 3 if judged.word == "cannot tell" else 2)
-
-
-def _bounds_text(low: float, high: float, digits: int = 2) -> str:
-    """Two bounds, both in percent or both as factors."""
-    if high >= 1:
-        return f"x{1 + low:.3g}..x{1 + high:.3g}"
-    return f"{change_text(low, '', digits)}..{change_text(high, ' %', digits)}"
-
-
-def confirmation_text(verdict: Confirmation) -> str:
-    """The verdict on a flagged change in words, such as "confirmed: +1.02 % (+0.98..+1.06 %) in 4 turns"."""
-    if verdict.change is None or verdict.low is None or verdict.high is None:
-        return f"{verdict.word}: {verdict.why}"
-    reason = f", {verdict.why}" if verdict.why else ""
-    interval = _bounds_text(verdict.low, verdict.high)
-    return f"{verdict.word}: {change_text(verdict.change)} ({interval}) in {verdict.turns} turns{reason}"
+    return texts.bounds_text(*judged.bounds, 3 if judged.word == "cannot tell" else 2)
 
 
 def _row(pairs: Pairs, judged: Judged, same: str) -> list[str]:
@@ -56,8 +30,8 @@ def _row(pairs: Pairs, judged: Judged, same: str) -> list[str]:
         return ["", texts.time_text(pairs.seconds(1)), "", "", "", judged.word]
     times = [texts.time_text(pairs.seconds(side)) for side in (0, 1)]
     as_factor = judged.bounds[1] >= 1 and judged.ratio.half < 5  # one unit for the whole row
-    change = f"x{1 + judged.change:.3g}" if as_factor else change_text(judged.change)
-    detectable = "> 100 %" if judged.detectable > 1 else change_text(judged.detectable).lstrip("+")
+    change = f"x{1 + judged.change:.3g}" if as_factor else texts.change_text(judged.change)
+    detectable = "> 100 %" if judged.detectable > 1 else texts.change_text(judged.detectable).lstrip("+")
     word = f"{judged.word} {same}" if judged.why == SAME else judged.word
     return [*times, change, interval_text(judged), detectable, word]
 

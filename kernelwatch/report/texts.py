@@ -2,6 +2,7 @@
 
 import math
 
+from kernelwatch.history.confirmations import Confirmation
 from kernelwatch.history.records import Record
 from kernelwatch.measure.record import Facts
 from kernelwatch.measure.replay import LOW_CLOCK
@@ -20,6 +21,31 @@ def time_text(seconds: float) -> str:
 def rate_text(rate: float) -> str:
     """Bytes or operations per second as GB/s or GFLOP/s, with at least three digits."""
     return f"{rate / 1e9:.0f}" if rate >= 1e11 else f"{rate / 1e9:.3g}"
+
+
+def change_text(change: float, unit: str = " %", digits: int = 2) -> str:
+    """A relative change in percent, or as a factor if it is large; "" for NaN."""
+    if math.isnan(change):
+        return ""
+    if change >= 1:
+        return f"x{1 + change:.3g}"
+    return f"{100 * change:+.{1 if abs(change) >= 0.1 else digits}f}{unit}"
+
+
+def bounds_text(low: float, high: float, digits: int = 2) -> str:
+    """Two bounds, both in percent or both as factors."""
+    if high >= 1:
+        return f"x{1 + low:.3g}..x{1 + high:.3g}"
+    return f"{change_text(low, '', digits)}..{change_text(high, ' %', digits)}"
+
+
+def confirmation_text(verdict: Confirmation) -> str:
+    """The verdict on a flagged change in words, such as "confirmed: +1.02 % (+0.98..+1.06 %) in 4 turns"."""
+    if verdict.change is None or verdict.low is None or verdict.high is None:
+        return f"{verdict.word}: {verdict.why}"
+    reason = f", {verdict.why}" if verdict.why else ""
+    interval = bounds_text(verdict.low, verdict.high)
+    return f"{verdict.word}: {change_text(verdict.change)} ({interval}) in {verdict.turns} turns{reason}"
 
 
 def headers(problem: Problem, device: str) -> tuple[str, ...]:
