@@ -38,6 +38,7 @@ from kernelwatch.commands.confirming import (
     disturbed,
     untried,
 )
+from kernelwatch.commands.phases import Phases
 from kernelwatch.commands.watching import DEVICES, asv_command, measure
 from kernelwatch.compare.changes import changes
 from kernelwatch.compare.choice import cells_of, choose
@@ -186,31 +187,55 @@ def _run(project: Project, arguments: argparse.Namespace, commits: list[str], re
             f"note: the uncommitted changes of {project.package}/ are not measured (--worktree measures them)",
             style="yellow",
         )
+    phases = Phases(root / ".asv" / "durations.json", "quick" if arguments.quick else "")
+    mine = results / identity()["machine"]
+    for message in running.set_aside_broken(mine):
+        console.print(f"note: {message}", style="yellow", markup=False)
+    known = [] if arguments.again or arguments.quick else have_results(mine, commits)
+    parts = {"gate": int(not arguments.no_gate), "measuring": len(commits) - len(known), "publishing": 1}
+    if expected := phases.expected({name: count for name, count in parts.items() if count}):
+        console.print(f"expected from the last time here: {expected}")
     if not arguments.no_gate:
-        gate(project, console)
-    began = time.monotonic()
+        with phases.phase("gate"):
+            gate(project, console)
     if arguments.quick:  # remove the results of an earlier quick look
         shutil.rmtree(root / ".asv" / "quick" / "results", ignore_errors=True)
-    mine = results / identity()["machine"]
     with configuration(project, arguments.quick) as conf:
-        for message in running.set_aside_broken(mine):
-            console.print(f"note: {message}", style="yellow", markup=False)
-        known = [] if arguments.again or arguments.quick else have_results(mine, commits)
         if known:
             console.print(
                 f"{len(known)} of {len(commits)} commits have results: only their missing or failed series are "
                 "measured (--again measures all)"
             )
-        code = measure(project, conf, measuring_order(commits[::-1]), len(known), arguments, console)
-        console.print(f"{len(commits) - len(known)} new of {len(commits)} commits in {time.monotonic() - began:.0f} s")
-        page = publish(project, conf, console)
+        with phases.phase("measuring", parts["measuring"]):
+            code = measure(project, conf, measuring_order(commits[::-1]), len(known), arguments, console)
+        console.print(
+            f"{len(commits) - len(known)} new of {len(commits)} commits in {phases.taken_s['measuring']:.0f} s"
+        )
+        with phases.phase("publishing"):
+            page = publish(project, conf, console)
         new = Events(page.parent / "data" / "events.json", commits, mine.name)
         if not (arguments.no_confirm or arguments.quick):
-            _confirm(project, conf, new, results, arguments, console)
+            with phases.phase("confirming"):
+                _confirm(project, conf, new, results, arguments, console)
     _show_newest(project, results, commits, console)
     show_events(new.now(), console)
+    console.print(f"verdict: {verdict(code, new.now())}", soft_wrap=True)
+    console.print(f"took {phases.taken()}", soft_wrap=True)
     console.print(f"pages: {page.as_uri()}", soft_wrap=True)
     return code or code_of(new.now())
+
+
+def verdict(code: int, events: list[Event]) -> str:
+    """What a run says of its commits. `code`: asv's exit code; `events`: those that are new."""
+    said = ["some cells failed"] if code else []
+    for kind in ("regression", "improvement"):
+        own = [event["verdict"] for event in events if event["kind"] == kind and event["verdict"] != "refuted"]
+        if own:
+            sure = f", {own.count('confirmed')} confirmed"
+            said.append(f"{len(own)} new {kind}{'s' if len(own) > 1 else ''}{sure}")
+        elif kind == "regression":
+            said.append("no new regression")
+    return "; ".join(said)
 
 
 def _confirm(
