@@ -21,7 +21,7 @@ from asv.plugins import virtualenv
 
 import kernelwatch.asv
 from benchmarks.project import PROJECT
-from kernelwatch.asv import offline, together, untrusted
+from kernelwatch.asv import offline, pages, together, untrusted
 from kernelwatch.asv.environment import Checkout
 from kernelwatch.asv.identity import identity
 from kernelwatch.plan.cells import rungs
@@ -386,10 +386,12 @@ def test_publish(recorded: Recorded) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     pages = recorded.history.folder / ".asv" / "html"
     assert (pages / "index.html").is_file()
-    shown = json.loads((pages / "index.json").read_text())
+    shown = json.loads((pages / "asv" / "index.json").read_text())
     assert set(shown["benchmarks"]) == COLLECTED
     assert len(shown["revision_to_hash"]) == 3
-    graphs = [json.loads(path.read_text()) for path in (pages / "graphs").rglob("transpose.CPU.track_seconds.json")]
+    graphs = [
+        json.loads(path.read_text()) for path in (pages / "asv" / "graphs").rglob("transpose.CPU.track_seconds.json")
+    ]
     assert graphs
 
 
@@ -702,7 +704,7 @@ def test_the_one_plugin_is_all_of_them() -> None:
     assert names | {"identity", "patches"} == {found.name for found in pkgutil.iter_modules(kernelwatch.asv.__path__)}
     assert all(hasattr(module, "setup") for module in patching)
     assert not any(hasattr(module, "setup") for module in found)
-    assert patching[-2:] == (offline, untrusted)  # `untrusted` is to know all that `offline` adds
+    assert patching[-3:] == (offline, pages, untrusted)  # `untrusted` is to know all that the others add
 
 
 def test_the_plugin_sets_all_of_them_up_in_that_order(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -114,7 +114,7 @@ def op_of(one: Plant) -> str:
     return next(op for op, problem in PROJECT.ops.items() if one.rung in {rung.name for rung in problem.rungs})
 
 
-PLANTING = 4  # commits that plant something: each takes seconds
+PLANTING = 3  # commits that plant something: each takes seconds
 
 
 def commits() -> list[tuple[Plant, ...]]:

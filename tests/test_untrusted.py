@@ -314,7 +314,7 @@ def test_a_file_that_cannot_be_shown_is_named_and_the_others_are_shown(tmp_path:
     assert len(json.loads(graph.read_text())) in (4, 5)
 
 
-HANGS_S = 10  # a publication of this size takes two seconds
+HANGS_S = 5  # a publication of this size takes two seconds
 
 
 @pytest.mark.parametrize("value", ["infinite", "text"])
