@@ -27,9 +27,9 @@ class Picture:
 
 PICTURES = (
     Picture("regressions", "planted", "regressions"),
-    Picture("ladder", "own", "ladder?op=transpose&device=gpu"),
+    Picture("ladder", "own", "ladder?op=transpose&device=gpu", 760),
     Picture("history", "planted", "history?cell=matmul/thread_tile_2d float32 1024x1024x1024 cold&y=relative"),
-    Picture("roofline", "own", "roofline"),
+    Picture("roofline", "own", "roofline", 960),
 )
 
 
