@@ -59,7 +59,7 @@ class Recorder:
     """Records commits as the newest record of a machine has it."""
 
     def __init__(self, results: Path, timed: bool) -> None:
-        sidecar = records.sidecars(PROJECT.results, "gpu")[-1]
+        sidecar = records.sidecars(PROJECT.results)[-1]
         self.machine = results / sidecar.parent.name
         self.machine.mkdir(parents=True)
         shutil.copy(sidecar.parent / "machine.json", self.machine)
