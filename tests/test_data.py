@@ -166,6 +166,13 @@ def test_an_odd_value_in_a_sidecar_costs_no_file(tmp_path: Path, place: tuple[st
         assert PADDED in dict(written)["at/1"]["cells"]
 
 
+def test_each_machine_has_a_folder_of_its_own() -> None:
+    taken: list[str] = []
+    for name in ("a b", "a_b", "a_b", "../../etc", "..", "\u00fc/x", "nvidia-h200.x"):
+        taken.append(pages.folder_of(name, taken))
+    assert taken == ["a_b", "a_b-2", "a_b-3", "_.._etc", "_", "__x", "nvidia-h200.x"]
+
+
 def test_noise_is_read_line_by_line(tmp_path: Path) -> None:
     assert noise_of(tmp_path) == {}
     (tmp_path / "noise.jsonl").write_text('{"key": "a", "cv": 0.1}\n{"key"\n[]\n{"key": "b", "cv": "x"}\n')

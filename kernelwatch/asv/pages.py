@@ -13,7 +13,7 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -111,14 +111,22 @@ def machines_of(conf: Any, project: Project, benchmarks: Any, at: dict[str, int]
             )
             if rung
         ]
-    environments: dict[str, int] = {}
+    names: set[str] = set()
+    folders: set[str] = set()
     for (name, environment), machine in found.items():
-        environments[name] = environments.get(name, 0) + 1
-        if environments[name] > 1:
-            machine.name = f"{name} ({environment})"
-        machine.folder = re.sub(r"[^\w.-]", "_", machine.name, flags=re.ASCII).lstrip(".") or "_"
-        machine.noise = noise_of(Path(conf.results_dir, name))
+        machine.name = f"{name} ({environment})" if name in names else name
+        machine.folder = folder_of(machine.name, folders)
+        machine.noise = noise_of(Path(conf.results_dir, next(iter(machine.records.values())).machine))
+        names.add(name)
+        folders.add(machine.folder)
     return sorted(found.values(), key=lambda machine: -max(machine.records))
+
+
+def folder_of(name: str, taken: Collection[str]) -> str:
+    """A folder's name for a machine, like no other one's: people may call a machine what no folder can be called."""
+    plain = re.sub(r"[^\w.-]", "_", name, flags=re.ASCII).lstrip(".") or "_"
+    numbered = (plain if number == 1 else f"{plain}-{number}" for number in itertools.count(1))
+    return next(folder for folder in numbered if folder not in taken)
 
 
 def _exact_series(folder: Path, benchmarks: Any) -> Iterator[tuple[str, str, list[tuple[str, str]]]]:
