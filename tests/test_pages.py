@@ -111,13 +111,17 @@ def test_the_status_says_what_was_measured(browser: "Browser", recorded_site: Pa
 
 def test_the_status_counts_what_is_open(browser: "Browser", planted_site: Path) -> None:
     events = data(planted_site, "events")["events"]
-    is_open = [
-        event for event in events
-        if event["kind"] == "regression" and any(not change["undone"] for change in event["changes"])
-    ]  # fmt: skip
+    is_open = sorted(
+        (
+            event for event in events
+            if event["kind"] == "regression" and any(not change["undone"] for change in event["changes"])
+        ),
+        key=lambda event: -abs(event["changes"][0]["change"]),
+    )  # fmt: skip
     with opened(browser, planted_site, "status") as page:
         verdict = page.locator(".verdict-line")
         assert f"{len(is_open)} regressions open, 0 of them confirmed." in verdict.inner_text()
+        assert page.locator(".machine li").count() == len(is_open)
         first = page.locator(".machine li a").first
         assert first.inner_text() == is_open[0]["last"]["subject"]
         first.click()
@@ -143,6 +147,14 @@ def test_search_finds_each_kind_of_thing(browser: "Browser", recorded_site: Path
             links.first.click()
             page.locator("main[data-shown]:not([data-shown=search])").wait_for()
             assert page.locator("main .error").count() == 0
+
+
+def test_the_ladders_open_where_something_was_measured(browser: "Browser", planted_site: Path) -> None:
+    measured = {cell["op"] for cell in data(planted_site, "cells").values()}
+    assert data(planted_site, "site")["ops"][0]["name"] not in measured
+    with opened(browser, planted_site, "ladder") as page:
+        assert page.locator("main h1").inner_text().split(",")[0] in measured
+        assert page.locator("main svg").count() > 0
 
 
 def test_an_unknown_page_is_told(browser: "Browser", planted_site: Path) -> None:

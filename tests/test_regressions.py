@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -409,7 +410,8 @@ def test_the_page_shows_each_event_once(browser: "Browser", address: str, found:
         cells = row.locator("td").all_inner_texts()
         assert cells[0].startswith("transpose/padded float32 256x256 cold")
         assert cells[0].endswith("power")  # the limit that it met
-        assert "confirmed: +10.0 % (+9.80 % to +10.20 %) in 4 turns" in cells[0]
+        assert "confirmed: +10.00 % (+9.80 % to +10.20 %) in 4 turns" in cells[0]
+        assert re.fullmatch(r"\+\d+\.\d\d %", cells[1])
         assert cells[1].startswith("+10.0")
         changes = (change for event in found["events"] for change in event["changes"])
         change = next(each for each in changes if each["cell"] == "transpose/padded float32 256x256 cold")

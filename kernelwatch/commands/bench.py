@@ -219,7 +219,8 @@ def _run(project: Project, arguments: argparse.Namespace, commits: list[str], re
                 _confirm(project, conf, new, results, arguments, console)
     _show_newest(project, results, commits, console)
     show_events(new.now(), console)
-    console.print(f"verdict: {verdict(code, new.now())}", soft_wrap=True)
+    if not arguments.quick:  # a first look has nothing to compare with
+        console.print(f"verdict: {verdict(code, new.now())}", soft_wrap=True)
     console.print(f"took {phases.taken()}", soft_wrap=True)
     console.print(f"pages: {page.as_uri()}", soft_wrap=True)
     return code or code_of(new.now())

@@ -290,7 +290,7 @@
         if (!facts.gpu) main.append(element("p", {}, "Not known: limits are read from a GPU\u2019s driver."));
         else if (!met.length) main.append(element("p", {}, "None at the newest commit, " + newest_hash + "."));
         else {
-            main.append(element("p", {}, "At the newest commit, " + newest_hash + ". The clock was lower than it could be, so a figure says as much of the power or temperature limit as of the kernel" + (max ? "; the highest SM clock is " + max + " MHz" : "") + "."),
+            main.append(element("p", {}, "At the newest commit, " + newest_hash + ". The clock fell under these kernels: because of the limit that is named, or by the kernel\u2019s own work, as under tensor cores, where the driver names none" + (max ? ". The highest SM clock is " + max + " MHz" : "") + "."),
                 ...[folded([{name: "Cell"}, {name: "Limit"}, {name: "SM clock", number: true}, {name: "Power", number: true}, {name: "Temperature", number: true}],
                     met.map(([key, cell]) => [cell_link(key, name), element("span", {"data-limited": key}, cell.limits.join(", ")), cell.clock_mhz ? text.digits(cell.clock_mhz, 4) + " MHz" : "", cell.power_w ? text.digits(cell.power_w, 3) + " W" : "", cell.temperature_c ? text.digits(cell.temperature_c, 3) + " \u00b0C" : ""]), "Cells that met a limit")].flat());
         }

@@ -223,15 +223,16 @@ kernelwatch.view("ladder", "Ladders", async function (main, parameters) {
     const go = (changes) => kernelwatch.go("ladder", {...given, ...changes});
     const choose = (name) => (value) => go({[name]: value});
 
-    const op = given.op ? site.ops.find((each) => each.name === given.op) : site.ops[0];
-    if (!op) throw new Error("there is no op " + given.op + "; there are " + site.ops.map((each) => each.name).join(", "));
     const at = kernelwatch.commit_at(machine, commits, given.commit);
     const before = given.with ? kernelwatch.commit_at(machine, commits, given.with) : null;
     const snapshot = await machine.load("at/" + at);
+    const has_figures = (op) => ladders.cells(snapshot, cells, op.name).some((cell) => cell.s);
+    const op = given.op ? site.ops.find((each) => each.name === given.op) : site.ops.find(has_figures) || site.ops[0];
+    if (!op) throw new Error("there is no op " + given.op + "; there are " + site.ops.map((each) => each.name).join(", "));
     const own = ladders.cells(snapshot, cells, op.name);
     const elsewhere = Object.values(cells).filter((cell) => cell.op === op.name).map((cell) => cell.device);
     const devices = Object.keys(DEVICES).filter((each) => own.some((cell) => cell.device === each) || each === given.device || elsewhere.includes(each));
-    const device = given.device || devices.find((each) => own.some((cell) => cell.device === each)) || devices[0] || "gpu";
+    const device = given.device || devices.find((each) => own.some((cell) => cell.device === each && cell.s)) || devices[0] || "gpu";
     const of_device = own.filter((cell) => cell.device === device);
     const types = [...new Set([...op.types, ...of_device.map((cell) => cell.type)])].filter((type) => of_device.some((cell) => cell.type === type));
     const type = given.type || types[0] || op.types[0];
@@ -254,7 +255,7 @@ kernelwatch.view("ladder", "Ladders", async function (main, parameters) {
     main.append(
         element("h1", {}, op.name + ", " + type + (device_name ? ", " + device_name : "")),
         element("p", {}, "A ladder is the versions of one op, its rungs, from the naive one to the fast one. Each panel below is one size, each row one rung. ",
-            against ? ["The rungs are held against ", element("b", {}, against), op.lines.includes(against) ? ", a plain copy: no transfer of this many bytes goes much faster." : ", the vendor\u2019s library on the same work."] : named ? named + ", which the rungs are held against, was not timed here." : "On this device there is no line that the rungs are held against."),
+            against ? ["The rungs are held against ", element("b", {}, against), op.lines.includes(against) ? ", a plain copy: large transfers go hardly faster. At small sizes a launch takes most of the time, and a rung may be above 100 %." : ", the vendor\u2019s library on the same work."] : named ? named + ", which the rungs are held against, was not timed here." : "On this device there is no line that the rungs are held against."),
         element("div", {class: "controls"},
             kernelwatch.choice("op", site.ops.map((each) => each.name), op.name, (value) => go({op: value, type: "", shape: "", cache: "", unit: given.unit === "seconds" ? "seconds" : ""})),
             site.machines.length > 1 ? kernelwatch.choice("machine", site.machines.map((each) => each.name), machine.summary.name, (value) => go({machine: value, commit: "", with: ""})) : null,
@@ -269,7 +270,8 @@ kernelwatch.view("ladder", "Ladders", async function (main, parameters) {
                 onchange: (event) => go({layer: event.target.checked ? "lecture" : ""})}), " published figures") : null));
 
     if (!found.some((cell) => cell.s || cell.state === "failed")) {
-        const others = types.length ? " Measured there: " + types.join(", ") + "." : "";
+        const timed_types = types.filter((each) => each !== type && of_device.some((cell) => cell.type === each && cell.s));
+        const others = timed_types.length ? " Measured there: " + timed_types.join(", ") + "." : "";
         const known = await measured_at();
         main.append(element("p", {}, "At the commit ", kernelwatch.commit_link(at, commits), ", " + op.name + " with " + type + " on the " + DEVICES[device] + " of " + machine.summary.name + " was not measured." + others,
             known.length ? [" It was measured at ", known.slice(-3).reverse().map((each, index) => [index ? ", " : "", link(text.hash(commits[each].hash), "ladder", {...given, commit: each}, {class: "hash"})]), known.length > 3 ? " and " + (known.length - 3) + " commits before." : "."] : ""));

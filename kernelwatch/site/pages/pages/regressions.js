@@ -14,6 +14,13 @@
             "at the same time, or the binary did not change at all."],
     ];
 
+    const MEANT = {  // docs/pages.md
+        "confirmed": "Both commits were measured again in turns and differ, or the figure is exact.",
+        "refuted": "Both commits were measured again in turns and do not differ: the run was disturbed.",
+        "not decided": "Both commits were measured again, and noise left it open; the next run tries again.",
+        "not tried": "Both commits were not measured again yet; the command bench does so on the machine that measured them.",
+    };
+
     const kind_of = (event) => (event.verdict === "refuted" ? "disturbed" : event.kind);
     const place_of = (change) => change.place.machine || "";
 
@@ -43,7 +50,7 @@
     // What measuring both commits again in turns said.
     function verdict_text(verdict) {
         if (verdict.change === null) return verdict.word + (verdict.why ? ": " + verdict.why : "");
-        return verdict.word + ": " + text.change(verdict.change) + " (" + interval_text([verdict.low, verdict.high], 2) + ") in " +
+        return verdict.word + ": " + text.change(verdict.change, 2) + " (" + interval_text([verdict.low, verdict.high], 2) + ") in " +
             text.plural(verdict.turns, "turn") + (verdict.why ? ", " + verdict.why : "");
     }
 
@@ -72,7 +79,7 @@
         notes.push(...change.limits);
         return [
             [series_link(change), notes.map((note) => element("div", {class: "quiet small"}, note))],
-            element("strong", {}, text.change(change.change)),
+            element("strong", {}, text.change(change.change, 2)),
             change.exact ? "exact" : interval_text(change.interval, 2) || "n/a",
             value_text(change, change.before, all.site.figures),
             value_text(change, change.after, all.site.figures),
@@ -119,7 +126,7 @@
     function markdown(event, all) {
         const cell = (value) => String(value).replaceAll("|", "\\|");
         const lines = event.changes.slice(0, 20).map((change) => "| " + [
-            subject_of(change), text.change(change.change), change.exact ? "exact" : interval_text(change.interval, 2) || "n/a",
+            subject_of(change), text.change(change.change, 2), change.exact ? "exact" : interval_text(change.interval, 2) || "n/a",
             value_text(change, change.before, all.site.figures), value_text(change, change.after, all.site.figures),
         ].map(cell).join(" | ") + " |");
         return "**" + kind_of(event) + "** (" + event.verdict + ") at " + text.hash(event.last.hash) + ": " + event.last.subject + "\n\n" +
@@ -154,11 +161,12 @@
         if (all.site.commit_url) about.push(" \u00b7 ", element("a", {href: all.site.commit_url + event.last.hash}, "diff"));
         const rows = event.changes.map((change) => change_row(event, change, all));
         const machines = [...new Set(event.changes.map(place_of))];
+        const files = (all.commits[all.at.get(event.last.hash)] || {files: []}).files.map(([, path]) => path);
         return element("article", {class: "card event " + kind_of(event), "data-commit": event.last.hash, "data-kind": kind_of(event)},
             element("div", {class: "event-head"},
                 element("div", {},
-                    element("h3", {}, title, environment ? null : element("span", {class: "verdict " + event.verdict.replaceAll(" ", "-")}, event.verdict)),
-                    element("p", {class: "quiet small"}, about, all.site.machines.length > 1 ? " \u00b7 " + machines.join(", ") : "")),
+                    element("h3", {}, title, environment ? null : element("span", {class: "verdict " + event.verdict.replaceAll(" ", "-"), title: MEANT[event.verdict]}, event.verdict)),
+                    element("p", {class: "quiet small"}, about, environment || !files.length ? "" : " \u00b7 " + files.slice(0, 3).join(", ") + (files.length > 3 ? " and " + (files.length - 3) + " more files" : ""), all.site.machines.length > 1 ? " \u00b7 " + machines.join(", ") : "")),
                 await trend(event)),
             table(COLUMNS, rows.slice(0, SHOWN), {"aria-label": "Changes at " + text.hash(event.last.hash)}),
             rows.length > SHOWN ? element("details", {}, element("summary", {}, (rows.length - SHOWN) + " more series"),

@@ -193,7 +193,7 @@ kernelwatch.view("roofline", "Roofline", async function (main, parameters) {
     const at = kernelwatch.commit_at(machine, commits, given.commit);
     const snapshot = await machine.load("at/" + at);
     const all = site.ops.flatMap((op) => ladders.cells(snapshot, cells, op.name));
-    const devices = ["gpu", "cpu"].filter((each) => all.some((cell) => cell.device === each));
+    const devices = ["gpu", "cpu"].filter((each) => all.some((cell) => cell.device === each && cell.s));
     const device = given.device || devices[0] || "gpu";
     const of_device = all.filter((cell) => cell.device === device && cell.s);
     const types = [...new Set([...site.ops.flatMap((op) => op.types), ...of_device.map((cell) => cell.type)])].filter((type) => of_device.some((cell) => cell.type === type));

@@ -4,10 +4,13 @@
 {
     const {element, link, text} = kernelwatch;
 
-    // The regressions of a machine that were neither undone nor refuted.
+    const SHOWN = 6;  // open regressions
+
+    // The regressions of a machine that were neither undone nor refuted, the largest first.
     function open(events, machine) {
+        const size = (event) => (event.changes[0].change === null ? Infinity : Math.abs(event.changes[0].change));
         return events.events.filter((event) => event.kind === "regression" && event.verdict !== "refuted" &&
-            event.changes.some((change) => change.place.machine === machine.name && !change.undone));
+            event.changes.some((change) => change.place.machine === machine.name && !change.undone)).sort((a, b) => size(b) - size(a));
     }
 
     // The verdict in words, and its class.
@@ -45,9 +48,9 @@
         return element("article", {class: "card machine", "data-machine": machine.name},
             element("h2", {}, link(kernelwatch.device_name(machine), "devices", {machine: machine.name})),
             element("p", {class: "verdict-line " + kind}, element("span", {"aria-hidden": "true", class: "sign"}, SIGNS[kind]), " " + words),
-            regressions.length ? element("ul", {class: "small"}, regressions.slice(0, 4).map((event) => element("li", {},
-                link(event.last.subject, "regressions", {q: text.hash(event.last.hash)}), " ", text.change(event.changes[0].change), ", " + event.verdict)),
-                regressions.length > 4 ? element("li", {}, link("all " + regressions.length, "regressions", {machine: machine.name})) : null) : null,
+            regressions.length ? element("ul", {class: "small"}, regressions.slice(0, SHOWN).map((event) => element("li", {},
+                link(event.last.subject, "regressions", {q: text.hash(event.last.hash)}), " ", text.change(event.changes[0].change, 2), ", " + event.verdict)),
+                regressions.length > SHOWN ? element("li", {}, link("all " + regressions.length, "regressions", {machine: machine.name})) : null) : null,
             element("div", {class: "columns"}, element("dl", {},
                 element("dt", {}, "newest measured commit"),
                 element("dd", {}, link(text.hash(commit.hash), "commit", {at: machine.newest}, {class: "hash"}), " " + commit.subject, element("br"),
