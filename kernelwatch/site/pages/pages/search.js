@@ -38,7 +38,7 @@
         for (const kind of ["op", "rung", "machine", "commit", "cell", "series"]) {
             const own = found.filter((each) => each.kind === kind);
             if (!own.length) continue;
-            main.append(element("section", {}, element("h2", {}, {op: "Ops", rung: "Rungs", machine: "Machines", commit: "Commits", cell: "Cells", series: "Exact series"}[kind] + " (" + own.length + ")"),
+            main.append(element("section", {}, element("h2", {}, {op: "Ops", rung: "Rungs", machine: "Machines", commit: "Commits", cell: "Cells", series: "Other series"}[kind] + " (" + own.length + ")"),
                 element("ul", {class: "found", "data-kind": kind}, own.slice(0, SHOWN).map((each) => element("li", {}, each.show()))),
                 own.length > SHOWN ? element("p", {class: "quiet small"}, "... and " + (own.length - SHOWN) + " more: add a word.") : null));
         }
