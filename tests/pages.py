@@ -2,9 +2,7 @@
 
 import functools
 import json
-import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
-from lab import planted
+from lab import picture, planted
 from tests.repositories import ROOT
 from tests.test_site import browser, served, visit
 
@@ -25,33 +23,6 @@ pages_group = pytest.mark.xdist_group("pages")  # each history is published once
 WIDE, NARROW = (1280, 900), (390, 844)
 
 
-def published(folder: Path, repository: Path, results: Path) -> Path:
-    """The site of a history, judged by this checkout."""
-    conf = {
-        "version": 1,
-        "project": "gpukernels",
-        "repo": str(repository),
-        "branches": ["HEAD"],
-        "environment_type": "virtualenv",
-        "plugins": [".kernelwatch.asv"],
-        "benchmark_dir": str(ROOT / "benchmarks"),
-        "results_dir": str(results),
-        "html_dir": str(folder / "html"),
-        "env_dir": str(folder / "env"),
-    }
-    (folder / "asv.conf.json").write_text(json.dumps(conf))
-    done = subprocess.run(
-        [sys.executable, "-m", "asv", "--config", str(folder / "asv.conf.json"), "publish", "--no-pull"],
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return folder / "html"
-
-
 def _need(commit: str) -> None:
     known = subprocess.run(["git", "cat-file", "-e", commit], cwd=ROOT, capture_output=True, check=False)
     if known.returncode:
@@ -62,7 +33,7 @@ def _need(commit: str) -> None:
 def recorded_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """This project's own history on an H200: results/."""
     _need("47de068d")
-    return published(tmp_path_factory.mktemp("recorded site"), ROOT, ROOT / "results")
+    return picture.publish_own(tmp_path_factory.mktemp("recorded site")).parent
 
 
 @pytest.fixture(scope="session")

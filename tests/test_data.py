@@ -82,11 +82,12 @@ def test_the_figures_of_a_cell() -> None:
 
 
 def test_a_history_is_in_columns() -> None:
-    found = data.histories(machine(
+    host = machine(
         record({COPY: visits(1.0, 1.0), PADDED: Outcome("na", "not here")}),
         record({COPY: Outcome("failed", "wrong"), PADDED: visits(2.0)}),
         record({COPY: visits(3.0), PADDED: visits(2.0)}),
-    ))  # fmt: skip
+    )  # fmt: skip
+    found = data.histories({at: data.snapshot(each) for at, each in host.records.items()})
     copy = found["transpose/copy"][COPY]
     assert copy == {"at": [0, 1, 2], "s": [1.0, None, 3.0], "low": [1.0, None, None], "high": [1.0, None, None],
                     "failed": {"1": "wrong"}}  # fmt: skip

@@ -78,6 +78,7 @@ def test_over_http_too(browser: "Browser", recorded_site: Path) -> None:
         shown(page, "regressions")
         page.go_back()
         shown(page, "status")
+        assert page.locator(".machine").count() == 1
 
 
 def test_the_page_works_by_keyboard(browser: "Browser", recorded_site: Path) -> None:

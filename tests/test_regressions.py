@@ -1,5 +1,6 @@
 """The Regressions page and its feed: what is judged and what is not, one event a commit, and the plots behind it."""
 
+import dataclasses
 import json
 import math
 import re
@@ -123,7 +124,7 @@ def write_history(project: Path) -> list[str]:
     git(project, "init", "--quiet", "--initial-branch=main")
     commits = []
     for at in range(COMMITS):
-        git(project, "commit", "--quiet", "--allow-empty", "-m", f"change {at} {HOSTILE}\x07", day=at + 1)
+        git(project, "commit", "--quiet", "--allow-empty", "-m", f"change {at} {HOSTILE}\x07\x01", day=at + 1)
         commits.append(git(project, "rev-parse", "HEAD"))
     listed: dict[str, Any] = {"version": 2}
     for history in HISTORIES:
@@ -451,6 +452,8 @@ def test_asvs_own_page_leads_there(browser: "Browser", address: str) -> None:
     with visit(browser, address) as page:
         page.goto(f"{address}asv/index.html#/regressions")
         page.wait_for_url(f"{address}index.html#/regressions")
+        page.locator("main[data-shown=regressions]").wait_for()
+        assert page.locator(".event").count() > 0
 
 
 # --- the plots ------------------------------------------------------------------------------------------------------
@@ -531,6 +534,25 @@ def test_a_gradual_change_is_told_from_its_first_commit_to_its_last() -> None:
     (event,) = events.events([events.Change(series, Step(3, "gradual", 1.0, 4.0, 0.01, since=1))])
     assert (event.kind, event.first, event.last) == ("regression", "c1", "c3")
     assert (event.narrowest.before.commit, event.narrowest.commits) == ("c0", 3)
+
+
+def test_the_interval_of_a_change_is_what_its_results_allow() -> None:
+    """Student's t, of what the processes say or how the results differ, whichever is more."""
+    points = [Point(at, value, spread) for at, (value, spread) in enumerate([(1.0, 0.01)] * 3 + [(1.1, 0.02)] * 4)]
+    results = tuple(events.Result(f"c{point.commit}", point) for point in points)
+    series = events.JudgedSeries("a.b", {}, {}, False, False, results)
+    change = events.Change(series, Step(3, "step", 1.0, 1.1, 0.01), levels=(0, 7))
+    half = 2.570581835636314 * math.hypot(0.01 / math.sqrt(3), 0.02 / math.sqrt(4))  # of 7 - 2 degrees of freedom
+    assert change.interval == pytest.approx((1.1 * math.exp(-half) - 1, 1.1 * math.exp(half) - 1))
+    apart = [dataclasses.replace(point, value=point.value * (1 + 0.1 * (point.commit % 2))) for point in points]
+    wide = tuple(events.Result(f"c{point.commit}", point) for point in apart)
+    low, high = dataclasses.replace(change, series=dataclasses.replace(series, results=wide)).interval
+    assert high - low > 2 * (change.interval[1] - change.interval[0])
+    exact = dataclasses.replace(change, series=dataclasses.replace(series, exact=True))
+    assert all(map(math.isnan, exact.interval))
+    unknown = tuple(events.Result(f"c{at}", Point(at, value)) for at, value in enumerate((1.0, 1.1)))
+    lonely = dataclasses.replace(series, results=unknown)
+    assert all(map(math.isnan, events.Change(lonely, Step(1, "step", 1.0, 1.1, 0.01), levels=(0, 2)).interval))
 
 
 def test_a_points_spread_is_the_standard_error_of_its_processes() -> None:

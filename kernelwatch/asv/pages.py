@@ -13,7 +13,7 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -24,12 +24,12 @@ from asv.results import iter_results
 
 from kernelwatch.asv.offline import write_scripts
 from kernelwatch.asv.patches import replace
-from kernelwatch.asv.regressions import cell_of, positions, sidecar, site_of, values_of
+from kernelwatch.asv.regressions import cell_of, commits_of, positions, sidecar, site_of, values_of
 from kernelwatch.history.records import noise_of
 from kernelwatch.plan import project as projects
 from kernelwatch.plan.project import Project
 from kernelwatch.site import data
-from kernelwatch.site.data import Commit, Figure, Machine
+from kernelwatch.site.data import Figure, Machine
 
 PAGES = Path(data.__file__).resolve().parent / "pages"
 EXACT = re.compile(r" (counted|sm_\w+)$")  # the end of the keys of cells that are not timed
@@ -142,27 +142,6 @@ def _exact_series(folder: Path, benchmarks: Any) -> Iterator[tuple[str, str, lis
             op = op or key.partition("/")[0]
         if any(rung for rung, _ in places):
             yield name, op, places
-
-
-def commits_of(repo: Any, hashes: Iterable[str]) -> dict[str, Commit]:
-    """What git records about commits, by hash."""
-    wanted = sorted(set(hashes))
-    if not wanted:
-        return {}
-    layout = "--format=%x01%H%x00%at%x00%an%x00%s"
-    output = repo._run_git(
-        ["log", "--no-walk=unsorted", "--no-show-signature", "--name-status", "--no-renames", layout, *wanted, "--"],
-        dots=False,
-    )
-    found: dict[str, Commit] = {}
-    for part in output.split("\1")[1:]:
-        head, *lines = part.split("\n")
-        commit, date, author, subject = head.split("\0", 3)
-        files = [(letter, path) for letter, tab, path in (line.partition("\t") for line in lines) if tab]
-        found[commit] = {
-            "hash": commit, "date": 1000 * int(date), "author": author, "subject": subject, "files": files
-        }  # fmt: skip
-    return found
 
 
 def _branch(conf: Any, name: str) -> str:

@@ -22,7 +22,7 @@ import urllib.parse
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, TypedDict, TypeGuard
+from typing import Any, TypeGuard
 
 from asv import feed
 from asv.console import log
@@ -40,6 +40,7 @@ from kernelwatch.history.records import Record
 from kernelwatch.plan import project as projects
 from kernelwatch.report.texts import confirmation_text
 from kernelwatch.run.outcome import LATER
+from kernelwatch.site.data import Commit
 
 HERE = Path(__file__).resolve().parent
 SCRIPT = "regressions.js"  # it replaces asv's script of that name
@@ -50,13 +51,9 @@ def site_of(conf: Any) -> Path:
     return Path(getattr(conf, "site_dir", conf.html_dir))
 
 
-class Commit(TypedDict):
-    """A commit as the page shows it. `date`: when it was authored, in ms since 1970."""
-
-    hash: str
-    date: int
-    author: str
-    subject: str
+# What git tells of a commit: hash, date, author and subject, each after a NUL, which none can hold, and a line for each
+# file, with a tab after git's letter.
+COMMIT = re.compile(r"\0([0-9a-f]{40,64})\0(\d+)\0([^\0]*)\0([^\0\n]*)((?:\n[A-Z]\t[^\n]*|\n)*)")
 
 
 def series_of(conf: Any, repo: Any, benchmarks: Any, graphs: Any, revisions: dict[str, int]) -> list[JudgedSeries]:
@@ -124,7 +121,10 @@ def positions(repo: Any, branch: str) -> dict[str, int]:
 def sidecar(conf: Any, results: Any) -> Record | None:
     stem = Path(conf.results_dir, get_filename(results.params["machine"], results.commit_hash, results.env_name))
     path = stem.with_suffix(".facts.jsonl")
-    return records.read(path) if path.is_file() else None
+    return _record(path) if path.is_file() else None
+
+
+_record = cache(records.read)  # for the events, then for the pages
 
 
 def values_of(results: Any, benchmark: dict[str, Any]) -> Iterator[tuple[tuple[str, ...], object]]:
@@ -165,13 +165,15 @@ def commits_of(repo: Any, hashes: Iterable[str]) -> dict[str, Commit]:
     wanted = sorted(set(hashes))
     if not wanted:
         return {}
-    layout = "--format=%H%x00%at%x00%an%x00%s"
-    output = repo._run_git(["log", "--no-walk=unsorted", "--no-show-signature", layout, *wanted, "--"], dots=False)
-    lines = [line.split("\0", 3) for line in output.split("\n") if "\0" in line]
-    return {
-        commit: {"hash": commit, "date": 1000 * int(date), "author": author, "subject": subject}
-        for commit, date, author, subject in lines
-    }
+    layout = ("--format=%x00%H%x00%at%x00%an%x00%s", "--name-status", "--no-renames")
+    output = repo._run_git(["log", "--no-walk=unsorted", "--no-show-signature", *layout, *wanted, "--"], dots=False)
+    found: dict[str, Commit] = {}
+    for commit, date, author, subject, lines in COMMIT.findall(output):
+        files = [(letter, path) for letter, tab, path in (line.partition("\t") for line in lines.split("\n")) if tab]
+        found[commit] = {
+            "hash": commit, "date": 1000 * int(date), "author": author, "subject": subject, "files": files
+        }  # fmt: skip
+    return found
 
 
 def verdict_of(change: Change, verdicts: Mapping[str, Verdicts]) -> Confirmation | None:

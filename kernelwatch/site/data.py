@@ -202,16 +202,14 @@ def _median(measurements: Iterable[Measurement], *names: str) -> float | None:
 COLUMNS = ("s", "low", "high", "clock_mhz", "temperature_c", "power_w", "launch_s")  # of a cell's history
 
 
-def histories(machine: Machine) -> dict[str, Json]:
+def histories(snapshots: dict[int, Json]) -> dict[str, Json]:
     """By rung ("op/rung"), the history of each of its timed cells as columns: `at` holds the commits; a column that is
     None throughout is left out; `limits` and `failed` are by the index of the commit in `at`."""
     rows: dict[str, dict[str, list[tuple[int, Json]]]] = {}
-    for at, record in sorted(machine.records.items()):
-        for cell in record.cells.values():
-            if (parts := _parts(cell)) and cell.state in ("ok", "failed"):
-                rows.setdefault(f"{parts['op']}/{parts['rung']}", {}).setdefault(cell.key, []).append(
-                    (at, figures(cell))
-                )
+    for at, found in sorted(snapshots.items()):
+        for key, cell in found["cells"].items():
+            if cell["state"] in ("ok", "failed"):
+                rows.setdefault(key.split(" ")[0], {}).setdefault(key, []).append((at, cell))
     return {rung: {key: _columns(found) for key, found in by_key.items()} for rung, by_key in rows.items()}
 
 
@@ -311,7 +309,8 @@ def trend(machine: Machine) -> dict[str, list[tuple[int, float]]]:
 
 def of_machine(machine: Machine) -> Files:
     """The files of one machine, in its folder."""
-    by_rung, by_op = histories(machine), exact(machine)
+    snapshots = {at: snapshot(record) for at, record in machine.records.items()}
+    by_rung, by_op = histories(snapshots), exact(machine)
     names = {rung: f"history/{index}" for index, rung in enumerate(by_rung)}
     tables = {op: f"exact/{index}" for index, op in enumerate(by_op)}
     yield (
@@ -326,8 +325,8 @@ def of_machine(machine: Machine) -> Files:
             "noise": {key: rounded(value, 3) for key, value in machine.noise.items()},
         },
     )
-    for at, record in machine.records.items():
-        yield f"at/{at}", snapshot(record)
+    for at, found in snapshots.items():
+        yield f"at/{at}", found
     for rung, name in names.items():
         yield name, {"rung": rung, "cells": by_rung[rung]}
     for op, name in tables.items():

@@ -17,7 +17,7 @@ WIDTH, HEIGHT = 1180, 700
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture: its name, the history that it shows ("own" or "planted"), the view, the words that it shows first."""
+    """A picture: its name, the history that it shows ("own" or "planted"), the view, its height in pixels."""
 
     name: str
     history: str
@@ -41,8 +41,8 @@ def browser() -> str:
     return executable
 
 
-def _own(folder: Path) -> Path:
-    """Publish this project's history into a folder; its first page."""
+def publish_own(folder: Path) -> Path:
+    """Publish this project's history into a folder; its first page. Raises: CalledProcessError."""
     root = planted.ROOT
     conf = json.loads((root / "asv.conf.json").read_text(encoding="utf-8")) | {
         "repo": str(root),
@@ -70,7 +70,7 @@ def take(root: Path) -> None:
         planted.build(repository)
         pages = {
             "planted": planted.publish(repository, planted.DATA / "results", Path(folder, "pages")),
-            "own": _own(Path(folder)),
+            "own": publish_own(Path(folder)),
         }
         (root / FOLDER).mkdir(parents=True, exist_ok=True)
         with sync_playwright() as driver:

@@ -161,7 +161,7 @@
         if (all.site.commit_url) about.push(" \u00b7 ", element("a", {href: all.site.commit_url + event.last.hash}, "diff"));
         const rows = event.changes.map((change) => change_row(event, change, all));
         const machines = [...new Set(event.changes.map(place_of))];
-        const files = (all.commits[all.at.get(event.last.hash)] || {files: []}).files.map(([, path]) => path);
+        const files = event.last.files.map(([, path]) => path);
         return element("article", {class: "card event " + kind_of(event), "data-commit": event.last.hash, "data-kind": kind_of(event)},
             element("div", {class: "event-head"},
                 element("div", {},
