@@ -135,6 +135,10 @@ PLANTED = {
     "read far away": Planted(
         "transpose/naive_read", "in[(row", "in[(1 << 20) * (row", (33, 65),
         "out of bounds", "read of 4 bytes past the end of", (0, 0, 0), (0, 0, 0)),
+    "read near address 0": Planted(
+        "vector_add/elementwise", " out[i] = a[i] + b[i];\n",
+        " out[i] = a[i] + (i < 8 ? *reinterpret_cast<const T *>(4 * (N - N + i)) : b[i]);\n", (300,),
+        "out of bounds", "read of 4 bytes before the start of", (0, 0, 0), (0, 0, 0)),
     "write to an input": Planted(
         "vector_add/elementwise", " out[i] = a[i] + b[i];\n", " const_cast<T *>(b)[i] = a[i] + b[i];\n", (300,),
         "read-only", "write of 4 bytes of b, which is read-only", (0, 0, 0), (0, 0, 0)),

@@ -396,7 +396,7 @@ extern const char __ehdr_start, __bss_start, _end;
 // Where a plain run last found accesses in order, so that most take a few instructions: for reads, and for writes. They
 // are empty in the other modes, and after an index past its array until the access that follows is reported.
 struct Window {
-    uint64_t low = ~0ull, bytes = WIDEST;
+    uint64_t low = 1ull << 63, bytes = WIDEST;  // no address of a program is near
     static constexpr unsigned WIDEST = 64;  // no access is wider; a smaller region gets no window
 };
 std::array<std::array<Window, 4>, 2> windows;
