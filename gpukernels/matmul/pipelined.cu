@@ -83,30 +83,29 @@ __device__ void multiply(T *shared, const T *__restrict__ A, const T *__restrict
     static_assert(THREADS % TILE_K == 0 && TILE_ROWS % A_ROWS == 0, "whole steps of rows of A's tile");
     static_assert(THREADS % B_VECTORS == 0 && TILE_K % B_ROWS == 0, "whole steps of rows of B's tile");
     const int a_m = thread / TILE_K, a_k = thread % TILE_K, b_k = thread / B_VECTORS, b_n = thread % B_VECTORS * BY;
-    const T *const a_from = A + (row0 + a_m) * K + a_k;
-    const T *const b_from = B + b_k * N + column0 + b_n;
+    const T *a_from = A + (row0 + a_m) * K + a_k;
+    const T *b_from = B + b_k * N + column0 + b_n;
 
+    const int steps = (int)((K + TILE_K - 1) / TILE_K), rest = (int)(K - (steps - 1LL) * TILE_K);
     // Past M, N and K the stages hold 0, so that what is added there is 0 whatever else A and B hold. The last steps fill
     // stages with 0 that are fetched from, but not used.
-    auto copy = [&](long long k0, int stage) {
+    auto copy = [&](int step, int stage) {
         T *const As = shared + stage * STAGE, *const Bs = As + TILE_K * PITCH_A;
+        const int left = step < steps - 1 ? TILE_K : step == steps - 1 ? rest : 0;
 #pragma unroll
-        for (int m = 0; m < TILE_ROWS; m += A_ROWS) {
-            const bool there = row0 + a_m + m < M && k0 + a_k < K;
-            copy_async<1>(As + a_k * PITCH_A + a_m + m, a_from + m * K + k0, there);
-        }
+        for (int m = 0; m < TILE_ROWS; m += A_ROWS)
+            copy_async<1>(As + a_k * PITCH_A + a_m + m, a_from + m * K, row0 + a_m + m < M && a_k < left);
 #pragma unroll
-        for (int k = 0; k < TILE_K; k += B_ROWS) {
-            const bool there = column0 + b_n < N && k0 + b_k + k < K;
-            copy_async<BY>(Bs + (b_k + k) * PITCH_B + b_n, b_from + (k0 + k) * N, there);
-        }
+        for (int k = 0; k < TILE_K; k += B_ROWS)
+            copy_async<BY>(Bs + (b_k + k) * PITCH_B + b_n, b_from + k * N, column0 + b_n < N && b_k + k < left);
         end_group();
+        a_from += TILE_K;
+        b_from += TILE_K * N;
     };
 
-    const long long steps = (K + TILE_K - 1) / TILE_K;
 #pragma unroll
     for (int s = 0; s < STAGES - 1; ++s)
-        copy(s * TILE_K, s);
+        copy(s, s);
 
     float4 a[2][GROUPS_M], b[2][GROUPS_N];
     auto fetch = [&](int stage, int k, int slot) {
@@ -126,8 +125,8 @@ __device__ void multiply(T *shared, const T *__restrict__ A, const T *__restrict
     fetch(0, 0, 0);
     int stage = 0, filled = STAGES - 1;
 #pragma unroll 1
-    for (long long step = 0; step < steps; ++step) {
-        copy((step + STAGES - 1) * TILE_K, filled);
+    for (int step = 0; step < steps; ++step) {
+        copy(step + STAGES - 1, filled);
         filled = filled + 1 == STAGES ? 0 : filled + 1;
         const int next = stage + 1 == STAGES ? 0 : stage + 1;
 #pragma unroll
