@@ -35,6 +35,9 @@ VIEWS = (
 )
 
 
+SHARED = {"page", "data", "text", "draw", "start", "exact", "point", "happened", "ladders"}  # what views share
+
+
 def violations(page: "Page") -> list[str]:
     """What axe takes for a serious obstacle to readers with a disability, each with an element that shows it."""
     axe: Any = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed")
@@ -67,7 +70,7 @@ def test_a_view_opens_and_shuts_nobody_out(browser: "Browser", planted_site: Pat
 
 
 def test_every_view_is_in_this_list() -> None:
-    own = {path.stem for path in (PAGES / "pages").glob("*.js")} - {"page", "data", "text", "draw", "start"}
+    own = {path.stem for path in (PAGES / "pages").glob("*.js")} - SHARED
     assert own == {view.partition("?")[0] for view in VIEWS}
 
 
@@ -112,17 +115,26 @@ def test_the_status_says_what_was_measured(browser: "Browser", recorded_site: Pa
 
 def test_the_status_counts_what_is_open(browser: "Browser", planted_site: Path) -> None:
     events = data(planted_site, "events")["events"]
+
+    def size(event: Any) -> float:
+        return max((abs(change["change"]) for change in event["changes"] if not change["exact"]), default=0)
+
     is_open = sorted(
         (
             event for event in events
             if event["kind"] == "regression" and any(not change["undone"] for change in event["changes"])
         ),
-        key=lambda event: -abs(event["changes"][0]["change"]),
+        key=size,
+        reverse=True,
     )  # fmt: skip
+    confirmed = sum(event["verdict"] == "confirmed" for event in is_open)
+    assert 0 < confirmed < len(is_open) > 6
     with opened(browser, planted_site, "status") as page:
         verdict = page.locator(".verdict-line")
-        assert f"{len(is_open)} regressions open, 0 of them confirmed." in verdict.inner_text()
-        assert page.locator(".machine li").count() == len(is_open)
+        assert f"{len(is_open)} regressions open, {confirmed} of them confirmed." in verdict.inner_text()
+        listed = page.locator(".machine li").all_inner_texts()
+        assert len(listed) == 7
+        assert listed[-1] == f"all {len(is_open)}"
         first = page.locator(".machine li a").first
         assert first.inner_text() == is_open[0]["last"]["subject"]
         first.click()
