@@ -21,9 +21,20 @@ from tests.test_site import browser, served, visit
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page
 
-__all__ = ["WIDE", "browser", "data", "invented_site", "opened", "planted_site", "recorded_site", "served"]
+__all__ = [
+    "WIDE",
+    "browser",
+    "data",
+    "invented_site",
+    "opened",
+    "planted_site",
+    "recorded_site",
+    "served",
+    "two_gpus_site",
+]
 
 pages_group = pytest.mark.xdist_group("pages")  # each history is published once
+RECORDED = "nvidia-h200.intel-xeon-processor.x86-64.linux"  # the machine of the recorded history
 WIDE, NARROW = (1280, 900), (390, 844)
 HOSTILE = "<img src=x onerror=window.pwned=1>"
 PADDED = "transpose/padded float32 4096x4096 cold"
@@ -41,8 +52,9 @@ def _need(commit: str) -> None:
 @functools.cache
 def _publish_recorded(base: Path) -> Path:
     folder = base / "recorded site"
-    folder.mkdir()
-    return picture.publish_own(folder).parent
+    shutil.copytree(ROOT / "results" / RECORDED, folder / "results" / RECORDED)
+    shutil.copy(ROOT / "results" / "benchmarks.json", folder / "results")
+    return picture.publish_own(folder, folder / "results").parent
 
 
 @functools.cache
@@ -64,6 +76,56 @@ def planted_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The history with planted changes: data/planted, with the exact figures of its rungs."""
     _need(planted.history()[0])
     return _publish_planted(tmp_path_factory.getbasetemp())
+
+
+@functools.cache
+def _publish_two_gpus(base: Path) -> Path:
+    folder, commit = base / "two GPUs", "47de068d-checkout-py3.12"
+    for name, rewrite in ((RECORDED, str), (RECORDED.replace("h200", "h100"), on_h100)):
+        machine = folder / "results" / name
+        machine.mkdir(parents=True)
+        for path in [
+            ROOT / "results" / RECORDED / each for each in (f"{commit}.facts.jsonl", f"{commit}.json", "machine.json")
+        ]:
+            lines = path.read_text(encoding="utf-8").splitlines()
+            text = "\n".join(rewrite(line) if path.suffix == ".jsonl" else line for line in lines)
+            if rewrite is on_h100:
+                text = text.replace(RECORDED, name).replace("NVIDIA H200", H100)
+            (machine / path.name).write_text(text, encoding="utf-8")
+    shutil.copy(ROOT / "results" / "benchmarks.json", folder / "results")
+    return picture.publish_own(folder, folder / "results").parent
+
+
+H100 = "NVIDIA H100 80GB HBM3"
+SLOWER = {"vector_add": 1.42, "transpose": 1.5, "matmul": 1.04}  # seconds of the invented H100 over those of the H200
+
+
+def on_h100(line: str) -> str:
+    """A line of a sidecar as an H100 might have recorded it: less bandwidth, as much arithmetic, no complex128."""
+    entry = json.loads(line)
+    if not entry["group"].endswith((" gpu", " streamed")):
+        return line
+    op = entry["group"].split()[0]
+    if entry["record"] == "run":
+        facts = entry["facts"]
+        facts["nvml_uuid_sha256"], facts["l2_bytes"] = "0123456789abcdef", 50 << 20
+        facts["nvml_theoretical_bandwidth_bytes_per_s"] = 3352e9
+        facts["ceilings"] = {
+            name: value * (0.68 if "bytes" in name else 0.97) for name, value in facts["ceilings"].items()
+        }
+    elif "complex128" in entry["key"]:
+        entry |= {"visits": [], "state": "na", "reason": "invented"}
+    for measurement in entry.get("visits", ()):
+        measurement["seconds"] *= SLOWER[op] * (1 + len(entry["key"]) % 7 / 100)
+        measurement["state"]["power_w"] *= 0.8
+    return json.dumps(entry)
+
+
+@pytest.fixture(scope="session")
+def two_gpus_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One commit of the recorded history on its H200 and on an invented H100."""
+    _need("47de068d")
+    return _publish_two_gpus(tmp_path_factory.getbasetemp())
 
 
 @pytest.fixture(scope="session")

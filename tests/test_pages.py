@@ -35,7 +35,18 @@ VIEWS = (
 )
 
 
-SHARED = {"page", "data", "text", "draw", "start", "exact", "point", "happened", "ladders"}  # what views share
+SHARED = {
+    "page",
+    "data",
+    "text",
+    "draw",
+    "start",
+    "exact",
+    "point",
+    "happened",
+    "ladders",
+    "compare",
+}  # what views share
 
 
 def violations(page: "Page") -> list[str]:

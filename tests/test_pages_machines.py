@@ -1,5 +1,6 @@
 """Devices and commits: every figure is read back from the pages and compared with the data files."""
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -7,9 +8,12 @@ import pytest
 
 from kernelwatch.asv import diffs
 from tests.pages import (
+    H100,
     HOSTILE,
     NARROW,
     PADDED,
+    RECORDED,
+    SLOWER,
     browser,
     data,
     details,
@@ -22,13 +26,14 @@ from tests.pages import (
     pages_group,
     planted_site,
     recorded_site,
+    two_gpus_site,
     view,
 )
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-__all__ = ["browser", "invented_site", "planted_site", "recorded_site"]  # fixtures
+__all__ = ["browser", "invented_site", "planted_site", "recorded_site", "two_gpus_site"]  # fixtures
 pytestmark = pages_group
 
 
@@ -95,6 +100,50 @@ def test_two_machines_are_compared_by_their_own_ceilings(browser: "Browser", inv
         assert fits(page)
         assert page.locator("h1").inner_text() == HOSTILE
         assert "No A/A is recorded on this machine." in page.locator(".view").inner_text()
+
+
+def test_two_gpus_are_set_side_by_side(browser: "Browser", two_gpus_site: Path) -> None:
+    """The second GPU's seconds and ceilings are known multiples of the first one's."""
+    names = [RECORDED.replace("h200", "h100"), RECORDED]
+    machines = {each["name"]: each for each in data(two_gpus_site, "site")["machines"]}
+    assert sorted(machines) == names
+    cells = data(two_gpus_site, "cells")
+    with opened(browser, two_gpus_site, view("devices", machine=names[1])) as page:
+        listed = page.get_by_role("table", name="Machines").locator("tbody tr")
+        assert listed.locator("a[href*='#/devices?machine=']").first.inner_text() == H100
+        assert listed.count() == 2
+        page.get_by_role("link", name=f"compare with {names[0]}").click()
+        page.locator("h2", has_text=f"NVIDIA H200 and {H100}").wait_for()
+        facts = {each["fact"]: float(each["ratio"]) for each in marks(page.locator("[data-fact][data-ratio]"))}
+        assert facts["L2 cache"] == pytest.approx(50 / 60)
+        assert facts["Copy, measured"] == pytest.approx(0.68)
+        assert facts["float32 arithmetic, measured"] == pytest.approx(0.97)
+        page.get_by_role("button", name="rows").first.click()
+        ratios = {each["key"]: float(each["ratio"]) for each in marks(page.locator("[data-ratio][data-key]"))}
+        on_gpu = {key: ratio for key, ratio in ratios.items() if cells[key]["device"] != "cpu"}
+        expected = {key: SLOWER[cells[key]["op"]] * (1 + len(key) % 7 / 100) for key in on_gpu}
+        assert len(on_gpu) > 200
+        assert on_gpu == pytest.approx(expected, rel=1e-5)
+        assert not any("complex128" in key for key in on_gpu)
+        by_op = {each["op"]: float(each["ratio"]) for each in marks(page.locator("[data-op]")) if each["ratio"] != "1"}
+        logs = [math.log(ratio) for key, ratio in expected.items() if cells[key]["op"] == "transpose"]
+        assert by_op["transpose"] == pytest.approx(math.exp(sum(logs) / len(logs)), rel=1e-5)
+        for point in marks(page.locator(".share [data-key]")):
+            scale = 0.97 if cells[point["key"]]["flops"] else 0.68
+            rate = 1 / expected[point["key"]]
+            assert float(point["second"]) == pytest.approx(float(point["first"]) * rate / scale, rel=1e-4)
+    for place in ("devices", "history", "roofline", "ladder"):
+        with opened(browser, two_gpus_site, view(place, machine=names[0], **{"with": ""})) as page:
+            assert H100 in page.locator("main").inner_text()
+    with opened(browser, two_gpus_site, "status", NARROW) as page:
+        assert page.locator(".machine").count() == 2
+        assert fits(page)
+
+
+def test_a_machine_is_not_compared_with_itself(browser: "Browser", two_gpus_site: Path) -> None:
+    with opened(browser, two_gpus_site, view("devices", machine=RECORDED, **{"with": RECORDED}), NARROW) as page:
+        assert fits(page)
+        assert page.get_by_role("table", name="What differs").count() == 0
 
 
 # --- Commit ----------------------------------------------------------------------------------------------------------
