@@ -36,6 +36,7 @@ VIEWS = (
 
 
 SHARED = {
+    "choosing",
     "page",
     "data",
     "text",

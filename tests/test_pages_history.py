@@ -167,6 +167,25 @@ def test_the_cause_of_a_step_stands_beside_it(browser: "Browser", planted_site: 
         assert "wavefronts/request" in event.locator("td", has_text="shared_store_wavefronts").inner_text()
 
 
+def test_a_history_opens_where_something_happened(browser: "Browser", planted_site: Path, recorded_site: Path) -> None:
+    timed = [
+        (change["to"], abs(change["change"]), change["cell"])
+        for event in data(planted_site, "events")["events"]
+        for change in event["changes"]
+        if change["cell"]
+    ]
+    at = {commit["hash"]: int(position) for position, commit in data(planted_site, "commits").items()}
+    newest = max(at[commit] for commit, _, _ in timed)
+    _, cell = max((size, cell) for commit, size, cell in timed if at[commit] == newest)
+    with opened(browser, planted_site, "history") as page:
+        assert page.locator("h1").inner_text() == cell
+    with opened(browser, planted_site, "history?op=transpose") as page:  # the top rung of the ladder, not its first
+        assert page.locator("h1").inner_text() == "transpose/dynamic float32 4096x4096 cold"
+    assert data(recorded_site, "events")["events"] == []
+    with opened(browser, recorded_site, "history?op=vector_add") as page:
+        assert page.locator("h1").inner_text() == "vector_add/elementwise float32 16777216 cold"
+
+
 def test_a_pointer_and_keys_reach_every_commit(browser: "Browser", planted_site: Path) -> None:
     with opened(browser, planted_site, view("history", cell=CHANGED)) as page:
         point = marks(page.locator(".point [data-at]"))[3]

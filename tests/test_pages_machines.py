@@ -142,6 +142,21 @@ def test_two_gpus_are_set_side_by_side(browser: "Browser", two_gpus_site: Path) 
         assert fits(page)
 
 
+def test_two_boards_of_one_name_are_told_apart(browser: "Browser", planted_site: Path, recorded_site: Path) -> None:
+    boards = {
+        group: {known["nvml_uuid_sha256"] for _, known in runs}
+        for group, runs in details(planted_site)["turns"].items()
+        if group.endswith(" gpu")
+    }
+    with opened(browser, planted_site, "devices") as page:
+        told = page.locator("dd:has([data-boards])").inner_text()
+        for group, (board,) in boards.items():
+            assert f"{board} measured {group.replace('gpu', 'GPU')}" in told
+        assert told.startswith("No, 2 boards")
+    with opened(browser, recorded_site, "devices") as page:
+        assert page.locator("[data-boards]").count() == 0
+
+
 def test_a_machine_is_not_compared_with_itself(browser: "Browser", two_gpus_site: Path) -> None:
     with opened(browser, two_gpus_site, view("devices", machine=RECORDED, **{"with": RECORDED}), NARROW) as page:
         assert fits(page)

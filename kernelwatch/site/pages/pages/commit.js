@@ -102,7 +102,7 @@
             return [element("span", {}, text.time(cell.s, digits)), cell.low === undefined ? "" : element("div", {class: "quiet small"}, text.bounds(cell.low, cell.high, digits + 1))];
         };
         section.append(long_table([{name: "Cell"}, {name: "Change of time", number: true}, {name: "Before", number: true, title: "median and its 95 % interval"},
-            {name: "After", number: true, title: "median and its 95 % interval"}, {name: "Detectable", number: true, title: "minimum detectable change"}, {name: "Limits met"}],
+            {name: "After", number: true, title: "median and its 95 % interval"}, {name: "Detectable, two runs", number: true, title: "minimum detectable change"}, {name: "Limits met"}],
         moved.map(({key, fresh, old, change, detectable}) => [link(key, "history", {cell: key, machine: name}),
             element("span", {class: change > 0 ? "bad" : "good", "data-key": key, "data-change": change}, kernelwatch.arrow(change) + " " + text.change(change) + (change > 0 ? " slower" : " faster")),
             interval(old), interval(fresh), text.percent(detectable, 2), (fresh.limits || []).join(", ")]), {"aria-label": "Cells that moved on " + name}));

@@ -90,6 +90,12 @@
             ? ["Its canaries, two kernels that never change, stayed within ", canaries.map(([kind, each], index) => [index ? " and " : "", element("b", {}, "\u00b1" + percent(furthest(each))), " (" + kind + ")"]),
                 " of their medians over " + text.plural(canaries[0][1].length, "commit") + "."]
             : "Not known: no canary was measured here (they run on a GPU)."]);
+        const boards = boards_of(machine.details);
+        if (boards.length > 1) {
+            rows.push(["!", "Is it one board?", [element("b", {"data-boards": boards.length}, "No, " + boards.length + " boards"), " of this name, told apart by their UUIDs: ",
+                boards.map(([board, groups], index) => [index ? "; " : "", element("span", {class: "hash"}, board), " measured " + groups.map(kernelwatch.group_name).join(", ")]),
+                ". Figures of different boards do not compare exactly."]]);
+        }
         rows.push([conditions.length ? "!" : "\u2713", "Were all commits measured under the same conditions?", conditions.length
             ? [text.plural(conditions.length, "change") + " of conditions, listed below. No commit is blamed for a step across one."]
             : "Yes: device, driver, compiler, packages and versions of the harness are the same over " + text.plural(states.length, "commit") + "."]);
@@ -184,6 +190,12 @@
         listed.map((row) => [link(text.hash(commits[row.at].hash), "commit", {at: row.at}, {class: "hash", title: commits[row.at].subject}), row.measured_at.replace("T", " ").slice(0, 16) + " UTC",
             row.canary_memory_s ? text.time(row.canary_memory_s, 5) : "", row.canary_compute_s ? text.time(row.canary_compute_s, 5) : "", figure(row.clock_mhz, 5, "MHz"), figure(row.temperature_c, 3, "\u00b0C"), figure(row.power_w, 4, "W"),
             row.cells, row.limited.length, row.failed.length]), {"aria-label": "State of the machine by commit"})));
+    }
+
+    // The GPUs that measured under a machine's name, by the digests of their UUIDs, each with its groups.
+    function boards_of(details) {
+        const pairs = Object.entries(details.turns).flatMap(([group, runs]) => runs.map(([, known]) => [known.nvml_uuid_sha256, group])).filter(([board]) => board);
+        return [...d3.rollup(pairs, (list) => [...new Set(list.map(([, group]) => group))], ([board]) => board)];
     }
 
     // Where the conditions of any group changed: [{at, why, groups}].
@@ -282,7 +294,7 @@
         }, "Distribution of the coefficient of variation of " + text.plural(values.length, "cell"));
         kernelwatch.marked(drawn, ".bin rect", bins, (bin) => ({low: bin.low, high: bin.high, count: bin.count}));
         const cell = (key) => newest.cells[key] || {};
-        main.append(drawn, ...[folded([{name: "Cell, worst first"}, {name: "A/A noise", number: true, title: "coefficient of variation"}, {name: "Detectable", number: true, title: "minimum detectable change of two runs, from the newest commit"},
+        main.append(drawn, ...[folded([{name: "Cell, worst first"}, {name: "A/A noise", number: true, title: "coefficient of variation"}, {name: "Detectable, two runs", number: true, title: "minimum detectable change of two runs, from the newest commit"},
             {name: "Time", number: true}, {name: "95 % interval", number: true}, {name: "Processes", number: true}, {name: "Limits met"}],
         values.map(({key, cv}) => {
             const {s, low, high, detectable, processes, limits} = cell(key), digits = text.significant(s, low, high);
@@ -324,7 +336,7 @@
         const others = site.machines.filter((each) => each !== summary);
         const hash = text.hash(commits[summary.newest].hash);
         main.append(element("h1", {}, kernelwatch.device_name(summary)),
-            element("p", {class: "quiet"}, summary.name + " \u00b7 " + text.plural(details.commits.length, "commit") + " measured, the newest ", link(hash, "commit", {at: summary.newest}, {class: "hash"}), " of " + text.date(commits[summary.newest].date)
+            element("p", {class: "quiet"}, summary.name + " \u00b7 " + (boards_of(details).length > 1 ? boards_of(details).length + " boards of this name \u00b7 " : "") + text.plural(details.commits.length, "commit") + " measured, the newest ", link(hash, "commit", {at: summary.newest}, {class: "hash"}), " of " + text.date(commits[summary.newest].date)
                 + (summary.behind ? ", " + text.plural(summary.behind, "commit") + " behind the branch" : "")));
         if (others.length) {
             main.append(kernelwatch.machines_table(site, commits, summary), element("div", {class: "controls"}, choice("machine", site.machines.map((each) => each.name), summary.name, (name) => go({machine: name, with: ""})),

@@ -4,7 +4,7 @@
 
 {
     const {element, text, link, choice, table, happenings} = kernelwatch;
-    const PARTS = ["op", "rung", "type", "shape", "cache"];
+    const {PARTS, nearest, eventful, short_names} = kernelwatch.choosing;
     const DOTS = 240;  // more points than these have no dots of their own
     const ROWS = 200;  // of the table, at first
 
@@ -12,33 +12,6 @@
 
     // A change with enough digits that it does not read as nothing.
     const change_text = (change) => text.change(change, Math.abs(change) < 0.001 ? 3 : undefined);
-
-    // --- which cells ---------------------------------------------------------------------------------------------
-
-    // What each part of a cell can be, given the parts before it, and the cell that is nearest to what is wanted.
-    function nearest(cells, site, details, wanted) {
-        let left = Object.values(cells).filter((cell) => cell.op + "/" + cell.rung in details.history);
-        const options = {}, found = {};
-        for (const part of PARTS) {
-            const op = site.ops.find((each) => each.name === found.op);
-            const values = [...new Set(left.map((cell) => cell[part]))];
-            if (part === "rung" && op) {
-                const order = [...op.order.gpu, ...op.order.cpu];
-                values.sort((a, b) => order.indexOf(a) - order.indexOf(b));
-            }
-            const usual = {shape: op && op.element_shape, cache: "cold", type: op && op.types[0]}[part];
-            options[part] = values;
-            found[part] = values.includes(wanted[part]) ? wanted[part] : values.includes(usual) ? usual : values[0];
-            left = left.filter((cell) => cell[part] === found[part]);
-        }
-        return {options, found, key: left.length ? kernelwatch.key(...PARTS.map((part) => found[part])) : ""};
-    }
-
-    // Short names that tell cells apart: the parts in which they differ.
-    function short_names(keys, cells) {
-        const differ = PARTS.filter((part) => new Set(keys.map((key) => cells[key][part])).size > 1);
-        return keys.map((key) => differ.map((part) => cells[key][part]).join(" ") || cells[key].rung);
-    }
 
     // --- what was recorded -----------------------------------------------------------------------------------------
 
@@ -125,7 +98,8 @@
         const machine = await kernelwatch.machine(parameters.get("machine"));
         const common = await kernelwatch.common();
         const {site, cells, commits} = common;
-        const asked = parameters.getAll("cell");
+        const whole = PARTS.every((part) => !parameters.get(part)) && !parameters.has("cell") ? eventful(common, machine) : "";
+        const asked = whole ? [whole] : parameters.getAll("cell");
         const unknown = asked.filter((key) => !(key in cells));
         if (unknown.length) throw new Error("no cell " + unknown[0] + " is recorded");
         const wanted = asked.length ? cells[asked[asked.length - 1]] : Object.fromEntries(parameters);
@@ -368,7 +342,7 @@
             const {newest} = series, how = said(series), digits = newest ? digits_of(newest) : 4;
             return element("li", {"data-key": series.key}, sign, " ", one ? element("span", {class: "quiet"}, "newest: ") : element("span", {}, series.key + ": "),
                 newest ? [element("b", {}, how.say(newest.s, digits)), " (" + how.interval(newest, digits) + ") at ", link(text.hash(common.commits[newest.at].hash), "commit", {at: newest.at}, {class: "hash"})] : "no time",
-                series.smallest && !one ? element("span", {class: "quiet"}, ", detectable " + text.percent(series.smallest, 2)) : null,
+                series.smallest && !one ? element("span", {class: "quiet"}, ", detectable in its history " + text.percent(series.smallest, 2)) : null,
                 one ? null : [" ", element("button", {type: "button", class: "remove", "aria-label": "Take out " + series.key, onclick: () => go({cell: keys.filter((key) => key !== series.key)})}, "\u00d7")]);
         }));
     }

@@ -42,7 +42,7 @@ kernelwatch.view("ladder", "Ladders", async function (main, parameters) {
     main.append(
         element("h1", {}, op.name + ", " + type + (device_name ? ", " + device_name : "")),
         element("p", {}, "A ladder is the versions of one op, its rungs, from the naive one to the fast one. Each panel below is one size, each row one rung. ",
-            against ? ["The rungs are held against ", element("b", {}, against), op.lines.includes(against) ? ", a plain copy: large transfers go hardly faster. At small sizes a launch takes most of the time, and a rung may be above 100 %." : ", the vendor\u2019s library on the same work."] : named ? named + ", which the rungs are held against, was not timed here." : "On this device there is no line that the rungs are held against."),
+            against ? ["The rungs are held against ", element("b", {}, against), op.lines.includes(against) ? ", a plain copy. It is no bound: at small sizes a launch takes most of the time, and whatever moves more bytes in a launch, or copies better, is above 100 %." : ", the vendor\u2019s library on the same work."] : named ? named + ", which the rungs are held against, was not timed here." : "On this device there is no line that the rungs are held against."),
         element("div", {class: "controls"},
             kernelwatch.choice("op", site.ops.map((each) => each.name), op.name, (value) => go({op: value, type: "", shape: "", cache: "", unit: given.unit === "seconds" ? "seconds" : ""})),
             site.machines.length > 1 ? kernelwatch.choice("machine", site.machines.map((each) => each.name), machine.summary.name, (value) => go({machine: value, commit: "", with: ""})) : null,
@@ -193,7 +193,7 @@ kernelwatch.view("ladder", "Ladders", async function (main, parameters) {
         ...shown.map((each) => ({name: each + ", " + unit.label, number: true, title: "median over processes and its 95 % interval"})),
         unit_name !== "line" && against ? {name: "% of " + against, number: true, title: "rate as a share of " + against + " at this size, in the same cache state"} : null,
         ...(before === null ? [] : shown.map((each) => ({name: "change, " + each, number: true, title: "of time, against " + text.hash(commits[before].hash)}))),
-        ...kinds.map(([, label, mean]) => ({name: label, number: true, title: mean})),
+        ...kinds.map(([, label, mean, , per]) => ({name: [label, element("div", {class: "per"}, per)], number: true, title: mean})),
     ].filter(Boolean);
     const listed = rows.map((row) => {
         const rung = op.rungs.find((each) => each.name === row.name && (each.device === device || device === "streamed")) || {};
@@ -220,11 +220,20 @@ kernelwatch.view("ladder", "Ladders", async function (main, parameters) {
         return change ? [change.clear ? element("b", {class: change.change > 0 ? "bad" : "good"}, text.change(change.change) + (change.change > 0 ? " slower" : " faster")) : text.change(change.change),
             element("div", {class: "small quiet"}, text.change(change.low) + " to " + text.change(change.high))] : "n/a";
     }
+    const best = shown.flatMap((each) => [false, true].map((line) => d3.greatest(rows.filter((row) => row.line === line)
+        .map((row) => by_key.get(kernelwatch.key(op.name, row.name, type, shape, each))).filter((cell) => cell?.s && plain(cell)), (cell) => kernelwatch.rate(cell, cell.s))).filter(Boolean)
+        .map((cell) => ({...cell, line: rows.find((row) => row.name === cell.rung).line})));
+    function plain(cell) {  // a rung that repeats its work, or copies, is no candidate
+        const rung = op.rungs.find((each) => each.name === cell.rung);
+        return !rung || rung.plain;
+    }
     const counted = [...exact.values()].flat().find((each) => !each.place.includes(" sm_"));
     main.append(
         element("h2", {}, "Rung by rung at " + text.shape(shape)),
         element("div", {class: "controls"}, kernelwatch.choice("size", shapes.map((each) => [each, text.shape(each)]), shape, choose("shape"))),
         kernelwatch.table(columns, listed, {"aria-label": op.name + " at " + shape, class: "figures"}),
+        element("p", {class: "small", "data-best": best.map((cell) => cell.rung).join(" ")}, best.map((cell) => [cell.line ? "Best line measured" : "Best rung measured", " at this size, " + cell.cache + ": ", element("b", {}, cell.rung), ", ",
+            text.rate(kernelwatch.rate(cell, cell.s), op.unit), ". "])),
         element("p", {class: "small quiet"},
             "Under each figure stands its 95 % interval, the median\u2019s over processes. " + (device === "cpu" ? "" : kinds.length
                 ? "Registers, spilled bytes and occupancy are those of " + architecture + ", read from the compiled kernel" + (counted ? "; sectors, wavefronts and barriers are counted at " + text.shape(counted.place.split(" ")[1]) + ", " + counted.place.split(" ")[0] + ", per request or block" : "") + ". They have no noise. A dash: the kernel makes no such access, or it is a library\u2019s."

@@ -4,16 +4,17 @@
 {
     const {element, text, link} = kernelwatch;
 
-    // Exact figures that a table shows: the end of the series' name, the head of the column, what it means.
+    // Exact figures that a table shows: the end of the series' name, the head of the column, what it means, what stands behind
+    // the number, and what it is counted for.
     const FIGURES = [
-        ["track_registers", "registers", "registers of a thread", ""],
-        ["track_spill_bytes", "spilled", "bytes of local memory to which a thread spills its registers", " B"],
-        ["track_occupancy", "occupancy", "warps that fit on a multiprocessor at once, as a share of the most that it holds", " %"],
-        ["track_load_sectors", "load sectors", "32-byte sectors of global memory that a warp\u2019s load touches", ""],
-        ["track_store_sectors", "store sectors", "32-byte sectors of global memory that a warp\u2019s store touches", ""],
-        ["track_shared_load_wavefronts", "load wave\u00adfronts", "passes through the banks of shared memory that a warp\u2019s load takes", ""],
-        ["track_shared_store_wavefronts", "store wave\u00adfronts", "passes through the banks of shared memory that a warp\u2019s store takes", ""],
-        ["track_barriers", "barriers", "barriers that a block passes", ""],
+        ["track_registers", "registers", "registers of a thread", "", "per thread"],
+        ["track_spill_bytes", "spilled", "bytes of local memory to which a thread spills its registers", " B", "per thread"],
+        ["track_occupancy", "occupancy", "warps that fit on a multiprocessor at once, as a share of the most that it holds", " %", "of warps"],
+        ["track_load_sectors", "load sectors", "32-byte sectors of global memory that a warp\u2019s load touches", "", "per request"],
+        ["track_store_sectors", "store sectors", "32-byte sectors of global memory that a warp\u2019s store touches", "", "per request"],
+        ["track_shared_load_wavefronts", "load wave\u00adfronts", "passes through the banks of shared memory that a warp\u2019s load takes", "", "per request"],
+        ["track_shared_store_wavefronts", "store wave\u00adfronts", "passes through the banks of shared memory that a warp\u2019s store takes", "", "per request"],
+        ["track_barriers", "barriers", "barriers that a block passes", "", "per block"],
     ];
     const DEVICES = {gpu: "GPU", cpu: "CPU", streamed: "GPU, operands in the host\u2019s memory"};
     const LOOK = {

@@ -93,7 +93,7 @@
         {name: "series"}, {name: "change", number: true},
         {name: "95 % interval", number: true, title: "of the change, from the processes and commits on both sides"},
         {name: "before", number: true}, {name: "after", number: true}, {name: "now", number: true},
-        {name: "detectable", number: true, title: "the minimum detectable change of this series"},
+        {name: "detectable, history", number: true, title: "the smallest step that the history of this series would show"},
     ];
 
     // The history of an event's largest change, small. Nothing if its series cannot be found.
@@ -204,7 +204,7 @@
             element("p", {class: "quiet small"}, "Each judged series with its minimum detectable change; n/a if the series is too short since the environment last changed."),
             element("details", {ontoggle: (event) => {  // thousands of rows, which few readers want
                 if (event.target.open && !list.firstChild) {
-                    list.append(table([{name: "series"}, {name: "commits", number: true}, {name: "detectable", number: true}], rows, {"aria-label": "Judged series"}));
+                    list.append(table([{name: "series"}, {name: "commits", number: true}, {name: "detectable, history", number: true}], rows, {"aria-label": "Judged series"}));
                 }
             }}, element("summary", {}, text.plural(rows.length, "series", "series")), list));
     }
