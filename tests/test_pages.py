@@ -12,6 +12,7 @@ import pytest
 
 from kernelwatch.asv import offline
 from kernelwatch.asv.pages import PAGES
+from lab import loading
 from tests.pages import NARROW, WIDE, browser, data, opened, pages_group, planted_site, recorded_site, shown
 from tests.test_site import served, visit
 
@@ -84,6 +85,16 @@ def test_a_view_opens_and_shuts_nobody_out(browser: "Browser", planted_site: Pat
 def test_every_view_is_in_this_list() -> None:
     own = {path.stem for path in (PAGES / "pages").glob("*.js")} - SHARED
     assert own == {view.partition("?")[0] for view in VIEWS}
+
+
+def test_no_page_loads_much(browser: "Browser", recorded_site: Path) -> None:
+    """Plot and d3 are 0.5 MB of each page; the rest grows with the history."""
+    assert {view.partition("?")[0] for view in loading.VIEWS} == {view.partition("?")[0] for view in VIEWS}
+    vendored = sum(path.stat().st_size for path in (PAGES / "vendor").glob("*.js"))
+    for view in loading.VIEWS:
+        found = loading.load(browser, recorded_site, view, times=1)
+        assert vendored < found.bytes < 3 << 20, found
+        assert found.drawn_ms is None or 0 < found.drawn_ms <= found.shown_ms, found
 
 
 def test_over_http_too(browser: "Browser", recorded_site: Path) -> None:

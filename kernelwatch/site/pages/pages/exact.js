@@ -49,7 +49,7 @@
     // Whether figures of a place ("float32 sm_90", "float32 256x256") are those of a cell's type and of an architecture.
     function belongs(place, cell, architecture) {
         const [first, second] = place.split(" ");
-        return (second === undefined || first === cell.type) && (!/^sm_/.test(second || first) || (second || first) === architecture);
+        return (second === undefined || first === cell.type) && (!(second || first).startsWith("sm_") || (second || first) === architecture);
     }
 
     // The exact figures of a rung that belong to a cell: those of its element type, and compiled ones only for the
@@ -58,7 +58,7 @@
         const found = [];
         for (const [benchmark, rungs] of Object.entries((table || {series: {}}).series)) {
             for (const [place, run] of Object.entries(rungs[cell.rung] || {})) {
-                if (belongs(place, cell, architecture)) found.push({benchmark, place, run, group: cell.op + " " + (/^static\./.test(benchmark) ? "static" : "access")});
+                if (belongs(place, cell, architecture)) found.push({benchmark, place, run, group: cell.op + " " + (benchmark.startsWith('static.') ? "static" : "access")});
             }
         }
         return found;

@@ -78,7 +78,6 @@ kernelwatch.view("ladder", "Ladders", async function (main, parameters) {
         return [...positions].sort((a, b) => a - b);
     }
 
-    const {date, subject} = commits[at];
     main.append(element("p", {class: "small quiet"}, "Commit ", kernelwatch.commit_link(at, commits), facts.measured_at ? ", measured " + facts.measured_at.slice(0, 10) : "",
         " on " + machine.summary.name + (facts.nvml_driver && device !== "cpu" ? ", driver " + facts.nvml_driver : "") + (facts.compiler && device === "cpu" ? ", " + facts.compiler : "") + (facts.cores && device === "cpu" ? ", " + text.plural(facts.cores.length, "core") : "") + ". "));
 

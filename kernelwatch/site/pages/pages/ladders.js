@@ -2,7 +2,7 @@
 "use strict";
 
 {
-    const {element, text, link} = kernelwatch;
+    const {element, text} = kernelwatch;
 
     // Exact figures that a table shows: the end of the series' name, the head of the column, what it means, what stands behind
     // the number, and what it is counted for.

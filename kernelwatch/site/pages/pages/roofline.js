@@ -2,7 +2,7 @@
 "use strict";
 
 {
-    const {element, text} = kernelwatch;
+    const {text} = kernelwatch;
     const rooflines = (kernelwatch.rooflines = {});
 
     // The ceilings of a device: {copy, theoretical, peaks: [{name, rate}], peak}. Bytes or operations per second; `peak`
