@@ -112,8 +112,8 @@
         const bright = chosen.filter((cell) => cell.s);
         const drawn = Plot.plot({
             width, height, marginLeft: margin.left, marginRight: margin.right, marginTop: margin.top, marginBottom: margin.bottom,
-            x: {type: "log", domain: x.domain(), label: "operational intensity (FLOP per compulsory byte) \u2192", labelAnchor: "center", labelArrow: "none", ticks: narrow ? 4 : 6, tickFormat: (value) => (/^[125]/.test(String(value).replace(/^0\.0*/, "")) ? String(value) : "")},
-            y: {type: "log", domain: y.domain(), label: "GFLOP/s", labelArrow: "none", ticks: 5, tickFormat: (value) => (/^1/.test(String(value).replace(/^0\.0*/, "")) ? (value < 1e6 ? value.toLocaleString("en-US") : d3.format("~s")(value)) : ""), grid: false},
+            x: {type: "log", domain: x.domain(), label: (narrow ? "" : "operational intensity: ") + "FLOP per compulsory byte \u2192", labelAnchor: "center", labelArrow: "none", ticks: narrow ? 4 : 6, tickFormat: (value) => (/^[125]/.test(String(value).replace(/^0\.0*/, "")) ? String(value) : "")},
+            y: {type: "log", domain: y.domain(), label: "GFLOP/s", labelArrow: "none", ticks: 5, tickFormat: (value) => (String(value).replace(/^0\.0*/, "").startsWith('1') ? (value < 1e6 ? value.toLocaleString("en-US") : d3.format("~s")(value)) : ""), grid: false},
             style: base_style,
             marks: [
                 Plot.gridY({ticks: d3.range(Math.ceil(Math.log10(y.domain()[0])), Math.log10(y.domain()[1])).map((power) => 10 ** power), stroke: "var(--rule)", strokeOpacity: 0.8}),
