@@ -119,7 +119,7 @@ def machines_of(conf: Any, project: Project, benchmarks: Any, at: dict[str, int]
         machine.noise = noise_of(Path(conf.results_dir, next(iter(machine.records.values())).machine))
         names.add(name)
         folders.add(machine.folder)
-    return sorted(found.values(), key=lambda machine: -max(machine.records))
+    return sorted(found.values(), key=lambda machine: (-max(machine.records), -len(machine.records), machine.name))
 
 
 def folder_of(name: str, taken: Collection[str]) -> str:

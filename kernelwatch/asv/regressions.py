@@ -30,6 +30,7 @@ from asv.graph import Graph
 from asv.plugins.regressions import _GraphDataFilter
 from asv.results import get_filename, iter_results
 
+from kernelwatch.asv import diffs
 from kernelwatch.asv.patches import replace
 from kernelwatch.detect import common, events
 from kernelwatch.detect.events import Change, Event, JudgedSeries, Result
@@ -51,9 +52,11 @@ def site_of(conf: Any) -> Path:
     return Path(getattr(conf, "site_dir", conf.html_dir))
 
 
-# What git tells of a commit: hash, date, author and subject, each after a NUL, which none can hold, and a line for each
-# file, with a tab after git's letter.
-COMMIT = re.compile(r"\0([0-9a-f]{40,64})\0(\d+)\0([^\0]*)\0([^\0\n]*)((?:\n[A-Z]\t[^\n]*|\n)*)")
+# What git tells of a commit: hash, date, author and subject, each after a NUL, which none can hold, and two lines for
+# each file: one with git's letter, one with the lines that were added and removed ("-" for a binary file).
+COMMIT = re.compile(r"\0([0-9a-f]{40,64})\0(\d+)\0([^\0]*)\0([^\0\n]*)((?:\n[:\d-][^\n]*|\n)*)")
+LETTER = re.compile(r"(?m)^:.* ([A-Z])\t(.*)$")
+LINES = re.compile(r"(?m)^(\d+|-)\t(\d+|-)\t(.*)$")
 
 
 def series_of(conf: Any, repo: Any, benchmarks: Any, graphs: Any, revisions: dict[str, int]) -> list[JudgedSeries]:
@@ -165,15 +168,20 @@ def commits_of(repo: Any, hashes: Iterable[str]) -> dict[str, Commit]:
     wanted = sorted(set(hashes))
     if not wanted:
         return {}
-    layout = ("--format=%x00%H%x00%at%x00%an%x00%s", "--name-status", "--no-renames")
+    layout = ("--format=%x00%H%x00%at%x00%an%x00%s", "--raw", "--numstat", "--no-renames")
     output = repo._run_git(["log", "--no-walk=unsorted", "--no-show-signature", *layout, *wanted, "--"], dots=False)
     found: dict[str, Commit] = {}
     for commit, date, author, subject, lines in COMMIT.findall(output):
-        files = [(letter, path) for letter, tab, path in (line.partition("\t") for line in lines.split("\n")) if tab]
+        changed = {path: (_count(added), _count(removed)) for added, removed, path in LINES.findall(lines)}
+        files = [(letter, path, *changed.get(path, (None, None))) for letter, path in LETTER.findall(lines)]
         found[commit] = {
             "hash": commit, "date": 1000 * int(date), "author": author, "subject": subject, "files": files
         }  # fmt: skip
     return found
+
+
+def _count(lines: str) -> int | None:
+    return None if lines == "-" else int(lines)
 
 
 def verdict_of(change: Change, verdicts: Mapping[str, Verdicts]) -> Confirmation | None:
@@ -320,6 +328,8 @@ def _publish(cls: Any, conf: Any, repo: Any, benchmarks: Any, graphs: Any, revis
     path = site_of(conf) / "data" / "events.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(data, allow_nan=False), encoding="utf-8")
+    package = projects.load(Path(conf.benchmark_dir).resolve().parent).package
+    diffs.write(path.parent, repo, (event.last for event in all_events if event.kind != "environment"), package)
     write_feed(conf, [event for event in all_events if event.kind == "regression"], commits, verdicts)
     shutil.copy(HERE / SCRIPT, conf.html_dir)
 

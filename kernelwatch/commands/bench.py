@@ -322,7 +322,7 @@ def main(project: Project, prog: str, arguments: list[str] | None = None) -> int
     parser = Parser(prog, "Measure commits and publish their history: gate, asv run, asv publish, table.")
     parser.add_argument("range", nargs="?", help="a range of commits as in git, such as A..B (default: HEAD)")
     parser.add_argument(
-        "--quick", action="store_true", help="a first look in seconds: few cells, results kept out of the history"
+        "--quick", action="store_true", help="a first look: few cells and processes, results kept out of the history"
     )
     parser.add_argument(
         "--bench",

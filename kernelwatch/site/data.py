@@ -32,13 +32,14 @@ FACTS = (
 
 
 class Commit(TypedDict):
-    """A commit. `date`: when it was authored, in ms since 1970; `files`: those that it changed, with git's letter."""
+    """A commit. `date`: when it was authored, in ms since 1970; `files`: git's letter, path, number of lines added and
+    removed, None for a binary file."""
 
     hash: str
     date: int
     author: str
     subject: str
-    files: list[tuple[str, str]]
+    files: list[tuple[str, str, int | None, int | None]]
 
 
 @dataclass
@@ -343,6 +344,7 @@ def summary(machine: Machine, head: int) -> Json:
         "folder": machine.folder,
         "gpu": facts.get("gpu", ""),
         "cpu": facts.get("cpu", ""),
+        "compute_capability": facts.get("compute_capability", ""),
         "newest": newest,
         "commits": len(machine.records),
         "behind": head - newest,

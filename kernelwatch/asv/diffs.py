@@ -1,0 +1,32 @@
+"""What a commit changed in the measured package, for the pages of a repository that no host shows."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from kernelwatch.system.files import write_whole
+
+LIMIT = 30_000  # characters of a diff; whole lines are left out beyond it
+OPTIONS = ("--format=", "--no-color", "--no-ext-diff", "--no-textconv", "--no-show-signature", "--no-renames")
+
+
+def diff_of(repo: Any, commit: str, package: str) -> dict[str, Any]:
+    """The diff of a commit within the folder `package`, and how many of its lines are left out."""
+    output = repo._run_git(["show", *OPTIONS, commit, "--", package], dots=False)
+    lines = output.strip("\n").split("\n") if output.strip() else []
+    size, kept = 0, 0
+    for line in lines:
+        size += len(line) + 1
+        if size > LIMIT:
+            break
+        kept += 1
+    return {"package": package, "lines": lines[:kept], "left_out": len(lines) - kept}
+
+
+def write(folder: Path, repo: Any, commits: Iterable[str], package: str) -> None:
+    """Write the diff of each commit into the folder of the data files."""
+    for commit in dict.fromkeys(commits):
+        path = folder / "diffs" / f"{commit}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, json.dumps(diff_of(repo, commit, package)))
