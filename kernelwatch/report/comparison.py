@@ -142,7 +142,7 @@ def show(report: Report, console: Console) -> None:
         by_rung.setdefault(name, []).append((pairs, judged))
     for name, rows in by_rung.items():
         table = _table(
-            name, ("cell", report.base.name, report.head.name, "change", "interval", "detectable, turns", "")
+            name, ("cell", report.base.name, report.head.name, "change", "interval", "detectable\nturns", "")
         )
         for pairs, judged in rows:
             where = f"{label(pairs.cell.shape)} {pairs.cell.cache}"
