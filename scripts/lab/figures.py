@@ -111,6 +111,18 @@ def by_type(record: Record) -> str:
     return title + table(["rung", *rows_by_type], lines)
 
 
+def transposed_by_type(record: Record) -> str:
+    """The table of the transposes' element types, at the shape at which all of them are timed."""
+    problem = PROJECT.op("transpose")
+    rows_by_type = {
+        type: {row.rung: row for row in ladder(record, problem, "gpu", TURNED, "cold", type)} for type in problem.types
+    }
+    names = dict.fromkeys(name for rows in rows_by_type.values() for name in rows)
+    lines = [[name, *(rate(rows_by_type[type].get(name)) for type in rows_by_type)] for name in names]
+    title = f"**transpose {label(TURNED)}, cold, GPU: GB/s (share of vector_copy)** {who(record, 'gpu')}\n\n"
+    return title + table(["rung", *rows_by_type], lines)
+
+
 def counters(record: Record, folder: Path) -> str:
     """A table of Nsight Compute's counters for each shape."""
     path = folder / record.machine / "counters.jsonl"
@@ -173,6 +185,13 @@ def between(record: Record, folder: Path) -> str:
     return table([f"between grids, {record.machine.split('.')[0]}", "figure"], lines)
 
 
+def on_device(record: Record, device: str) -> str:
+    """The table of the transposes on one device."""
+    facts = {group: each for group, each in record.facts.items() if group.endswith(f" {device}")}
+    cells = {key: cell for key, cell in record.cells.items() if cell.group in facts}
+    return markdown(replace(record, facts=facts, cells=cells), PROJECT, ["transpose"], [TURNED])
+
+
 def printed(record: Record) -> str:
     """The output of scripts/ladder for the transposes on a GPU, cold, without the reference lines."""
     sections = rows.sections(record, PROJECT, ["transpose"])
@@ -201,12 +220,16 @@ def write(records: list[Record], root: Path, results: Path) -> None:
         return next((record for record in reversed(records) if record.facts.get(group)), None)
 
     transposed, multiplied, on_cpu = newest("transpose gpu"), newest("matmul gpu"), newest("matmul cpu")
+    transposed_on_cpu = newest("transpose cpu")
     makers: dict[tuple[str, str], Callable[[], str]] = {}
     if transposed:
         makers |= {
             ("README.md", "bench"): lambda: printed(transposed),
-            ("docs/transpose.md", "transpose"): lambda: markdown(transposed, PROJECT, ["transpose"], [TURNED]),
+            ("docs/transpose.md", "transpose"): lambda: on_device(transposed, "gpu"),
+            ("docs/transpose.md", "types"): lambda: transposed_by_type(transposed),
         }
+    if transposed_on_cpu:
+        makers["docs/transpose.md", "cpu"] = lambda: on_device(transposed_on_cpu, "cpu")
     if multiplied:
         makers |= {
             ("docs/matmul.md", "matmul"): lambda: squares(multiplied, "gpu"),
