@@ -29,20 +29,33 @@ def _need(commit: str) -> None:
         pytest.skip(f"this clone has no commit {commit}: it is a shallow one")
 
 
+# pytest calls a fixture that is imported once for each module; each site is published once all the same.
+
+
+@functools.cache
+def _recorded(temporary: pytest.TempPathFactory) -> Path:
+    return picture.publish_own(temporary.mktemp("recorded site")).parent
+
+
+@functools.cache
+def _planted(temporary: pytest.TempPathFactory) -> Path:
+    folder = temporary.mktemp("planted site")
+    assert planted.main(["demo", str(folder)]) == 0
+    return folder
+
+
 @pytest.fixture(scope="session")
 def recorded_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """This project's own history on an H200: results/."""
     _need("47de068d")
-    return picture.publish_own(tmp_path_factory.mktemp("recorded site")).parent
+    return _recorded(tmp_path_factory)
 
 
 @pytest.fixture(scope="session")
 def planted_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The history with planted changes: data/planted. It has events of every kind."""
     _need(planted.history()[0])
-    folder = tmp_path_factory.mktemp("planted site")
-    assert planted.main(["demo", str(folder)]) == 0
-    return folder
+    return _planted(tmp_path_factory)
 
 
 @functools.cache

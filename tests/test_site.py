@@ -26,6 +26,8 @@ from tests.repositories import alone, link_engine
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, ConsoleMessage, Page, Route
 
+pytestmark = pytest.mark.xdist_group("site")  # one site and one browser for all of these
+
 PLUGIN = alone("offline")
 ASV_INDEX = Path(asv.__file__).parent / "www" / "index.html"
 
@@ -244,19 +246,26 @@ DRAWN = """selector => {
 }"""
 
 
-@pytest.fixture(scope="module")
-def browser() -> "Iterator[Browser]":
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    names = ("chromium", "chromium-browser", "google-chrome")
-    chromium = next(filter(None, map(shutil.which, names)), None)
-    if chromium is None:
-        pytest.skip(f"chromium is not installed: none of {', '.join(names)} is on the PATH")
-    switches = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
-    switches += ["--disable-component-update", "--disable-sync"]
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=chromium, args=switches)
-        yield browser
-        browser.close()
+BROWSER = pytest.StashKey["Browser"]()
+
+
+@pytest.fixture(scope="session")
+def browser(request: pytest.FixtureRequest) -> "Browser":
+    """The one browser of this process. pytest calls a fixture that is imported once for each module."""
+    stash = request.config.stash
+    if BROWSER not in stash:
+        playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+        names = ("chromium", "chromium-browser", "google-chrome")
+        chromium = next(filter(None, map(shutil.which, names)), None)
+        if chromium is None:
+            pytest.skip(f"chromium is not installed: none of {', '.join(names)} is on the PATH")
+        switches = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
+        switches += ["--disable-component-update", "--disable-sync"]
+        driver = playwright.sync_playwright().start()
+        request.config.add_cleanup(driver.stop)
+        stash[BROWSER] = driver.chromium.launch(executable_path=chromium, args=switches)
+        request.config.add_cleanup(stash[BROWSER].close)  # before the driver stops
+    return stash[BROWSER]
 
 
 @contextmanager
