@@ -33,13 +33,14 @@ def _need(commit: str) -> None:
 
 
 @functools.cache
-def _recorded(temporary: pytest.TempPathFactory) -> Path:
-    return picture.publish_own(temporary.mktemp("recorded site")).parent
+def _recorded(folder: Path) -> Path:
+    folder.mkdir()
+    return picture.publish_own(folder).parent
 
 
 @functools.cache
-def _planted(temporary: pytest.TempPathFactory) -> Path:
-    folder = temporary.mktemp("planted site")
+def _planted(folder: Path) -> Path:
+    folder.mkdir()
     assert planted.main(["demo", str(folder)]) == 0
     return folder
 
@@ -48,14 +49,14 @@ def _planted(temporary: pytest.TempPathFactory) -> Path:
 def recorded_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """This project's own history on an H200: results/."""
     _need("47de068d")
-    return _recorded(tmp_path_factory)
+    return _recorded(tmp_path_factory.getbasetemp() / "recorded site")
 
 
 @pytest.fixture(scope="session")
 def planted_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The history with planted changes: data/planted. It has events of every kind."""
     _need(planted.history()[0])
-    return _planted(tmp_path_factory)
+    return _planted(tmp_path_factory.getbasetemp() / "planted site")
 
 
 @functools.cache
