@@ -3,6 +3,7 @@
 import functools
 import os
 import sys
+import tempfile
 import threading
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -12,6 +13,9 @@ import pytest
 # Set before NumPy is imported: OpenBLAS's idle threads would spin, some 0.1 s in each process. Those of a worker that
 # times CPU rungs, which has as many as cores, sleep soon.
 os.environ |= {"OPENBLAS_NUM_THREADS": "1", "OPENBLAS_THREAD_TIMEOUT": "4"}
+
+# The tests start hundreds of processes: each would compile the engine's modules anew if no bytecode were written.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 from gpukernels import kernel
 
@@ -41,12 +45,17 @@ def _look_again() -> None:
 def kernel_cache(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The folder of compiled kernels for this session, cold at its start, one for all of pytest-xdist's workers.
 
-    Subprocesses inherit it. CuPy makes its own cache where it is first imported: nothing imports it before this.
+    Subprocesses inherit it. Their temporary files lie in a folder that pytest removes, since a process that is killed
+    leaves its own behind. CuPy makes its own cache where it is first imported: nothing imports it before this.
     """
     base = tmp_path_factory.getbasetemp()
     if hasattr(request.config, "workerinput"):
         base = base.parent  # a worker's own folder lies in the session's
+    temporary = tmp_path_factory.getbasetemp() / "tmp"
+    temporary.mkdir()
     with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", str(temporary))
+        patch.setattr(tempfile, "tempdir", str(temporary))
         patch.setenv("GPUKERNELS_CACHE", str(base / "kernels"))
         patch.setenv("KERNELWATCH_CACHE", str(base / "engine"))
         patch.setenv("CUPY_CACHE_DIR", str(base / "cupy"))

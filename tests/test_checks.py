@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import re
+import shutil
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,6 +14,7 @@ from benchmarks.project import PROJECT
 from gpukernels import Rung
 from kernelwatch import emulator
 from kernelwatch.analysis import counted
+from kernelwatch.identity import HERE
 from kernelwatch.measure import launches
 from kernelwatch.measure.check import WrongOutput
 from kernelwatch.plan import checks
@@ -33,7 +35,8 @@ def test_a_tile_is_what_the_ladder_says(rung: Rung) -> None:
         steps = gate.steps(rung, edge)
         tile = (edge,) * len(rung.tiled) if edge else rung.tile
         assert steps[: len(tile)] == tile
-        assert all(step >= max(32, *rung.block_threads(edge)) for step in steps[len(tile) :])  # a loop
+        loop_step = rung.macros().get("TILE_K", max(32, *rung.block_threads(edge)))
+        assert all(step == loop_step for step in steps[len(tile) :])
 
 
 @pytest.mark.parametrize("steps", [(256,), (32, 32), (8, 8), (128, 128, 32), (4, 128, 128), (16, 16, 32)])
@@ -171,6 +174,63 @@ def test_what_was_right_is_not_checked_again(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(checks, "ragged", lambda steps: (77, 99))
     with pytest.raises(AssertionError, match="checked again"):
         counter.measure(cell)
+
+
+class Launched:
+    """The package with other launch parameters of its sources, or with another number of repeats."""
+
+    def __init__(self, package: Package, repeats: int = 1, **changes: Any) -> None:
+        self.package, self.changes, self.times = package, changes, repeats
+
+    def cuda_source(self, op: str, rung: str, type: str) -> CudaSource:
+        return dataclasses.replace(self.package.cuda_source(op, rung, type), **self.changes)
+
+    def repeats(self, op: str, rung: str) -> int:
+        return self.times
+
+
+def test_what_was_counted_is_not_counted_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless something differs that may move a count; what code of the package launches is always counted."""
+    package = PROJECT.adapt(gpukernels)
+    cell = Cell("transpose", "padded", "uint8", (250, 130), COUNTED, counted.DEVICE)
+    texture = Cell("matmul", "texture", "float32", (64, 64, 64), COUNTED, counted.DEVICE)
+    first = loaded(counted.Counter(PROJECT, package).measure, cell)
+    assert package.cuda_source("matmul", "texture", "float32").arguments
+    loaded(counted.Counter(PROJECT, package).measure, texture)
+
+    def count(*arguments: object) -> None:
+        raise AssertionError("counted again")
+
+    monkeypatch.setattr(emulator, "count_on", count)
+    assert counted.Counter(PROJECT, package).measure(cell) == first
+    monkeypatch.setattr(counted.Counter, "_check", lambda *_: None)
+    others: list[tuple[Any, Cell]] = [
+        (Launched(package, grid=lambda extents: (9, 9, 1)), cell),
+        (Launched(package, block=(8, 8)), cell),
+        (Launched(package, dynamic_shared_bytes=512), cell),
+        (Launched(package, output="M N"), cell),
+        (Launched(package, repeats=2), cell),
+        (package, dataclasses.replace(cell, shape=(250, 131))),
+        (package, texture),
+    ]
+    for other, where in others:
+        with pytest.raises(AssertionError, match="counted again"):
+            counted.Counter(PROJECT, other).measure(where)
+    monkeypatch.setattr(counted, "_counting", lambda: "another counter")
+    with pytest.raises(AssertionError, match="counted again"):
+        counted.Counter(PROJECT, package).measure(cell)
+
+
+@pytest.mark.parametrize("file", ["analysis/counted.py", "emulator/counts.py", "emulator/runtime.cpp"])
+def test_another_counter_uses_nothing_that_was_kept(file: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    before = counted._counting.__wrapped__()
+    assert counted._counting.__wrapped__() == before
+    shutil.copytree(HERE, tmp_path / "engine", ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(counted, "HERE", tmp_path / "engine")
+    assert counted._counting.__wrapped__() == before
+    with (tmp_path / "engine" / file).open("a") as changed:
+        changed.write("\n")
+    assert counted._counting.__wrapped__() != before
 
 
 def test_a_long_shape_may_be_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

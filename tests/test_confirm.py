@@ -190,7 +190,7 @@ LOOP = "    for (long long m0 = 0;"
 SERIES = "transpose.CPU.track_seconds"
 SUITE = f"^{re.escape(SERIES)}"
 COMMITS, STEP, DISTURBED = 40, 15, (30, 31)
-TIMES = 1000
+TIMES = 100
 FEW = {
     "cpu_shapes=((256, 256), (1024, 1024), (4096, 4096), (2053, 1031)),": "cpu_shapes=((256, 256),),",
     "cpu_shapes=((256**2,), (1024**2,), (4096**2,)),": "cpu_shapes=((256**2,),),",
@@ -244,7 +244,7 @@ def seconds_of(folder: Path, commit: str) -> list[float]:
 def test_a_true_step_is_confirmed_and_a_disturbed_run_refuted_and_measured_again(
     kernel_cache: Path, tmp_path: Path
 ) -> None:
-    """One commit works a thousand times; two later runs were recorded as if the machine had been as busy. So much
+    """One commit works a hundred times; two later runs were recorded as if the machine had been as busy. So much
     since the verdicts must not depend on what else this machine does."""
     project = new_project(tmp_path)
     copy_into(project.folder)

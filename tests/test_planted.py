@@ -160,6 +160,10 @@ def events(tmp_path_factory: pytest.TempPathFactory, kernel_cache: Path) -> dict
     ladder.write_text(trimmed(ladder.read_text(encoding="utf-8")), encoding="utf-8")
     with (project.folder / "kernelwatch" / "plan" / "checks.py").open("a", encoding="utf-8") as checks:
         checks.write("LONG.clear()\n")  # test_emulator checks every rung at long shapes
+    group = project.folder / "kernelwatch" / "run" / "group.py"
+    text = group.read_text(encoding="utf-8")
+    assert text.count("PROCESSES_MAX = 8") == 1
+    group.write_text(text.replace("PROCESSES_MAX = 8", "PROCESSES_MAX = 1"))  # tests run beside each other already
     project.commit_all("The rungs as they are")
     for found in (HARMLESS, *COMMITS):
         change(project, found)

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 __all__ = ["browser"]  # a fixture
 
+pytestmark = pytest.mark.xdist_group("regressions")  # one site and one browser for all of these
+
 PLUGINS = [alone(name) for name in ("direction", "regressions", "plots", "offline", "pages")]
 COMMITS = 16
 STEP = 8  # the commit that changes kernels, counted from the oldest

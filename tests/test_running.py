@@ -230,22 +230,30 @@ def hanging(project: Project) -> Iterator[tuple[Project, str, Path]]:
     project.git("reset", "-q", "--hard", project.commits[-1])
 
 
+@pytest.fixture
+def temporary(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for temporary files. Its path is short: the path of a socket, which asv makes there, has 107 bytes."""
+    return tmp_path_factory.mktemp("t")
+
+
 @linux
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
 def test_whatever_ends_asv_ends_all_that_it_started(
-    hanging: tuple[Project, str, Path], tmp_path: Path, number: signal.Signals
+    hanging: tuple[Project, str, Path], temporary: Path, number: signal.Signals
 ) -> None:
     project, _, begun = hanging
     command = [sys.executable, "-c", INTERRUPTIBLE, *project.command(commits=1)[1:]]
     process = subprocess.Popen(
-        command, cwd=project.folder, env=project.environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, text=True, start_new_session=True,
+        command, cwd=project.folder, env=project.environment(TMPDIR=str(temporary)),
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
     )  # fmt: skip
     assert wait_until(begun.exists)
     assert any("kernelwatch/run/worker.py" in command for command in processes_of(project).values())
     process.send_signal(number)
     said, _ = process.communicate()
     assert wait_until(lambda: gone(project)), processes_of(project)
+    left = {path.name.rpartition("-")[0] for path in temporary.iterdir()}
+    assert left == ({"kernelwatch-facts"} if number == signal.SIGKILL else set())
     if number != signal.SIGKILL:
         assert process.returncode == 1
         assert f"interrupted; {running.GOES_ON}" in said
@@ -256,18 +264,19 @@ def test_whatever_ends_asv_ends_all_that_it_started(
 @linux
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_whatever_ends_bench_ends_all_that_it_started(
-    hanging: tuple[Project, str, Path], number: signal.Signals
+    hanging: tuple[Project, str, Path], temporary: Path, number: signal.Signals
 ) -> None:
     project, _, begun = hanging
     command = ["scripts/bench", "--quick", "--no-gate", "--bench", "transpose.CPU", "--only", CELLS]
     process = subprocess.Popen(
-        [sys.executable, *command], cwd=project.folder, env=project.environment(), stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL, start_new_session=True,
+        [sys.executable, *command], cwd=project.folder, env=project.environment(TMPDIR=str(temporary)),
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True,
     )  # fmt: skip
     assert wait_until(begun.exists)
     process.send_signal(number)
     process.wait()
     assert wait_until(lambda: gone(project)), processes_of(project)
+    assert list(temporary.iterdir()) == []
 
 
 # --- crowded ---------------------------------------------------------------------------------------------------------

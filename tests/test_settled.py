@@ -77,7 +77,7 @@ def test_other_points_or_another_detector_use_nothing_that_was_kept(
         assert steps.judge(points, settled=Settled(path))[0] == fresh
     settled.write()
     assert Settled(path).get(kept) == settled.used[kept] != []
-    monkeypatch.setattr("kernelwatch.detect.settled.version", lambda _: "another")
+    monkeypatch.setattr("kernelwatch.detect.settled.installed.versions", lambda _: {"asv": "another"})
     other = Settled(path)
     steps.judge(points, settled=other)
     assert kept not in other.used

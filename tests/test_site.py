@@ -21,10 +21,15 @@ import pytest
 from asv.util import UserError
 
 from kernelwatch.asv import offline
+from tests.chromium import browser
 from tests.repositories import alone, link_engine
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, ConsoleMessage, Page, Route
+
+__all__ = ["browser"]  # a fixture
+
+pytestmark = pytest.mark.xdist_group("site")  # one site and one browser for all of these
 
 PLUGIN = alone("offline")
 ASV_INDEX = Path(asv.__file__).parent / "www" / "index.html"
@@ -242,21 +247,6 @@ DRAWN = """selector => {
     }
     return count;
 }"""
-
-
-@pytest.fixture(scope="module")
-def browser() -> "Iterator[Browser]":
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    names = ("chromium", "chromium-browser", "google-chrome")
-    chromium = next(filter(None, map(shutil.which, names)), None)
-    if chromium is None:
-        pytest.skip(f"chromium is not installed: none of {', '.join(names)} is on the PATH")
-    switches = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
-    switches += ["--disable-component-update", "--disable-sync"]
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=chromium, args=switches)
-        yield browser
-        browser.close()
 
 
 @contextmanager

@@ -1,8 +1,10 @@
 """What the engine takes from the machine around it: options from the environment, compilers from the PATH."""
 
+import importlib.metadata
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import fields, replace
 from pathlib import Path
@@ -15,7 +17,7 @@ from kernelwatch.measure import cpu
 from kernelwatch.measure.check import Budget
 from kernelwatch.plan.cells import plan
 from kernelwatch.run.processes import Run
-from kernelwatch.system import options, tools
+from kernelwatch.system import installed, options, tools
 from kernelwatch.system.errors import ToolMissing, UserError
 from kernelwatch.system.options import Options
 
@@ -151,3 +153,28 @@ def test_gcc_without_cc_is_recorded(path: Path) -> None:
     assert [one.state for one in run.group.outcomes.values()] == ["ok"]
     assert run.group.facts["compiler"] == gcc.stdout.splitlines()[0] == cpu.compiler()
     assert run.group.facts["packages"]["numpy"] == np.__version__
+
+
+# --- versions of packages ------------------------------------------------------------------------------------------
+
+
+def test_every_installed_distribution_has_the_version_that_python_tells() -> None:
+    names = {found.metadata["Name"] for found in importlib.metadata.distributions()} | {"no-such-package"}
+    wanted = {name: importlib.metadata.version(name) for name in names - {"no-such-package"}}
+    assert {"numpy", "asv_runner"} <= wanted.keys()
+    assert installed.versions(names) == wanted
+    assert installed.versions(["Asv.Runner"]) == {"Asv.Runner": wanted["asv_runner"]}
+
+
+def test_distributions_that_others_than_pip_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A system's are files or folders named .egg-info; the first on the path counts; what is broken is not there."""
+    (tmp_path / "a_b-1.0.egg-info").write_text("Metadata-Version: 1.1\nName: a_b\nVersion: 1.0\n")
+    (tmp_path / "c.egg-info").mkdir()
+    (tmp_path / "c.egg-info" / "PKG-INFO").write_text("Name: c\nVersion: 2.0\n\nVersion: 3.0\n")
+    (tmp_path / "numpy-0.1.dist-info").mkdir()
+    (tmp_path / "numpy-0.1.dist-info" / "METADATA").write_text("Name: numpy\nVersion: 0.1\n")
+    (tmp_path / "empty-0.1.dist-info").mkdir()
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "gone"), str(tmp_path), *sys.path])
+    names = ["a-b", "c", "numpy", "empty"]
+    assert installed.versions(names) == {"a-b": "1.0", "c": "2.0", "numpy": "0.1"}
+    assert all(importlib.metadata.version(name) == version for name, version in installed.versions(names).items())

@@ -1,19 +1,23 @@
 """The memory accesses of a rung's warps, counted on the emulator: exact, and the same with and without a GPU.
 
-In a worker, the emulator compiles the measured commit's source with g++, runs it and counts.
+In a worker, the emulator compiles the measured commit's source with g++, runs it and counts. Counts are cached, so that
+the next commit counts only the rungs that it changed.
 """
 
+import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache as once
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import numpy as np
 
 from kernelwatch import emulator
 from kernelwatch.analysis.compiled import compiled
 from kernelwatch.identity import COUNTED as IDENTITY
+from kernelwatch.identity import HERE
 from kernelwatch.measure.check import POISON, WrongOutput, describe_wrong, packages
 from kernelwatch.measure.record import Facts, Measurement
 from kernelwatch.plan import checks
@@ -59,6 +63,13 @@ def counts_of(cell: Cell, source: CudaSource) -> emulator.Counts:
     return emulator.count(source, dict(zip(source.dims, cell.shape, strict=True)))
 
 
+@once
+def _counting() -> str:
+    """A hash of the code that counts and of the code that makes the inputs."""
+    files = [path for pattern in IDENTITY.files for path in sorted(HERE.glob(pattern)) if path.is_file()]
+    return digest(IDENTITY.version, *(path.read_text(encoding="utf-8") for path in (*files, Path(checks.__file__))))
+
+
 class Counter:
     """The device of a worker that counts."""
 
@@ -84,6 +95,23 @@ class Counter:
         """
         kernel = emulator.Emulated(self.package.cuda_source(cell.op, cell.rung, cell.type))
         self._check(cell, kernel)
+        source, extents = kernel.kernel.source, dict(zip(kernel.kernel.source.dims, cell.shape, strict=True))
+        if source.arguments:  # code of the package, which is part of no key
+            return self._count(cell, kernel)
+
+        def count(path: Path) -> None:
+            path.write_text(json.dumps(self._count(cell, kernel)), encoding="utf-8")
+
+        operands = (source.dims, source.inputs, source.output)
+        launched = (source.grid(extents), source.block, source.dynamic_shared_bytes)
+        repeats = self.package.repeats(cell.op, cell.rung)
+        description = self.project.here.read_text(encoding="utf-8")
+        key = digest("counts", kernel.kernel.path.name, cell.key, operands, launched, repeats, description, _counting())
+        path = cache.built(key, ".counts", count)
+        return cast(Measurement, json.loads(path.read_text(encoding="utf-8")))
+
+    def _count(self, cell: Cell, kernel: emulator.Emulated) -> Measurement:
+        """The counts of a cell as its record. Raises: Faulty, WrongOutput."""
         counts = self._run(cell, lambda inputs, out: emulator.count_on(kernel.kernel, inputs, out))
         self._check_repeats(cell, counts)
         return {

@@ -4,14 +4,13 @@ import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 
 from kernelwatch.detect.levels import Change
 from kernelwatch.detect.point import Point
-from kernelwatch.system import cache
+from kernelwatch.system import cache, installed
 from kernelwatch.system.files import write_whole
 
 HERE = Path(__file__).resolve().parent
@@ -28,7 +27,8 @@ class Settled:
         self.used: dict[str, list[Change]] = {}
         self.kept: dict[str, list[Change]] = {}
         sources = [file.read_bytes() for file in sorted(HERE.glob("*.py"))] if path else []
-        self.detector = hashlib.sha256(b"\0".join([*sources, version("asv").encode(), np.__version__.encode()]))
+        asv = installed.versions(["asv"]).get("asv", "")
+        self.detector = hashlib.sha256(b"\0".join([*sources, asv.encode(), np.__version__.encode()]))
         if path and path.is_file():
             self.kept = _read(path)
 

@@ -1,8 +1,6 @@
 """The parts of a measurement that every device shares: its budget, the check of the output, the packages' versions."""
 
-import importlib.metadata
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +8,7 @@ import numpy as np
 
 from kernelwatch.plan.cells import Cell
 from kernelwatch.plan.problem import Array, Computation
+from kernelwatch.system import installed
 
 POISON = 0xA5
 
@@ -98,8 +97,4 @@ PACKAGES = (
 
 def packages(others: Iterable[str] = ()) -> dict[str, str]:
     """The versions of the installed packages on which a figure may depend: the engine's own, and `others`."""
-    versions = {}
-    for name in dict.fromkeys([*PACKAGES, *others]):
-        with suppress(importlib.metadata.PackageNotFoundError):
-            versions[name] = importlib.metadata.version(name)
-    return versions
+    return installed.versions(dict.fromkeys([*PACKAGES, *others]))

@@ -1,13 +1,16 @@
 """A measuring run leaves no process behind, however it ends: a watcher notices the end of the run and kills the rest.
 
 All processes of a run (asv's server and set-up, workers, compilers) inherit $KERNELWATCH_RUN. The watcher, which has a
-session of its own, finds them in /proc by that variable. This file, run as a script, is the watcher.
+session of its own, finds them in /proc by that variable. They make their temporary files in one folder, which the
+watcher removes after them. This file, run as a script, is the watcher.
 """
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -24,14 +27,22 @@ def tied() -> Iterator[None]:
         yield
         return
     value = f"{os.getpid()}.{time.time_ns()}"
+    temporary, before = tempfile.mkdtemp(prefix="kw-"), (os.environ.get("TMPDIR"), tempfile.tempdir)
     watcher = subprocess.Popen(
-        [sys.executable, __file__, value], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True
+        [sys.executable, __file__, value, temporary],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
     )
-    os.environ[MARK] = value
+    os.environ |= {MARK: value, "TMPDIR": temporary}
+    tempfile.tempdir = temporary
     try:
         yield
     finally:
-        del os.environ[MARK]
+        del os.environ[MARK], os.environ["TMPDIR"]
+        if before[0] is not None:
+            os.environ["TMPDIR"] = before[0]
+        tempfile.tempdir = before[1]
         assert watcher.stdin is not None
         watcher.stdin.close()
         watcher.wait()
@@ -50,9 +61,9 @@ def marked(value: str) -> list[int]:
     return processes
 
 
-def watch(value: str) -> None:
+def watch(value: str, temporary: str) -> None:
     """Wait until stdin closes, which only the run's process holds open; then kill the run's processes until none is
-    left, since a dying one may still start others."""
+    left, since a dying one may still start others; then remove the folder of their temporary files."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # meant for the run, not for its watcher
         signal.signal(number, signal.SIG_IGN)
     sys.stdin.buffer.read()
@@ -61,7 +72,8 @@ def watch(value: str) -> None:
             with suppress(OSError):
                 os.kill(process, signal.SIGKILL)
         time.sleep(0.05)
+    shutil.rmtree(temporary, ignore_errors=True)
 
 
 if __name__ == "__main__":
-    watch(sys.argv[1])
+    watch(*sys.argv[1:])
