@@ -8,15 +8,15 @@ import pytest
 from rich.console import Console
 
 from benchmarks.project import PROJECT
-from kernelwatch.asv.regressions import _filled
 from kernelwatch.detect import events
 from kernelwatch.detect.events import JudgedSeries, Result
+from kernelwatch.detect.results import Results
 from kernelwatch.history.records import Measured, Record
 from kernelwatch.measure import cpu
 from kernelwatch.measure.check import Budget
 from kernelwatch.measure.record import Facts, Measurement
 from kernelwatch.report import terminal
-from kernelwatch.run.outcome import alike, conditions
+from kernelwatch.run.outcome import LATER, alike, conditions
 from kernelwatch.system.machine import machine_id
 
 KEY = "transpose/c float32 256x256 hot"
@@ -92,7 +92,7 @@ def series(*stretches: tuple[str, float, int]) -> JudgedSeries:
                     f"{len(results):08x}", len(results), value, record(machine, value, f"{seconds}"), KEY, "seconds", ""
                 )
             )
-    return JudgedSeries("transpose.CPU.track_seconds", {}, {}, False, False, _filled(results))
+    return JudgedSeries("transpose.CPU.track_seconds", {}, {}, False, False, Results.of(results).filled(LATER))
 
 
 def test_another_machine_of_the_same_name_is_the_environment() -> None:

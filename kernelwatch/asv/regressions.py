@@ -33,6 +33,7 @@ from asv.results import get_filename, iter_results
 from kernelwatch.asv.patches import replace
 from kernelwatch.detect import common, events
 from kernelwatch.detect.events import Change, Event, JudgedSeries, Result
+from kernelwatch.detect.results import Results
 from kernelwatch.detect.settled import Settled
 from kernelwatch.history import confirmations, records
 from kernelwatch.history.confirmations import Confirmation, Verdicts, Word
@@ -92,25 +93,11 @@ def series_of(conf: Any, repo: Any, benchmarks: Any, graphs: Any, revisions: dic
             dict(place),
             judged[name].get("higher_is_better"),
             judged[name]["judged"] == "exact",
-            _filled([point for _, point in sorted(points.items())]),
+            Results.of([point for _, point in sorted(points.items())]).filled(LATER),
             cell_of(Path(conf.benchmark_dir), name, params)[0] if judged[name]["judged"] == "seconds" else "",
         )
         for (name, _, params, place, _), points in points_of.items()
     ]
-
-
-def _filled(results: list[Result]) -> tuple[Result, ...]:
-    """Results of a series, the oldest first, with the conditions that older records do not know. Such a condition is
-    the last one that is known, or the first one that will be: it changes only between two records that know it."""
-    for name in LATER:
-        last = next((known for result in results if (known := result.conditions.get(name))), None)
-        for at, result in enumerate(results):
-            last = result.conditions.get(name) or last
-            if last and result.point.conditions:
-                conditions = result.conditions | {name: last}
-                point = dataclasses.replace(result.point, conditions=json.dumps(conditions, sort_keys=True))
-                results[at] = dataclasses.replace(result, conditions=conditions, point=point)
-    return tuple(results)
 
 
 def positions(repo: Any, branch: str) -> dict[str, int]:

@@ -1,36 +1,30 @@
 """The changes of the judged series; those at one commit form an event."""
 
-import json
+import itertools
 import math
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+
+import numpy as np
 
 from kernelwatch.detect import steps
 from kernelwatch.detect.conditions import differences
+from kernelwatch.detect.point import Point, Points
+from kernelwatch.detect.results import Result, Results, conditions_of, sorted_text
 from kernelwatch.detect.settled import Settled
-from kernelwatch.detect.steps import Point, Step
+from kernelwatch.detect.steps import Step
 from kernelwatch.history.records import Record, conditions, rung_and_type
 from kernelwatch.identity import TIMED
 from kernelwatch.measure.record import Measurement, number
 from kernelwatch.system.student import quantile
 
+__all__ = ["Change", "Event", "JudgedSeries", "Result", "Turn", "events", "result", "spread", "turns"]
+
 KINDS = ("regression", "improvement", "environment")
 PROCESSES = 6  # that measure a cell, as a rule
 DISTURBED = 5  # the most commits that one disturbance of the machine is assumed to have met
-
-
-@dataclass(frozen=True)
-class Result:
-    """A series' value at one commit. `limits`: those that its cell met, such as a low clock; `conditions`: as in
-    history.records."""
-
-    commit: str
-    point: Point
-    conditions: dict[str, object] = field(default_factory=dict)
-    limits: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,13 +38,13 @@ class JudgedSeries:
     place: dict[str, str | None]
     higher_is_better: bool | None
     exact: bool
-    results: tuple[Result, ...]
+    results: Sequence[Result]
     cell: str = ""
     settled: Settled | None = None
 
     @cached_property
-    def points(self) -> list[Point]:
-        return [result.point for result in self.results]
+    def points(self) -> Points:
+        return Results.of(self.results).points
 
     @cached_property
     def _judged(self) -> tuple[list[Step], float]:
@@ -79,13 +73,14 @@ def _undone(step: Step, later: Sequence[Step]) -> bool:
     return left <= abs(step.before) * step.smallest
 
 
-def _error(level: Sequence[Point]) -> float:
+def _error(level: Points) -> float:
     """The relative standard error of a level: what its processes say, or how its results differ if that is more. It is
     0 if neither is known."""
-    own = math.sqrt(sum(point.spread**2 for point in level)) / max(len(level), 1)
-    if len(level) < 2 or any(point.value <= 0 for point in level):
+    own = float(np.sqrt((level.spread**2).sum())) / max(len(level), 1)
+    if len(level) < 2 or (level.value <= 0).any():
         return own
-    return max(own, statistics.stdev(math.log(point.value) for point in level) / math.sqrt(len(level)))
+    apart = statistics.stdev(np.log(level.value).tolist())
+    return max(own, float(apart) / math.sqrt(len(level)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,9 +219,12 @@ def turns(judged: Iterable[JudgedSeries]) -> list[Turn]:
     """The changes of the conditions, the newest first."""
     counts: dict[tuple[int, str, str, str], int] = {}
     for series in judged:
-        for old, new in pairwise(result for result in series.results if result.conditions):
-            if old.conditions != new.conditions:
-                why = ", ".join(differences(old.conditions, new.conditions))
+        results = Results.of(series.results)
+        results = results[results.known.codes != results.known.table.empty]
+        for at, _, text in itertools.islice(results.known.runs(), 1, None):
+            old, new, conditions = results[at - 1], results[at], conditions_of(text)
+            if old.conditions != conditions:
+                why = ", ".join(differences(old.conditions, conditions))
                 place = (new.point.commit, old.commit, new.commit, why)
                 counts[place] = counts.get(place, 0) + 1
     newest_first = sorted(counts.items(), reverse=True)
@@ -256,7 +254,7 @@ def result(commit: str, at: int, value: float, record: Record | None, cell: str,
         value=value,
         spread=0.0 if exact else spread(_figures(measured.measurements, judged)),
         identity=" ".join(sorted(identities)),
-        conditions="" if all(value is None for value in known.values()) else json.dumps(known, sort_keys=True),
+        conditions=sorted_text(known),
         canary=statistics.median(canaries) if canaries else None,
     )
     return Result(commit, point, known, measured.throttled)
