@@ -11,6 +11,7 @@ from urllib.parse import quote, urlencode
 import pytest
 
 from kernelwatch.asv.offline import write_scripts
+from kernelwatch.site.data import BLOCK
 from tests.pages import NARROW, browser, data, opened, pages_group, planted_site, recorded_site, shown
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def details(site: Path) -> Any:
 
 def history(site: Path, key: str) -> Any:
     """The columns of a cell."""
-    name = details(site)["history"][key.partition(" ")[0]]
+    (name,) = details(site)["history"][key.partition(" ")[0]]
     return data(site, f"{folder(site)}/{name}")["cells"][key]
 
 
@@ -106,7 +107,7 @@ def invented_site(recorded_site: Path, tmp_path_factory: pytest.TempPathFactory)
     write("commits", commits)
     first = machine["turns"]["transpose gpu"][0][1]
     machine["turns"]["transpose gpu"].append([at[8], first | {"nvml_driver": "590.1", "harness": "2"}])
-    name = machine["history"]["transpose/padded"]
+    (name,) = machine["history"]["transpose/padded"]
     padded = read(f"{own}/{name}")
     columns = padded["cells"][PADDED]
     for column in ("s", "low", "high"):
@@ -129,20 +130,25 @@ def long_site(recorded_site: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     shutil.copytree(recorded_site, site, ignore=shutil.ignore_patterns("asv"))
     own, machine, count = folder(recorded_site), details(recorded_site), 10_000
     seconds = [6e-5 * (1 + 0.002 * math.sin(at * at)) for at in range(count)]
-    columns = {
+    columns: dict[str, list[Any]] = {
         "at": list(range(count)),
         "s": seconds,
         "low": [0.99 * s for s in seconds],
         "high": [1.01 * s for s in seconds],
     }
     commit = data(recorded_site, "commits")[str(machine["commits"][0])]
-    contents = {
+    blocks = {f"history/9999/{block}": range(block * BLOCK, (block + 1) * BLOCK) for block in range(count // BLOCK)}
+    contents: dict[str, Any] = {
         "commits": {
             str(at): commit | {"hash": f"{at:040x}", "date": 1_500_000_000_000 + at * 3_600_000} for at in range(count)
         },
-        f"{own}/machine": machine | {"commits": list(range(count))},
-        f"{own}/{machine['history']['transpose/tiled']}": {"rung": "transpose/tiled", "cells": {TILED: columns}},
+        f"{own}/machine": machine
+        | {"commits": list(range(count)), "history": machine["history"] | {"transpose/tiled": list(blocks)}},
     }
+    for name, positions in blocks.items():
+        part = {column: values[positions.start : positions.stop] for column, values in columns.items()}
+        contents[f"{own}/{name}"] = {"rung": "transpose/tiled", "cells": {TILED: part}}
+    (site / "data" / own / "history" / "9999").mkdir()
     for name, content in contents.items():
         (site / "data" / f"{name}.json").write_text(json.dumps(content), encoding="utf-8")
     write_scripts(site / "data")
@@ -167,7 +173,7 @@ def test_a_history_draws_and_lists_what_is_recorded(browser: "Browser", recorded
         assert [float(row["s"]) for row in rows] == columns["s"][::-1]
         assert [int(row["at"]) for row in rows] == columns["at"][::-1]
         assert "37.80 µs" in page.locator(".cells").inner_text()
-        smallest = next(each["smallest"] for each in data(recorded_site, "events")["series"] if each["cell"] == PADDED)
+        smallest = next(each["smallest"] for each in data(recorded_site, "series")["series"] if each["cell"] == PADDED)
         assert f"±{100 * smallest:.2f} %" in page.locator(".view").inner_text()
         assert page.locator(".unseen rect").count() == 1
 
@@ -320,11 +326,13 @@ def test_what_cannot_be_drawn_is_said(browser: "Browser", recorded_site: Path) -
 def test_devices_shows_what_was_read(browser: "Browser", recorded_site: Path) -> None:
     machine = details(recorded_site)
     newest = data(recorded_site, f"{folder(recorded_site)}/at/{machine['commits'][-1]}")
+    (name,) = machine["states"]
+    states = data(recorded_site, f"{folder(recorded_site)}/{name}")
     with opened(browser, recorded_site, view("devices", op="transpose")) as page:
         for figure, name in (("SM clock", "clock_mhz"), ("Temperature", "temperature_c"), ("Power", "power_w")):
             found = marks(page.locator(f".state [data-figure='{figure}']"))
-            assert [float(each["value"]) for each in found] == [state[name] for state in machine["states"]]
-        canary = [state["canary_memory_s"] for state in machine["states"]]
+            assert [float(each["value"]) for each in found] == [state[name] for state in states]
+        canary = [state["canary_memory_s"] for state in states]
         middle = sorted(canary)[len(canary) // 2]
         found = marks(page.locator(".state [data-figure^='Canary of the memory']"))
         assert [float(each["value"]) for each in found] == pytest.approx([100 * (each / middle - 1) for each in canary])
@@ -336,7 +344,8 @@ def test_devices_shows_what_was_read(browser: "Browser", recorded_site: Path) ->
         assert [cv for _, cv in noise] == sorted(machine["noise"].values(), reverse=True)
 
         limited = {each["limited"] for each in marks(page.locator("[data-limited]"))}
-        assert limited == set(machine["states"][-1]["limited"])
+        assert limited == set(data(recorded_site, "site")["machines"][0]["limited"])
+        assert states[-1]["limited"] == len(limited)
         cells = data(recorded_site, "cells")
         energy = {each["key"]: float(each["value"]) for each in marks(page.locator("td [data-key][data-value]"))}
         assert PADDED in energy

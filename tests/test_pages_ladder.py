@@ -8,7 +8,7 @@ from urllib.parse import quote, unquote
 
 import pytest
 
-from kernelwatch.asv.offline import as_script
+from kernelwatch.site.writer import as_script
 from tests.pages import NARROW, browser, data, opened, pages_group, planted_site, recorded_site, shown
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ def test_the_roofline_draws_ceilings_and_cells(browser: "Browser", recorded_site
 
 def test_a_rung_shows_its_place_history_and_events(browser: "Browser", planted_site: Path) -> None:
     machine, _, _ = newest(planted_site)
-    history = data(planted_site, f"{machine['folder']}/machine")["history"]["transpose/copy"]
+    (history,) = data(planted_site, f"{machine['folder']}/machine")["history"]["transpose/copy"]
     columns = data(planted_site, f"{machine['folder']}/{history}")["cells"]
     expected = [
         (change["cell"].partition(" ")[2], event["last"]["subject"])

@@ -11,16 +11,12 @@ import numpy as np
 
 from kernelwatch.detect import steps
 from kernelwatch.detect.conditions import differences
-from kernelwatch.detect.point import Point, Points
-from kernelwatch.detect.results import Result, Results, conditions_of, sorted_text
+from kernelwatch.detect.point import Points
+from kernelwatch.detect.results import Result, Results, conditions_of
 from kernelwatch.detect.settled import Settled
 from kernelwatch.detect.steps import Step
-from kernelwatch.history.records import Record, conditions, rung_and_type
-from kernelwatch.identity import TIMED
 from kernelwatch.measure.record import Measurement, number
 from kernelwatch.system.student import quantile
-
-__all__ = ["Change", "Event", "JudgedSeries", "Result", "Turn", "events", "result", "spread", "turns"]
 
 KINDS = ("regression", "improvement", "environment")
 PROCESSES = 6  # that measure a cell, as a rule
@@ -231,43 +227,22 @@ def turns(judged: Iterable[JudgedSeries]) -> list[Turn]:
     return [Turn(before, commit, why, count) for (_, before, commit, why), count in newest_first]
 
 
-def result(commit: str, at: int, value: float, record: Record | None, cell: str, judged: str, canary: str) -> Result:
-    """A value with what the sidecar records of its cell.
-
-    `at`: the commit's place on the branch.
-    `judged`: the figure of the measurements of which the value is the median, or "exact".
-    `canary`: which canary belongs to the cell, "memory" or "compute".
-    """
-    measured = record.cells.get(cell) if record else None
-    if record is None or measured is None:
-        return Result(commit, Point(at, value))
-    exact = judged == "exact"
-    known = conditions(record, measured.group)
-    if exact:  # depends on packages, compiler and emulator; the version of the harness concerns timings only
-        known |= {TIMED.fact: None}
-    canaries = _figures(measured.measurements, "canary_s", canary)
-    identities = {str(measurement["identity"]) for measurement in measured.measurements if measurement.get("identity")}
-    if exact:  # a count is of the source, in which the compiler may merge accesses: the binary says whether it counts
-        identities = {record.binaries.get(rung_and_type(cell), "")} - {""}
-    point = Point(
-        commit=at,
-        value=value,
-        spread=0.0 if exact else spread(_figures(measured.measurements, judged)),
-        identity=" ".join(sorted(identities)),
-        conditions=sorted_text(known),
-        canary=statistics.median(canaries) if canaries else None,
-    )
-    return Result(commit, point, known, measured.throttled)
+def identity(measurements: Iterable[Measurement]) -> str:
+    """Of the binary and launch that were measured; "" if it is not known."""
+    return " ".join(sorted({str(each["identity"]) for each in measurements if each.get("identity")}))
 
 
 def spread(figures: Sequence[float]) -> float:
     """The relative standard error of a cell's figure, from the processes that measured it. It is 0 for fewer than two,
     which show no noise: the noise of the series is then taken from the differences between commits."""
-    mean = statistics.fmean(figures) if len(figures) >= 2 else 0.0
-    return statistics.stdev(figures) / abs(mean) / math.sqrt(len(figures)) if mean else 0.0
+    count = len(figures)
+    mean = math.fsum(figures) / count if count >= 2 else 0.0
+    if not mean:
+        return 0.0
+    return math.sqrt(math.fsum((each - mean) ** 2 for each in figures) / (count - 1) / count) / abs(mean)
 
 
-def _figures(measurements: Iterable[Measurement], *names: str) -> list[float]:
+def figures(measurements: Iterable[Measurement], *names: str) -> list[float]:
     """A figure of each measurement that has it; each further name goes one dictionary deeper."""
     values = (number(measurement, *names) for measurement in measurements)
     return [value for value in values if isinstance(value, float) and math.isfinite(value)]

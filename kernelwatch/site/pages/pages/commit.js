@@ -153,8 +153,9 @@
             element("p", {class: "quiet"}, site.commit_url ? element("a", {href: site.commit_url + commit.hash, class: "hash", rel: "noreferrer"}, commit.hash) : element("span", {class: "hash wrap"}, commit.hash),
                 " by " + commit.author + ", " + text.date(commit.date) + ". " + (at === site.head ? "The newest" : "Number " + (at + 1)) + " of " + (site.head + 1) + " commits on the branch " + site.branch + "."),
             element("p", {class: "steps"}, step(all[index - 1], "\u2190 older measured commit"), step(all[index + 1], all[index + 1] === site.head && !site.machines.some((each) => each.newest === site.head) ? "newest commit, not measured \u2192" : "newer measured commit \u2192")));
-        const listed = commit.files.map(([letter, path]) => element("li", {}, element("span", {class: "quiet letter", title: LETTERS[letter] || letter}, LETTERS[letter] || letter), " ", element("code", {}, path)));
-        main.append(element("details", {class: "files", open: commit.files.length <= 12}, element("summary", {}, commit.files.length ? text.plural(commit.files.length, "file") + " changed" : "No file changed (git lists none for a merge)"), element("ul", {}, listed)));
+        const files = (await kernelwatch.load("files/" + Math.floor(at / site.block)))[at];
+        const listed = files.map(([letter, path]) => element("li", {}, element("span", {class: "quiet letter", title: LETTERS[letter] || letter}, LETTERS[letter] || letter), " ", element("code", {}, path)));
+        main.append(element("details", {class: "files", open: files.length <= 12}, element("summary", {}, files.length ? text.plural(files.length, "file") + " changed" : "No file changed (git lists none for a merge)"), element("ul", {}, listed)));
         for (const summary of site.machines) await measured(main, summary, at, common);
     });
 }
