@@ -30,6 +30,7 @@ from kernelwatch.asv.patches import replace
 from kernelwatch.asv.publication import Publication
 from kernelwatch.history.store import Damaged
 from kernelwatch.system import cache
+from kernelwatch.system.errors import UserError
 from kernelwatch.system.files import locked
 
 ASV_COMMITS = 100  # the newest ones, which asv's own pages show; "asv_commits" in asv.conf.json is another number
@@ -121,12 +122,12 @@ def _publish_untrusted(publish: Any, conf: Any, range_spec: Any = None, pull: bo
 
     with locked(cache.folder() / f"publishing-{name}.lock", waiting):
         try:
-            _publish_into(pages, publish, conf, range_spec, pull)
-        except Damaged as error:
-            log.warning(f"what was kept of earlier publications is damaged ({error}): all results are read anew")
-            conf.publication.recorded.store.discard()
-            _publish_into(pages, publish, conf, range_spec, pull)
-        except OSError as error:
+            try:
+                _publish_into(pages, publish, conf, range_spec, pull)
+            except Damaged as error:
+                log.warning(f"what was kept of earlier publications is damaged ({error}): all results are read anew")
+                _publish_into(pages, publish, conf, range_spec, pull)
+        except (OSError, UserError) as error:
             raise util.UserError(f"nothing was published; {pages} is as it was: {error}") from None
 
 

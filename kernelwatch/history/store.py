@@ -10,9 +10,9 @@ import json
 import sqlite3
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, NoReturn, TypeVar, cast
 
 from kernelwatch.system import cache
 from kernelwatch.system.errors import UserError
@@ -32,7 +32,7 @@ CREATE TABLE files(site TEXT, name TEXT, made_of TEXT, stamp TEXT, PRIMARY KEY(s
 
 
 class Damaged(Exception):
-    """The file is not what was written; `Store.discard` makes a new one."""
+    """The file was not what was written, and is gone: the next store has a new one."""
 
 
 class Known(NamedTuple):
@@ -53,10 +53,7 @@ class Store:
         self._parts: dict[str, bytes] = {}
         self._decoded: dict[str, Any] = {}
         self._pending = 0
-        try:
-            self._open()
-        except Damaged:
-            self.discard()
+        self._open()
 
     @classmethod
     def of(cls, results: Path, version: str) -> "Store":
@@ -84,21 +81,18 @@ class Store:
             yield
         except sqlite3.OperationalError as error:
             if "malformed" in str(error) or "no such" in str(error):
-                raise Damaged(str(error)) from None
+                self._discard(str(error))
             raise UserError(f"{self.path} cannot be written: {error}; it keeps what was published") from None
         except sqlite3.DatabaseError as error:
-            raise Damaged(str(error)) from None
+            self._discard(str(error))
 
-    def discard(self) -> None:
-        """Start with an empty file."""
+    def _discard(self, why: str) -> NoReturn:
+        """Remove the file, so that the next store starts with an empty one. Raises: Damaged."""
         self.close()
-        self._parts.clear()
-        self._decoded.clear()
         if self.path:
-            with suppress(FileNotFoundError):
-                self.path.unlink()
-            self.path.with_name(f"{self.path.name}-journal").unlink(missing_ok=True)
-        self._open()
+            for name in (self.path.name, f"{self.path.name}-journal"):
+                self.path.with_name(name).unlink(missing_ok=True)
+        raise Damaged(why)
 
     def close(self) -> None:
         self._base.close()
@@ -150,7 +144,7 @@ class Store:
         with self._safely():
             row = self._base.execute("SELECT checksum, head, numbers FROM entries WHERE path = ?", (path,)).fetchone()
         if row is None or zlib.crc32(row[2], zlib.crc32(row[1])) != row[0]:
-            raise Damaged(f"what it holds of {path} is not what was written")
+            self._discard(f"what it holds of {path} is not what was written")
         return json.loads(row[1]), row[2]
 
     def long(self, path: str) -> str:
@@ -158,7 +152,7 @@ class Store:
         with self._safely():
             row = self._base.execute("SELECT checksum, content FROM texts WHERE path = ?", (path,)).fetchone()
         if row is None or zlib.crc32(row[1]) != row[0]:
-            raise Damaged(f"the text that it holds of {path} is not what was written")
+            self._discard(f"the text that it holds of {path} is not what was written")
         return zlib.decompress(row[1]).decode()
 
     def part(self, content: bytes) -> str:
@@ -175,7 +169,7 @@ class Store:
             with self._safely():
                 row = self._base.execute("SELECT content FROM parts WHERE digest = ?", (digest,)).fetchone()
             if row is None or hashlib.sha256(row[0]).hexdigest()[:32] != digest:
-                raise Damaged(f"the part {digest} is not what was written")
+                self._discard(f"the part {digest} is not what was written")
             self._parts[digest] = row[0]
         return self._parts[digest]
 
@@ -194,7 +188,7 @@ class Store:
         try:
             return {commit: json.loads(known[commit]) for commit in wanted if commit in known}
         except ValueError as error:
-            raise Damaged(str(error)) from None
+            self._discard(str(error))
 
     def add_commits(self, commits: dict[str, Any]) -> None:
         for commit, content in commits.items():
