@@ -187,6 +187,11 @@ class Streamed:
         return Streaming(launch.identity, launch, reports)
 
 
+def of_type(entry: Any, type: str) -> Any:
+    """A commit's ladder entry as it is launched for a type. Older commits launch all types alike."""
+    return entry.of(type) if type and hasattr(entry, "of") else entry
+
+
 class Gpukernels:
     """The Package of any commit of gpukernels. It uses only the names in NEEDED, and others if a commit has them.
 
@@ -209,7 +214,7 @@ class Gpukernels:
             raise Absent(f"this commit has {error}") from error
         if type and type not in entry.types:
             raise Absent(f"at this commit {op}/{name} takes {', '.join(entry.types)}, not {type}")
-        return entry
+        return of_type(entry, type)
 
     def load(self, op: str, rung: str, type: str) -> Kernel:
         entry = self.rung(op, rung, type)
@@ -275,6 +280,7 @@ def cuda_source(rung: Any, type: str, edge: int | None = None) -> CudaSource:
 
     Raises: NotHere if a .py prepares the launch, and the emulator has no stand-in for it.
     """
+    rung = of_type(rung, type)
     edge = edge if edge is not None else next(iter(rung.edges), None)
     if rung.preparation and rung.symbol not in PREPARED:
         raise NotHere(f"{rung} is launched by {rung.preparation.name}, for which the emulator has no stand-in")
@@ -294,6 +300,7 @@ def cuda_source(rung: Any, type: str, edge: int | None = None) -> CudaSource:
         grid=lambda extents: rung.grid(extents, edge),
         block=rung.block_threads(edge),
         dynamic_shared_bytes=rung.shared_bytes(into.itemsize, edge),
+        loop_step=rung.macros().get("TILE_K", 0),
         arguments=PREPARED.get(rung.symbol),
     )
 

@@ -38,6 +38,7 @@ TYPES = {
 }
 
 CUDA_STANDARD = "c++17"
+SHARED_BYTES_MOST = 48 << 10  # dynamic shared memory that a kernel gets without asking for more
 C_FLAGS = ("-std=c11", "-O3", "-march=native", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror")
 
 
@@ -139,6 +140,11 @@ def _cuda_headers() -> tuple[str, ...]:
     return tuple(dict.fromkeys(folder for folder in folders if Path(folder).is_dir()))
 
 
+def _capability(arch: str) -> int:
+    """The number of an architecture such as "sm_90a"."""
+    return int(re.sub(r"\D", "", arch))
+
+
 def compile_cuda(found: Rung, type: str, arch: str) -> tuple[Path, str]:
     """A rung's cubin for one architecture ("sm_90") and the mangled name of its kernel; needs NVRTC, no GPU.
 
@@ -151,9 +157,16 @@ def compile_cuda(found: Rung, type: str, arch: str) -> tuple[Path, str]:
         raise ToolMissing(
             f"{found}: CUDA kernels are compiled through cuda-core, which is not installed: {error}"
         ) from error
-    least, here = dict(found.arch_min).get(type, 0), int(re.sub(r"\D", "", arch))
+    found = found.of(type)
+    least, here = dict(found.arch_min).get(type, 0), _capability(arch)
     if here < least:
         raise ToolMissing(f"{found}: {type} needs compute capability {least / 10}, {arch} has {here / 10}")
+    if found.arch_only:
+        if here != (only := _capability(found.arch_only)):
+            raise ToolMissing(
+                f"{found}: its instructions are those of compute capability {only / 10} alone, not {arch}'s"
+            )
+        arch = f"sm_{found.arch_only}"
     into, out = in_and_out(type)
     expression = f"{found.symbol}<{', '.join(dict.fromkeys(TYPES[name][0] for name in (into, out)))}>"
     headers = "".join(f"#include <{TYPES[name][2]}>\n" for name in dict.fromkeys((into, out)) if TYPES[name][2])
@@ -206,6 +219,7 @@ def compile_c(found: Rung, type: str) -> tuple[Path, str]:
 
     Raises: KernelError with the compiler's own words.
     """
+    found = found.of(type)
     command, version = _c_compiler()
     source = _source(found)
     macros = [f"-D{name}={value}" for name, value in sorted(found.macros().items())]
@@ -256,7 +270,7 @@ class Kernel:
     """
 
     def __init__(self, found: Rung, type: str, edge: int | None = None) -> None:
-        self.rung = found
+        self.rung = found.of(type)
         self.type = type
         self.edge = edge
         self.in_dtype, self.out_dtype = (np.dtype(name) for name in in_and_out(type))
@@ -395,6 +409,8 @@ class _GpuKernel(Kernel):
             self._module = cupy.RawModule(path=str(path))
             self._function = self._module.get_function(symbol)
             self._function.compile()  # loads it now: a first launch inside a graph capture must not
+            if (shared := self.rung.shared_bytes(self.in_dtype.itemsize, edge)) > SHARED_BYTES_MOST:
+                self._function.max_dynamic_shared_size_bytes = shared
         except cupy.cuda.driver.CUDADriverError as error:
             raise KernelError(
                 f"{found}: the driver does not load what NVRTC made ({error}); "
@@ -429,7 +445,8 @@ class _GpuKernel(Kernel):
         arguments = (*operands, *dims)
         identity = _digest(self.identity, grid, block, shared)[:16]
         if self._prepare:
-            return Launch(operands[-1], identity, self._prepare(self._module, function, grid, block, operands, dims))
+            enqueue = functools.partial(function, shared_mem=shared)
+            return Launch(operands[-1], identity, self._prepare(self._module, enqueue, grid, block, operands, dims))
         return Launch(operands[-1], identity, lambda: function(grid, block, arguments, shared_mem=shared))
 
 

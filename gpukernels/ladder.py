@@ -3,7 +3,7 @@
 import math
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ HERE = Path(__file__).parent
 
 SUFFIXES = {".cu": "gpu", ".c": "cpu", ".py": None}  # a source's suffix and where it runs
 GRID_Y_MAX = 65_535  # blocks in y and in z that every CUDA GPU takes; x takes 2**31 - 1
+BY_TYPE = ("tile", "block", "constants", "shared")  # keys of an entry that may differ by type
 OP_KEYS = ("dims", "inputs", "output", "tiled", "types")  # what every op's table gives
 
 
@@ -44,7 +45,11 @@ class Rung:
     threads: str = "1"
     operands: str = "device"
     input_bytes_max: tuple[int, ...] = ()
+    constants: tuple[tuple[str, int], ...] = ()
+    shared: int = 0
+    by_type: tuple[tuple[str, tuple[tuple[str, Any], ...]], ...] = ()
     arch_min: tuple[tuple[str, int], ...] = ()
+    arch_only: str = ""
     published_ms: tuple[tuple[str, float], ...] = ()
 
     def __str__(self) -> str:
@@ -54,6 +59,10 @@ class Rung:
     def symbol(self) -> str:
         """The function that the source defines."""
         return f"{self.op}_{self.source.stem}"
+
+    def of(self, type: str) -> "Rung":
+        """This rung as it is launched for one element type."""
+        return replace(self, **dict(dict(self.by_type).get(type, ())))
 
     @property
     def preparation(self) -> Path | None:
@@ -78,8 +87,9 @@ class Rung:
         return (edge, edge) if edge else (self.block[0], self.block[1])
 
     def shared_bytes(self, itemsize: int, edge: int | None = None) -> int:
-        """Dynamic shared memory of a block: the square tile whose edge is chosen at run time, for inputs so wide."""
-        return edge * (edge + self.pad) * itemsize if edge else 0
+        """Dynamic shared memory of a block: what the entry says, or the square tile whose edge is chosen at run time,
+        for inputs so wide."""
+        return edge * (edge + self.pad) * itemsize if edge else self.shared
 
     def macros(self) -> dict[str, int]:
         """What the source is compiled with, name -> value."""
@@ -92,7 +102,9 @@ class Rung:
             found |= {"PAD": self.pad}
         if self.repeats > 1:
             found |= {"REPEATS": self.repeats}
-        return found
+        if self.shared:
+            found |= {"SHARED_BYTES": self.shared}
+        return found | dict(self.constants)
 
 
 @dataclass(frozen=True)
@@ -106,7 +118,7 @@ class Op:
 
 def _frozen(value: Any) -> Any:
     if isinstance(value, dict):
-        return tuple(value.items())
+        return tuple((key, _frozen(each)) for key, each in value.items())
     return tuple(value) if isinstance(value, list) else value
 
 
@@ -120,6 +132,24 @@ def _source(folder: Path, op: str, name: str, told: str | None) -> Path:
         there = ", ".join(path.name for path in found) or "none of them"
         raise LadderError(f"{op}/{name}: its source must be one of {wanted}; {there} is in {folder}")
     return found[0]
+
+
+def _check_launch(found: Rung, who: str) -> None:
+    """Raises: LadderError where what the rung is launched with makes no sense."""
+    if found.source.suffix == ".cu" and bool(found.edges) == bool(found.tile and found.block):
+        raise LadderError(f"{who}: a .cu rung gives either tile and block, or edges")
+    if found.tile and len(found.tile) != len(found.tiled):
+        raise LadderError(
+            f"{who}: tile must have {len(found.tiled)} extents ({' '.join(found.tiled)}), got {found.tile}"
+        )
+    if found.block and (len(found.block) != 2 or not 0 < math.prod(found.block) <= 1024):
+        raise LadderError(f"{who}: block must be (x, y) with at most 1024 threads, got {found.block}")
+    if any(extent < 1 for extent in (*found.tile, *found.block)):
+        raise LadderError(f"{who}: tile and block must be at least 1, got {found.tile} and {found.block}")
+    if any(not 0 < edge <= 32 for edge in found.edges):
+        raise LadderError(f"{who}: a block of edge x edge threads has an edge of 1 to 32, got {found.edges}")
+    if found.shared < 0 or (found.shared and found.edges):
+        raise LadderError(f"{who}: shared must be bytes of a rung without edges, got {found.shared}")
 
 
 def _read_rung(folder: Path, op: str, common: Mapping[str, Any], entry: Mapping[str, Any]) -> Rung:
@@ -139,18 +169,13 @@ def _read_rung(folder: Path, op: str, common: Mapping[str, Any], entry: Mapping[
         | {key: _frozen(common[key]) for key in OP_KEYS}
         | {key: _frozen(value) for key, value in entry.items() if key not in ("device", "source")}
     )
-    if source.suffix == ".cu" and bool(found.edges) == bool(found.tile and found.block):
-        raise LadderError(f"{who}: a .cu rung gives either tile and block, or edges")
-    if found.tile and len(found.tile) != len(found.tiled):
-        raise LadderError(
-            f"{who}: tile must have {len(found.tiled)} extents ({' '.join(found.tiled)}), got {found.tile}"
-        )
-    if found.block and (len(found.block) != 2 or not 0 < math.prod(found.block) <= 1024):
-        raise LadderError(f"{who}: block must be (x, y) with at most 1024 threads, got {found.block}")
-    if any(extent < 1 for extent in (*found.tile, *found.block)):
-        raise LadderError(f"{who}: tile and block must be at least 1, got {found.tile} and {found.block}")
-    if any(not 0 < edge <= 32 for edge in found.edges):
-        raise LadderError(f"{who}: a block of edge x edge threads has an edge of 1 to 32, got {found.edges}")
+    for type, changed in found.by_type:
+        if type not in found.types:
+            raise LadderError(f"{who}: by_type has {type}; the rung has the types {', '.join(found.types)}")
+        if other := sorted({key for key, _ in changed} - set(BY_TYPE)):
+            raise LadderError(f"{who}: by_type has {', '.join(other)} for {type}; it may have {', '.join(BY_TYPE)}")
+    for each in (found, *(found.of(type) for type, _ in found.by_type)):
+        _check_launch(each, who)
     if source.suffix == ".c" and (mixed := [type for type in found.types if "->" in type]):
         raise LadderError(
             f"{who}: a .c has one type T for all operands, which {mixed[0]} is not; give its types, as in "

@@ -13,6 +13,7 @@ pyproject.toml names the direct dependencies. For each name in LOCKS, requiremen
 and everything that these need in turn, in exact versions with hashes. scripts/lock (`lab/lock.py`) writes these files.
 """
 
+import ast
 import ctypes
 import hashlib
 import importlib
@@ -44,6 +45,7 @@ LOCKS = {
     "gpu13": ("gpu13",),
 }
 CANNOT = 128  # the engine's exit code of a command that could not do its job
+MARK = "gpukernels.stamp"
 INSIDE = "GPUKERNELS_INSIDE"  # set once the right interpreter runs, so that it is searched for only once
 
 
@@ -142,6 +144,33 @@ def _works(python: Path) -> bool:
     return done.stdout.split() == pins
 
 
+def _stamp(wanted: list[Path]) -> str:
+    """What the environment was made from: it stands in the file MARK once all of it is installed."""
+    return hashlib.sha256("\n".join([sys.version, *(path.read_text() for path in wanted)]).encode()).hexdigest()
+
+
+def _made() -> bool:
+    """Whether the project's interpreter is there, so that no command has to make it."""
+    mark = HOME / MARK
+    stamp = _stamp(locks("tools", cuda_extra(), gpu_extra()))
+    return bool(os.environ.get("GPUKERNELS_PYTHON")) or (mark.is_file() and mark.read_text() == stamp)
+
+
+def help_at_once(program: Path) -> None:
+    """If help is all that is asked for, and the environment is not made yet, print what a program's docstring says, and
+    exit: nobody waits minutes for a help text. The options need the environment, since the project names them."""
+    if not {"-h", "--help"} & set(sys.argv[1:]) or os.environ.get(INSIDE) == str(ROOT) or _made():
+        return
+    name = f"scripts/{Path(sys.argv[0]).name}"
+    about = ast.get_docstring(ast.parse(program.read_text(encoding="utf-8"))) or ""
+    print(f"usage: {name} ...\n\n{about}\n")
+    print(
+        "Every command is described in docs/commands.md. The options are listed here once the environment is made,\n"
+        "which any script does when it is called without --help."
+    )
+    raise SystemExit(0)
+
+
 def ensure() -> str:
     """Make the project's interpreter if necessary; its path. Raises: SystemExit with a message if there is none."""
     chosen = os.environ.get("GPUKERNELS_PYTHON")
@@ -150,8 +179,7 @@ def ensure() -> str:
             raise SystemExit(f"gpukernels: GPUKERNELS_PYTHON={chosen}: no such interpreter; give the path of one")
         return chosen
     wanted = locks("tools", cuda_extra(), gpu_extra())
-    stamp = hashlib.sha256("\n".join([sys.version, *(path.read_text() for path in wanted)]).encode()).hexdigest()
-    mark = HOME / "gpukernels.stamp"
+    stamp, mark = _stamp(wanted), HOME / MARK
     if mark.is_file() and mark.read_text() == stamp:
         return str(_python(HOME))
     print(
@@ -226,6 +254,7 @@ def pytest_arguments() -> list[str]:
 
 def command(name: str) -> NoReturn:
     """Run a command of the engine in the project's interpreter, and exit with its code."""
+    help_at_once(ROOT / "kernelwatch" / "commands" / f"{name}.py")
     enter()
     from kernelwatch.__main__ import run
 
@@ -234,6 +263,7 @@ def command(name: str) -> NoReturn:
 
 def laboratory(name: str) -> NoReturn:
     """Run a program of the laboratory in the project's interpreter, and exit with its code."""
+    help_at_once(ROOT / "scripts" / "lab" / f"{name}.py")
     enter()
     from kernelwatch.__main__ import code_of
 

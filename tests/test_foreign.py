@@ -138,6 +138,16 @@ def test_asv_itself_runs_and_publishes(foreign: Foreign, measured: str) -> None:
     assert listed["rows.ScaledSum.track_flops"]["unit"] == "GFLOP/s"
 
 
+def test_a_quick_look_finds_suites_of_any_name(foreign: Foreign, measured: str) -> None:
+    told = foreign.call("kernelwatch", "bench", "--quick", "--only", "extremes")
+    assert "1 new of 1 commits" in told
+    (path,) = foreign.folder.glob(".asv/quick/results/*/*-checkout-*.json")
+    assert list(json.loads(path.read_text())["results"]) == [
+        "rows.Extremes.track_seconds",
+        "rows.ScaledSum.track_seconds",
+    ]
+
+
 def test_versus_says_what_is_worse(foreign: Foreign) -> None:
     told = foreign.call("kernelwatch", "versus", "HEAD~1", "HEAD", "--only", "extremes", "--budget", "300", code=1)
     assert "HEAD is worse than BASE" in told

@@ -3,6 +3,7 @@
 import argparse
 import io
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -255,6 +256,24 @@ def test_the_commit_before_is_the_nearest(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(terminal, "show_changes", lambda before, after, _: shown.append((before.commit, after.commit)))
     bench._show_newest(PROJECT, tmp_path, ["c" * 40], quiet())
     assert shown == [("b" * 8, "c" * 8)]
+
+
+def test_the_newest_of_commits_with_one_date_is_the_last_of_the_history(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disturbed run is measured again after all others: its file is the newest, its commit is not."""
+    for at, sha in enumerate("cba"):
+        path = tmp_path / "here" / f"{sha * 8}-checkout.facts.jsonl"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("")
+        os.utime(path, (at, at))
+        path.with_name(path.name.replace(".facts.jsonl", ".json")).write_text(json.dumps({"date": 9}))
+    shown: list[str] = []
+    monkeypatch.setattr(bench, "identity", lambda: {"machine": "here"})
+    monkeypatch.setattr(bench, "git", lambda *_: "")
+    monkeypatch.setattr(terminal, "show", lambda record, *_: shown.append(record.commit))
+    bench._show_newest(PROJECT, tmp_path, [sha * 40 for sha in "cba"], quiet())
+    assert shown == ["c" * 8]
 
 
 # --- the feed ------------------------------------------------------------------------------------------------------

@@ -298,7 +298,8 @@ def steps(found: Rung, edge: int | None) -> tuple[int, ...]:
     """The extents of a rung's tile, in the order of its dims; of a usual one if it is not CUDA."""
     if found.source.suffix != ".cu":
         return (checks.STEP,) * len(found.dims)
-    return checks.steps(found.dims, lambda extents: found.grid(extents, edge), found.block_threads(edge))
+    loop_step = found.macros().get("TILE_K", 0)
+    return checks.steps(found.dims, lambda extents: found.grid(extents, edge), found.block_threads(edge), loop_step)
 
 
 def shapes(found: Rung, edge: int | None, random_count: int = 3) -> Iterator[dict[str, int]]:
@@ -330,7 +331,7 @@ def fits(found: Rung, extents: Mapping[str, int], itemsize: int = 8) -> bool:
 def cases(device: str | None = None) -> list[Any]:
     """Every rung, type and edge of the ladder, as parameters; those that need a GPU marked so."""
     return [
-        pytest.param(found, type, edge, id=f"{found}{f'@{edge}' if edge else ''}-{type}",
+        pytest.param(found.of(type), type, edge, id=f"{found}{f'@{edge}' if edge else ''}-{type}",
                      marks=[pytest.mark.gpu] if found.device == "gpu" else [])
         for op in gpukernels.ops()
         for found in op.rungs

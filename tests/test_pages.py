@@ -12,6 +12,7 @@ import pytest
 
 from kernelwatch.asv import offline
 from kernelwatch.asv.pages import PAGES
+from lab import loading
 from tests.pages import NARROW, WIDE, browser, data, opened, pages_group, planted_site, recorded_site, shown
 from tests.test_site import served, visit
 
@@ -33,6 +34,21 @@ VIEWS = (
     "devices",
     "search?q=padded",
 )
+
+
+SHARED = {
+    "choosing",
+    "page",
+    "data",
+    "text",
+    "draw",
+    "start",
+    "exact",
+    "point",
+    "happened",
+    "ladders",
+    "compare",
+}  # what views share
 
 
 def violations(page: "Page") -> list[str]:
@@ -67,8 +83,18 @@ def test_a_view_opens_and_shuts_nobody_out(browser: "Browser", planted_site: Pat
 
 
 def test_every_view_is_in_this_list() -> None:
-    own = {path.stem for path in (PAGES / "pages").glob("*.js")} - {"page", "data", "text", "draw", "start"}
+    own = {path.stem for path in (PAGES / "pages").glob("*.js")} - SHARED
     assert own == {view.partition("?")[0] for view in VIEWS}
+
+
+def test_no_page_loads_much(browser: "Browser", recorded_site: Path) -> None:
+    """Plot and d3 are 0.5 MB of each page; the rest grows with the history."""
+    assert {view.partition("?")[0] for view in loading.VIEWS} == {view.partition("?")[0] for view in VIEWS}
+    vendored = sum(path.stat().st_size for path in (PAGES / "vendor").glob("*.js"))
+    for view in loading.VIEWS:
+        found = loading.load(browser, recorded_site, view, times=1)
+        assert vendored < found.bytes < 3 << 20, found
+        assert found.drawn_ms is None or 0 < found.drawn_ms <= found.shown_ms, found
 
 
 def test_over_http_too(browser: "Browser", recorded_site: Path) -> None:
@@ -112,17 +138,26 @@ def test_the_status_says_what_was_measured(browser: "Browser", recorded_site: Pa
 
 def test_the_status_counts_what_is_open(browser: "Browser", planted_site: Path) -> None:
     events = data(planted_site, "events")["events"]
+
+    def size(event: Any) -> float:
+        return max((abs(change["change"]) for change in event["changes"] if not change["exact"]), default=0)
+
     is_open = sorted(
         (
             event for event in events
             if event["kind"] == "regression" and any(not change["undone"] for change in event["changes"])
         ),
-        key=lambda event: -abs(event["changes"][0]["change"]),
+        key=size,
+        reverse=True,
     )  # fmt: skip
+    confirmed = sum(event["verdict"] == "confirmed" for event in is_open)
+    assert 0 < confirmed < len(is_open) > 6
     with opened(browser, planted_site, "status") as page:
         verdict = page.locator(".verdict-line")
-        assert f"{len(is_open)} regressions open, 0 of them confirmed." in verdict.inner_text()
-        assert page.locator(".machine li").count() == len(is_open)
+        assert f"{len(is_open)} regressions open, {confirmed} of them confirmed." in verdict.inner_text()
+        listed = page.locator(".machine li").all_inner_texts()
+        assert len(listed) == 7
+        assert listed[-1] == f"all {len(is_open)}"
         first = page.locator(".machine li a").first
         assert first.inner_text() == is_open[0]["last"]["subject"]
         first.click()

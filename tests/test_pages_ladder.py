@@ -64,7 +64,7 @@ def fits(page: "Page") -> bool:
 def row(page: "Page", label: str, name: str) -> "dict[str, str]":
     """The row of a table whose first cell begins with a name: head of the column -> text."""
     table = page.get_by_role("region", name=label).locator("table")
-    heads = table.locator("th").all_inner_texts()
+    heads = [" ".join(head.split()) for head in table.locator("th").all_inner_texts()]
     texts = table.locator("tbody tr").evaluate_all(
         "(rows) => rows.map((row) => [...row.cells].map((cell) => cell.innerText))"
     )
@@ -101,8 +101,8 @@ def test_the_table_of_a_ladder_has_exact_figures_and_leads_on(browser: "Browser"
     key = "transpose/padded float32 1024x1024 cold"
     with opened(browser, recorded_site, "ladder?op=transpose&shape=1024x1024&cache=cold") as page:
         padded = row(page, "transpose at 1024x1024", "padded")
-        assert padded["registers"] == f"{registers:g}"
-        assert row(page, "transpose at 1024x1024", "naive_read")["store sectors"] == f"{sectors:g}"
+        assert padded["registers per thread"] == f"{registers:g}"
+        assert row(page, "transpose at 1024x1024", "naive_read")["store sectors per request"] == f"{sectors:g}"
         shown_rate = float(padded["cold, GB/s"].split("\n")[0])
         assert shown_rate == pytest.approx(rate(cells(recorded_site, "transpose")[key]), rel=1e-3)
         history = page.get_by_role("link", name="history of padded").get_attribute("href") or ""
@@ -110,6 +110,22 @@ def test_the_table_of_a_ladder_has_exact_figures_and_leads_on(browser: "Browser"
         page.get_by_role("link", name="padded", exact=True).click()
         shown(page, "rung")
         assert page.locator("h1").inner_text() == "transpose/padded"
+
+
+def test_the_best_rung_and_line_are_those_measured(browser: "Browser", recorded_site: Path) -> None:
+    for op, shape in (("vector_add", "65536"), ("transpose", "4096x4096")):
+        here = [cell for cell in cells(recorded_site, op).values() if (cell["shape"], cell["cache"]) == (shape, "cold")]
+        described = next(each for each in data(recorded_site, "site")["ops"] if each["name"] == op)
+        plain = {rung["name"] for rung in described["rungs"] if rung["plain"]}
+        rung = max((cell for cell in here if cell["rung"] in plain), key=rate)
+        line = max((cell for cell in here if cell["rung"] in described["lines"]), key=rate)
+        with opened(browser, recorded_site, f"ladder?op={op}&shape={shape}&cache=cold") as page:
+            best = page.locator("[data-best]")
+            assert best.get_attribute("data-best") == f"{rung['rung']} {line['rung']}"
+            assert f"{float(f'{rate(line):.4g}'):g} GB/s" in best.inner_text()
+            if op == "vector_add":
+                assert rate(rung) > rate(line)
+                assert "It is no bound" in page.locator("main").inner_text()
 
 
 def test_what_is_not_there_is_told(browser: "Browser", recorded_site: Path) -> None:
@@ -167,6 +183,18 @@ def test_the_roofline_draws_ceilings_and_cells(browser: "Browser", recorded_site
         share = row(page, "matmul cold: share of the roof", "cublas")["8192\u00b3"].split()[0]
         cell = expected["matmul/cublas float32 8192x8192x8192 cold"]
         assert float(share) == pytest.approx(100 * rate(cell) * 1e9 / ceilings["float32_flops_per_s"], abs=0.06)
+
+
+def test_the_tables_of_the_roofline_are_not_cut_off(browser: "Browser", recorded_site: Path) -> None:
+    _, _, snapshot = newest(recorded_site)
+    with opened(browser, recorded_site, "roofline") as page:
+        tables = page.locator("details[open] .wide")
+        assert tables.count() == 3
+        assert tables.evaluate_all("all => all.every((each) => each.scrollWidth <= each.clientWidth)")
+        cell = snapshot["cells"]["matmul/tiled_32 float32 4096x4096x4096 cold"]
+        shown_text = row(page, "matmul cold: share of the roof", "tiled_32")["4096³"]
+        low, high = (1 / cell[end] for end in ("high", "low"))
+        assert f"± {100 * (high - low) / 2 * cell['s']:.2f} %" in shown_text
 
 
 def test_a_rung_shows_its_place_history_and_events(browser: "Browser", planted_site: Path) -> None:
@@ -254,7 +282,7 @@ def test_names_stay_text_and_failures_are_shown(browser: "Browser", planted_site
         assert "failed" in (page.locator("svg[data-shape='4096x4096']").first.text_content() or "")
         assert "failed: 12 elements wrong" in page.get_by_role("region", name="transpose at 4096x4096").inner_text()
         assert page.locator("svg [data-mark=limit] text").count() == 1
-        assert row(page, "transpose at 4096x4096", "tiled")["registers"] == "40"
+        assert row(page, "transpose at 4096x4096", "tiled")["registers per thread"] == "40"
         assert HOSTILE in page.locator("main").inner_text()
         assert page.locator("main img").count() == 0
         page.goto(f"{site.as_uri()}/index.html#/rung?op=transpose&rung={quote('tiled')}")

@@ -46,6 +46,32 @@ def test_the_ladder_is_what_was_recorded(axes: Any, record: Record) -> None:
     assert sum(map(len, drawn.values())) == sum(len(section.rows) for section in shown)
 
 
+def test_an_op_without_arithmetic_is_below_its_bandwidths(
+    record: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[Any] = []
+    monkeypatch.setattr(pyplot, "close", drawn.append)
+    picture.draw(record, PROJECT, "transpose", "gpu", "cold", None, tmp_path / "a.svg")
+    (axes,) = drawn[0].axes
+    facts: Any = record.facts["transpose gpu"]
+    bounds = [facts["ceilings"]["copy_bytes_per_s"] / 1e9, facts["nvml_theoretical_bandwidth_bytes_per_s"] / 1e9]
+    assert [line.get_ydata()[0] for line in axes.lines if line.get_marker() == "None"][-2:] == bounds
+    assert [text.get_text() for text in axes.texts] == [
+        f"copy, measured, {bounds[0]:.0f} GB/s",
+        f"theoretical bandwidth, {bounds[1]:.0f} GB/s",
+    ]
+    monkeypatch.undo()
+    pyplot.close(drawn[0])
+
+
+def test_no_two_rungs_look_alike(axes: Any) -> None:
+    lines = [bars.lines[0] for bars in axes[0].containers]
+    styles = {(line.get_color(), line.get_marker(), line.get_linestyle(), line.get_markerfacecolor()) for line in lines}
+    assert len(styles) == len(lines) > len(picture.COLORS)
+    rungs = [line for line in lines if line.get_color() != "#777777"]
+    assert len({(line.get_color(), line.get_linestyle()) for line in rungs}) == len(rungs)  # without looking at symbols
+
+
 def test_the_roofline_is_below_its_ceilings(axes: Any, record: Record) -> None:
     *points, roof = axes[1].lines
     ceilings = record.facts["matmul gpu"]["ceilings"]

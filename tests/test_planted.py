@@ -4,6 +4,7 @@ import dataclasses
 import io
 import json
 import re
+import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -282,3 +283,29 @@ def test_a_folder_with_something_in_it_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("")
     with pytest.raises(SystemExit, match="is not empty; name a new folder"):
         planted.build(tmp_path)
+
+
+def test_exact_figures_join_the_seconds_of_their_commit(tmp_path: Path) -> None:
+    stem = "*/08ef6ba0-checkout-*"
+    source = next(planted.DATA.glob(f"results/{stem}.json"))
+    recorded, fresh = (tmp_path / name / source.parent.name for name in ("recorded", "fresh"))
+    for folder in (recorded, fresh):
+        folder.mkdir(parents=True)
+        for path in (source, source.with_suffix(".facts.jsonl")):
+            shutil.copy(path, folder)
+        shutil.copy(planted.DATA / "results" / "benchmarks.json", folder.parent)
+    whole = json.loads(source.read_text())
+    path, sidecar = recorded / source.name, (recorded / source.name).with_suffix(".facts.jsonl")
+    timed = {name: row for name, row in whole["results"].items() if "GPU" in name}
+    assert 0 < len(timed) < len(whole["results"])
+    path.write_text(json.dumps(whole | {"results": timed}))
+    lines = sidecar.read_text().splitlines()
+    assert len([line for line in lines if json.loads(line)["group"] in ("transpose gpu", "matmul gpu")]) < len(lines)
+    sidecar.write_text("".join(f"{line}\n" for line in lines if " gpu" in json.loads(line)["group"]))
+
+    assert planted.add_exact(fresh.parent, recorded.parent) == 1
+    assert json.loads(path.read_text()) == whole
+    assert sorted(sidecar.read_text().splitlines()) == sorted(lines)
+    path.unlink()
+    with pytest.raises(SystemExit, match="has no results of the commit 08ef6ba0"):
+        planted.add_exact(fresh.parent, recorded.parent)

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -47,6 +48,29 @@ def test_every_script_explains_itself_beside_a_foreign_package(here: Project, fo
     assert "foreign" not in done.stdout + done.stderr
     told = "" if name == "test" else f"scripts/{name} "  # pytest answers for that
     assert done.stdout.startswith(f"usage: {told}"), done.stdout
+
+
+def test_help_does_not_wait_for_the_environment(tmp_path: Path) -> None:
+    """In a fresh checkout, in which no environment was made yet, and none is made for a help text."""
+    for folder in ("scripts", "requirements", "kernelwatch/commands"):
+        shutil.copytree(ROOT / folder, tmp_path / folder)
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    before = sorted(tmp_path.iterdir())
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("GPUKERNELS_")}
+    for name in (each for each in SCRIPTS if each != "lock"):  # which asks uv, outside the environment
+        script = tmp_path / "scripts" / name
+        done = subprocess.run(
+            [sys.executable, str(script), "--help"],
+            env=variables | {"PIP_NO_INDEX": "1", "PYTHONDONTWRITEBYTECODE": "1"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith(f"usage: scripts/{name} ...\n\n"), done.stdout
+        assert "docs/commands.md" in done.stdout
+        assert len(done.stdout.split("\n\n")[1]) > 20
+    assert sorted(tmp_path.iterdir()) == before
 
 
 def test_what_a_script_cannot_do_is_said_in_a_line(here: Project) -> None:

@@ -187,7 +187,7 @@ def test_the_table_in_the_terminal(record: Record) -> None:
     assert table_row(text, "memcpy") == ["memcpy", "40 us", "", "3355", "125.0 %", ""]
     assert table_row(text, "naive_read")[1] == "400 us (throttled)"
     assert table_row(text, "naive_write") == ["naive_write", "failed", "", "", "", ""]
-    assert "best copy: memcpy, 3355 GB/s" in text
+    assert "best copy measured: memcpy, 3355 GB/s" in text
     why = "failed: transpose/naive_write float32 4096x4096 cold: WrongOutput: transpose/naive_write [bold]"
     assert why in text
     assert "n/a: transpose/dynamic float32 4096x4096 cold: this commit has no rung transpose/dynamic" in text
@@ -226,6 +226,7 @@ def test_all_shapes_are_in_one_table() -> None:
     assert table_row(text, "padded")[1] == f"{8 * 2**16 / 20.2e-6 / 1e9:.3g}*   50 %"
     assert "transpose float32, cold, GPU: GB/s and share of vector_copy" in text
     assert "spread between processes: at most 1.40 %; *: under a clock or power limit" in text
+    assert "; above 100 %: faster than vector_copy, which is no bound" in text
     detail = printed(record, shape=(1024, 1024))
     assert table_row(detail, "naive_read")[1:3] == ["80.8 us", "± 1.40 %"]
     assert "256x256" not in detail
@@ -247,9 +248,12 @@ def test_a_machine_is_named_by_a_part(results: Path) -> None:
 
 
 def test_a_reason_is_said_once() -> None:
-    cells = [Measured(f"k{at}", "na", "no GPU here", (), ()) for at in range(3)]
-    assert reasons(cells, "na") == {"no GPU here": ["k0", "k1", "k2"]}
-    assert printed(Record("m", "c", {}, {one.key: one for one in cells})) == ("n/a: 3 cells (k0, ...): no GPU here\n")
+    cells = [Measured(f"transpose/k{at}", "na", "no GPU here", (), ()) for at in range(3)]
+    keys = [cell.key for cell in cells]
+    assert reasons(cells, "na") == {"no GPU here": keys}
+    other = Measured("matmul/k3", "na", "another op", (), ())
+    record = Record("m", "c", {}, {one.key: one for one in (*cells, other)})
+    assert printed(record) == "n/a: 3 cells (transpose/k0, ...): no GPU here\n"
 
 
 def test_a_change_that_is_lost_in_noise() -> None:
@@ -291,8 +295,8 @@ def test_what_changed_since_another_commit() -> None:
 
     before = record_of("01234567", 1.0, 1.0, "1")
     said = changes(before, record_of("89abcdef", 1.02, 1.0, "1")).splitlines()
-    assert said[0] == "since 01234567: 1 of 2 cells changed by more than is detectable"
-    assert re.fullmatch(r"  a: \+2\.00 %, slower \(detectable: 0\.\d\d %\)", said[1])
+    assert said[0] == "since 01234567: 1 of 2 cells changed by more than two runs detect"
+    assert re.fullmatch(r"  a: \+2\.00 %, slower \(two runs detect 0\.\d\d %\)", said[1])
     assert len(said) == 2
     other = changes(before, record_of("89abcdef", 1.02, 1.0, "2"))
     assert other == (
@@ -322,13 +326,13 @@ def test_the_table_as_markdown(record: Record) -> None:
     lines = text.splitlines()
     who = "NVIDIA H200, 4814 GB/s theoretical, driver 580.95.05, NVRTC 13.0.88"
     assert lines[:2] == [f"**transpose float32 4096x4096, cold, GPU** ({who}; commit 0123abcd)", ""]
-    assert lines[2] == "| rung | time | spread | GB/s | of vector_copy | detectable | what it does |"
+    assert lines[2] == "| rung | time | spread | GB/s | of vector_copy | detectable, two runs | what it does |"
     assert lines[3].count("|") == lines[2].count("|")
     assert "| memcpy | 40 us |  | 3355 | 125.0 % |  | reference line |" in lines
     padded = table_row(text, "padded")
     assert padded[:-1] == ["padded", "110 us", "± 9.09 %", "1220", "45.5 %", "50.00 %"]
     assert padded[-1] == "the same tile with one spare column: no bank conflicts"
-    assert lines[-1] == "best copy: memcpy, 3355 GB/s"
+    assert lines[-1] == "best copy measured: memcpy, 3355 GB/s"
     assert "256x256" not in text
 
 

@@ -155,7 +155,7 @@ def machines_of(conf: Any, recorded: Recorded, exact: Series, at: dict[str, int]
         }
         noise = noise_of(next(iter(entries.values())).path.parent)
         machines.append(Machine(full, folder, commits, noise))
-    return sorted(machines, key=lambda machine: -max(machine.commits))
+    return sorted(machines, key=lambda machine: (-max(machine.commits), -len(machine.commits), machine.name))
 
 
 def folder_of(name: str, taken: Collection[str]) -> str:

@@ -22,6 +22,7 @@ from typing import Any, cast
 from asv import feed
 from asv.console import log
 
+from kernelwatch.asv import diffs
 from kernelwatch.asv.patches import replace
 from kernelwatch.asv.publication import publication, site_of
 from kernelwatch.asv.series import series_of
@@ -31,6 +32,7 @@ from kernelwatch.detect.settled import Settled
 from kernelwatch.history import confirmations
 from kernelwatch.history.confirmations import Confirmation, Verdicts, Word
 from kernelwatch.history.store import Store
+from kernelwatch.plan import project as projects
 from kernelwatch.report.texts import confirmation_text
 from kernelwatch.site.data import Commit
 
@@ -39,9 +41,11 @@ BATCH = 1000  # commits that git is asked about at once
 SCRIPT = "regressions.js"  # it replaces asv's script of that name
 
 
-# What git tells of a commit: hash, date, author and subject, each after a NUL, which none can hold, and a line for each
-# file, with a tab after git's letter.
-COMMIT = re.compile(r"\0([0-9a-f]{40,64})\0(\d+)\0([^\0]*)\0([^\0\n]*)((?:\n[A-Z]\t[^\n]*|\n)*)")
+# What git tells of a commit: hash, date, author and subject, each after a NUL, which none can hold, and two lines for
+# each file: one with git's letter, one with the lines that were added and removed ("-" for a binary file).
+COMMIT = re.compile(r"\0([0-9a-f]{40,64})\0(\d+)\0([^\0]*)\0([^\0\n]*)((?:\n[:\d-][^\n]*|\n)*)")
+LETTER = re.compile(r"(?m)^:.* ([A-Z])\t(.*)$")
+LINES = re.compile(r"(?m)^(\d+|-)\t(\d+|-)\t(.*)$")
 
 
 def commits_of(repo: Any, hashes: Iterable[str], store: Store) -> dict[str, Commit]:
@@ -57,15 +61,20 @@ def commits_of(repo: Any, hashes: Iterable[str], store: Store) -> dict[str, Comm
 
 
 def _told_by_git(repo: Any, wanted: Iterable[str]) -> dict[str, Commit]:
-    layout = ("--format=%x00%H%x00%at%x00%an%x00%s", "--name-status", "--no-renames")
+    layout = ("--format=%x00%H%x00%at%x00%an%x00%s", "--raw", "--numstat", "--no-renames")
     output = repo._run_git(["log", "--no-walk=unsorted", "--no-show-signature", *layout, *wanted, "--"], dots=False)
     found: dict[str, Commit] = {}
     for commit, date, author, subject, lines in COMMIT.findall(output):
-        files = [(letter, path) for letter, tab, path in (line.partition("\t") for line in lines.split("\n")) if tab]
+        changed = {path: (_count(added), _count(removed)) for added, removed, path in LINES.findall(lines)}
+        files = [(letter, path, *changed.get(path, (None, None))) for letter, path in LETTER.findall(lines)]
         found[commit] = {
             "hash": commit, "date": 1000 * int(date), "author": author, "subject": subject, "files": files
         }  # fmt: skip
     return found
+
+
+def _count(lines: str) -> int | None:
+    return None if lines == "-" else int(lines)
 
 
 def verdict_of(change: Change, verdicts: Mapping[str, Verdicts]) -> Confirmation | None:
@@ -209,6 +218,10 @@ def _publish(cls: Any, conf: Any, repo: Any, benchmarks: Any, graphs: Any, revis
         for each in series
     ]
     own.writer.write("series", {"series": judged})
+    package = projects.load(Path(conf.benchmark_dir).resolve().parent).package
+    for commit in dict.fromkeys(event.last for event in all_events if event.kind != "environment"):
+        if not own.writer.keep(f"diffs/{commit}", package):
+            own.writer.write(f"diffs/{commit}", diffs.diff_of(repo, commit, package), package)
     write_feed(conf, [event for event in all_events if event.kind == "regression"], commits, verdicts)
     shutil.copy(HERE / SCRIPT, conf.html_dir)
 

@@ -270,13 +270,14 @@ def _confirm(
 
 def _show_newest(project: Project, results: Path, commits: list[str], console: Console) -> None:
     """Print the ladder of the newest of these commits, and its changes since the last earlier commit with results."""
-    shas = tuple(sha[:8] for sha in commits)
-    paths = [path for path in records.sidecars(results, identity()["machine"]) if path.name.startswith(shas)]
+    order = [sha[:8] for sha in reversed(commits)]  # commits may have one date: history tells which is newer
+    paths = [path for path in records.sidecars(results, identity()["machine"]) if path.name[:8] in order]
+    paths.sort(key=lambda path: order.index(path.name[:8]))
     if not paths:
         return
     newest = records.read(paths[-1])
     terminal.show(newest, project, console, list(project.ops))
-    ancestors = git(project.root, "rev-list", "--first-parent", commits[0]).splitlines()[1:]
+    ancestors = git(project.root, "rev-list", "--first-parent", newest.commit).splitlines()[1:]
     earlier = records.before(paths[-1], ancestors)
     if earlier:
         terminal.show_changes(records.read(earlier), newest, console)
@@ -321,7 +322,7 @@ def main(project: Project, prog: str, arguments: list[str] | None = None) -> int
     parser = Parser(prog, "Measure commits and publish their history: gate, asv run, asv publish, table.")
     parser.add_argument("range", nargs="?", help="a range of commits as in git, such as A..B (default: HEAD)")
     parser.add_argument(
-        "--quick", action="store_true", help="a first look in seconds: few cells, results kept out of the history"
+        "--quick", action="store_true", help="a first look: few cells and processes, results kept out of the history"
     )
     parser.add_argument(
         "--bench",

@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser, project: Project) -> None:
             f"--{format}",
             type=Path,
             metavar="FILE",
-            help=f"draw one op's ladder and roofline as {format.upper()} (needs matplotlib)",
+            help=f"draw one op's ladder as {format.upper()}, with its roofline or bandwidths (needs matplotlib)",
         )
     parser.add_argument("--markdown", action="store_true", help="print Markdown")
 

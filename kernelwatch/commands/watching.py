@@ -1,8 +1,10 @@
 """Run `asv run` over commits and show how far it is."""
 
 import argparse
+import importlib
 import json
 import os
+import pkgutil
 import signal
 import statistics
 import subprocess
@@ -20,15 +22,36 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from kernelwatch.analysis import compiled, counted
 from kernelwatch.commands.arguments import selected
 from kernelwatch.plan.cells import STREAMED, plan
-from kernelwatch.plan.project import Project
+from kernelwatch.plan.project import Project, suites
 from kernelwatch.run.group import PROCESSES, QUICK_PROCESSES
+from kernelwatch.suites import timed
 from kernelwatch.system.errors import UserError
 from kernelwatch.system.git import git
 from kernelwatch.system.options import Options
 
 DEVICES = ("gpu", "cpu", STREAMED)
 STATES = {"ok": "ok", "failed": "failed", "na": "n/a", "waiting": "not measured"}
-QUICK_BENCH = [r"(GPU|CPU)\.track_seconds", "track_launch"]  # the table derives the rest from the same samples
+# The series of a quick look: the table derives the others from the same samples.
+QUICK = {
+    "track_seconds": (timed.Gpu, timed.GpuFlops, timed.Cpu, timed.CpuFlops),
+    "track_launch": (timed.Launch,),
+}
+
+
+def quick_series(project: Project) -> list[str]:
+    """Regular expressions for the project's series that a quick look measures, whatever its suites are called."""
+    package = suites(project.here.parent)
+    modules = [
+        importlib.import_module(f"{package.__name__}.{info.name}") for info in pkgutil.iter_modules(package.__path__)
+    ]
+    return [
+        rf"^{module.__name__.partition('.')[2]}\.{name}\.{series}\b"
+        for module in modules
+        for name, suite in vars(module).items()
+        if isinstance(suite, type) and suite.__module__ == module.__name__
+        for series, kinds in QUICK.items()
+        if issubclass(suite, kinds)
+    ]
 
 
 def asv_command(configuration: Path, *arguments: str) -> list[str]:
@@ -63,7 +86,7 @@ def measure(
         command = asv_command(configuration, "run", "-E", "checkout", "--show-stderr")
         if not (arguments.again or arguments.quick):
             command.append("--skip-existing-successful")
-        for suite in arguments.bench or (QUICK_BENCH if arguments.quick else []):
+        for suite in arguments.bench or (quick_series(project) if arguments.quick else []):
             command += ["--bench", suite]
         command.append(f"HASHFILE:{hashes}")
         with log.open("w") as file:

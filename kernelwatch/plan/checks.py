@@ -29,9 +29,12 @@ LONG: dict[int, tuple[Shape, ...]] = {
 LONG_BYTES_MOST = 64 << 20  # of all operands, at a long shape: those of another op may grow with a square
 
 
-def steps(dims: Sequence[str], grid: Callable[[Extents], tuple[int, int, int]], block: Sequence[int]) -> Shape:
+def steps(
+    dims: Sequence[str], grid: Callable[[Extents], tuple[int, int, int]], block: Sequence[int], loop_step: int = 0
+) -> Shape:
     """The extents of the tile that a block works on, in the order of `dims`. In a dimension in which the grid does not
-    grow, the kernel has a loop, whose step is taken to be the block's longer side or STEP."""
+    grow, the kernel has a loop, of `loop_step`; if that is 0, the step is taken to be the block's longer side or
+    STEP."""
 
     def tile(dim: str) -> int:
         ones = dict.fromkeys(dims, 1)
@@ -40,14 +43,14 @@ def steps(dims: Sequence[str], grid: Callable[[Extents], tuple[int, int, int]], 
             return math.prod(grid({**ones, dim: extent})) > math.prod(grid(ones))
 
         step = bisect.bisect_left(range(STEP_MOST), True, lo=1, key=more_blocks) - 1
-        return step if step < STEP_MOST - 1 else max(STEP, *block)
+        return step if step < STEP_MOST - 1 else loop_step or max(STEP, *block)
 
     return tuple(map(tile, dims))
 
 
 def steps_of(source: CudaSource) -> Shape:
     """The extents of the tile that a block of this source works on, in the order of its dims."""
-    return steps(source.dims, source.grid, source.block)
+    return steps(source.dims, source.grid, source.block, source.loop_step)
 
 
 def ragged(steps: Shape) -> Shape:

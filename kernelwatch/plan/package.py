@@ -81,6 +81,7 @@ class CudaSource:
     `inputs`, `output`: the operands' shapes in these names, such as "M K".
     `grid(extents)`: the number of blocks in x, y, z; `block`: the threads of a block in x, y.
     `dynamic_shared_bytes`: dynamic shared memory of a block.
+    `loop_step`: the step of the kernel's loop in a dimension that its blocks do not divide, 0 if it is not known.
     `arguments`: needed only if the kernel's arguments are not the operands followed by the extents. Called with the
     compiled library, the operands' addresses, their sizes in bytes and the extents as ctypes values, it returns all
     arguments as ctypes values.
@@ -99,6 +100,7 @@ class CudaSource:
     grid: Callable[[Extents], tuple[int, int, int]]
     block: tuple[int, int]
     dynamic_shared_bytes: int = 0
+    loop_step: int = 0
     arguments: Callable[[Any, list[int], list[int], list[Any]], list[Any]] | None = None
     standard: str = "c++17"
 

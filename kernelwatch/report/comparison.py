@@ -141,7 +141,9 @@ def show(report: Report, console: Console) -> None:
             name += " (control)"
         by_rung.setdefault(name, []).append((pairs, judged))
     for name, rows in by_rung.items():
-        table = _table(name, ("cell", report.base.name, report.head.name, "change", "interval", "detectable", ""))
+        table = _table(
+            name, ("cell", report.base.name, report.head.name, "change", "interval", "detectable, turns", "")
+        )
         for pairs, judged in rows:
             where = f"{label(pairs.cell.shape)} {pairs.cell.cache}"
             table.add_row(where, *_row(pairs, judged, "="), style=STYLES.get(judged.word))
@@ -189,7 +191,7 @@ def markdown(report: Report) -> str:
             "| " + " | ".join((f"`{pairs.cell.key}`", *_row(pairs, judged, f"({SAME})"))) + " |"
             for pairs, judged in timed
         ]
-        heads = ("cell", *names, "change", "interval", "detectable", "verdict")
+        heads = ("cell", *names, "change", "interval", "detectable, turns", "verdict")
         parts.append("\n".join(["| " + " | ".join(heads) + " |", "| --- |" + " ---: |" * 5 + " --- |", *rows]))
     if report.differences:
         rows = [

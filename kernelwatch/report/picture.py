@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernelwatch.history.records import Record
+from kernelwatch.measure.record import Facts
 from kernelwatch.plan.problem import Problem, Shape, label
 from kernelwatch.plan.project import Project
 from kernelwatch.report.rows import Row, Section, sections
@@ -38,12 +39,15 @@ def draw(record: Record, project: Project, op: str, device: str, cache: str, typ
         known = ", ".join(dict.fromkeys(f"{section.device} {section.cache}" for section in found)) or "nothing"
         raise UserError(f"{op} was not timed {cache} on the {device.upper()} at {record.commit}; there is {known}")
     own = type or problem.types[0]
-    ceilings = _ceilings(record, device) if problem.computation.flops and own == "float32" else {}
+    computes = problem.computation.flops is not None
+    ceilings = _ceilings(record, device) if computes and own == "float32" else {}
     with mpl.rc_context({"font.size": 8, "svg.fonttype": "none", "svg.hashsalt": "kernelwatch"}):
         figure, axes = pyplot.subplots(
             1, 2 if ceilings else 1, figsize=(11 if ceilings else 7, 4.6), layout="constrained", squeeze=False
         )
-        _ladder(axes[0][0], problem, shown)
+        _ladder(
+            axes[0][0], problem, shown, {} if computes else _bandwidths(record.facts.get(f"{op} {device}", Facts()))
+        )
         if ceilings:
             _roofline(axes[0][1], problem, own, shown, ceilings)
         about = f"{op} {own}, {cache}, commit {record.commit}; bars: 95 % interval over processes"
@@ -77,13 +81,19 @@ def _is_reference(problem: Problem, row: Row) -> bool:
 
 
 def _style(at: int, reference: bool) -> dict[str, Any]:
-    color = "#777777" if reference else COLORS[at % len(COLORS)]
-    return {"color": color, "marker": MARKERS[at % len(MARKERS)], "linestyle": "--" if reference else "-"}
+    """The style of a line. When the colors begin again, symbols are hollow and lines dotted."""
+    again = at // len(COLORS) % 2 == 1
+    return {
+        "color": "#777777" if reference else COLORS[at % len(COLORS)],
+        "marker": MARKERS[at % len(MARKERS)],
+        "markerfacecolor": "white" if again else None,
+        "linestyle": "--" if reference else ":" if again else "-",
+    }
 
 
-def _ladder(axes: "Axes", problem: Problem, shown: list[Section]) -> None:
-    """Each rung's rate at each shape."""
-    from matplotlib.ticker import NullFormatter
+def _ladder(axes: "Axes", problem: Problem, shown: list[Section], bandwidths: dict[str, float]) -> None:
+    """Each rung's rate at each shape. `bandwidths`: the roof of an op that only moves bytes, name -> bytes/s."""
+    from matplotlib.ticker import LogLocator, NullFormatter
 
     places = [label(section.shape) for section in shown]
     for at, (rung, rows) in enumerate(_rungs(shown).items()):
@@ -94,13 +104,28 @@ def _ladder(axes: "Axes", problem: Problem, shown: list[Section]) -> None:
             [places.index(label(shape)) for shape, _ in rows], rates, yerr=errors, label=rung, linewidth=1,
             markersize=4, **style
         )  # fmt: skip
+    for name, rate in bandwidths.items():
+        axes.axhline(rate / 1e9, color="black", linewidth=1, linestyle="-" if "measured" in name else "-.")
+        axes.annotate(
+            f"{name}, {rate / 1e9:.0f} GB/s", (0, rate / 1e9), textcoords="offset points", xytext=(2, 2), fontsize=6.5
+        )
     axes.set_xticks(range(len(places)), places, rotation=25, ha="right")
     axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.set_ylabel("GFLOP/s" if problem.computation.flops else "GB/s")
     axes.yaxis.set_major_formatter("{x:g}")
     axes.yaxis.set_minor_formatter(NullFormatter())
     axes.grid(axis="y", which="both", alpha=0.25)
     axes.legend(fontsize=6.5, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
+
+
+def _bandwidths(facts: Facts) -> dict[str, float]:
+    """What bounds an op that only moves bytes: the device's measured copy, and the theoretical bandwidth."""
+    found = {
+        "copy, measured": facts.get("ceilings", {}).get("copy_bytes_per_s"),
+        "theoretical bandwidth": facts.get("nvml_theoretical_bandwidth_bytes_per_s"),
+    }
+    return {name: rate for name, rate in found.items() if rate}
 
 
 def _ceilings(record: Record, device: str) -> dict[str, float]:

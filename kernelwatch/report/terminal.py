@@ -50,7 +50,7 @@ def show(
             print_section(found[0], console)
         else:
             print_shapes(title, found, console)
-    show_reasons(record.cells.values(), console)
+    show_reasons((cell for cell in record.cells.values() if cell.key.partition("/")[0] in ops), console)
 
 
 def print_shapes(title: str, group: list[Section], console: Console) -> None:
@@ -68,6 +68,8 @@ def print_shapes(title: str, group: list[Section], console: Console) -> None:
     notes = [f"spread between processes: at most {percent(max(spreads), 2)}"] if spreads else []
     if any("*" in text for column in texts.values() for text in column.values()):
         notes.append("*: under a clock or power limit")
+    if against and any(row.share > 1 for section in group for row in section.rows):
+        notes.append(f"above 100 %: faster than {against[0].removeprefix('of ')}, which is no bound")
     notes.append("one shape in detail: --shape")
     parts: list[list[str]] = [[]]
     width = names_width = max(map(len, in_order)) + 4
@@ -122,13 +124,13 @@ def show_changes(before: Record, after: Record, console: Console) -> None:
     changed = [(key, change) for key, change in changes if change.verdict]
     changed.sort(key=lambda pair: -abs(pair[1].ratio - 1))
     console.print(
-        f"since {before.commit}: {len(changed)} of {len(changes)} cells changed by more than is detectable",
+        f"since {before.commit}: {len(changed)} of {len(changes)} cells changed by more than two runs detect",
         markup=False,
     )
     for key, change in changed:
         console.print(
             f"  {key}: {100 * change.ratio - 100:+.2f} %, {change.verdict} "
-            f"(detectable: {detectable(change.detectable)})",
+            f"(two runs detect {detectable(change.detectable)})",
             style="red" if change.ratio > 1 else "green",
             markup=False,
         )

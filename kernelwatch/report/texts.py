@@ -52,7 +52,7 @@ def headers(problem: Problem, device: str) -> tuple[str, ...]:
     """The columns of a problem's tables on a device."""
     against = problem.held_against(device)
     unit = "GFLOP/s" if problem.computation.flops else "GB/s"
-    return ("rung", "time", "spread", unit, *([f"of {against}"] if against else []), "detectable")
+    return ("rung", "time", "spread", unit, *([f"of {against}"] if against else []), "detectable, two runs")
 
 
 def percent(value: float, digits: int = 1) -> str:
@@ -107,7 +107,7 @@ def device_text(record: Record, device: str) -> str:
 
 
 def best_copy(rows: list[Row]) -> str:
-    """The fastest of a section's copies. Shares refer to vector_copy, which may be slower."""
+    """The fastest of the copies that a section measured. Shares refer to vector_copy, which may be slower."""
     copies = [row for row in rows if row.rung in ("memcpy", "vector_copy", "cupy_copy") and row.cell.seconds]
     best = max(copies, key=lambda row: row.rate, default=None)
-    return f"best copy: {best.rung}, {best.rate / 1e9:.0f} GB/s" if best else ""
+    return f"best copy measured: {best.rung}, {best.rate / 1e9:.0f} GB/s" if best else ""

@@ -30,13 +30,14 @@ TREND = 500  # the most points of a trend
 
 
 class Commit(TypedDict):
-    """A commit. `date`: when it was authored, in ms since 1970; `files`: those that it changed, with git's letter."""
+    """A commit. `date`: when it was authored, in ms since 1970; `files`: git's letter, path, number of lines added and
+    removed, None for a binary file."""
 
     hash: str
     date: int
     author: str
     subject: str
-    files: list[tuple[str, str]]
+    files: list[tuple[str, str, int | None, int | None]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -324,6 +325,7 @@ def _summary(machine: Machine, newest: Columns, trend: Trend, head: int) -> Json
         "folder": machine.folder,
         "gpu": facts.get("gpu", ""),
         "cpu": facts.get("cpu", ""),
+        "compute_capability": facts.get("compute_capability", ""),
         "newest": at,
         "commits": len(machine.commits),
         "behind": head - at,

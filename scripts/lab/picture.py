@@ -41,13 +41,16 @@ def browser() -> str:
     return executable
 
 
-def publish_own(folder: Path) -> Path:
-    """Publish this project's history into a folder; its first page. Raises: CalledProcessError."""
+def publish_own(folder: Path, results: Path | None = None) -> Path:
+    """Publish this project's history into a folder; its first page. `results`: by default those of the checkout.
+
+    Raises: CalledProcessError.
+    """
     root = planted.ROOT
     conf = json.loads((root / "asv.conf.json").read_text(encoding="utf-8")) | {
         "repo": str(root),
         "benchmark_dir": str(root / "benchmarks"),
-        "results_dir": str(root / "results"),
+        "results_dir": str(results or root / "results"),
         "html_dir": str(folder / "html"),
     }
     path = folder / "asv.conf.json"

@@ -1,14 +1,16 @@
 """Builds a history with known changes (data/planted), measures it on a GPU, and compares it with the page's flags.
 
 `build DIR` makes the repository; its commit hashes are the same on every machine. `measure DIR` lets asv measure the
-cells of each commit on this machine, one op after another, and resumes if it was interrupted. `judge DIR` publishes the
-results, and prints which changes were flagged, on which commits, and which flags are false. With `--recorded` it uses
-the results in data/planted instead of DIR's own. `demo DIR` writes the pages of those results into DIR: what caught
-regressions look like.
+cells of each commit on this machine, one op after another, and resumes if it was interrupted. `exact DIR` needs no GPU:
+asv compiles the kernels of each commit and counts their memory accesses, and the figures are added to the results in
+data/planted. `judge DIR` publishes the results, and prints which changes of seconds were flagged, on which commits, and
+which flags are false. With `--recorded` it uses the results in data/planted instead of DIR's own. `demo DIR` writes the
+pages of those results into DIR: what caught regressions look like.
 """
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -27,6 +29,7 @@ from benchmarks.project import PROJECT
 from kernelwatch.commands.arguments import Output, Parser
 from kernelwatch.plan.cells import plan
 from kernelwatch.plan.problem import label
+from kernelwatch.run.outcome import group_of
 from kernelwatch.system.options import Options
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -35,6 +38,16 @@ CELLS = {
     "transpose": r"^transpose/(copy|tiled|padded|dynamic) float32 (1024x1024|4096x4096) cold$",
     "matmul": r"^matmul/(tiled_32|conflict_free|unrolled|thread_tile_1d|thread_tile_2d) float32 1024x1024x1024 cold$",
 }
+# The exact figures that stand beside the seconds: of the same rungs, for the GPU that they were measured on.
+FIGURES = (
+    r"^(static\.(Transpose|Matmul)\.track_(registers|spill_bytes|shared_bytes|instructions|occupancy)"
+    r"|access\.(Transpose|Matmul)\.track_(load_sectors|store_sectors|shared_load_wavefronts|shared_store_wavefronts"
+    r"|moved|requests|barriers))"
+)
+EXACT_CELLS = (
+    r"^(transpose/(copy|tiled|padded|dynamic) float32 (sm_90|256x256 counted)"
+    r"|matmul/(tiled_32|conflict_free|unrolled|thread_tile_1d|thread_tile_2d) float32 (sm_90|128x128x128 counted))$"
+)
 # Taken from the checkout, whatever the commit.
 HARNESS = ("benchmarks", "kernelwatch", "scripts", "asv.conf.json", "pyproject.toml")
 # The history's own .gitignore. It is part of the commit hashes, to which the recorded results belong: do not change it.
@@ -133,20 +146,66 @@ def measure(folder: Path, ops: Iterable[str], console: Console) -> None:
     GPU."""
     if not environment.driver_cuda():
         raise SystemExit("scripts/planted: there is no NVIDIA driver; measuring needs a GPU")
+    for op in ops:
+        console.print(f"{op}: {CELLS[op]}", markup=False)
+        _asv_run(folder, rf"^{op}\.GPU\.track_seconds", CELLS[op])
+
+
+def _asv_run(folder: Path, series: str, cells: str) -> None:
+    """Let asv measure these series and cells of every commit; those that have results are skipped."""
     with tempfile.NamedTemporaryFile("w", suffix=".commits") as hashes:
         hashes.write("\n".join(commits(folder)))
         hashes.flush()
-        for op in ops:
-            console.print(f"{op}: {CELLS[op]}", markup=False)
-            subprocess.run(
-                [
-                    *(sys.executable, "-m", "asv", "run", "-E", "checkout", "--skip-existing-successful"),
-                    *("--bench", rf"^{op}\.GPU\.track_seconds", f"HASHFILE:{hashes.name}"),
-                ],
-                cwd=folder,
-                env=Options(only=CELLS[op]).environment(),
-                check=False,
-            )
+        subprocess.run(
+            [
+                *(sys.executable, "-m", "asv", "run", "-E", "checkout", "--skip-existing-successful"),
+                *("--bench", series, f"HASHFILE:{hashes.name}"),
+            ],
+            cwd=folder,
+            env=Options(only=cells).environment(),
+            check=False,
+        )
+
+
+def add_exact(measured: Path, results: Path) -> int:
+    """Add the exact figures of one results folder to the commits in another; how many commits got some.
+
+    Raises: SystemExit if a commit has no results to add to.
+    """
+    added = 0
+    for path in sorted(measured.glob("*/*-checkout-*.json")):
+        fresh = _results(path)
+        figures = {name: row for name, row in fresh["results"].items() if re.match(FIGURES, name)}
+        if not figures:
+            continue
+        target = next(iter(results.glob(f"*/{path.name[:8]}-checkout-*.json")), None)
+        known = _results(target) if target else {}
+        if target is None or known["result_columns"] != fresh["result_columns"]:
+            raise SystemExit(f"scripts/planted: {results} has no results of the commit {path.name[:8]} in this layout")
+        known["results"] |= figures
+        target.write_text(json.dumps(known, separators=(",", ":")), encoding="utf-8")
+        _replace_groups(path.with_suffix(".facts.jsonl"), target.with_suffix(".facts.jsonl"))
+        added += 1
+    described, known = _results(measured / "benchmarks.json"), _results(results / "benchmarks.json")
+    known |= {name: series for name, series in described.items() if re.match(FIGURES, name)}
+    (results / "benchmarks.json").write_text(json.dumps(known, indent=4, sort_keys=True) + "\n", encoding="utf-8")
+    return added
+
+
+def _results(path: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return content
+
+
+def _replace_groups(fresh: Path, sidecar: Path) -> None:
+    """Write the groups of a fresh sidecar that hold exact figures into another, in the place of its own ones."""
+    exact = [line for line in fresh.read_text(encoding="utf-8").splitlines() if _is_exact(line)]
+    kept = [line for line in sidecar.read_text(encoding="utf-8").splitlines() if not _is_exact(line)]
+    sidecar.write_text("".join(f"{line}\n" for line in kept + exact), encoding="utf-8")
+
+
+def _is_exact(line: str) -> bool:
+    return (group_of(line) or "").endswith((" static", " access"))
 
 
 # --- what is flagged -----------------------------------------------------------------------------------------------
@@ -154,7 +213,7 @@ def measure(folder: Path, ops: Iterable[str], console: Console) -> None:
 
 @dataclass(frozen=True)
 class Flag:
-    """A change that the page flags. `change`: relative, such as 0.05."""
+    """A change of seconds that the page flags. `change`: relative, such as 0.05."""
 
     kind: str
     subject: str
@@ -192,7 +251,7 @@ def flags(folder: Path, results: Path | None = None) -> list[Flag]:
     """
     page = publish(folder, results or folder / "results", folder / ".asv" / "planted")
     events = json.loads((page.parent / "data" / "events.json").read_text(encoding="utf-8"))["events"]
-    return [_flag(event, change) for event in events for change in event["changes"]]
+    return [_flag(event, change) for event in events for change in event["changes"] if not change["exact"]]
 
 
 def _flag(event: dict[str, Any], change: dict[str, Any]) -> Flag:
@@ -237,7 +296,7 @@ def judge(flagged: list[Flag], console: Console) -> bool:
 def main(arguments: list[str] | None = None) -> int:
     """Build, measure or judge; the exit code: 1 if the flags differ from the planted changes."""
     parser = Parser("scripts/planted", __doc__)
-    parser.add_argument("what", choices=("build", "measure", "judge", "demo"), help="only measure needs a GPU")
+    parser.add_argument("what", choices=("build", "measure", "exact", "judge", "demo"), help="only measure needs a GPU")
     parser.add_argument("folder", type=Path, help="of the repository, or of the pages; build needs a new one")
     parser.add_argument("op", nargs="*", help=f"measure only these ops (default: {', '.join(CELLS)})")
     parser.add_argument("--recorded", action="store_true", help="judge the results in data/planted")
@@ -257,5 +316,9 @@ def main(arguments: list[str] | None = None) -> int:
         raise SystemExit(f"scripts/planted: {folder} is not a repository; make it with scripts/planted build")
     if options.what == "measure":
         measure(folder, options.op or CELLS, console)
+        return 0
+    if options.what == "exact":
+        _asv_run(folder, FIGURES, EXACT_CELLS)
+        console.print(f"{add_exact(folder / 'results', DATA / 'results')} commits have exact figures")
         return 0
     return 0 if judge(flags(folder, DATA / "results" if options.recorded else None), console) else 1

@@ -5,7 +5,6 @@ noise, of which each commit of an empty repository has one. CPU seconds and peak
 its children; a page is opened from its file, in a fresh browser.
 """
 
-import functools
 import itertools
 import json
 import os
@@ -14,11 +13,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote
 
 from rich.table import Table
 
@@ -28,6 +26,7 @@ from kernelwatch.commands.arguments import Output, Parser
 from kernelwatch.history import records
 from kernelwatch.report import markdown
 from lab import figures, picture
+from lab.loading import Loaded, load
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 START = 1_767_225_600  # the date of the first commit
@@ -44,13 +43,6 @@ class Cost(NamedTuple):
     memory_bytes: int
     site_bytes: int
     files: int
-
-
-class Opened(NamedTuple):
-    """Of one page: seconds until its first plot is drawn, and the bytes that it loaded."""
-
-    seconds: float
-    loaded_bytes: int
 
 
 def repository(folder: Path, commits: int) -> list[str]:
@@ -188,30 +180,16 @@ class History:
         files = [path for path in (self.folder / "html").rglob("*") if path.is_file()]
         return Cost(float(cpu_s), 1024 * int(kilobytes), sum(path.stat().st_size for path in files), len(files))
 
-    def opened(self) -> list[Opened]:
+    def opened(self) -> list[Loaded]:
         """The Status page, and the history of a cell."""
         from playwright.sync_api import sync_playwright
 
-        found = []
         with sync_playwright() as driver:
-            for view in ("status", f"history?cell={quote(CELL)}"):
-                chromium = driver.chromium.launch(
-                    executable_path=picture.browser(), args=["--no-sandbox", "--disable-gpu"]
-                )
-                page, urls = chromium.new_page(), list[str]()
-                page.on("request", functools.partial(_add, urls))
-                began = time.monotonic()
-                page.goto(f"{(self.folder / 'html' / 'index.html').as_uri()}#/{view}")
-                page.locator(f"main[data-shown='{view.partition('?')[0]}'] svg").first.wait_for()
-                seconds = time.monotonic() - began
-                paths = [Path(unquote(urlsplit(url).path)) for url in urls if url.startswith("file:")]
-                found.append(Opened(seconds, sum(path.stat().st_size for path in paths)))
-                chromium.close()
+            browser = driver.chromium.launch(executable_path=picture.browser(), args=["--no-sandbox", "--disable-gpu"])
+            views = ("status", f"history?cell={quote(CELL)}")
+            found = [load(browser, self.folder / "html", view) for view in views]
+            browser.close()
         return found
-
-
-def _add(urls: list[str], request: Any) -> None:
-    urls.append(request.url)
 
 
 def row(commits: int, series: int, folder: Path | None) -> list[str]:
@@ -230,7 +208,7 @@ def row(commits: int, series: int, folder: Path | None) -> list[str]:
         f"{memory / 2**20:,.0f} MiB",
         f"{again.site_bytes / 2**20:,.0f} MiB",
         f"{again.files:,}",
-        *(f"{page.seconds:.1f} s, {page.loaded_bytes / 2**20:.1f} MiB" for page in (status, cell)),
+        *(f"{(page.drawn_ms or 0) / 1000:.1f} s, {page.bytes / 2**20:.1f} MiB" for page in (status, cell)),
     ]
 
 

@@ -101,6 +101,13 @@ inline unsigned __ballot_sync(unsigned mask, int predicate) {
 }
 inline int __any_sync(unsigned mask, int predicate) { return __ballot_sync(mask, predicate) != 0; }
 inline int __all_sync(unsigned mask, int predicate) { return __ballot_sync(mask, !predicate) == 0; }
+inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
+    const uint64_t both = uint64_t(y) << 32 | x;
+    unsigned found = 0;
+    for (int at = 0; at < 4; ++at)
+        found |= unsigned(both >> 8 * (selector >> 4 * at & 7) & 0xFF) << 8 * at;
+    return found;
+}
 inline int __popc(unsigned x) { return __builtin_popcount(x); }
 inline int __ffs(int x) { return __builtin_ffs(x); }
 inline void __threadfence() {}

@@ -74,7 +74,7 @@
             return;
         }
         compared(section, {machine, name, at, previous, own, before, timed}, common);
-        await exact_changes(section, machine, at, previous, common);
+        await exact_changes(section, machine, at, common);
     }
 
     function compared(section, {machine, name, at, previous, own, before, timed}, common) {
@@ -102,30 +102,15 @@
             return [element("span", {}, text.time(cell.s, digits)), cell.low === undefined ? "" : element("div", {class: "quiet small"}, text.bounds(cell.low, cell.high, digits + 1))];
         };
         section.append(long_table([{name: "Cell"}, {name: "Change of time", number: true}, {name: "Before", number: true, title: "median and its 95 % interval"},
-            {name: "After", number: true, title: "median and its 95 % interval"}, {name: "Detectable", number: true, title: "minimum detectable change"}, {name: "Limits met"}],
+            {name: "After", number: true, title: "median and its 95 % interval"}, {name: "Detectable, two runs", number: true, title: "minimum detectable change"}, {name: "Limits met"}],
         moved.map(({key, fresh, old, change, detectable}) => [link(key, "history", {cell: key, machine: name}),
             element("span", {class: change > 0 ? "bad" : "good", "data-key": key, "data-change": change}, kernelwatch.arrow(change) + " " + text.change(change) + (change > 0 ? " slower" : " faster")),
             interval(old), interval(fresh), text.percent(detectable, 2), (fresh.limits || []).join(", ")]), {"aria-label": "Cells that moved on " + name}));
     }
 
     // Exact figures that changed at a commit: any difference counts.
-    async function exact_changes(section, machine, at, previous, common) {
-        const changed = [];
-        let first = 0;
-        for (const [op, file] of Object.entries(machine.details.exact)) {
-            const {series} = await machine.load(file);
-            for (const [benchmark, rungs] of Object.entries(series)) {
-                for (const [rung, places] of Object.entries(rungs)) {
-                    for (const [place, run] of Object.entries(places)) {
-                        const index = run.findIndex((entry) => entry[0] === at);
-                        if (index < 0 || run[index][1] === null) continue;
-                        const old = run.slice(0, index).reverse().find((entry) => entry[1] !== null);
-                        if (old) changed.push({op, rung, benchmark, place, before: old[1], after: run[index][1]});
-                        else first += 1;
-                    }
-                }
-            }
-        }
+    async function exact_changes(section, machine, at, common) {
+        const {changed, first} = await kernelwatch.exact.changed_at(machine, at);
         section.append(element("h3", {}, "Exact figures that changed"));
         const count = Object.keys(machine.details.exact).length;
         if (!count) section.append(element("p", {}, "No exact figures are recorded on this machine."));
@@ -141,6 +126,28 @@
             }), {"aria-label": "Exact figures that changed on " + machine.summary.name}));
     }
 
+    // The files of a commit, with the lines that were added and removed.
+    function files_of(files) {
+        const counted = (added, removed) => (added === null ? "binary" : [element("span", {class: "good"}, "+" + added), " ", element("span", {class: "bad"}, "\u2212" + removed)]);
+        const listed = files.map(([letter, path, added, removed]) => element("li", {}, element("span", {class: "quiet letter", title: LETTERS[letter] || letter}, LETTERS[letter] || letter), " ",
+            element("code", {}, path), " ", element("span", {class: "small lines", "data-path": path, "data-added": added, "data-removed": removed}, counted(added, removed))));
+        const sum = (index) => d3.sum(files, (file) => file[index]);
+        return element("details", {class: "files", open: files.length <= 12}, element("summary", {}, files.length
+            ? text.plural(files.length, "file") + " changed, " + text.plural(sum(2), "line") + " added, " + sum(3) + " removed" : "No file changed (git lists none for a merge)"), element("ul", {}, listed));
+    }
+
+    // What a commit with an event changed in the measured package.
+    async function diff_of(commit, site) {
+        const {package: name, lines, left_out} = await kernelwatch.load("diffs/" + commit.hash);
+        const command = "git show " + commit.hash;
+        const kind = (line) => (/^(diff|index|---|\+\+\+|new file|deleted file|old mode|new mode)/.test(line) ? "quiet" : line.startsWith("+") ? "good" : line.startsWith("-") ? "bad" : line.startsWith("@@") ? "quiet" : null);
+        const rest = element("p", {class: "small"}, left_out ? text.plural(left_out, "more line") + " and whatever lies outside " + name + ": " : "All of it: ", element("code", {}, command), " ", kernelwatch.copy("Copy", command),
+            site.commit_url ? [" or ", element("a", {href: site.commit_url + commit.hash, rel: "noreferrer"}, "the page of its host")] : null);
+        if (!lines.length) return element("section", {}, element("p", {}, "It changed nothing in " + name + "."), rest);
+        return element("section", {}, element("details", {class: "diff", open: lines.length <= 120}, element("summary", {}, "What it changed in " + name + ", " + text.plural(lines.length, "line")),
+            element("pre", {tabindex: 0, role: "region", "aria-label": "Diff in " + name}, lines.map((line) => element("span", {class: kind(line)}, line + "\n")))), rest);
+    }
+
     kernelwatch.view("commit", "", async (main, parameters) => {
         const common = await kernelwatch.common();
         const {site, commits} = common;
@@ -153,9 +160,8 @@
             element("p", {class: "quiet"}, site.commit_url ? element("a", {href: site.commit_url + commit.hash, class: "hash", rel: "noreferrer"}, commit.hash) : element("span", {class: "hash wrap"}, commit.hash),
                 " by " + commit.author + ", " + text.date(commit.date) + ". " + (at === site.head ? "The newest" : "Number " + (at + 1)) + " of " + (site.head + 1) + " commits on the branch " + site.branch + "."),
             element("p", {class: "steps"}, step(all[index - 1], "\u2190 older measured commit"), step(all[index + 1], all[index + 1] === site.head && !site.machines.some((each) => each.newest === site.head) ? "newest commit, not measured \u2192" : "newer measured commit \u2192")));
-        const files = (await kernelwatch.load("files/" + Math.floor(at / site.block)))[at];
-        const listed = files.map(([letter, path]) => element("li", {}, element("span", {class: "quiet letter", title: LETTERS[letter] || letter}, LETTERS[letter] || letter), " ", element("code", {}, path)));
-        main.append(element("details", {class: "files", open: files.length <= 12}, element("summary", {}, files.length ? text.plural(files.length, "file") + " changed" : "No file changed (git lists none for a merge)"), element("ul", {}, listed)));
+        main.append(files_of((await kernelwatch.load("files/" + Math.floor(at / site.block)))[at]));
+        if (common.events.events.some((event) => event.last.hash === commit.hash && event.kind !== "environment")) main.append(await diff_of(commit, site));
         for (const summary of site.machines) await measured(main, summary, at, common);
     });
 }

@@ -1,5 +1,5 @@
 // The machines: what they are, how steady they were, how far repeated measurements of one commit differ, which cells met
-// limits or failed, and how two machines compare.
+// limits or failed.
 "use strict";
 
 {
@@ -10,7 +10,8 @@
     const percent = (share) => text.percent(share, share < 0.001 ? 3 : 2);
     const cell_link = (key, machine) => link(key, "history", {cell: key, machine});
 
-    function folded(columns, rows, label, shown = SHOWN) {
+    // A table whose rows beyond the first ones a button shows.
+    const folded = (kernelwatch.folded = function (columns, rows, label, shown = SHOWN) {
         if (rows.length <= shown + 5) return table(columns, rows, {"aria-label": label});
         const drawn = table(columns, rows.slice(0, shown), {"aria-label": label});
         const more = element("button", {type: "button", onclick: () => {
@@ -19,22 +20,28 @@
             more.remove();
         }}, "Show all " + rows.length + " rows");
         return [drawn, element("p", {}, more)];
-    }
+    });
 
     // --- what a machine is -----------------------------------------------------------------------------------------
 
-    // [what, value] of what is known of a machine; nothing is shown that nothing read.
-    function facts_of(facts) {
+    // What the groups of a snapshot read, those of the GPU last: the exact figures may come from another machine.
+    const ORDER = ["static", "access", "cpu", "streamed", "gpu"];
+    const together = (snapshot) => Object.assign({}, ...d3.sort(Object.entries(snapshot.facts), ([group]) => ORDER.indexOf(group.split(" ")[1])).map(([, facts]) => facts));
+
+    // [what, text, number] of what is known of a machine, the number if two machines can be compared by it; nothing is shown
+    // that nothing read.
+    kernelwatch.facts_of = function (snapshot) {
+        const facts = together(snapshot);
         const yes = (value) => (value ? "on" : "off");
         const lines = [
             ["GPU", facts.gpu], ["Compute capability", facts.compute_capability && facts.compute_capability.replace(/(\d)$/, ".$1")],
-            ["Multiprocessors", facts.multiprocessors], ["L2 cache", facts.l2_bytes && text.bytes(facts.l2_bytes)],
-            ["Memory", facts.nvml_memory_bytes && text.bytes(facts.nvml_memory_bytes)],
-            ["SM clock, highest", facts.nvml_sm_clock_max_mhz && facts.nvml_sm_clock_max_mhz + " MHz"],
-            ["Memory clock, highest", facts.nvml_memory_clock_max_mhz && facts.nvml_memory_clock_max_mhz + " MHz"],
-            ["Memory bus", facts.nvml_memory_bus_bits && facts.nvml_memory_bus_bits + " bits"],
-            ["Theoretical bandwidth", facts.nvml_theoretical_bandwidth_bytes_per_s && text.rate(facts.nvml_theoretical_bandwidth_bytes_per_s, "GB/s") + " (bus width times memory clock)"],
-            ["Power limit", facts.nvml_power_limit_w && facts.nvml_power_limit_w + " W"],
+            ["Multiprocessors", facts.multiprocessors, facts.multiprocessors], ["L2 cache", facts.l2_bytes && text.bytes(facts.l2_bytes), facts.l2_bytes],
+            ["Memory", facts.nvml_memory_bytes && text.bytes(facts.nvml_memory_bytes), facts.nvml_memory_bytes],
+            ["SM clock, highest", facts.nvml_sm_clock_max_mhz && facts.nvml_sm_clock_max_mhz + " MHz", facts.nvml_sm_clock_max_mhz],
+            ["Memory clock, highest", facts.nvml_memory_clock_max_mhz && facts.nvml_memory_clock_max_mhz + " MHz", facts.nvml_memory_clock_max_mhz],
+            ["Memory bus", facts.nvml_memory_bus_bits && facts.nvml_memory_bus_bits + " bits", facts.nvml_memory_bus_bits],
+            ["Theoretical bandwidth (bus width times memory clock)", facts.nvml_theoretical_bandwidth_bytes_per_s && text.rate(facts.nvml_theoretical_bandwidth_bytes_per_s, "GB/s"), facts.nvml_theoretical_bandwidth_bytes_per_s],
+            ["Power limit", facts.nvml_power_limit_w && facts.nvml_power_limit_w + " W", facts.nvml_power_limit_w],
             ["ECC", "nvml_ecc" in facts && yes(facts.nvml_ecc)], ["MIG", "nvml_mig" in facts && yes(facts.nvml_mig)],
             ["Persistence mode", "nvml_persistence" in facts && yes(facts.nvml_persistence)],
             ["PCIe", facts.nvml_pcie_generation && "generation " + facts.nvml_pcie_generation + ", " + facts.nvml_pcie_lanes + " lanes"],
@@ -46,10 +53,10 @@
         const words = {copy_bytes_per_s: ["Copy, measured", "GB/s"], float32_flops_per_s: ["float32 arithmetic, measured", "GFLOP/s"], float64_flops_per_s: ["float64 arithmetic, measured", "GFLOP/s"]};
         for (const [name, value] of Object.entries(ceilings)) {
             const [what, unit] = words[name] || [name.replace(/_(flops|bytes)_per_s$/, "").replace(/_/g, " ") + ", measured", /bytes/.test(name) ? "GB/s" : "GFLOP/s"];
-            lines.push([what, value && text.rate(value, unit)]);
+            lines.push([what, value && text.rate(value, unit), value]);
         }
         return lines.filter(([, value]) => value !== undefined && value !== null && value !== "" && value !== false);
-    }
+    };
 
     // --- can its figures be trusted? -----------------------------------------------------------------------------
 
@@ -83,6 +90,12 @@
             ? ["Its canaries, two kernels that never change, stayed within ", canaries.map(([kind, each], index) => [index ? " and " : "", element("b", {}, "\u00b1" + percent(furthest(each))), " (" + kind + ")"]),
                 " of their medians over " + text.plural(canaries[0][1].length, "commit") + "."]
             : "Not known: no canary was measured here (they run on a GPU)."]);
+        const boards = boards_of(machine.details);
+        if (boards.length > 1) {
+            rows.push(["!", "Is it one board?", [element("b", {"data-boards": boards.length}, "No, " + boards.length + " boards"), " of this name, told apart by their UUIDs: ",
+                boards.map(([board, groups], index) => [index ? "; " : "", element("span", {class: "hash"}, board), " measured " + groups.map(kernelwatch.group_name).join(", ")]),
+                ". Figures of different boards do not compare exactly."]]);
+        }
         rows.push([conditions.length ? "!" : "\u2713", "Were all commits measured under the same conditions?", conditions.length
             ? [text.plural(conditions.length, "change") + " of conditions, listed below. No commit is blamed for a step across one."]
             : "Yes: device, driver, compiler, packages and versions of the harness are the same over " + text.plural(states.length, "commit") + "."]);
@@ -179,6 +192,12 @@
             row.cells, row.limited, row.failed]), {"aria-label": "State of the machine by commit"})));
     }
 
+    // The GPUs that measured under a machine's name, by the digests of their UUIDs, each with its groups.
+    function boards_of(details) {
+        const pairs = Object.entries(details.turns).flatMap(([group, runs]) => runs.map(([, known]) => [known.nvml_uuid_sha256, group])).filter(([board]) => board);
+        return [...d3.rollup(pairs, (list) => [...new Set(list.map(([, group]) => group))], ([board]) => board)];
+    }
+
     // Where the conditions of any group changed: [{at, why, groups}].
     function conditions_of(details) {
         const found = new Map();
@@ -273,7 +292,7 @@
         }, "Distribution of the coefficient of variation of " + text.plural(values.length, "cell"));
         kernelwatch.marked(drawn, ".bin rect", bins, (bin) => ({low: bin.low, high: bin.high, count: bin.count}));
         const cell = (key) => newest.cells[key] || {};
-        main.append(drawn, ...[folded([{name: "Cell, worst first"}, {name: "A/A noise", number: true, title: "coefficient of variation"}, {name: "Detectable", number: true, title: "minimum detectable change of two runs, from the newest commit"},
+        main.append(drawn, ...[folded([{name: "Cell, worst first"}, {name: "A/A noise", number: true, title: "coefficient of variation"}, {name: "Detectable, two runs", number: true, title: "minimum detectable change of two runs, from the newest commit"},
             {name: "Time", number: true}, {name: "95 % interval", number: true}, {name: "Processes", number: true}, {name: "Limits met"}],
         values.map(({key, cv}) => {
             const {s, low, high, detectable, processes, limits} = cell(key), digits = text.significant(s, low, high);
@@ -302,64 +321,6 @@
         }
     }
 
-    // --- two machines --------------------------------------------------------------------------------------------
-
-    // What a cell could reach on a machine: operations of its type, or bytes of a copy; null if it was not measured.
-    function ceiling(cell, facts) {
-        const ceilings = (facts[cell.op + " " + cell.device] || {}).ceilings || {};
-        return (cell.flops ? ceilings[cell.type + "_flops_per_s"] : ceilings.copy_bytes_per_s) || null;
-    }
-
-    async function compared(main, machine, other, newest, common) {
-        const theirs = await other.load("at/" + other.summary.newest), {cells} = common;
-        const all = Object.keys(newest.cells).filter((key) => newest.cells[key].s && (theirs.cells[key] || {}).s).map((key) => {
-            const [a, b] = [newest.cells[key], theirs.cells[key]], tops = [ceiling(cells[key], newest.facts), ceiling(cells[key], theirs.facts)];
-            return {key, op: cells[key].op, a, b, ratio: b.s / a.s, low: a.high === undefined || b.low === undefined ? null : Math.max(0, b.low) / a.high, high: a.low > 0 ? b.high / a.low : Infinity,
-                shares: [a, b].map(({s}, index) => (tops[index] && kernelwatch.work(cells[key]) ? kernelwatch.rate(cells[key], s) / tops[index] : null))};
-        }).sort((a, b) => b.ratio - a.ratio);
-        main.append(element("h2", {}, machine.summary.name + " and " + other.summary.name));
-        const at = (each) => [link(text.hash(common.commits[each.summary.newest].hash), "commit", {at: each.summary.newest}, {class: "hash"}), " of " + text.date(common.commits[each.summary.newest].date)];
-        main.append(element("p", {}, "The newest commit of each: ", at(machine), machine.summary.newest === other.summary.newest ? " on both." : [" and ", at(other), ". They differ, so a ratio also says what changed between the two commits."]));
-        if (!all.length) main.append(element("p", {}, "They have no timed cell in common."));
-        for (const kind of ["gpu", "cpu"]) {
-            const rows = all.filter((row) => (cells[row.key].device === "cpu" ? "cpu" : "gpu") === kind);
-            const [one, two] = [machine, other].map((each) => each.summary[kind] || each.summary.name);
-            if (rows.length) pair(main, machine, rows, cells, ...(one === two ? [machine.summary.name, other.summary.name] : [one, two]));
-        }
-    }
-
-    // The cells of one kind of device on both machines. `first`, `second`: names of the devices.
-    function pair(main, machine, rows, cells, first, second) {
-        main.append(element("h3", {}, (cells[rows[0].key].device === "cpu" ? "CPU: " : "GPU: ") + first + " and " + second));
-        const ops = [...new Set(rows.map((row) => row.op))];
-        main.append(element("ul", {}, ops.map((op) => {
-            const own = rows.filter((row) => row.op === op), middle = Math.exp(d3.mean(own, (row) => Math.log(row.ratio)));
-            return element("li", {}, op + ": " + second + " takes ", element("b", {"data-op": op, "data-ratio": middle}, text.digits(middle, 3) + "\u00d7"), " the time of " + first + " (geometric mean of " + text.plural(own.length, "cell") + ")");
-        })));
-        const points = rows.filter((row) => row.shares.every((share) => share !== null));
-        if (points.length) {
-            const most = 100 * d3.max(points, (row) => d3.max(row.shares)) * 1.05, least = 100 * d3.min(points, (row) => d3.min(row.shares)) / 1.1;
-            const width = Math.min(620, main.clientWidth || parseFloat(main.style.width) || 620);
-            const drawn = kernelwatch.plot(main, {
-                width, height: Math.min(width, 520), marginLeft: 54, marginBottom: 42, marginTop: 26, marginRight: 20,
-                x: {type: "log", domain: [least, most], label: "share of its own ceiling on " + first + " (%)", labelArrow: "none", ticks: 5, tickFormat: (value) => text.exact(value, 2), grid: true},
-                y: {type: "log", domain: [least, most], label: "on " + second + " (%)", labelArrow: "none", ticks: 5, tickFormat: (value) => text.exact(value, 2), grid: true},
-                marks: [Plot.line([[least, least], [most, most]], {stroke: "var(--quiet)", strokeDasharray: "4 3"}),
-                    ...ops.map((op, index) => Plot.dot(points.filter((row) => row.op === op), {x: (row) => 100 * row.shares[0], y: (row) => 100 * row.shares[1], r: 3.6, symbol: kernelwatch.symbols[index % 8], stroke: kernelwatch.colors[index % 8],
-                        strokeWidth: 1.4, className: "share of" + index, title: (row) => row.key + "\n" + text.percent(row.shares[0]) + " on " + first + ", " + text.percent(row.shares[1]) + " on " + second}))],
-            }, "Share of each machine\u2019s own ceiling, cell by cell");
-            ops.forEach((op, index) => kernelwatch.marked(drawn, ".share.of" + index + " > *", points.filter((row) => row.op === op), (row) => ({key: row.key, first: row.shares[0], second: row.shares[1]})));
-            main.append(drawn, element("p", {class: "quiet small"}, ops.map((op, index) => ["\u25cf", "\u25a0", "\u25b2", "\u25c6", "\u2605", "\u271a", "\u2144", "+"][index % 8] + " " + op).join("   ")
-                + ". The ceilings are each machine\u2019s own, measured: its copy for bytes, its arithmetic for operations of the cell\u2019s type. Above the dashed line a rung suits " + second + " better. More than 100 % comes out of a cache."
-                + (points.length < rows.length ? " " + text.plural(rows.length - points.length, "cell") + " of types without a measured ceiling are in the table only." : "")));
-        }
-        const interval = (row) => (row.low === null ? "" : text.digits(row.low, 4) + " \u2013 " + (isFinite(row.high) ? text.digits(row.high, 4) : "\u221e"));
-        main.append(...[folded([{name: "Cell"}, {name: first, number: true}, {name: second, number: true}, {name: "Ratio", number: true, title: "time of the second over time of the first"}, {name: "Interval", number: true, title: "of the ratio, from the ends of both 95 % intervals"},
-            ...(points.length ? [first, second] : []).map((name) => ({name: "Share of ceiling, " + name, number: true}))],
-        rows.map((row) => [cell_link(row.key, machine.summary.name), text.time(row.a.s, text.significant(row.a.s, row.a.low, row.a.high)), text.time(row.b.s, text.significant(row.b.s, row.b.low, row.b.high)),
-            element("span", {"data-key": row.key, "data-ratio": row.ratio}, text.digits(row.ratio, 4) + "\u00d7"), interval(row), ...(points.length ? row.shares.map((share) => text.percent(share)) : [])]), "Cells on both machines")].flat());
-    }
-
     // --- the view ------------------------------------------------------------------------------------------------
 
     kernelwatch.view("devices", "Devices", async (main, parameters) => {
@@ -369,18 +330,18 @@
         const state = {machine: parameters.get("machine"), with: parameters.get("with"), op: parameters.get("op")};
         const go = (changes) => kernelwatch.go("devices", {...state, ...changes});
         const newest = await machine.load("at/" + summary.newest);
-        const facts = Object.assign({}, ...Object.values(newest.facts));
+        const facts = together(newest), with_other = parameters.get("with") === summary.name ? "" : parameters.get("with") || "";
         const conditions = conditions_of(details);
         const others = site.machines.filter((each) => each !== summary);
         const hash = text.hash(commits[summary.newest].hash);
         main.append(element("h1", {}, kernelwatch.device_name(summary)),
-            element("p", {class: "quiet"}, summary.name + " \u00b7 " + text.plural(details.commits.length, "commit") + " measured, the newest ", link(hash, "commit", {at: summary.newest}, {class: "hash"}), " of " + text.date(commits[summary.newest].date)
+            element("p", {class: "quiet"}, summary.name + " \u00b7 " + (boards_of(details).length > 1 ? boards_of(details).length + " boards of this name \u00b7 " : "") + text.plural(details.commits.length, "commit") + " measured, the newest ", link(hash, "commit", {at: summary.newest}, {class: "hash"}), " of " + text.date(commits[summary.newest].date)
                 + (summary.behind ? ", " + text.plural(summary.behind, "commit") + " behind the branch" : "")));
         if (others.length) {
-            main.append(element("div", {class: "controls"}, choice("machine", site.machines.map((each) => each.name), summary.name, (name) => go({machine: name, with: ""})),
-                choice("compare with", [["", "no other"], ...others.map((each) => each.name)], parameters.get("with") || "", (name) => go({with: name}))));
+            main.append(kernelwatch.machines_table(site, commits, summary), element("div", {class: "controls"}, choice("machine", site.machines.map((each) => each.name), summary.name, (name) => go({machine: name, with: ""})),
+                choice("compare with", [["", "no other"], ...others.map((each) => each.name)], with_other, (name) => go({with: name}))));
         }
-        if (parameters.get("with")) await compared(main, machine, await kernelwatch.machine(parameters.get("with")), newest, common);
+        if (with_other) await kernelwatch.compare(main, machine, await kernelwatch.machine(with_other), newest, common);
         main.append(element("h2", {}, "Can its figures be trusted?"),
             element("dl", {class: "answers"}, answers(machine, states, newest, facts, conditions, common.cells).map(([sign, question, answer]) => [
                 element("dt", {}, element("span", {class: sign === "!" ? "sign warn" : "sign good", title: sign === "!" ? "look closer" : sign ? "yes" : null}, sign), question), element("dd", {}, answer)])));
@@ -389,7 +350,7 @@
         limited(main, newest, facts, summary.name, hash);
         await energy(main, machine, common, parameters, go);
         main.append(element("h2", {}, "What it is"), element("p", {class: "quiet small"}, "As read at commit " + hash + (summary.measured_at ? ", on " + summary.measured_at.slice(0, 10) : "") + "."),
-            table([{name: "What"}, {name: "Value"}], facts_of(facts).map(([what, value]) => [what, element("span", {"data-fact": what}, String(value))]), {"aria-label": "Facts of the machine"}));
+            table([{name: "What"}, {name: "Value"}], kernelwatch.facts_of(newest).map(([what, value]) => [what, element("span", {"data-fact": what}, String(value))]), {"aria-label": "Facts of the machine"}));
         if (!others.length) main.append(element("p", {class: "quiet"}, "Only this machine is recorded. With a second one, both can be compared here cell by cell."));
     });
 }

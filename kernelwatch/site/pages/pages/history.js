@@ -3,8 +3,8 @@
 "use strict";
 
 {
-    const {element, text, link, choice, table} = kernelwatch;
-    const PARTS = ["op", "rung", "type", "shape", "cache"];
+    const {element, text, link, choice, table, happenings} = kernelwatch;
+    const {PARTS, nearest, eventful, short_names} = kernelwatch.choosing;
     const DOTS = 240;  // more points than these have no dots of their own
     const ROWS = 200;  // of the table, at first
 
@@ -12,33 +12,6 @@
 
     // A change with enough digits that it does not read as nothing.
     const change_text = (change) => text.change(change, Math.abs(change) < 0.001 ? 3 : undefined);
-
-    // --- which cells ---------------------------------------------------------------------------------------------
-
-    // What each part of a cell can be, given the parts before it, and the cell that is nearest to what is wanted.
-    function nearest(cells, site, details, wanted) {
-        let left = Object.values(cells).filter((cell) => cell.op + "/" + cell.rung in details.history);
-        const options = {}, found = {};
-        for (const part of PARTS) {
-            const op = site.ops.find((each) => each.name === found.op);
-            const values = [...new Set(left.map((cell) => cell[part]))];
-            if (part === "rung" && op) {
-                const order = [...op.order.gpu, ...op.order.cpu];
-                values.sort((a, b) => order.indexOf(a) - order.indexOf(b));
-            }
-            const usual = {shape: op && op.element_shape, cache: "cold", type: op && op.types[0]}[part];
-            options[part] = values;
-            found[part] = values.includes(wanted[part]) ? wanted[part] : values.includes(usual) ? usual : values[0];
-            left = left.filter((cell) => cell[part] === found[part]);
-        }
-        return {options, found, key: left.length ? kernelwatch.key(...PARTS.map((part) => found[part])) : ""};
-    }
-
-    // Short names that tell cells apart: the parts in which they differ.
-    function short_names(keys, cells) {
-        const differ = PARTS.filter((part) => new Set(keys.map((key) => cells[key][part])).size > 1);
-        return keys.map((key) => differ.map((part) => cells[key][part]).join(" ") || cells[key].rung);
-    }
 
     // --- what was recorded -----------------------------------------------------------------------------------------
 
@@ -72,26 +45,6 @@
                 v1, v2, y1: d3.min(known, (point) => point.y1), y2: d3.max(known, (point) => point.y2)});
         }
         return found;
-    }
-
-    // Rows for labels beside their lines, 0 next to the picture: no line crosses the label of another. `labels`: [{px, width,
-    // flipped}], by px; a flipped one stands left of its line. Returns how many rows there are.
-    function rows_of(labels) {
-        for (let index = labels.length - 1; index >= 0; index--) {
-            const own = labels[index];
-            const crossed = labels.slice(index + 1).filter((other) => (other.flipped ? other.px - other.width : other.px) < own.px + (own.flipped ? 0 : own.width) + 8);
-            own.row = crossed.length ? 1 + d3.max(crossed, (other) => other.row) : 0;
-        }
-        return labels.length ? 1 + d3.max(labels, (label) => label.row) : 0;
-    }
-
-    const width_of = (words) => 6.6 * words.length + 4;
-
-    function verdict_words(event, change) {
-        if (event.kind === "environment") return "the environment changed, no commit is to blame";
-        if (change.exact) return "exact";
-        const word = change.verdict ? change.verdict.word : "not tried";
-        return {"not tried": "not measured again yet", "not decided": "measured again, not decided"}[word] || word;
     }
 
     // --- the table -------------------------------------------------------------------------------------------------
@@ -138,108 +91,14 @@
         return details;
     }
 
-    // --- exact figures ---------------------------------------------------------------------------------------------
-
-    // The exact figures of a rung that belong to a cell: those of its element type, and compiled ones only for the
-    // machine's own architecture. [{benchmark, place, run, group}]
-    function figures_of(exact, cell, architecture) {
-        const found = [];
-        for (const [benchmark, rungs] of Object.entries((exact || {series: {}}).series)) {
-            for (const [place, run] of Object.entries(rungs[cell.rung] || {})) {
-                const [first, second] = place.split(" ");
-                const typed = second !== undefined;
-                if (typed && first !== cell.type) continue;
-                if (/^sm_/.test(second || first) && (second || first) !== architecture) continue;
-                found.push({benchmark, place, run, group: cell.op + " " + (/^static\./.test(benchmark) ? "static" : "access")});
-            }
-        }
-        return found;
-    }
-
-    const figure_title = (figure) => {
-        const name = kernelwatch.figure_name(figure.benchmark);
-        return name === "class" ? figure.place + " instructions" : name;
-    };
-
-    // The unit of a figure beside its name: "load sectors 4 per request".
-    function unit_of(name, unit) {
-        const each = unit.match(/^(\w+)\/(\w+)$/);
-        if (each && name.endsWith(each[1])) return " per " + each[2];
-        if (name.endsWith(unit)) return "";
-        return unit.startsWith("x ") ? (name.endsWith("ideal") ? "\u00d7" : " \u00d7 " + unit.slice(2)) : " " + unit;
-    }
-
-    // Steps of an exact figure over commits: [{at, value}], where it changed, and at both ends.
-    function steps_of(run, first, last) {
-        const start = kernelwatch.value_at(run, first);
-        return [...(start ? [{at: first, value: start[1]}] : []),
-            ...run.filter(([at]) => at > first && at <= last).map(([at, value]) => ({at, value}))];
-    }
-
-    function exact_part(into, main, cell, exact, architecture, how, common) {
-        const figures = figures_of(exact, cell, architecture);
-        const heading = element("h3", {}, "Exact figures of ", link(cell.op + "/" + cell.rung, "rung", {op: cell.op, rung: cell.rung, machine: how.machine}));
-        if (!figures.length) {
-            into.append(heading, element("p", {class: "quiet"}, cell.device === "cpu" ? "None: this rung runs on the CPU, and only GPU kernels are taken apart and counted."
-                : "None is recorded on this machine for " + cell.type + "."));
-            return;
-        }
-        const [first, last] = [how.shown[0], how.shown[how.shown.length - 1]];
-        const constant = new Map(), changed = [];
-        for (const figure of figures) {
-            const steps = steps_of(figure.run, first, last), known = steps.filter((step) => step.value !== null);
-            if (!known.length) continue;
-            if (new Set(known.map((step) => step.value)).size > 1) changed.push({...figure, steps});
-            else {
-                const compiled = figure.group.endsWith("static");
-                const place = compiled ? "compiled" + (architecture ? " for " + architecture : "") : "counted on the emulator at " + figure.place.split(" ").slice(1).join(" ");
-                const name = figure_title(figure), unit = (common.site.figures[figure.benchmark] || {}).unit || "";
-                if (!constant.has(place)) constant.set(place, {since: known[0].at, words: []});
-                constant.get(place).words.push(element("span", {class: "figure", "data-benchmark": figure.benchmark, "data-place": figure.place, "data-value": known[0].value},
-                    name + " ", element("b", {}, text.exact(known[0].value)), unit_of(name, unit)));
-            }
-        }
-        into.append(heading);
-        if (!changed.length) into.append(element("p", {class: "quiet"}, "None of them changed between these commits."));
-        for (const figure of changed) into.append(step_chart(main, figure, how, common));
-        const count = d3.sum([...constant.values()], (each) => each.words.length);
-        const unchanged = how.several && count ? element("details", {}, element("summary", {}, text.plural(count, "figure") + " did not change")) : into;
-        if (unchanged !== into) into.append(unchanged);
-        for (const [place, {since, words}] of constant) {
-            unchanged.append(element("p", {class: "constant"}, element("span", {class: "quiet"}, "Unchanged, " + place + (since > first ? ", first recorded at " + text.hash(common.commits[since].hash) : "") + ": "),
-                words.flatMap((word, index) => (index ? [" \u00b7 ", word] : [word]))));
-        }
-    }
-
-    function step_chart(main, figure, how, common) {
-        const known = figure.steps.map((step) => ({...step, x: how.place(step.at)}));
-        const line = [...known, {at: how.shown[how.shown.length - 1], value: known[known.length - 1].value, x: how.place(how.shown[how.shown.length - 1])}];
-        const unit = (common.site.figures[figure.benchmark] || {}).unit || "";
-        const values = line.map((step) => step.value).filter((value) => value !== null);
-        const [low, high] = d3.extent(values), room = (high - low || 1) * 0.25;
-        const name = figure_title(figure), title = name + (name.endsWith(unit) ? "" : ", " + unit) + ", " + figure.place;
-        const drawn = kernelwatch.plot(main, {
-            height: 64, marginLeft: how.left, marginRight: how.right, marginTop: 8, marginBottom: 8,
-            x: {...how.x, axis: null}, y: {axis: null, domain: [low - room, high + room]},
-            marks: [
-                Plot.ruleX(how.events, {x: "x", stroke: "var(--rule)"}),
-                Plot.axisY([...new Set(values)].slice(0, 4), {label: null, tickSize: 3}),
-                Plot.lineY(line, {x: "x", y: "value", curve: "step-after", stroke: "var(--ink)", strokeWidth: 1.5}),
-                Plot.dot(known, {x: "x", y: "value", r: 3, fill: "var(--ink)", className: "step"}),
-            ],
-        }, title + ": " + known.filter((step) => step.value !== null).map((step) => text.hash(common.commits[step.at].hash) + " " + step.value).join(", "));
-        kernelwatch.marked(drawn, ".step circle", known, (step) => ({benchmark: figure.benchmark, place: figure.place, at: step.at, value: step.value}));
-        drawn.prepend(element("div", {class: "small"}, title));
-        return drawn;
-    }
-
     // --- the view --------------------------------------------------------------------------------------------------
 
     kernelwatch.view("history", "History", async (main, parameters) => {
         const machine = await kernelwatch.machine(parameters.get("machine"));
         const common = await kernelwatch.common();
         const {site, cells, commits} = common;
-        const asked = parameters.getAll("cell");
+        const whole = PARTS.every((part) => !parameters.get(part)) && !parameters.has("cell") ? eventful(common, machine) : "";
+        const asked = whole ? [whole] : parameters.getAll("cell");
         const unknown = asked.filter((key) => !(key in cells));
         if (unknown.length) throw new Error("no cell " + unknown[0] + " is recorded");
         const wanted = asked.length ? cells[asked[asked.length - 1]] : Object.fromEntries(parameters);
@@ -336,12 +195,13 @@
         // Marks for what was found, in rows above the picture.
         const width = Math.max(300, Math.min(main.clientWidth || parseFloat(main.style.width) || 960, 1280));
         const small = width < 600;
-        const left = 62, right = one || small ? 34 : Math.min(240, d3.max(names, width_of) + 30);
+        const left = 62, right = one || small ? 34 : Math.min(240, d3.max(names, happenings.width_of) + 30);
         const happened = [
             ...drawn_series.flatMap((series) => series.changes.map(({event, change, at, from}) => ({kind: event.kind, series, event, change, at, from}))),
             ...[...turns_of].flatMap(([group, turns]) => turns.filter((turn) => turn.at >= shown[0] && turn.at <= shown[shown.length - 1])
                 .map((turn) => ({kind: "turn", group, at: turn.at, why: turn.why}))),
         ].map((mark) => ({...mark, x: place(mark.at)})).sort((a, b) => a.at - b.at);
+        for (const mark of happened.filter((each) => each.change)) mark.causes = await kernelwatch.exact.causes(machine, mark.at, mark.series.cell);
         const x = {type: dated ? "utc" : "linear", domain: d3.extent(shown, place)};
         if (+x.domain[0] === +x.domain[1]) x.domain = dated ? [-1, 1].map((days) => new Date(+x.domain[0] + days * 86400000)) : [-1, 1];
         const scale_x = (dated ? d3.scaleUtc : d3.scaleLinear)(x.domain, [left, width - right]);
@@ -349,13 +209,13 @@
             if (mark.kind === "turn") mark.label = "\u25c6 " + (small || mark.why[0].length > 40 ? "conditions" : mark.why[0] + (mark.why.length > 1 ? " and " + (mark.why.length - 1) + " more" : ""));
             else {
                 mark.label = (mark.kind === "environment" ? "\u25c7 " : kernelwatch.arrow(mark.change.change) + " ") + (one || small ? "" : mark.series.name + " ") + text.change(mark.change.change)
-                    + (small ? "" : mark.kind === "environment" ? " environment" : ", " + verdict_words(mark.event, mark.change));
+                    + (small ? "" : mark.kind === "environment" ? " environment" : ", " + happenings.verdict(mark.event, mark.change));
             }
-            mark.width = width_of(mark.label);
+            mark.width = happenings.width_of(mark.label);
             mark.px = scale_x(mark.x);
             mark.flipped = mark.px + mark.width > width - 4;
         }
-        const rows = rows_of(happened);
+        const rows = happenings.rows_of(happened);
         const top = 24 + 17 * rows;
 
         // The picture.
@@ -436,7 +296,7 @@
         const box = element("div", {class: "pointed", tabindex: 0, role: "group", "aria-label": "Commits of the picture: arrow keys go from commit to commit, Enter opens one"});
         box.append(figure);
         main.append(key_of(drawn_series, one, said, go, keys, common), box);
-        point_out(box, svg, points.filter((point) => point.value !== null), (point) => scale_x(point.x), (point) => scale_y.apply(point.value),
+        kernelwatch.point_out(box, svg, points.filter((point) => point.value !== null), (point) => scale_x(point.x), (point) => scale_y.apply(point.value),
             (point) => tip_of(point, said(point.series), common, one), (point) => kernelwatch.go("commit", {at: point.at}));
         const notes = [
             many && points.length > 2 * Math.round(width / 3) ? "Several commits share a pixel: the line is their median, the darker area their extremes, the lighter one the ends of their intervals." : null,
@@ -450,7 +310,7 @@
         main.append(element("p", {class: "quiet small"}, notes.join(" ") + " ",
             one && one.key in machine.details.noise ? "Measuring one commit several times (A/A) gave this cell a coefficient of variation of " + text.percent(machine.details.noise[one.key], 3) + ". " : "",
             link("Can figures of this machine be trusted?", "devices", {machine: parameters.get("machine")})));
-        if (shown.length > 1) main.append(happened_list(happened, common, said, one));
+        if (shown.length > 1) main.append(happenings.list(happened, common, said, one));
 
         // What explains a step: exact figures of the same rungs on the same axis.
         const how = {shown, several: !one, place, x, left, right, machine: parameters.get("machine"), events: happened.filter((mark) => mark.kind !== "turn")};
@@ -458,11 +318,10 @@
             element("p", {class: "quiet small"}, "They have no noise: registers and instructions as compiled, memory accesses as counted. One that changes where the time does is likely its cause."));
         main.append(below);
         const rungs = new Map(keys.map((key) => [cells[key].op + "/" + cells[key].rung + " " + cells[key].type, cells[key]]));
-        const facts = (await machine.load("at/" + machine.summary.newest)).facts;
+        const architecture = kernelwatch.exact.architecture(machine);
         for (const cell of rungs.values()) {
             const file = machine.details.exact[cell.op];
-            const capability = (facts[cell.op + " gpu"] || {}).compute_capability;
-            exact_part(below, main, cell, file ? await machine.load(file) : null, capability ? "sm_" + capability : "", how, common);
+            kernelwatch.exact.part(below, main, cell, file ? await machine.load(file) : null, architecture, how, common);
         }
         main.append(element("h2", {}, "Values"));
         for (const series of drawn_series) main.append(values_table(series, said(series), common, one ? "" : series.key));
@@ -482,7 +341,7 @@
             const {newest} = series, how = said(series), digits = newest ? digits_of(newest) : 4;
             return element("li", {"data-key": series.key}, sign, " ", one ? element("span", {class: "quiet"}, "newest: ") : element("span", {}, series.key + ": "),
                 newest ? [element("b", {}, how.say(newest.s, digits)), " (" + how.interval(newest, digits) + ") at ", link(text.hash(common.commits[newest.at].hash), "commit", {at: newest.at}, {class: "hash"})] : "no time",
-                series.smallest && !one ? element("span", {class: "quiet"}, ", detectable " + text.percent(series.smallest, 2)) : null,
+                series.smallest && !one ? element("span", {class: "quiet"}, ", detectable in its history " + text.percent(series.smallest, 2)) : null,
                 one ? null : [" ", element("button", {type: "button", class: "remove", "aria-label": "Take out " + series.key, onclick: () => go({cell: keys.filter((key) => key !== series.key)})}, "\u00d7")]);
         }));
     }
@@ -499,95 +358,5 @@
             facts ? element("div", {class: "quiet small"}, facts) : null,
             point.limits.length ? element("div", {class: "warn small"}, "limit met: " + point.limits.join(", ")) : null,
         ];
-    }
-
-    // One handler for all points of a picture: the nearest is described in a box and can be opened.
-    function point_out(box, svg, points, x, y, describe, open) {
-        if (!points.length) return;
-        const tip = element("div", {class: "tip", role: "status", hidden: true});
-        box.append(tip);
-        const ring = d3.select(svg).append("circle").attr("r", 7).attr("fill", "none").attr("stroke", "currentColor").attr("stroke-width", 2).attr("visibility", "hidden");
-        const places = points.map((point) => [x(point), y(point)]);
-        let active = -1;
-        function show(index) {
-            active = index;
-            const [px, py] = places[index];
-            ring.attr("cx", px).attr("cy", py).attr("visibility", "visible");
-            tip.replaceChildren(...describe(points[index]).filter(Boolean));
-            tip.dataset.at = points[index].at;
-            tip.hidden = false;
-            const room = box.clientWidth, wide = tip.offsetWidth, high = tip.offsetHeight;
-            tip.style.left = Math.max(0, px + wide + 22 > room ? (px - wide - 16 >= 0 ? px - wide - 16 : Math.min(room - wide, Math.max(0, px - wide / 2))) : px + 16) + "px";
-            const beside = px + wide + 22 <= room || px - wide - 16 >= 0;
-            tip.style.top = Math.max(0, beside ? py - high / 2 : py + 16) + "px";
-        }
-        function hide() {
-            tip.hidden = true;
-            ring.attr("visibility", "hidden");
-            active = -1;
-        }
-        function nearest_to(event) {
-            const [px, py] = d3.pointer(event, svg);
-            let best = -1, least = Infinity;
-            for (let index = 0; index < places.length; index++) {
-                const distance = Math.hypot(places[index][0] - px, 0.3 * (places[index][1] - py));
-                if (distance < least) [best, least] = [index, distance];
-            }
-            return best;
-        }
-        let touched = -1;
-        svg.addEventListener("pointerdown", (event) => { touched = event.pointerType === "mouse" ? -2 : active; });
-        svg.addEventListener("pointermove", (event) => show(nearest_to(event)));
-        box.addEventListener("pointerleave", hide);
-        svg.addEventListener("click", (event) => {
-            const index = nearest_to(event);
-            if (touched === -2 || touched === index) open(points[index]);  // a finger points first, then opens
-            else show(index);
-        });
-        box.addEventListener("blur", hide);
-        box.addEventListener("keydown", (event) => {
-            if (event.key === "Enter" && active >= 0) return open(points[active]);
-            if (event.key === "Escape") return hide();
-            const own = active < 0 ? points[points.length - 1].series : points[active].series;
-            const same = points.map((_, index) => index).filter((index) => points[index].series === own);
-            const at = same.indexOf(active);
-            const others = [...new Set(points.map((point) => point.series))];
-            const goal = {ArrowLeft: () => same[at < 0 ? same.length - 1 : Math.max(0, at - 1)], ArrowRight: () => same[at < 0 ? 0 : Math.min(same.length - 1, at + 1)],
-                Home: () => same[0], End: () => same[same.length - 1],
-                ArrowDown: () => other(1), ArrowUp: () => other(-1)}[event.key];
-            function other(step) {
-                const next = others[(others.indexOf(own) + step + others.length) % others.length];
-                const theirs = points.map((_, index) => index).filter((index) => points[index].series === next);
-                return active < 0 ? theirs[theirs.length - 1] : d3.least(theirs, (index) => Math.abs(points[index].at - points[active].at));
-            }
-            if (!goal) return undefined;
-            event.preventDefault();
-            show(goal());
-            return undefined;
-        });
-    }
-
-    // What was found at these commits, in words.
-    function happened_list(happened, common, said, one) {
-        if (!happened.length) return element("p", {}, "No change was found between these commits, and the conditions stayed the same.");
-        const commit = (at) => [link(text.hash(common.commits[at].hash), "commit", {at}, {class: "hash"}), " " + text.date(common.commits[at].date) + ", ", element("span", {class: "subject"}, common.commits[at].subject)];
-        return element("section", {}, element("h2", {}, "What happened"), element("ul", {class: "happened"}, [...happened].reverse().map((mark) => {
-            if (mark.kind === "turn") {
-                return element("li", {"data-kind": "turn", "data-at": mark.at}, element("b", {}, "\u25c6 Conditions of " + kernelwatch.group_name(mark.group) + " changed: "), mark.why.join(", "), ". Since ", commit(mark.at),
-                    ". Figures on its two sides are not compared.");
-            }
-            const {event, change, series} = mark;
-            const sign = kernelwatch.arrow(change.change), how = said(series);
-            const better = change.change < 0;
-            const tone = mark.kind === "environment" || event.verdict === "refuted" ? "" : better ? "good" : "bad";
-            const measured = change.interval.every((each) => each !== null) ? " (" + change.interval.map((each) => text.change(each)).join(" to ") + ")" : "";
-            const verdict = change.verdict && change.verdict.change !== null
-                ? ": " + text.change(change.verdict.change) + " (" + text.percent(change.verdict.low, 2) + " to " + text.percent(change.verdict.high, 2) + ") in " + text.plural(change.verdict.turns, "turn") : "";
-            return element("li", {"data-kind": mark.kind, "data-at": mark.at, "data-change": change.change},
-                element("b", {class: tone}, (mark.kind === "environment" ? "\u25c7 " : sign + " ") + (better ? "faster" : "slower") + ", time " + text.change(change.change)), measured + ", " + (mark.kind === "environment" ? "" : mark.kind + ", "),
-                element("b", {}, verdict_words(event, change)), verdict + ". ", element("span", {class: "quiet"}, (one ? "" : series.key + ": ") + how.say(change.before) + " \u2192 " + how.say(change.after) + ". "),
-                event.why ? event.why[0].toUpperCase() + event.why.slice(1) + ". " : "", event.gradual ? "Many small changes since " + text.hash(event.first.hash) + ". " : event.commits > 1 && mark.kind !== "environment" ? text.plural(event.commits - 1, "commit") + " before it " + (event.commits > 2 ? "were" : "was") + " not measured and may be the cause. " : "",
-                change.undone ? "It has been undone since. " : "", change.limits.length ? "Limits met: " + change.limits.join(", ") + ". " : "", "At ", commit(mark.at), ".");
-        })), element("p", {class: "small"}, link("All events", "regressions")));
     }
 }

@@ -79,6 +79,21 @@ kernelwatch.table = function (columns, rows, properties = {}) {
                 element("tr", {}, row.map((cell, at) => element("td", style(columns[at]), cell)))))));
 };
 
+// A button that copies a text; where a browser refuses (some pages that were opened from a file), the text to copy by hand.
+kernelwatch.copy = function (label, words) {
+    const button = kernelwatch.element("button", {class: "small", type: "button", onclick: async () => {
+        try {
+            await navigator.clipboard.writeText(words);
+            button.textContent = "Copied";
+        } catch (error) {
+            const area = kernelwatch.element("textarea", {rows: Math.min(8, words.split("\n").length), cols: 60, readonly: true, "aria-label": label}, words);
+            button.replaceWith(area);
+            area.select();
+        }
+    }}, label);
+    return button;
+};
+
 let turn = 0;  // of rendering: a view that is overtaken by the next one shows nothing
 
 // Show what the address names. The attribute data-shown of <main> tells when all of it is there.

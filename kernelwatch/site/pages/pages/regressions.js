@@ -40,6 +40,7 @@
     function value_text(change, value, figures) {
         const {unit} = figures[change.benchmark] || {};
         if (value === null || value === undefined) return "n/a";
+        if (change.exact) return text.exact(value);  // its unit stands with the name of the series
         return unit === "seconds" ? text.time(value) : text.digits(value, 4) + (unit ? " " + unit : "");
     }
 
@@ -70,7 +71,7 @@
     }
 
     function change_row(event, change, all) {
-        const notes = [];
+        const notes = change.exact ? [(all.site.figures[change.benchmark] || {}).unit].filter(Boolean) : [];
         if (!event.gradual && (change.from !== event.before || change.to !== event.last.hash)) {
             notes.push("after " + text.hash(change.from) + ", by " + text.hash(change.to));
         }
@@ -92,7 +93,7 @@
         {name: "series"}, {name: "change", number: true},
         {name: "95 % interval", number: true, title: "of the change, from the processes and commits on both sides"},
         {name: "before", number: true}, {name: "after", number: true}, {name: "now", number: true},
-        {name: "detectable", number: true, title: "the minimum detectable change of this series"},
+        {name: "detectable, history", number: true, title: "the smallest step that the history of this series would show"},
     ];
 
     // The history of an event's largest change, small. Nothing if its series cannot be found.
@@ -109,16 +110,21 @@
         }
     }
 
-    // Exact figures that moved at the same commit: the likely reason for a change of time.
-    function moved_with(event, all) {
-        const rungs = new Set(event.changes.map((change) => change.params.rung));
-        const exact = all.events.events.filter((other) => other.last.hash === event.last.hash)
-            .flatMap((other) => other.changes).filter((change) => change.exact && rungs.has(change.params.rung));
-        const names = [...new Set(exact.map((change) => change.benchmark.replace(/^.*track_/, "").replaceAll("_", " ") + " " +
-            text.change(change.change)))];
-        return event.changes.every((change) => change.exact) || !names.length ? null
-            : element("p", {class: "small"}, "Moved with it, exactly: " + names.slice(0, 5).join(", ") +
-                (names.length > 5 ? ", and " + (names.length - 5) + " more" : "") + ".");
+    // The exact figures of the same rungs that changed at the same commit: the likely reason for a change of time.
+    async function causes(event, all) {
+        const rungs = new Map(event.changes.filter((change) => all.cells[change.cell]).map((change) => [change.cell.split(" ").slice(0, 2).join(" "), change]));
+        const told = [];
+        for (const [name, change] of rungs) {
+            try {
+                const machine = await kernelwatch.machine(place_of(change));
+                const found = await kernelwatch.exact.causes(machine, all.at.get(change.to), all.cells[change.cell]);
+                told.push(kernelwatch.exact.told(found, all.site, rungs.size > 1 ? name + ": " : undefined));
+            } catch (error) {
+                continue;  // a machine that these pages do not have
+            }
+        }
+        const words = told.filter(Boolean);
+        return words.length ? element("p", {class: "small causes"}, rungs.size > 1 ? "Exact figures that changed with it. " : "", words) : null;
     }
 
     // An event as Markdown, for an issue or a pull request.
@@ -131,21 +137,6 @@
         return "**" + kind_of(event) + "** (" + event.verdict + ") at " + text.hash(event.last.hash) + ": " + event.last.subject + "\n\n" +
             "| series | change | 95 % interval | before | after |\n| --- | ---: | ---: | ---: | ---: |\n" + lines.join("\n") + "\n" +
             (event.changes.length > 20 ? "\n... and " + (event.changes.length - 20) + " more series\n" : "");
-    }
-
-    function copy_button(event, all) {
-        const button = element("button", {class: "small", onclick: async () => {
-            const said = markdown(event, all);
-            try {
-                await navigator.clipboard.writeText(said);
-                button.textContent = "Copied";
-            } catch (error) {  // browsers refuse the clipboard to some pages that were opened from a file
-                const area = element("textarea", {rows: 8, cols: 60, readonly: true, "aria-label": "Markdown"}, said);
-                button.replaceWith(area);
-                area.select();
-            }
-        }}, "Copy as Markdown");
-        return button;
     }
 
     async function box(event, all) {
@@ -170,7 +161,7 @@
             table(COLUMNS, rows.slice(0, SHOWN), {"aria-label": "Changes at " + text.hash(event.last.hash)}),
             rows.length > SHOWN ? element("details", {}, element("summary", {}, (rows.length - SHOWN) + " more series"),
                 table(COLUMNS, rows.slice(SHOWN), {"aria-label": "More changes at " + text.hash(event.last.hash)})) : null,
-            moved_with(event, all), environment ? null : copy_button(event, all));
+            environment ? null : await causes(event, all), environment ? null : kernelwatch.copy("Copy as Markdown", markdown(event, all)));
     }
 
     // What the page speaks of, for each machine: "NVIDIA H200, 13 commits up to 47de068d of 2026-11-20, 363 cells, 0 failed".
@@ -212,7 +203,7 @@
             element("p", {class: "quiet small"}, "Each judged series with its minimum detectable change; n/a if the series is too short since the environment last changed."),
             element("details", {ontoggle: (event) => {  // thousands of rows, which few readers want
                 if (event.target.open && !list.firstChild) {
-                    list.append(table([{name: "series"}, {name: "commits", number: true}, {name: "detectable", number: true}], rows, {"aria-label": "Judged series"}));
+                    list.append(table([{name: "series"}, {name: "commits", number: true}, {name: "detectable, history", number: true}], rows, {"aria-label": "Judged series"}));
                 }
             }}, element("summary", {}, text.plural(rows.length, "series", "series")), list));
     }

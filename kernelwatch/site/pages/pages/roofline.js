@@ -2,7 +2,7 @@
 "use strict";
 
 {
-    const {element, text} = kernelwatch;
+    const {text} = kernelwatch;
     const rooflines = (kernelwatch.rooflines = {});
 
     // The ceilings of a device: {copy, theoretical, peaks: [{name, rate}], peak}. Bytes or operations per second; `peak`
@@ -112,8 +112,8 @@
         const bright = chosen.filter((cell) => cell.s);
         const drawn = Plot.plot({
             width, height, marginLeft: margin.left, marginRight: margin.right, marginTop: margin.top, marginBottom: margin.bottom,
-            x: {type: "log", domain: x.domain(), label: "operational intensity (FLOP per compulsory byte) \u2192", labelAnchor: "center", labelArrow: "none", ticks: narrow ? 4 : 6, tickFormat: (value) => (/^[125]/.test(String(value).replace(/^0\.0*/, "")) ? String(value) : "")},
-            y: {type: "log", domain: y.domain(), label: "GFLOP/s", labelArrow: "none", ticks: 5, tickFormat: (value) => (/^1/.test(String(value).replace(/^0\.0*/, "")) ? (value < 1e6 ? value.toLocaleString("en-US") : d3.format("~s")(value)) : ""), grid: false},
+            x: {type: "log", domain: x.domain(), label: (narrow ? "" : "operational intensity: ") + "FLOP per compulsory byte \u2192", labelAnchor: "center", labelArrow: "none", ticks: narrow ? 4 : 6, tickFormat: (value) => (/^[125]/.test(String(value).replace(/^0\.0*/, "")) ? String(value) : "")},
+            y: {type: "log", domain: y.domain(), label: "GFLOP/s", labelArrow: "none", ticks: 5, tickFormat: (value) => (String(value).replace(/^0\.0*/, "").startsWith('1') ? (value < 1e6 ? value.toLocaleString("en-US") : d3.format("~s")(value)) : ""), grid: false},
             style: base_style,
             marks: [
                 Plot.gridY({ticks: d3.range(Math.ceil(Math.log10(y.domain()[0])), Math.log10(y.domain()[1])).map((power) => 10 ** power), stroke: "var(--rule)", strokeOpacity: 0.8}),
@@ -260,6 +260,13 @@ kernelwatch.view("roofline", "Roofline", async function (main, parameters) {
         matrix(op, own, shapes, ceilings);
     }
 
+    // A rate with half its interval as a share, which is short.
+    function rate_text(unit, cell) {
+        const [value, low, high] = ladders.figure(unit, cell);
+        return [text.digits(value, text.significant(value, low, high)), element("div", {title: ladders.interval([value, low, high], 5)},
+            isFinite(high) ? "\u00b1 " + text.percent((high - low) / 2 / value, 2) : "at least " + text.digits(low, 3))];
+    }
+
     // Every rung at every size: the share of the roof, and the rate with its interval.
     function matrix(op, own, shapes, ceilings) {
         for (const cache of ["cold", "hot"]) {
@@ -267,7 +274,7 @@ kernelwatch.view("roofline", "Roofline", async function (main, parameters) {
             const present = shapes.filter((shape) => list.some((cell) => cell.shape === shape));
             if (!list.length) continue;
             const {rows} = in_order(op, list);
-            const head = element("summary", {}, "Share of the roof, " + cache + ", and " + op.unit + " with its 95 % interval");
+            const head = element("summary", {}, "Share of the roof, " + cache + ", and " + op.unit + " \u00b1 half its 95 % interval");
             main.append(element("details", {open: cache === "cold"}, head,
                 kernelwatch.table([{name: "rung"}, ...present.map((shape) => ({name: ladders.short_shape(shape), number: true, title: text.shape(shape)}))],
                     rows.map((row) => [link(row.name, "rung", {op: op.name, rung: row.name, machine: given.machine}), ...present.map((shape) => {
@@ -277,7 +284,7 @@ kernelwatch.view("roofline", "Roofline", async function (main, parameters) {
                         const unit = {of: (each, s) => kernelwatch.rate(each, s) / 1e9, high: true};
                         return element("span", {title: (cell.limits || []).join("; ") || null}, roof ? ladders.share(kernelwatch.rate(cell, cell.s) / roof.rate) : "n/a",
                             (cell.limits || []).length ? element("span", {class: "warn"}, " !") : null,
-                            element("div", {class: "small quiet"}, ladders.shown(ladders.figure(unit, cell))));
+                            element("div", {class: "small quiet"}, rate_text(unit, cell)));
                     })]), {"aria-label": op.name + " " + cache + ": share of the roof"}),
                 element("p", {class: "small quiet"}, op.unit === "GB/s" ? "The roof is " + (ceilings.copy ? ceilings.copy.name + ", " + text.rate(ceilings.copy.rate, "GB/s") : "not known") + "."
                     : "The roof at a size is the lower of bandwidth times intensity and the ceiling of the type.", list.some((cell) => (cell.limits || []).length) ? " ! marks a cell that met a limit: " + [...new Set(list.flatMap((cell) => cell.limits || []))].join("; ") + "." : "")));

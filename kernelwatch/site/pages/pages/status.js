@@ -6,9 +6,12 @@
 
     const SHOWN = 6;  // open regressions
 
-    // The regressions of a machine that were neither undone nor refuted, the largest first.
+    // The change that stands for an event: the largest of time if there is one. Changes of exact figures come last.
+    const largest = (event) => event.changes.find((change) => !change.exact) || event.changes[0];
+
+    // The regressions of a machine that were neither undone nor refuted, the largest change of time first.
     function open(events, machine) {
-        const size = (event) => (event.changes[0].change === null ? Infinity : Math.abs(event.changes[0].change));
+        const size = (event) => (largest(event).exact ? 0 : Math.abs(largest(event).change));
         return events.events.filter((event) => event.kind === "regression" && event.verdict !== "refuted" &&
             event.changes.some((change) => change.place.machine === machine.name && !change.undone)).sort((a, b) => size(b) - size(a));
     }
@@ -49,7 +52,7 @@
             element("h2", {}, link(kernelwatch.device_name(machine), "devices", {machine: machine.name})),
             element("p", {class: "verdict-line " + kind}, element("span", {"aria-hidden": "true", class: "sign"}, SIGNS[kind]), " " + words),
             regressions.length ? element("ul", {class: "small"}, regressions.slice(0, SHOWN).map((event) => element("li", {},
-                link(event.last.subject, "regressions", {q: text.hash(event.last.hash)}), " ", text.change(event.changes[0].change, 2), ", " + event.verdict)),
+                link(event.last.subject, "regressions", {q: text.hash(event.last.hash)}), " ", (largest(event).exact ? kernelwatch.figure_name(largest(event).benchmark) + " " : "") + text.change(largest(event).change, 2), ", " + event.verdict)),
                 regressions.length > SHOWN ? element("li", {}, link("all " + regressions.length, "regressions", {machine: machine.name})) : null) : null,
             element("div", {class: "columns"}, element("dl", {},
                 element("dt", {}, "newest measured commit"),

@@ -1,0 +1,194 @@
+// matmul/pipelined: C[m][n] = sum over k of A[m][k] B[k][n], tiles copied while products are made.
+//
+// A   M x K    B   K x N    C   M x N, overwritten    row major, A, B, C and the sum of T (float), any M, N, K >= 1
+//
+// Shared memory holds STAGES steps of TILE_K along K. Asynchronous copies fill the stages ahead, past the registers; one
+// barrier a step says that a stage is full for all and the one before it free. A is stored transposed.
+// A warp has a tile of WARP_ROWS x WARP_COLUMNS results, a thread every fourth group of four rows and every eighth group
+// of four columns in it. For each k a thread reads its fragments of A and B as vectors of 16 bytes, one k ahead, so that
+// the multiply-adds never wait for shared memory. Lanes are numbered in a zigzag: the 8 lanes that shared memory serves
+// at once need two vectors of A and four of B.
+// Blocks go over the tiles of C in bands of BAND tiles, so that blocks at work at one time share tiles of A and B in the
+// L2 cache.
+// Multiply-adds go down two columns at a time, and back up the next two. Of the orders that were compiled and measured
+// this one had the fewest conflicts between the banks of the registers, which stall the dispatch of instructions.
+// Source: NVIDIA, CUTLASS, efficient GEMM in CUDA; NVIDIA, CUDA C++ Programming Guide, asynchronous data copies.
+
+constexpr int VECTOR = 4;  // elements of 16 bytes
+constexpr int LANES_M = 4, LANES_N = 8;
+constexpr int WARPS_N = TILE_COLUMNS / WARP_COLUMNS;
+constexpr int THREADS = BLOCK_X * BLOCK_Y;
+constexpr int GROUPS_M = WARP_ROWS / (VECTOR * LANES_M), GROUPS_N = WARP_COLUMNS / (VECTOR * LANES_N);
+constexpr int TM = GROUPS_M * VECTOR, TN = GROUPS_N * VECTOR;  // results a thread: rows, columns
+constexpr int BAND = 8;
+
+// Rows of A's tile, which are columns of A, have 4 spare elements: 16 lanes that copy a row of A store to 16 banks.
+constexpr int PITCH_A = TILE_ROWS + VECTOR, PITCH_B = TILE_COLUMNS;
+constexpr int STAGE = TILE_K * (PITCH_A + PITCH_B);  // elements of a stage
+
+static_assert(THREADS == 32 * WARPS_N * (TILE_ROWS / WARP_ROWS), "a warp for each tile of a warp");
+static_assert(GROUPS_M * LANES_M * VECTOR == WARP_ROWS && GROUPS_N * LANES_N * VECTOR == WARP_COLUMNS, "whole groups");
+static_assert(TILE_K % 2 == 0 && STAGES >= 2, "two fragments in turn, a stage to fill");
+static_assert(STAGES * STAGE * 4 == SHARED_BYTES, "shared_bytes in the ladder is the size of the stages");
+
+__device__ unsigned int shared_address(const void *p) {
+#ifdef KERNELWATCH_HOST
+    return 0;
+#else
+    return (unsigned int)__cvta_generic_to_shared(p);
+#endif
+}
+
+// Copy COUNT elements to shared memory in the background, or zeros if they are not `there`.
+template <int COUNT, typename T>
+__device__ void copy_async(T *to, const T *from, bool there) {
+#ifdef KERNELWATCH_HOST
+    for (int i = 0; i < COUNT; ++i)
+        to[i] = there ? from[i] : T(0);
+#else
+    if constexpr (COUNT * sizeof(T) == 16)
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
+                     "r"(there ? 16 : 0)
+                     : "memory");
+    else
+        asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(shared_address(to)), "l"(from),
+                     "n"(COUNT * sizeof(T)), "r"(there ? int(COUNT * sizeof(T)) : 0)
+                     : "memory");
+#endif
+}
+
+__device__ void end_group() {
+#ifndef KERNELWATCH_HOST
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+
+// Wait until at most STAGES - 2 groups of this thread's copies are still under way.
+__device__ void wait_for_stage() {
+#ifndef KERNELWATCH_HOST
+    asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2) : "memory");
+#endif
+}
+
+// BY: elements that a copy of B takes, 4 if all rows of B begin at multiples of 16 bytes, else 1.
+template <int BY, typename T>
+__device__ void multiply(T *shared, const T *__restrict__ A, const T *__restrict__ B, T *__restrict__ C, long long M,
+                         long long N, long long K, long long row0, long long column0) {
+    const int thread = threadIdx.y * BLOCK_X + threadIdx.x, warp = thread / 32, lane = thread % 32;
+    const int lane_m = lane / 2 % 4, lane_n = lane / 8 * 2 + lane % 2;
+    const int m0 = warp / WARPS_N * WARP_ROWS + VECTOR * lane_m, n0 = warp % WARPS_N * WARP_COLUMNS + VECTOR * lane_n;
+
+    // Where this thread starts in the tiles that it helps to copy: neighboring threads along the rows of each.
+    constexpr int A_ROWS = THREADS / TILE_K, B_VECTORS = TILE_COLUMNS / BY, B_ROWS = THREADS / B_VECTORS;
+    static_assert(THREADS % TILE_K == 0 && TILE_ROWS % A_ROWS == 0, "whole steps of rows of A's tile");
+    static_assert(THREADS % B_VECTORS == 0 && TILE_K % B_ROWS == 0, "whole steps of rows of B's tile");
+    const int a_m = thread / TILE_K, a_k = thread % TILE_K, b_k = thread / B_VECTORS, b_n = thread % B_VECTORS * BY;
+    const T *a_from = A + (row0 + a_m) * K + a_k;
+    const T *b_from = B + b_k * N + column0 + b_n;
+
+    const int steps = (int)((K + TILE_K - 1) / TILE_K), rest = (int)(K - (steps - 1LL) * TILE_K);
+    // Past M, N and K the stages hold 0, so that what is added there is 0 whatever else A and B hold. The last steps fill
+    // stages with 0 that are fetched from, but not used.
+    auto copy = [&](int step, int stage) {
+        T *const As = shared + stage * STAGE, *const Bs = As + TILE_K * PITCH_A;
+        const int left = step < steps - 1 ? TILE_K : step == steps - 1 ? rest : 0;
+#pragma unroll
+        for (int m = 0; m < TILE_ROWS; m += A_ROWS)
+            copy_async<1>(As + a_k * PITCH_A + a_m + m, a_from + m * K, row0 + a_m + m < M && a_k < left);
+#pragma unroll
+        for (int k = 0; k < TILE_K; k += B_ROWS)
+            copy_async<BY>(Bs + (b_k + k) * PITCH_B + b_n, b_from + k * N, column0 + b_n < N && b_k + k < left);
+        end_group();
+        a_from += TILE_K;
+        b_from += TILE_K * N;
+    };
+
+#pragma unroll
+    for (int s = 0; s < STAGES - 1; ++s)
+        copy(s, s);
+
+    float4 a[2][GROUPS_M], b[2][GROUPS_N];
+    auto fetch = [&](int stage, int k, int slot) {
+        const T *const As = shared + stage * STAGE + k * PITCH_A + m0;
+        const T *const Bs = shared + stage * STAGE + TILE_K * PITCH_A + k * PITCH_B + n0;
+#pragma unroll
+        for (int g = 0; g < GROUPS_M; ++g)
+            a[slot][g] = *(const float4 *)(As + g * VECTOR * LANES_M);
+#pragma unroll
+        for (int g = 0; g < GROUPS_N; ++g)
+            b[slot][g] = *(const float4 *)(Bs + g * VECTOR * LANES_N);
+    };
+
+    T sum[TM][TN] = {};
+    wait_for_stage();
+    __syncthreads();
+    fetch(0, 0, 0);
+    int stage = 0, filled = STAGES - 1;
+#pragma unroll 1
+    for (int step = 0; step < steps; ++step) {
+        copy(step + STAGES - 1, filled);
+        filled = filled + 1 == STAGES ? 0 : filled + 1;
+        const int next = stage + 1 == STAGES ? 0 : stage + 1;
+#pragma unroll
+        for (int k = 0; k < TILE_K; ++k) {
+            if (k + 1 < TILE_K) {
+                fetch(stage, k + 1, (k + 1) % 2);
+            } else {
+                wait_for_stage();
+                __syncthreads();
+                fetch(next, 0, 0);
+            }
+            const T *const held_a = (const T *)a[k % 2], *const held_b = (const T *)b[k % 2];
+#pragma unroll
+            for (int pair = 0; pair < TN; pair += 2)
+#pragma unroll
+                for (int at = 0; at < TM; ++at) {
+                    const int i = pair / 2 % 2 ? TM - 1 - at : at;
+#pragma unroll
+                    for (int e = 0; e < 2; ++e) {
+                        const int j = pair + (at % 2 ? 1 - e : e);
+                        sum[i][j] += held_a[i] * held_b[j];
+                    }
+                }
+        }
+        stage = next;
+    }
+
+#pragma unroll
+    for (int i = 0; i < TM; ++i) {
+        const long long row = row0 + m0 + i / VECTOR * VECTOR * LANES_M + i % VECTOR;
+#pragma unroll
+        for (int g = 0; g < GROUPS_N; ++g) {
+            const long long column = column0 + n0 + g * VECTOR * LANES_N;
+            if (BY == VECTOR && row < M && column < N)
+                *(float4 *)(C + row * N + column) = *(const float4 *)&sum[i][g * VECTOR];
+#pragma unroll
+            for (int e = 0; e < VECTOR; ++e)
+                if (BY < VECTOR && row < M && column + e < N)
+                    C[row * N + column + e] = sum[i][g * VECTOR + e];
+        }
+    }
+}
+
+template <typename T>
+__global__ void __launch_bounds__(THREADS) matmul_pipelined(const T *__restrict__ A, const T *__restrict__ B,
+                                                            T *__restrict__ C, long long M, long long N, long long K) {
+    static_assert(sizeof(T) == 4, "elements of 4 bytes");
+    extern __shared__ __align__(16) unsigned char shared[];
+
+    // A grid has at most 65,535 blocks in y and in z: z counts on where y ends. Bands lie along the columns of blocks.
+    const long long down = (M + TILE_ROWS - 1) / TILE_ROWS;
+    const long long block = (blockIdx.y + (long long)gridDim.y * blockIdx.z) * gridDim.x + blockIdx.x;
+    const long long band = block / (BAND * gridDim.x), within = block % (BAND * gridDim.x);
+    const long long high = min((long long)BAND, down - band * BAND);
+    if (high <= 0)
+        return;
+    const long long row0 = (band * BAND + within % high) * TILE_ROWS, column0 = within / high * TILE_COLUMNS;
+    if (column0 >= N)
+        return;
+
+    if (((unsigned long long)B | (unsigned long long)C | N * sizeof(T)) % 16)
+        multiply<1>((T *)shared, A, B, C, M, N, K, row0, column0);
+    else
+        multiply<VECTOR>((T *)shared, A, B, C, M, N, K, row0, column0);
+}

@@ -1,0 +1,19 @@
+"""What a commit changed in the measured package, for the pages of a repository that no host shows."""
+
+from typing import Any
+
+LIMIT = 30_000  # characters of a diff; whole lines are left out beyond it
+OPTIONS = ("--format=", "--no-color", "--no-ext-diff", "--no-textconv", "--no-show-signature", "--no-renames")
+
+
+def diff_of(repo: Any, commit: str, package: str) -> dict[str, Any]:
+    """The diff of a commit within the folder `package`, and how many of its lines are left out."""
+    output = repo._run_git(["show", *OPTIONS, commit, "--", package], dots=False)
+    lines = output.strip("\n").split("\n") if output.strip() else []
+    size, kept = 0, 0
+    for line in lines:
+        size += len(line) + 1
+        if size > LIMIT:
+            break
+        kept += 1
+    return {"package": package, "lines": lines[:kept], "left_out": len(lines) - kept}

@@ -1,0 +1,52 @@
+// What happened between commits: events and changed conditions, as labels above a history and as a list below it.
+"use strict";
+
+{
+    const {element, text, link} = kernelwatch;
+    const happenings = (kernelwatch.happenings = {});
+
+    // Rows for labels beside their lines, 0 next to the picture: no line crosses the label of another. `labels`: [{px, width,
+    // flipped}], by px; a flipped one stands left of its line. Returns how many rows there are.
+    happenings.rows_of = function (labels) {
+        for (let index = labels.length - 1; index >= 0; index--) {
+            const own = labels[index];
+            const crossed = labels.slice(index + 1).filter((other) => (other.flipped ? other.px - other.width : other.px) < own.px + (own.flipped ? 0 : own.width) + 8);
+            own.row = crossed.length ? 1 + d3.max(crossed, (other) => other.row) : 0;
+        }
+        return labels.length ? 1 + d3.max(labels, (label) => label.row) : 0;
+    };
+
+    happenings.width_of = (words) => 6.6 * words.length + 4;
+
+    happenings.verdict = function (event, change) {
+        if (event.kind === "environment") return "the environment changed, no commit is to blame";
+        if (change.exact) return "exact";
+        const word = change.verdict ? change.verdict.word : "not tried";
+        return {"not tried": "not measured again yet", "not decided": "measured again, not decided"}[word] || word;
+    };
+
+    // What was found at these commits, in words.
+    happenings.list = function (happened, common, said, one) {
+        if (!happened.length) return element("p", {}, "No change was found between these commits, and the conditions stayed the same.");
+        const commit = (at) => [link(text.hash(common.commits[at].hash), "commit", {at}, {class: "hash"}), " " + text.date(common.commits[at].date) + ", ", element("span", {class: "subject"}, common.commits[at].subject)];
+        return element("section", {}, element("h2", {}, "What happened"), element("ul", {class: "happened"}, [...happened].reverse().map((mark) => {
+            if (mark.kind === "turn") {
+                return element("li", {"data-kind": "turn", "data-at": mark.at}, element("b", {}, "\u25c6 Conditions of " + kernelwatch.group_name(mark.group) + " changed: "), mark.why.join(", "), ". Since ", commit(mark.at),
+                    ". Figures on its two sides are not compared.");
+            }
+            const {event, change, series} = mark;
+            const sign = kernelwatch.arrow(change.change), how = said(series);
+            const better = change.change < 0;
+            const tone = mark.kind === "environment" || event.verdict === "refuted" ? "" : better ? "good" : "bad";
+            const measured = change.interval.every((each) => each !== null) ? " (" + change.interval.map((each) => text.change(each)).join(" to ") + ")" : "";
+            const verdict = change.verdict && change.verdict.change !== null
+                ? ": " + text.change(change.verdict.change) + " (" + text.percent(change.verdict.low, 2) + " to " + text.percent(change.verdict.high, 2) + ") in " + text.plural(change.verdict.turns, "turn") : "";
+            return element("li", {"data-kind": mark.kind, "data-at": mark.at, "data-change": change.change},
+                element("b", {class: tone}, (mark.kind === "environment" ? "\u25c7 " : sign + " ") + (better ? "faster" : "slower") + ", time " + text.change(change.change)), measured + ", " + (mark.kind === "environment" ? "" : mark.kind + ", "),
+                element("b", {}, happenings.verdict(event, change)), verdict + ". ", element("span", {class: "quiet"}, (one ? "" : series.key + ": ") + how.say(change.before) + " \u2192 " + how.say(change.after) + ". "),
+                kernelwatch.exact.told(mark.causes, common.site),
+                event.why ? event.why[0].toUpperCase() + event.why.slice(1) + ". " : "", event.gradual ? "Many small changes since " + text.hash(event.first.hash) + ". " : event.commits > 1 && mark.kind !== "environment" ? text.plural(event.commits - 1, "commit") + " before it " + (event.commits > 2 ? "were" : "was") + " not measured and may be the cause. " : "",
+                change.undone ? "It has been undone since. " : "", change.limits.length ? "Limits met: " + change.limits.join(", ") + ". " : "", "At ", commit(mark.at), ".");
+        })), element("p", {class: "small"}, link("All events", "regressions")));
+    };
+}
