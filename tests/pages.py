@@ -164,7 +164,7 @@ def invented_site(recorded_site: Path, tmp_path_factory: pytest.TempPathFactory)
     write("commits", commits)
     first = machine["turns"]["transpose gpu"][0][1]
     machine["turns"]["transpose gpu"].append([at[8], first | {"nvml_driver": "590.1", "harness": "2"}])
-    name = machine["history"]["transpose/padded"]
+    (name,) = machine["history"]["transpose/padded"]
     padded = read(f"{own}/{name}")
     columns = padded["cells"][PADDED]
     for column in ("s", "low", "high"):
@@ -219,7 +219,7 @@ def details(site: Path) -> Any:
 
 def history(site: Path, key: str) -> Any:
     """The columns of a cell."""
-    name = details(site)["history"][key.partition(" ")[0]]
+    (name,) = details(site)["history"][key.partition(" ")[0]]
     return data(site, f"{folder(site)}/{name}")["cells"][key]
 
 

@@ -17,7 +17,6 @@ from benchmarks.project import PROBLEMS, PROJECT, cuda_source
 from kernelwatch.analysis import compiled, counted
 from kernelwatch.analysis.occupancy import ARCHES
 from kernelwatch.commands import profile
-from kernelwatch.detect import events
 from kernelwatch.detect.steps import find
 from kernelwatch.emulator import Counts, EmulatedKernel, count
 from kernelwatch.emulator.build import SHARED
@@ -30,6 +29,7 @@ from kernelwatch.run.outcome import Group
 from kernelwatch.suites.counted import measure
 from kernelwatch.system.errors import UserError
 from kernelwatch.system.options import Options
+from tests.series import results_of
 from tests.test_emulator import loaded
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -229,16 +229,17 @@ def test_what_is_counted_comes_with_its_conditions(transposes: Group, tmp_path: 
     if next(iter(transposes.outcomes.values())).state == "na":
         pytest.skip(next(iter(transposes.outcomes.values())).reason)
     changes: list[dict[str, str]] = [{}, {"emulator": "another"}, {"emulator": "another", "harness": "another"}]
-    told = []
+    told: list[tuple[float, records.Record]] = []
+    cell = access.Transpose().cell("padded", "float32 256x256")
     for at, change in enumerate(changes):
         facts: Any = {**transposes.facts, **change}
         path = tmp_path / f"{at}-env.facts.jsonl"
         lines = dataclasses.replace(transposes, facts=facts).lines()
         path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-        cell = access.Transpose().cell("padded", "float32 256x256")
-        told.append(events.result(str(at), at, 1.0 + at, records.read(path), cell, "exact", "memory"))
-    assert {one.point.spread for one in told} == {0.0}
-    assert [(step.at, step.kind) for step in find([one.point for one in told], exact=True)] == [
+        told.append((1.0 + at, records.read(path)))
+    points = results_of(told, str(cell), "exact", "memory").points
+    assert set(points.spread.tolist()) == {0.0}
+    assert [(step.at, step.kind) for step in find(points, exact=True)] == [
         (1, "environment"),
         (2, "step"),
     ]

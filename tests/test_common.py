@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from kernelwatch.detect import common, events
+from kernelwatch.detect.results import Result
 from kernelwatch.detect.steps import Point
 
 STEP = 8  # the commit at which something moves
@@ -16,7 +17,7 @@ CELLS = 8
 def judged_cell(name: str, values: Sequence[float], changed: int | None, machine: str = "host") -> events.JudgedSeries:
     """A timed cell. `changed`: the commit that changed its binary, None if none did."""
     results = tuple(
-        events.Result(
+        Result(
             f"c{at}",
             Point(at, value, 4e-4, f"binary {changed is not None and at >= changed}", '{"driver": "580"}'),
         )

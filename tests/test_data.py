@@ -5,20 +5,25 @@ import math
 import re
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import pytest
 
 from benchmarks.project import PROJECT
 from kernelwatch.asv import pages
-from kernelwatch.history.records import Record, measured, noise_of, read
+from kernelwatch.history.records import Measured, Record, measured, noise_of, read
 from kernelwatch.measure.record import Facts, Measurement
 from kernelwatch.run.outcome import Outcome
 from kernelwatch.site import data
-from kernelwatch.site.data import Figure, Machine
+from kernelwatch.site import record as site_record
+from kernelwatch.site.data import Exact, Machine, Recorded
+from kernelwatch.site.writer import Writer, as_text
 from tests.pages import pages_group, recorded_site
 from tests.repositories import ROOT
+from tests.series import packed
 
 __all__ = ["recorded_site"]  # a fixture
 
@@ -38,14 +43,40 @@ def record(cells: dict[str, Outcome], group: str = "transpose gpu", **facts: Any
 
 
 def machine(*records: Record) -> Machine:
-    return Machine("host", "host", dict(enumerate(records)))
+    return Machine("host", "host", {at: recorded(each) for at, each in enumerate(records)})
+
+
+def recorded(found: Record) -> Recorded:
+    text = as_text(site_record.snapshot(found, site_record.told(found)))
+    return Recorded("", lambda: (packed(found), np.zeros(0, bool), np.zeros(0)), lambda: text)
+
+
+def shown(cell: Measured) -> dict[str, Any]:
+    return site_record.figures(cell, site_record.readings(cell))
+
+
+def cells_of(found: Record) -> dict[str, Any]:
+    cells: dict[str, Any] = {}
+    data.add_cells(PROJECT, cells, packed(found).layout)
+    return cells
+
+
+class Kept(Writer):
+    """Keeps the files in memory, by name."""
+
+    def __init__(self) -> None:
+        super().__init__(Path("nowhere"))
+        self.contents: dict[str, Any] = {}
+
+    def write_text(self, name: str, text: str, made_of: str = "") -> None:
+        self.contents[name] = json.loads(text, parse_constant=pytest.fail)
 
 
 # --- cells ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_cell_has_the_work_of_one_pass() -> None:
-    cells = data.cells(PROJECT, [machine(record({COPY: visits(1e-3)}), record({PRODUCT: visits(1e-3)}, "matmul gpu"))])
+    cells = cells_of(record({COPY: visits(1e-3)})) | cells_of(record({PRODUCT: visits(1e-3)}, "matmul gpu"))
     assert cells[COPY]["bytes"] == 2 * 4 * 256**2
     assert (cells[COPY]["flops"], cells[PRODUCT]["flops"]) == (0, 2 * 256**3)
     assert cells[PRODUCT] | {"op": "matmul", "rung": "tiled_16", "cache": "hot", "device": "gpu"} == cells[PRODUCT]
@@ -54,7 +85,7 @@ def test_a_cell_has_the_work_of_one_pass() -> None:
 @pytest.mark.parametrize("key", ["gone/copy float32 256x256 cold", "transpose/gone float32 256x256 cold",
                                  "transpose/copy float3 256x256 cold"])  # fmt: skip
 def test_a_cell_that_the_checkout_does_not_know_has_no_work(key: str) -> None:
-    (cell,) = data.cells(PROJECT, [machine(record({key: visits(1e-3)}))]).values()
+    (cell,) = cells_of(record({key: visits(1e-3)})).values()
     assert cell["bytes"] is None
     assert cell["flops"] is None
 
@@ -65,29 +96,29 @@ def test_a_cell_that_the_checkout_does_not_know_has_no_work(key: str) -> None:
      ("transpose/copy float32 256x256 counted", "transpose access"), ("", "transpose gpu"), ("copy", "transpose gpu")],
 )  # fmt: skip
 def test_what_is_not_timed_is_no_cell(key: str, group: str) -> None:
-    assert data.cells(PROJECT, [machine(record({key: visits(1e-3)}, group))]) == {}
+    assert cells_of(record({key: visits(1e-3)}, group)) == {}
 
 
 def test_the_figures_of_a_cell() -> None:
     state = {"temperature_c": 40, "power_w": 300.25}
-    found = data.figures(measured(COPY, visits(1e-3, 2e-3, 6e-3, state=state, clock64_mhz=1980.4, launch_seconds=3e-6)))
+    found = shown(measured(COPY, visits(1e-3, 2e-3, 6e-3, state=state, clock64_mhz=1980.4, launch_seconds=3e-6)))
     half = 4.302652729749464 * math.sqrt(7) * 1e-3 / math.sqrt(3)  # Student's t, standard deviation, processes
     assert found["s"] == 2e-3
     assert (found["low"], found["high"]) == pytest.approx((2e-3 - half, 2e-3 + half), rel=1e-5)
     assert (found["processes"], found["clock_mhz"], found["power_w"]) == (3, 1980.4, 300.2)
     assert found["launch_s"] == 3e-6
-    alone = data.figures(measured(COPY, visits(1e-3)))
+    alone = shown(measured(COPY, visits(1e-3)))
     assert "low" not in alone  # one process shows no spread
-    assert data.figures(measured(COPY, Outcome("failed", "wrong"))) == {"state": "failed", "reason": "wrong"}
+    assert shown(measured(COPY, Outcome("failed", "wrong"))) == {"state": "failed", "reason": "wrong"}
 
 
 def test_a_history_is_in_columns() -> None:
-    host = machine(
+    records = (
         record({COPY: visits(1.0, 1.0), PADDED: Outcome("na", "not here")}),
         record({COPY: Outcome("failed", "wrong"), PADDED: visits(2.0)}),
         record({COPY: visits(3.0), PADDED: visits(2.0)}),
     )  # fmt: skip
-    found = data.histories({at: data.snapshot(each) for at, each in host.records.items()})
+    found = data.histories({at: packed(each) for at, each in enumerate(records)})
     copy = found["transpose/copy"][COPY]
     assert copy == {"at": [0, 1, 2], "s": [1.0, None, 3.0], "low": [1.0, None, None], "high": [1.0, None, None],
                     "failed": {"1": "wrong"}}  # fmt: skip
@@ -95,36 +126,53 @@ def test_a_history_is_in_columns() -> None:
 
 
 def test_an_exact_figure_is_told_where_it_changes() -> None:
-    host = machine(*(record({}) for _ in range(4)))
-    for at, value in enumerate((1.0, 1.0, None, 2.0)):
-        host.exact[at] = [Figure("static.Transpose.track_registers", "transpose", "copy", "float32 sm_90", value)]
-    found = data.exact(host)["transpose"]
+    exact = Exact([("static.Transpose.track_registers", "transpose", "copy", "float32 sm_90")])
+    tables = data.Tables(exact)
+    for at, value in enumerate((1.0, 1.0, math.nan, 2.0)):
+        tables.add(at, np.array([True]), np.array([value]))
+    tables.add(4, np.array([False]), np.array([math.nan]))  # it has no such series
+    found = tables.tables["transpose"]
     assert found["at"] == [0, 1, 2, 3]
     runs = found["series"]["static.Transpose.track_registers"]["copy"]["float32 sm_90"]
     assert runs == [[0, 1.0], [2, None], [3, 2.0]]
 
 
 def test_a_trend_is_of_the_cells_that_neighbors_share() -> None:
-    host = machine(
-        record({COPY: visits(1.0)}),
-        record({COPY: visits(2.0), PADDED: visits(8.0)}),  # padded is new: only copy tells
-        record({PADDED: visits(4.0)}),
-    )
-    assert data.trend(host) == {"transpose gpu": [(0, 1.0), (1, 2.0), (2, 1.0)]}
+    trend = data.Trend()
+    trend.add(0, packed(record({COPY: visits(1.0)})))
+    trend.add(1, packed(record({COPY: visits(2.0), PADDED: visits(8.0)})))  # padded is new: only copy tells
+    trend.add(2, packed(record({PADDED: visits(4.0)})))
+    assert trend.told() == {"transpose gpu": [(0, 1.0), (1, 2.0), (2, 1.0)]}
+
+
+def test_a_long_trend_is_thinned() -> None:
+    trend = data.Trend()
+    for at in range(3 * data.TREND):
+        trend.add(at, packed(record({COPY: visits(1.0 + at)})))
+    (points,) = trend.told().values()
+    assert len(points) == data.TREND
+    assert points[0] == (0, round(1 / (3 * data.TREND), 6))
+    assert points[-1] == (3 * data.TREND - 1, 1.0)
+    assert all(after[0] > before[0] for before, after in pairwise(points))
 
 
 def test_conditions_are_told_where_they_change() -> None:
     drivers = ("580", "580", "590")
-    host = machine(*(record({COPY: visits(1.0)}, nvml_driver=driver) for driver in drivers))
-    runs = data.turns(host)["transpose gpu"]
+    turns = data.Turns()
+    for at, driver in enumerate(drivers):
+        turns.add(at, packed(record({COPY: visits(1.0)}, nvml_driver=driver)))
+    runs = turns.turns["transpose gpu"]
     assert [(at, known["nvml_driver"]) for at, known in runs] == [(0, "580"), (2, "590")]
 
 
 def test_a_machines_state_names_what_failed_and_what_was_limited() -> None:
     limited = visits(1.0, state={"temperature_c": 50})
     limited.measurements[0]["throttled"] = ["power"]
-    (found,) = data.states(machine(record({COPY: limited, PADDED: Outcome("failed", "wrong")}, nvml_driver="580")))
+    odd = record({COPY: limited, PADDED: Outcome("failed", "wrong")}, nvml_driver="580")
+    found = site_record.state(odd, site_record.told(odd))
     assert (found["failed"], found["limited"], found["cells"], found["temperature_c"]) == ([PADDED], [COPY], 1, 50)
+    counted = data.state(7, packed(odd))
+    assert (counted["at"], counted["failed"], counted["limited"]) == (7, 1, 1)
 
 
 # --- damaged records -----------------------------------------------------------------------------------------------
@@ -161,10 +209,10 @@ def test_an_odd_value_in_a_sidecar_costs_no_file(tmp_path: Path, place: tuple[st
     for value in ODD:
         path.write_text(lines_with(place, value))
         host = machine(read(path), record({PADDED: visits(1.0)}))
-        written = [*data.of_machine(host), ("summary", data.summary(host, 5)), ("cells", data.cells(PROJECT, [host]))]
-        for _, content in written:
-            json.dumps(content, allow_nan=False)
-        assert PADDED in dict(written)["at/1"]["cells"]
+        writer, cells = Kept(), dict[str, Any]()
+        summary = data.write_machine(host, Exact([]), PROJECT, cells, writer, 5)
+        json.dumps([summary, cells], allow_nan=False)
+        assert PADDED in writer.contents["host/at/1"]["cells"]
 
 
 def test_each_machine_has_a_folder_of_its_own() -> None:
@@ -200,9 +248,10 @@ def test_the_files_say_what_was_recorded(recorded_site: Path) -> None:
             assert newest["cells"][key]["low"] <= newest["cells"][key]["s"] <= newest["cells"][key]["high"]
     details = json.loads((folder / host["folder"] / "machine.json").read_text())
     assert len(details["commits"]) == host["commits"] == len(list((ROOT / "results").glob("*/*.facts.jsonl")))
-    for rung, name in details["history"].items():
-        history = json.loads((folder / host["folder"] / f"{name}.json").read_text())
-        assert all(key.startswith(f"{rung} ") for key in history["cells"])
+    for rung, names in details["history"].items():
+        for name in names:
+            history = json.loads((folder / host["folder"] / f"{name}.json").read_text())
+            assert all(key.startswith(f"{rung} ") for key in history["cells"])
 
 
 @pages_group

@@ -120,7 +120,7 @@ def test_it_is_measured(foreign: Foreign, measured: str) -> None:
 
 
 def test_its_series_are_judged(foreign: Foreign, measured: str) -> None:
-    data = json.loads((foreign.folder / "pages" / "data" / "events.json").read_text())
+    data = json.loads((foreign.folder / "pages" / "data" / "series.json").read_text())
     judged = {(series["benchmark"], series["params"]["rung"].strip("'")) for series in data["series"]}
     assert judged == {
         ("rows.ScaledSum.track_seconds", "einsum"),

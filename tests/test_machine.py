@@ -8,9 +8,8 @@ import pytest
 from rich.console import Console
 
 from benchmarks.project import PROJECT
-from kernelwatch.asv.regressions import _filled
 from kernelwatch.detect import events
-from kernelwatch.detect.events import JudgedSeries, Result
+from kernelwatch.detect.events import JudgedSeries
 from kernelwatch.history.records import Measured, Record
 from kernelwatch.measure import cpu
 from kernelwatch.measure.check import Budget
@@ -18,6 +17,7 @@ from kernelwatch.measure.record import Facts, Measurement
 from kernelwatch.report import terminal
 from kernelwatch.run.outcome import alike, conditions
 from kernelwatch.system.machine import machine_id
+from tests.series import results_of
 
 KEY = "transpose/c float32 256x256 hot"
 FACTS: Facts = {"cpu": "Xeon", "cores": [0, 1], "compiler": "gcc 12", "packages": {"numpy": "2.2.0"}, "harness": "1"}
@@ -82,17 +82,13 @@ def record(machine: str, seconds: float, binary: str = "same") -> Record:
 
 def series(*stretches: tuple[str, float, int]) -> JudgedSeries:
     """A history. Each stretch: the machine, the seconds, the number of commits."""
-    results: list[Result] = []
+    told: list[tuple[float, Record]] = []
     chance = random.Random(0)
     for machine, seconds, count in stretches:
         for _ in range(count):
             value = seconds * chance.gauss(1, 1e-3)
-            results.append(
-                events.result(
-                    f"{len(results):08x}", len(results), value, record(machine, value, f"{seconds}"), KEY, "seconds", ""
-                )
-            )
-    return JudgedSeries("transpose.CPU.track_seconds", {}, {}, False, False, _filled(results))
+            told.append((value, record(machine, value, f"{seconds}")))
+    return JudgedSeries("transpose.CPU.track_seconds", {}, {}, False, False, results_of(told, KEY, "seconds"))
 
 
 def test_another_machine_of_the_same_name_is_the_environment() -> None:

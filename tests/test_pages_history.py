@@ -4,12 +4,13 @@ import json
 import math
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import pytest
 
 from kernelwatch.asv.offline import write_scripts
+from kernelwatch.site.data import BLOCK
 from tests.pages import (
     CHANGED,
     HOSTILE,
@@ -55,20 +56,25 @@ def long_site(recorded_site: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     shutil.copytree(recorded_site, site, ignore=shutil.ignore_patterns("asv"))
     own, machine, count = folder(recorded_site), details(recorded_site), 10_000
     seconds = [6e-5 * (1 + 0.002 * math.sin(at * at)) for at in range(count)]
-    columns = {
+    columns: dict[str, list[Any]] = {
         "at": list(range(count)),
         "s": seconds,
         "low": [0.99 * s for s in seconds],
         "high": [1.01 * s for s in seconds],
     }
     commit = data(recorded_site, "commits")[str(machine["commits"][0])]
-    contents = {
+    blocks = {f"history/9999/{block}": range(block * BLOCK, (block + 1) * BLOCK) for block in range(count // BLOCK)}
+    contents: dict[str, Any] = {
         "commits": {
             str(at): commit | {"hash": f"{at:040x}", "date": 1_500_000_000_000 + at * 3_600_000} for at in range(count)
         },
-        f"{own}/machine": machine | {"commits": list(range(count))},
-        f"{own}/{machine['history']['transpose/tiled']}": {"rung": "transpose/tiled", "cells": {TILED: columns}},
+        f"{own}/machine": machine
+        | {"commits": list(range(count)), "history": machine["history"] | {"transpose/tiled": list(blocks)}},
     }
+    for name, positions in blocks.items():
+        part = {column: values[positions.start : positions.stop] for column, values in columns.items()}
+        contents[f"{own}/{name}"] = {"rung": "transpose/tiled", "cells": {TILED: part}}
+    (site / "data" / own / "history" / "9999").mkdir()
     for name, content in contents.items():
         (site / "data" / f"{name}.json").write_text(json.dumps(content), encoding="utf-8")
     write_scripts(site / "data")
@@ -93,7 +99,7 @@ def test_a_history_draws_and_lists_what_is_recorded(browser: "Browser", recorded
         assert [float(row["s"]) for row in rows] == columns["s"][::-1]
         assert [int(row["at"]) for row in rows] == columns["at"][::-1]
         assert "37.80 µs" in page.locator(".cells").inner_text()
-        smallest = next(each["smallest"] for each in data(recorded_site, "events")["series"] if each["cell"] == PADDED)
+        smallest = next(each["smallest"] for each in data(recorded_site, "series")["series"] if each["cell"] == PADDED)
         assert f"±{100 * smallest:.2f} %" in page.locator(".view").inner_text()
         assert page.locator(".unseen rect").count() == 1
 

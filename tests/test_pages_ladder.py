@@ -8,7 +8,7 @@ from urllib.parse import quote, unquote
 
 import pytest
 
-from kernelwatch.asv.offline import as_script
+from kernelwatch.site.writer import as_script
 from tests.pages import NARROW, browser, data, opened, pages_group, planted_site, recorded_site, shown
 
 if TYPE_CHECKING:
@@ -199,7 +199,7 @@ def test_the_tables_of_the_roofline_are_not_cut_off(browser: "Browser", recorded
 
 def test_a_rung_shows_its_place_history_and_events(browser: "Browser", planted_site: Path) -> None:
     machine, _, _ = newest(planted_site)
-    history = data(planted_site, f"{machine['folder']}/machine")["history"]["transpose/copy"]
+    (history,) = data(planted_site, f"{machine['folder']}/machine")["history"]["transpose/copy"]
     columns = data(planted_site, f"{machine['folder']}/{history}")["cells"]
     expected = [
         (change["cell"].partition(" ")[2], event["last"]["subject"])

@@ -17,7 +17,9 @@ from asv.plugins import regressions as asv_regressions
 from benchmarks import device, matmul, transpose, vector_add
 from benchmarks.project import PROJECT
 from kernelwatch.asv import regressions
+from kernelwatch.asv.series import cell_of
 from kernelwatch.detect import events, steps
+from kernelwatch.detect.results import Result
 from kernelwatch.detect.steps import Point, Step
 from kernelwatch.history import confirmations
 from kernelwatch.history.confirmations import Confirmation
@@ -25,6 +27,7 @@ from kernelwatch.history.records import Record, measured
 from kernelwatch.measure.record import Measurement
 from kernelwatch.run.outcome import Outcome
 from tests.repositories import ROOT, alone, link_engine
+from tests.series import results_of
 from tests.test_site import ASV_INDEX, HOSTILE, benchmark, browser, git, publish, served, visit, wait_until_drawn
 
 if TYPE_CHECKING:
@@ -198,8 +201,8 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]
 @pytest.fixture(scope="module")
 def found(published: tuple[Path, list[str]]) -> dict[str, Any]:
     """What the page reads."""
-    data: dict[str, Any] = json.loads((published[0] / "data" / "events.json").read_text())
-    return data
+    events, series = (json.loads((published[0] / "data" / f"{name}.json").read_text()) for name in ("events", "series"))
+    return {**events, **series}
 
 
 @pytest.fixture(params=["http", "file"])
@@ -531,7 +534,7 @@ def test_asv_by_itself_flags_the_faster_and_misses_the_slower(tmp_path: Path) ->
 
 
 def test_a_gradual_change_is_told_from_its_first_commit_to_its_last() -> None:
-    results = tuple(events.Result(f"c{at}", Point(at, 1.0 + at)) for at in range(5))
+    results = tuple(Result(f"c{at}", Point(at, 1.0 + at)) for at in range(5))
     series = events.JudgedSeries("a.b", {}, {}, False, False, results)
     (event,) = events.events([events.Change(series, Step(3, "gradual", 1.0, 4.0, 0.01, since=1))])
     assert (event.kind, event.first, event.last) == ("regression", "c1", "c3")
@@ -541,18 +544,18 @@ def test_a_gradual_change_is_told_from_its_first_commit_to_its_last() -> None:
 def test_the_interval_of_a_change_is_what_its_results_allow() -> None:
     """Student's t, of what the processes say or how the results differ, whichever is more."""
     points = [Point(at, value, spread) for at, (value, spread) in enumerate([(1.0, 0.01)] * 3 + [(1.1, 0.02)] * 4)]
-    results = tuple(events.Result(f"c{point.commit}", point) for point in points)
+    results = tuple(Result(f"c{point.commit}", point) for point in points)
     series = events.JudgedSeries("a.b", {}, {}, False, False, results)
     change = events.Change(series, Step(3, "step", 1.0, 1.1, 0.01), levels=(0, 7))
     half = 2.570581835636314 * math.hypot(0.01 / math.sqrt(3), 0.02 / math.sqrt(4))  # of 7 - 2 degrees of freedom
     assert change.interval == pytest.approx((1.1 * math.exp(-half) - 1, 1.1 * math.exp(half) - 1))
     apart = [dataclasses.replace(point, value=point.value * (1 + 0.1 * (point.commit % 2))) for point in points]
-    wide = tuple(events.Result(f"c{point.commit}", point) for point in apart)
+    wide = tuple(Result(f"c{point.commit}", point) for point in apart)
     low, high = dataclasses.replace(change, series=dataclasses.replace(series, results=wide)).interval
     assert high - low > 2 * (change.interval[1] - change.interval[0])
     exact = dataclasses.replace(change, series=dataclasses.replace(series, exact=True))
     assert all(map(math.isnan, exact.interval))
-    unknown = tuple(events.Result(f"c{at}", Point(at, value)) for at, value in enumerate((1.0, 1.1)))
+    unknown = tuple(Result(f"c{at}", Point(at, value)) for at, value in enumerate((1.0, 1.1)))
     lonely = dataclasses.replace(series, results=unknown)
     assert all(map(math.isnan, events.Change(lonely, Step(1, "step", 1.0, 1.1, 0.01), levels=(0, 2)).interval))
 
@@ -565,11 +568,11 @@ def test_a_points_spread_is_the_standard_error_of_its_processes() -> None:
 @pytest.mark.parametrize(("op", "shape", "canary"), [("transpose", "256x256", 0.25), ("matmul", "256x256x256", 0.5)])
 def test_the_canary_is_of_the_kind_that_the_op_is(op: str, shape: str, canary: float) -> None:
     params = (repr(PROJECT.op(op).rungs[0].name), repr(shape), repr("cold"))
-    key, kind = regressions.cell_of(ROOT / "benchmarks", f"{op}.GPU.track_seconds", params)
+    key, kind = cell_of(ROOT / "benchmarks", f"{op}.GPU.track_seconds", params)
     assert key == f"{op}/{PROJECT.op(op).rungs[0].name} float32 {shape} cold"
     one: Measurement = {"seconds": 1.0, "throttled": [], "canary_s": {"memory": 0.25, "compute": 0.5}}
     record = Record("machine", "commit", {"g": {}}, {key: measured(key, Outcome("ok", "", [one]), "g")})
-    assert events.result("commit", 0, 1.0, record, key, "seconds", kind).point.canary == canary
+    assert results_of([(1.0, record)], key, "seconds", kind).points[0].canary == canary
 
 
 def compiled(sha: str | None, state: str = "ok") -> Outcome:
@@ -589,13 +592,12 @@ def compiled(sha: str | None, state: str = "ok") -> Outcome:
 def test_a_count_of_an_unchanged_binary_is_blamed_on_no_commit(after: dict[str, str | None], kind: str) -> None:
     """The compiler may merge what the source has twice."""
     counted = "transpose/padded float32 256x256 counted"
-    results = []
+    told = []
     before: dict[str, str | None] = {"sm_80": "a", "sm_90": "b"}
     for at, binaries in enumerate((before, after)):
         outcomes = {f"transpose/padded float32 {arch} compiled": compiled(sha) for arch, sha in binaries.items()}
         cells = {key: measured(key, one, "transpose static") for key, one in outcomes.items()}
         cells |= {counted: measured(counted, Outcome("ok", "", [Measurement(process=0)]), "transpose access")}
-        record = Record("host", str(at), {}, cells)
-        results.append(events.result(str(at), at, 1.0 + at, record, counted, "exact", "memory"))
-    (step,) = steps.find([result.point for result in results], exact=True)
+        told.append((1.0 + at, Record("host", str(at), {}, cells)))
+    (step,) = steps.find(results_of(told, counted, "exact", "memory").points, exact=True)
     assert step.kind == kind

@@ -1,33 +1,40 @@
 """The histories of scripts/scale are ones that asv can publish."""
 
 import json
+from itertools import product
 from pathlib import Path
 
 import pytest
 
-from kernelwatch.asv import untrusted
+from kernelwatch.asv import cleaning
+from kernelwatch.asv.series import cell_of
 from kernelwatch.history import records
 from lab import scale
 
 
 def test_a_history_is_recorded_commit_by_commit(tmp_path: Path) -> None:
-    hashes = scale.repository(tmp_path / "repository", 3)
+    history = scale.History(tmp_path, 2, series=370)
+    history.more()
+    hashes = history.hashes
     assert len(set(hashes)) == 3
-    recorder = scale.Recorder(tmp_path / "results", timed=True)
-    for at, commit in enumerate(hashes):
-        recorder.record(commit, at)
     paths = records.sidecars(tmp_path / "results")
     assert [path.name[:8] for path in paths] == [commit[:8] for commit in hashes]  # by their dates
-    assert all(untrusted.problem(path) == "" for path in (tmp_path / "results").rglob("*.json"))
+    assert all(cleaning.problem(path) == "" for path in (tmp_path / "results").rglob("*.json"))
     first, second = (records.read(path) for path in paths[:2])
-    assert len(first.cells) > 300
     ratios = [second.cells[key].median_s / cell.median_s for key, cell in first.cells.items() if cell.seconds]
+    assert len(ratios) > 200
     assert all(0 < abs(ratio - 1) < 10 * scale.NOISE for ratio in ratios)
-    results = json.loads(next((tmp_path / "results").glob(f"*/{hashes[0][:8]}*.json")).read_text())["results"]
-    assert {name.rpartition(".")[2] for name in results} == {"track_seconds"}
+    (result,) = (tmp_path / "results").glob(f"*/{hashes[1][:8]}*.json")
+    results = json.loads(result.read_text())["results"]
+    assert sum(value is not None for values, *_ in results.values() for value in values) == 370
+    values, params, *_ = results[name := "transpose.GPU.track_seconds"]
+    combination, value = next((each, one) for each, one in zip(product(*params), values, strict=True) if one)
+    cell, _ = cell_of(scale.ROOT / "benchmarks", name, combination)
+    assert value == pytest.approx(second.cells[cell].median_s)
 
 
-def test_a_history_has_a_commit(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("arguments", [["0"], ["1", "--series", "0"]])
+def test_a_history_has_a_commit_and_a_series(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        scale.main(["0"])
-    assert "a history has at least one commit" in capsys.readouterr().err
+        scale.main(arguments)
+    assert "a history has at least one commit and one series" in capsys.readouterr().err

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 
 from kernelwatch.detect import steps
+from kernelwatch.detect.point import Points
 from kernelwatch.detect.settled import Settled
 from kernelwatch.detect.steps import Point
 
@@ -30,7 +30,7 @@ def test_what_is_kept_changes_no_result_and_saves_the_work(tmp_path: Path, monke
     windows: list[int] = []
     real = steps._window
 
-    def counted(points: Sequence[Point], *rest: Any) -> Any:
+    def counted(points: Points, *rest: Any) -> Any:
         windows.append(len(points))
         return real(points, *rest)
 

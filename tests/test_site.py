@@ -21,6 +21,7 @@ import pytest
 from asv.util import UserError
 
 from kernelwatch.asv import offline
+from kernelwatch.site.writer import as_script
 from tests.chromium import browser
 from tests.repositories import alone, link_engine
 
@@ -176,7 +177,7 @@ def test_every_data_file_has_its_script(site: Path) -> None:
     assert expected <= {path.name for path in data}
     for path in data:
         script = path.with_name(path.name + ".js").read_text(encoding="ascii")
-        assert script == offline.as_script(path.read_text(encoding="utf-8"))
+        assert script == as_script(path.read_text(encoding="utf-8"))
 
 
 def test_a_second_pass_changes_nothing(site: Path, tmp_path: Path) -> None:
@@ -427,7 +428,7 @@ def test_data_arrive_unchanged(browser: "Browser", site: Path, tmp_path: Path) -
 
 
 def test_data_pasted_into_a_page_do_not_break_out(browser: "Browser", tmp_path: Path) -> None:
-    script = offline.as_script(json.dumps(HOSTILE, ensure_ascii=False))
+    script = as_script(json.dumps(HOSTILE, ensure_ascii=False))
     keep = "window.kept = JSON.parse(document.currentScript.json);"
     html = f"<!doctype html><meta charset=utf-8><body><script>{script}{keep}</script></body>"
     (tmp_path / "index.html").write_text(html, encoding="utf-8")

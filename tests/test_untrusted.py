@@ -16,7 +16,7 @@ import pytest
 from asv.commands.publish import Publish
 from asv.plugins.git import Git
 
-from kernelwatch.asv import untrusted
+from kernelwatch.asv import cleaning, untrusted
 from tests import test_site
 from tests.repositories import LIMITED, ROOT, alone, end_group
 from tests.test_site import PLUGIN, benchmark, git, publish, served, wait_until_drawn, write_project
@@ -361,20 +361,20 @@ def test_publishing_that_fails_leaves_the_pages_that_are_there(tmp_path: Path) -
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".html")] == []
 
 
-def test_sidecars_are_there_while_publishing(tmp_path: Path) -> None:
+def test_verdicts_are_there_while_publishing(tmp_path: Path) -> None:
     (tmp_path / "host").mkdir()
-    (tmp_path / "host" / "a.facts.jsonl").write_text("a line\n")
+    (tmp_path / "host" / "a.confirmed.jsonl").write_text("a line\n")
     assert untrusted.copy(tmp_path / "host", tmp_path / "copy") == []
-    assert (tmp_path / "copy" / "a.facts.jsonl").read_text() == "a line\n"
+    assert (tmp_path / "copy" / "a.confirmed.jsonl").read_text() == "a line\n"
 
 
 def test_what_this_project_recorded_is_shown_whole() -> None:
     said: list[str] = []
     for path in (ROOT / "results").rglob("*.json"):
-        assert untrusted.problem(path) == ""
+        assert cleaning.problem(path) == ""
         if "-checkout-" in path.name:
             data = json.loads(path.read_text())
-            clean = untrusted.result(data, said)
+            clean = cleaning.result(data, said)
             at = data["result_columns"].index("result")
             for name, values in data["results"].items():
                 assert json.dumps(clean["results"][name][at]) == json.dumps(values[at])

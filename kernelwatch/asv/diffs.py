@@ -1,11 +1,6 @@
 """What a commit changed in the measured package, for the pages of a repository that no host shows."""
 
-import json
-from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
-
-from kernelwatch.system.files import write_whole
 
 LIMIT = 30_000  # characters of a diff; whole lines are left out beyond it
 OPTIONS = ("--format=", "--no-color", "--no-ext-diff", "--no-textconv", "--no-show-signature", "--no-renames")
@@ -22,11 +17,3 @@ def diff_of(repo: Any, commit: str, package: str) -> dict[str, Any]:
             break
         kept += 1
     return {"package": package, "lines": lines[:kept], "left_out": len(lines) - kept}
-
-
-def write(folder: Path, repo: Any, commits: Iterable[str], package: str) -> None:
-    """Write the diff of each commit into the folder of the data files."""
-    for commit in dict.fromkeys(commits):
-        path = folder / "diffs" / f"{commit}.json"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, json.dumps(diff_of(repo, commit, package)))

@@ -7,7 +7,6 @@ opened from a file. This plugin copies the ten files next to the pages and rewri
 It is set up after every plugin that changes the pages except ``untrusted``, which must know everything on them.
 """
 
-import json
 import re
 import shutil
 import tomllib
@@ -20,6 +19,7 @@ from asv.commands.publish import Publish
 from asv.util import UserError
 
 from kernelwatch.asv.patches import replace
+from kernelwatch.site.writer import as_script
 
 HERE = Path(__file__).resolve().parent
 VENDOR = HERE / "vendor"
@@ -73,15 +73,6 @@ def vendored() -> list[dict[str, str]]:
     """The entries of SOURCES.toml, one for each vendored file."""
     files: list[dict[str, str]] = tomllib.loads(SOURCES.read_text(encoding="utf-8"))["file"]
     return files
-
-
-def as_script(text: str) -> str:
-    """A script, in ASCII, that sets the text as the property ``json`` of the script element that loads it.
-
-    The text stays a string, which the page parses like a response: in a JavaScript literal, a key ``__proto__`` would
-    have another meaning. The script contains no "<", so it cannot end an HTML element.
-    """
-    return f"document.currentScript.json = {json.dumps(text)};\n".replace("<", "\\u003c")
 
 
 def resources(html: str) -> set[str]:

@@ -8,8 +8,10 @@
 It is set up after `offline`, which makes asv's pages work without a network, and before `untrusted`.
 """
 
+import functools
+import hashlib
 import itertools
-import json
+import math
 import re
 import shutil
 import subprocess
@@ -18,18 +20,23 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from asv.commands.publish import Publish
 from asv.publishing import OutputPublisher
-from asv.results import iter_results
 
-from kernelwatch.asv.offline import write_scripts
 from kernelwatch.asv.patches import replace
-from kernelwatch.asv.regressions import cell_of, commits_of, positions, sidecar, site_of, values_of
+from kernelwatch.asv.publication import publication
+from kernelwatch.asv.recorded import Entry, Params, Recorded, Shape
+from kernelwatch.asv.regressions import commits_of
+from kernelwatch.asv.series import cell_of, positions
 from kernelwatch.history.records import noise_of
 from kernelwatch.plan import project as projects
 from kernelwatch.plan.project import Project
 from kernelwatch.site import data
-from kernelwatch.site.data import Figure, Machine
+from kernelwatch.site.columns import Columns
+from kernelwatch.site.data import Commit, Exact, Machine
+from kernelwatch.site.record import Json
+from kernelwatch.site.writer import Writer, as_text
 
 PAGES = Path(data.__file__).resolve().parent / "pages"
 EXACT = re.compile(r" (counted|sm_\w+)$")  # the end of the keys of cells that are not timed
@@ -48,78 +55,107 @@ class Pages(OutputPublisher):
     @classmethod
     def publish(cls, conf: Any, repo: Any, benchmarks: Any, graphs: Any, revisions: dict[str, int]) -> None:
         project = projects.load(Path(conf.benchmark_dir).resolve().parent)
-        branch = conf.branches[0]
-        at = positions(repo, branch)
-        machines = machines_of(conf, project, benchmarks, at)
-        folder = site_of(conf) / "data"
-        for name, content in _files(conf, repo, project, benchmarks, machines, at, repo.get_branch_name(branch)):
-            path = folder / f"{name}.json"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps(content, allow_nan=False, separators=(",", ":")), encoding="utf-8")
+        at, own = positions(repo, conf.branches[0]), publication(conf)
+        exact = Series(Path(conf.benchmark_dir), benchmarks)
+        machines = machines_of(conf, own.recorded, exact, at)
+        head = max(at.values(), default=0)
+        cells: dict[str, Any] = {}
+        summaries = [data.write_machine(machine, exact.exact, project, cells, own.writer, head) for machine in machines]
+        own.writer.write("cells", cells)
+        by_position = {position: commit for commit, position in at.items()}
+        wanted = {by_position[position] for machine in machines for position in machine.commits} | {by_position[head]}
+        commits = {at[commit]: found for commit, found in commits_of(repo, wanted, own.recorded.store).items()}
+        _write_commits(own.writer, commits)
+        branch = _branch(conf, repo.get_branch_name(conf.branches[0]))
+        own.writer.write("site", {**_site(conf, project, benchmarks, summaries, commits), "branch": branch})
 
 
-def _files(
-    conf: Any, repo: Any, project: Project, benchmarks: Any, machines: list[Machine], at: dict[str, int], branch: str
-) -> data.Files:
-    head = max(at.values(), default=0)
-    by_position = {position: commit for commit, position in at.items()}
-    wanted = {by_position[position] for machine in machines for position in machine.records} | {by_position[head]}
-    remote = remote_page(conf)
-    yield (
-        "site",
-        {
-            "version": data.VERSION,
-            "project": conf.project,
-            "published": datetime.now(UTC).isoformat(timespec="seconds"),
-            "branch": _branch(conf, branch),
-            "head": head,
-            "commit_url": own if re.match("https?://", own := conf.show_commit_url) else remote and f"{remote}/commit/",
-            "source_url": remote and f"{remote}/blob/",
-            "ops": data.ops(project),
-            "machines": [data.summary(machine, head) for machine in machines],
-            "figures": {
-                name: {key: found.get(key) for key in ("unit", "higher_is_better", "judged")}
-                for name, found in benchmarks.items()
-            },
+def _write_commits(writer: Writer, commits: dict[int, Commit]) -> None:
+    """The commits, and by blocks of positions the files that they changed, which only the page of a commit needs."""
+    commits = dict(sorted(commits.items()))
+    short = {at: {name: told for name, told in commit.items() if name != "files"} for at, commit in commits.items()}
+    writer.write("commits", short)
+    for block, group in itertools.groupby(commits, key=lambda at: at // data.BLOCK):
+        content = {at: commits[at]["files"] for at in group}
+        made_of = hashlib.sha256(as_text([commits[at]["hash"] for at in content]).encode()).hexdigest()
+        if not writer.keep(f"files/{block}", made_of):
+            writer.write(f"files/{block}", content, made_of)
+
+
+def _site(conf: Any, project: Project, benchmarks: Any, machines: list[Json], commits: dict[int, Commit]) -> Json:
+    remote, head = remote_page(conf), max(commits)
+    return {
+        "version": data.VERSION,
+        "project": conf.project,
+        "published": datetime.now(UTC).isoformat(timespec="seconds"),
+        "head": head,
+        "newest": {at: commits[at] for at in sorted({head, *(machine["newest"] for machine in machines)})},
+        "block": data.BLOCK,
+        "commit_url": own if re.match("https?://", own := conf.show_commit_url) else remote and f"{remote}/commit/",
+        "source_url": remote and f"{remote}/blob/",
+        "ops": data.ops(project),
+        "machines": machines,
+        "figures": {
+            name: {key: found.get(key) for key in ("unit", "higher_is_better", "judged")}
+            for name, found in benchmarks.items()
         },
-    )
-    yield "commits", {str(at[commit]): found for commit, found in commits_of(repo, wanted).items()}
-    yield "cells", data.cells(project, machines)
-    for machine in machines:
-        for name, content in data.of_machine(machine):
-            yield f"{machine.folder}/{name}", content
+    }
 
 
-def machines_of(conf: Any, project: Project, benchmarks: Any, at: dict[str, int]) -> list[Machine]:
+class Series:
+    """The series of exact figures, and where a result file has their values."""
+
+    def __init__(self, folder: Path, benchmarks: Any) -> None:
+        self.rows: list[tuple[str, Params]] = []
+        told = []
+        for name, op, places in _exact_series(folder, benchmarks):
+            for params, (rung, where) in zip(itertools.product(*benchmarks[name]["params"]), places, strict=True):
+                if rung:
+                    self.rows.append((name, params))
+                    told.append((name, op, rung, where))
+        self.exact = Exact(told)
+        self._found: dict[tuple[int, ...], Any] = {}
+
+    def load(self, recorded: Recorded, entry: Entry) -> tuple[Columns, Any, Any]:
+        """The record of an entry; for each row, whether the entry has its series, and the value."""
+        shapes = [recorded.shape(entry, exact) for exact in (False, True)]
+        key = tuple(map(id, shapes))
+        if key not in self._found:
+            self._found[key] = self._places(shapes)
+        has, (others, judged) = self._found[key]
+        values, record = recorded.load(entry)
+        assert record is not None  # machines_of takes entries that have one
+        exact = np.append(recorded.exact(entry), math.nan)[judged]
+        return record, has, np.where(np.isnan(exact), np.append(values, math.nan)[others], exact)
+
+    def _places(self, shapes: list[Shape]) -> tuple[Any, list[Any]]:
+        has = np.array([any(name in shape.series for shape in shapes) for name, _ in self.rows], bool)
+        return has, [np.array([shape.place(*row) for row in self.rows], np.int64) for shape in shapes]
+
+
+def machines_of(conf: Any, recorded: Recorded, exact: Series, at: dict[str, int]) -> list[Machine]:
     """The recorded machines, the one with the newest commit first. Results of another environment of asv on the same
     machine are a machine of their own."""
-    found: dict[tuple[str, str], Machine] = {}
-    figures = list(_exact_series(Path(conf.benchmark_dir), benchmarks))
-    for results in iter_results(conf.results_dir):
-        record = sidecar(conf, results)
-        if record is None or results.commit_hash not in at:
-            continue
-        name, position = results.params["machine"], at[results.commit_hash]
-        machine = found.setdefault((name, results.env_name), Machine(name, "", {}))
-        machine.records[position] = record
-        machine.exact[position] = [
-            Figure(benchmark, op, rung, place, value if isinstance(value, int | float) else None)
-            for benchmark, op, places in figures
-            if benchmark in results.get_all_result_keys()
-            for (rung, place), value in zip(
-                places, (value for _, value in values_of(results, benchmarks[benchmark])), strict=False
+    found: dict[tuple[str, str], dict[int, Entry]] = {}
+    for entry in recorded.entries:
+        if entry.head.get("record") and entry.commit in at:
+            found.setdefault((entry.machine, entry.head["env_name"]), {})[at[entry.commit]] = entry
+    machines: list[Machine] = []
+    for (name, environment), entries in sorted(found.items()):
+        known = [machine.name for machine in machines]
+        full = f"{name} ({environment})" if name in known else name
+        folder = folder_of(full, [machine.folder for machine in machines])
+        commits = {
+            position: data.Recorded(
+                entry.digest,
+                functools.partial(exact.load, recorded, entry),
+                functools.partial(recorded.snapshot, entry),
             )
-            if rung
-        ]
-    names: set[str] = set()
-    folders: set[str] = set()
-    for (name, environment), machine in found.items():
-        machine.name = f"{name} ({environment})" if name in names else name
-        machine.folder = folder_of(machine.name, folders)
-        machine.noise = noise_of(Path(conf.results_dir, next(iter(machine.records.values())).machine))
-        names.add(name)
-        folders.add(machine.folder)
-    return sorted(found.values(), key=lambda machine: (-max(machine.records), -len(machine.records), machine.name))
+            for position, entry in entries.items()
+        }
+        noise = noise_of(next(iter(entries.values())).path.parent)
+        machines.append(Machine(full, folder, commits, noise))
+    return sorted(machines, key=lambda machine: (-max(machine.commits), -len(machine.commits), machine.name))
 
 
 def folder_of(name: str, taken: Collection[str]) -> str:
@@ -176,7 +212,6 @@ def _publish_pages(conf: Any, *args: Any, **kwargs: Any) -> Any:
         del conf.site_dir
     if not code:
         shutil.copytree(PAGES, site, dirs_exist_ok=True)
-        write_scripts(site / "data")
     return code
 
 

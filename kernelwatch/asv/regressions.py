@@ -5,51 +5,40 @@ between processes and the conditions in the sidecars, and joins the changes of s
 ``regressions_first_commits`` of asv.conf.json still sets the commit from which a series counts;
 ``regressions_thresholds`` has no effect.
 
-It uses three private names of asv: _GraphDataFilter and its _get_start_revision, and Git._run_git.
+It uses a private name of asv: Git._run_git.
 """
 
 import dataclasses
 import datetime
 import html
-import importlib
-import itertools
-import json
 import math
-import pkgutil
 import re
 import shutil
 import urllib.parse
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any, cast
 
 from asv import feed
 from asv.console import log
-from asv.graph import Graph
-from asv.plugins.regressions import _GraphDataFilter
-from asv.results import get_filename, iter_results
 
 from kernelwatch.asv import diffs
 from kernelwatch.asv.patches import replace
+from kernelwatch.asv.publication import publication, site_of
+from kernelwatch.asv.series import series_of
 from kernelwatch.detect import common, events
-from kernelwatch.detect.events import Change, Event, JudgedSeries, Result
+from kernelwatch.detect.events import Change, Event, JudgedSeries
 from kernelwatch.detect.settled import Settled
-from kernelwatch.history import confirmations, records
+from kernelwatch.history import confirmations
 from kernelwatch.history.confirmations import Confirmation, Verdicts, Word
-from kernelwatch.history.records import Record
+from kernelwatch.history.store import Store
 from kernelwatch.plan import project as projects
 from kernelwatch.report.texts import confirmation_text
-from kernelwatch.run.outcome import LATER
 from kernelwatch.site.data import Commit
 
 HERE = Path(__file__).resolve().parent
+BATCH = 1000  # commits that git is asked about at once
 SCRIPT = "regressions.js"  # it replaces asv's script of that name
-
-
-def site_of(conf: Any) -> Path:
-    """The folder of the published site, above that of asv's own pages."""
-    return Path(getattr(conf, "site_dir", conf.html_dir))
 
 
 # What git tells of a commit: hash, date, author and subject, each after a NUL, which none can hold, and two lines for
@@ -59,115 +48,19 @@ LETTER = re.compile(r"(?m)^:.* ([A-Z])\t(.*)$")
 LINES = re.compile(r"(?m)^(\d+|-)\t(\d+|-)\t(.*)$")
 
 
-def series_of(conf: Any, repo: Any, benchmarks: Any, graphs: Any, revisions: dict[str, int]) -> list[JudgedSeries]:
-    """The judged series of all results, grouped as asv groups them into graphs."""
-    judged = {name: item for name, item in benchmarks.items() if item.get("judged")}
-    if benchmarks and not judged:
-        log.warning("no benchmark says that it is judged; run `asv run`, which rewrites benchmarks.json")
-    positions_of = {branch: positions(repo, branch) for branch in conf.branches}
-    names = graphs.get_params()
-    start = _GraphDataFilter(conf, repo, revisions)._get_start_revision
-    points_of: dict[tuple[Any, ...], dict[int, Result]] = {}  # series -> position in the branch -> result
-    for results in iter_results(conf.results_dir):
-        if results.commit_hash not in revisions:
-            continue
-        record = sidecar(conf, results)
-        graph_params = {**dict.fromkeys(names), **results.params}
-        graph_params |= {f"env-{name}": value for name, value in results.env_vars.items()}
-        for name, (branch, known) in itertools.product(results.get_result_keys(judged), positions_of.items()):
-            if results.commit_hash not in known:
-                continue
-            graph = Graph(name, graph_params | {"branch": repo.get_branch_name(branch)})
-            for index, (params, value) in enumerate(values_of(results, judged[name])):
-                text = f"{name}({', '.join(params)})" if params else name
-                first = start(graph, judged[name], text)
-                if first is None or revisions[results.commit_hash] < first or not _is_number(value):
-                    continue
-                cell, canary = cell_of(Path(conf.benchmark_dir), name, params)
-                at = known[results.commit_hash]
-                point = events.result(results.commit_hash, at, value, record, cell, judged[name]["judged"], canary)
-                key = (name, index, params, tuple(graph.params.items()), results.env_name)
-                points_of.setdefault(key, {})[at] = point
-    return [
-        JudgedSeries(
-            name,
-            dict(zip(judged[name]["param_names"], params, strict=True)),
-            dict(place),
-            judged[name].get("higher_is_better"),
-            judged[name]["judged"] == "exact",
-            _filled([point for _, point in sorted(points.items())]),
-            cell_of(Path(conf.benchmark_dir), name, params)[0] if judged[name]["judged"] == "seconds" else "",
-        )
-        for (name, _, params, place, _), points in points_of.items()
-    ]
-
-
-def _filled(results: list[Result]) -> tuple[Result, ...]:
-    """Results of a series, the oldest first, with the conditions that older records do not know. Such a condition is
-    the last one that is known, or the first one that will be: it changes only between two records that know it."""
-    for name in LATER:
-        last = next((known for result in results if (known := result.conditions.get(name))), None)
-        for at, result in enumerate(results):
-            last = result.conditions.get(name) or last
-            if last and result.point.conditions:
-                conditions = result.conditions | {name: last}
-                point = dataclasses.replace(result.point, conditions=json.dumps(conditions, sort_keys=True))
-                results[at] = dataclasses.replace(result, conditions=conditions, point=point)
-    return tuple(results)
-
-
-def positions(repo: Any, branch: str) -> dict[str, int]:
-    """The commits of a branch, hash -> position, counted from the oldest."""
-    return {commit: at for at, commit in enumerate(reversed(repo.get_branch_commits(branch)))}
-
-
-def sidecar(conf: Any, results: Any) -> Record | None:
-    stem = Path(conf.results_dir, get_filename(results.params["machine"], results.commit_hash, results.env_name))
-    path = stem.with_suffix(".facts.jsonl")
-    return _record(path) if path.is_file() else None
-
-
-_record = cache(records.read)  # for the events, then for the pages
-
-
-def values_of(results: Any, benchmark: dict[str, Any]) -> Iterator[tuple[tuple[str, ...], object]]:
-    """The results of a benchmark, each with its parameters."""
-    values = results.get_result_value(benchmark["name"], benchmark["params"])
-    return zip(itertools.product(*benchmark["params"]), values, strict=False)
-
-
-def _is_number(value: object) -> TypeGuard[float]:
-    return isinstance(value, int | float) and math.isfinite(value)
-
-
-@cache
-def _modules(folder: Path) -> set[str]:
-    """The names of the checkout's modules of suites."""
-    return {info.name for info in pkgutil.iter_modules(projects.suites(folder).__path__)}
-
-
-@cache
-def cell_of(folder: Path, benchmark: str, params: tuple[str, ...]) -> tuple[str, str]:
-    """The key in the sidecar of the cell that a series shows, and the cell's canary; "" for both if the series shows no
-    cell of the checkout's suites."""
-    package = projects.suites(folder)
-    module, _, suite = benchmark.rpartition(".")[0].partition(".")
-    if module.startswith("_") or module not in _modules(folder):
-        return "", ""
-    suite_class = getattr(importlib.import_module(f"{package.__name__}.{module}"), suite, None)
-    try:
-        instance: Any = suite_class()  # type: ignore[misc]
-        canary = "compute" if instance.problem.computation.flops else "memory"
-        return str(instance.cell(*(param.strip("'") for param in params))), canary
-    except (AttributeError, TypeError, ValueError, LookupError):
-        return "", ""  # a suite of another checkout, or one without cells
-
-
-def commits_of(repo: Any, hashes: Iterable[str]) -> dict[str, Commit]:
+def commits_of(repo: Any, hashes: Iterable[str], store: Store) -> dict[str, Commit]:
     """What git records about commits, by hash."""
     wanted = sorted(set(hashes))
-    if not wanted:
-        return {}
+    known = cast(dict[str, Commit], store.commits(wanted))
+    missing = [commit for commit in wanted if commit not in known]
+    for start in range(0, len(missing), BATCH):
+        told = _told_by_git(repo, missing[start : start + BATCH])
+        store.add_commits(told)
+        known |= told
+    return known
+
+
+def _told_by_git(repo: Any, wanted: Iterable[str]) -> dict[str, Commit]:
     layout = ("--format=%x00%H%x00%at%x00%an%x00%s", "--raw", "--numstat", "--no-renames")
     output = repo._run_git(["log", "--no-walk=unsorted", "--no-show-signature", *layout, *wanted, "--"], dots=False)
     found: dict[str, Commit] = {}
@@ -304,32 +197,31 @@ def _xml(text: str) -> str:
 
 def _publish(cls: Any, conf: Any, repo: Any, benchmarks: Any, graphs: Any, revisions: dict[str, int]) -> None:
     """asv.plugins.regressions.Regressions.publish."""
-    settled = Settled.of(conf.project)
-    series = [
-        dataclasses.replace(each, settled=settled) for each in series_of(conf, repo, benchmarks, graphs, revisions)
-    ]
+    settled, own = Settled.of(conf.project), publication(conf)
+    if benchmarks and not any(item.get("judged") for item in benchmarks.values()):
+        log.warning("no benchmark says that it is judged; run `asv run`, which rewrites benchmarks.json")
+    series = [dataclasses.replace(each, settled=settled) for each in series_of(conf, repo, benchmarks, own.recorded)]
     moves = common.moves(series)
     series = common.without(series, moves)
     changes = [change for each in series for change in each.changes()]
     all_events = events.events([*changes, *(change for move in moves for change in move.changes)])
     settled.write()
     turns = events.turns(series)
-    commits = commits_of(repo, (commit for event in all_events for commit in (event.first, event.last)))
+    hashes = (commit for event in all_events for commit in (event.first, event.last))
+    commits = commits_of(repo, hashes, own.recorded.store)
     machines = {each.place.get("machine") or "" for each in series}
     verdicts = {machine: confirmations.read(Path(conf.results_dir, machine)) for machine in machines}
-    data = {
-        "events": [as_json(event, commits, verdicts) for event in all_events],
-        "turns": [dataclasses.asdict(turn) for turn in turns],
-        "series": [
-            {**_named(each), "cell": each.cell, "commits": len(each.results), "smallest": finite(each.smallest)}
-            for each in series
-        ],
-    }
-    path = site_of(conf) / "data" / "events.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(data, allow_nan=False), encoding="utf-8")
+    told = [as_json(event, commits, verdicts) for event in all_events]
+    own.writer.write("events", {"events": told, "turns": [dataclasses.asdict(turn) for turn in turns]})
+    judged = [
+        {**_named(each), "cell": each.cell, "commits": len(each.results), "smallest": finite(each.smallest)}
+        for each in series
+    ]
+    own.writer.write("series", {"series": judged})
     package = projects.load(Path(conf.benchmark_dir).resolve().parent).package
-    diffs.write(path.parent, repo, (event.last for event in all_events if event.kind != "environment"), package)
+    for commit in dict.fromkeys(event.last for event in all_events if event.kind != "environment"):
+        if not own.writer.keep(f"diffs/{commit}", package):
+            own.writer.write(f"diffs/{commit}", diffs.diff_of(repo, commit, package), package)
     write_feed(conf, [event for event in all_events if event.kind == "regression"], commits, verdicts)
     shutil.copy(HERE / SCRIPT, conf.html_dir)
 

@@ -19,9 +19,9 @@ from asv import util
 from asv.commands.run import Run
 from asv.console import log
 
+from kernelwatch.asv.cleaning import problem
 from kernelwatch.asv.identity import identity
 from kernelwatch.asv.patches import replace
-from kernelwatch.asv.untrusted import problem
 from kernelwatch.system import lifeline
 from kernelwatch.system.files import Busy, locked
 from kernelwatch.system.options import PREFIX, Options, hand_on

@@ -5,16 +5,18 @@ Cells are judged against what this common part leaves.
 
 import math
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kernelwatch.detect.events import Change, JudgedSeries
 from kernelwatch.detect.levels import FLOOR
 from kernelwatch.detect.noise import assumed
-from kernelwatch.detect.point import Point
+from kernelwatch.detect.results import Results
+from kernelwatch.detect.robust import Values
 from kernelwatch.detect.steps import Step
 
 FEWEST = 5  # series with the same binary: fewer may have moved together by chance
@@ -34,58 +36,103 @@ class Move:
     changes: tuple[Change, ...]
 
 
-def moves(judged: Iterable[JudgedSeries]) -> list[Move]:
+@dataclass(frozen=True, eq=False)
+class _Pairs:
+    """The neighboring points of a timed series that were measured in the same conditions.
+
+    `at`: the index of the second point; `ratio`: the logarithm of the ratio of the two values.
+    """
+
+    series: JudgedSeries
+    machine: str
+    at: NDArray[np.int64]
+    ratio: Values
+
+    @classmethod
+    def of(cls, series: JudgedSeries) -> "_Pairs | None":
+        """None if the series cannot tell of a common move."""
+        points = series.points
+        if series.exact or not ((points.value > 0) & np.isfinite(points.value)).all():
+            return None
+        codes = points.conditions.codes
+        at = np.flatnonzero((codes[1:] == codes[:-1]) & (codes[1:] != points.conditions.table.empty)) + 1
+        machine = str(sorted((name, value or "") for name, value in series.place.items()))
+        return cls(series, machine, at, np.log(points.value[at] / points.value[at - 1]))
+
+    @cached_property
+    def same(self) -> NDArray[np.bool_]:
+        """Whether both points are of the same binary."""
+        codes = self.series.points.identity.codes
+        known = codes != self.series.points.identity.table.empty
+        return np.asarray(known[self.at] & (codes[self.at] == codes[self.at - 1]))
+
+    @cached_property
+    def least(self) -> Values:
+        """What noise alone does not exceed, at each pair."""
+        noise, _ = assumed(self.series.points.spread)
+        return np.asarray(np.maximum(LEAST, SURE * np.hypot(noise[self.at - 1], noise[self.at])))
+
+    def moved(self) -> list[int]:
+        """The pairs that moved though the binary is the same."""
+        places = np.flatnonzero(self.same & (np.abs(self.ratio) > LEAST))
+        return places[np.abs(self.ratio[places]) > self.least[places]].tolist() if len(places) else []
+
+    def place(self, pair: int) -> Place:
+        points, at = self.series.points, int(self.at[pair])
+        return self.machine, points.conditions[at], int(points.commit[at - 1]), int(points.commit[at])
+
+    def find(self, place: Place) -> int | None:
+        """The pair at a place."""
+        commits = self.series.points.commit[self.at]
+        pair = int(commits.searchsorted(place[3]))
+        return pair if self.machine == place[0] and pair < len(commits) and self.place(pair) == place else None
+
+    def has(self, place: Place) -> bool:
+        """Whether there is a pair of the same binary at a place."""
+        pair = self.find(place)
+        return pair is not None and bool(self.same[pair])
+
+
+def moves(judged: Sequence[JudgedSeries]) -> list[Move]:
     """The common moves of series that were measured on the same machine, in the same conditions, at the same two
     commits."""
-    same: dict[Place, list[tuple[JudgedSeries, int, float, float]]] = {}
-    for series in judged:
-        for place, at, ratio, least in _pairs(series):
-            old, new = series.points[at - 1], series.points[at]
-            if old.identity and old.identity == new.identity:
-                same.setdefault(place, []).append((series, at, ratio, least))
+    every = [pairs for series in judged if (pairs := _Pairs.of(series))]
+    moved: dict[tuple[Place, int], list[tuple[_Pairs, int]]] = {}
+    for pairs in every:
+        for pair in pairs.moved():
+            moved.setdefault((pairs.place(pair), 1 if pairs.ratio[pair] > 0 else -1), []).append((pairs, pair))
     found = []
-    for place, entries in same.items():
-        for sign in (1, -1):
-            moved = [entry for entry in entries if sign * entry[2] > entry[3]]
-            if len(entries) >= FEWEST and len(moved) >= SHARE * len(entries):
-                found.append(_move(place, moved, len(entries)))
+    for (place, _), entries in moved.items():
+        if len(entries) < SHARE * FEWEST:
+            continue
+        count = sum(pairs.has(place) for pairs in every)
+        if count >= FEWEST and len(entries) >= SHARE * count:
+            found.append(_move(place, entries, count))
     return sorted(found, key=lambda move: move.place[3])
 
 
-def _pairs(series: JudgedSeries) -> Iterator[tuple[Place, int, float, float]]:
-    """The places at which a series can tell of a common move: the place, the index of its second point, the logarithm
-    of the ratio of the two values, and what noise alone does not exceed."""
-    points = series.points
-    if series.exact or any(not 0 < point.value < math.inf for point in points):
-        return
-    noise, _ = assumed(np.array([point.spread for point in points]))
-    least = np.maximum(LEAST, SURE * np.hypot(noise[:-1], noise[1:])).tolist()
-    machine = str(sorted((name, value or "") for name, value in series.place.items()))
-    for at, (old, new) in enumerate(pairwise(points), 1):
-        if old.conditions and old.conditions == new.conditions:
-            yield (
-                (machine, new.conditions, old.commit, new.commit),
-                at,
-                math.log(new.value / old.value),
-                least[at - 1],
-            )
-
-
-def _move(place: Place, moved: Sequence[tuple[JudgedSeries, int, float, float]], count: int) -> Move:
-    shift = statistics.median(ratio for _, _, ratio, _ in moved)
+def _move(place: Place, moved: Sequence[tuple[_Pairs, int]], count: int) -> Move:
+    shift = statistics.median(float(pairs.ratio[pair]) for pairs, pair in moved)
     why = f"{len(moved)} of {count} cells whose binary is the same moved by {math.expm1(shift):+.2%} too"
     changes = tuple(
         Change(
-            series,
-            Step(at, "environment", series.points[at - 1].value, series.points[at].value, math.expm1(least), why),
+            pairs.series,
+            Step(
+                at := int(pairs.at[pair]),
+                "environment",
+                float(pairs.series.points.value[at - 1]),
+                float(pairs.series.points.value[at]),
+                math.expm1(pairs.least[pair]),
+                why,
+            ),
         )
-        for series, at, _, least in moved
+        for pairs, pair in moved
         if abs(shift) > math.log1p(FLOOR)
     )
     return Move(place, shift, changes)
 
 
-def without(judged: Iterable[JudgedSeries], common: Sequence[Move]) -> list[JudgedSeries]:
+def without(judged: Sequence[JudgedSeries], common: Sequence[Move]) -> list[JudgedSeries]:
     """The series; their points tell what of their values is a common move. A series that did not take part, which
     would be farther off without the move than with it, keeps its values."""
     shifts = {move.place: move.shift for move in common}
@@ -93,16 +140,13 @@ def without(judged: Iterable[JudgedSeries], common: Sequence[Move]) -> list[Judg
 
 
 def _without(series: JudgedSeries, shifts: dict[Place, float]) -> JudgedSeries:
-    own = {}
-    for place, at, ratio, _ in _pairs(series):
-        shift = shifts.get(place, 0.0)
-        if abs(ratio - shift) < abs(ratio):
-            own[at] = shift
-    if not own:
+    pairs = _Pairs.of(series)
+    own = np.zeros(len(series.points))
+    for place, shift in shifts.items():
+        pair = pairs.find(place) if pairs else None
+        if pairs and pair is not None and abs(pairs.ratio[pair] - shift) < abs(pairs.ratio[pair]):
+            own[pairs.at[pair]] = shift
+    if not own.any():
         return series
-    total, results = 0.0, []
-    for at, result in enumerate(series.results):
-        total += own.get(at, 0.0)
-        point: Point = replace(result.point, common=total)
-        results.append(replace(result, point=point))
-    return replace(series, results=tuple(results))
+    results = Results.of(series.results)
+    return replace(series, results=replace(results, points=replace(results.points, common=np.cumsum(own))))

@@ -1,36 +1,26 @@
 """The changes of the judged series; those at one commit form an event."""
 
-import json
+import itertools
 import math
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+
+import numpy as np
 
 from kernelwatch.detect import steps
 from kernelwatch.detect.conditions import differences
+from kernelwatch.detect.point import Points
+from kernelwatch.detect.results import Result, Results, conditions_of
 from kernelwatch.detect.settled import Settled
-from kernelwatch.detect.steps import Point, Step
-from kernelwatch.history.records import Record, conditions, rung_and_type
-from kernelwatch.identity import TIMED
+from kernelwatch.detect.steps import Step
 from kernelwatch.measure.record import Measurement, number
 from kernelwatch.system.student import quantile
 
 KINDS = ("regression", "improvement", "environment")
 PROCESSES = 6  # that measure a cell, as a rule
 DISTURBED = 5  # the most commits that one disturbance of the machine is assumed to have met
-
-
-@dataclass(frozen=True)
-class Result:
-    """A series' value at one commit. `limits`: those that its cell met, such as a low clock; `conditions`: as in
-    history.records."""
-
-    commit: str
-    point: Point
-    conditions: dict[str, object] = field(default_factory=dict)
-    limits: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,13 +34,13 @@ class JudgedSeries:
     place: dict[str, str | None]
     higher_is_better: bool | None
     exact: bool
-    results: tuple[Result, ...]
+    results: Sequence[Result]
     cell: str = ""
     settled: Settled | None = None
 
     @cached_property
-    def points(self) -> list[Point]:
-        return [result.point for result in self.results]
+    def points(self) -> Points:
+        return Results.of(self.results).points
 
     @cached_property
     def _judged(self) -> tuple[list[Step], float]:
@@ -79,13 +69,14 @@ def _undone(step: Step, later: Sequence[Step]) -> bool:
     return left <= abs(step.before) * step.smallest
 
 
-def _error(level: Sequence[Point]) -> float:
+def _error(level: Points) -> float:
     """The relative standard error of a level: what its processes say, or how its results differ if that is more. It is
     0 if neither is known."""
-    own = math.sqrt(sum(point.spread**2 for point in level)) / max(len(level), 1)
-    if len(level) < 2 or any(point.value <= 0 for point in level):
+    own = float(np.sqrt((level.spread**2).sum())) / max(len(level), 1)
+    if len(level) < 2 or (level.value <= 0).any():
         return own
-    return max(own, statistics.stdev(math.log(point.value) for point in level) / math.sqrt(len(level)))
+    apart = statistics.stdev(np.log(level.value).tolist())
+    return max(own, float(apart) / math.sqrt(len(level)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,52 +215,34 @@ def turns(judged: Iterable[JudgedSeries]) -> list[Turn]:
     """The changes of the conditions, the newest first."""
     counts: dict[tuple[int, str, str, str], int] = {}
     for series in judged:
-        for old, new in pairwise(result for result in series.results if result.conditions):
-            if old.conditions != new.conditions:
-                why = ", ".join(differences(old.conditions, new.conditions))
+        results = Results.of(series.results)
+        results = results[results.known.codes != results.known.table.empty]
+        for at, _, text in itertools.islice(results.known.runs(), 1, None):
+            old, new, conditions = results[at - 1], results[at], conditions_of(text)
+            if old.conditions != conditions:
+                why = ", ".join(differences(old.conditions, conditions))
                 place = (new.point.commit, old.commit, new.commit, why)
                 counts[place] = counts.get(place, 0) + 1
     newest_first = sorted(counts.items(), reverse=True)
     return [Turn(before, commit, why, count) for (_, before, commit, why), count in newest_first]
 
 
-def result(commit: str, at: int, value: float, record: Record | None, cell: str, judged: str, canary: str) -> Result:
-    """A value with what the sidecar records of its cell.
-
-    `at`: the commit's place on the branch.
-    `judged`: the figure of the measurements of which the value is the median, or "exact".
-    `canary`: which canary belongs to the cell, "memory" or "compute".
-    """
-    measured = record.cells.get(cell) if record else None
-    if record is None or measured is None:
-        return Result(commit, Point(at, value))
-    exact = judged == "exact"
-    known = conditions(record, measured.group)
-    if exact:  # depends on packages, compiler and emulator; the version of the harness concerns timings only
-        known |= {TIMED.fact: None}
-    canaries = _figures(measured.measurements, "canary_s", canary)
-    identities = {str(measurement["identity"]) for measurement in measured.measurements if measurement.get("identity")}
-    if exact:  # a count is of the source, in which the compiler may merge accesses: the binary says whether it counts
-        identities = {record.binaries.get(rung_and_type(cell), "")} - {""}
-    point = Point(
-        commit=at,
-        value=value,
-        spread=0.0 if exact else spread(_figures(measured.measurements, judged)),
-        identity=" ".join(sorted(identities)),
-        conditions="" if all(value is None for value in known.values()) else json.dumps(known, sort_keys=True),
-        canary=statistics.median(canaries) if canaries else None,
-    )
-    return Result(commit, point, known, measured.throttled)
+def identity(measurements: Iterable[Measurement]) -> str:
+    """Of the binary and launch that were measured; "" if it is not known."""
+    return " ".join(sorted({str(each["identity"]) for each in measurements if each.get("identity")}))
 
 
 def spread(figures: Sequence[float]) -> float:
     """The relative standard error of a cell's figure, from the processes that measured it. It is 0 for fewer than two,
     which show no noise: the noise of the series is then taken from the differences between commits."""
-    mean = statistics.fmean(figures) if len(figures) >= 2 else 0.0
-    return statistics.stdev(figures) / abs(mean) / math.sqrt(len(figures)) if mean else 0.0
+    count = len(figures)
+    mean = math.fsum(figures) / count if count >= 2 else 0.0
+    if not mean:
+        return 0.0
+    return math.sqrt(math.fsum((each - mean) ** 2 for each in figures) / (count - 1) / count) / abs(mean)
 
 
-def _figures(measurements: Iterable[Measurement], *names: str) -> list[float]:
+def figures(measurements: Iterable[Measurement], *names: str) -> list[float]:
     """A figure of each measurement that has it; each further name goes one dictionary deeper."""
     values = (number(measurement, *names) for measurement in measurements)
     return [value for value in values if isinstance(value, float) and math.isfinite(value)]

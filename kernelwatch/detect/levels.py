@@ -15,9 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from asv.step_detect import solve_potts_approx
 
-from kernelwatch.detect.conditions import differ
 from kernelwatch.detect.noise import noise
-from kernelwatch.detect.point import Point, stretches
+from kernelwatch.detect.point import Point, Points, stretches
 from kernelwatch.detect.robust import Values, median, roughness, smooth, spread, weighted_median
 from kernelwatch.system.student import quantile
 
@@ -67,16 +66,16 @@ class Window:
     """
 
     def __init__(self, points: Sequence[Point], settled: Sequence[int] = (), first: int = 1) -> None:
+        points = Points.of(points)
         self.points, self.settled, self.first = points, list(settled), first
         self.starts = stretches(points)
-        raw: Values = np.array([point.own for point in points], float)
+        raw = points.own
         positive = bool((raw > 0).all())
         unit = float(np.median(np.abs(raw))) or float(np.abs(raw).max()) or 1.0
         self.x: Values = np.log(raw / unit) if positive else raw / unit
-        canaries = [point.canary or 0.0 for point in points]
-        if positive and all(0 < canary < math.inf for canary in canaries):
-            self._without_drift(np.log(canaries))
-        self.noise, freedom = noise(self.x, np.array([point.spread for point in points]), self.starts)
+        if positive and bool(((points.canary > 0) & np.isfinite(points.canary)).all()):
+            self._without_drift(np.log(points.canary))
+        self.noise, freedom = noise(self.x, points.spread, self.starts)
         self.quantile = _quantile(freedom)
         self.levels: dict[tuple[int, int], tuple[float, float]] = {}
         self.drift = 0.0
@@ -211,6 +210,9 @@ class Window:
         at which the binary changed is preferred."""
         edges = self._edges(boundaries)
         relative = self.residuals / self.noise
+        binaries = self.points.identity.codes
+        known = binaries != self.points.identity.table.empty
+        changed = known[:-1] & known[1:] & (binaries[:-1] != binaries[1:])  # at each point: does the next one differ?
         moved = []
         for at in boundaries:
             low, high = _around(at, edges)
@@ -226,7 +228,7 @@ class Window:
             near = [
                 place
                 for place in np.flatnonzero(cost <= cost[best] + max(3 * self.noise[at], half / 2)).tolist()
-                if differ(self.points[low + place].identity, self.points[low + place + 1].identity)
+                if changed[low + place]
             ]
             if near:
                 best = int(min(near, key=lambda place: cost[place]))

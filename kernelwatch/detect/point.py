@@ -2,9 +2,14 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any, overload
 
-from kernelwatch.detect.conditions import differ
+import numpy as np
+from numpy.typing import NDArray
+
+from kernelwatch.detect.robust import Values
+from kernelwatch.detect.texts import Texts
 
 
 @dataclass(frozen=True)
@@ -29,17 +34,63 @@ class Point:
     canary: float | None = None
     common: float = 0.0
 
+
+@dataclass(frozen=True, eq=False)
+class Points(Sequence[Point]):
+    """The points of a series, oldest first, as columns; `canary` is NaN where there is none."""
+
+    commit: NDArray[np.int64]
+    value: Values
+    spread: Values
+    identity: Texts
+    conditions: Texts
+    canary: Values
+    common: Values
+
+    @classmethod
+    def of(cls, points: Sequence[Point]) -> "Points":
+        if isinstance(points, Points):
+            return points
+        canaries = [math.nan if point.canary is None else point.canary for point in points]
+        return cls(
+            np.array([point.commit for point in points], np.int64),
+            np.array([point.value for point in points], float),
+            np.array([point.spread for point in points], float),
+            Texts.of(point.identity for point in points),
+            Texts.of(point.conditions for point in points),
+            np.array(canaries, float),
+            np.array([point.common for point in points], float),
+        )
+
+    def __len__(self) -> int:
+        return len(self.value)
+
+    @overload
+    def __getitem__(self, at: int) -> Point: ...
+    @overload
+    def __getitem__(self, at: "slice | NDArray[Any]") -> "Points": ...
+    def __getitem__(self, at: "int | slice | NDArray[Any]") -> "Point | Points":
+        if not isinstance(at, int):
+            return Points(*(getattr(self, column.name)[at] for column in fields(self)))
+        canary = float(self.canary[at])
+        return Point(
+            int(self.commit[at]),
+            float(self.value[at]),
+            float(self.spread[at]),
+            self.identity[at],
+            self.conditions[at],
+            None if math.isnan(canary) else canary,
+            float(self.common[at]),
+        )
+
     @property
-    def own(self) -> float:
-        """The value without the common part."""
-        return self.value * math.exp(-self.common)
+    def own(self) -> Values:
+        """The values without the common part."""
+        return np.asarray(self.value * np.exp(-self.common)) if self.common.any() else self.value
 
 
-def stretches(points: Sequence[Point]) -> list[int]:
+def stretches(points: Points) -> list[int]:
     """The first index of each stretch with the same conditions, 0 included. Unknown conditions are no change."""
-    starts, known = [0], points[0].conditions
-    for at, point in enumerate(points):
-        if differ(known, point.conditions):
-            starts.append(at)
-        known = point.conditions or known
-    return starts
+    known = points.conditions.filled().codes
+    changed = (known[1:] != known[:-1]) & (known[:-1] != points.conditions.table.empty)
+    return [0, *(np.flatnonzero(changed) + 1).tolist()]

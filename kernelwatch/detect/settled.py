@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from kernelwatch.detect.levels import Change
-from kernelwatch.detect.point import Point
+from kernelwatch.detect.point import Point, Points
 from kernelwatch.system import cache, installed
 from kernelwatch.system.files import write_whole
 
@@ -40,12 +40,14 @@ class Settled:
 
     def keys(self, points: Sequence[Point], ends: Iterable[int]) -> list[str]:
         """The digests of the points up to each of the ends."""
+        points = Points.of(points)
         digest, keys, start = self.detector.copy(), [], 0
+        columns = (points.value, points.spread, points.canary, points.common)
+        numbers = np.stack([np.nan_to_num(column) for column in columns], axis=1)
+        texts = np.stack([points.identity.digests(), points.conditions.digests()], axis=1)
         for end in ends:
-            part = points[start:end]
-            numbers = [(point.value, point.spread, point.canary or 0.0, point.common) for point in part]
-            digest.update(np.array(numbers).tobytes())
-            digest.update(json.dumps([(point.identity, point.conditions) for point in part]).encode())
+            digest.update(numbers[start:end].tobytes())
+            digest.update(texts[start:end].tobytes())
             keys.append(digest.hexdigest())
             start = end
         return keys

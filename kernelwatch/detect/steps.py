@@ -9,13 +9,12 @@ import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 import numpy as np
 
 from kernelwatch.detect.conditions import differ, what_changed
 from kernelwatch.detect.levels import FLOOR, LEAST, Change, Window
-from kernelwatch.detect.point import Point, stretches
+from kernelwatch.detect.point import Point, Points, stretches
 from kernelwatch.detect.robust import Values, median
 from kernelwatch.detect.settled import Settled
 
@@ -67,8 +66,10 @@ def smallest(points: Sequence[Point], *, exact: bool = False) -> float:
 
 def judge(points: Sequence[Point], *, exact: bool = False, settled: Settled | None = None) -> tuple[list[Step], float]:
     """What find() and smallest() return. `settled`: settled changes that are read, and added to."""
-    finite = [at for at, point in enumerate(points) if math.isfinite(point.value)]
-    known = _filled([points[at] for at in finite])
+    points = Points.of(points)
+    finite = np.flatnonzero(np.isfinite(points.value))
+    known = points[finite]
+    known = replace(known, conditions=known.conditions.filled())
     if exact:
         steps, least = _exact(known), 0.0
     elif len(known) < LEAST:
@@ -77,38 +78,31 @@ def judge(points: Sequence[Point], *, exact: bool = False, settled: Settled | No
         changes, least = _changes(known, Settled() if settled is None else settled)
         steps = _steps(known, changes)
     if len(finite) < len(points):
+        places = finite.tolist()
         steps = [
-            replace(step, at=finite[step.at], since=None if step.since is None else finite[step.since])
+            replace(step, at=places[step.at], since=None if step.since is None else places[step.since])
             for step in steps
         ]
     return steps, least
 
 
-def _within_floor(points: Sequence[Point]) -> bool:
+def _within_floor(points: Points) -> bool:
     """Whether all values, and all canaries, differ by less than the floor: then all levels do. Most series end here."""
-    values = [point.own for point in points]
-    canaries = [point.canary for point in points if point.canary is not None]
-    low, high = min(values), max(values)
-    return low > 0 and high < low * (1 + FLOOR) and (not canaries or max(canaries) < min(canaries) * (1 + FLOOR))
+    own, canaries = points.own, points.canary[~np.isnan(points.canary)]
+    return bool(
+        own.min() > 0
+        and own.max() < own.min() * (1 + FLOOR)
+        and (not len(canaries) or canaries.max() < canaries.min() * (1 + FLOOR))
+    )
 
 
-def _filled(points: Sequence[Point]) -> list[Point]:
-    """The points, unknown conditions replaced by the last known ones: a change then shows at the next known ones."""
-    filled = []
-    known = ""
-    for point in points:
-        known = point.conditions or known
-        filled.append(replace(point, conditions=known) if known != point.conditions else point)
-    return filled
-
-
-def _exact(points: Sequence[Point]) -> list[Step]:
+def _exact(points: Points) -> list[Step]:
     """Every difference between neighbors, as a step."""
     steps = []
-    for at, (old, new) in enumerate(pairwise(points), 1):
-        if new.value != old.value:
-            why = _environment(old, new)
-            steps.append(Step(at, "environment" if why else "step", old.value, new.value, 0.0, why))
+    for at in (np.flatnonzero(np.diff(points.value)) + 1).tolist():
+        old, new = points[at - 1], points[at]
+        why = _environment(old, new)
+        steps.append(Step(at, "environment" if why else "step", old.value, new.value, 0.0, why))
     return steps
 
 
@@ -119,7 +113,7 @@ def _environment(before: Point, after: Point) -> str:
     return "the binary is the same" if before.identity and before.identity == after.identity else ""
 
 
-def _changes(points: Sequence[Point], settled: Settled) -> tuple[list[Change], float]:
+def _changes(points: Points, settled: Settled) -> tuple[list[Change], float]:
     """The changes of a series, and the smallest step that two more commits would show."""
     count = max((len(points) - AHEAD) // CHUNK, 0)
     keys = settled.keys(points, (at * CHUNK + AHEAD for at in range(1, count + 1)))
@@ -135,7 +129,7 @@ def _changes(points: Sequence[Point], settled: Settled) -> tuple[list[Change], f
     return [*changes, *found], least
 
 
-def _window(points: Sequence[Point], settled: Sequence[Change], first: int) -> tuple[list[Change], float]:
+def _window(points: Points, settled: Sequence[Change], first: int) -> tuple[list[Change], float]:
     """The changes from `first` on, and the smallest step that two more points would show; BEFORE points before `first`
     are looked at too."""
     low = max(first - BEFORE, 0)
@@ -149,16 +143,16 @@ def _window(points: Sequence[Point], settled: Sequence[Change], first: int) -> t
     return [change.moved(low) for change in changes], least
 
 
-def _steps(points: Sequence[Point], changes: Sequence[Change]) -> list[Step]:
+def _steps(points: Points, changes: Sequence[Change]) -> list[Step]:
     """The changes with their levels and kinds."""
-    values: Values = np.array([point.own for point in points])
+    values = points.own
     boundaries = [at for change in changes for at in change.boundaries]
     edges = sorted({0, *boundaries, *stretches(points), len(points)})
     steps = []
     for change in changes:
         low = edges[bisect_left(edges, change.boundaries[0]) - 1]
         high = edges[bisect_left(edges, change.boundaries[-1]) + 1]
-        common = math.exp(points[change.at].common)  # both levels as in the environment after the change
+        common = math.exp(points.common[change.at])  # both levels as in the environment after the change
         before, after = common * median(values[low : change.since]), common * median(values[change.at : high])
         why = _environment(points[change.since - 1], points[change.at])
         gradual = change.since < change.at

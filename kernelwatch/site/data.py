@@ -1,34 +1,32 @@
-"""The data files of the pages, from the sidecars and results of a project. docs/data.md describes each file.
+"""The data files of the pages, from what is recorded of a project. docs/data.md describes each file.
 
 Every file is JSON. A commit is named by its position on the branch, 0 for the oldest, which does not change when more
-commits are measured. A cell is named by its key, such as "transpose/padded float32 4096x4096 cold".
+commits are measured. A cell is named by its key, such as "transpose/padded float32 4096x4096 cold". What grows with the
+commits is in blocks of BLOCK positions, so that one commit more changes one block, and a page loads what it shows.
 """
 
+import hashlib
+import itertools
+import json
 import math
-import re
-import statistics
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cached_property
 from typing import Any, TypedDict
 
-from kernelwatch.history.records import Measured, Record, conditions
-from kernelwatch.measure.record import Facts, Measurement, number
+import numpy as np
+from numpy.typing import NDArray
+
 from kernelwatch.plan.cells import rungs
 from kernelwatch.plan.problem import Problem, label
 from kernelwatch.plan.project import Project
+from kernelwatch.site.columns import SHOWN, Columns, Layout, Numbers
+from kernelwatch.site.record import Json, parts_of, rounded
+from kernelwatch.site.writer import Writer
 
-VERSION = 1  # of the files; raised when a field changes its meaning or goes
-Json = dict[str, Any]
-Files = Iterator[tuple[str, Json]]  # name without ".json", content
-
-FACTS = (
-    "gpu", "compute_capability", "multiprocessors", "l2_bytes", "cpu", "cores", "cache_bytes", "compiler", "packages",
-    "cuda_driver", "cuda_runtime", "ceilings", "others", "measured_at", "nvml", "nvml_name", "nvml_uuid_sha256",
-    "nvml_driver", "nvml_memory_bytes", "nvml_sm_clock_max_mhz", "nvml_memory_clock_max_mhz", "nvml_memory_bus_bits",
-    "nvml_theoretical_bandwidth_bytes_per_s", "nvml_power_limit_w", "nvml_ecc", "nvml_mig", "nvml_persistence",
-    "nvml_pcie_generation", "nvml_pcie_lanes",
-)  # fmt: skip
+VERSION = 2  # of the files; raised when a field changes its meaning or goes
+BLOCK = 250  # positions whose histories share a file
+TREND = 500  # the most points of a trend
 
 
 class Commit(TypedDict):
@@ -42,34 +40,37 @@ class Commit(TypedDict):
     files: list[tuple[str, str, int | None, int | None]]
 
 
-@dataclass
-class Machine:
-    """What was recorded on one machine, in one environment of asv: records by the position of their commit, and the
-    values of the series that show exact figures."""
+@dataclass(frozen=True, eq=False)
+class Exact:
+    """The series of exact figures. `rows`: benchmark, op, rung and the other parameters, such as "float32 sm_90", of
+    each value."""
 
-    name: str
-    folder: str
-    records: dict[int, Record]
-    exact: dict[int, list["Figure"]] = field(default_factory=dict)
-    noise: dict[str, float] = field(default_factory=dict)  # cell -> coefficient of variation in an A/A
+    rows: list[tuple[str, str, str, str]]
+
+    @cached_property
+    def ops(self) -> dict[str, NDArray[np.int64]]:
+        names = dict.fromkeys(op for _, op, _, _ in self.rows)
+        return {name: np.flatnonzero([op == name for _, op, _, _ in self.rows]) for name in names}
 
 
 @dataclass(frozen=True)
-class Figure:
-    """One value of a series of exact figures. `place`: its other parameters, such as "float32 sm_90"."""
+class Recorded:
+    """A commit on a machine. `digest`: of its files; `load`: its record, and for each row of `Exact` whether the commit
+    has the series, and the value; `snapshot`: the text of its file at/<position>."""
 
-    benchmark: str
-    op: str
-    rung: str
-    place: str
-    value: float | None
+    digest: str
+    load: Callable[[], tuple[Columns, NDArray[np.bool_], Numbers]]
+    snapshot: Callable[[], str]
 
 
-def rounded(value: float | None, digits: int = 6) -> float | None:
-    """A number with so many significant digits; None for what is not finite, which JSON does not know."""
-    if value is None or not math.isfinite(value):
-        return None
-    return float(f"{value:.{digits}g}")
+@dataclass
+class Machine:
+    """What was recorded on one machine, in one environment of asv, by the position of the commit."""
+
+    name: str
+    folder: str
+    commits: Mapping[int, Recorded]
+    noise: dict[str, float] = field(default_factory=dict)  # cell -> coefficient of variation in an A/A
 
 
 # --- what the checkout says ---------------------------------------------------------------------------------------
@@ -105,30 +106,13 @@ def _op(project: Project, problem: Problem) -> Json:
     }
 
 
-def cells(project: Project, machines: Iterable[Machine]) -> Json:
-    """Every cell of the records: its parts, and the bytes and operations of one pass, None for a rung that the checkout
-    does not know."""
-    found: dict[str, Json] = {}
-    for machine in machines:
-        for record in machine.records.values():
-            for cell in record.cells.values():
-                if cell.key not in found and (parts := _parts(cell)):
-                    found[cell.key] = parts | _work(project, parts)
-    return found
-
-
-@cache
-def _parts_of(key: str, device: str) -> Json | None:
-    match = re.fullmatch(r"([^/ ]+)/(\S+) (\S+) (\d+(?:x\d+)*) (\w+)", key)
-    if not match or device not in ("gpu", "cpu", "streamed"):
-        return None
-    op, rung, type, shape, cache = match.groups()
-    return {"op": op, "rung": rung, "type": type, "shape": shape, "cache": cache, "device": device}
-
-
-def _parts(cell: Measured) -> Json | None:
-    """The parts of a timed cell's key; None for another cell."""
-    return _parts_of(cell.key, cell.group.rpartition(" ")[2])
+def add_cells(project: Project, cells: dict[str, Json], layout: Layout) -> None:
+    """Add the timed cells of a record: their parts, and the bytes and operations of one pass, None for a rung that the
+    checkout does not know."""
+    for at in layout.timed:
+        key = layout.keys[at]
+        if key not in cells and (parts := parts_of(key, layout.groups[at])):
+            cells[key] = parts | _work(project, parts)
 
 
 def _work(project: Project, parts: Json) -> Json:
@@ -145,209 +129,206 @@ def _work(project: Project, parts: Json) -> Json:
 # --- what was recorded -------------------------------------------------------------------------------------------
 
 
-def snapshot(record: Record) -> Json:
-    """All timed cells of a commit on a machine, and the facts of each group."""
-    return {
-        "facts": {group: facts_of(facts) for group, facts in record.facts.items()},
-        "cells": {cell.key: figures(cell) for cell in record.cells.values() if _parts(cell)},
-    }
-
-
-def facts_of(facts: Facts) -> Json:
-    """The facts that the pages show."""
-    return {name: _finite(value) for name, value in facts.items() if name in FACTS}
-
-
-def _finite(value: object) -> object:
-    """JSON without the numbers that JSON does not know; records may be edited by hand."""
-    if isinstance(value, dict):
-        return {str(name): _finite(each) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return list(map(_finite, value))
-    if not isinstance(value, int | float):
-        return value
-    try:
-        return value if math.isfinite(value) else None
-    except OverflowError:  # an integer too large for a float
-        return None
-
-
-def figures(cell: Measured) -> Json:
-    """The figures of a timed cell: seconds with their 95 % interval, and the state of the device beside them."""
-    if not cell.seconds:
-        return {"state": cell.state, "reason": cell.reason}
-    low, high = cell.interval
-    found = {
-        "state": cell.state,
-        "s": rounded(cell.median_s),
-        "low": rounded(low),
-        "high": rounded(high),
-        "processes": len(cell.seconds),
-        "detectable": rounded(cell.detectable, 3),
-        "clock_mhz": rounded(_median(cell.measurements, "clock64_mhz"), 5),
-        "temperature_c": rounded(_median(cell.measurements, "state", "temperature_c"), 3),
-        "power_w": rounded(_median(cell.measurements, "state", "power_w"), 4),
-        "launch_s": rounded(_median(cell.measurements, "launch_seconds"), 4),
-        "limits": list(cell.throttled),
-        "reason": cell.reason,
-    }
-    return {name: value for name, value in found.items() if value not in (None, [], "")}
-
-
-def _median(measurements: Iterable[Measurement], *names: str) -> float | None:
-    found = (_finite(number(each, *names)) for each in measurements)
-    values = [value for value in found if isinstance(value, int | float)]
-    return statistics.median(values) if values else None
-
-
-COLUMNS = ("s", "low", "high", "clock_mhz", "temperature_c", "power_w", "launch_s")  # of a cell's history
-
-
-def histories(snapshots: dict[int, Json]) -> dict[str, Json]:
+def histories(block: Mapping[int, Columns]) -> dict[str, Json]:
     """By rung ("op/rung"), the history of each of its timed cells as columns: `at` holds the commits; a column that is
     None throughout is left out; `limits` and `failed` are by the index of the commit in `at`."""
-    rows: dict[str, dict[str, list[tuple[int, Json]]]] = {}
-    for at, found in sorted(snapshots.items()):
-        for key, cell in found["cells"].items():
-            if cell["state"] in ("ok", "failed"):
-                rows.setdefault(key.split(" ")[0], {}).setdefault(key, []).append((at, cell))
-    return {rung: {key: _columns(found) for key, found in by_key.items()} for rung, by_key in rows.items()}
+    rows: dict[str, dict[str, list[tuple[int, int]]]] = {}  # rung -> cell -> commit, index of the cell in its record
+    for at, columns in sorted(block.items()):
+        for rung, places in columns.layout.rungs.items():
+            for place in places:
+                if columns.odd.get(place, ("ok",))[0] in ("ok", "failed"):
+                    rows.setdefault(rung, {}).setdefault(columns.layout.keys[place], []).append((at, place))
+    return {
+        rung: {key: _history(block, found) for key, found in by_key.items()} for rung, by_key in sorted(rows.items())
+    }
 
 
-def _columns(rows: Sequence[tuple[int, Json]]) -> Json:
+def _history(block: Mapping[int, Columns], rows: list[tuple[int, int]]) -> Json:
     found: Json = {"at": [at for at, _ in rows]}
-    for name in COLUMNS:
-        values = [row.get(name) for _, row in rows]
-        if any(value is not None for value in values):
-            found[name] = values
-    for name, kept in (("limits", "limits"), ("failed", "reason")):
-        notes = {str(index): row[kept] for index, (_, row) in enumerate(rows) if row.get(kept)}
-        if notes:
-            found[name] = notes
-    return found
+    for name in SHOWN:
+        values = [float(block[at].numbers[name][place]) for at, place in rows]
+        if not all(map(math.isnan, values)):
+            found[name] = [None if math.isnan(value) else value for value in values]
+    limits = {str(index): met for index, (at, place) in enumerate(rows) if (met := block[at].limits.get(place))}
+    reasons = ((index, block[at].odd.get(place, ("", ""))[1]) for index, (at, place) in enumerate(rows))
+    failed = {str(index): reason for index, reason in reasons if reason}
+    return found | ({"limits": limits} if limits else {}) | ({"failed": failed} if failed else {})
 
 
-def exact(machine: Machine) -> dict[str, Json]:
-    """By op, the history of its exact figures: series -> rung -> place -> [commit, value] where the value changed. A
+def state(at: int, columns: Columns) -> Json:
+    """A machine's state at a commit; of the cells that failed or met a limit, how many."""
+    counts = {name: len(columns.state[name]) for name in ("failed", "limited")}
+    return {"at": at, **columns.state, **counts}
+
+
+class Tables:
+    """The history of the exact figures by op: series -> rung -> place -> [commit, value] where the value changed. A
     value holds until the next one; None where a measured commit has none. `at`: the commits that have any."""
-    found: dict[str, Json] = {}
-    for at, values in sorted(machine.exact.items()):
-        for figure in values:
-            op = found.setdefault(figure.op, {"at": [], "series": {}})
-            if op["at"][-1:] != [at]:
-                op["at"].append(at)
-            runs = op["series"].setdefault(figure.benchmark, {}).setdefault(figure.rung, {})
-            run = runs.setdefault(figure.place, [])
-            value = rounded(figure.value, 9)
+
+    def __init__(self, exact: Exact) -> None:
+        self.exact = exact
+        self.tables: dict[str, Json] = {}
+        self._values: Numbers = np.full(len(exact.rows), math.nan)
+        self._begun: NDArray[np.bool_] = np.zeros(len(exact.rows), bool)
+
+    def add(self, at: int, has: NDArray[np.bool_], values: Numbers) -> None:
+        """The commits come in their order. The arguments: see `Recorded.load`."""
+        for op, places in self.exact.ops.items():
+            if has[places].any():
+                self.tables.setdefault(op, {"at": [], "series": {}})["at"].append(at)
+        same = (values == self._values) | (np.isnan(values) & np.isnan(self._values))
+        for place in np.flatnonzero(has & ~(same & self._begun)).tolist():
+            benchmark, op, rung, where = self.exact.rows[place]
+            runs = self.tables[op]["series"].setdefault(benchmark, {}).setdefault(rung, {})
+            run, value = runs.setdefault(where, []), rounded(float(values[place]), 9)
             if not run or run[-1][1] != value:
                 run.append([at, value])
-    return found
+        self._values = np.where(has, values, self._values)
+        self._begun = self._begun | has
 
 
-def states(machine: Machine) -> list[Json]:
-    """A machine's own history, commit by commit: canaries, clocks, temperature, power, and how many cells failed or met
-    a limit."""
-    return [_state(at, record) for at, record in sorted(machine.records.items())]
-
-
-def _state(at: int, record: Record) -> Json:
-    timed = [cell for cell in record.cells.values() if _parts(cell)]
-    measurements = [each for cell in timed for each in cell.measurements]
-    facts = next((facts for facts in record.facts.values() if facts.get("nvml_uuid_sha256")), Facts())
-    found: Json = {
-        "at": at,
-        "measured_at": max((str(facts.get("measured_at", "")) for facts in record.facts.values()), default=""),
-        "gpu_uuid_sha256": _finite(facts.get("nvml_uuid_sha256")),
-        "driver": _finite(facts.get("nvml_driver")),
-        "ceilings": _finite(facts.get("ceilings")),
-        "clock_mhz": rounded(_median(measurements, "clock64_mhz"), 5),
-        "temperature_c": rounded(_median(measurements, "state", "temperature_c"), 3),
-        "power_w": rounded(_median(measurements, "state", "power_w"), 4),
-        "canary_memory_s": rounded(_median(measurements, "canary_s", "memory")),
-        "canary_compute_s": rounded(_median(measurements, "canary_s", "compute")),
-        "cells": sum(bool(cell.seconds) for cell in timed),
-        "failed": sorted(cell.key for cell in record.cells.values() if cell.state == "failed"),
-        "limited": sorted(cell.key for cell in timed if cell.throttled),
-    }
-    return {name: value for name, value in found.items() if value is not None}
-
-
-def turns(machine: Machine) -> dict[str, list[Any]]:
+class Turns:
     """By group, the conditions that must be alike for two commits to be compared: [commit, conditions] where they
     changed."""
-    found: dict[str, list[Any]] = {}
-    for at, record in sorted(machine.records.items()):
-        for group in record.facts:
-            run = found.setdefault(group, [])
-            known = _finite(conditions(record, group))
+
+    def __init__(self) -> None:
+        self.turns: dict[str, list[Any]] = {}
+        self._last = ""
+
+    def add(self, at: int, columns: Columns) -> None:
+        if columns.shared["conditions"] == self._last:
+            return
+        self._last = columns.shared["conditions"]
+        for group, known in columns.conditions.items():
+            run = self.turns.setdefault(group, [])
             if not run or run[-1][1] != known:
                 run.append([at, known])
-    return found
 
 
-def trend(machine: Machine) -> dict[str, list[tuple[int, float]]]:
+class Trend:
     """By "op device", how its time moved: the geometric mean over the cells that a commit and the commit before it have
-    in common, chained; 1 at the newest commit."""
-    previous: dict[str, dict[str, float]] = {}
-    level: dict[str, float] = {}
-    found: dict[str, list[tuple[int, float]]] = {}
-    for at, record in sorted(machine.records.items()):
-        now: dict[str, dict[str, float]] = {}
-        for cell in record.cells.values():
-            if (parts := _parts(cell)) and cell.seconds and cell.median_s > 0:
-                now.setdefault(f"{parts['op']} {parts['device']}", {})[cell.key] = math.log(cell.median_s)
-        for name, values in now.items():
-            common = values.keys() & previous.get(name, {}).keys()
-            if common:
-                level[name] = level.get(name, 0.0) + statistics.fmean(values[k] - previous[name][k] for k in common)
-            found.setdefault(name, []).append((at, level.get(name, 0.0)))
-            previous[name] = values
-    return {name: [(at, round(math.exp(log - run[-1][1]), 6)) for at, log in run] for name, run in found.items()}
+    in common, chained."""
+
+    def __init__(self) -> None:
+        self._places: dict[str, int] = {}  # cell -> place in the arrays
+        self._before: dict[str, tuple[NDArray[np.int64], Numbers]] = {}
+        self._levels: dict[str, list[tuple[int, float]]] = {}
+
+    def add(self, at: int, columns: Columns) -> None:
+        times, layout = columns.numbers["median_s"], columns.layout
+        for name, cells in layout.ops.items():
+            measured = [cell for cell in cells if times[cell] > 0]
+            if not measured:
+                continue
+            keys = (layout.keys[cell] for cell in measured)
+            places = np.array([self._places.setdefault(key, len(self._places)) for key in keys])
+            logs = np.log(times[measured])
+            level = self._levels.setdefault(name, [])
+            before, old = self._before.get(name, (places[:0], logs[:0]))
+            if np.array_equal(before, places):
+                moved = logs - old
+            else:
+                _, mine, theirs = np.intersect1d(places, before, return_indices=True)
+                moved = logs[mine] - old[theirs]
+            last = level[-1][1] if level else 0.0
+            level.append((at, last + (float(moved.mean()) if len(moved) else 0.0)))
+            self._before[name] = places, logs
+
+    def told(self) -> dict[str, list[tuple[int, float]]]:
+        """1 at the newest commit. The first and the newest point, and as many between as fit into TREND."""
+        return {
+            name: [(at, round(math.exp(log - run[-1][1]), 6)) for at, log in _thinned(run)]
+            for name, run in self._levels.items()
+        }
+
+
+def _thinned(run: list[tuple[int, float]]) -> Iterator[tuple[int, float]]:
+    count = min(len(run), TREND)
+    places = (round(at * (len(run) - 1) / max(count - 1, 1)) for at in range(count))
+    return (run[place] for place in places)
 
 
 # --- the files -----------------------------------------------------------------------------------------------------
 
 
-def of_machine(machine: Machine) -> Files:
-    """The files of one machine, in its folder."""
-    snapshots = {at: snapshot(record) for at, record in machine.records.items()}
-    by_rung, by_op = histories(snapshots), exact(machine)
-    names = {rung: f"history/{index}" for index, rung in enumerate(by_rung)}
-    tables = {op: f"exact/{index}" for index, op in enumerate(by_op)}
-    yield (
-        "machine",
+def write_machine(
+    machine: Machine, exact: Exact, project: Project, cells: dict[str, Json], writer: Writer, head: int
+) -> Json:
+    """Write the files of one machine into its folder, and add its cells to `cells`; what site.json says of it. `head`:
+    the position of the newest commit of the branch."""
+    numbers: dict[str, int] = {}  # rung -> folder of its history
+    blocks: dict[str, list[int]] = {}  # rung -> blocks
+    tables, turns, trend = Tables(exact), Turns(), Trend()
+    layouts: set[str] = set()
+    last: Columns | None = None
+    for block, positions in itertools.groupby(sorted(machine.commits), key=lambda at: at // BLOCK):
+        found: dict[int, Columns] = {}
+        for at in positions:
+            recorded = machine.commits[at]
+            last, has, values = recorded.load()
+            found[at] = last
+            if not writer.keep(name := f"{machine.folder}/at/{at}", recorded.digest):
+                writer.write_text(name, recorded.snapshot(), recorded.digest)
+            if last.shared["cells"] not in layouts:
+                layouts.add(last.shared["cells"])
+                add_cells(project, cells, last.layout)
+            tables.add(at, has, values)
+            turns.add(at, last)
+            trend.add(at, last)
+        for rung in _write_block(machine, block, found, numbers, writer):
+            blocks.setdefault(rung, []).append(block)
+    names = {op: f"exact/{index}" for index, op in enumerate(tables.tables)}
+    for op, name in names.items():
+        writer.write(f"{machine.folder}/{name}", {"op": op, **tables.tables[op]})
+    writer.write(
+        f"{machine.folder}/machine",
         {
             "name": machine.name,
-            "commits": sorted(machine.records),
-            "history": names,
-            "exact": tables,
-            "states": states(machine),
-            "turns": turns(machine),
+            "commits": sorted(machine.commits),
+            "history": {rung: [f"history/{numbers[rung]}/{block}" for block in blocks[rung]] for rung in numbers},
+            "exact": names,
+            "states": [f"states/{block}" for block in dict.fromkeys(at // BLOCK for at in sorted(machine.commits))],
+            "turns": turns.turns,
             "noise": {key: rounded(value, 3) for key, value in machine.noise.items()},
         },
     )
-    for at, found in snapshots.items():
-        yield f"at/{at}", found
-    for rung, name in names.items():
-        yield name, {"rung": rung, "cells": by_rung[rung]}
-    for op, name in tables.items():
-        yield name, {"op": op, **by_op[op]}
+    return _summary(machine, last, trend, head) if last else {}
 
 
-def summary(machine: Machine, head: int) -> Json:
+def _write_block(
+    machine: Machine, block: int, found: Mapping[int, Columns], numbers: dict[str, int], writer: Writer
+) -> list[str]:
+    """Write the histories and states of a block of commits; the rungs of which it has a history."""
+    made_of = hashlib.sha256(
+        json.dumps([(at, machine.commits[at].digest) for at in sorted(found)]).encode()
+    ).hexdigest()
+    name = f"{machine.folder}/states/{block}"
+    if not writer.keep(name, made_of):
+        writer.write(name, [state(at, found[at]) for at in sorted(found)], made_of)
+    kept: dict[str, Json] | None = None
+    written = sorted({rung for columns in found.values() for rung in columns.layout.rungs})
+    for rung in written:
+        name = f"{machine.folder}/history/{numbers.setdefault(rung, len(numbers))}/{block}"
+        if not writer.keep(name, f"{made_of} {rung}"):
+            kept = histories(found) if kept is None else kept
+            writer.write(name, {"rung": rung, "cells": kept.get(rung, {})}, f"{made_of} {rung}")
+    return written
+
+
+def _summary(machine: Machine, newest: Columns, trend: Trend, head: int) -> Json:
     """What the status page says of a machine."""
-    newest = max(machine.records)
-    record = machine.records[newest]
-    facts = {name: value for facts in record.facts.values() for name, value in facts_of(facts).items()}
+    at = max(machine.commits)
+    groups: Iterable[Json] = json.loads(machine.commits[at].snapshot())["facts"].values()
+    facts = {name: value for group in groups for name, value in group.items()}
     return {
         "name": machine.name,
         "folder": machine.folder,
         "gpu": facts.get("gpu", ""),
         "cpu": facts.get("cpu", ""),
         "compute_capability": facts.get("compute_capability", ""),
-        "newest": newest,
-        "commits": len(machine.records),
-        "behind": head - newest,
-        "trend": trend(machine),
-        **{name: value for name, value in _state(newest, record).items() if name != "at"},
+        "newest": at,
+        "commits": len(machine.commits),
+        "behind": head - at,
+        "trend": trend.told(),
+        **newest.state,
     }

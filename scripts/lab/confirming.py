@@ -9,7 +9,8 @@ from kernelwatch.compare import paired
 from kernelwatch.compare.confirm import LEAST_SHARE
 from kernelwatch.compare.paired import FALSE_ALARMS, LOOKS, judge
 from kernelwatch.detect import common
-from kernelwatch.detect.events import JudgedSeries, Result
+from kernelwatch.detect.events import JudgedSeries
+from kernelwatch.detect.results import Result
 from kernelwatch.detect.steps import find
 from lab.detectors import points
 from lab.histories import LENGTH, Runs, disturbances, shifts

@@ -1,10 +1,11 @@
-"""What publishing costs: `asv publish` of histories of many commits, then of one commit more.
+"""What publishing costs: `asv publish` of histories of many commits, then of one commit more, and what its pages load.
 
-The histories are made from this project's newest record on a GPU: its figures, with noise, at every commit of an empty
-repository. `--timed` leaves out the exact figures. CPU seconds and peak memory are those of `asv publish` and its
-children.
+The histories are made from this project's newest record on a GPU, whose timed series come first: VARIANTS records with
+noise, of which each commit of an empty repository has one. CPU seconds and peak memory are those of `asv publish` and
+its children; a page is opened from its file, in a fresh browser.
 """
 
+import itertools
 import json
 import os
 import random
@@ -15,16 +16,24 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 from rich.table import Table
 
 from benchmarks.project import PROJECT
+from kernelwatch.asv.series import cell_of
 from kernelwatch.commands.arguments import Output, Parser
 from kernelwatch.history import records
+from kernelwatch.report import markdown
+from lab import figures, picture
+from lab.loading import Loaded, load
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 START = 1_767_225_600  # the date of the first commit
 NOISE = 2e-4  # relative, of a cell from commit to commit
+VARIANTS = 64
+HEADERS = ("commits", "CPU", "one commit more", "peak memory", "site", "files", "Status", "History")
+CELL = "transpose/padded float32 4096x4096 cold"  # whose history is opened
 
 
 class Cost(NamedTuple):
@@ -51,78 +60,90 @@ def repository(folder: Path, commits: int) -> list[str]:
     return listed.stdout.split()
 
 
-def _jittered(values: list[Any], noise: random.Random) -> list[Any]:
-    return [value and value * (1 + noise.gauss(0, NOISE)) for value in values]
-
-
 class Recorder:
-    """Records commits as the newest record of a machine has it."""
+    """Records commits like the newest record of a machine, with the first `series` of its judged series."""
 
-    def __init__(self, results: Path, timed: bool) -> None:
+    def __init__(self, results: Path, series: int) -> None:
         sidecar = records.sidecars(PROJECT.results)[-1]
         self.machine = results / sidecar.parent.name
         self.machine.mkdir(parents=True)
+        self.variants = results.parent / "variants"
+        self.variants.mkdir()
         shutil.copy(sidecar.parent / "machine.json", self.machine)
-        shutil.copy(PROJECT.results / "benchmarks.json", results)
         self.environment = sidecar.name.removesuffix(".facts.jsonl").split("-", 1)[1]
         self.result = json.loads(sidecar.with_name(sidecar.name.replace(".facts.jsonl", ".json")).read_text())
         self.lines = [json.loads(line) for line in sidecar.read_text(encoding="utf-8").splitlines()]
-        if timed:
-            keep = {name for name in self.result["results"] if name.endswith("track_seconds")}
-            self.result["results"] = {name: self.result["results"][name] for name in keep}
-            self.lines = [line for line in self.lines if line["group"].endswith((" gpu", " cpu"))]
+        benchmarks = json.loads((PROJECT.results / "benchmarks.json").read_text(encoding="utf-8"))
+        cells = self._keep(benchmarks, series)
+        kept = {
+            name: entry for name, entry in benchmarks.items() if name in self.result["results"] or name == "version"
+        }
+        (results / "benchmarks.json").write_text(json.dumps(kept))
+        self.lines = [line for line in self.lines if line["record"] == "run" or line["key"] in cells]
+
+    def _keep(self, benchmarks: dict[str, Any], series: int) -> set[str]:
+        """Leave the first judged series in the result; the keys of their cells."""
+        names = [name for name in self.result["results"] if benchmarks.get(name, {}).get("judged")]
+        names.sort(key=lambda name: (benchmarks[name]["judged"] == "exact", name))
+        cells: set[str] = set()
+        kept = {}
+        for name in names:
+            values, params, *others = self.result["results"][name]
+            for at, combination in enumerate(itertools.product(*params)):
+                if values is None or values[at] is None:
+                    continue
+                if series:
+                    series -= 1
+                    cells.add(cell_of(ROOT / "benchmarks", name, combination)[0])
+                else:
+                    values[at] = None
+            if values and any(value is not None for value in values):
+                kept[name] = [values, params, *others]
+        self.result["results"] = kept
+        return cells
 
     def record(self, commit: str, at: int) -> None:
         """Write a commit's two files."""
-        noise = random.Random(at)
-        result = self.result | {"commit_hash": commit, "date": 1000 * (START + 3600 * at)}
-        result["results"] = {
-            name: [_jittered(entry[0], noise) if name.endswith("seconds") else entry[0], *entry[1:]]
-            for name, entry in self.result["results"].items()
-        }
+        result, sidecar = (self.variants / f"{at % VARIANTS}{suffix}" for suffix in (".json", ".facts.jsonl"))
+        if not result.exists():
+            noise = random.Random(at)
+            factors = {line["key"]: 1 + noise.gauss(0, NOISE) for line in self.lines if line["record"] == "cell"}
+            result.write_text(json.dumps(self._result(factors)))
+            sidecar.write_text("".join(self._lines(factors)), encoding="utf-8")
         stem = self.machine / f"{commit[:8]}-{self.environment}"
-        stem.with_name(stem.name + ".json").write_text(json.dumps(result))
-        stem.with_name(stem.name + ".facts.jsonl").write_text("".join(self._lines(noise)), encoding="utf-8")
+        text = (
+            result.read_text().replace('"<commit>"', f'"{commit}"').replace('"<date>"', str(1000 * (START + 3600 * at)))
+        )
+        stem.with_name(f"{stem.name}.json").write_text(text)
+        os.link(sidecar, stem.with_name(f"{stem.name}.facts.jsonl"))
 
-    def _lines(self, noise: random.Random) -> Iterator[str]:
+    def _result(self, factors: dict[str, float]) -> dict[str, Any]:
+        results = {}
+        for name, (values, params, *others) in self.result["results"].items():
+            keys = (cell_of(ROOT / "benchmarks", name, each)[0] for each in itertools.product(*params))
+            timed = name.endswith("seconds")
+            moved = [value and value * factors.get(key, 1.0) for value, key in zip(values, keys, strict=True)]
+            results[name] = [moved if timed else values, params, *others]
+        return {**self.result, "commit_hash": "<commit>", "date": "<date>", "results": results}
+
+    def _lines(self, factors: dict[str, float]) -> Iterator[str]:
         for line in self.lines:
             own = dict(line)
             if "visits" in own:
-                factor = 1 + noise.gauss(0, NOISE)
                 own["visits"] = [
-                    visit | {"seconds": visit["seconds"] * factor} if "seconds" in visit else visit
+                    visit | {"seconds": visit["seconds"] * factors[line["key"]]} if "seconds" in visit else visit
                     for visit in own["visits"]
                 ]
             yield json.dumps(own) + "\n"
 
 
-def publish(folder: Path) -> Cost:
-    """Publish, in a process of its own. Raises: CalledProcessError."""
-    command = [sys.executable, "-m", "asv", "--config", str(folder / "asv.conf.json"), "publish", "--no-pull"]
-    code = (
-        "import resource, subprocess, sys; done = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL);"
-        "used = resource.getrusage(resource.RUSAGE_CHILDREN);"
-        "print(used.ru_utime + used.ru_stime, used.ru_maxrss); sys.exit(done.returncode)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code, *command],
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    cpu_s, kilobytes = done.stdout.split()
-    files = [path for path in (folder / "html").rglob("*") if path.is_file()]
-    return Cost(float(cpu_s), 1024 * int(kilobytes), sum(path.stat().st_size for path in files), len(files))
+class History:
+    """A synthetic history in a folder, with `commits` of its commits recorded."""
 
-
-def costs(commits: int, timed: bool) -> tuple[Cost, Cost]:
-    """The cost of publishing so many commits, and of publishing again with one commit more."""
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary)
-        hashes = repository(folder / "repository", commits + 1)
-        recorder = Recorder(folder / "results", timed)
+    def __init__(self, folder: Path, commits: int, series: int) -> None:
+        self.folder = folder
+        self.hashes = repository(folder / "repository", commits + 1)
+        self.recorder = Recorder(folder / "results", series)
         conf = json.loads((ROOT / "asv.conf.json").read_text(encoding="utf-8")) | {
             "repo": str(folder / "repository"),
             "benchmark_dir": str(ROOT / "benchmarks"),
@@ -130,29 +151,85 @@ def costs(commits: int, timed: bool) -> tuple[Cost, Cost]:
             "html_dir": str(folder / "html"),
         }
         (folder / "asv.conf.json").write_text(json.dumps(conf))
-        for at, commit in enumerate(hashes[:-1]):
-            recorder.record(commit, at)
-        first = publish(folder)
-        recorder.record(hashes[-1], commits)
-        return first, publish(folder)
+        self.recorded = 0
+        for _ in range(commits):
+            self.more()
+
+    def more(self) -> None:
+        """Record the next commit."""
+        self.recorder.record(self.hashes[self.recorded], self.recorded)
+        self.recorded += 1
+
+    def publish(self) -> Cost:
+        """Publish, in a process of its own. Raises: CalledProcessError."""
+        command = [sys.executable, "-m", "asv", "--config", str(self.folder / "asv.conf.json"), "publish", "--no-pull"]
+        code = (
+            "import resource, subprocess, sys; done = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL);"
+            "used = resource.getrusage(resource.RUSAGE_CHILDREN);"
+            "print(used.ru_utime + used.ru_stime, used.ru_maxrss); sys.exit(done.returncode)"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code, *command],
+            cwd=ROOT,
+            env=os.environ | {"PYTHONPATH": str(ROOT), "KERNELWATCH_CACHE": str(self.folder / "cache")},
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+        )
+        cpu_s, kilobytes = done.stdout.split()
+        files = [path for path in (self.folder / "html").rglob("*") if path.is_file()]
+        return Cost(float(cpu_s), 1024 * int(kilobytes), sum(path.stat().st_size for path in files), len(files))
+
+    def opened(self) -> list[Loaded]:
+        """The Status page, and the history of a cell."""
+        from playwright.sync_api import sync_playwright
+
+        with sync_playwright() as driver:
+            browser = driver.chromium.launch(executable_path=picture.browser(), args=["--no-sandbox", "--disable-gpu"])
+            views = ("status", f"history?cell={quote(CELL)}")
+            found = [load(browser, self.folder / "html", view) for view in views]
+            browser.close()
+        return found
+
+
+def row(commits: int, series: int, folder: Path | None) -> list[str]:
+    """The costs of a history, as in HEADERS."""
+    with tempfile.TemporaryDirectory(dir=folder) as temporary:
+        history = History(Path(temporary), commits, series)
+        first = history.publish()
+        history.more()
+        again = history.publish()
+        status, cell = history.opened()
+    memory = max(first.memory_bytes, again.memory_bytes)
+    return [
+        f"{commits:,}",
+        f"{first.cpu_s:.1f} s",
+        f"{again.cpu_s:.1f} s",
+        f"{memory / 2**20:,.0f} MiB",
+        f"{again.site_bytes / 2**20:,.0f} MiB",
+        f"{again.files:,}",
+        *(f"{(page.drawn_ms or 0) / 1000:.1f} s, {page.bytes / 2**20:.1f} MiB" for page in (status, cell)),
+    ]
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Print the costs of histories of several lengths."""
     parser = Parser("scripts/scale", __doc__)
-    parser.add_argument("commits", nargs="*", type=int, default=[50, 200], help="lengths (default: 50 200)")
-    parser.add_argument("--timed", action="store_true", help="timed series only")
+    parser.add_argument("commits", nargs="*", type=int, default=[100, 1000], help="lengths (default: 100 1000)")
+    parser.add_argument("--series", type=int, default=1000, help="judged series of a commit, default 1000")
+    parser.add_argument("--folder", type=Path, help="where the histories are made (default: the temporary folder)")
+    parser.add_argument("--write", action="store_true", help="write the table into docs/data.md")
     options = parser.parse_args(arguments)
-    if any(commits < 1 for commits in options.commits):
-        parser.error("a history has at least one commit")
-    console = Output()
-    table = Table(title="asv publish", title_justify="left")
-    for header in ("commits", "CPU", "one commit more, CPU", "peak memory", "site", "files"):
+    if any(commits < 1 for commits in options.commits) or options.series < 1:
+        parser.error("a history has at least one commit and one series")
+    table = Table(title=f"asv publish, {options.series:,} series", title_justify="left")
+    for header in HEADERS:
         table.add_column(header, justify="right")
-    for commits in options.commits:
-        first, again = costs(commits, options.timed)
-        memory = f"{max(first.memory_bytes, again.memory_bytes) / 2**20:.0f} MiB"
-        site = f"{again.site_bytes / 2**20:.0f} MiB"
-        table.add_row(str(commits), f"{first.cpu_s:.1f} s", f"{again.cpu_s:.1f} s", memory, site, str(again.files))
-    console.print(table)
+    rows = [row(commits, options.series, options.folder) for commits in options.commits]
+    for cells in rows:
+        table.add_row(*cells)
+    Output().print(table)
+    if options.write:
+        text = markdown.table(list(HEADERS), rows)
+        figures.write_block(ROOT / "docs" / "data.md", "scale", text, "scripts/scale --write")
     return 0

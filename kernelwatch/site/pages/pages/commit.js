@@ -127,7 +127,7 @@
     }
 
     // The files of a commit, with the lines that were added and removed.
-    function files_of({files}) {
+    function files_of(files) {
         const counted = (added, removed) => (added === null ? "binary" : [element("span", {class: "good"}, "+" + added), " ", element("span", {class: "bad"}, "\u2212" + removed)]);
         const listed = files.map(([letter, path, added, removed]) => element("li", {}, element("span", {class: "quiet letter", title: LETTERS[letter] || letter}, LETTERS[letter] || letter), " ",
             element("code", {}, path), " ", element("span", {class: "small lines", "data-path": path, "data-added": added, "data-removed": removed}, counted(added, removed))));
@@ -160,7 +160,7 @@
             element("p", {class: "quiet"}, site.commit_url ? element("a", {href: site.commit_url + commit.hash, class: "hash", rel: "noreferrer"}, commit.hash) : element("span", {class: "hash wrap"}, commit.hash),
                 " by " + commit.author + ", " + text.date(commit.date) + ". " + (at === site.head ? "The newest" : "Number " + (at + 1)) + " of " + (site.head + 1) + " commits on the branch " + site.branch + "."),
             element("p", {class: "steps"}, step(all[index - 1], "\u2190 older measured commit"), step(all[index + 1], all[index + 1] === site.head && !site.machines.some((each) => each.newest === site.head) ? "newest commit, not measured \u2192" : "newer measured commit \u2192")));
-        main.append(files_of(commit));
+        main.append(files_of((await kernelwatch.load("files/" + Math.floor(at / site.block)))[at]));
         if (common.events.events.some((event) => event.last.hash === commit.hash && event.kind !== "environment")) main.append(await diff_of(commit, site));
         for (const summary of site.machines) await measured(main, summary, at, common);
     });

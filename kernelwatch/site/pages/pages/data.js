@@ -22,20 +22,51 @@
         return loaded.get(name);
     };
 
-    // What most pages need: {site, commits, cells, events}.
+    // What most pages need: {site, commits, cells, events}; `events` has the judged series as well.
     kernelwatch.common = async function () {
-        const [site, commits, cells, events] = await Promise.all(["site", "commits", "cells", "events"].map(kernelwatch.load));
-        return {site, commits, cells, events};
+        const [site, commits, cells, events, series] = await Promise.all(["site", "commits", "cells", "events", "series"].map(kernelwatch.load));
+        return {site, commits, cells, events: {...events, ...series}};
     };
 
-    // The machine that the address names, by default the one with the newest commit: {summary, details, load}.
+    // Columns of a cell's history from several blocks, the oldest first, as one; `limits` and `failed` are by index.
+    function joined(blocks) {
+        const found = {}, count = blocks.map((block) => block.at.length).reduce((sum, each) => sum + each, 0);
+        let start = 0;
+        for (const block of blocks) {
+            for (const [name, values] of Object.entries(block)) {
+                if (Array.isArray(values)) {
+                    found[name] = found[name] || new Array(count).fill(null);
+                    values.forEach((value, index) => { found[name][start + index] = value; });
+                } else {
+                    found[name] = found[name] || {};
+                    for (const [index, value] of Object.entries(values)) found[name][start + Number(index)] = value;
+                }
+            }
+            start += block.at.length;
+        }
+        return found;
+    }
+
+    // The machine that the address names, by default the one with the newest commit: {summary, details, load, history,
+    // states}. `history(rung, at)`: the columns of each cell of a rung ("op/rung"); with a position `at`, those of the
+    // commits around it only. `states()`: of the machine at each commit.
     kernelwatch.machine = async function (name) {
-        const {machines} = await kernelwatch.load("site");
+        const {machines, block} = await kernelwatch.load("site");
         if (!machines.length) throw new Error("nothing is recorded yet: measure a commit (the command bench), then publish");
         const summary = name ? machines.find((machine) => machine.name === name) : machines[0];
         if (!summary) throw new Error("there is no machine " + name + "; there are " + machines.map((each) => each.name).join(", "));
         const load = (file) => kernelwatch.load(summary.folder + "/" + file);
-        return {summary, details: await load("machine"), load};
+        const details = await load("machine");
+        const history = async function (rung, at) {
+            const names = (details.history[rung] || []).filter((name) => at === undefined || Math.abs(Number(name.split("/").pop()) - Math.floor(at / block)) <= 1);
+            const cells = new Map();
+            for (const part of await Promise.all(names.map(load))) {
+                for (const [key, columns] of Object.entries(part.cells)) cells.set(key, [...(cells.get(key) || []), columns]);
+            }
+            return Object.fromEntries([...cells].map(([key, blocks]) => [key, blocks.length > 1 ? joined(blocks) : blocks[0]]));
+        };
+        const states = async () => (await Promise.all(details.states.map(load))).flat();
+        return {summary, details, load, history, states};
     };
 
     // A machine's device in words: the GPU if it has one.

@@ -71,8 +71,8 @@
     }
 
     // [sign, question, answer]: signs only for what is either so or not.
-    function answers(machine, newest, facts, conditions, known) {
-        const {states, noise} = machine.details, state = states[states.length - 1], machine_name = machine.summary.name;
+    function answers(machine, states, newest, facts, conditions, known) {
+        const {noise} = machine.details, state = states[states.length - 1], machine_name = machine.summary.name;
         const rows = [], cells = Object.entries(newest.cells);
         const values = Object.entries(noise).sort((a, b) => a[1] - b[1]);
         rows.push(["", "Does the same commit give the same figure again?", values.length
@@ -103,8 +103,8 @@
         const limited = cells.filter(([, cell]) => cell.s && (cell.limits || []).length).length, timed = cells.filter(([key, cell]) => cell.s && known[key].device !== "cpu").length;
         rows.push([!timed ? "" : limited ? "!" : "\u2713", "Did clocks or power limit it?", !timed ? "Not known: limits are read from a GPU\u2019s driver." : limited
             ? [element("b", {}, limited + " of " + text.plural(timed, "GPU cell")), " met a limit at the newest commit: " + counted(limits) + "."] : "None of " + text.plural(timed, "GPU cell") + " met a limit at the newest commit."]);
-        const failures = d3.sum(states, (each) => each.failed.length);
-        rows.push([state.failed.length ? "!" : "\u2713", "Did everything run?", state.failed.length ? [element("b", {}, text.plural(state.failed.length, "cell")), " failed at the newest commit, with the reasons below."]
+        const failures = d3.sum(states, (each) => each.failed);
+        rows.push([state.failed ? "!" : "\u2713", "Did everything run?", state.failed ? [element("b", {}, text.plural(state.failed, "cell")), " failed at the newest commit, with the reasons below."]
             : "No cell failed at the newest commit" + (failures ? "; " + failures + " did at earlier ones." : ", nor at any other.")]);
         const others = facts.others;
         if (others) {
@@ -156,8 +156,8 @@
         return drawn;
     }
 
-    function over_time(main, machine, conditions, commits) {
-        const rows = machine.details.states.map((state, index) => ({...state, index}));
+    function over_time(main, states, conditions, commits) {
+        const rows = states.map((state, index) => ({...state, index}));
         main.append(element("h2", {}, "Over time"));
         if (rows.length === 1) main.append(element("p", {}, "Only one commit is measured, " + text.hash(commits[rows[0].at].hash) + " of " + text.date(commits[rows[0].at].date) + "."));
         const index_of = new Map(rows.map((row) => [row.at, row.index]));
@@ -189,7 +189,7 @@
             {name: "Canary, arithmetic", number: true}, {name: "SM clock", number: true}, {name: "Temperature", number: true}, {name: "Power", number: true}, {name: "Cells", number: true}, {name: "Limited", number: true}, {name: "Failed", number: true}],
         listed.map((row) => [link(text.hash(commits[row.at].hash), "commit", {at: row.at}, {class: "hash", title: commits[row.at].subject}), row.measured_at.replace("T", " ").slice(0, 16) + " UTC",
             row.canary_memory_s ? text.time(row.canary_memory_s, 5) : "", row.canary_compute_s ? text.time(row.canary_compute_s, 5) : "", figure(row.clock_mhz, 5, "MHz"), figure(row.temperature_c, 3, "\u00b0C"), figure(row.power_w, 4, "W"),
-            row.cells, row.limited.length, row.failed.length]), {"aria-label": "State of the machine by commit"})));
+            row.cells, row.limited, row.failed]), {"aria-label": "State of the machine by commit"})));
     }
 
     // The GPUs that measured under a machine's name, by the digests of their UUIDs, each with its groups.
@@ -223,9 +223,7 @@
         }
         const series = [];
         for (const rung of op.order.gpu) {
-            const file = machine.details.history[op.name + "/" + rung];
-            if (!file) continue;
-            const {cells} = await machine.load(file);
+            const cells = await machine.history(op.name + "/" + rung);
             const key = kernelwatch.key(op.name, rung, op.types[0], op.element_shape, "cold"), columns = cells[key];
             const work = common.cells[key] && kernelwatch.work(common.cells[key]);
             if (!columns || !columns.power_w || !work) continue;
@@ -328,6 +326,7 @@
     kernelwatch.view("devices", "Devices", async (main, parameters) => {
         const common = await kernelwatch.common(), {site, commits} = common;
         const machine = await kernelwatch.machine(parameters.get("machine")), {summary, details} = machine;
+        const states = await machine.states();
         const state = {machine: parameters.get("machine"), with: parameters.get("with"), op: parameters.get("op")};
         const go = (changes) => kernelwatch.go("devices", {...state, ...changes});
         const newest = await machine.load("at/" + summary.newest);
@@ -344,9 +343,9 @@
         }
         if (with_other) await kernelwatch.compare(main, machine, await kernelwatch.machine(with_other), newest, common);
         main.append(element("h2", {}, "Can its figures be trusted?"),
-            element("dl", {class: "answers"}, answers(machine, newest, facts, conditions, common.cells).map(([sign, question, answer]) => [
+            element("dl", {class: "answers"}, answers(machine, states, newest, facts, conditions, common.cells).map(([sign, question, answer]) => [
                 element("dt", {}, element("span", {class: sign === "!" ? "sign warn" : "sign good", title: sign === "!" ? "look closer" : sign ? "yes" : null}, sign), question), element("dd", {}, answer)])));
-        over_time(main, machine, conditions, commits);
+        over_time(main, states, conditions, commits);
         noise(main, machine, newest, summary.name);
         limited(main, newest, facts, summary.name, hash);
         await energy(main, machine, common, parameters, go);

@@ -18,8 +18,7 @@
     // A cell's own series on a machine. `turns`: lines do not cross them, since figures on their two sides do not compare.
     async function series_of(key, machine, common, turns) {
         const cell = common.cells[key];
-        const name = machine.details.history[cell.op + "/" + cell.rung];
-        const columns = name ? (await machine.load(name)).cells[key] : null;
+        const columns = (await machine.history(cell.op + "/" + cell.rung))[key];
         const column = (name, index) => (columns[name] ? columns[name][index] : null);
         const points = columns ? columns.at.map((at, index) => ({
             at, s: column("s", index), low: column("low", index), high: column("high", index),

@@ -68,10 +68,10 @@ kernelwatch.view("ladder", "Ladders", async function (main, parameters) {
     // The commits at which this op was measured on this device with this type.
     async function measured_at() {
         const names = Object.keys(machine.details.history).filter((name) => name.startsWith(op.name + "/"));
-        const histories = await Promise.all(names.map((name) => machine.load(machine.details.history[name])));
+        const histories = await Promise.all(names.map((name) => machine.history(name)));
         const positions = new Set();
         for (const history of histories) {
-            for (const [key, columns] of Object.entries(history.cells)) {
+            for (const [key, columns] of Object.entries(history)) {
                 if (cells[key] && cells[key].device === device && cells[key].type === type) columns.at.forEach((each) => positions.add(each));
             }
         }

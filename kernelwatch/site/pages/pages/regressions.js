@@ -97,13 +97,12 @@
     ];
 
     // The history of an event's largest change, small. Nothing if its series cannot be found.
-    async function trend(event) {
+    async function trend(event, all) {
         const change = event.changes.find((each) => each.cell);
         if (!change) return null;
         try {
-            const {details, load} = await kernelwatch.machine(place_of(change));
-            const rung = change.cell.split(" ")[0];
-            const found = (await load(details.history[rung])).cells[change.cell];
+            const machine = await kernelwatch.machine(place_of(change));
+            const found = (await machine.history(change.cell.split(" ")[0], all.at.get(change.to)))[change.cell];
             const points = found.at.map((at, index) => [index, found.s[index]]).filter((point) => point[1] !== null && point[1] !== undefined);
             return kernelwatch.sparkline(points, subject_of(change) + " at " + text.plural(points.length, "commit"));
         } catch (error) {
@@ -158,7 +157,7 @@
                 element("div", {},
                     element("h3", {}, title, environment ? null : element("span", {class: "verdict " + event.verdict.replaceAll(" ", "-"), title: MEANT[event.verdict]}, event.verdict)),
                     element("p", {class: "quiet small"}, about, environment || !files.length ? "" : " \u00b7 " + files.slice(0, 3).join(", ") + (files.length > 3 ? " and " + (files.length - 3) + " more files" : ""), all.site.machines.length > 1 ? " \u00b7 " + machines.join(", ") : "")),
-                await trend(event)),
+                await trend(event, all)),
             table(COLUMNS, rows.slice(0, SHOWN), {"aria-label": "Changes at " + text.hash(event.last.hash)}),
             rows.length > SHOWN ? element("details", {}, element("summary", {}, (rows.length - SHOWN) + " more series"),
                 table(COLUMNS, rows.slice(SHOWN), {"aria-label": "More changes at " + text.hash(event.last.hash)})) : null,

@@ -32,9 +32,9 @@ kernelwatch.view("rung", "", async function (main, parameters) {
         named_by_events();
         return;
     }
-    const history = await machine.load(file);
-    const timed = Object.keys(history.cells).filter((key) => cells[key]);
-    const newest = Math.max(...timed.map((key) => history.cells[key].at.at(-1)));
+    const history = await machine.history(full);
+    const timed = Object.keys(history).filter((key) => cells[key]);
+    const newest = Math.max(...timed.map((key) => history[key].at.at(-1)));
     const snapshot = await machine.load("at/" + newest);
     const own = ladders.cells(snapshot, cells, op.name);
     const mine = own.filter((cell) => cell.rung === rung.name && cell.s);
@@ -138,12 +138,12 @@ kernelwatch.view("rung", "", async function (main, parameters) {
     // --- history -----------------------------------------------------------------------------------------------------
     function times() {
         main.append(element("h2", {}, "Time, commit by commit"));
-        const count = Math.max(...timed.map((key) => history.cells[key].at.length));
+        const count = Math.max(...timed.map((key) => history[key].at.length));
         main.append(element("p", {}, count < 2 ? "There is one commit only, so there is no history yet." : "One chart for each cell: time with its 95 % interval as a band, relative to the newest commit; the height is at least \u00b12 %. A chart leads to the history of its cell."));
         const order = (key) => [op.types.indexOf(cells[key].type), (op.shapes[cells[key].device] || []).indexOf(cells[key].shape), cells[key].cache];
-        const sorted = timed.filter((key) => (history.cells[key].s || []).some((s) => s)).sort((a, b) => d3.ascending(...[a, b].map((key) => order(key).map((part) => (typeof part === "number" ? String(100 + part) : part)).join())));
+        const sorted = timed.filter((key) => (history[key].s || []).some((s) => s)).sort((a, b) => d3.ascending(...[a, b].map((key) => order(key).map((part) => (typeof part === "number" ? String(100 + part) : part)).join())));
         main.append(element("ul", {class: "charts"}, sorted.map((key) => {
-            const columns = history.cells[key];
+            const columns = history[key];
             const points = columns.at.map((commit, index) => ({commit, s: columns.s[index], low: columns.low?.[index], high: columns.high?.[index]})).filter((point) => point.s);
             const last = points.at(-1), first = points[0];
             const {type, shape, cache} = cells[key];

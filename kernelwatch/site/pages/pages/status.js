@@ -44,7 +44,7 @@
     }
 
     function card(machine, all, now) {
-        const commit = all.commits[machine.newest];
+        const commit = all.site.newest[machine.newest];
         const regressions = open(all.events, machine);
         const [kind, words] = verdict(machine, regressions, now, commit);
         const limited = machine.limited.length;
@@ -68,7 +68,7 @@
     }
 
     kernelwatch.view("status", "Status", async function (main) {
-        const all = await kernelwatch.common();
+        const [site, events] = await Promise.all(["site", "events"].map(kernelwatch.load)), all = {site, events};
         const {machines, published, branch, head} = all.site;
         const now = Date.parse(published);
         main.append(element("h1", {}, "Status"));
@@ -76,7 +76,7 @@
             main.append(element("p", {}, "Nothing is recorded yet. Measure a commit (the command bench), then publish."));
             return;
         }
-        const newest = all.commits[head];
+        const newest = site.newest[head];
         main.append(element("p", {class: "quiet"}, "The branch " + branch + " is at ", element("span", {class: "hash"}, text.hash(newest.hash)),
             " (" + newest.subject + ", " + text.date(newest.date) + ")."),
         element("div", {class: "cards"}, machines.map((machine) => card(machine, all, now))));

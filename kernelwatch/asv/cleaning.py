@@ -1,0 +1,190 @@
+"""What of foreign results can be shown: each reader returns a cleaned copy, or raises Refused with the reason.
+
+asv inserts names, units and machines into HTML unescaped, builds paths from them, and fails or hangs at a value that is
+not a number.
+"""
+
+import html
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any, TypeGuard
+
+from asv import results
+
+NAME = re.compile(r"[A-Za-z]\w*(\.\w+)*", re.ASCII)  # of a benchmark: module, class, function
+LONGEST_BYTES = 100  # of a text that becomes part of a file name
+COMBINATIONS_MAX = 100_000  # of a benchmark's parameters: asv visits every combination
+OF_JAVASCRIPT = ("constructor", "hasOwnProperty", "isPrototypeOf", "toString", "valueOf")  # properties of every object
+
+
+class Refused(Exception):
+    """Data that cannot be shown; the message gives the reason."""
+
+
+def problem(path: Path) -> str:
+    """The reason why asv could not use a *.json file of its results; "" if it can."""
+    try:
+        data = read(path)
+        if path.name == "machine.json":
+            machine(data)
+        elif path.name == "benchmarks.json":
+            need(all(isinstance(value, dict) for key, value in data.items() if key != "version"), "its benchmarks")
+        elif not isinstance(data.get("version", 0), int):
+            raise Refused("its version should be a whole number")
+        elif data.get("version", 0) >= results.Results.api_version:  # asv itself reports older ones
+            result(data, [])
+    except Refused as error:
+        return str(error)
+    return ""
+
+
+def plain(text: str) -> str:
+    """The text without characters that could form HTML tags or attributes, cut to a length that fits in a file name.
+    (asv replaces slashes with underscores when it builds paths.)"""
+    clean = re.sub(r"[<>\"\x00-\x1f\x7f]", "_", text).encode("utf-8", "replace")[:LONGEST_BYTES]
+    return clean.decode("utf-8", "ignore")
+
+
+def read(path: Path) -> dict[str, Any]:
+    try:
+        data: object = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise Refused(str(error) or type(error).__name__) from None
+    if not isinstance(data, dict):
+        raise Refused("it should be an object")
+    return data
+
+
+def need(condition: bool, what: str, wanted: str = "as asv writes them") -> None:
+    if not condition:
+        raise Refused(f"{what} should be {wanted}")
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_finite(value: object) -> bool:
+    try:
+        return _is_number(value) and math.isfinite(value)
+    except OverflowError:  # an integer too large for a float
+        return False
+
+
+def _is_scalar(value: object) -> bool:
+    return value is None or isinstance(value, str | bool) or _is_finite(value)
+
+
+def _words(values: Any, what: str) -> dict[str, Any]:
+    """A flat object of names and values, cleaned by `plain`. Raises: Refused."""
+    need(isinstance(values, dict), what, "an object")
+    clean = {}
+    for key, value in values.items():
+        need(_is_scalar(value), f"{what}: {plain(key)}", "a text or number")
+        need(key not in OF_JAVASCRIPT and not key.startswith("__"), f"{what}: {plain(key)}", "another name")
+        clean[plain(key)] = plain(value) if isinstance(value, str) else value
+    return clean
+
+
+def machine(data: dict[str, Any]) -> dict[str, Any]:
+    need(isinstance(data.get("machine"), str), "its machine", "a text")
+    return _words(data, "it")
+
+
+def _params(values: Any, what: str) -> list[list[str]]:
+    """Parameters, unchanged: the pages show them as text and build no path from them. Raises: Refused."""
+    are_lists = isinstance(values, list) and all(isinstance(each, list) for each in values)
+    need(are_lists and all(isinstance(text, str) for each in values for text in each), what, "lists of texts")
+    need(math.prod(map(len, values)) <= COMBINATIONS_MAX, what, f"at most {COMBINATIONS_MAX} combinations")
+    return list(values)
+
+
+def _benchmark(name: str, benchmark: Any) -> dict[str, Any]:
+    _check_name(name)
+    need(isinstance(benchmark, dict) and benchmark.get("name") == name, "it", "an object with its name")
+    params, names = _params(benchmark.get("params", []), "its parameters"), benchmark.get("param_names", [])
+    need(isinstance(names, list) and len(names) == len(params), "its parameters' names", "as many as parameters")
+    scalars = {key: value for key, value in benchmark.items() if _is_scalar(value)}
+    clean = _words({key: value for key, value in scalars.items() if key != "code"}, "it")
+    return clean | {
+        "code": html.escape(str(scalars.get("code") or "")),  # shown only in a tooltip, as HTML
+        "params": params,
+        "param_names": [plain(str(each)) for each in names],
+    }
+
+
+def _check_name(name: str) -> None:
+    first = name.partition(".")[0]
+    need(NAME.fullmatch(name) is not None and first not in OF_JAVASCRIPT, "its name", "that of a Python function")
+    need(len(name) <= 2 * LONGEST_BYTES, "its name", f"at most {2 * LONGEST_BYTES} letters long")
+
+
+def result(data: dict[str, Any], messages: list[str]) -> dict[str, Any]:
+    """A commit's results, fit to be published. Appends to `messages` what is not shown. Raises: Refused."""
+    need(isinstance(data.get("commit_hash"), str), "its commit_hash", "a text")
+    need(re.fullmatch("[0-9a-f]{7,64}", data["commit_hash"]) is not None, "its commit_hash", "a hash")
+    need(_is_finite(data.get("date")), "its date", "a number")
+    columns: Any = data.get("result_columns")
+    series: Any = data.get("results")
+    need(isinstance(columns, list) and all(isinstance(each, str) for each in columns), "its result_columns", "texts")
+    need(isinstance(series, dict), "its results", "an object")
+    clean = {}
+    for name, values in series.items():
+        try:
+            _check_name(name)
+            fits = isinstance(values, list) and len(values) <= len(columns)
+            need(fits, "it", "a list of at most one value per column")
+            clean[name] = _series(dict(zip(columns, values, strict=False)), columns, messages, name)
+        except Refused as error:
+            messages.append(f"{plain(name)} is not shown: {error}")
+    return data | {
+        "params": _words(data.get("params"), "its params"),
+        "env_vars": _words(data.get("env_vars", {}), "its env_vars"),
+        "requirements": _words(data.get("requirements", {}), "its requirements"),
+        "python": plain(str(data.get("python"))),
+        "env_name": plain(str(data.get("env_name"))),
+        "durations": {},
+        "results": clean,
+    }
+
+
+def _series(series: dict[str, Any], columns: list[str], messages: list[str], name: str) -> list[Any]:
+    """The cleaned columns of one benchmark. Raises: Refused."""
+    clean: dict[str, Any] = {"params": _params(series.get("params") or [], "its parameters")}
+    values = series.get("result")
+    need(values is None or isinstance(values, list), "its result", "a list")
+    for value in values or []:
+        is_nan = isinstance(value, float) and math.isnan(value)
+        if not (value is None or is_nan or _is_finite(value)):
+            messages.append(f"{name}: {plain(repr(value))} is not a finite number; shown as n/a")
+    clean["result"] = values and [value if value is None or _is_finite(value) else math.nan for value in values]
+    for column in columns:
+        value = series.get(column)
+        if column.startswith("stats_"):
+            need(value is None or isinstance(value, list), f"its {column}", "a list")
+            clean[column] = value and [each if _is_number(each) else None for each in value]
+        elif column in ("started_at", "duration"):
+            clean[column] = value if _is_finite(value) else None
+        elif column == "version":
+            clean[column] = value if isinstance(value, str) else None
+        elif column not in ("params", "result"):
+            clean[column] = None  # samples and profiles are not published
+    return [clean[column] for column in columns]
+
+
+def checked_result(data: dict[str, Any], messages: list[str]) -> dict[str, Any]:
+    is_old = data.get("version") in (None, 1)
+    need(not is_old, "its format", "newer: run `asv update`")
+    return result(data, messages)
+
+
+def checked_benchmarks(data: dict[str, Any], messages: list[str]) -> dict[str, Any]:
+    clean: dict[str, Any] = {"version": data.pop("version", None)}
+    for name, benchmark in data.items():
+        try:
+            clean[name] = _benchmark(name, benchmark)
+        except Refused as error:
+            messages.append(f"{plain(name)} is not shown: {error}")
+    return clean

@@ -1,0 +1,45 @@
+"""What the publishers of one `asv publish` share: the results, and the writer of the data files."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kernelwatch.asv.recorded import Recorded, judged_in, open_store
+from kernelwatch.site.writer import Writer
+
+
+@dataclass(frozen=True)
+class Publication:
+    """`site`: the folder of the published site, which the new pages replace when they are complete."""
+
+    recorded: Recorded
+    writer: Writer
+    site: Path
+
+    @classmethod
+    def begun(cls, results: Path, site: Path, fresh: Path, hashes: Collection[str] | None = None) -> "Publication":
+        """`results`: the folder of results; `fresh`: where the new pages are made; `hashes`: the commits that are
+        published, None for all."""
+        judged = judged_in(results)
+        store = open_store(results, judged)
+        writer = Writer(fresh / "data", site / "data", store.files(str(site)))
+        return cls(Recorded(results, store, judged, hashes), writer, site)
+
+    def done(self) -> None:
+        """Note how the files of the site were made, which now are in its place."""
+        self.recorded.store.set_files(str(self.site), self.writer.files)
+        self.recorded.store.close()
+
+
+def site_of(conf: Any) -> Path:
+    """The folder in which the site is made, above that of asv's own pages."""
+    return Path(getattr(conf, "site_dir", conf.html_dir))
+
+
+def publication(conf: Any) -> Publication:
+    """The one that is under way."""
+    if getattr(conf, "publication", None) is None:
+        conf.publication = Publication.begun(Path(conf.results_dir), site_of(conf), site_of(conf))
+    found: Publication = conf.publication
+    return found

@@ -1,0 +1,244 @@
+"""The results of a project as publishing reads them: each file once, then from the store (history/store.py).
+
+What is read is cleaned by the rules of `untrusted`, which name everything that cannot be shown.
+"""
+
+import hashlib
+import itertools
+import json
+import math
+import os
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from asv.console import log
+
+import kernelwatch
+from kernelwatch.asv import cleaning
+from kernelwatch.history import records
+from kernelwatch.history.store import Known, Store, digest, stamp
+from kernelwatch.site import columns
+from kernelwatch.site import record as site_record
+from kernelwatch.site.columns import Columns, Numbers
+from kernelwatch.site.writer import as_text
+
+Params = tuple[str, ...]
+EVERY = 500  # files between two notes on what was read
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A result file. `sidecar`: None if there is none; `head`: what is kept of both as JSON, without the numbers."""
+
+    path: Path
+    digest: str
+    head: dict[str, Any] = field(repr=False)
+
+    @property
+    def commit(self) -> str:
+        return str(self.head["commit"])
+
+    @property
+    def machine(self) -> str:
+        return str(self.head["params"]["machine"])
+
+    @property
+    def sidecar(self) -> Path:
+        return sidecar_of(self.path)
+
+
+class Shape:
+    """Where the values of a file are that has these series. Many files have the same."""
+
+    def __init__(self, text: bytes) -> None:
+        self.series: dict[str, tuple[str | None, dict[Params, int]]] = {}  # name -> version, parameters -> place
+        start = 0
+        for name, version_of, params in json.loads(text):
+            places = {each: start + at for at, each in enumerate(itertools.product(*params))}
+            self.series[name] = version_of, places
+            start += len(places)
+
+    def place(self, name: str, params: Params) -> int:
+        """The place of a value; -1 if there is none."""
+        _, places = self.series.get(name, (None, {}))
+        return places.get(params, -1)
+
+
+class Recorded:
+    """The results of a folder. `judged`: by series of asv, what is judged of it ("" if nothing is)."""
+
+    def __init__(
+        self, results: Path, store: Store, judged: dict[str, str], hashes: Collection[str] | None = None
+    ) -> None:
+        self.store, self.judged = store, judged
+        self.figures = tuple(sorted({*judged.values()} - {"", "exact"}))
+        self.messages: list[str] = []
+        self.entries: list[Entry] = []
+        known = store.known()
+        paths = list(_result_files(results))
+        fresh = sum(self._refresh(path, known.get(str(path))) for path in paths)
+        store.remove({*known} - {*map(str, paths)})
+        store.commit()
+        if fresh >= EVERY:
+            log.info(f"{fresh} of {len(paths)} result files were read anew")
+        for path in paths:
+            entry = Entry(path, self._digests[path], store.get(str(path))[0])
+            self.messages += [f"{path}: {message}" for message in entry.head["messages"]]
+            if entry.head["refused"] or (hashes is not None and entry.commit not in hashes):
+                continue
+            if (machine := _machine(path.parent)) == entry.machine:
+                self.entries.append(entry)
+            else:
+                self.messages.append(f"{path}: it is not shown: its machine should be {machine}, as in machine.json")
+
+    @cached_property
+    def _digests(self) -> dict[Path, str]:
+        return {}
+
+    def _refresh(self, path: Path, known: Known | None) -> bool:
+        """Bring the entry of a file up to date; whether it was read."""
+        files = path, sidecar_of(path)
+        now = stamp(*files)
+        if known and known.stamp == now:
+            self._digests[path] = known.digest
+            return False
+        content = self._digests[path] = digest(*files)
+        if known and known.digest == content:
+            self.store.touch(str(path), now)
+            return False
+        head, numbers, snapshot = self._read(path)
+        self.store.put(str(path), Known(now, content), head, numbers.tobytes(), snapshot)
+        return True
+
+    def _read(self, path: Path) -> tuple[dict[str, Any], Numbers, str]:
+        """What is kept of a result file and its sidecar: the head, the numbers, the snapshot (site/record.py)."""
+        messages: list[str] = []
+
+        def is_exact(name: str) -> bool:
+            return self.judged[name] == "exact"
+
+        try:
+            result = cleaning.checked_result(cleaning.read(path), messages)
+            cleaning.need(isinstance(result["params"].get("machine"), str), "its machine", "a text")
+        except cleaning.Refused as error:
+            return {"refused": True, "messages": [f"it is not shown: {error}"]}, np.zeros(0), ""
+        kept = [
+            (name, dict(zip(result["result_columns"], values, strict=False)))
+            for name, values in sorted(result["results"].items())
+            if name in self.judged
+        ]
+        exact, others = (
+            [value for name, entry in kept if is_exact(name) is own for value in _values(entry)]
+            for own in (True, False)
+        )
+        shapes = [
+            [
+                [name, entry.get("version"), entry["params"]]
+                for name, entry in kept
+                if (self.judged[name] == "exact") is own
+            ]
+            for own in (True, False)
+        ]
+        head: dict[str, Any] = {
+            "refused": False,
+            "messages": list(dict.fromkeys(messages)),
+            "commit": result["commit_hash"],
+            "date": result["date"],
+            "params": result["params"],
+            "env_vars": result["env_vars"],
+            "env_name": result["env_name"],
+            "values": len(others),
+            "shapes": [self.store.part(json.dumps(each).encode()) for each in shapes],
+            "exact": self.store.part(np.array(exact, float).tobytes()),
+        }
+        numbers, snapshot = np.array(others, float), ""
+        if sidecar_of(path).is_file():
+            record = records.read(sidecar_of(path))
+            told = site_record.told(record)
+            head["record"], rows = columns.packed(record, told, self.figures, self.store)
+            numbers = np.concatenate([numbers, rows.ravel()])
+            snapshot = as_text(site_record.snapshot(record, told))
+        return head, numbers, snapshot
+
+    def snapshot(self, entry: Entry) -> str:
+        """The timed cells of an entry and the facts of its groups, as a data file."""
+        return self.store.long(str(entry.path))
+
+    def load(self, entry: Entry) -> tuple[Numbers, Columns | None]:
+        """The values of an entry that are not exact, and its record."""
+        head, content = self.store.get(str(entry.path))
+        numbers, count = np.frombuffer(content), head["values"]
+        record = head.get("record")
+        return numbers[:count], record and columns.unpacked(record, numbers[count:], self.figures, self.store)
+
+    def exact(self, entry: Entry) -> Numbers:
+        """The values of its exact series."""
+        return self.store.decoded(entry.head["exact"], np.frombuffer)
+
+    def shape(self, entry: Entry, exact: bool) -> Shape:
+        content = entry.head["shapes"][0 if exact else 1]
+        return self.store.decoded(content, Shape)
+
+    def newest(self, count: int) -> set[Path]:
+        """The result files of the newest commits."""
+        dates = {entry.commit: entry.head["date"] for entry in self.entries}
+        commits = set(sorted(dates, key=lambda commit: dates[commit])[-count:])
+        return {entry.path for entry in self.entries if entry.commit in commits}
+
+
+def _values(entry: dict[str, Any]) -> Iterator[float]:
+    """The values of a series, one for each combination of its parameters; NaN where there is none."""
+    count = math.prod(map(len, entry["params"]))
+    values = [*(entry["result"] or []), *[None] * count][:count]
+    return (math.nan if value is None else float(value) for value in values)
+
+
+def _result_files(results: Path) -> Iterator[Path]:
+    """The files that asv reads as results, in the folders of machines that it can read."""
+    for folder, _, names in sorted(os.walk(results)):
+        if "machine.json" in names and _machine(Path(folder)):
+            own = (name for name in names if name.endswith(".json") and name not in ("machine.json", "benchmarks.json"))
+            yield from (Path(folder, name) for name in sorted(own))
+
+
+@cache
+def _machine(folder: Path) -> str:
+    """The name of the machine whose results are in a folder; "" if its machine.json cannot be read."""
+    try:
+        return str(cleaning.machine(cleaning.read(folder / "machine.json"))["machine"])
+    except cleaning.Refused:
+        return ""
+
+
+def sidecar_of(path: Path) -> Path:
+    """The sidecar beside a result file."""
+    return path.with_suffix(".facts.jsonl")
+
+
+def judged_in(results: Path) -> dict[str, str]:
+    """What is judged of each series that this engine's suites recorded, from benchmarks.json."""
+    try:
+        content = json.loads((results / "benchmarks.json").read_text(encoding="utf-8"))
+        found = {name: entry.get("judged") for name, entry in content.items() if isinstance(entry, dict)}
+    except (OSError, ValueError, AttributeError, RecursionError):
+        return {}
+    return {name: judged for name, judged in found.items() if isinstance(judged, str)}
+
+
+def open_store(results: Path, judged: dict[str, str]) -> Store:
+    return Store.of(results, hashlib.sha256(json.dumps([_code(), judged], sort_keys=True).encode()).hexdigest())
+
+
+@cache
+def _code() -> str:
+    """A digest of this engine, which reads the files, and of what it computes with."""
+    engine = Path(kernelwatch.__file__).parent
+    whole = hashlib.sha256("".join(version(name) for name in ("asv", "numpy")).encode())
+    for path in sorted(engine.rglob("*.py")):
+        whole.update(path.read_bytes())
+    return whole.hexdigest()

@@ -1,0 +1,280 @@
+"""The judged series of all results, grouped as asv groups them into graphs, with what the sidecars record of each cell.
+
+It uses private names of asv: _GraphDataFilter and its _get_start_revision.
+"""
+
+import importlib
+import itertools
+import json
+import math
+import pkgutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from asv.graph import Graph
+from asv.plugins.regressions import _GraphDataFilter
+from numpy.typing import NDArray
+
+from kernelwatch.asv.recorded import Entry, Params, Recorded
+from kernelwatch.detect.events import JudgedSeries
+from kernelwatch.detect.point import Points
+from kernelwatch.detect.results import Results, sorted_text
+from kernelwatch.detect.texts import Table, Texts
+from kernelwatch.history.records import rung_and_type
+from kernelwatch.identity import TIMED
+from kernelwatch.plan import project as projects
+from kernelwatch.run.outcome import LATER, conditions
+from kernelwatch.site.columns import Columns, Numbers
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A judged series. `first`: the first revision that counts."""
+
+    benchmark: str
+    params: Params
+    judged: str
+    cell: str
+    canary: str
+    first: int
+
+
+class Tables:
+    """The texts of all series, each once."""
+
+    def __init__(self) -> None:
+        self.commits, self.known, self.told, self.identities, self.limits = (Table() for _ in range(5))
+        self.codes: dict[tuple[object, ...], Any] = {}  # arrays that are the same for many entries
+
+    def kept(self, make: Callable[[], Any], *key: object) -> Any:
+        """An array that is made once for a key."""
+        if key not in self.codes:
+            self.codes[key] = make()
+        return self.codes[key]
+
+
+class Matrix:
+    """What is recorded of some series of one machine, a row for each commit: all timed series, or all exact ones."""
+
+    def __init__(self, rows: Sequence[Row], count: int, tables: Tables, exact: bool) -> None:
+        self.rows, self.tables, self.exact = rows, tables, exact
+        shape = count, len(rows)
+        self.values = np.full(shape, math.nan)
+        self.spreads = np.zeros((0 if exact else count, len(rows)))
+        self.canaries = np.full(self.spreads.shape, math.nan)
+        self.known, self.identities, self.limits = (
+            np.full(shape, table.empty, np.int32) for table in (tables.known, tables.identities, tables.limits)
+        )
+
+    def put(self, at: int, places: NDArray[np.int64], values: Numbers, record: Columns | None) -> None:
+        """Set the row of a commit. `places`: of each series' value in `values`, -1 if it has none."""
+        self.values[at] = np.append(values, math.nan)[places]
+        if record is None:
+            return
+        shared, kept = record.shared, self.tables.kept
+        cells: Ints = kept(lambda: self._cells(record), "cells", self.exact, shared["cells"])
+        has = cells >= 0
+        self.known[at] = kept(
+            lambda: self._known(record, cells), "known", self.exact, shared["cells"], shared["conditions"]
+        )
+        binaries = shared["binaries"] if self.exact else shared["identities"]
+        self.identities[at] = kept(
+            lambda: self._identities(record, cells), "identities", self.exact, shared["cells"], binaries
+        )
+        if record.limits:
+            self.limits[at, has] = self._limits(record)[cells[has]]
+        if not self.exact:
+            for names, table in ((_judged(self.rows), self.spreads), (_canaries(self.rows), self.canaries)):
+                for name, own in names.items():
+                    mine = own[has[own]]
+                    table[at, mine] = record.numbers[name][cells[mine]]
+
+    def _cells(self, record: Columns) -> Ints:
+        """The index of each series' cell in a record; -1 if it has none."""
+        places = {key: at for at, key in enumerate(record.layout.keys)}
+        return np.array([places.get(row.cell, -1) if row.cell else -1 for row in self.rows], np.int64)
+
+    def _known(self, record: Columns, cells: Ints) -> NDArray[np.int32]:
+        """The codes of the conditions."""
+        # An exact figure depends on packages, compiler and emulator; the harness's version concerns timings only.
+        less = {TIMED.fact: None} if self.exact else {}
+        texts = {group: json.dumps(known | less) for group, known in record.conditions.items()}
+        none, groups = json.dumps(conditions({}) | less), record.layout.groups
+        found = (texts.get(groups[cell], none) if cell >= 0 else "" for cell in cells.tolist())
+        return Texts.of(found, self.tables.known).codes
+
+    def _identities(self, record: Columns, cells: Ints) -> NDArray[np.int32]:
+        """The codes of the identities. A count is of the source, in which the compiler may merge accesses: the binary
+        says whether it counts."""
+        if self.exact:
+            own = (record.binaries.get(rung_and_type(row.cell), "") for row in self.rows)
+            found = [text if cell >= 0 else "" for text, cell in zip(own, cells.tolist(), strict=True)]
+        else:
+            found = [record.identities[cell] if cell >= 0 else "" for cell in cells.tolist()]
+        return Texts.of(found, self.tables.identities).codes
+
+    def _limits(self, record: Columns) -> NDArray[np.int32]:
+        codes = np.full(len(record.layout.keys), self.tables.limits.empty, np.int32)
+        for at, limits in record.limits.items():
+            codes[at] = self.tables.limits.code("\n".join(limits))
+        return codes
+
+    def results(self, revisions: Ints, commits: NDArray[np.int64], hashes: Texts) -> list[Results | None]:
+        """The results of each series, by commit; None for a series without any."""
+        for name in ("values", "spreads", "canaries", "known", "identities", "limits"):
+            setattr(self, name, np.ascontiguousarray(getattr(self, name).T))
+        told = np.array([self.tables.told.code(_told(text)) for text in self.tables.known.texts], np.int32)
+        zeros, none = np.zeros(len(commits)), np.full(len(commits), math.nan)
+        found: list[Results | None] = []
+        for at, row in enumerate(self.rows):
+            valid = np.flatnonzero(np.isfinite(self.values[at]) & (revisions >= row.first))
+            if not len(valid):
+                found.append(None)
+                continue
+            own = slice(None) if len(valid) == len(commits) else valid  # a slice copies nothing
+            known = self.known[at][own]
+            points = Points(
+                commits[own],
+                self.values[at][own],
+                (zeros if self.exact else self.spreads[at])[own],
+                Texts(self.identities[at][own], self.tables.identities),
+                Texts(told[known], self.tables.told),
+                (none if self.exact else self.canaries[at])[own],
+                zeros[own],
+            )
+            limits = Texts(self.limits[at][own], self.tables.limits)
+            found.append(Results(points, hashes[own], Texts(known, self.tables.known), limits).filled(LATER))
+        return found
+
+
+def _told(known: str) -> str:
+    return sorted_text(json.loads(known)) if known else ""
+
+
+def _judged(rows: Sequence[Row]) -> dict[str, Ints]:
+    """The rows by the figure that is judged."""
+    return {name: np.flatnonzero([row.judged == name for row in rows]) for name in {row.judged for row in rows}}
+
+
+def _canaries(rows: Sequence[Row]) -> dict[str, Ints]:
+    """The rows by their canary."""
+    names = {row.canary for row in rows} - {""}
+    return {name: np.flatnonzero([row.canary == name for row in rows]) for name in names}
+
+
+def series_of(conf: Any, repo: Any, benchmarks: Any, recorded: Recorded) -> list[JudgedSeries]:
+    """The judged series, in a fixed order."""
+    names = dict.fromkeys(
+        itertools.chain.from_iterable([*entry.head["params"], *_environment(entry)] for entry in recorded.entries)
+    )
+    revisions = repo.get_revisions({entry.commit for entry in recorded.entries})
+    start = _GraphDataFilter(conf, repo, revisions)._get_start_revision
+    tables, found = Tables(), []
+    for branch in conf.branches:
+        known = positions(repo, branch)
+        places: dict[tuple[Any, ...], list[Entry]] = {}
+        for entry in recorded.entries:
+            if entry.commit in known and entry.commit in revisions:
+                params = {**dict.fromkeys(names), **entry.head["params"], **_environment(entry)}
+                place = tuple((params | {"branch": repo.get_branch_name(branch)}).items())
+                places.setdefault((place, entry.head["env_name"]), []).append(entry)
+        for (place, _), entries in places.items():
+            rows = list(_rows(conf, benchmarks, dict(place), start, revisions))
+            found += _of_place(recorded, rows, benchmarks, dict(place), entries, known, revisions, tables)
+    return found
+
+
+def _environment(entry: Entry) -> dict[str, Any]:
+    return {f"env-{name}": value for name, value in entry.head["env_vars"].items()}
+
+
+def _rows(conf: Any, benchmarks: Any, place: dict[str, Any], start: Any, revisions: dict[str, int]) -> Iterator[Row]:
+    """Every judged series that benchmarks.json knows and the configuration does not exclude."""
+    oldest = min(revisions.values(), default=0)
+    for name, benchmark in sorted(benchmarks.items()):
+        if not benchmark.get("judged"):
+            continue
+        graph = Graph(name, place)
+        for params in itertools.product(*benchmark["params"]):
+            text = f"{name}({', '.join(params)})" if params else name
+            first = start(graph, benchmark, text) if conf.regressions_first_commits else oldest
+            if first is not None:
+                cell, canary = cell_of(Path(conf.benchmark_dir), name, params)
+                yield Row(name, params, benchmark["judged"], cell, canary, first)
+
+
+def _of_place(
+    recorded: Recorded, rows: list[Row], benchmarks: Any, place: dict[str, Any], entries: list[Entry],
+    known: dict[str, int], revisions: dict[str, int], tables: Tables,
+) -> list[JudgedSeries]:  # fmt: skip
+    """The series of one machine and environment."""
+    entries = sorted(entries, key=lambda entry: known[entry.commit])
+    parts = [[row for row in rows if (row.judged == "exact") == exact] for exact in (False, True)]
+    matrices = [Matrix(part, len(entries), tables, exact) for part, exact in zip(parts, (False, True), strict=True)]
+    for at, entry in enumerate(entries):
+        values, record = recorded.load(entry)
+        for matrix, own in zip(matrices, (values, recorded.exact(entry)), strict=True):
+            shape = recorded.shape(entry, matrix.exact)
+            where = tables.kept(lambda: _where(shape, matrix.rows, benchmarks), "where", shape, str(place))  # noqa: B023
+            matrix.put(at, where, own, record)
+    of_revision = np.array([revisions[entry.commit] for entry in entries])
+    commits = np.array([known[entry.commit] for entry in entries])
+    hashes = Texts.of((entry.commit for entry in entries), tables.commits)
+    return [
+        JudgedSeries(
+            row.benchmark,
+            dict(zip(benchmarks[row.benchmark]["param_names"], row.params, strict=True)),
+            place,
+            benchmarks[row.benchmark].get("higher_is_better"),
+            matrix.exact,
+            results,
+            row.cell if row.judged == "seconds" else "",
+        )
+        for matrix in matrices
+        for row, results in zip(matrix.rows, matrix.results(of_revision, commits, hashes), strict=True)
+        if results is not None
+    ]
+
+
+def _where(shape: Any, rows: Sequence[Row], benchmarks: Any) -> Ints:
+    """Where each series' value is among those of a file. A file of another version of a benchmark has none."""
+    found = []
+    for row in rows:
+        version, places = shape.series.get(row.benchmark, (None, {}))
+        fits = version is None or version == benchmarks[row.benchmark].get("version")
+        found.append(places.get(row.params, -1) if fits else -1)
+    return np.array(found, np.int64)
+
+
+def positions(repo: Any, branch: str) -> dict[str, int]:
+    """The commits of a branch, hash -> position, counted from the oldest."""
+    return {commit: at for at, commit in enumerate(reversed(repo.get_branch_commits(branch)))}
+
+
+@cache
+def _modules(folder: Path) -> set[str]:
+    """The names of the checkout's modules of suites."""
+    return {info.name for info in pkgutil.iter_modules(projects.suites(folder).__path__)}
+
+
+@cache
+def cell_of(folder: Path, benchmark: str, params: tuple[str, ...]) -> tuple[str, str]:
+    """The key in the sidecar of the cell that a series shows, and the cell's canary; "" for both if the series shows no
+    cell of the checkout's suites."""
+    package = projects.suites(folder)
+    module, _, suite = benchmark.rpartition(".")[0].partition(".")
+    if module.startswith("_") or module not in _modules(folder):
+        return "", ""
+    suite_class = getattr(importlib.import_module(f"{package.__name__}.{module}"), suite, None)
+    try:
+        instance: Any = suite_class()  # type: ignore[misc]
+        canary = "compute" if instance.problem.computation.flops else "memory"
+        return str(instance.cell(*(param.strip("'") for param in params))), canary
+    except (AttributeError, TypeError, ValueError, LookupError):
+        return "", ""  # a suite of another checkout, or one without cells

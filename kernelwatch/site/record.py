@@ -1,0 +1,151 @@
+"""What the pages say of one record, a commit on a machine: its timed cells, its facts, the state of the machine."""
+
+import math
+import re
+import statistics
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, cast
+
+from kernelwatch.history.records import Measured, Record
+from kernelwatch.measure.record import Facts
+
+Json = dict[str, Any]
+
+FACTS = (
+    "gpu", "compute_capability", "multiprocessors", "l2_bytes", "cpu", "cores", "cache_bytes", "compiler", "packages",
+    "cuda_driver", "cuda_runtime", "ceilings", "others", "measured_at", "nvml", "nvml_name", "nvml_uuid_sha256",
+    "nvml_driver", "nvml_memory_bytes", "nvml_sm_clock_max_mhz", "nvml_memory_clock_max_mhz", "nvml_memory_bus_bits",
+    "nvml_theoretical_bandwidth_bytes_per_s", "nvml_power_limit_w", "nvml_ecc", "nvml_mig", "nvml_persistence",
+    "nvml_pcie_generation", "nvml_pcie_lanes",
+)  # fmt: skip
+
+READ = {
+    "clock_mhz": ("clock64_mhz", ""),
+    "temperature_c": ("state", "temperature_c"),
+    "power_w": ("state", "power_w"),
+    "launch_s": ("launch_seconds", ""),
+    "canary_memory_s": ("canary_s", "memory"),
+    "canary_compute_s": ("canary_s", "compute"),
+}  # where a measurement has it
+
+
+def rounded(value: float | None, digits: int = 6) -> float | None:
+    """A number with so many significant digits; None for what is not finite, which JSON does not know."""
+    if value is None or not math.isfinite(value):
+        return None
+    return float(f"{value:.{digits}g}")
+
+
+@cache
+def parts_of(key: str, group: str) -> Json | None:
+    """The parts of a timed cell's key; None for another cell. `group`: such as "transpose gpu"."""
+    match = re.fullmatch(r"([^/ ]+)/(\S+) (\S+) (\d+(?:x\d+)*) (\w+)", key)
+    device = group.rpartition(" ")[2]
+    if not match or device not in ("gpu", "cpu", "streamed"):
+        return None
+    op, rung, type, shape, cache = match.groups()
+    return {"op": op, "rung": rung, "type": type, "shape": shape, "cache": cache, "device": device}
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a record says of a timed cell: its figures, and by name in READ what its processes read."""
+
+    cell: Measured
+    figures: Json
+    read: dict[str, list[float]]
+
+
+def told(record: Record) -> list[Told]:
+    """All timed cells of a record."""
+    cells = (cell for cell in record.cells.values() if parts_of(cell.key, cell.group))
+    return [Told(cell, figures(cell, read := readings(cell)), read) for cell in cells]
+
+
+def readings(cell: Measured) -> dict[str, list[float]]:
+    """By name in READ, the finite numbers in a cell's measurements."""
+    found: dict[str, list[float]] = {name: [] for name in READ}
+    for measurement in cell.measurements:
+        for name, (outer, inner) in READ.items():
+            value = measurement.get(outer)
+            if inner:
+                value = value.get(inner) if isinstance(value, dict) else None
+            if value is not None and isinstance(finite(value), int | float):
+                found[name].append(cast(float, value))
+    return found
+
+
+def snapshot(record: Record, cells: list[Told]) -> Json:
+    """All timed cells of a commit on a machine, and the facts of each group."""
+    return {
+        "facts": {group: facts_of(facts) for group, facts in record.facts.items()},
+        "cells": {each.cell.key: each.figures for each in cells},
+    }
+
+
+def facts_of(facts: Facts) -> Json:
+    """The facts that the pages show."""
+    return {name: finite(value) for name, value in facts.items() if name in FACTS}
+
+
+def finite(value: object) -> object:
+    """JSON without the numbers that JSON does not know; records may be edited by hand."""
+    if isinstance(value, dict):
+        return {str(name): finite(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return list(map(finite, value))
+    if not isinstance(value, int | float):
+        return value
+    try:
+        return value if math.isfinite(value) else None
+    except OverflowError:  # an integer too large for a float
+        return None
+
+
+def figures(cell: Measured, read: dict[str, list[float]]) -> Json:
+    """The figures of a timed cell: seconds with their 95 % interval, and the state of the device beside them."""
+    if not cell.seconds:
+        return {"state": cell.state, "reason": cell.reason}
+    low, high = cell.interval
+    found = {
+        "state": cell.state,
+        "s": rounded(cell.median_s),
+        "low": rounded(low),
+        "high": rounded(high),
+        "processes": len(cell.seconds),
+        "detectable": rounded(cell.detectable, 3),
+        "clock_mhz": rounded(median(read["clock_mhz"]), 5),
+        "temperature_c": rounded(median(read["temperature_c"]), 3),
+        "power_w": rounded(median(read["power_w"]), 4),
+        "launch_s": rounded(median(read["launch_s"]), 4),
+        "limits": list(cell.throttled),
+        "reason": cell.reason,
+    }
+    return {name: value for name, value in found.items() if value not in (None, [], "")}
+
+
+def median(values: list[float]) -> float | None:
+    return statistics.median(values) if values else None
+
+
+def state(record: Record, cells: list[Told]) -> Json:
+    """The state of the machine at a commit: canaries, clocks, temperature, power, and the cells that failed or met a
+    limit."""
+    facts = next((facts for facts in record.facts.values() if facts.get("nvml_uuid_sha256")), Facts())
+    medians = {name: median([value for each in cells for value in each.read[name]]) for name in READ}
+    found: Json = {
+        "measured_at": max((str(facts.get("measured_at", "")) for facts in record.facts.values()), default=""),
+        "gpu_uuid_sha256": finite(facts.get("nvml_uuid_sha256")),
+        "driver": finite(facts.get("nvml_driver")),
+        "ceilings": finite(facts.get("ceilings")),
+        "clock_mhz": rounded(medians["clock_mhz"], 5),
+        "temperature_c": rounded(medians["temperature_c"], 3),
+        "power_w": rounded(medians["power_w"], 4),
+        "canary_memory_s": rounded(medians["canary_memory_s"]),
+        "canary_compute_s": rounded(medians["canary_compute_s"]),
+        "cells": sum(bool(each.cell.seconds) for each in cells),
+        "failed": sorted(cell.key for cell in record.cells.values() if cell.state == "failed"),
+        "limited": sorted(each.cell.key for each in cells if each.cell.throttled),
+    }
+    return {name: value for name, value in found.items() if value is not None}

@@ -1,0 +1,259 @@
+"""Publishing again: what was kept changes no page, and nothing that happens to it costs one."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kernelwatch.history.store import Damaged, Known, Store
+from lab import scale
+from tests.repositories import ROOT
+
+COMMITS = 6
+SERIES = 400  # timed ones and exact ones
+
+
+class Project:
+    """A synthetic history, and where it is published."""
+
+    def __init__(self, folder: Path, commits: int = COMMITS) -> None:
+        self.folder, self.html, self.cache = folder, folder / "html", folder / "cache"
+        self.history = scale.History(folder, commits, SERIES)
+
+    def start(self, html: Path | None = None, cache: Path | None = None) -> "subprocess.Popen[str]":
+        command = [sys.executable, "-m", "asv", "--config", str(self.folder / "asv.conf.json"), "publish", "--no-pull"]
+        return subprocess.Popen(
+            [*command, "--html-dir", str(html or self.html)],
+            cwd=ROOT,
+            env=os.environ | {"PYTHONPATH": str(ROOT), "KERNELWATCH_CACHE": str(cache or self.cache)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def publish(self, html: Path | None = None, cache: Path | None = None) -> str:
+        """Publish; what it said."""
+        process = self.start(html, cache)
+        said, _ = process.communicate()
+        assert process.returncode == 0, said
+        return said
+
+    @property
+    def store(self) -> Path:
+        (path,) = self.cache.glob("*.sqlite")
+        return path
+
+    def results(self) -> list[Path]:
+        """Result files, oldest first."""
+        paths = (self.folder / "results").glob("*/*-*.json")
+        return sorted(paths, key=lambda path: [commit[:8] for commit in self.history.hashes].index(path.name[:8]))
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return Project(tmp_path)
+
+
+def contents(html: Path) -> dict[str, str]:
+    """The data files, without the time of publication."""
+    files = sorted((html / "data").rglob("*.json*"))
+    texts = {path.relative_to(html).as_posix(): path.read_text(encoding="utf-8") for path in files}
+    return {name: re.sub(r"published\W+[\d:T+-]+", "", text) for name, text in texts.items()}
+
+
+def anew(project: Project) -> dict[str, str]:
+    """What a publication says that knows of none before."""
+    html, cache = project.folder / "anew" / "html", project.folder / "anew" / "cache"
+    shutil.rmtree(html.parent, ignore_errors=True)
+    project.publish(html, cache)
+    return contents(html)
+
+
+def rewritten(before: dict[str, os.stat_result], html: Path) -> set[str]:
+    """The data files that are not the same ones as before."""
+    now = {path.relative_to(html).as_posix(): path.stat() for path in (html / "data").rglob("*.json")}
+    return {name for name, stat in now.items() if name not in before or before[name].st_ino != stat.st_ino}
+
+
+def files(html: Path) -> dict[str, os.stat_result]:
+    return {path.relative_to(html).as_posix(): path.stat() for path in (html / "data").rglob("*.json")}
+
+
+def slower(path: Path) -> None:
+    """Measured again: one cell takes 5 % more."""
+    sidecar = path.with_suffix(".facts.jsonl")
+    lines = [json.loads(line) for line in sidecar.read_text().splitlines()]
+    cell = next(
+        line for line in lines if line["record"] == "cell" and line.get("visits") and "seconds" in line["visits"][0]
+    )
+    for visit in cell["visits"]:
+        visit["seconds"] *= 1.05
+    sidecar.unlink()  # it is a link, see lab/scale.py
+    sidecar.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+
+
+def test_every_way_to_publish_again_is_as_publishing_anew(project: Project) -> None:
+    """One commit more; nothing new; a result that changed, one that is gone, an older one that came later."""
+    late = project.results()[2]
+    kept = [late, late.with_suffix(".facts.jsonl")]
+    texts = [path.read_text() for path in kept]
+    for path in kept:
+        path.unlink()
+    project.publish()
+    assert contents(project.html) == anew(project)
+
+    before = files(project.html)
+    project.history.more()
+    project.publish()
+    assert contents(project.html) == anew(project)
+    machine = next(name for name in before if name.endswith("/machine.json")).removesuffix("machine.json")
+    assert {f"{machine}at/{at}.json" for at in range(COMMITS) if at != 2}.isdisjoint(rewritten(before, project.html))
+
+    before = files(project.html)
+    project.publish()
+    written = {name for name in rewritten(before, project.html) if re.search("/(at|history|states|files)/", name)}
+    assert written == set()
+
+    slower(project.results()[0])
+    before = files(project.html)
+    project.publish()
+    assert contents(project.html) == anew(project)
+    assert f"{machine}at/0.json" in rewritten(before, project.html)
+    assert f"{machine}at/1.json" not in rewritten(before, project.html)
+
+    for path, text in zip(kept, texts, strict=True):
+        path.write_text(text)
+    for path in (project.results()[-1], project.results()[-1].with_suffix(".facts.jsonl")):
+        path.unlink()
+    project.publish()
+    assert contents(project.html) == anew(project)
+
+
+def test_a_page_that_somebody_changed_is_made_again(project: Project) -> None:
+    project.publish()
+    before = contents(project.html)
+    path = next((project.html / "data").rglob("at/1.json"))
+    path.write_text("{}")
+    next((project.html / "data").rglob("at/2.json")).unlink()
+    project.publish()
+    assert contents(project.html) == before
+
+
+def cut(path: Path) -> None:
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+
+
+def spoil(path: Path) -> None:
+    """Another number in the middle of an entry."""
+    with sqlite3.connect(path) as base:
+        ((name, numbers),) = base.execute("SELECT path, numbers FROM entries LIMIT 1").fetchall()
+        spoiled = numbers[:800] + bytes(8) + numbers[808:]
+        base.execute("UPDATE entries SET numbers = ? WHERE path = ?", (spoiled, name))
+    base.close()
+
+
+def old(path: Path) -> None:
+    with sqlite3.connect(path) as base:
+        base.execute("UPDATE about SET version = 'another'")
+        base.execute("UPDATE entries SET numbers = x''")
+    base.close()
+
+
+DAMAGE: dict[str, Callable[[Path], object]] = {
+    "cut short": cut,
+    "foreign": lambda path: path.write_text("no database " * 1000),
+    "a number": spoil,
+    "another version": old,
+    "empty": lambda path: path.write_text(""),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_what_is_kept_may_be_damaged(project: Project, damage: str) -> None:
+    project.publish()
+    before = contents(project.html)
+    DAMAGE[damage](project.store)
+    said = project.publish()
+    assert contents(project.html) == before
+    assert ("is damaged" in said) is (damage in ("cut short", "foreign", "a number"))
+    assert "Traceback" not in said
+
+
+def test_a_publication_that_is_killed_leaves_the_pages_and_what_is_kept(project: Project) -> None:
+    project.publish()
+    before = contents(project.html)
+    project.history.more()
+    for delay_s in (1.5, 2.5):
+        process = project.start()
+        time.sleep(delay_s)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        if process.returncode == -signal.SIGKILL:
+            assert contents(project.html) == before
+    project.publish()
+    assert contents(project.html) == anew(project)
+
+
+def test_two_publications_at_once_do_not_mix(project: Project) -> None:
+    """Into the same folder, and into two from the same results."""
+    other = project.folder / "other"
+    running = [project.start(), project.start(), project.start(other)]
+    said = [process.communicate()[0] for process in running]
+    assert [process.returncode for process in running] == [0, 0, 0], said
+    assert contents(project.html) == contents(other) == anew(project)
+    assert sum("waiting: process" in text for text in said) == 1
+
+
+@pytest.mark.parametrize("full", ["pages", "cache"])
+def test_a_full_disk_is_said_and_leaves_the_pages(project: Project, full: str) -> None:
+    project.publish()
+    before, disk = contents(project.html), project.folder / "disk"
+    taken = sum(path.stat().st_size for path in project.html.rglob("*") if path.is_file())
+    size = 3 * taken // 2 if full == "pages" else 64 * 1024
+    disk.mkdir()
+    options = ("-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(disk))
+    mounted = subprocess.run(["mount", *options], capture_output=True, text=True, check=False)
+    if mounted.returncode:
+        pytest.skip(f"no small disk can be mounted here: {mounted.stderr.strip()}")
+    try:
+        html, cache = (disk / "html", project.cache) if full == "pages" else (project.html, disk)
+        if full == "pages":
+            shutil.copytree(project.html, html)
+        process = project.start(html, cache)
+        said, _ = process.communicate()
+        assert process.returncode != 0
+        assert f"nothing was published; {html} is as it was: " in said
+        assert ("No space left" if full == "pages" else "disk is full") in said
+        assert "Traceback" not in said
+        assert contents(html) == before
+        assert not list(html.parent.glob(".html*"))
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=False)
+
+
+def test_a_store_says_what_is_wrong_with_it(tmp_path: Path) -> None:
+    path = tmp_path / "store.sqlite"
+    store = Store(path, "1")
+    store.put("a", Known("s", "d"), {"x": 1}, bytes(80), "long")
+    part = store.part(b"shared")
+    store.commit()
+    store.close()
+    again = Store(path, "1")
+    assert (again.known(), again.get("a"), again.long("a")) == ({"a": Known("s", "d")}, ({"x": 1}, bytes(80)), "long")
+    assert again.content(part) == b"shared"
+    again.close()
+    other = Store(path, "2")
+    assert other.known() == {}
+    with pytest.raises(Damaged, match="absent is not what was written"):
+        other.get("absent")
+    assert not path.exists()
