@@ -21,7 +21,7 @@ from kernelwatch.site import data
 from kernelwatch.site import record as site_record
 from kernelwatch.site.data import Exact, Machine, Recorded
 from kernelwatch.site.writer import Writer, as_text
-from tests.pages import pages_group, recorded_site
+from tests.pages import pages_group, recorded_files, recorded_site
 from tests.repositories import ROOT
 from tests.series import packed
 
@@ -247,7 +247,8 @@ def test_the_files_say_what_was_recorded(recorded_site: Path) -> None:
             assert newest["cells"][key]["s"] == pytest.approx(cell.median_s, rel=1e-5)
             assert newest["cells"][key]["low"] <= newest["cells"][key]["s"] <= newest["cells"][key]["high"]
     details = json.loads((folder / host["folder"] / "machine.json").read_text())
-    assert len(details["commits"]) == host["commits"] == len(list((ROOT / "results").glob("*/*.facts.jsonl")))
+    count = sum(path.name.endswith(".facts.jsonl") for path in recorded_files())
+    assert len(details["commits"]) == host["commits"] == count
     for rung, names in details["history"].items():
         for name in names:
             history = json.loads((folder / host["folder"] / f"{name}.json").read_text())

@@ -68,7 +68,7 @@ TILED = "tile = [32, 32]\nblock = [32, 8]\n"
 BAD = {
     "unknown key": (
         NAMED + TILED + "tiles = 3\n",
-        "turn/first: ladder.toml has tiles; a rung has arch_min, block, computes,",
+        "turn/first: ladder.toml has tiles; a rung has arch_min, arch_only, block, by_type, computes,",
     ),
     "another's source": (
         NAMED + TILED + 'source = "none.cu"\n',

@@ -97,7 +97,7 @@ def test_counters_need_ncu(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
 
 def test_counters_are_asked_of_cells_that_exist() -> None:
     keys = counters.cells()
-    assert len(keys) == 2 * 10
+    assert len(keys) == 2 * 13
     assert [nsight.find(PROJECT, key).key for key in keys] == keys
 
 

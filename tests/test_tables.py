@@ -389,7 +389,7 @@ def test_ladder_prints_what_is_asked_for(elsewhere: Project, capsys: pytest.Capt
 
 BLOCKS = {
     "README.md": ["bench", "versus"],
-    "docs/transpose.md": ["transpose"],
+    "docs/transpose.md": ["transpose", "cpu", "types"],
     "docs/matmul.md": ["matmul", "cpu", "shapes", "types", "counters", "between"],
     "docs/access.md": ["access"],
 }

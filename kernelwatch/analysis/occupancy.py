@@ -40,6 +40,8 @@ int active_blocks(int major, int minor, int threads_sm, int shared_sm, int share
     sm.sharedMemPerBlockOptin = shared_block_most, sm.reservedSharedMemPerBlock = reserved;
     kernel.maxThreadsPerBlock = 1024, kernel.numRegs = registers, kernel.sharedSizeBytes = static_shared;
     kernel.numBlockBarriers = 1;
+    kernel.shmemLimitConfig = FUNC_SHMEM_LIMIT_OPTIN;  // more than 48 KiB, which a launch may ask for
+    kernel.maxDynamicSharedSizeBytes = dynamic_shared;
     state.carveoutConfig = SHAREDMEM_CARVEOUT_DEFAULT;
     int error = cudaOccMaxActiveBlocksPerMultiprocessor(&result, &sm, &kernel, &state, block_threads, dynamic_shared);
     return error ? -1 : result.activeBlocksPerMultiprocessor;

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 # The colors of Okabe and Ito, which color-blind readers can tell apart; no rung is told by its color alone.
+LINES = ("-", ":", "-.")
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = "os^Dv<>Pp*hX"
 
@@ -81,13 +82,13 @@ def _is_reference(problem: Problem, row: Row) -> bool:
 
 
 def _style(at: int, reference: bool) -> dict[str, Any]:
-    """The style of a line. When the colors begin again, symbols are hollow and lines dotted."""
-    again = at // len(COLORS) % 2 == 1
+    """The style of a line. When the colors begin again, symbols are hollow and lines dotted, then dashed and dotted."""
+    again = at // len(COLORS)  # the round of colors
     return {
         "color": "#777777" if reference else COLORS[at % len(COLORS)],
         "marker": MARKERS[at % len(MARKERS)],
-        "markerfacecolor": "white" if again else None,
-        "linestyle": "--" if reference else ":" if again else "-",
+        "markerfacecolor": "white" if again % 2 else None,
+        "linestyle": "--" if reference else LINES[again % len(LINES)],
     }
 
 

@@ -112,12 +112,14 @@ def by_type(record: Record) -> str:
 
 
 def transposed_by_type(record: Record) -> str:
-    """The table of the transposes' element types, at the shape at which all of them are timed."""
+    """The table of the transposes' element types, at the shape at which all of them are timed, "" without a cell."""
     problem = PROJECT.op("transpose")
     rows_by_type = {
         type: {row.rung: row for row in ladder(record, problem, "gpu", TURNED, "cold", type)} for type in problem.types
     }
     names = dict.fromkeys(name for rows in rows_by_type.values() for name in rows)
+    if not names:
+        return ""
     lines = [[name, *(rate(rows_by_type[type].get(name)) for type in rows_by_type)] for name in names]
     title = f"**transpose {label(TURNED)}, cold, GPU: GB/s (share of vector_copy)** {who(record, 'gpu')}\n\n"
     return title + table(["rung", *rows_by_type], lines)
