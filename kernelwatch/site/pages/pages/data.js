@@ -35,7 +35,7 @@
         for (const block of blocks) {
             for (const [name, values] of Object.entries(block)) {
                 if (Array.isArray(values)) {
-                    found[name] = found[name] || new Array(count).fill(null);
+                    found[name] = found[name] || Array.from({length: count}, () => null);
                     values.forEach((value, index) => { found[name][start + index] = value; });
                 } else {
                     found[name] = found[name] || {};
