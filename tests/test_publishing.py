@@ -1,5 +1,6 @@
 """Publishing again: what was kept changes no page, and nothing that happens to it costs one."""
 
+import itertools
 import json
 import os
 import re
@@ -167,7 +168,21 @@ def without_series(project: Project) -> None:
     path.write_text(json.dumps(result | {"results": {}}))
 
 
-@pytest.mark.parametrize("odd", [without_series])
+def with_surrogates(project: Project) -> None:
+    """JSON can hold half of a character, which UTF-8 cannot."""
+
+    def how(lines: list[dict[str, Any]]) -> None:
+        for visit in itertools.chain.from_iterable(line["visits"] for line in timed(lines)):
+            visit["identity"] = "\ud800"
+        visits = [{"cubin_sha256": "\ud800"}]
+        lines.append(
+            {"record": "cell", "group": "a static", "key": "a/\ud800 b", "state": "ok", "reason": "", "visits": visits}
+        )
+
+    change(project.results()[2], how)
+
+
+@pytest.mark.parametrize("odd", [without_series, with_surrogates])
 def test_an_odd_result_leaves_the_others(project: Project, odd: Callable[[Project], object]) -> None:
     project.publish()
     before = contents(project.html)
