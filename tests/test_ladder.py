@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 import gpukernels
-from gpukernels import LadderError, Rung, ladder
+from gpukernels import LadderError, LimitError, Rung, ladder
+from gpukernels.kernel import python_function
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = Path(gpukernels.__file__).parent
@@ -157,7 +158,9 @@ def test_good_entry(tmp_path: Path) -> None:
 # --- grids ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("found", GPU_RUNGS, ids=str)
+@pytest.mark.parametrize(
+    "found", dict.fromkeys(found.of(type) for found in GPU_RUNGS for type in found.types), ids=str
+)
 def test_grid_covers_every_element_once(found: Rung) -> None:
     limit = ladder.GRID_Y_MAX
     seed = random.randrange(2**32)
@@ -179,6 +182,16 @@ def test_grid_covers_every_element_once(found: Rung) -> None:
             down = math.prod(-(-shape[dim] // step) for dim, step in zip(found.tiled[:-1], tile[:-1], strict=True))
             assert down <= y * z <= down + z - 1, who
             assert z == -(-down // limit), who
+
+
+def test_an_extent_whose_tiles_are_no_int_is_refused() -> None:
+    pytest.importorskip("cupy", reason="CuPy is not installed")
+    found = gpukernels.rung("matmul", "wgmma")
+    assert found.preparation
+    prepare = python_function(found, found.preparation)
+    for extents in ((2**31 - 1, 1, 1), (1, 2**31 - 255, 1), (1, 1, 2**31 - 1)):
+        with pytest.raises(LimitError, match=f"at most {2**31 - 256}, got {' x '.join(map(str, extents))}"):
+            prepare(None, None, (), (), (), extents)
 
 
 # --- a rung added: one source and one entry, no Python --------------------------------------------------------------

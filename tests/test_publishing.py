@@ -1,5 +1,6 @@
 """Publishing again: what was kept changes no page, and nothing that happens to it costs one."""
 
+import itertools
 import json
 import os
 import re
@@ -9,12 +10,15 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from kernelwatch.asv.recorded import Shape
 from kernelwatch.history.store import Damaged, Known, Store
+from kernelwatch.system.errors import UserError
 from lab import scale
 from tests.repositories import ROOT
 
@@ -29,10 +33,12 @@ class Project:
         self.folder, self.html, self.cache = folder, folder / "html", folder / "cache"
         self.history = scale.History(folder, commits, SERIES)
 
-    def start(self, html: Path | None = None, cache: Path | None = None) -> "subprocess.Popen[str]":
-        command = [sys.executable, "-m", "asv", "--config", str(self.folder / "asv.conf.json"), "publish", "--no-pull"]
+    def start(
+        self, html: Path | None = None, cache: Path | None = None, command: Sequence[str] = ("-m", "asv")
+    ) -> "subprocess.Popen[str]":
+        arguments = ["--config", str(self.folder / "asv.conf.json"), "publish", "--no-pull"]
         return subprocess.Popen(
-            [*command, "--html-dir", str(html or self.html)],
+            [sys.executable, *command, *arguments, "--html-dir", str(html or self.html)],
             cwd=ROOT,
             env=os.environ | {"PYTHONPATH": str(ROOT), "KERNELWATCH_CACHE": str(cache or self.cache)},
             stdout=subprocess.PIPE,
@@ -88,17 +94,28 @@ def files(html: Path) -> dict[str, os.stat_result]:
     return {path.relative_to(html).as_posix(): path.stat() for path in (html / "data").rglob("*.json")}
 
 
-def slower(path: Path) -> None:
-    """Measured again: one cell takes 5 % more."""
+def change(path: Path, how: Callable[[list[dict[str, Any]]], object]) -> None:
+    """Change the lines of the sidecar of a result."""
     sidecar = path.with_suffix(".facts.jsonl")
     lines = [json.loads(line) for line in sidecar.read_text().splitlines()]
-    cell = next(
-        line for line in lines if line["record"] == "cell" and line.get("visits") and "seconds" in line["visits"][0]
-    )
-    for visit in cell["visits"]:
-        visit["seconds"] *= 1.05
+    how(lines)
     sidecar.unlink()  # it is a link, see lab/scale.py
     sidecar.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+
+
+def timed(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The cells with seconds."""
+    return [line for line in lines if line["record"] == "cell" and any("seconds" in visit for visit in line["visits"])]
+
+
+def slower(path: Path) -> None:
+    """Measured again: one cell takes 5 % more."""
+
+    def how(lines: list[dict[str, Any]]) -> None:
+        for visit in timed(lines)[0]["visits"]:
+            visit["seconds"] *= 1.05
+
+    change(path, how)
 
 
 def test_every_way_to_publish_again_is_as_publishing_anew(project: Project) -> None:
@@ -146,6 +163,44 @@ def test_a_page_that_somebody_changed_is_made_again(project: Project) -> None:
     next((project.html / "data").rglob("at/2.json")).unlink()
     project.publish()
     assert contents(project.html) == before
+
+
+def without_series(project: Project) -> None:
+    path = project.results()[2]
+    result = json.loads(path.read_text())
+    path.unlink()
+    path.write_text(json.dumps(result | {"results": {}}))
+
+
+def with_surrogates(project: Project) -> None:
+    """JSON can hold half of a character, which UTF-8 cannot."""
+
+    def how(lines: list[dict[str, Any]]) -> None:
+        for visit in itertools.chain.from_iterable(line["visits"] for line in timed(lines)):
+            visit["identity"] = "\ud800"
+        visits = [{"cubin_sha256": "\ud800"}]
+        lines.append(
+            {"record": "cell", "group": "a static", "key": "a/\ud800 b", "state": "ok", "reason": "", "visits": visits}
+        )
+
+    change(project.results()[2], how)
+
+
+def with_a_name_that_is_no_text(project: Project) -> None:
+    path = os.fsencode(project.results()[2])
+    os.link(path, path.removesuffix(b".json") + b"-\xff.json")
+
+
+@pytest.mark.parametrize("odd", [without_series, with_surrogates, with_a_name_that_is_no_text])
+def test_an_odd_result_leaves_the_others(project: Project, odd: Callable[[Project], object]) -> None:
+    project.publish()
+    before = contents(project.html)
+    odd(project)
+    said = project.publish()
+    after = contents(project.html)
+    assert ("its name is not UTF-8" in said) is (odd is with_a_name_that_is_no_text)
+    (newest,) = (name for name in before if name.endswith(f"/at/{COMMITS - 1}.json"))
+    assert after[newest] == before[newest]
 
 
 def cut(path: Path) -> None:
@@ -241,6 +296,39 @@ def test_a_full_disk_is_said_and_leaves_the_pages(project: Project, full: str) -
         subprocess.run(["umount", "-l", str(disk)], check=False)
 
 
+UNWRITTEN = """
+import sys
+from asv.main import main
+from kernelwatch.history.store import Store
+from kernelwatch.system.errors import UserError
+
+def set_files(*_):
+    raise UserError("the disk is full")
+
+Store.set_files = set_files
+sys.exit(main())
+"""
+
+
+def test_what_was_not_published_is_not_there(project: Project) -> None:
+    """The last that is written is how the files were made."""
+    project.publish()
+    before = contents(project.html)
+    project.history.more()
+    process = project.start(command=("-c", UNWRITTEN))
+    said, _ = process.communicate()
+    assert process.returncode != 0
+    assert f"nothing was published; {project.html} is as it was: the disk is full" in said
+    assert contents(project.html) == before
+    project.publish()
+    assert contents(project.html) == anew(project)
+
+
+def test_a_duplicate_parameter_moves_no_other_value() -> None:
+    shape = Shape(json.dumps([["a", None, [["1", "1", "2"]]], ["b", None, [["3"]]]]).encode())
+    assert [shape.place("a", ("2",)), shape.place("b", ("3",))] == [2, 3]
+
+
 def test_a_store_says_what_is_wrong_with_it(tmp_path: Path) -> None:
     path = tmp_path / "store.sqlite"
     store = Store(path, "1")
@@ -257,3 +345,8 @@ def test_a_store_says_what_is_wrong_with_it(tmp_path: Path) -> None:
     with pytest.raises(Damaged, match="absent is not what was written"):
         other.get("absent")
     assert not path.exists()
+
+
+def test_a_store_that_cannot_be_opened_says_so(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="unable to open database file"):
+        Store(tmp_path, "1")

@@ -18,7 +18,7 @@ WHO = "matmul/wgmma"
 ALIGNMENT = 16  # bytes, of a matrix and of its rows
 ROW_BYTES = 128  # of a row in shared memory, as wide as the swizzle
 TILE_ROWS, TILE_COLUMNS, TILE_K = 128, 256, 64  # as in wgmma.cu
-INT_MAX = 2**31 - 1
+EXTENT_MAX = 2**31 - TILE_COLUMNS  # rounded up to whole tiles it fits an int
 
 ELEMENTS = {
     "float16": driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
@@ -76,10 +76,10 @@ def matmul_wgmma(
 
     The launch runs on CuPy's current stream; not synchronized. It keeps the memory of its operands.
 
-    Raises: LimitError if an extent does not fit 32 bits.
+    Raises: LimitError if an extent exceeds EXTENT_MAX.
     """
-    if max(dims) > INT_MAX:
-        raise LimitError(f"{WHO}: an extent must be at most {INT_MAX}, got {' x '.join(map(str, dims))}")
+    if max(dims) > EXTENT_MAX:
+        raise LimitError(f"{WHO}: an extent must be at most {EXTENT_MAX}, got {' x '.join(map(str, dims))}")
     a, b, c = map(_aligned, operands)
     inputs = [(new, old) for new, old in zip((a, b), operands, strict=False) if new is not old]
     rows, columns, k = map(int, dims)

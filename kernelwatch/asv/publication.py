@@ -27,7 +27,8 @@ class Publication:
         return cls(Recorded(results, store, judged, hashes), writer, site)
 
     def done(self) -> None:
-        """Note how the files of the site were made, which now are in its place."""
+        """Note how the files of the new site were made, which is complete and not yet in its place. Those of a site
+        that stays have other times, and are then written again."""
         self.recorded.store.set_files(str(self.site), self.writer.files)
         self.recorded.store.close()
 

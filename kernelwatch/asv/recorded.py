@@ -61,7 +61,7 @@ class Shape:
         for name, version_of, params in json.loads(text):
             places = {each: start + at for at, each in enumerate(itertools.product(*params))}
             self.series[name] = version_of, places
-            start += len(places)
+            start += math.prod(map(len, params))  # a parameter may be there twice
 
     def place(self, name: str, params: Params) -> int:
         """The place of a value; -1 if there is none."""
@@ -80,7 +80,12 @@ class Recorded:
         self.messages: list[str] = []
         self.entries: list[Entry] = []
         known = store.known()
-        paths = list(_result_files(results))
+        paths = []
+        for path in _result_files(results):
+            if (name := os.fsencode(path).decode(errors="replace")) == str(path):
+                paths.append(path)
+            else:
+                self.messages.append(f"{name}: it is not shown: its name is not UTF-8")
         fresh = sum(self._refresh(path, known.get(str(path))) for path in paths)
         store.remove({*known} - {*map(str, paths)})
         store.commit()

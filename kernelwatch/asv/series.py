@@ -51,6 +51,11 @@ class Tables:
     def __init__(self) -> None:
         self.commits, self.known, self.told, self.identities, self.limits = (Table() for _ in range(5))
         self.codes: dict[tuple[object, ...], Any] = {}  # arrays that are the same for many entries
+        self._rows: dict[tuple[Row, ...], int] = {}
+
+    def number(self, rows: Sequence[Row]) -> int:
+        """A number for these rows, which stands for them in the keys of `kept`."""
+        return self._rows.setdefault(tuple(rows), len(self._rows))
 
     def kept(self, make: Callable[[], Any], *key: object) -> Any:
         """An array that is made once for a key."""
@@ -64,6 +69,7 @@ class Matrix:
 
     def __init__(self, rows: Sequence[Row], count: int, tables: Tables, exact: bool) -> None:
         self.rows, self.tables, self.exact = rows, tables, exact
+        self.number = tables.number(rows)
         shape = count, len(rows)
         self.values = np.full(shape, math.nan)
         self.spreads = np.zeros((0 if exact else count, len(rows)))
@@ -78,14 +84,14 @@ class Matrix:
         if record is None:
             return
         shared, kept = record.shared, self.tables.kept
-        cells: Ints = kept(lambda: self._cells(record), "cells", self.exact, shared["cells"])
+        cells: Ints = kept(lambda: self._cells(record), "cells", self.number, shared["cells"])
         has = cells >= 0
         self.known[at] = kept(
-            lambda: self._known(record, cells), "known", self.exact, shared["cells"], shared["conditions"]
+            lambda: self._known(record, cells), "known", self.number, shared["cells"], shared["conditions"]
         )
         binaries = shared["binaries"] if self.exact else shared["identities"]
         self.identities[at] = kept(
-            lambda: self._identities(record, cells), "identities", self.exact, shared["cells"], binaries
+            lambda: self._identities(record, cells), "identities", self.number, shared["cells"], binaries
         )
         if record.limits:
             self.limits[at, has] = self._limits(record)[cells[has]]
@@ -221,7 +227,7 @@ def _of_place(
         values, record = recorded.load(entry)
         for matrix, own in zip(matrices, (values, recorded.exact(entry)), strict=True):
             shape = recorded.shape(entry, matrix.exact)
-            where = tables.kept(lambda: _where(shape, matrix.rows, benchmarks), "where", shape, str(place))  # noqa: B023
+            where = tables.kept(lambda: _where(shape, matrix.rows, benchmarks), "where", matrix.number, shape)  # noqa: B023
             matrix.put(at, where, own, record)
     of_revision = np.array([revisions[entry.commit] for entry in entries])
     commits = np.array([known[entry.commit] for entry in entries])

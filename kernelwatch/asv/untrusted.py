@@ -148,10 +148,10 @@ def _publish_into(pages: Path, publish: Any, conf: Any, range_spec: Any, pull: b
             if code:
                 raise util.UserError(f"nothing was published; {pages} is as it was")
             restrict(Path(conf.html_dir))
+            publication.done()  # before the pages are replaced: if it fails, they are as they were
             if pages.exists():
                 pages.rename(Path(fresh, "before"))
             Path(conf.html_dir).rename(pages)
-            publication.done()
         finally:
             conf.html_dir, conf.results_dir = configured
 

@@ -32,7 +32,10 @@ class Table:
         """A number for each text, which does not depend on its place in the table."""
         fresh = self.texts[len(self._digests) :]
         if fresh:
-            numbers = (int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little") for text in fresh)
+            numbers = (
+                int.from_bytes(hashlib.sha256(text.encode(errors="surrogatepass")).digest()[:8], "little")
+                for text in fresh
+            )
             self._digests = np.concatenate([self._digests, np.fromiter(numbers, np.uint64, len(fresh))])
         return self._digests
 

@@ -108,7 +108,8 @@ class Record:
                     failed.add(rung_and_type(key))
         known = {place: binaries for place, binaries in parts.items() if place not in failed}
         return {
-            place: hashlib.sha256("\n".join(binaries).encode()).hexdigest()[:16] for place, binaries in known.items()
+            place: hashlib.sha256("\n".join(binaries).encode(errors="surrogatepass")).hexdigest()[:16]
+            for place, binaries in known.items()
         }
 
 

@@ -62,8 +62,8 @@ class Store:
         return cls(cache.folder() / f"published-{name}.sqlite", version)
 
     def _open(self) -> None:
-        self._base = sqlite3.connect(self.path or ":memory:", timeout=WAIT_S, isolation_level=None)
         with self._safely():
+            self._base = sqlite3.connect(self.path or ":memory:", timeout=WAIT_S, isolation_level=None)
             self._base.execute("BEGIN IMMEDIATE")
             tables = {name for (name,) in self._base.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
             versions = self._base.execute("SELECT version FROM about").fetchall() if "about" in tables else []
