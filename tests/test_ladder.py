@@ -158,9 +158,7 @@ def test_good_entry(tmp_path: Path) -> None:
 # --- grids ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "found", dict.fromkeys(found.of(type) for found in GPU_RUNGS for type in found.types), ids=str
-)
+@pytest.mark.parametrize("found", dict.fromkeys(found.of(type) for found in GPU_RUNGS for type in found.types), ids=str)
 def test_grid_covers_every_element_once(found: Rung) -> None:
     limit = ladder.GRID_Y_MAX
     seed = random.randrange(2**32)
