@@ -140,22 +140,28 @@ INDEXED = (  # an array that no register can hold, since the index is known at r
 compiled_group = pytest.mark.xdist_group("compiled")  # one compilation of all rungs for all of these
 
 
+# All targets, but one of the rungs whose code is another's, with other tiles: each takes seconds to compile.
+TARGETS = r"^(?!matmul/pipelined_)| sm_90$"
+
+
 @pytest.fixture(scope="module")
 def groups(sass: None, kernel_cache: Path) -> dict[str, Group]:
     """All ops, compiled by workers as asv's runs have it."""
-    return {op: measure(PROJECT, op, Options(package=str(ROOT))) for op in PROJECT.ops}
+    return {op: measure(PROJECT, op, Options(package=str(ROOT), only=TARGETS)) for op in PROJECT.ops}
 
 
 @compiled_group
 def test_every_rung_has_every_figure(groups: dict[str, Group]) -> None:
     rungs = [found for op in gpukernels.ops() for found in op.rungs if found.source.suffix == ".cu"]
-    wanted = {target(r.op, r.name, type, arch).key for r in rungs for type in r.types for arch in ARCHES}
+    every = (target(r.op, r.name, type, arch).key for r in rungs for type in r.types for arch in ARCHES)
+    wanted = {key for key in every if re.search(TARGETS, key)}
     outcomes = {key: outcome for group in groups.values() for key, outcome in group.outcomes.items()}
     assert set(outcomes) == wanted
     lacking = {key for r in rungs for type, least in r.arch_min for arch in ARCHES if int(arch[3:]) < least
                for key in [target(r.op, r.name, type, arch).key]}  # fmt: skip
     lacking |= {target(r.op, r.name, type, arch).key for r in rungs if r.arch_only for type in r.types
                 for arch in ARCHES if arch != f"sm_{r.arch_only.rstrip('a')}"}  # fmt: skip
+    lacking &= wanted
     assert {key for key, outcome in outcomes.items() if outcome.state != "ok"} == lacking
     for key in lacking:
         assert outcomes[key].state == "na"
