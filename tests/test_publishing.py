@@ -155,6 +155,17 @@ def test_every_way_to_publish_again_is_as_publishing_anew(project: Project) -> N
     assert contents(project.html) == anew(project)
 
 
+@pytest.mark.parametrize("count", [0, 2])
+def test_asvs_own_pages_show_the_newest_commits(project: Project, count: int) -> None:
+    path = project.folder / "asv.conf.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"asv_commits": count}))
+    project.publish()
+    shown = json.loads((project.html / "asv" / "index.json").read_text())["revision_to_hash"].values()
+    assert set(shown) == set(project.history.hashes[COMMITS - count : COMMITS])
+    commits = json.loads((project.html / "data" / "commits.json").read_text())
+    assert len(commits) == COMMITS + 1  # and the newest one of the branch, which is not measured
+
+
 def test_a_page_that_somebody_changed_is_made_again(project: Project) -> None:
     project.publish()
     before = contents(project.html)

@@ -192,7 +192,7 @@ class Recorded:
     def newest(self, count: int) -> set[Path]:
         """The result files of the newest commits."""
         dates = {entry.commit: entry.head["date"] for entry in self.entries}
-        commits = set(sorted(dates, key=lambda commit: dates[commit])[-count:])
+        commits = set(sorted(dates, key=lambda commit: dates[commit], reverse=True)[:count])
         return {entry.path for entry in self.entries if entry.commit in commits}
 
 
