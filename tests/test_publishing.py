@@ -202,14 +202,41 @@ def with_a_name_that_is_no_text(project: Project) -> None:
     os.link(path, path.removesuffix(b".json") + b"-\xff.json")
 
 
-@pytest.mark.parametrize("odd", [without_series, with_surrogates, with_a_name_that_is_no_text])
+def with_endless_times(project: Project) -> None:
+    def how(lines: list[dict[str, Any]]) -> None:
+        for visit in itertools.chain.from_iterable(line["visits"] for line in timed(lines)):
+            visit["seconds"] = sys.float_info.max  # a sum of two is no number
+
+    change(project.results()[2], how)
+
+
+def with_another_judgment(project: Project) -> None:
+    path = project.folder / "results" / "benchmarks.json"
+    series = json.loads(path.read_text())
+    names = [name for name, entry in series.items() if name != "version" and entry["judged"] == "seconds"]
+    series[names[0]]["judged"] = 5
+    series[names[1]]["judged"] = "<seconds>"
+    path.write_text(json.dumps(series))
+
+
+WARNINGS: dict[Callable[[Project], object], str] = {
+    without_series: "",
+    with_surrogates: "",
+    with_a_name_that_is_no_text: "its name is not UTF-8",
+    with_endless_times: "its sidecar is not shown: OverflowError",
+    with_another_judgment: "",
+}
+
+
+@pytest.mark.parametrize("odd", WARNINGS)
 def test_an_odd_result_leaves_the_others(project: Project, odd: Callable[[Project], object]) -> None:
     project.publish()
     before = contents(project.html)
     odd(project)
     said = project.publish()
     after = contents(project.html)
-    assert ("its name is not UTF-8" in said) is (odd is with_a_name_that_is_no_text)
+    assert WARNINGS[odd] in said
+    assert ("not shown" in said) is bool(WARNINGS[odd])
     (newest,) = (name for name in before if name.endswith(f"/at/{COMMITS - 1}.json"))
     assert after[newest] == before[newest]
 
