@@ -297,6 +297,19 @@ def test_a_publication_that_is_killed_leaves_the_pages_and_what_is_kept(project:
     assert contents(project.html) == after
 
 
+def test_what_a_killed_publication_left_is_removed(project: Project) -> None:
+    """It may have been killed while it replaced the pages: the old ones are then put back."""
+    project.publish()
+    before, left = contents(project.html), project.folder / ".html.publishing-abc"
+    left.mkdir()
+    project.html.rename(left / "before")
+    process = project.start(command=("-c", UNWRITTEN))
+    process.communicate()
+    assert process.returncode != 0
+    assert contents(project.html) == before
+    assert list(project.folder.glob(".html*")) == []
+
+
 def test_two_publications_at_once_do_not_mix(project: Project) -> None:
     """Into the same folder, and into two from the same results."""
     other = project.folder / "other"
