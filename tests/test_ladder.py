@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -190,6 +191,17 @@ def test_an_extent_whose_tiles_are_no_int_is_refused() -> None:
     for extents in ((2**31 - 1, 1, 1), (1, 2**31 - 255, 1), (1, 1, 2**31 - 1)):
         with pytest.raises(LimitError, match=f"at most {2**31 - 256}, got {' x '.join(map(str, extents))}"):
             prepare(None, None, (), (), (), extents)
+
+
+@pytest.mark.parametrize(
+    ("pitch", "takes"), [(32, True), (64, True), (24, False), (16, False), (0, False), (-32, False)]
+)
+def test_rows_that_the_copy_engine_takes(pitch: int, takes: bool) -> None:
+    pytest.importorskip("cupy", reason="CuPy is not installed")
+    found = gpukernels.rung("matmul", "wgmma")
+    assert found.preparation
+    matrix = SimpleNamespace(shape=(1, 16), strides=(pitch, 2), itemsize=2, data=SimpleNamespace(ptr=512))
+    assert python_function(found, found.preparation).__globals__["_takes"](matrix) is takes
 
 
 # --- a rung added: one source and one entry, no Python --------------------------------------------------------------

@@ -155,6 +155,17 @@ def test_every_way_to_publish_again_is_as_publishing_anew(project: Project) -> N
     assert contents(project.html) == anew(project)
 
 
+@pytest.mark.parametrize("count", [0, 2])
+def test_asvs_own_pages_show_the_newest_commits(project: Project, count: int) -> None:
+    path = project.folder / "asv.conf.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"asv_commits": count}))
+    project.publish()
+    shown = json.loads((project.html / "asv" / "index.json").read_text())["revision_to_hash"].values()
+    assert set(shown) == set(project.history.hashes[COMMITS - count : COMMITS])
+    commits = json.loads((project.html / "data" / "commits.json").read_text())
+    assert len(commits) == COMMITS + 1  # and the newest one of the branch, which is not measured
+
+
 def test_a_page_that_somebody_changed_is_made_again(project: Project) -> None:
     project.publish()
     before = contents(project.html)
@@ -191,14 +202,41 @@ def with_a_name_that_is_no_text(project: Project) -> None:
     os.link(path, path.removesuffix(b".json") + b"-\xff.json")
 
 
-@pytest.mark.parametrize("odd", [without_series, with_surrogates, with_a_name_that_is_no_text])
+def with_endless_times(project: Project) -> None:
+    def how(lines: list[dict[str, Any]]) -> None:
+        for visit in itertools.chain.from_iterable(line["visits"] for line in timed(lines)):
+            visit["seconds"] = sys.float_info.max  # a sum of two is no number
+
+    change(project.results()[2], how)
+
+
+def with_another_judgment(project: Project) -> None:
+    path = project.folder / "results" / "benchmarks.json"
+    series = json.loads(path.read_text())
+    names = [name for name, entry in series.items() if name != "version" and entry["judged"] == "seconds"]
+    series[names[0]]["judged"] = 5
+    series[names[1]]["judged"] = "<seconds>"
+    path.write_text(json.dumps(series))
+
+
+WARNINGS: dict[Callable[[Project], object], str] = {
+    without_series: "",
+    with_surrogates: "",
+    with_a_name_that_is_no_text: "its name is not UTF-8",
+    with_endless_times: "its sidecar is not shown: OverflowError",
+    with_another_judgment: "",
+}
+
+
+@pytest.mark.parametrize("odd", WARNINGS)
 def test_an_odd_result_leaves_the_others(project: Project, odd: Callable[[Project], object]) -> None:
     project.publish()
     before = contents(project.html)
     odd(project)
     said = project.publish()
     after = contents(project.html)
-    assert ("its name is not UTF-8" in said) is (odd is with_a_name_that_is_no_text)
+    assert WARNINGS[odd] in said
+    assert ("not shown" in said) is bool(WARNINGS[odd])
     (newest,) = (name for name in before if name.endswith(f"/at/{COMMITS - 1}.json"))
     assert after[newest] == before[newest]
 
@@ -257,6 +295,19 @@ def test_a_publication_that_is_killed_leaves_the_pages_and_what_is_kept(project:
         assert contents(project.html) in (before, after)  # whole, old or new
     project.publish()
     assert contents(project.html) == after
+
+
+def test_what_a_killed_publication_left_is_removed(project: Project) -> None:
+    """It may have been killed while it replaced the pages: the old ones are then put back."""
+    project.publish()
+    before, left = contents(project.html), project.folder / ".html.publishing-abc"
+    left.mkdir()
+    project.html.rename(left / "before")
+    process = project.start(command=("-c", UNWRITTEN))
+    process.communicate()
+    assert process.returncode != 0
+    assert contents(project.html) == before
+    assert list(project.folder.glob(".html*")) == []
 
 
 def test_two_publications_at_once_do_not_mix(project: Project) -> None:

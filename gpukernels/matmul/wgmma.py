@@ -28,7 +28,8 @@ ELEMENTS = {
 
 
 def _takes(matrix: Any) -> bool:
-    return matrix.data.ptr % ALIGNMENT == 0 and matrix.strides[0] % ALIGNMENT == 0
+    pitch = matrix.strides[0]  # of a single row it may be anything, such as negative
+    return matrix.data.ptr % ALIGNMENT == 0 and pitch % ALIGNMENT == 0 and pitch >= matrix.shape[1] * matrix.itemsize
 
 
 def _aligned(matrix: Any) -> Any:

@@ -21,11 +21,12 @@ from asv.console import log
 import kernelwatch
 from kernelwatch.asv import cleaning
 from kernelwatch.history import records
-from kernelwatch.history.store import Known, Store, digest, stamp
+from kernelwatch.history.store import Damaged, Known, Store, digest, stamp
 from kernelwatch.site import columns
 from kernelwatch.site import record as site_record
 from kernelwatch.site.columns import Columns, Numbers
 from kernelwatch.site.writer import as_text
+from kernelwatch.system.errors import UserError
 
 Params = tuple[str, ...]
 EVERY = 500  # files between two notes on what was read
@@ -149,7 +150,14 @@ class Recorded:
             ]
             for own in (True, False)
         ]
-        head: dict[str, Any] = {
+        try:
+            record, rows, snapshot = self._read_sidecar(sidecar_of(path))
+        except (Damaged, UserError):
+            raise
+        except Exception as error:  # whatever the error, this file would end the whole publication
+            messages.append(f"its sidecar is not shown: {type(error).__name__}: {error}")
+            record, rows, snapshot = {}, np.zeros(0), ""
+        head = {
             "refused": False,
             "messages": list(dict.fromkeys(messages)),
             "commit": result["commit_hash"],
@@ -160,15 +168,18 @@ class Recorded:
             "values": len(others),
             "shapes": [self.store.part(json.dumps(each).encode()) for each in shapes],
             "exact": self.store.part(np.array(exact, float).tobytes()),
+            "record": record,
         }
-        numbers, snapshot = np.array(others, float), ""
-        if sidecar_of(path).is_file():
-            record = records.read(sidecar_of(path))
-            told = site_record.told(record)
-            head["record"], rows = columns.packed(record, told, self.figures, self.store)
-            numbers = np.concatenate([numbers, rows.ravel()])
-            snapshot = as_text(site_record.snapshot(record, told))
-        return head, numbers, snapshot
+        return head, np.concatenate([np.array(others, float), rows]), snapshot
+
+    def _read_sidecar(self, path: Path) -> tuple[dict[str, Any], Numbers, str]:
+        """The record as `columns.packed` has it, and the snapshot; nothing if there is no sidecar."""
+        if not path.is_file():
+            return {}, np.zeros(0), ""
+        record = records.read(path)
+        told = site_record.told(record)
+        head, rows = columns.packed(record, told, self.figures, self.store)
+        return head, rows.ravel(), as_text(site_record.snapshot(record, told))
 
     def snapshot(self, entry: Entry) -> str:
         """The timed cells of an entry and the facts of its groups, as a data file."""
@@ -179,7 +190,7 @@ class Recorded:
         head, content = self.store.get(str(entry.path))
         numbers, count = np.frombuffer(content), head["values"]
         record = head.get("record")
-        return numbers[:count], record and columns.unpacked(record, numbers[count:], self.figures, self.store)
+        return numbers[:count], columns.unpacked(record, numbers[count:], self.figures, self.store) if record else None
 
     def exact(self, entry: Entry) -> Numbers:
         """The values of its exact series."""
@@ -192,7 +203,7 @@ class Recorded:
     def newest(self, count: int) -> set[Path]:
         """The result files of the newest commits."""
         dates = {entry.commit: entry.head["date"] for entry in self.entries}
-        commits = set(sorted(dates, key=lambda commit: dates[commit])[-count:])
+        commits = set(sorted(dates, key=lambda commit: dates[commit], reverse=True)[:count])
         return {entry.path for entry in self.entries if entry.commit in commits}
 
 

@@ -191,7 +191,7 @@ def series_of(conf: Any, repo: Any, benchmarks: Any, recorded: Recorded) -> list
                 place = tuple((params | {"branch": repo.get_branch_name(branch)}).items())
                 places.setdefault((place, entry.head["env_name"]), []).append(entry)
         for (place, _), entries in places.items():
-            rows = list(_rows(conf, benchmarks, dict(place), start, revisions))
+            rows = list(_rows(conf, benchmarks, recorded.judged, dict(place), start, revisions))
             found += _of_place(recorded, rows, benchmarks, dict(place), entries, known, revisions, tables)
     return found
 
@@ -200,11 +200,13 @@ def _environment(entry: Entry) -> dict[str, Any]:
     return {f"env-{name}": value for name, value in entry.head["env_vars"].items()}
 
 
-def _rows(conf: Any, benchmarks: Any, place: dict[str, Any], start: Any, revisions: dict[str, int]) -> Iterator[Row]:
+def _rows(
+    conf: Any, benchmarks: Any, judged: dict[str, str], place: dict[str, Any], start: Any, revisions: dict[str, int]
+) -> Iterator[Row]:
     """Every judged series that benchmarks.json knows and the configuration does not exclude."""
     oldest = min(revisions.values(), default=0)
     for name, benchmark in sorted(benchmarks.items()):
-        if not benchmark.get("judged"):
+        if not judged.get(name):
             continue
         graph = Graph(name, place)
         for params in itertools.product(*benchmark["params"]):
@@ -212,7 +214,7 @@ def _rows(conf: Any, benchmarks: Any, place: dict[str, Any], start: Any, revisio
             first = start(graph, benchmark, text) if conf.regressions_first_commits else oldest
             if first is not None:
                 cell, canary = cell_of(Path(conf.benchmark_dir), name, params)
-                yield Row(name, params, benchmark["judged"], cell, canary, first)
+                yield Row(name, params, judged[name], cell, canary, first)
 
 
 def _of_place(

@@ -9,10 +9,12 @@ This plugin must be set up after the plugins that change the pages.
 """
 
 import functools
+import glob
 import hashlib
 import json
 import os
 import re
+import shutil
 import tempfile
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
@@ -122,6 +124,7 @@ def _publish_untrusted(publish: Any, conf: Any, range_spec: Any = None, pull: bo
 
     with locked(cache.folder() / f"publishing-{name}.lock", waiting):
         try:
+            _clear(pages)
             try:
                 _publish_into(pages, publish, conf, range_spec, pull)
             except Damaged as error:
@@ -131,9 +134,23 @@ def _publish_untrusted(publish: Any, conf: Any, range_spec: Any = None, pull: bo
             raise util.UserError(f"nothing was published; {pages} is as it was: {error}") from None
 
 
+def _prefix(pages: Path) -> str:
+    """Of the names of the folders in which new pages are made, beside the existing ones."""
+    return f".{pages.name}.publishing-"
+
+
+def _clear(pages: Path) -> None:
+    """Remove what publications that were killed have left. If one was killed while it replaced the pages, they are put
+    back."""
+    for left in pages.parent.glob(f"{glob.escape(_prefix(pages))}*"):
+        if not pages.exists() and (left / "before").is_dir():
+            (left / "before").rename(pages)
+        shutil.rmtree(left, ignore_errors=True)
+
+
 def _publish_into(pages: Path, publish: Any, conf: Any, range_spec: Any, pull: bool) -> None:
     source = Path(conf.results_dir).absolute()
-    with tempfile.TemporaryDirectory(prefix=f".{pages.name}.", dir=pages.parent) as fresh, _plain_tags():
+    with tempfile.TemporaryDirectory(prefix=_prefix(pages), dir=pages.parent) as fresh, _plain_tags():
         configured = conf.html_dir, conf.results_dir
         try:
             conf.html_dir, conf.results_dir = str(Path(fresh, "html")), str(Path(fresh, "results"))

@@ -2,7 +2,7 @@
 
 It holds what was read of each result file, so that only new files are read, and how each published file was made, so
 that only changed ones are written. Losing it costs time and nothing else. What a publication that was killed had not
-yet committed is absent; what is damaged is noticed by its checksum.
+yet committed is absent; numbers and texts that are damaged are noticed by their checksums.
 """
 
 import hashlib
