@@ -2,6 +2,7 @@
 
 import functools
 import os
+import signal
 import sys
 import tempfile
 import threading
@@ -18,6 +19,9 @@ os.environ |= {"OPENBLAS_NUM_THREADS": "1", "OPENBLAS_THREAD_TIMEOUT": "4"}
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 from gpukernels import kernel
+
+# A shell starts what is in its background with Ctrl-C ignored, which all children inherit. The tests send it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @functools.cache
