@@ -112,10 +112,15 @@ def _name(item: pytest.Item) -> None:
     print(f"\n{item.nodeid} does not end", file=sys.stderr, flush=True)
 
 
+# The modules with the longest groups of tests. They start first, so that the workers end at one time.
+LONGEST = ("test_planted", "test_static", "test_versus", "test_running", "test_untrusted", "test_confirm")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep the tests of an xdist_group in one worker. pytest-xdist 3.8 tells its scheduler the group by an attribute
     that pytest 9.2 does not read any more; without this each worker repeats every shared set-up.
     """
+    items.sort(key=lambda item: item.path.stem not in LONGEST)
     if not getattr(config.option, "loadgroup", False):
         return
     from _pytest.nodeid import coerce_node_id  # not there in an older pytest, which needs no help
