@@ -145,6 +145,14 @@ def test_a_trend_is_of_the_cells_that_neighbors_share() -> None:
     assert trend.told() == {"transpose gpu": [(0, 1.0), (1, 2.0), (2, 1.0)]}
 
 
+def test_a_trend_begins_where_the_conditions_last_changed() -> None:
+    """Another GPU is another machine: no line leads from one to the other."""
+    trend = data.Trend()
+    for at, (gpu, seconds) in enumerate((("A", 1.0), ("A", 2.0), ("B", 3.0), ("B", 6.0))):
+        trend.add(at, packed(record({COPY: visits(seconds)}, nvml_uuid_sha256=gpu)))
+    assert trend.told() == {"transpose gpu": [(2, 0.5), (3, 1.0)]}
+
+
 def test_a_long_trend_is_thinned() -> None:
     trend = data.Trend()
     for at in range(3 * data.TREND):

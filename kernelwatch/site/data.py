@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from kernelwatch.plan.cells import rungs
 from kernelwatch.plan.problem import Problem, label
 from kernelwatch.plan.project import Project
+from kernelwatch.run.outcome import alike
 from kernelwatch.site.columns import SHOWN, Columns, Layout, Numbers
 from kernelwatch.site.record import Json, parts_of, rounded
 from kernelwatch.site.writer import Writer
@@ -206,15 +207,20 @@ class Turns:
 
 
 class Trend:
-    """By "op device", how its time moved: the geometric mean over the cells that a commit and the commit before it have
-    in common, chained."""
+    """By "op device", how its time moved since its conditions last changed: the geometric mean over the cells that a
+    commit and the commit before it have in common, chained."""
 
     def __init__(self) -> None:
+        self._conditions: dict[str, Json] = {}
+        self._last = ""
         self._places: dict[str, int] = {}  # cell -> place in the arrays
         self._before: dict[str, tuple[NDArray[np.int64], Numbers]] = {}
         self._levels: dict[str, list[tuple[int, float]]] = {}
 
     def add(self, at: int, columns: Columns) -> None:
+        if columns.shared["conditions"] != self._last:
+            self._last = columns.shared["conditions"]
+            self._begin_anew(columns.conditions)
         times, layout = columns.numbers["median_s"], columns.layout
         for name, cells in layout.ops.items():
             measured = [cell for cell in cells if times[cell] > 0]
@@ -233,6 +239,14 @@ class Trend:
             last = level[-1][1] if level else 0.0
             level.append((at, last + (float(moved.mean()) if len(moved) else 0.0)))
             self._before[name] = places, logs
+
+    def _begin_anew(self, conditions: Mapping[str, Json]) -> None:
+        """Forget what was measured under other conditions, such as on another GPU."""
+        for name, known in conditions.items():
+            if name in self._conditions and not alike(self._conditions[name], known):
+                self._before.pop(name, None)
+                self._levels.pop(name, None)
+            self._conditions[name] = known
 
     def told(self) -> dict[str, list[tuple[int, float]]]:
         """1 at the newest commit. The first and the newest point, and as many between as fit into TREND."""
