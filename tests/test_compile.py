@@ -68,7 +68,8 @@ def test_compiles_without_a_driver(found: Rung) -> None:
         only, least = found.arch_only.rstrip("a"), dict(found.arch_min).get(type, 0)
         arches = [arch for arch in ARCHES if int(arch[3:]) >= least and only in ("", arch[3:])]
         too_old = set(ARCHES) - set(arches)
-        if found != next(other for other in RUNGS if other.source == found.source):  # the same code with another tile
+        same = next(other for other in RUNGS if other.source == found.source)
+        if found != same and found.constants:  # the same code with another tile, which takes seconds to compile
             arches = [arches[0], arches[-1]]
         for arch in too_old:
             why = (

@@ -72,6 +72,22 @@ BAD = {
         NAMED + TILED + "tiles = 3\n",
         "turn/first: ladder.toml has tiles; a rung has arch_min, arch_only, block, by_type, computes,",
     ),
+    "a type that the rung has not": (
+        NAMED + TILED + "by_type.uint8 = { tile = [64, 64] }\n",
+        "turn/first: by_type has uint8; the rung has the types float32",
+    ),
+    "what no type changes": (
+        NAMED + TILED + 'by_type.float32 = { idea = "another" }\n',
+        "turn/first: by_type has idea for float32; it may have tile, block, constants, shared",
+    ),
+    "a tile of a type": (
+        NAMED + TILED + "by_type.float32 = { tile = [0, 32] }\n",
+        "turn/first: tile and block must be at least 1, got (0, 32)",
+    ),
+    "shared memory beside edges": (
+        NAMED + "edges = [32]\nshared = 1024\n",
+        "turn/first: shared must be bytes of a rung without edges, got 1024",
+    ),
     "another's source": (
         NAMED + TILED + 'source = "none.cu"\n',
         "turn/first: its source must be one of turn/none.cu; none of them is in",
@@ -157,6 +173,17 @@ def test_good_entry(tmp_path: Path) -> None:
 
 
 # --- grids ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_type_may_have_a_launch_of_its_own() -> None:
+    found = gpukernels.rung("transpose", "vectorized")
+    bytes_wide, as_it_is = found.of("uint8"), found.of("float32")
+    assert as_it_is == found
+    assert (bytes_wide.tile, bytes_wide.block) != (found.tile, found.block)
+    assert bytes_wide.macros() == {"TILE_ROWS": 256, "TILE_COLUMNS": 128, "BLOCK_X": 16, "BLOCK_Y": 8}
+    assert bytes_wide.of("uint8") == bytes_wide
+    tiles = gpukernels.rung("matmul", "pipelined").macros()
+    assert (tiles["TILE_K"], tiles["SHARED_BYTES"]) == (16, gpukernels.rung("matmul", "pipelined").shared_bytes(4))
 
 
 @pytest.mark.parametrize("found", dict.fromkeys(found.of(type) for found in GPU_RUNGS for type in found.types), ids=str)
