@@ -38,6 +38,7 @@ TYPES = {
 
 CUDA_STANDARD = "c++17"
 SHARED_BYTES_MOST = 48 << 10  # dynamic shared memory that a kernel gets without asking for more
+PREPARE = Path(__file__).with_name("prepare.py")  # what the preparations of launches share
 C_FLAGS = ("-std=c11", "-O3", "-march=native", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror")
 
 
@@ -405,7 +406,8 @@ class _GpuKernel(Kernel):
         self._prepare: Any = None
         if found.preparation:
             self._prepare = python_function(found, found.preparation)
-            self.identity = _digest(self.identity, found.preparation.read_text(encoding="utf-8"))[:16]
+            texts = (path.read_text(encoding="utf-8") for path in (found.preparation, PREPARE))
+            self.identity = _digest(self.identity, *texts)[:16]
         try:
             self._module = cupy.RawModule(path=str(path))
             self._function = self._module.get_function(symbol)
@@ -447,7 +449,8 @@ class _GpuKernel(Kernel):
         identity = _digest(self.identity, grid, block, shared)[:16]
         if self._prepare:
             enqueue = functools.partial(function, shared_mem=shared)
-            return Launch(operands[-1], identity, self._prepare(self._module, enqueue, grid, block, operands, dims))
+            prepared = self._prepare(self.rung, self._module, enqueue, grid, block, operands, dims)
+            return Launch(operands[-1], identity, prepared)
         return Launch(operands[-1], identity, lambda: function(grid, block, arguments, shared_mem=shared))
 
 

@@ -262,6 +262,7 @@ def counts_of(profiler: profile.Profiler, cell: Cell) -> Counts:
 NOT_PROFILED = {
     *("transpose/vectorized", "transpose/sector_aligned"),
     *("matmul/pipelined", "matmul/pipelined_64x128", "matmul/pipelined_32x64", "matmul/wgmma"),
+    *("matmul/wgmma_128x128", "matmul/bf16x6", "matmul/fp16x3"),
 }
 
 

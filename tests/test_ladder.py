@@ -31,8 +31,8 @@ def test_every_source_is_an_entry() -> None:
     orphans = sources - {found.source for found in RUNGS} - {found.preparation for found in RUNGS}
     assert not orphans, f"no entry of ladder.toml for {', '.join(sorted(str(path) for path in orphans))}"
     assert {found.source for found in RUNGS} <= sources
-    shared = {(found.source, found.tile, found.block) for found in RUNGS}  # by entries that launch it differently
-    assert len(shared) == len(RUNGS)
+    launched = {(found.source, found.tile, found.block, found.constants) for found in RUNGS}
+    assert len(launched) == len(RUNGS)
 
 
 @pytest.mark.parametrize("found", RUNGS, ids=str)
@@ -210,14 +210,15 @@ def test_grid_covers_every_element_once(found: Rung) -> None:
             assert z == -(-down // limit), who
 
 
-def test_an_extent_whose_tiles_are_no_int_is_refused() -> None:
+@pytest.mark.parametrize("name", ["wgmma", "bf16x6"])
+def test_an_extent_whose_tiles_are_no_int_is_refused(name: str) -> None:
     pytest.importorskip("cupy", reason="CuPy is not installed")
-    found = gpukernels.rung("matmul", "wgmma")
+    found = gpukernels.rung("matmul", name)
     assert found.preparation
     prepare = python_function(found, found.preparation)
     for extents in ((2**31 - 1, 1, 1), (1, 2**31 - 255, 1), (1, 1, 2**31 - 1)):
         with pytest.raises(LimitError, match=f"at most {2**31 - 256}, got {' x '.join(map(str, extents))}"):
-            prepare(None, None, (), (), (), extents)
+            prepare(found, None, None, (), (), (), extents)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ constexpr int WARPS_N = TILE_COLUMNS / WARP_COLUMNS;
 constexpr int THREADS = BLOCK_X * BLOCK_Y;
 constexpr int GROUPS_M = WARP_ROWS / (VECTOR * LANES_M), GROUPS_N = WARP_COLUMNS / (VECTOR * LANES_N);
 constexpr int TM = GROUPS_M * VECTOR, TN = GROUPS_N * VECTOR;  // results a thread: rows, columns
-constexpr int BAND = 8;
+constexpr long long BAND = 8;  // rows of tiles
 
 // Rows of A's tile, which are columns of A, have 4 spare elements: lanes that copy a row of A store to 8 banks, not to one.
 constexpr int PITCH_A = TILE_ROWS + VECTOR, PITCH_B = TILE_COLUMNS;
@@ -181,7 +181,7 @@ __global__ void __launch_bounds__(THREADS) matmul_pipelined(const T *__restrict_
     const long long down = (M + TILE_ROWS - 1) / TILE_ROWS;
     const long long block = (blockIdx.y + (long long)gridDim.y * blockIdx.z) * gridDim.x + blockIdx.x;
     const long long band = block / (BAND * gridDim.x), within = block % (BAND * gridDim.x);
-    const long long high = min((long long)BAND, down - band * BAND);
+    const long long high = min(BAND, down - band * BAND);
     if (high <= 0)
         return;
     const long long row0 = (band * BAND + within % high) * TILE_ROWS, column0 = within / high * TILE_COLUMNS;

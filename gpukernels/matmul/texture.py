@@ -1,6 +1,5 @@
 """matmul/texture: how texture.cu is launched: A and B are bound to texture objects, once for all runs."""
 
-from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -8,11 +7,11 @@ import cupy
 import numpy as np
 from cupy.cuda import runtime, texture
 
+from gpukernels import prepare
 from gpukernels.kernel import KernelError, LimitError
+from gpukernels.ladder import Rung
 
 MOST_ELEMENTS = 2**27  # of a 1-D linear texture
-
-_in_flight: deque[tuple[Any, ...]] = deque()  # an event after a launch, and the textures that it reads until then
 
 
 def _bound(which: str, array: Any, alignment: int) -> tuple[texture.TextureObject, np.int32]:
@@ -40,7 +39,8 @@ def _bound(which: str, array: Any, alignment: int) -> tuple[texture.TextureObjec
 
 
 def matmul_texture(
-    module: cupy.RawModule,
+    _rung: Rung,
+    _module: cupy.RawModule,
     function: Callable[..., None],
     grid: tuple[int, ...],
     block: tuple[int, ...],
@@ -62,14 +62,6 @@ def matmul_texture(
     def launch() -> None:
         handles = np.uint64(texture_a.ptr), np.uint64(texture_b.ptr)
         function(grid, block, (*handles, c, *dims, first_a, first_b))
-        stream = cupy.cuda.get_current_stream()
-        if not stream.is_capturing():  # a graph needs the launch kept by whoever replays it
-            event = cupy.cuda.Event(disable_timing=True)
-            event.record(stream)
-            _in_flight.append((event, texture_a, texture_b))
-            while _in_flight[0][0].done:
-                _in_flight.popleft()
-                if not _in_flight:
-                    break
+        prepare.keep_until_run(texture_a, texture_b)
 
     return launch

@@ -33,10 +33,11 @@ constexpr int BAND = 16;                 // rows of tiles
 constexpr int PART = 32;                 // columns of C in a store
 constexpr int PART_BYTES = ROWS * ROW_BYTES;
 constexpr int A_BYTES = TILE_ROWS * ROW_BYTES, B_BYTES = TILE_COLUMNS * TILE_K * 2, STAGE_BYTES = A_BYTES + B_BYTES;
-constexpr int SUMS = 128;  // a thread
+constexpr int SUMS = TILE_COLUMNS / 2;  // a thread
 
 static_assert(BLOCK_X * BLOCK_Y == 3 * GROUP, "a producer and two consumers");
-static_assert(TILE_ROWS == 128 && TILE_COLUMNS == 256 && TILE_K * 2 == ROW_BYTES, "m64n256k16, rows of 128 bytes");
+static_assert(TILE_ROWS == 128 && TILE_K * 2 == ROW_BYTES, "a consumer has 64 rows; rows of 128 bytes");
+static_assert(TILE_COLUMNS == 256 || TILE_COLUMNS == 128, "m64n256k16 or m64n128k16");
 static_assert(1024 + STAGES * STAGE_BYTES + 2 * BUFFERS * PART_BYTES == SHARED_BYTES, "shared_bytes in the ladder");
 
 __device__ u32 address(const void *p) { return (u32)__cvta_generic_to_shared(p); }
@@ -97,9 +98,10 @@ __device__ void settle(float (&d)[SUMS]) {
 #define ELEMENT "f16"
 #endif
 
-// d += A B for 64 x 256 results, 16 along K; d = A B if not `add`.
+// d += A B for 64 x TILE_COLUMNS results, 16 along K; d = A B if not `add`.
 // clang-format off
 __device__ void multiply(float (&d)[SUMS], u64 a, u64 b, int add) {
+#if TILE_COLUMNS == 256
     asm volatile(
         "{\n.reg .pred add;\nsetp.ne.b32 add, %130, 0;\n"
         "wgmma.mma_async.sync.aligned.m64n256k16.f32." ELEMENT "." ELEMENT " "
@@ -146,6 +148,34 @@ __device__ void multiply(float (&d)[SUMS], u64 a, u64 b, int add) {
           "+f"(d[120]), "+f"(d[121]), "+f"(d[122]), "+f"(d[123]),
           "+f"(d[124]), "+f"(d[125]), "+f"(d[126]), "+f"(d[127])
         : "l"(a), "l"(b), "r"(add));
+#else
+    asm volatile(
+        "{\n.reg .pred add;\nsetp.ne.b32 add, %66, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n128k16.f32." ELEMENT "." ELEMENT " "
+        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+        "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+        "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+        "%64, %65, add, 1, 1, 0, 1;\n}"
+        :
+          "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]),
+          "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+          "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]),
+          "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+          "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]),
+          "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+          "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]),
+          "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+          "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]),
+          "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
+          "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]),
+          "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
+          "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]),
+          "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
+          "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]),
+          "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
+        : "l"(a), "l"(b), "r"(add));
+#endif
 }
 // clang-format on
 
@@ -165,7 +195,7 @@ __global__ void __launch_bounds__(3 * GROUP, 1)
     __shared__ u64 full[STAGES], empty[STAGES];
 
     // Matrices with the 128-byte swizzle begin at multiples of 1024 bytes.
-    unsigned char *const stages = (unsigned char *)(((u64)shared + 1023) & ~1023ull);
+    unsigned char *const stages = shared + (1024 - address(shared) % 1024) % 1024;
     unsigned char *const parts = stages + STAGES * STAGE_BYTES;
     const int down = (M + TILE_ROWS - 1) / TILE_ROWS, across = (N + TILE_COLUMNS - 1) / TILE_COLUMNS;
     const int tiles = down * across, steps = (K + TILE_K - 1) / TILE_K;

@@ -10,61 +10,31 @@ from typing import Any
 
 import cupy
 import numpy as np
-from cuda.bindings import driver
 
-from gpukernels.kernel import KernelError, LimitError
+from gpukernels import prepare
+from gpukernels.kernel import LimitError
+from gpukernels.ladder import Rung
 
-WHO = "matmul/wgmma"
-ALIGNMENT = 16  # bytes, of a matrix and of its rows
 ROW_BYTES = 128  # of a row in shared memory, as wide as the swizzle
-TILE_ROWS, TILE_COLUMNS, TILE_K = 128, 256, 64  # as in wgmma.cu
-EXTENT_MAX = 2**31 - TILE_COLUMNS  # rounded up to whole tiles it fits an int
-
-ELEMENTS = {
-    "float16": driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
-    "bfloat16": driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-    "float32": driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
-}
+EXTENT_MAX = 2**31 - 256  # rounded up to whole tiles it fits an int
 
 
 def _takes(matrix: Any) -> bool:
     pitch = matrix.strides[0]  # of a single row it may be anything, such as negative
-    return matrix.data.ptr % ALIGNMENT == 0 and pitch % ALIGNMENT == 0 and pitch >= matrix.shape[1] * matrix.itemsize
+    starts = matrix.data.ptr % prepare.ALIGNMENT == 0 and pitch % prepare.ALIGNMENT == 0
+    return starts and pitch >= matrix.shape[1] * matrix.itemsize
 
 
 def _aligned(matrix: Any) -> Any:
     """`matrix`, or memory of its shape whose rows begin where the copy engine takes them."""
     if _takes(matrix):
         return matrix
-    rows, columns = matrix.shape
-    per = ALIGNMENT // matrix.itemsize
-    return cupy.empty((rows, -(-columns // per) * per), matrix.dtype)[:, :columns]
-
-
-def _tensor_map(matrix: Any, box_rows: int) -> np.void:
-    """A description of `matrix`, copied in boxes of `box_rows` rows of 128 bytes, as a kernel's argument."""
-    rows, columns = matrix.shape
-    wide, count = driver.cuuint64_t, driver.cuuint32_t
-    error, described = driver.cuTensorMapEncodeTiled(
-        ELEMENTS[matrix.dtype.name],
-        2,
-        matrix.data.ptr,
-        [wide(columns), wide(rows)],
-        [wide(matrix.strides[0])],
-        [count(ROW_BYTES // matrix.itemsize), count(box_rows)],
-        [count(1), count(1)],
-        driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
-        driver.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_128B,
-        driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
-        driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
-    )
-    if error != driver.CUresult.CUDA_SUCCESS:
-        raise KernelError(f"{WHO}: the driver does not describe a {rows} x {columns} matrix of {matrix.dtype}: {error}")
-    words = np.array([int(word) for word in described.opaque], np.uint64)
-    return words.view("V128")[0]  # type: ignore[no-any-return]
+    rows, columns = matrix.shape  # zeros, since initcheck does not see what the copy engine stores
+    return cupy.zeros((rows, prepare.padded(columns, matrix.itemsize)), matrix.dtype)[:, :columns]
 
 
 def matmul_wgmma(
+    rung: Rung,
     _module: cupy.RawModule,
     function: Callable[..., None],
     _grid: tuple[int, ...],
@@ -80,21 +50,26 @@ def matmul_wgmma(
     Raises: LimitError if an extent exceeds EXTENT_MAX.
     """
     if max(dims) > EXTENT_MAX:
-        raise LimitError(f"{WHO}: an extent must be at most {EXTENT_MAX}, got {' x '.join(map(str, dims))}")
+        raise LimitError(f"{rung}: an extent must be at most {EXTENT_MAX}, got {' x '.join(map(str, dims))}")
     a, b, c = map(_aligned, operands)
     inputs = [(new, old) for new, old in zip((a, b), operands, strict=False) if new is not old]
     rows, columns, k = map(int, dims)
-    tiles = -(-rows // TILE_ROWS) * -(-columns // TILE_COLUMNS)
+    tile_rows, tile_columns = rung.tile
+    step = rung.macros()["TILE_K"]
+    tiles = -(-rows // tile_rows) * -(-columns // tile_columns)
     turns = math.ceil(tiles / c.device.attributes["MultiProcessorCount"])
     grid = (math.ceil(tiles / turns), 1, 1)  # as many blocks as finish in as many turns: all blocks have equal work
-    maps = (_tensor_map(a, TILE_ROWS), _tensor_map(b, TILE_K), _tensor_map(c, TILE_ROWS // 2))
+    boxes = ((a, tile_rows), (b, step), (c, tile_rows // 2))  # a consumer stores half a tile
+    maps = [prepare.tensor_map(str(rung), m, (high, ROW_BYTES // m.itemsize)) for m, high in boxes]
     arguments = (*maps, *map(np.int32, (rows, columns, k)))
 
-    def launch(_alive: object = (a, b, operands)) -> None:
+    def launch(_alive: object = (a, b, c)) -> None:
         for new, old in inputs:
             cupy.copyto(new, old)
         function(grid, block, arguments)
         if c is not operands[2]:
             cupy.copyto(operands[2], c)
+        if inputs or c is not operands[2]:
+            prepare.keep_until_run(a, b, c)
 
     return launch

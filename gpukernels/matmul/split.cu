@@ -1,0 +1,506 @@
+// matmul/split: C[m][n] = sum over k of A[m][k] B[k][n], float32 from Hopper's 16-bit tensor cores (bf16x6, fp16x3).
+//
+// A   M x K    B   K x N    C   M x N, overwritten    row major, of T (float), any M, N, K >= 1; C begins at a multiple
+// of 4 bytes. The parts of A and B are memory that split.py gives.
+//
+// Three kernels run one after the other:
+// 1. matmul_split_parts writes A and B as sums of PARTS matrices of 16-bit numbers, in the order of their size.
+// 2. matmul_split multiplies the parts on tensor cores, and leaves out products that are too small to matter: of part p
+//    of A and part q of B where p + q >= PARTS. The small products are summed first. A tensor core truncates what a
+//    float32 sum rounds, so its sum goes on for SPAN of K only; then it is added to a sum in registers, rounded.
+// 3. matmul_split_outside computes again, in float32, rows and columns of C that depend on a number of A or B which the
+//    parts cannot hold. It has nothing to do for most operands.
+//
+// bf16x6: three bfloat16 parts hold all 24 bits of a float; six products. What is left out is 2^-23 of a product, at
+// most. Numbers must be 0 or in [2^-100, 2^62): of others a part would overflow or lose bits.
+// fp16x3: two float16 parts hold 22 bits or more, three products. float16 has a small range, so each row of A and each
+// column of B is scaled by a power of two, chosen anew every SPAN of K, that takes its largest number there to
+// [2^14, 2^15). Errors are relative to that largest number: 2^-39 of it, for numbers far below it. Numbers of 2^100 and
+// more are outside.
+//
+// matmul_split has the structure of matmul/wgmma: a producer warp lets the copy engine fill STAGES stages of shared
+// memory with all parts of a tile of A and of B, and two groups of four warps multiply, each 64 x 128 results. Every
+// second tile goes down K, what was read last is read first.
+// Source: Henry, Tang and Heinecke, Leveraging the bfloat16 artificial intelligence datatype for higher-precision
+// computations, 2019; Ootomo and Yokota, Recovering single precision accuracy from tensor cores, 2022.
+
+#if PARTS == 3
+#include <cuda_bf16.h>
+#define ELEMENT "bf16"
+#else
+#include <cuda_fp16.h>
+#define ELEMENT "f16"
+#endif
+
+struct alignas(64) TensorMap {
+    unsigned char bytes[128];
+};
+
+typedef unsigned int u32;
+typedef unsigned long long u64;
+
+constexpr int GROUP = 128;               // threads of a warp group
+constexpr int ROWS = TILE_ROWS / 2;      // rows of C a consumer
+constexpr int ROW_BYTES = 128;           // of a row in shared memory
+constexpr int STEP = 16;                 // of K an instruction
+constexpr int BAND = 8;                  // rows of tiles
+constexpr int INTERVAL = SPAN / TILE_K;  // stages whose products a tensor core sums
+constexpr int A_BYTES = PARTS * TILE_ROWS * ROW_BYTES, B_BYTES = PARTS * TILE_COLUMNS * TILE_K * 2;
+constexpr int STAGE_BYTES = A_BYTES + B_BYTES;
+constexpr int SUMS = TILE_COLUMNS / 2;  // a thread
+constexpr int SPLITTERS = 256;          // threads of a block of the other kernels
+constexpr bool SCALED = PARTS == 2;
+
+static_assert(BLOCK_X * BLOCK_Y == 3 * GROUP, "a producer and two consumers");
+static_assert(TILE_ROWS == 128 && TILE_COLUMNS == 128 && TILE_K * 2 == ROW_BYTES, "m64n128k16, rows of 128 bytes");
+static_assert(SPAN % TILE_K == 0, "whole stages");
+static_assert(1024 + STAGES * STAGE_BYTES == SHARED_BYTES, "shared_bytes in the ladder");
+
+// ---- the parts of a number
+
+#if PARTS == 3
+__device__ u32 two(float low, float high) {  // rounded to 16 bits
+    u32 both;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+    return both;
+}
+__device__ float low(u32 both) { return __uint_as_float(both << 16); }
+__device__ float high(u32 both) { return __uint_as_float(both & 0xFFFF0000); }
+#else
+__device__ u32 two(float low, float high) {
+    u32 both;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+    return both;
+}
+__device__ float low(u32 both) { return __half2float(__ushort_as_half(both & 0xFFFF)); }
+__device__ float high(u32 both) { return __half2float(__ushort_as_half(both >> 16)); }
+#endif
+
+__device__ float power(int e) { return __uint_as_float((u32)(e + 127) << 23); }  // 2^e, -126 <= e <= 127
+
+// The exponent of the power of two that takes a number to [2^14, 2^15), from its bits; at most 126.
+__device__ int scale_of(u32 magnitude) { return min(14 + 127 - (int)(magnitude >> 23), 126); }
+
+__device__ u32 magnitude(float x) { return __float_as_uint(x) & 0x7FFFFFFF; }
+
+// Whether the parts cannot hold a number, or, if it is the largest of those that are scaled alike, one of them.
+__device__ bool outside(u32 magnitude) {
+    constexpr u32 LEAST = (127 - 100) << 23, END = (127 + (SCALED ? 100 : 62)) << 23;
+    return magnitude >= END || (!SCALED && magnitude != 0 && magnitude < LEAST);
+}
+
+// Eight neighbors, `count` of which are there; 0 for the others.
+__device__ void read(float (&x)[8], const float *from, long long count) {
+    if (count >= 8 && (u64)from % 16 == 0) {
+        const float4 u = ((const float4 *)from)[0], v = ((const float4 *)from)[1];
+        x[0] = u.x, x[1] = u.y, x[2] = u.z, x[3] = u.w, x[4] = v.x, x[5] = v.y, x[6] = v.z, x[7] = v.w;
+    } else {
+#pragma unroll
+        for (int i = 0; i < 8; ++i)
+            x[i] = i < count ? from[i] : 0;
+    }
+}
+
+// Write the parts of eight neighbors; `apart`: elements from one part to the next.
+__device__ void write(float (&x)[8], unsigned short *to, u64 apart) {
+#pragma unroll
+    for (int part = 0; part < PARTS; ++part) {
+        u32 words[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            words[i] = two(x[2 * i], x[2 * i + 1]);
+            x[2 * i] -= low(words[i]), x[2 * i + 1] -= high(words[i]);
+        }
+        *(uint4 *)(to + part * apart) = make_uint4(words[0], words[1], words[2], words[3]);
+    }
+}
+
+// The parts of A and B have rows of `pitch` elements, a multiple of 8. The first blocks split A, the others B. A thread
+// splits eight neighbors at a time. Flags say which rows of A and columns of B have numbers outside.
+#if PARTS == 3
+
+extern "C" __global__ void __launch_bounds__(SPLITTERS)
+    matmul_split_parts(const float *__restrict__ A, const float *__restrict__ B, unsigned short *parts_a,
+                       unsigned short *parts_b, float *, float *, unsigned char *outside_a, unsigned char *outside_b,
+                       long long M, long long N, long long K, long long pitch_a, long long pitch_b, long long,
+                       long long) {
+    const long long vectors_a = M * (pitch_a / 8), vector = blockIdx.x * (long long)SPLITTERS + threadIdx.x;
+    const bool of_a = vector < vectors_a;
+    const long long rows = of_a ? M : K, columns = of_a ? K : N, pitch = of_a ? pitch_a : pitch_b;
+    const long long own = of_a ? vector : vector - vectors_a, row = own / (pitch / 8), column = own % (pitch / 8) * 8;
+    if (row >= rows)
+        return;
+    float x[8];
+    read(x, (of_a ? A : B) + row * columns + column, columns - column);
+#pragma unroll
+    for (int i = 0; i < 8; ++i)
+        if (outside(magnitude(x[i])))  // what lies beyond the row was read as 0
+            *(of_a ? outside_a + row : outside_b + column + i) = 1;
+    write(x, (of_a ? parts_a : parts_b) + row * pitch + column, rows * pitch);
+}
+
+#else
+
+// A block splits SPAN of K of some rows of A, or of some columns of B.
+extern "C" __global__ void __launch_bounds__(SPLITTERS)
+    matmul_split_parts(const float *__restrict__ A, const float *__restrict__ B, unsigned short *parts_a,
+                       unsigned short *parts_b, float *scales_a, float *scales_b, unsigned char *outside_a,
+                       unsigned char *outside_b, long long M, long long N, long long K, long long pitch_a,
+                       long long pitch_b, long long wide_a, long long wide_b) {
+    constexpr int LANES = SPAN / 8, HIGH = SPLITTERS / LANES;                         // of A: threads a row, rows
+    constexpr int WIDE = 64, DOWN = SPLITTERS * 8 / WIDE, DEEP = SPAN / DOWN;        // of B: columns, rows at a time
+    __shared__ u32 most[WIDE][SPLITTERS / 32 + 1];
+    __shared__ int exponents[WIDE];
+    const long long spans = (K + SPAN - 1) / SPAN, blocks_a = (M + HIGH - 1) / HIGH * spans;
+    const int thread = threadIdx.x;
+
+    if (blockIdx.x < blocks_a) {
+        const long long span = blockIdx.x % spans, row = blockIdx.x / spans * HIGH + thread / LANES;
+        const long long k = span * SPAN + thread % LANES * 8;
+        float x[8];
+        read(x, A + row * K + k, row < M ? K - k : 0);
+        u32 largest = 0;
+#pragma unroll
+        for (int i = 0; i < 8; ++i)
+            largest = max(largest, magnitude(x[i]));
+#pragma unroll
+        for (int lanes = 1; lanes < LANES; lanes *= 2)
+            largest = max(largest, __shfl_xor_sync(0xFFFFFFFF, largest, lanes));
+        if (row >= M)
+            return;
+        const int e = scale_of(largest);
+        if (thread % LANES == 0) {
+            scales_a[span * wide_a + row] = power(-e);
+            if (outside(largest))
+                outside_a[row] = 1;
+        }
+#pragma unroll
+        for (int i = 0; i < 8; ++i)
+            x[i] *= power(e);
+        if (k < pitch_a)
+            write(x, parts_a + row * pitch_a + k, M * pitch_a);
+        return;
+    }
+
+    const long long block = blockIdx.x - blocks_a, across = (N + WIDE - 1) / WIDE, span = block / across;
+    const int lane = thread % (WIDE / 8);
+    const long long column = block % across * WIDE + lane * 8, k = span * SPAN + thread / (WIDE / 8);
+    float x[DEEP][8];
+#pragma unroll
+    for (int j = 0; j < DEEP; ++j)
+        read(x[j], B + (k + j * DOWN) * N + column, k + j * DOWN < K ? N - column : 0);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+        u32 largest = 0;
+#pragma unroll
+        for (int j = 0; j < DEEP; ++j)
+            largest = max(largest, magnitude(x[j][i]));
+#pragma unroll
+        for (int lanes = WIDE / 8; lanes < 32; lanes *= 2)
+            largest = max(largest, __shfl_xor_sync(0xFFFFFFFF, largest, lanes));
+        if (thread % 32 < WIDE / 8)
+            most[lane * 8 + i][thread / 32] = largest;
+    }
+    __syncthreads();
+    if (thread < WIDE) {
+        u32 largest = 0;
+        for (int warp = 0; warp < SPLITTERS / 32; ++warp)
+            largest = max(largest, most[thread][warp]);
+        const int e = scale_of(largest);
+        const long long n = block % across * WIDE + thread;
+        exponents[thread] = e;
+        if (n < N) {
+            scales_b[span * wide_b + n] = power(-e);
+            if (outside(largest))
+                outside_b[n] = 1;
+        }
+    }
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < 8; ++i)
+#pragma unroll
+        for (int j = 0; j < DEEP; ++j)
+            x[j][i] *= power(exponents[lane * 8 + i]);
+#pragma unroll
+    for (int j = 0; j < DEEP; ++j)
+        if (k + j * DOWN < K && column < pitch_b)
+            write(x[j], parts_b + (k + j * DOWN) * pitch_b + column, K * pitch_b);
+}
+
+#endif
+
+// ---- rows and columns that depend on numbers outside
+
+// Blocks share the tiles of 64 x 64 of C. Sums of 64 products are summed: fewer roundings than one after the other.
+extern "C" __global__ void __launch_bounds__(SPLITTERS)
+    matmul_split_outside(const float *__restrict__ A, const float *__restrict__ B, float *__restrict__ C,
+                         const unsigned char *outside_a, const unsigned char *outside_b, long long M, long long N,
+                         long long K) {
+    const long long across = (N + 63) / 64, tiles = (M + 63) / 64 * across;
+    const int thread = threadIdx.x;
+    for (long long tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+        const long long m = tile / across * 64, n = tile % across * 64;
+        const bool mine = thread < 64 ? m + thread < M && outside_a[m + thread]
+                                      : thread < 128 && n + thread - 64 < N && outside_b[n + thread - 64];
+        if (!__syncthreads_or(mine))
+            continue;
+        for (int i = thread; i < 64 * 64; i += SPLITTERS) {
+            const long long row = m + i / 64, column = n + i % 64;
+            if (row >= M || column >= N || !(outside_a[row] || outside_b[column]))
+                continue;
+            float sum = 0;
+            for (long long k = 0; k < K; k += 64) {
+                float part = 0;
+                for (long long j = k; j < min(k + 64, K); ++j)
+                    part = fmaf(A[row * K + j], B[j * N + column], part);
+                sum += part;
+            }
+            C[row * N + column] = sum;
+        }
+    }
+}
+
+// ---- the products
+
+__device__ u32 address(const void *p) { return (u32)__cvta_generic_to_shared(p); }
+
+__device__ void init(u64 *barrier, int arrivals) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(address(barrier)), "r"(arrivals));
+}
+
+__device__ void arrive(u64 *barrier) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(address(barrier)) : "memory");
+}
+
+// Arrive, and let the barrier's phase end only when so many bytes have come.
+__device__ void expect(u64 *barrier, int bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address(barrier)), "r"(bytes)
+                 : "memory");
+}
+
+__device__ void wait(u64 *barrier, int parity) {
+    asm volatile(
+        "{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+        "@done bra over;\nbra again;\nover:\n}" ::"r"(address(barrier)), "r"(parity)
+        : "memory");
+}
+
+// Copy a box of all parts of a matrix, from `column` and `row` on, to shared memory.
+__device__ void load(u32 to, const TensorMap *map, u64 *barrier, int column, int row, u64 policy) {
+    asm volatile(
+        "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint "
+        "[%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(to), "l"(map), "r"(address(barrier)), "r"(column), "r"(row), "r"(0),
+        "l"(policy)
+        : "memory");
+}
+
+__device__ void load(float *to, const float *from, int bytes, u64 *barrier) {
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(address(to)),
+        "l"(from), "r"(bytes), "r"(address(barrier))
+        : "memory");
+}
+
+// The lower word of a matrix's descriptor, in shared memory with the 128-byte swizzle. `leading`: bytes from one group
+// of 64 columns to the next. From one group of 8 rows to the next it is 1024 bytes, which the upper word says.
+__device__ u32 descriptor(u32 address, u32 leading) { return (address & 0x3FFFF) >> 4 | (leading >> 4) << 16; }
+
+// The compiler must not move accesses of the sums over this: the tensor cores write them in the background.
+__device__ void settle(float (&d)[SUMS]) {
+#pragma unroll
+    for (int i = 0; i < SUMS; ++i)
+        asm volatile("" : "+f"(d[i])::"memory");
+}
+
+// d += A B for 64 x 128 results, 16 along K; d = A B if not `add`.
+// clang-format off
+__device__ void multiply(float (&d)[SUMS], u32 a, u32 b, int add) {
+    asm volatile(
+        "{\n.reg .pred add;\n.reg .b64 a, b;\n"
+        "mov.b64 a, {%64, 0x40000040};\nmov.b64 b, {%65, 0x40000040};\nsetp.ne.b32 add, %66, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n128k16.f32." ELEMENT "." ELEMENT " "
+        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+        "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+        "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+        "a, b, add, 1, 1, 0, 1;\n}"
+        :
+          "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]),
+          "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+          "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]),
+          "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+          "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]),
+          "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+          "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]),
+          "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+          "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]),
+          "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
+          "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]),
+          "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
+          "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]),
+          "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
+          "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]),
+          "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
+        : "r"(a), "r"(b), "r"(add));
+}
+// clang-format on
+
+// The tile's row and column of tiles.
+__device__ void place(int tile, int down, int across, int &m, int &n) {
+    const int band = tile / (BAND * across), within = tile % (BAND * across), high = min(BAND, down - band * BAND);
+    m = band * BAND + within % high;
+    n = within / high;
+}
+
+template <typename T>
+__global__ void __launch_bounds__(3 * GROUP, 1)
+    matmul_split(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b, T *C,
+                 const float *scales_a, const float *scales_b, int M, int N, int K, long long wide_a,
+                 long long wide_b) {
+    extern __shared__ unsigned char shared[];
+    __shared__ u64 full[STAGES], empty[STAGES];
+    __shared__ alignas(16) float scales[STAGES][SCALED ? TILE_ROWS + TILE_COLUMNS : 4];
+
+    const u32 stages = (address(shared) + 1023) & ~1023u;  // where matrices with the 128-byte swizzle may begin
+    const int down = (M + TILE_ROWS - 1) / TILE_ROWS, across = (N + TILE_COLUMNS - 1) / TILE_COLUMNS;
+    const int tiles = down * across, steps = (K + TILE_K - 1) / TILE_K;
+    const int thread = threadIdx.y * BLOCK_X + threadIdx.x;
+    const int group = __shfl_sync(0xFFFFFFFF, thread / GROUP, 0);  // the compiler now knows that a warp agrees
+
+    if (thread == 0) {
+        for (int s = 0; s < STAGES; ++s) {
+            init(full + s, 1);
+            init(empty + s, 8);  // the consumers' warps
+        }
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    }
+    __syncthreads();
+
+    if (group == 0) {
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+        if (thread > 0)
+            return;
+        u64 keep, pass;
+        asm volatile("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(keep));
+        asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(pass));
+        const int whole = steps - steps % INTERVAL;  // in whole spans
+        int stage = 0, parity = 1;                   // all stages are free: the phase before the first has ended
+        bool upward = false;
+        for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x, upward = !upward) {
+            int m, n;
+            place(tile, down, across, m, n);
+            for (int i = 0; i < steps; ++i) {
+                const int within = i % INTERVAL, step = upward && i < whole ? whole - INTERVAL - (i - within) + within : i;
+                const u32 a = stages + stage * STAGE_BYTES, b = a + A_BYTES;
+                wait(empty + stage, parity);
+                expect(full + stage, STAGE_BYTES + (SCALED ? (TILE_ROWS + TILE_COLUMNS) * 4 : 0));
+                load(a, &map_a, full + stage, step * TILE_K, m * TILE_ROWS, keep);
+#pragma unroll
+                for (int j = 0; j < TILE_COLUMNS; j += 64)  // a row in shared memory
+                    load(b + j / 64 * PARTS * TILE_K * ROW_BYTES, &map_b, full + stage, n * TILE_COLUMNS + j,
+                         step * TILE_K, pass);
+                if (SCALED) {
+                    const long long span = step / INTERVAL;
+                    load(scales[stage], scales_a + span * wide_a + m * TILE_ROWS, TILE_ROWS * 4, full + stage);
+                    load(scales[stage] + TILE_ROWS, scales_b + span * wide_b + n * TILE_COLUMNS, TILE_COLUMNS * 4,
+                         full + stage);
+                }
+                if (++stage == STAGES)
+                    stage = 0, parity ^= 1;
+            }
+        }
+        return;
+    }
+
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+    const int consumer = group - 1, warp = thread / 32 % 4, lane = thread % 32;
+    const int own_row = consumer * ROWS + warp * 16 + lane / 4;  // and 8 rows below
+    int stage = 0, parity = 0;
+    for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+        int m, n;
+        place(tile, down, across, m, n);
+        float sum[SUMS], d[SUMS];
+#pragma unroll
+        for (int i = 0; i < SUMS; ++i)
+            sum[i] = 0;
+        for (int step = 0; step < steps;) {
+            const int end = min(step + INTERVAL, steps);
+            int before = -1;
+            for (int add = 0; step < end; ++step) {
+                wait(full + stage, parity);
+                const u32 begin = stages + stage * STAGE_BYTES;
+                const u32 a = descriptor(begin + consumer * ROWS * ROW_BYTES, 16);
+                const u32 b = descriptor(begin + A_BYTES, PARTS * TILE_K * ROW_BYTES);
+                settle(d);
+                asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#pragma unroll
+                for (int both = PARTS - 1; both >= 0; --both)  // the smallest products first
+#pragma unroll
+                    for (int p = 0; p <= both; ++p)
+#pragma unroll
+                        for (int k = 0; k < TILE_K; k += STEP) {
+                            multiply(d, a + (p * TILE_ROWS * ROW_BYTES + k * 2) / 16,
+                                     b + ((both - p) * TILE_K + k) * ROW_BYTES / 16, add);
+                            add = 1;
+                        }
+                asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+                settle(d);
+                if (INTERVAL > 1) {
+                    asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+                    if (before >= 0 && lane == 0)
+                        arrive(empty + before);
+                }
+                before = stage;
+                if (++stage == STAGES)
+                    stage = 0, parity ^= 1;
+            }
+            asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+            settle(d);
+            if (SCALED) {
+                const float *const rows = scales[before] + own_row, *const columns = scales[before] + TILE_ROWS;
+                const float scale[2] = {rows[0], rows[8]};
+#pragma unroll
+                for (int i = 0; i < SUMS; i += 4) {
+                    const float2 across_n = *(const float2 *)(columns + i * 2 + lane % 4 * 2);
+#pragma unroll
+                    for (int e = 0; e < 2; ++e) {
+                        sum[i + 2 * e] = fmaf(d[i + 2 * e] * across_n.x, scale[e], sum[i + 2 * e]);
+                        sum[i + 2 * e + 1] = fmaf(d[i + 2 * e + 1] * across_n.y, scale[e], sum[i + 2 * e + 1]);
+                    }
+                }
+                __syncwarp();  // all lanes have read the scales
+            }
+            if (lane == 0)
+                arrive(empty + before);
+            if (!SCALED)
+#pragma unroll
+                for (int i = 0; i < SUMS; ++i)
+                    sum[i] += d[i];
+        }
+
+        // A lane holds two neighbors of every 8 columns, in its row and 8 rows below.
+        const int column = n * TILE_COLUMNS + lane % 4 * 2;
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+            const int row = m * TILE_ROWS + own_row + 8 * e;
+            T *const to = C + (long long)row * N + column;
+            if (row >= M)
+                continue;
+            if (N % 2 == 0 && (u64)C % 8 == 0) {
+#pragma unroll
+                for (int i = 0; i < SUMS; i += 4)
+                    if (column + i * 2 < N)
+                        *(float2 *)(to + i * 2) = make_float2(sum[i + 2 * e], sum[i + 2 * e + 1]);
+            } else {
+#pragma unroll
+                for (int i = 0; i < SUMS; i += 4) {
+                    if (column + i * 2 < N)
+                        to[i * 2] = sum[i + 2 * e];
+                    if (column + i * 2 + 1 < N)
+                        to[i * 2 + 1] = sum[i + 2 * e + 1];
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,74 @@
+"""What a .py that prepares a launch needs: memory that lives until a launch has run, matrices as the copy engine takes
+them."""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+import cupy
+import numpy as np
+from cuda.bindings import driver
+
+from gpukernels.kernel import KernelError
+
+ALIGNMENT = 16  # bytes at multiples of which the copy engine lets a matrix and its rows begin
+
+_ELEMENTS = {
+    "float16": driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+    "bfloat16": driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+    "float32": driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
+}
+
+_in_flight: deque[tuple[Any, ...]] = deque()  # an event after a launch, and what it uses until then
+
+
+def keep_until_run(*used: Any) -> None:
+    """Keep `used` alive until the work that is enqueued on CuPy's current stream has run.
+
+    A launch may be dropped while it runs on another stream than its memory was allocated on. In a capture nothing is
+    kept: whoever replays the graph keeps the launch.
+    """
+    stream = cupy.cuda.get_current_stream()
+    if stream.is_capturing():
+        return
+    event = cupy.cuda.Event(disable_timing=True)
+    event.record(stream)
+    _in_flight.append((event, *used))
+    while _in_flight and _in_flight[0][0].done:
+        _in_flight.popleft()
+
+
+def padded(columns: int, itemsize: int) -> int:
+    """The least number of columns, from `columns` on, of rows that all begin where the copy engine takes them."""
+    per = ALIGNMENT // itemsize
+    return -(-columns // per) * per
+
+
+def tensor_map(who: str, array: Any, box: Sequence[int]) -> np.void:
+    """A description of a CuPy array with contiguous rows, which Hopper's copy engine copies in boxes of `box` elements,
+    as an argument of a kernel. Extents are in the order of the array's dimensions.
+
+    A row of a box is 128 bytes in shared memory, and the 128-byte swizzle exchanges its pieces. What lies outside the
+    array is read as 0, and not written.
+
+    Raises: KernelError, which names `who`, if the driver does not take the array.
+    """
+    wide, count = driver.cuuint64_t, driver.cuuint32_t
+    error, described = driver.cuTensorMapEncodeTiled(
+        _ELEMENTS[array.dtype.name],
+        array.ndim,
+        array.data.ptr,
+        [wide(extent) for extent in reversed(array.shape)],
+        [wide(stride) for stride in reversed(array.strides[:-1])],
+        [count(extent) for extent in reversed(box)],
+        [count(1)] * array.ndim,
+        driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
+        driver.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_128B,
+        driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+        driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+    )
+    if error != driver.CUresult.CUDA_SUCCESS:
+        shape = " x ".join(map(str, array.shape))
+        raise KernelError(f"{who}: the driver does not describe a {shape} array of {array.dtype}: {error}")
+    words = np.array([int(word) for word in described.opaque], np.uint64)
+    return words.view("V128")[0]  # type: ignore[no-any-return]
