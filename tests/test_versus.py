@@ -27,7 +27,7 @@ from kernelwatch.report import comparison
 from kernelwatch.run.outcome import Outcome
 from kernelwatch.system.errors import CANNOT, UserError
 from kernelwatch.system.student import quantile
-from tests.repositories import INTERRUPTIBLE, ROOT, Project, copy_into, new_project, processes_in
+from tests.repositories import INTERRUPTIBLE, ROOT, Project, copy_into, new_project, processes_in, rewrite
 
 # --- statistics ----------------------------------------------------------------------------------------------------
 
@@ -443,12 +443,7 @@ def few_cells(folder: Path) -> None:
     names = [re.search(r'^name = "(.*)"$', table, re.MULTILINE) for table in tables]
     kept = [table for table, name in zip(tables, names, strict=True) if not name or name[1] in RUNGS]
     ladder.write_text(re.sub(r"(?m)^types = .*$", 'types = ["float32"]', "".join(kept)))
-    for file, pairs in FEW.items():
-        text = (folder / file).read_text()
-        for old, new in pairs.items():
-            assert text.count(old) == 1, (file, old)
-            text = text.replace(old, new)
-        (folder / file).write_text(text)
+    rewrite(folder, FEW)
 
 
 GOOD, SLOW = 100, 1000  # times the work: so much that no verdict depends on what else this machine does
