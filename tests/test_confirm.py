@@ -17,7 +17,7 @@ from kernelwatch.compare import confirm as module
 from kernelwatch.compare.confirm import Flag, confirm
 from kernelwatch.history import confirmations
 from kernelwatch.history.confirmations import Confirmation, overall
-from tests.repositories import copy_into, new_project
+from tests.repositories import copy_into, new_project, rewrite
 from tests.test_versus import Synthetic, synthetic
 
 __all__ = ["synthetic"]  # a fixture
