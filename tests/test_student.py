@@ -3,9 +3,10 @@
 import math
 
 import pytest
-from scipy.special import stdtrit
 
 from kernelwatch.system.student import quantile
+
+pytestmark = pytest.mark.xdist_group("student")  # one process imports SciPy
 
 FREEDOMS = (0.5, 1, 2, 3, 4, 5, 7, 10, 20, 50, 100, 300, 1000, 10_000)
 ABOVE = (0.6, 0.75, 0.8, 0.9, 0.95, 0.975, 0.99, 0.995, 0.999, 0.9999, 1 - 1e-5, 1 - 1e-6, 1 - 1e-8, 1 - 1e-10)
@@ -13,6 +14,8 @@ ABOVE = (0.6, 0.75, 0.8, 0.9, 0.95, 0.975, 0.99, 0.995, 0.999, 0.9999, 1 - 1e-5,
 
 @pytest.mark.parametrize("freedom", FREEDOMS)
 def test_it_is_scipys(freedom: float) -> None:
+    from scipy.special import stdtrit  # here, since it takes longer to import than all of this takes
+
     for probability in ABOVE:
         value = float(stdtrit(freedom, probability))
         assert quantile(probability, freedom) == pytest.approx(value, rel=1e-10), probability

@@ -396,8 +396,8 @@ def test_without_a_package_on_one_side_every_rung_differs(packages: Packages) ->
 CELL = "transpose/c_blocked float32 256x256 hot"
 RUNGS = {"numpy", "c", "c_blocked", "elementwise", "padded", "naive_write"}
 # What is timed in the copy: on a CPU the smallest shape, hot, since a cold pass of a rung that is made slower by far
-# would take minutes; two shapes of transpose, cold, on a GPU. Compiled for two architectures, and not run at long shapes,
-# as test_static and test_emulator do for every rung.
+# would take minutes; two shapes of transpose, cold, on a GPU. What other tests look at for every rung is left out: most
+# architectures (test_static) and long shapes (test_emulator).
 FEW = {
     "benchmarks/project.py": {
         "        shapes=VECTORS,": "        shapes=((256**2,),),",

@@ -11,8 +11,8 @@ CLOSE = 1e-14  # relative
 def quantile(probability: float, freedom: float) -> float:
     """The value that a t distributed variable stays below with this probability; NaN without a degree of freedom.
 
-    Newton's method for the logarithm of the tail as a function of the logarithm of the value. That function falls and is
-    concave, so every step but the first one approaches the solution from the same side.
+    Newton's method for the logarithm of the tail as a function of the logarithm of the value. That function falls and
+    is concave, so every step but the first one approaches the solution from the same side.
     """
     if not freedom > 0 or not 0 < probability < 1:
         return math.nan
