@@ -112,15 +112,20 @@ def _name(item: pytest.Item) -> None:
     print(f"\n{item.nodeid} does not end", file=sys.stderr, flush=True)
 
 
-# The modules with the longest groups of tests. They start first, so that the workers end at one time.
-LONGEST = ("test_planted", "test_static", "test_versus", "test_running", "test_untrusted", "test_confirm")
+# The modules with the longest groups of tests, in the order in which they start, so that the workers end at one time.
+# What compiles every rung comes before those that then find the same rungs compiled.
+LONGEST = (
+    *("test_static", "test_running", "test_pages", "test_versus", "test_planted", "test_foreign", "test_asv"),
+    *("test_confirm", "test_bench", "test_untrusted", "test_publishing"),
+)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep the tests of an xdist_group in one worker. pytest-xdist 3.8 tells its scheduler the group by an attribute
     that pytest 9.2 does not read any more; without this each worker repeats every shared set-up.
     """
-    items.sort(key=lambda item: item.path.stem not in LONGEST)
+    place = {stem: at for at, stem in enumerate(LONGEST)}
+    items.sort(key=lambda item: place.get(item.path.stem, len(LONGEST)))
     if not getattr(config.option, "loadgroup", False):
         return
     from _pytest.nodeid import coerce_node_id  # not there in an older pytest, which needs no help

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,16 @@ def copy_into(folder: Path, files: Iterable[str] = FILES) -> None:
             shutil.copytree(ROOT / name, folder / name, ignore=MADE)
         else:
             shutil.copy(ROOT / name, folder / name)
+
+
+def rewrite(folder: Path, edits: Mapping[str, Mapping[str, str]]) -> None:
+    """Replace texts in files, each of which stands there once. `edits`: by file, the new text by the old one."""
+    for file, pairs in edits.items():
+        text = (folder / file).read_text(encoding="utf-8")
+        for old, new in pairs.items():
+            assert text.count(old) == 1, (file, old)
+            text = text.replace(old, new)
+        (folder / file).write_text(text, encoding="utf-8")
 
 
 @dataclass(frozen=True)

@@ -603,12 +603,12 @@ def setup():
 
 
 def test_a_series_answers_at_once_what_it_answers_one_by_one(history: History) -> None:
-    cells = r"transpose/(tiled|padded|dynamic) (float32|uint8) 256x256"
+    cells = r"transpose/(tiled|padded|dynamic) (float32|uint8) 256x256|vector_add/elementwise float32 65536"
     commit, hashes = history.commits[1], history.home / "hashes-once"
     hashes.write_text(commit)
     stock = history.folder / "one_by_one.py"
     stock.write_text(ONE_BY_ONE)
-    bench = r"^access\.Transpose\.track_(moved|shared_load_w)"
+    bench = r"^access\.(Transpose|VectorAdd)\.track_moved"
     values = []
     for name, plugins in (("at-once", []), ("one-by-one", [f".{stock.stem}"])):
         conf = json.loads((history.folder / "asv.conf.json").read_text())

@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SLOWER = """
 def numpy(a, out):
     low, high = out
-    for _ in range(100):
+    for _ in range(20):
         a.min(axis=1, out=low)
         a.max(axis=1, out=high)
 """

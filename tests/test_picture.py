@@ -14,7 +14,12 @@ from kernelwatch.report import picture
 from kernelwatch.report.rows import sections
 from kernelwatch.system.errors import UserError
 
-pyplot = pytest.importorskip("matplotlib.pyplot", reason="matplotlib is not installed")
+pytestmark = [pytest.mark.xdist_group("picture"), pytest.mark.usefixtures("pyplot")]  # one process imports it
+
+
+@pytest.fixture(scope="module")
+def pyplot() -> Any:
+    return pytest.importorskip("matplotlib.pyplot", reason="matplotlib is not installed")
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +29,7 @@ def record() -> Record:
 
 
 @pytest.fixture
-def axes(record: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def axes(pyplot: Any, record: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The axes of the picture of the matrix products."""
     drawn: list[Any] = []
     monkeypatch.setattr(pyplot, "close", drawn.append)
@@ -47,7 +52,7 @@ def test_the_ladder_is_what_was_recorded(axes: Any, record: Record) -> None:
 
 
 def test_an_op_without_arithmetic_is_below_its_bandwidths(
-    record: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    pyplot: Any, record: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drawn: list[Any] = []
     monkeypatch.setattr(pyplot, "close", drawn.append)

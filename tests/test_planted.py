@@ -18,7 +18,7 @@ from benchmarks.project import PROJECT, cuda_source
 from kernelwatch.emulator import load
 from lab import planted
 from tests import test_kernels as gate
-from tests.repositories import ROOT, Project, copy_into, new_project
+from tests.repositories import ROOT, Project, copy_into, new_project, rewrite
 from tests.test_emulator import loaded
 
 pytestmark = pytest.mark.timeout(900)
@@ -26,6 +26,13 @@ planted_group = pytest.mark.xdist_group("planted")  # ten commits, once
 recorded_group = pytest.mark.xdist_group("recorded")  # one repository
 
 LADDER = "gpukernels/ladder.toml"
+# What other tests look at for every rung is left out of the copy: long shapes (test_emulator) and most architectures
+# (test_static). One process, since tests run beside each other already.
+FEWER = {
+    "kernelwatch/plan/checks.py": {"\nLONG_BYTES_MOST": "\nLONG.clear()\nLONG_BYTES_MOST"},
+    "kernelwatch/analysis/occupancy.py": {"\nARCHES = tuple(LIMITS)": '\nARCHES = ("sm_90", "sm_100")'},
+    "kernelwatch/run/group.py": {"PROCESSES_MAX = 8": "PROCESSES_MAX = 1"},
+}
 
 
 @dataclass(frozen=True)
@@ -158,12 +165,7 @@ def events(tmp_path_factory: pytest.TempPathFactory, kernel_cache: Path) -> dict
     copy_into(project.folder)
     ladder = project.folder / LADDER
     ladder.write_text(trimmed(ladder.read_text(encoding="utf-8")), encoding="utf-8")
-    with (project.folder / "kernelwatch" / "plan" / "checks.py").open("a", encoding="utf-8") as checks:
-        checks.write("LONG.clear()\n")  # test_emulator checks every rung at long shapes
-    group = project.folder / "kernelwatch" / "run" / "group.py"
-    text = group.read_text(encoding="utf-8")
-    assert text.count("PROCESSES_MAX = 8") == 1
-    group.write_text(text.replace("PROCESSES_MAX = 8", "PROCESSES_MAX = 1"))  # tests run beside each other already
+    rewrite(project.folder, FEWER)
     project.commit_all("The rungs as they are")
     for found in (HARMLESS, *COMMITS):
         change(project, found)

@@ -32,11 +32,11 @@ from kernelwatch.system import git
 from kernelwatch.system.errors import CANNOT
 from kernelwatch.system.files import Busy, locked
 from tests import repositories
-from tests.repositories import INTERRUPTIBLE, copy_into, new_project, processes_in, wait_until
+from tests.repositories import INTERRUPTIBLE, copy_into, new_project, processes_in, rewrite, wait_until
 from tests.test_files import holder
 
 BENCH = r"(transpose|vector_add)\.CPU\.track_seconds"
-CELLS = r"transpose/(c|numpy) float32 256x256|vector_add/numpy float32 65536"
+CELLS = r"transpose/(c|numpy) float32 256x256 hot|vector_add/numpy float32 65536 hot"
 GROUPS = ("transpose cpu", "vector_add cpu")
 HANG = "void transpose_c(const T *in, T *out, long long M, long long N) { (void)in, (void)out, (void)M, (void)N; %s }\n"
 
@@ -120,8 +120,7 @@ class Project(repositories.Project):
 def made(kernel_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Project:
     project = new_project(tmp_path_factory.mktemp("running"))
     copy_into(project.folder)
-    group = project.folder / "kernelwatch" / "run" / "group.py"
-    group.write_text(group.read_text().replace('"cpu": 3', '"cpu": 2'))  # fewer processes, to be as quick as it can
+    rewrite(project.folder, {"kernelwatch/run/group.py": {'"cpu": 3': '"cpu": 1'}})  # to be as quick as it can
     commits = tuple(project.commit_all(f"commit {at}", "--allow-empty") for at in range(5))
     return Project(project.folder, project.home, commits)
 
@@ -173,7 +172,7 @@ def test_a_run_that_is_killed_goes_on(project: Project, undisturbed: set[tuple[s
     is let through at last has just the cells of one that was never disturbed."""
     kills = int(os.environ.get("GPUKERNELS_KILLS", "5"))
     chance = random.Random(0)
-    longest, rounds, resumed = 6.0, 1, 0
+    longest, rounds, resumed = 4.5, 1, 0
     for _ in range(kills):
         process = project.start()
         try:

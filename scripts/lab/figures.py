@@ -28,6 +28,7 @@ TURNED = (4096, 4096)
 VERSUS = PROJECT.root / "docs" / "versus.txt"  # the output of scripts/versus on a GPU
 CUBES = tuple(shape for shape in MATMUL.shapes if len(set(shape)) == 1)
 OTHERS = tuple(shape for shape in MATMUL.shapes if shape not in CUBES)
+PRINTED = ((4096, 4096), (16411, 8209))  # the shapes of the transposes in README.md
 WRITER = "scripts/figures"
 
 
@@ -195,8 +196,8 @@ def on_device(record: Record, device: str) -> str:
 
 
 def printed(record: Record) -> str:
-    """The output of scripts/ladder for the transposes on a GPU, cold, without the reference lines."""
-    sections = rows.sections(record, PROJECT, ["transpose"])
+    """The output of scripts/ladder for the transposes on a GPU, cold, at some shapes, without the reference lines."""
+    sections = rows.sections(record, PROJECT, ["transpose"], list(PRINTED))
     shown = [
         replace(section, rows=[row for row in section.rows if row.idea != "reference line"])
         for section in sections
@@ -241,7 +242,7 @@ def write(records: list[Record], root: Path, results: Path) -> None:
             ("docs/matmul.md", "between"): lambda: between(multiplied, results),
         }
     if VERSUS.exists():
-        makers["README.md", "versus"] = lambda: f"```\n{VERSUS.read_text(encoding='utf-8').strip()}\n```"
+        makers["docs/comparing.md", "versus"] = lambda: f"```\n{VERSUS.read_text(encoding='utf-8').strip()}\n```"
     if on_cpu:
         makers["docs/matmul.md", "cpu"] = lambda: squares(on_cpu, "cpu")
     if paths := sorted(results.glob("*/access.jsonl")):
