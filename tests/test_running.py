@@ -120,7 +120,9 @@ class Project(repositories.Project):
 def made(kernel_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Project:
     project = new_project(tmp_path_factory.mktemp("running"))
     copy_into(project.folder)
-    rewrite(project.folder, {"kernelwatch/run/group.py": {'"cpu": 3': '"cpu": 1'}})  # to be as quick as it can
+    rewrite(
+        project.folder, {"kernelwatch/run/group.py": {'"cpu": 3': '"cpu": 2'}}
+    )  # the fewest between which a kill falls
     commits = tuple(project.commit_all(f"commit {at}", "--allow-empty") for at in range(5))
     return Project(project.folder, project.home, commits)
 

@@ -56,12 +56,11 @@ def interval(logs: Sequence[float], level: float) -> Interval:
     ordered, n = sorted(logs), len(logs)
     cut = int(TRIMMED * n)
     kept = ordered[cut : n - cut]
-    middle = statistics.fmean(kept) if kept else math.nan
+    middle = statistics.mean(kept) if kept else math.nan
     if len(kept) < 2:
         return Interval(middle, math.inf, math.inf)
     winsorized = [min(max(value, kept[0]), kept[-1]) for value in ordered]
-    center = statistics.fmean(winsorized)
-    error = math.sqrt(math.fsum((value - center) ** 2 for value in winsorized) / (len(kept) * (len(kept) - 1)))
+    error = statistics.stdev(winsorized) * math.sqrt((n - 1) / (len(kept) * (len(kept) - 1)))
     freedom = len(kept) - 1
     half = error * quantile(1 - level / 2, freedom)
     return Interval(middle, half, half + error * quantile(SEEN, freedom))
