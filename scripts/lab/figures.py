@@ -260,8 +260,8 @@ def main(arguments: list[str] | None = None) -> int:
     if options.picture:
         picture.take(PROJECT.root)
     paths = sidecars(PROJECT.results)
-    (usual, _), *_ = Counter(path.parent for path in paths).most_common(1) or [(None, 0)]
-    known = [read(path) for path in paths if path.parent == usual]  # one machine's, the one with most records
+    usual = [folder for folder, _ in Counter(path.parent for path in paths).most_common(1)]
+    known = [read(path) for path in paths if path.parent in usual]  # of the machine with the most records
     records = [record for record in known if any(facts for group, facts in record.facts.items() if "gpu" in group)]
     if not records:
         raise UserError(f"nothing recorded on a GPU under {PROJECT.results}; scripts/bench measures")
