@@ -3,9 +3,11 @@
 import functools
 import os
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
+import venv
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -90,6 +92,25 @@ def no_gpu(kernel_cache: Path) -> str:
     if reason is None:
         pytest.skip("a GPU is here: this is what happens without one")
     return reason
+
+
+@pytest.fixture(scope="session")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the programs of a virtual environment that pip installs the engine into. Tests that use it belong
+    to the xdist_group "foreign", so that pip runs once."""
+    folder = tmp_path_factory.mktemp("another environment, größer")
+    venv.create(folder)  # without a pip of its own, which takes seconds to install
+    pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python"), "--disable-pip-version-check"]
+    done = subprocess.run(
+        [*pip, "install", "--quiet", "--no-compile", str(Path(__file__).resolve().parent.parent / "kernelwatch")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode and "No matching distribution found for hatchling" in done.stderr:
+        pytest.skip("pip has no network to install the engine with")
+    assert not done.returncode, done.stderr
+    return folder / "bin"
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -8,8 +8,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
-import venv
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -69,23 +67,11 @@ class Foreign:
 
 
 @pytest.fixture(scope="module")
-def foreign(tmp_path_factory: pytest.TempPathFactory) -> Foreign:
+def foreign(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Foreign:
     base = tmp_path_factory.mktemp("another project, größer")
-    venv.create(base / "venv")  # without a pip of its own, which takes seconds to install
-    programs = base / "venv" / "bin"
-    pip = [sys.executable, "-m", "pip", "--python", str(programs / "python"), "--disable-pip-version-check"]
-    done = subprocess.run(
-        [*pip, "install", "--quiet", "--no-compile", str(ROOT / "kernelwatch")],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode and "No matching distribution found for hatchling" in done.stderr:
-        pytest.skip("pip has no network to install the engine with")
-    assert not done.returncode, done.stderr
     folder = base / "rows"
     shutil.copytree(ROOT / "tests" / "data" / "foreign", folder, ignore=shutil.ignore_patterns("__pycache__"))
-    project = Foreign(folder, programs)
+    project = Foreign(folder, installed)
     project.git("init", "-q", "-b", "main")
     project.git("add", "-A")
     project.git("commit", "-qm", "Two kernels")
@@ -151,6 +137,13 @@ def test_a_quick_look_finds_suites_of_any_name(foreign: Foreign, measured: str) 
 def test_versus_says_what_is_worse(foreign: Foreign) -> None:
     told = foreign.call("kernelwatch", "versus", "HEAD~1", "HEAD", "--only", "extremes", "--budget", "300", code=1)
     assert "HEAD is worse than BASE" in told
+
+
+def test_a_rung_whose_source_may_have_changed_is_no_unchanged_one(foreign: Foreign) -> None:
+    """The project tells no parts of its rungs: any of them may depend on any file."""
+    told = foreign.call("kernelwatch", "versus", "--exact", "HEAD~1", "HEAD", code=2)
+    assert "cannot tell" in told
+    assert "every binary is the same" not in told
 
 
 def test_ladder_prints_what_was_recorded(foreign: Foreign, measured: str) -> None:
