@@ -12,6 +12,7 @@ from kernelwatch.plan.project import find_root, load
 from kernelwatch.system.errors import CANNOT, UserError
 
 COMMANDS = {
+    "gate": "run the kernels' tests, which must pass before anything is timed",
     "bench": "measure commits and publish their history",
     "versus": "compare two commits, or find the commit that caused a change",
     "ladder": "print the ladder's tables from the recorded results",

@@ -22,7 +22,7 @@ from asv.commands.run import Run
 
 from kernelwatch import __main__ as console
 from kernelwatch.asv import running
-from kernelwatch.commands import bench
+from kernelwatch.commands import gate
 from kernelwatch.commands.arguments import WIDE, Output, Parser, regular_expression
 from kernelwatch.compare.changes import changes
 from kernelwatch.history import records
@@ -179,6 +179,19 @@ def test_without_a_repository_or_a_commit_nothing_is_written(foreign: Project) -
     assert files(foreign.folder) == before
 
 
+def test_a_shallow_clone_says_what_it_lacks(foreign: Project) -> None:
+    foreign.git("init", "-q", "-b", "main")
+    first = foreign.commit_all("one")
+    foreign.git("commit", "-q", "--allow-empty", "-m", "two")
+    clone = Project(foreign.home / "clone", foreign.home)
+    foreign.git("clone", "-q", "--depth=1", foreign.folder.as_uri(), str(clone.folder))
+    done = kernelwatch(clone, "versus", "--exact", first, "HEAD")
+    assert done.returncode == CANNOT
+    assert done.stderr.endswith(
+        f" has no commit {first}; it is a shallow clone: `git fetch --unshallow` gets the whole history\n"
+    )
+
+
 def test_links_that_loop_are_no_files_of_a_package(tmp_path: Path) -> None:
     project = Project(tmp_path / "project", tmp_path)
     package = project.folder / plan_project.load(ROOT).package
@@ -240,10 +253,10 @@ def test_a_gate_that_does_not_end_is_ended_with_the_name_of_its_test(
     (tmp_path / "test_gate.py").write_text("def test_before():\n    pass\n\n\n" + NATIVE[name])
     (tmp_path / "asv.conf.json").write_text("{}")
     project = dataclasses.replace(plan_project.load(ROOT), here=tmp_path / "project.py", gate=("test_gate.py",))
-    monkeypatch.setattr(bench, "GATE_IDLE_S", 1.0)
-    monkeypatch.setattr(bench, "GATE_ENDLESS_S", 1.0)
+    monkeypatch.setattr(gate, "GATE_IDLE_S", 1.0)
+    monkeypatch.setattr(gate, "GATE_ENDLESS_S", 1.0)
     with pytest.raises(UserError) as error:
-        bench.gate(project, Output())
+        gate.gate(project, Output())
     assert str(error.value).startswith(f"the gate did not end: test_gate.py::test_it: {why}")
     assert str(error.value).endswith("; nothing was measured")
     assert processes_in(tmp_path) == {}
@@ -270,11 +283,15 @@ def test_a_gate_says_what_failed_and_how_many_passed(tmp_path: Path, capsys: Sai
     tests.write_text("def test_it():\n    pass\n")
     (tmp_path / "asv.conf.json").write_text("{}")
     project = dataclasses.replace(plan_project.load(ROOT), here=tmp_path / "project.py", gate=("test_gate.py",))
-    bench.gate(project, Output())
+    gate.gate(project, Output())
     assert "gate: 1 passed in " in capsys.readouterr().out
+    assert gate.main(dataclasses.replace(project, gate=()), "gate", []) == 0
+    assert capsys.readouterr().out == "project.py names no gate: nothing to test\n"
     tests.write_text("def test_it():\n    pass\n\n\ndef test_next():\n    assert 1 + 1 == 3, 'this rung'\n")
     with pytest.raises(UserError, match="the gate failed; nothing was measured"):
-        bench.gate(project, Output())
+        gate.gate(project, Output())
+    assert capsys.readouterr().out
+    assert gate.main(project, "gate", []) == 1
     said = capsys.readouterr().out
     assert "AssertionError: this rung" in said
     assert "test_it" not in said

@@ -8,17 +8,13 @@ Exit code of a run: 0; 1 if a regression is new and was not refuted; 2 if a cell
 
 import argparse
 import json
-import os
-import re
 import shutil
-import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections import deque
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from rich.console import Console
@@ -38,6 +34,7 @@ from kernelwatch.commands.confirming import (
     disturbed,
     untried,
 )
+from kernelwatch.commands.gate import gate
 from kernelwatch.commands.phases import Phases
 from kernelwatch.commands.watching import DEVICES, asv_command, measure
 from kernelwatch.compare.changes import changes
@@ -54,41 +51,9 @@ from kernelwatch.system.errors import UserError
 from kernelwatch.system.files import Busy
 from kernelwatch.system.git import commits as commits_of
 from kernelwatch.system.git import export, git, resolve
-from kernelwatch.system.patience import Patience, Stuck, output
 
 WORKTREE_BUDGET_S = 60.0
-GATE_IDLE_S, GATE_ENDLESS_S = 300.0, 600.0  # a test that does not work for so long hangs; that works for so long, too
-PASSED = re.compile(r" (PASSED|SKIPPED|XFAIL)\b.*\[ *\d+%\]$")
 QUICK = {"results_dir": ".asv/quick/results", "html_dir": ".asv/quick/html"}
-
-
-def gate(project: Project, console: Console) -> None:
-    """Run the kernels' tests, if the project names any. Raises: UserError if they fail or do not end."""
-    if not project.gate:
-        return
-    console.print("gate: every rung against its reference ...")
-    # With -v, pytest names a test before it runs it: what is written last says which one does not end.
-    command = [sys.executable, "-m", "pytest", "-v", "-x", *project.gate]
-    written = b""
-    with subprocess.Popen(
-        command, cwd=project.root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
-    ) as tests:
-        assert tests.stdout is not None
-        try:
-            for chunk in output(tests.stdout.fileno(), Patience(tests.pid, GATE_IDLE_S, GATE_ENDLESS_S)):
-                written += chunk
-            code = tests.wait()
-        except Stuck as error:
-            running_test = written.decode(errors="replace").splitlines()[-1].strip()
-            raise UserError(f"the gate did not end: {running_test}: {error}; nothing was measured") from None
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(tests.pid, signal.SIGKILL)
-    lines = [line for line in written.decode(errors="replace").splitlines() if not PASSED.search(line)]
-    if code:
-        console.print("\n".join(lines), markup=False, highlight=False)
-        raise UserError("the gate failed; nothing was measured (its output is above)")
-    console.print(f"gate: {lines[-1].strip('= ')}", markup=False)
 
 
 # --- measuring and publishing --------------------------------------------------------------------------------------

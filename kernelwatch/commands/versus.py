@@ -42,9 +42,11 @@ def versus(project: Project, arguments: argparse.Namespace, console: Console) ->
         elif only:
             choice = by_pattern(project, only, differ.rungs)
         elif not differ.rungs:
-            console.print(
-                f"{what}: {project.package}/ is the same: nothing to compare (--only and --all compare nevertheless)"
-            )
+            same = f"{project.package}/ is the same: nothing to compare"
+            if arguments.markdown:
+                print(f"**no change: {same}** ({what})")
+            else:
+                console.print(f"{what}: {same} (--only and --all compare nevertheless)")
             return 0
         return finish(report, choice, console, arguments.budget, arguments.within, arguments.markdown)
 

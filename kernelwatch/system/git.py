@@ -30,9 +30,10 @@ def resolve(root: Path, name: str) -> str:
     try:
         return git(root, "rev-parse", "--quiet", "--verify", "--end-of-options", f"{name}^{{commit}}")
     except UserError:
-        raise UserError(
-            f"the repository in {root} has no commit {name}; name one by a hash, a branch, a tag or HEAD~1"
-        ) from None
+        what = "name one by a hash, a branch, a tag or HEAD~1"
+        if git(root, "rev-parse", "--is-shallow-repository") == "true":
+            what = "it is a shallow clone: `git fetch --unshallow` gets the whole history"
+        raise UserError(f"the repository in {root} has no commit {name}; {what}") from None
 
 
 def commits(root: Path, range: str, changed: str = "") -> list[str]:

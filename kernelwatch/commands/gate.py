@@ -1,0 +1,67 @@
+"""Run the gate: the kernels' tests that the project names, which must pass before anything is timed.
+
+Exit code: 0, they passed, or the project names none; 1, a test failed.
+"""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+
+from rich.console import Console
+
+from kernelwatch.commands.arguments import Output, Parser, stop_on_signals
+from kernelwatch.plan.project import Project
+from kernelwatch.system.errors import UserError
+from kernelwatch.system.patience import Patience, Stuck, output
+
+GATE_IDLE_S, GATE_ENDLESS_S = 300.0, 600.0  # a test that does not work for so long hangs; that works for so long, too
+PASSED = re.compile(r" (PASSED|SKIPPED|XFAIL)\b.*\[ *\d+%\]$")
+
+
+class GateFailed(UserError):
+    """A test of the gate failed."""
+
+
+def gate(project: Project, console: Console) -> None:
+    """Run the kernels' tests, if the project names any. Raises: GateFailed; UserError if they do not end."""
+    if not project.gate:
+        return
+    console.print("gate: every rung against its reference ...")
+    # With -v, pytest names a test before it runs it: what is written last says which one does not end.
+    command = [sys.executable, "-m", "pytest", "-v", "-x", *project.gate]
+    written = b""
+    with subprocess.Popen(
+        command, cwd=project.root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
+    ) as tests:
+        assert tests.stdout is not None
+        try:
+            for chunk in output(tests.stdout.fileno(), Patience(tests.pid, GATE_IDLE_S, GATE_ENDLESS_S)):
+                written += chunk
+            code = tests.wait()
+        except Stuck as error:
+            running_test = written.decode(errors="replace").splitlines()[-1].strip()
+            raise UserError(f"the gate did not end: {running_test}: {error}; nothing was measured") from None
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(tests.pid, signal.SIGKILL)
+    lines = [line for line in written.decode(errors="replace").splitlines() if not PASSED.search(line)]
+    if code:
+        console.print("\n".join(lines), markup=False, highlight=False)
+        raise GateFailed("the gate failed; nothing was measured (its output is above)")
+    console.print(f"gate: {lines[-1].strip('= ')}", markup=False)
+
+
+def main(project: Project, prog: str, arguments: list[str] | None = None) -> int:
+    Parser(prog, __doc__).parse_args(arguments)
+    console = Output()
+    stop_on_signals()
+    if not project.gate:
+        console.print(f"{project.here.name} names no gate: nothing to test")
+    try:
+        gate(project, console)
+    except GateFailed:
+        return 1
+    return 0
