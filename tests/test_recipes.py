@@ -227,8 +227,8 @@ def on_gitlab(forge: Forge, commits: Mapping[str, str], name: str) -> tuple[int,
     script = "\n".join(parse(recipes.text("gitlab"))["exact"]["script"])
     done = forge.step(script, CI_MERGE_REQUEST_DIFF_BASE_SHA=forge.start)
     comment = runner.folder / "comment.md"
-    assert not comment.exists() or comment.read_text() in done.stdout
-    return done.returncode, comment.read_text() if comment.exists() else ""
+    assert comment.read_text() in done.stdout
+    return done.returncode, comment.read_text()
 
 
 OUTCOMES = {
