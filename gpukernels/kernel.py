@@ -493,8 +493,21 @@ def _options(found: Rung) -> list[str]:
     return [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
 
 
+def _gpu_needed(who: str) -> None:
+    """Raises: ToolMissing if CuPy or a GPU is missing."""
+    try:
+        import cupy
+    except ImportError as error:
+        raise ToolMissing(f"{who}: GPU rungs need CuPy, which cannot be imported: {error}") from error
+    try:
+        cupy.cuda.runtime.getDevice()
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        raise ToolMissing(f"{who}: a GPU rung needs a CUDA GPU and its driver here: {error}") from None
+
+
 def load(op: str, name: str, type: str = "float32", *, edge: int | None = None, **options: Any) -> Kernel:
-    """The rung `op`/`name` for one element type, compiled, as a callable on arrays; see Kernel.
+    """The rung `op`/`name` for one element type, compiled, as a callable on arrays; see Kernel. "best" is the fastest
+    rung on this GPU for each shape; see best.py.
 
     `type`: of all operands, or in->out, such as float16->float32. `edge`: the tile's edge, for a rung that takes it at
     run time (its first where none is given). `options`: those of a rung on host operands, such as
@@ -504,9 +517,16 @@ def load(op: str, name: str, type: str = "float32", *, edge: int | None = None, 
     Raises: LadderError for a rung, type, edge or option that does not exist; KernelError where it cannot be compiled or
     there is no GPU to load it on.
     """
-    found = rung(op, name)
     if not isinstance(type, str):  # NumPy's own types are welcome
         type = np.dtype(type).name
+    if name == "best":
+        _gpu_needed(f"{op}/best")
+        from gpukernels.best import Best  # which loads rungs by this function
+
+        if edge is not None or options:
+            raise LadderError(f"{op}/best takes no edge and no options; load a rung by its name")
+        return Best(op, type)
+    found = rung(op, name)
     _one_of(found, "type", type, found.types)
     if unknown := [part for part in in_and_out(type) if part not in TYPES]:
         raise LadderError(
@@ -518,14 +538,7 @@ def load(op: str, name: str, type: str = "float32", *, edge: int | None = None, 
         _one_of(found, "option", option, _options(found))
     if found.device == "cpu":
         return _CpuKernel(found, type)
-    try:
-        import cupy
-    except ImportError as error:
-        raise ToolMissing(f"{found}: GPU rungs need CuPy, which cannot be imported: {error}") from error
-    try:
-        cupy.cuda.runtime.getDevice()
-    except cupy.cuda.runtime.CUDARuntimeError as error:
-        raise ToolMissing(f"{found}: a GPU rung needs a CUDA GPU and its driver here: {error}") from None
+    _gpu_needed(str(found))
     if found.operands == "host":
         return _HostKernel(found, type, options)
     return _GpuKernel(found, type, edge if edge is not None else next(iter(found.edges), None))
