@@ -331,6 +331,19 @@ def test_profile_of_a_rung(capsys: pytest.CaptureFixture[str], monkeypatch: pyte
     assert all(arch in out for arch in ARCHES) or "against Nsight Compute" in out
 
 
+def test_profile_of_an_op_leaves_out_what_the_emulator_cannot_run(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """matmul/wgmma and others are launched by Hopper's own instructions."""
+    monkeypatch.setattr(profile, "show_all", lambda _profiler, cells, *_: print(*(cell.rung for cell in cells)))
+    monkeypatch.setattr(profile, "arch_here", lambda: None)
+    assert profile.main(PROJECT, "scripts/profile", ["matmul"]) == 0
+    *said, rungs = capsys.readouterr().out.splitlines()
+    assert "pipelined" in rungs.split()
+    assert not {"wgmma", "wgmma_128x128", "bf16x6", "fp16x3"} & set(rungs.split())
+    assert any("not counted: matmul/wgmma is launched by wgmma.py" in line for line in said)
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
