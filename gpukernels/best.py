@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from gpukernels.kernel import Kernel, Launch, LimitError, in_and_out, load
+from gpukernels.compiler import LimitError, in_and_out
+from gpukernels.kernel import Kernel, Launch, gpu_needed, load_rung
 from gpukernels.ladder import LadderError, Rung
 from gpukernels.ladder import op as find_op
 
@@ -127,7 +128,7 @@ class Best(Kernel):
     def _load(self, name: str) -> Kernel:
         key = (self._cupy.cuda.Device().id, name)
         if key not in self._loaded:
-            self._loaded[key] = load(self.op, name, self.type)
+            self._loaded[key] = load_rung(self.op, name, self.type)
         return self._loaded[key]
 
     def _extents(self, inputs: tuple[Any, ...]) -> dict[str, int]:
@@ -150,3 +151,23 @@ class Best(Kernel):
             except LimitError:
                 continue
         return self._load(names[-1]).bind(*inputs, out=out)
+
+
+def load(op: str, name: str, type: str = "float32", *, edge: int | None = None, **options: Any) -> Kernel:
+    """The rung `op`/`name` for one element type, compiled, as a callable on arrays; see Kernel. "best" stands for the
+    fastest rung on this GPU for each shape.
+
+    `type`: of all operands, or in->out, such as float16->float32. `edge`: the tile's edge, for a rung that takes it at
+    run time (its first where none is given). `options`: those of a rung on host operands, such as
+    matmul/between_grids. A GPU rung is loaded for the current device. Compiled once and kept in the user's cache
+    ($GPUKERNELS_CACHE) across processes.
+
+    Raises: LadderError for a rung, type, edge or option that does not exist; KernelError where it cannot be compiled or
+    there is no GPU to load it on.
+    """
+    if name != "best":
+        return load_rung(op, name, type, edge=edge, **options)
+    if edge is not None or options:
+        raise LadderError(f"{op}/best takes no edge and no options; load a rung by its name")
+    gpu_needed(f"{op}/best")
+    return Best(op, type if isinstance(type, str) else np.dtype(type).name)

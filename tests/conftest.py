@@ -18,7 +18,7 @@ os.environ |= {"OPENBLAS_NUM_THREADS": "1", "OPENBLAS_THREAD_TIMEOUT": "4"}
 # The tests start hundreds of processes: each would compile the engine's modules anew if no bytecode were written.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
-from gpukernels import kernel
+from gpukernels import compiler
 
 # A shell starts what is in its background with Ctrl-C ignored, which all children inherit. The tests send it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -40,7 +40,7 @@ def gpu_missing() -> str | None:
 
 def _look_again() -> None:
     """Forget where compiled files are kept. The gate of the kernels runs where there is no engine to ask."""
-    kernel.cache_folder.cache_clear()
+    compiler.cache_folder.cache_clear()
     if engine := sys.modules.get("kernelwatch.system.cache"):
         engine.folder.cache_clear()
 
