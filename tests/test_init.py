@@ -58,6 +58,7 @@ def test_it_writes_a_project_and_says_what_comes_next(repository: Project, capsy
     assert (code, wrong) == (0, "")
     made = {*SUITES, "rows/__init__.py", "rows/on_cpu.py"}
     assert set(texts(repository.folder)) == made
+    assert not re.search("gpu|cupy", "".join(texts(repository.folder).values()), re.IGNORECASE)
     assert told == f"wrote {', '.join(sorted(made))}\n{NEXT.format('rows')}"
     assert (configured(repository)["project"], configured(repository)["branches"]) == ("rows", ["main"])
     assert not {"project_url", "show_commit_url"} & configured(repository).keys()
@@ -159,12 +160,17 @@ def test_the_measured_package(repository: Project, capsys: Said, folders: dict[s
     assert {name: found[name] for name in folders} == folders
 
 
-@pytest.mark.parametrize("name", ["json", "NumPy", "benchmarks", "class", "3d", "..."])
-def test_a_name_that_a_package_cannot_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+@pytest.mark.parametrize("name", ["json", "NumPy", "class", "3d", "..."])
+def test_a_name_that_a_package_cannot_have(tmp_path: Path, name: str) -> None:
     package, is_new = init._package(tmp_path, "", name)
     assert is_new
     assert package.isidentifier()
     assert package in {f"{name.lower()}_kernels", f"kernels_{name.lower()}", "own"}
+
+
+def test_the_package_is_not_the_suites(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)  # it would find those of this project
+    assert init._package(tmp_path, "", "benchmarks") == ("benchmarks_kernels", True)
 
 
 def write(folder: Path, files: dict[str, str]) -> None:
@@ -299,7 +305,12 @@ class Reader:
     def _call(self, command: str) -> None:
         if command == "pip install ./kernelwatch":
             return  # the fixture has done just this
-        done = subprocess.run(
+        done = self.call(command)
+        assert done.returncode == 0, (command, done.stdout, done.stderr)
+        self.said[command] = self.said.get(command, "") + done.stdout
+
+    def call(self, command: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
             ["bash", "-e", "-c", command],
             cwd=self.project.folder,
             env=self.project.environment(
@@ -310,8 +321,6 @@ class Reader:
             text=True,
             check=False,
         )
-        assert done.returncode == 0, (command, done.stdout, done.stderr)
-        self.said[command] = self.said.get(command, "") + done.stdout
 
     def _edit(self, path: Path, lines: list[str]) -> None:
         before = "".join(f"{line[1:]}\n" for line in lines if not line.startswith("+"))
@@ -358,6 +367,7 @@ class TestThePage:
     def test_both_are_published(self, reader: Reader) -> None:
         pages = reader.project.folder / ".asv" / "html"
         assert (pages / "index.html").is_file()
+        assert "GFLOP/s" in reader.said["kernelwatch bench"]
         judged = json.loads((pages / "data" / "series.json").read_text())["series"]
         assert {(series["benchmark"], series["params"]["rung"].strip("'")) for series in judged} == {
             ("row_sum.CPU.track_seconds", "numpy"),
@@ -369,3 +379,34 @@ class TestThePage:
         assert newest["facts"]["axpy cpu"]["imports"].keys() == {"numpy"}
         tracked = reader.project.git("ls-files").splitlines()
         assert not [name for name in tracked if name.startswith(".asv/") or name.endswith(".pyc")]
+
+    @pytest.mark.parametrize(
+        ("old", "new", "code", "said"),
+        [
+            ("    np.sum(", "    for _ in range(20):\n        np.sum(", 1, "tree is worse than HEAD: 1 cell"),
+            ("axis=1", "axis=0", 2, "tree failed: row_sum/numpy float32 256x256 cold: WrongOutput: row_sum/numpy at "),
+        ],
+    )
+    def test_an_edit_is_compared(self, reader: Reader, old: str, new: str, code: int, said: str) -> None:
+        done = edited(reader, "on_cpu.py", old, new)
+        assert done.returncode == code, done.stdout + done.stderr
+        assert said in done.stdout
+
+    def test_an_edit_of_something_else_is_not(self, reader: Reader) -> None:
+        """Without a GPU, that of a rung on the GPU cannot be told."""
+        done = edited(reader, "__init__.py", "KERNELS = {", "# A comment\nKERNELS = {")
+        assert "note: all rungs depend on __init__.py, which differs" in done.stdout
+        assert "cannot tell: axpy/cuda: " in done.stdout
+        assert "row_sum" not in done.stdout
+
+
+def edited(reader: Reader, file: str, old: str, new: str) -> "subprocess.CompletedProcess[str]":
+    """The dirty tree compared with HEAD after an edit of a file, which is undone."""
+    path = reader.project.folder / "rows" / file
+    before = path.read_text()
+    assert before.count(old) == 1
+    path.write_text(before.replace(old, new))
+    try:
+        return reader.call("kernelwatch bench --worktree --only row_sum/numpy")
+    finally:
+        path.write_text(before)

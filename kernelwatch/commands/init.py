@@ -10,7 +10,6 @@ import keyword
 import os
 import re
 import shlex
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -133,7 +132,7 @@ def _package(root: Path, wanted: str, name: str) -> tuple[str, bool]:
 
 def _is_free(name: str) -> bool:
     """Whether a name can be that of a new package: no other module is hidden by it."""
-    reserved = name in sys.stdlib_module_names or name == "benchmarks" or keyword.iskeyword(name)
+    reserved = name == "benchmarks" or keyword.iskeyword(name)
     return name.isidentifier() and not reserved and importlib.util.find_spec(name) is None
 
 
