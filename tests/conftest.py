@@ -3,9 +3,11 @@
 import functools
 import os
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
+import venv
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -19,6 +21,8 @@ os.environ |= {"OPENBLAS_NUM_THREADS": "1", "OPENBLAS_THREAD_TIMEOUT": "4"}
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 from gpukernels import compiler
+
+ROOT = Path(__file__).resolve().parent.parent
 
 # A shell starts what is in its background with Ctrl-C ignored, which all children inherit. The tests send it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -92,6 +96,26 @@ def no_gpu(kernel_cache: Path) -> str:
     return reason
 
 
+@pytest.fixture(scope="session")
+def installed_engine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the programs of an environment in which the engine is installed from its folder. Tests that use it
+    are in the xdist_group "foreign", so that one worker makes it."""
+    base = tmp_path_factory.mktemp("an environment, größer")
+    venv.create(base / "venv")  # without a pip of its own, which takes seconds to install
+    programs = base / "venv" / "bin"
+    pip = [sys.executable, "-m", "pip", "--python", str(programs / "python"), "--disable-pip-version-check"]
+    done = subprocess.run(
+        [*pip, "install", "--quiet", "--no-compile", str(ROOT / "kernelwatch")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode and "No matching distribution found for hatchling" in done.stderr:
+        pytest.skip("pip has no network to install the engine with")
+    assert not done.returncode, done.stderr
+    return programs
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Name a test that does not end before faulthandler ends the process, whose stack shows no parameters."""
@@ -115,8 +139,8 @@ def _name(item: pytest.Item) -> None:
 # The modules with the longest groups of tests, in the order in which they start, so that the workers end at one time.
 # What compiles every rung comes before those that then find the same rungs compiled.
 LONGEST = (
-    *("test_static", "test_running", "test_pages", "test_versus", "test_planted", "test_foreign", "test_asv"),
-    *("test_confirm", "test_bench", "test_untrusted", "test_publishing"),
+    *("test_static", "test_running", "test_pages", "test_versus", "test_planted", "test_foreign", "test_init"),
+    *("test_asv", "test_confirm", "test_bench", "test_untrusted", "test_publishing"),
 )
 
 

@@ -8,8 +8,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
-import venv
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -69,23 +67,10 @@ class Foreign:
 
 
 @pytest.fixture(scope="module")
-def foreign(tmp_path_factory: pytest.TempPathFactory) -> Foreign:
-    base = tmp_path_factory.mktemp("another project, größer")
-    venv.create(base / "venv")  # without a pip of its own, which takes seconds to install
-    programs = base / "venv" / "bin"
-    pip = [sys.executable, "-m", "pip", "--python", str(programs / "python"), "--disable-pip-version-check"]
-    done = subprocess.run(
-        [*pip, "install", "--quiet", "--no-compile", str(ROOT / "kernelwatch")],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode and "No matching distribution found for hatchling" in done.stderr:
-        pytest.skip("pip has no network to install the engine with")
-    assert not done.returncode, done.stderr
-    folder = base / "rows"
+def foreign(tmp_path_factory: pytest.TempPathFactory, installed_engine: Path) -> Foreign:
+    folder = tmp_path_factory.mktemp("another project, größer") / "rows"
     shutil.copytree(ROOT / "tests" / "data" / "foreign", folder, ignore=shutil.ignore_patterns("__pycache__"))
-    project = Foreign(folder, programs)
+    project = Foreign(folder, installed_engine)
     project.git("init", "-q", "-b", "main")
     project.git("add", "-A")
     project.git("commit", "-qm", "Two kernels")
