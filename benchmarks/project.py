@@ -307,7 +307,12 @@ def cuda_source(rung: Any, type: str, edge: int | None = None) -> CudaSource:
 
 # --- what a rung is made from --------------------------------------------------------------------------------------
 
-WORDS = ("idea", "origin", "published_ms")  # keys of an entry that describe the rung and do not affect its launch
+WORDS = (
+    "idea",
+    "origin",
+    "limits",
+    "published_ms",
+)  # keys of an entry that describe the rung and do not affect its launch
 COMPILED = (".cu", ".c")
 
 

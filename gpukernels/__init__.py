@@ -15,7 +15,9 @@ All cells of a commit that lacks `load`, `rung` or `LadderError` are n/a. If a c
 the access counts need, those figures alone are n/a.
 """
 
-from gpukernels.kernel import Kernel, KernelError, Launch, LimitError, ToolMissing, compile_cuda, load
+from gpukernels.best import load
+from gpukernels.compiler import KernelError, LimitError, ToolMissing, compile_cuda
+from gpukernels.kernel import Kernel, Launch
 from gpukernels.ladder import LadderError, Op, Rung, op, ops, rung
 
 __all__ = [

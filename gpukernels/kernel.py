@@ -1,241 +1,34 @@
-"""Compile, load and launch: `load(op, rung, type)` gives a callable on CuPy arrays (NumPy for CPU rungs)."""
+"""Load and launch: `load_rung(op, rung, type)` gives a callable on CuPy arrays (NumPy for CPU rungs)."""
 
 import ctypes
 import functools
 import hashlib
 import importlib.util
 import inspect
-import json
-import os
-import platform
-import re
-import shlex
-import shutil
-import subprocess
-import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes  # noqa: F401 (gives NumPy and CuPy the type bfloat16)
 import numpy as np
 
+from gpukernels.compiler import (
+    TYPES,
+    KernelError,
+    LimitError,
+    ToolMissing,
+    compile_c,
+    compile_cuda,
+    digest,
+    in_and_out,
+)
 from gpukernels.ladder import LadderError, Rung, rung
 
-# Element type -> its name in CUDA C++ and in C, and CUDA's header for it. An op that only moves elements takes the
-# unsigned types as bits.
-TYPES = {
-    "uint8": ("unsigned char", "unsigned char", ""),
-    "uint16": ("unsigned short", "unsigned short", ""),
-    "float16": ("__half", "_Float16", "cuda_fp16.h"),
-    "bfloat16": ("__nv_bfloat16", "__bf16", "cuda_bf16.h"),
-    "float32": ("float", "float", ""),
-    "float64": ("double", "double", ""),
-    "complex128": ("double2", "double _Complex", ""),
-}
+__all__ = ["Kernel", "KernelError", "Launch", "LimitError", "ToolMissing", "load_rung", "python_function"]
 
-CUDA_STANDARD = "c++17"
-SHARED_BYTES_MOST = 48 << 10  # dynamic shared memory that a kernel gets without asking for more
 PREPARE = Path(__file__).with_name("prepare.py")  # what the preparations of launches share
-C_FLAGS = ("-std=c11", "-O3", "-march=native", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror")
-
-
-class KernelError(ValueError):
-    """A kernel cannot be compiled, or not be called with these operands; says which and what would be right."""
-
-
-class LimitError(KernelError):
-    """Operands that are right, but larger than this rung takes; ladder.toml says how large they may be."""
-
-
-class ToolMissing(KernelError):
-    """This machine lacks what compiles or runs a kernel: a compiler, NVRTC, CuPy, a GPU."""
-
-
-# --- compiled files, kept across processes -------------------------------------------------------------------------
-
-
-@cache
-def cache_folder() -> Path:
-    """Where compiled kernels are kept: $GPUKERNELS_CACHE, else the user's cache; a temporary folder if read-only."""
-    wanted = os.environ.get("GPUKERNELS_CACHE") or Path(
-        os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "gpukernels"
-    )
-    folder = Path(wanted)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder) as probe:
-            probe.write(bytes(4096))
-    except OSError:
-        return Path(tempfile.mkdtemp(prefix="gpukernels-"))
-    return folder
-
-
-def _digest(*parts: object) -> str:
-    return hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()
-
-
-def _compiled(key: str, suffix: str, build: Callable[[Path], str]) -> tuple[Path, str]:
-    """A compiled file and the symbol in it, from the cache or from `build(path) -> symbol`.
-
-    The note beside the file comes last and carries its hash: a file that was cut short is built again.
-    """
-    path = cache_folder() / f"{key}{suffix}"
-    note = path.with_suffix(".json")
-    try:
-        known = json.loads(note.read_text())
-        if hashlib.sha256(path.read_bytes()).hexdigest() == known["sha256"]:
-            return path, str(known["symbol"])
-    except (OSError, ValueError, KeyError, TypeError):
-        pass
-    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        fresh = Path(folder, path.name)
-        symbol = build(fresh)
-        content = {"symbol": symbol, "sha256": hashlib.sha256(fresh.read_bytes()).hexdigest()}
-        fresh_note = Path(folder, note.name)
-        fresh_note.write_text(json.dumps(content))
-        os.replace(fresh, path)
-        os.replace(fresh_note, note)
-    return path, symbol
-
-
-@cache
-def _versions(*packages: str) -> tuple[str, ...]:
-    """The installed versions, "" where a package is not installed (NVRTC may come with a toolkit instead)."""
-    import importlib.metadata  # only to compile CUDA code: it takes a third as long as importing NumPy
-
-    found = []
-    for package in packages:
-        try:
-            found.append(importlib.metadata.version(package))
-        except importlib.metadata.PackageNotFoundError:
-            found.append("")
-    return tuple(found)
-
-
-def _source(found: Rung) -> str:
-    """The text of a rung's source. Raises: KernelError where it includes a file of the project: a rung is one file, so
-    that what it is compiled from, and is cached by, is all there."""
-    text = found.source.read_text(encoding="utf-8")
-    if include := re.search(r'^\s*#\s*include\s*"[^"]*"', text, re.MULTILINE):
-        raise KernelError(f"{found}: {found.source.name} has {include[0].strip()}; a rung is one file")
-    return text
-
-
-def in_and_out(type: str) -> tuple[str, str]:
-    """The element types of a rung's inputs and of its output: "float32" is both, "float16->float32" names them."""
-    into, arrow, out = type.partition("->")
-    return into, out if arrow else into
-
-
-@cache
-def _cuda_headers() -> tuple[str, ...]:
-    """The folders of CUDA's own headers (cuda_fp16.h, mma.h): a toolkit's, or those of its wheels."""
-    from cuda.pathfinder import locate_nvidia_header_directory
-
-    found = [locate_nvidia_header_directory(name) for name in ("cudart", "nvcc")]
-    folders = [where.abs_path for where in found if where is not None and where.abs_path]
-    if nvcc := shutil.which("nvcc"):
-        folders.append(str(Path(nvcc).resolve().parent.parent / "include"))
-    return tuple(dict.fromkeys(folder for folder in folders if Path(folder).is_dir()))
-
-
-def _capability(arch: str) -> int:
-    """The number of an architecture such as "sm_90a"."""
-    return int(re.sub(r"\D", "", arch))
-
-
-def compile_cuda(found: Rung, type: str, arch: str) -> tuple[Path, str]:
-    """A rung's cubin for one architecture ("sm_90") and the mangled name of its kernel; needs NVRTC, no GPU.
-
-    Raises: KernelError with NVRTC's own words.
-    """
-    try:
-        from cuda.bindings import nvrtc
-        from cuda.core import Program, ProgramOptions
-    except ImportError as error:
-        raise ToolMissing(
-            f"{found}: CUDA kernels are compiled through cuda-core, which is not installed: {error}"
-        ) from error
-    found = found.of(type)
-    least, here = dict(found.arch_min).get(type, 0), _capability(arch)
-    if here < least:
-        raise ToolMissing(f"{found}: {type} needs compute capability {least / 10}, {arch} has {here / 10}")
-    if found.arch_only:
-        if here != (only := _capability(found.arch_only)):
-            raise ToolMissing(
-                f"{found}: its instructions are those of compute capability {only / 10} alone, not {arch}'s"
-            )
-        arch = f"sm_{found.arch_only}"
-    into, out = in_and_out(type)
-    expression = f"{found.symbol}<{', '.join(dict.fromkeys(TYPES[name][0] for name in (into, out)))}>"
-    headers = "".join(f"#include <{TYPES[name][2]}>\n" for name in dict.fromkeys((into, out)) if TYPES[name][2])
-    source = _source(found)
-    folders = _cuda_headers() if headers or "#include" in source else ()
-    if headers:  # the compiler's words keep the source's line numbers
-        source = f"{headers}#line 1\n{source}"
-    macros = [(name, str(value)) for name, value in sorted(found.macros().items())]
-    name = f"{found.op}/{found.source.name}"
-
-    def build(path: Path) -> str:
-        options = ProgramOptions(
-            name=name, arch=arch, std=CUDA_STANDARD, define_macro=macros, include_path=list(folders)
-        )
-        try:
-            code = Program(source, "c++", options).compile("cubin", name_expressions=(expression,))
-        except Exception as error:  # cuda-core's errors share no base class; its text is NVRTC's log
-            raise KernelError(f"{found} {type}: NVRTC does not compile it for {arch}: {error}") from error
-        path.write_bytes(bytes(code.code))
-        return str(code.symbol_mapping[expression].decode())
-
-    try:
-        compiler = ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12", "cuda-core")
-        version = (*nvrtc.nvrtcVersion()[1:], *_versions(*compiler), *folders)
-    except RuntimeError as error:
-        raise ToolMissing(f"{found}: no NVRTC library is found (pip install nvidia-cuda-nvrtc): {error}") from error
-    return _compiled(_digest("cubin", source, expression, macros, arch, CUDA_STANDARD, version), ".cubin", build)
-
-
-@cache
-def _c_compiler() -> tuple[tuple[str, ...], str]:
-    """The C compiler's command ($CC, else cc, gcc or clang) and what it says of its version and this CPU."""
-    command = tuple(shlex.split(os.environ.get("CC", ""))) or next(
-        ((name,) for name in ("cc", "gcc", "clang") if shutil.which(name)), ()
-    )
-    if not command or not shutil.which(command[0]):
-        raise ToolMissing(
-            f"no C compiler: {command[0] if command else 'cc, gcc, clang'} not found; install one or set CC"
-        )
-    version = subprocess.run([*command, "--version"], capture_output=True, text=True, check=False).stdout
-    # -march=native means another binary on another CPU, under one cache that may lie in a shared home.
-    native = subprocess.run(
-        [*command, "-march=native", "-dM", "-E", "-x", "c", os.devnull], capture_output=True, text=True, check=False
-    ).stdout
-    return command, _digest(*command, version, native, platform.machine())
-
-
-def compile_c(found: Rung, type: str) -> tuple[Path, str]:
-    """A rung's shared library for this machine's CPU and the name of its function.
-
-    Raises: KernelError with the compiler's own words.
-    """
-    found = found.of(type)
-    command, version = _c_compiler()
-    source = _source(found)
-    macros = [f"-D{name}={value}" for name, value in sorted(found.macros().items())]
-    flags = [*C_FLAGS, *found.flags, *macros, f"-DT={TYPES[in_and_out(type)[0]][1]}"]
-
-    def build(path: Path) -> str:
-        done = subprocess.run(
-            [*command, *flags, "-o", str(path), str(found.source)], capture_output=True, text=True, check=False
-        )
-        if done.returncode:
-            raise KernelError(f"{found} {type}: {shlex.join(command)} does not compile it: {done.stderr.strip()}")
-        return found.symbol
-
-    return _compiled(_digest("so", source, *flags, version), ".so", build)
+SHARED_BYTES_MOST = 48 << 10  # dynamic shared memory that a kernel gets without asking for more
 
 
 # --- operands ------------------------------------------------------------------------------------------------------
@@ -363,7 +156,7 @@ class _CpuKernel(Kernel):
         super().__init__(found, type)
         if found.source.suffix == ".py":
             self._function: Any = python_function(found, found.source)
-            self.identity = _digest(found.source.read_text(encoding="utf-8"), np.__version__)[:16]
+            self.identity = digest(found.source.read_text(encoding="utf-8"), np.__version__)[:16]
         else:
             path, symbol = compile_c(found, type)
             self._function = getattr(ctypes.CDLL(str(path)), symbol)
@@ -399,7 +192,7 @@ class _GpuKernel(Kernel):
         if found.source.suffix == ".py":
             self._function = python_function(found, found.source)
             library = self._function.__globals__.get("version", lambda: cupy.__version__)()
-            self.identity = _digest(found.source.read_text(encoding="utf-8"), library)[:16]
+            self.identity = digest(found.source.read_text(encoding="utf-8"), library)[:16]
             return
         path, symbol = compile_cuda(found, type, f"sm_{cupy.cuda.Device().compute_capability}")
         self.identity = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
@@ -407,7 +200,7 @@ class _GpuKernel(Kernel):
         if found.preparation:
             self._prepare = python_function(found, found.preparation)
             texts = (path.read_text(encoding="utf-8") for path in (found.preparation, PREPARE))
-            self.identity = _digest(self.identity, *texts)[:16]
+            self.identity = digest(self.identity, *texts)[:16]
         try:
             self._module = cupy.RawModule(path=str(path))
             self._function = self._module.get_function(symbol)
@@ -446,7 +239,7 @@ class _GpuKernel(Kernel):
         shared = self.rung.shared_bytes(self.in_dtype.itemsize, self.edge)
         dims = tuple(np.int64(shape[dim]) for dim in self.rung.dims)
         arguments = (*operands, *dims)
-        identity = _digest(self.identity, grid, block, shared)[:16]
+        identity = digest(self.identity, grid, block, shared)[:16]
         if self._prepare:
             enqueue = functools.partial(function, shared_mem=shared)
             prepared = self._prepare(self.rung, self._module, enqueue, grid, block, operands, dims)
@@ -460,7 +253,7 @@ class _HostKernel(Kernel):
     def __init__(self, found: Rung, type: str, options: dict[str, Any]) -> None:
         super().__init__(found, type)
         self._function = functools.partial(python_function(found, found.source), **options)
-        self.identity = _digest(found.source.read_text(encoding="utf-8"))[:16]
+        self.identity = digest(found.source.read_text(encoding="utf-8"))[:16]
 
     def _array_module(self) -> Any:
         return np
@@ -493,20 +286,23 @@ def _options(found: Rung) -> list[str]:
     return [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
 
 
-def load(op: str, name: str, type: str = "float32", *, edge: int | None = None, **options: Any) -> Kernel:
-    """The rung `op`/`name` for one element type, compiled, as a callable on arrays; see Kernel.
+def gpu_needed(who: str) -> None:
+    """Raises: ToolMissing if CuPy or a GPU is missing."""
+    try:
+        import cupy
+    except ImportError as error:
+        raise ToolMissing(f"{who}: GPU rungs need CuPy, which cannot be imported: {error}") from error
+    try:
+        cupy.cuda.runtime.getDevice()
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        raise ToolMissing(f"{who}: a GPU rung needs a CUDA GPU and its driver here: {error}") from None
 
-    `type`: of all operands, or in->out, such as float16->float32. `edge`: the tile's edge, for a rung that takes it at
-    run time (its first where none is given). `options`: those of a rung on host operands, such as
-    matmul/between_grids. A GPU rung is loaded for the current device. Compiled once and kept in the user's cache
-    ($GPUKERNELS_CACHE) across processes.
 
-    Raises: LadderError for a rung, type, edge or option that does not exist; KernelError where it cannot be compiled or
-    there is no GPU to load it on.
-    """
-    found = rung(op, name)
+def load_rung(op: str, name: str, type: str = "float32", *, edge: int | None = None, **options: Any) -> Kernel:
+    """As gpukernels.load, of a rung of the ladder."""
     if not isinstance(type, str):  # NumPy's own types are welcome
         type = np.dtype(type).name
+    found = rung(op, name)
     _one_of(found, "type", type, found.types)
     if unknown := [part for part in in_and_out(type) if part not in TYPES]:
         raise LadderError(
@@ -518,14 +314,7 @@ def load(op: str, name: str, type: str = "float32", *, edge: int | None = None, 
         _one_of(found, "option", option, _options(found))
     if found.device == "cpu":
         return _CpuKernel(found, type)
-    try:
-        import cupy
-    except ImportError as error:
-        raise ToolMissing(f"{found}: GPU rungs need CuPy, which cannot be imported: {error}") from error
-    try:
-        cupy.cuda.runtime.getDevice()
-    except cupy.cuda.runtime.CUDARuntimeError as error:
-        raise ToolMissing(f"{found}: a GPU rung needs a CUDA GPU and its driver here: {error}") from None
+    gpu_needed(str(found))
     if found.operands == "host":
         return _HostKernel(found, type, options)
     return _GpuKernel(found, type, edge if edge is not None else next(iter(found.edges), None))

@@ -12,6 +12,7 @@ from kernelwatch.plan.project import find_root, load
 from kernelwatch.system.errors import CANNOT, UserError
 
 COMMANDS = {
+    "init": "write what a repository needs for its kernels to be measured",
     "gate": "run the kernels' tests, which must pass before anything is timed",
     "bench": "measure commits and publish their history",
     "versus": "compare two commits, or find the commit that caused a change",
@@ -22,6 +23,7 @@ COMMANDS = {
     "sanitize": "run every GPU rung under compute-sanitizer",
     "identity": "show or accept the files that the versions of the harness stand for",
 }
+ANYWHERE = ("init",)  # commands that need no project
 
 
 def usage() -> str:
@@ -32,12 +34,14 @@ def usage() -> str:
 
 
 def run(name: str, arguments: list[str], prog: str) -> int:
-    """Run a command in the project around the current folder; its exit code. `prog`: how it was called."""
+    """Run a command, most of them in the project around the current folder; its exit code. `prog`: how it is called."""
 
     def work() -> int:
+        module = importlib.import_module(f"kernelwatch.commands.{name}")
+        if name in ANYWHERE:
+            return int(module.main(prog, arguments))
         root = find_root(Path.cwd())
         os.chdir(root)
-        module = importlib.import_module(f"kernelwatch.commands.{name}")
         return int(module.main(load(root), prog, arguments))
 
     return code_of(prog, work)

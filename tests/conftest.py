@@ -20,7 +20,9 @@ os.environ |= {"OPENBLAS_NUM_THREADS": "1", "OPENBLAS_THREAD_TIMEOUT": "4"}
 # The tests start hundreds of processes: each would compile the engine's modules anew if no bytecode were written.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
-from gpukernels import kernel
+from gpukernels import compiler
+
+ROOT = Path(__file__).resolve().parent.parent
 
 # A shell starts what is in its background with Ctrl-C ignored, which all children inherit. The tests send it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -42,7 +44,7 @@ def gpu_missing() -> str | None:
 
 def _look_again() -> None:
     """Forget where compiled files are kept. The gate of the kernels runs where there is no engine to ask."""
-    kernel.cache_folder.cache_clear()
+    compiler.cache_folder.cache_clear()
     if engine := sys.modules.get("kernelwatch.system.cache"):
         engine.folder.cache_clear()
 
@@ -95,14 +97,15 @@ def no_gpu(kernel_cache: Path) -> str:
 
 
 @pytest.fixture(scope="session")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the programs of a virtual environment that pip installs the engine into. Tests that use it belong
-    to the xdist_group "foreign", so that pip runs once."""
-    folder = tmp_path_factory.mktemp("another environment, größer")
-    venv.create(folder)  # without a pip of its own, which takes seconds to install
-    pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python"), "--disable-pip-version-check"]
+def installed_engine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the programs of an environment in which the engine is installed from its folder. Tests that use it
+    are in the xdist_group "foreign", so that one worker makes it."""
+    base = tmp_path_factory.mktemp("an environment, größer")
+    venv.create(base / "venv")  # without a pip of its own, which takes seconds to install
+    programs = base / "venv" / "bin"
+    pip = [sys.executable, "-m", "pip", "--python", str(programs / "python"), "--disable-pip-version-check"]
     done = subprocess.run(
-        [*pip, "install", "--quiet", "--no-compile", str(Path(__file__).resolve().parent.parent / "kernelwatch")],
+        [*pip, "install", "--quiet", "--no-compile", str(ROOT / "kernelwatch")],
         capture_output=True,
         text=True,
         check=False,
@@ -110,7 +113,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if done.returncode and "No matching distribution found for hatchling" in done.stderr:
         pytest.skip("pip has no network to install the engine with")
     assert not done.returncode, done.stderr
-    return folder / "bin"
+    return programs
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -136,8 +139,8 @@ def _name(item: pytest.Item) -> None:
 # The modules with the longest groups of tests, in the order in which they start, so that the workers end at one time.
 # What compiles every rung comes before those that then find the same rungs compiled.
 LONGEST = (
-    *("test_static", "test_running", "test_pages", "test_versus", "test_planted", "test_foreign", "test_asv"),
-    *("test_confirm", "test_bench", "test_untrusted", "test_publishing"),
+    *("test_static", "test_running", "test_pages", "test_versus", "test_planted", "test_foreign", "test_init"),
+    *("test_asv", "test_confirm", "test_bench", "test_untrusted", "test_publishing"),
 )
 
 

@@ -206,14 +206,14 @@ def test_a_commit_older_than_the_emulator_is_not_counted(tmp_path: Path) -> None
 
 
 def test_a_package_may_rename_what_is_its_own(transposes: Group, tmp_path: Path) -> None:
-    """The counts need none of the private names of gpukernels.kernel."""
+    """The counts need none of the private names of the package."""
     if next(iter(transposes.outcomes.values())).state == "na":
         pytest.skip(next(iter(transposes.outcomes.values())).reason)
     folder = package(tmp_path)
-    text = (folder / "kernel.py").read_text(encoding="utf-8")
+    text = "".join((folder / name).read_text(encoding="utf-8") for name in ("compiler.py", "kernel.py"))
     names = set(re.findall(r"^(?:def|class) (_[A-Za-z]\w*)|^    def (_[a-z]\w*)", text, re.MULTILINE))
     private = {name: f"{name}_of_this_commit" for pair in names for name in pair if name}
-    assert {"_digest", "_compiled", "_cuda_headers", "_GpuKernel", "_launch"} <= private.keys()
+    assert {"_source", "_compiled", "_cuda_headers", "_GpuKernel", "_launch"} <= private.keys()
     renamed(folder, private)
     only = "|".join(f"^{re.escape(key)}$" for key in transposes.outcomes)
     outcomes = measure(PROJECT, "transpose", Options(package=str(tmp_path), only=only)).outcomes
@@ -329,6 +329,19 @@ def test_profile_of_a_rung(capsys: pytest.CaptureFixture[str], monkeypatch: pyte
     assert "32, ideal 1" in line
     assert "transpose/tiled float32 64x64, counted on the emulator" in out
     assert all(arch in out for arch in ARCHES) or "against Nsight Compute" in out
+
+
+def test_profile_of_an_op_leaves_out_what_the_emulator_cannot_run(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """matmul/wgmma and others are launched by Hopper's own instructions."""
+    monkeypatch.setattr(profile, "show_all", lambda _profiler, cells, *_: print(*(cell.rung for cell in cells)))
+    monkeypatch.setattr(profile, "arch_here", lambda: None)
+    assert profile.main(PROJECT, "scripts/profile", ["matmul"]) == 0
+    *said, rungs = capsys.readouterr().out.splitlines()
+    assert "pipelined" in rungs.split()
+    assert not {"wgmma", "wgmma_128x128", "bf16x6", "fp16x3"} & set(rungs.split())
+    assert any("not counted: matmul/wgmma is launched by wgmma.py" in line for line in said)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import gpukernels
-from gpukernels import KernelError, Rung, kernel
+from gpukernels import KernelError, Rung, compiler
 
 ARCHES = ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"]
 RUNGS = [found for op in gpukernels.ops() for found in op.rungs]
@@ -26,8 +26,8 @@ Compile = Callable[[Rung], tuple[Path, str]]
 
 def compile_any(found: Rung) -> tuple[Path, str]:
     if found.source.suffix == ".cu":
-        return kernel.compile_cuda(found, found.types[0], "sm_90")
-    return kernel.compile_c(found, found.types[0])
+        return compiler.compile_cuda(found, found.types[0], "sm_90")
+    return compiler.compile_c(found, found.types[0])
 
 
 BOTH = pytest.mark.parametrize("found", [CUDA, C], ids=str)
@@ -37,17 +37,17 @@ BOTH = pytest.mark.parametrize("found", [CUDA, C], ids=str)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty cache of this test's own."""
     monkeypatch.setenv("GPUKERNELS_CACHE", str(tmp_path / "cache"))
-    kernel.cache_folder.cache_clear()
+    compiler.cache_folder.cache_clear()
     yield tmp_path / "cache"
-    kernel.cache_folder.cache_clear()
+    compiler.cache_folder.cache_clear()
 
 
 @pytest.fixture
 def no_compiler_known() -> Iterator[None]:
     """The C compiler is looked for anew, in this test and after it."""
-    kernel._c_compiler.cache_clear()
+    compiler._c_compiler.cache_clear()
     yield
-    kernel._c_compiler.cache_clear()
+    compiler._c_compiler.cache_clear()
 
 
 def forbid_compilers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,7 +70,7 @@ def test_compiles_without_a_driver(found: Rung) -> None:
         too_old = set(ARCHES) - set(arches)
         same = next(other for other in RUNGS if other.source == found.source)
         if found != same and found.constants:  # the same code with another tile, which takes seconds to compile
-            arches = [arches[0], arches[-1]]
+            arches = list(dict.fromkeys((arches[0], arches[-1])))
         for arch in too_old:
             why = (
                 "its instructions are those of compute capability 9.0 alone, not"
@@ -78,9 +78,9 @@ def test_compiles_without_a_driver(found: Rung) -> None:
                 else "needs compute capability 8.0,"
             )
             with pytest.raises(gpukernels.ToolMissing, match=f"{found}: .*{why} {arch}"):
-                kernel.compile_cuda(found, type, arch)
+                compiler.compile_cuda(found, type, arch)
         for arch in arches:
-            path, symbol = kernel.compile_cuda(found, type, arch)
+            path, symbol = compiler.compile_cuda(found, type, arch)
             cubin = path.read_bytes()
             assert cubin.startswith(b"\x7fELF"), f"{found} {type} {arch}"
             assert found.symbol in symbol
@@ -113,7 +113,7 @@ def test_key_holds_what_the_code_depends_on(found: Rung, cache: Path) -> None:
         yield compile_any(dataclasses.replace(found, types=found.types[-1:]))[0]
         yield compile_any(dataclasses.replace(found, repeats=found.repeats + 1))[0]
         if found.source.suffix == ".cu":
-            yield kernel.compile_cuda(found, found.types[0], "sm_80")[0]
+            yield compiler.compile_cuda(found, found.types[0], "sm_80")[0]
         else:
             yield compile_any(dataclasses.replace(found, flags=("-fno-math-errno",)))[0]
 
@@ -161,13 +161,13 @@ def test_cache_that_cannot_be_written(found: Rung, tmp_path: Path, monkeypatch: 
     (tmp_path / "temporary").mkdir()
     monkeypatch.setenv("GPUKERNELS_CACHE", str(tmp_path / "file" / "cache"))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
-    kernel.cache_folder.cache_clear()
+    compiler.cache_folder.cache_clear()
     try:
         path, _ = compile_any(found)
         assert path.is_relative_to(tmp_path / "temporary")
         assert compile_any(found)[0] == path  # the same folder as long as the process lives
     finally:
-        kernel.cache_folder.cache_clear()
+        compiler.cache_folder.cache_clear()
 
 
 @pytest.mark.parametrize(("variable", "below"), [("XDG_CACHE_HOME", "gpukernels"), ("HOME", ".cache/gpukernels")])
@@ -175,16 +175,16 @@ def test_cache_of_the_user(variable: str, below: str, tmp_path: Path, monkeypatc
     for name in ("GPUKERNELS_CACHE", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv(variable, str(tmp_path))
-    kernel.cache_folder.cache_clear()
+    compiler.cache_folder.cache_clear()
     try:
-        assert kernel.cache_folder() == tmp_path / below
+        assert compiler.cache_folder() == tmp_path / below
     finally:
-        kernel.cache_folder.cache_clear()
+        compiler.cache_folder.cache_clear()
 
 
 AT_ONCE = """
 import pathlib, sys, time, gpukernels
-from gpukernels import kernel
+from gpukernels import compiler
 here = pathlib.Path(sys.argv[1])
 (here / sys.argv[2]).touch()
 while not (here / "go").exists():
@@ -193,7 +193,7 @@ for name in sys.argv[3:]:
     found = gpukernels.rung(*name.split("/"))
     for type in found.types:
         if found.source.suffix == ".cu":
-            kernel.compile_cuda(found, type, "sm_90")
+            compiler.compile_cuda(found, type, "sm_90")
         else:
             gpukernels.load(found.op, found.name, type)
 """
@@ -257,12 +257,12 @@ def test_static_assert_speaks(cache: Path) -> None:
     """What a CUDA source relies on is told where ladder.toml breaks it."""
     found = next(found for found in RUNGS if "static_assert" in found.source.read_text() and len(found.tile) == 2)
     with pytest.raises(KernelError, match="static assertion failed with"):
-        kernel.compile_cuda(dataclasses.replace(found, block=(32, 7)), found.types[0], "sm_90")
+        compiler.compile_cuda(dataclasses.replace(found, block=(32, 7)), found.types[0], "sm_90")
 
 
 def test_architecture_that_nvrtc_does_not_know() -> None:
     with pytest.raises(KernelError, match=f"{CUDA} {CUDA.types[0]}: NVRTC does not compile it for sm_1"):
-        kernel.compile_cuda(CUDA, CUDA.types[0], "sm_1")
+        compiler.compile_cuda(CUDA, CUDA.types[0], "sm_1")
 
 
 @pytest.mark.usefixtures("no_compiler_known")
@@ -284,25 +284,25 @@ def test_cc_that_does_not_exist(cache: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.usefixtures("no_compiler_known")
 def test_cc_with_options(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (real, *_), _version = kernel._c_compiler()
-    kernel._c_compiler.cache_clear()
-    compiler = tmp_path / "a compiler"
-    compiler.write_text(f'#!/bin/sh\necho "$@" >>"{tmp_path}/called"\nexec {real} "$@"\n')
-    compiler.chmod(0o755)
-    monkeypatch.setenv("CC", f"'{compiler}' -DNOTHING")
-    path, _ = kernel.compile_c(C, C.types[0])
+    (real, *_), _version = compiler._c_compiler()
+    compiler._c_compiler.cache_clear()
+    own = tmp_path / "a compiler"
+    own.write_text(f'#!/bin/sh\necho "$@" >>"{tmp_path}/called"\nexec {real} "$@"\n')
+    own.chmod(0o755)
+    monkeypatch.setenv("CC", f"'{own}' -DNOTHING")
+    path, _ = compiler.compile_c(C, C.types[0])
     assert path.read_bytes().startswith(b"\x7fELF")
     assert "-DNOTHING" in (tmp_path / "called").read_text().splitlines()[-1]
 
 
 @pytest.mark.usefixtures("no_compiler_known")
 def test_the_options_of_cc_tell_binaries_apart(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (real, *_), _version = kernel._c_compiler()
+    (real, *_), _version = compiler._c_compiler()
     paths = set()
     for options in ("", " -fno-tree-vectorize"):
-        kernel._c_compiler.cache_clear()
+        compiler._c_compiler.cache_clear()
         monkeypatch.setenv("CC", f"{real}{options}")
-        paths.add(kernel.compile_c(C, C.types[0])[0])
+        paths.add(compiler.compile_c(C, C.types[0])[0])
     assert len(paths) == 2
 
 

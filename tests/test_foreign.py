@@ -67,11 +67,10 @@ class Foreign:
 
 
 @pytest.fixture(scope="module")
-def foreign(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Foreign:
-    base = tmp_path_factory.mktemp("another project, größer")
-    folder = base / "rows"
+def foreign(tmp_path_factory: pytest.TempPathFactory, installed_engine: Path) -> Foreign:
+    folder = tmp_path_factory.mktemp("another project, größer") / "rows"
     shutil.copytree(ROOT / "tests" / "data" / "foreign", folder, ignore=shutil.ignore_patterns("__pycache__"))
-    project = Foreign(folder, installed)
+    project = Foreign(folder, installed_engine)
     project.git("init", "-q", "-b", "main")
     project.git("add", "-A")
     project.git("commit", "-qm", "Two kernels")

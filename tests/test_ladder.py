@@ -278,7 +278,7 @@ block = [16, 16]
 
 USE = """
 import numpy as np, gpukernels
-from gpukernels.kernel import compile_cuda
+from gpukernels.compiler import compile_cuda
 print(gpukernels.__file__)
 print(*(found.name for found in gpukernels.op("transpose").rungs))
 a = np.arange(15, dtype="float32").reshape(3, 5)

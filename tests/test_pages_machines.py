@@ -166,6 +166,21 @@ def test_a_machine_is_not_compared_with_itself(browser: "Browser", two_gpus_site
         assert page.get_by_role("heading", name="What differs").count() == 0
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ({"import scipy": "1.0"}, {"import scipy": "1.1"}, ["import scipy 1.0 \u2192 1.1"]),
+        ({}, {"import scipy": "1.1"}, []),
+        ({"import scipy": "1.0"}, {}, []),
+    ],
+)
+def test_a_new_import_is_no_difference(
+    browser: "Browser", recorded_site: Path, before: dict[str, str], after: dict[str, str], said: list[str]
+) -> None:
+    with opened(browser, recorded_site, view("devices", op="transpose")) as page:
+        assert page.evaluate("([before, after]) => kernelwatch.differences(before, after)", [before, after]) == said
+
+
 # --- Commit ----------------------------------------------------------------------------------------------------------
 
 

@@ -161,11 +161,11 @@ class Forge:
 
 
 @pytest.fixture(scope="module")
-def forge(tmp_path_factory: pytest.TempPathFactory, installed: Path) -> Forge:
+def forge(tmp_path_factory: pytest.TempPathFactory, installed_engine: Path) -> Forge:
     """The engine is installed, and the recipe's own step installs the rest of what the project requires."""
-    (site,) = installed.parent.glob("lib/python*/site-packages")
+    (site,) = installed_engine.parent.glob("lib/python*/site-packages")
     (site / "pip").symlink_to(Path(pip.__file__).parent)
-    forge = Forge(tmp_path_factory.mktemp("a runner, größer"), installed)
+    forge = Forge(tmp_path_factory.mktemp("a runner, größer"), installed_engine)
     forge.check_out(forge.start)
     workflow = parse(recipes.text("github"))
     (script,) = [step["run"] for step in workflow["jobs"]["exact"]["steps"] if step.get("name") == "Install"]
@@ -192,10 +192,10 @@ def branches(forge: Forge) -> dict[str, str]:
 
 
 @runs_commands
-def test_the_installed_engine_prints_them(installed: Path) -> None:
+def test_the_installed_engine_prints_them(installed_engine: Path) -> None:
     def printed(*arguments: str) -> str:
-        command = [str(installed / "python"), "-m", "kernelwatch.recipes", *arguments]
-        return subprocess.run(command, cwd=installed, capture_output=True, text=True, check=True).stdout
+        command = [str(installed_engine / "python"), "-m", "kernelwatch.recipes", *arguments]
+        return subprocess.run(command, cwd=installed_engine, capture_output=True, text=True, check=True).stdout
 
     assert [tuple(line.split()) for line in printed().splitlines()] == list(recipes.PLACES.items())
     assert [printed(name) for name in recipes.PLACES] == [recipes.text(name) for name in recipes.PLACES]

@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -273,6 +274,41 @@ def address(request: pytest.FixtureRequest, site: Path) -> Iterator[str]:
             yield url
 
 
+@dataclass
+class Tab:
+    """A page that visits use one after the other: a new one takes the browser three times as long as to load another
+    document. `address`: what the present visit may reach; `problems` that it had."""
+
+    page: "Page"
+    address: str = ""
+    problems: list[str] = field(default_factory=list)
+
+    def guard(self, route: "Route") -> None:
+        if route.request.url.startswith(self.address):
+            route.continue_()
+        else:
+            self.problems.append(f"asked for {route.request.url}")
+            route.abort()
+
+    def on_console(self, message: "ConsoleMessage") -> None:
+        if message.type == "error":
+            self.problems.append(f"{message.text} ({message.location['url']})")
+
+
+TABS: list[Tab] = []  # those that no visit uses
+
+
+def new_tab(browser: "Browser") -> Tab:
+    page = browser.new_context().new_page()
+    tab = Tab(page)
+    page.route("**/*", tab.guard)
+    page.set_default_timeout(15_000)
+    page.on("console", tab.on_console)
+    page.on("pageerror", lambda error: tab.problems.append(f"page error: {error}"))
+    page.on("requestfailed", lambda request: tab.problems.append(f"did not get {request.url}"))
+    return tab
+
+
 @contextmanager
 def visit(
     browser: "Browser",
@@ -287,33 +323,20 @@ def visit(
     When the context ends without an error, the page had none either but for the missing file, and it has
     asked for nothing that lies elsewhere.
     """
-    problems: list[str] = []
-
-    def guard(route: "Route") -> None:
-        if route.request.url.startswith(address):
-            route.continue_()
-        else:
-            problems.append(f"asked for {route.request.url}")
-            route.abort()
-
-    def on_console(message: "ConsoleMessage") -> None:
-        if message.type == "error":
-            problems.append(f"{message.text} ({message.location['url']})")
-
-    context = browser.new_context(viewport={"width": size[0], "height": size[1]}, color_scheme=scheme)
+    tab = TABS.pop() if TABS else new_tab(browser)
     try:
-        context.route("**/*", guard)
-        page = context.new_page()
-        page.set_default_timeout(15_000)
-        page.on("console", on_console)
-        page.on("pageerror", lambda error: problems.append(f"page error: {error}"))
-        page.on("requestfailed", lambda request: problems.append(f"did not get {request.url}"))
-        page.goto(f"{address}index.html{location}")
-        yield page
-        assert page.evaluate("window.pwned") is None
-        assert [problem for problem in problems if missing not in problem] == []
-    finally:
-        context.close()
+        tab.address, tab.problems[:] = address, []
+        tab.page.set_viewport_size({"width": size[0], "height": size[1]})
+        tab.page.emulate_media(color_scheme=scheme)
+        tab.page.goto(f"{address}index.html{location}")
+        yield tab.page
+        assert tab.page.evaluate("window.pwned") is None
+        assert [problem for problem in tab.problems if missing not in problem] == []
+        tab.page.goto("about:blank")
+    except BaseException:  # nothing of this visit must reach the next one
+        tab.page.context.close()
+        raise
+    TABS.append(tab)
 
 
 def wait_until_drawn(page: "Page", selector: str) -> None:

@@ -16,7 +16,7 @@ import pytest
 import gpukernels
 from benchmarks import static
 from benchmarks.project import PROJECT, Gpukernels
-from gpukernels import Rung, kernel
+from gpukernels import Rung, compiler
 from kernelwatch.analysis import compiled
 from kernelwatch.analysis import sass as sass_module
 from kernelwatch.analysis.compiled import Compiler, target
@@ -95,14 +95,14 @@ def ptxas(found: Rung, type: str, arch: str) -> dict[str, int]:
     """What ptxas itself says of a rung, compiled apart from the project's way."""
     from cuda.core import Program, ProgramOptions
 
-    _, symbol = kernel.compile_cuda(found, type, arch)
-    names = dict.fromkeys(kernel.in_and_out(type))
-    includes = "".join(f"#include <{kernel.TYPES[name][2]}>\n" for name in names if kernel.TYPES[name][2])
+    _, symbol = compiler.compile_cuda(found, type, arch)
+    names = dict.fromkeys(compiler.in_and_out(type))
+    includes = "".join(f"#include <{compiler.TYPES[name][2]}>\n" for name in names if compiler.TYPES[name][2])
     macros = [(name, str(value)) for name, value in sorted(found.macros().items())]
     options = ProgramOptions(
-        arch=arch, std="c++17", define_macro=macros, include_path=list(kernel._cuda_headers()), ptxas_options=["-v"]
+        arch=arch, std="c++17", define_macro=macros, include_path=list(compiler._cuda_headers()), ptxas_options=["-v"]
     )
-    expression = f"{found.symbol}<{', '.join(kernel.TYPES[name][0] for name in names)}>"
+    expression = f"{found.symbol}<{', '.join(compiler.TYPES[name][0] for name in names)}>"
     said = io.StringIO()
     program = Program(includes + found.source.read_text(), "c++", options)
     program.compile("cubin", name_expressions=(expression,), logs=said)
@@ -400,7 +400,7 @@ def test_a_cubin_that_cannot_be_read_fails_alone(damage: str, tmp_path: Path, mo
     content = {
         "empty": b"",
         "only a header": b"\x7fELF" + bytes(100),
-        "another kind of file": Path(kernel.__file__).read_bytes(),
+        "another kind of file": Path(compiler.__file__).read_bytes(),
         "headers beyond it": whole[:0x28] + b"\xff" * 8 + whole[0x30:],  # the section headers lie beyond every file
         "cut short": whole[:999],
     }[damage]
@@ -459,7 +459,7 @@ def test_the_loaded_kernels_attributes() -> None:
     for found in (found for op in gpukernels.ops() for found in op.rungs if found.source.suffix == ".cu"):
         for type in found.types:
             with contextlib.suppress(gpukernels.ToolMissing):
-                path, symbol = kernel.compile_cuda(found, type, arch)
+                path, symbol = compiler.compile_cuda(found, type, arch)
                 told = cupy.RawModule(path=str(path)).get_function(symbol).attributes
                 mine = figures(found, type, arch)
                 assert mine["registers"] == told["num_regs"], f"{found} {type}"

@@ -14,6 +14,7 @@ from kernelwatch.detect.levels import FLOOR, Window
 from kernelwatch.detect.robust import Values
 from kernelwatch.detect.steps import AHEAD, BEFORE, CHUNK, Point, Step, find, smallest
 from lab import confirming, detection, figures, histories, simulate
+from lab.detectors import own
 from lab.histories import Runs
 from lab.simulate import JSON, PAPER, ROOT
 
@@ -156,13 +157,21 @@ def two_levels(seed: int, apart: float, length: int = 200) -> Values:
 
 
 @pytest.mark.parametrize("apart", [0.02, 0.1])
-def test_a_step_of_a_cell_with_two_levels_is_found_within_ten_commits(apart: float) -> None:
-    """Its points are on levels that the cell never had."""
-    soon = [places(find(points((two_levels(seed, apart) * level((150, 0.01)))[:161]))) for seed in SEEDS]
-    assert sum(found == [(150, "step")] for found in soon) >= 8
-    whole = [places(find(points(two_levels(seed, apart) * level((150, 0.01))))) for seed in SEEDS]
-    assert sum(found == [(150, "step")] for found in whole) >= 9
-    assert [find(points(two_levels(seed, apart))) for seed in SEEDS] == [[]] * len(SEEDS)
+@pytest.mark.parametrize(("change", "soon"), [(0.01, 4), (0.02, 10)])
+def test_a_step_of_a_cell_with_two_levels_is_found_within_ten_commits(apart: float, change: float, soon: int) -> None:
+    """Some of its points are on a level that the cell never had, and a level that it had is not seen again."""
+    series = [points(two_levels(seed, apart) * level((150, change))) for seed in SEEDS]
+    found = [places(find(one[: 151 + soon])) for one in series]
+    assert sum(len(steps) == 1 and abs(steps[0][0] - 150) <= 2 for steps in found) >= 8
+    whole = [places(find(one)) for one in series]
+    assert sum(len(steps) == 1 and abs(steps[0][0] - 150) <= 2 for steps in whole) >= 9
+
+
+@pytest.mark.parametrize("apart", [0.02, 0.1])
+def test_a_cell_of_two_levels_without_a_step_shows_none_on_any_day(apart: float) -> None:
+    """Several points in a row on one level, as chance brings them, are no step."""
+    series = [points(two_levels(seed, apart)) for seed in SEEDS]
+    assert [steps for one in series for end in range(40, 201, 2) if (steps := find(one[:end]))] == []
 
 
 def test_the_work_grows_with_the_length_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -416,6 +425,17 @@ def test_the_goal_holds_on_a_few_cells(cells: dict[str, Runs]) -> None:
     assert simulate.suite(({key: cells[key] for key in few}, 0, 5)) == []
 
 
+def test_the_goal_holds_on_young_histories_of_the_noisiest_quiet_cells(cells: dict[str, Runs]) -> None:
+    """Their noise is almost a fifth of the step, and few commits say so; some of them come near to having two levels,
+    which must not pass for drift."""
+    quiet = [runs for runs in cells.values() if runs.variation <= histories.QUIET_CV]
+    step = level((24, 0.01), length=27)
+    for runs in sorted(quiet, key=lambda runs: runs.variation)[-3:]:
+        for seed in range(20):
+            young = runs.drawn(np.random.default_rng(seed)).until(27)
+            assert own(young._replace(values=young.values * step)) == [24], (runs.variation, seed)
+
+
 def test_disturbed_runs_are_refuted_and_steps_confirmed(
     cells: dict[str, Runs], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -444,7 +464,7 @@ def test_the_documents_figures_are_the_records() -> None:
     assert result["suite"]["false_flags_of_next_seed"] == []
     goal = result["goal"]
     assert goal["first"] == goal["named"] == goal["whole"] == goal["steps"]
-    assert goal["after_2"] >= goal["steps"] - 1  # with some seeds one step is a commit late: docs/detection.md
+    assert goal["after_2"] == goal["steps"]
     for past in result["past"].values():
         assert past["after_2"] >= 0.95 * past["steps"]
     again = result["confirmed"]

@@ -27,7 +27,7 @@ from kernelwatch.detect.texts import Table, Texts
 from kernelwatch.history.records import rung_and_type
 from kernelwatch.identity import TIMED
 from kernelwatch.plan import project as projects
-from kernelwatch.run.outcome import LATER, conditions
+from kernelwatch.run.outcome import conditions, may_lack
 from kernelwatch.site.columns import Columns, Numbers
 
 Ints = NDArray[np.int64]
@@ -136,6 +136,8 @@ class Matrix:
         for name in ("values", "spreads", "canaries", "known", "identities", "limits"):
             setattr(self, name, np.ascontiguousarray(getattr(self, name).T))
         told = np.array([self.tables.told.code(_told(text)) for text in self.tables.known.texts], np.int32)
+        names = {name for text in self.tables.known.texts if text for name in json.loads(text)}
+        lacking = sorted(filter(may_lack, names))
         zeros, none = np.zeros(len(commits)), np.full(len(commits), math.nan)
         found: list[Results | None] = []
         for at, row in enumerate(self.rows):
@@ -155,7 +157,7 @@ class Matrix:
                 zeros[own],
             )
             limits = Texts(self.limits[at][own], self.tables.limits)
-            found.append(Results(points, hashes[own], Texts(known, self.tables.known), limits).filled(LATER))
+            found.append(Results(points, hashes[own], Texts(known, self.tables.known), limits).filled(lacking))
         return found
 
 

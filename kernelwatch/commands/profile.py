@@ -296,6 +296,22 @@ def chosen(profiler: Profiler, arguments: argparse.Namespace) -> list[Cell]:
     return [cell]
 
 
+def countable(profiler: Profiler, cells: Sequence[Cell], console: Console) -> list[Cell]:
+    """The cells that the emulator can count; of the others it says why not. Raises: UserError if none is left."""
+    left, reasons = [], {}
+    for cell in cells:
+        try:
+            profiler.package.cuda_source(cell.op, cell.rung, cell.type)
+            left.append(cell)
+        except (Absent, NotHere) as error:
+            reasons[name_of(cell)] = str(error)
+    for why in dict.fromkeys(reasons.values()):
+        console.print(f"not counted: {why}", style="dim")
+    if not left:
+        raise UserError("no cell can be counted")
+    return left
+
+
 def record(project: Project, comparisons: dict[str, Comparison], arch: str) -> None:
     """Record comparisons, in place of older ones of the same cells."""
     path = project.results / identity()["machine"] / "access.jsonl"
@@ -310,6 +326,8 @@ def record(project: Project, comparisons: dict[str, Comparison], arch: str) -> N
 def profile(profiler: Profiler, arguments: argparse.Namespace, console: Console) -> int:
     """Print the profile. Returns 2 if a count differs from ncu's and no rule explains it, else 0."""
     cells = chosen(profiler, arguments)
+    if not arguments.rung:
+        cells = countable(profiler, cells, console)
     here = arch_here()
     arch = here or ARCH
     if arguments.record and (not here or arguments.rung):

@@ -205,10 +205,9 @@ def _recompiled(report: Report, changed: Changes, figures: list[Figures], chosen
     for rung in changed.compiled:
         binaries = [of_cpu.get(rung) or of.binaries.get(rung) for of_cpu, of in zip(cpu, figures, strict=True)]
         known = binaries[0] is not None and binaries[0] == binaries[1]
-        # If the project tells the parts of its rungs, the source of a rung that is not compiled is unchanged, or else
-        # the rung would be in `launched`.
-        parted = project.parts is not None
-        untouched = parted and not _is_compiled(report, rung) and bool(changed.shared) and not known
+        # If the project knows the parts of its rungs, one that is not compiled would be in `launched` had it changed.
+        has_parts = project.parts is not None
+        untouched = has_parts and not _is_compiled(report, rung) and bool(changed.shared) and not known
         if known or untouched:
             alike.append(rung)
         else:

@@ -1,9 +1,10 @@
 """Finds the boundaries between the levels of a part of a series.
 
 asv's solver of the Potts model (the piecewise constant function with the least cost: the sum of absolute errors, here
-in units of each point's noise, plus a price per step) proposes boundaries. A proposed boundary must then pass three
-tests: the step exceeds the floor; it exceeds what noise and slow drift alone would let two such stretches differ; and
-points like those after it are not found elsewhere in the series. As long as one fails, the weakest ones are dropped.
+in units of each point's noise, plus a price per step) proposes boundaries; near the newest point every place is tried,
+since medians do not show that a series with several levels has moved. A boundary must then pass three tests: the step
+exceeds the floor; it exceeds what noise and slow drift alone would let two such stretches differ; and points like those
+after it are not found elsewhere in the series. As long as one fails, the weakest ones are dropped.
 """
 
 import math
@@ -17,12 +18,14 @@ from asv.step_detect import solve_potts_approx
 
 from kernelwatch.detect.noise import noise
 from kernelwatch.detect.point import Point, Points, stretches
-from kernelwatch.detect.robust import Values, median, roughness, smooth, spread, weighted_median
+from kernelwatch.detect.robust import OUTLIER, Values, median, roughness, smooth, spread, weighted_median
 from kernelwatch.system.student import quantile
 
 FLOOR = 0.005  # the smallest relative step that is reported: below it a canary's drift counts as much as the kernel's
 CHANCE = 1e-8  # of a false step at one place of an unchanged series: a suite has millions of places
+TOLD_CHANCE = 3e-7  # the same if processes tell the noise: in nine cells of ten the floor is the higher threshold
 EVIDENCE = math.log(1e8)  # by how much likelier with a step than without points must be if such points were seen before
+OFTEN = math.log(1e6)  # the same if one in MANY was on such a level: what is rare may come in runs
 YOUNG = math.log(20)  # the same if none was seen, which says little in a short history
 PRICE = 5.0  # of a proposed step, in standard deviations: low, since every proposal is tested
 TAIL = 0.75  # a point is as far off as a step if it is off by this share of the step's size
@@ -30,6 +33,7 @@ LEAST = 4  # points needed to tell noise from a step
 QUIET = 2e-4  # the least noise assumed of a canary: ten runs of a cell on an H200 seldom differ by less
 RAMP = 5  # the fewest commits of a gradual change: fewer are steps
 MANY = 10  # steps, plus one for each MANY points: if more are proposed, the series flickers and the price is raised
+NEWEST = 12  # places before the newest point at which a step is looked for whether or not it is proposed
 WIDE = 21  # points whose median a single point may not exceed by more than PRICE where steps are proposed
 NEAR = 5  # points over which drift is looked for: over many points, a staircase of steps would pass for drift
 
@@ -50,9 +54,9 @@ class Change(NamedTuple):
         return Change(self.since + by, self.at + by, tuple(at + by for at in self.boundaries), self.smallest)
 
 
-def _quantile(freedom: int) -> float:
+def _quantile(freedom: int, chance: float) -> float:
     """How many standard errors a difference must exceed. `freedom`: degrees of freedom of the noise."""
-    return quantile(1 - CHANCE / 2, freedom)
+    return quantile(1 - chance / 2, freedom)
 
 
 class Window:
@@ -76,7 +80,7 @@ class Window:
         if positive and bool(((points.canary > 0) & np.isfinite(points.canary)).all()):
             self._without_drift(np.log(points.canary))
         self.noise, freedom = noise(self.x, points.spread, self.starts)
-        self.quantile = _quantile(freedom)
+        self.quantile = _quantile(freedom, TOLD_CHANCE if points.spread.any() else CHANCE)
         self.levels: dict[tuple[int, int], tuple[float, float]] = {}
         self.drift = 0.0
         self.residuals: Values = np.zeros(len(points))
@@ -106,6 +110,8 @@ class Window:
         """The indices from `first` on at which the level changes."""
         boundaries = self._tested(self._proposed())
         self.drift = self._drift(boundaries)
+        if not self.drift:
+            boundaries = self._newest(boundaries)
         for _ in range(3):
             before, boundaries = boundaries, self._tested(self._moved(boundaries))
             if boundaries == before:
@@ -134,18 +140,33 @@ class Window:
             proposed |= {max(place, self.first) for place in places if place > self.first - NEAR}
         return sorted(proposed - {*self.settled, len(self.x)})
 
+    def _newest(self, boundaries: list[int]) -> list[int]:
+        """The boundaries, and the newest place that passes best, if one does. The solver, which fits medians, seldom
+        proposes a place at which a series with several levels has moved."""
+        low, end = self._edges(boundaries)[-2:]
+        relative = self.residuals / self.noise
+        places = range(max(low + LEAST, self.first, end - NEWEST), end - 1)
+        weights = {at: self._weight(at, low, end, relative) for at in places}
+        best = max(weights, key=weights.__getitem__, default=end)
+        return [*boundaries, best] if weights.get(best, 0.0) >= 1 else boundaries
+
     def _drift(self, boundaries: list[int]) -> float:
         """The standard deviation of a level's move from one commit to the next; above 0 if points of one level that
         are some commits apart differ by more than neighbors do."""
-        far = np.concatenate(
-            [
-                (self.x[a + NEAR : b] - self.x[a : max(a, b - NEAR)])
-                / np.hypot(self.noise[a + NEAR : b], self.noise[a : max(a, b - NEAR)])
-                for a, b in pairwise(self._edges(boundaries))
-            ]
-        )
-        excess = spread(far) ** 2 - (1 + 2 / math.sqrt(max(len(far), 1))) ** 2
+        far, near = self._differences(boundaries, NEAR), self._differences(boundaries, 1)
+        apart = spread(far)
+        alike = near[np.abs(near) <= OUTLIER * apart]  # so that both are without the same outliers
+        usual = max(1.0, float(np.mean(alike**2)) ** 0.5 if len(alike) else 0.0)
+        excess = apart**2 - (usual * (1 + 2 / math.sqrt(max(len(far), 1)))) ** 2
         return math.sqrt(2 * max(excess, 0.0) / NEAR)
+
+    def _differences(self, boundaries: list[int], distance: int) -> Values:
+        """How much points of one level that are so many commits apart differ, in units of their noise."""
+        parts = []
+        for a, b in pairwise(self._edges(boundaries)):
+            old, new = slice(a, max(a, b - distance)), slice(a + distance, b)
+            parts.append((self.x[new] - self.x[old]) / np.hypot(self.noise[new], self.noise[old]))
+        return np.concatenate(parts)
 
     def _tested(self, boundaries: list[int]) -> list[int]:
         """The boundaries that pass all tests. As long as one fails, those that are weaker than both neighbors are
@@ -179,10 +200,13 @@ class Window:
 
     def _likelier(self, fewer: slice, usual: float, shift: float, relative: Values) -> float:
         """By what factor points pass the test that they are likelier with a step from the usual level than without."""
-        others = np.concatenate([relative[: fewer.start], relative[fewer.stop :]]) * median(self.noise[fewer])
-        seen = bool((others * math.copysign(1.0, shift) > TAIL * abs(shift)).any())  # single points as far off
+        deviation = median(self.noise[fewer])
+        others = np.concatenate([relative[: fewer.start], relative[fewer.stop :]]) * deviation
+        far = TAIL * abs(shift)
+        seen = int(np.count_nonzero(others * math.copysign(1.0, shift) > far))  # single points as far off
+        often = far > PRICE * deviation and seen * MANY > len(others)
         evidence = float(_evidence(self.x[fewer] - usual, shift, others).sum())
-        return math.sqrt(max(evidence, 0.0) / (EVIDENCE if seen else YOUNG))
+        return math.sqrt(max(evidence, 0.0) / (OFTEN if often else EVIDENCE if seen else YOUNG))
 
     def _drifted(self, at: int) -> float:
         return self.drift * float(self.noise[at - 1 : at + 1].max())

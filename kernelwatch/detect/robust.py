@@ -4,6 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Values = NDArray[np.float64]
+OUTLIER = 3.5  # standard deviations beyond which a difference is left out
 
 
 def spread(differences: Values) -> float:
@@ -13,7 +14,7 @@ def spread(differences: Values) -> float:
     deviation = 1.907 * float(np.quantile(np.abs(differences), 0.4))  # with two levels, half may be large
     for _ in range(2):  # the mean over all but the outliers is surer than a quantile
         if deviation:
-            deviation = float(np.sqrt(np.mean(differences[np.abs(differences) <= 3.5 * deviation] ** 2)))
+            deviation = float(np.sqrt(np.mean(differences[np.abs(differences) <= OUTLIER * deviation] ** 2)))
     return deviation
 
 

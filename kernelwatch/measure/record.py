@@ -75,6 +75,7 @@ class Facts(TypedDict, total=False):
     cuda_driver: int
     cuda_runtime: int
     packages: dict[str, str]
+    imports: dict[str, str]
     nvml: str
     others: Others | None
     ceilings: dict[str, float]

@@ -140,6 +140,15 @@ class Package(Protocol):
         ...
 
 
+@runtime_checkable
+class Importing(Protocol):
+    """A Package that knows the distributions that its kernels import."""
+
+    def imports(self) -> dict[str, str]:
+        """Distribution -> version. An upgrade of one changes the conditions of a group."""
+        ...
+
+
 @dataclass(frozen=True)
 class ModulePackage:
     """A package without an adapter of its own: a module with `load(op, rung, type)`, and optionally `repeats`, `binary`
@@ -151,7 +160,7 @@ class ModulePackage:
     def _call(self, name: str, *arguments: str) -> Any:
         function = getattr(self.module, name, None)
         if function is None:
-            raise NotHere(f"{self.module.__name__} has no {name}()")
+            raise NotHere(f"{self.module.__name__} has no {name}(){' and no table KERNELS' if name == 'load' else ''}")
         try:
             return function(*arguments)
         except LookupError as error:

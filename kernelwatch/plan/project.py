@@ -17,7 +17,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from kernelwatch.plan.package import ModulePackage, Package
+from kernelwatch.plan.functions import adapt
+from kernelwatch.plan.package import Package
 from kernelwatch.plan.problem import Computation, Problem
 from kernelwatch.system.errors import UserError
 
@@ -44,7 +45,7 @@ class Project:
 
     `package`: the import name of the measured package, which is also its folder in the repository.
     `here`: the description's own file.
-    `adapt`: makes a Package from the imported module.
+    `adapt`: makes a Package from the imported module; by default one that has `load` or a table KERNELS.
     `parts(folder)`: "op/rung" -> what that rung of a package folder is made from. Without it, every difference counts
     for every rung.
     `conditions`: distributions, besides the engine's own, on whose versions a figure may depend.
@@ -56,7 +57,7 @@ class Project:
     package: str
     here: Path
     problems: tuple[Problem, ...]
-    adapt: Callable[[ModuleType], Package] = ModulePackage
+    adapt: Callable[[ModuleType], Package] = adapt
     parts: Callable[[Path], Mapping[str, Parts]] | None = None
     conditions: tuple[str, ...] = ()
     gate: tuple[str, ...] = ()

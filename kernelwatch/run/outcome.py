@@ -16,6 +16,7 @@ ENOUGH = {0.2: 2, 0.005: 3}
 # The facts that must be equal if two records of a group are compared, or if one takes the place of the other.
 CONDITIONS = ("gpu", "nvml_uuid_sha256", "nvml_driver", "cpu", "cores", "compiler", "packages")
 LATER = ("machine",)  # such facts that older records lack; what one record does not know is no difference
+IMPORT = "import "  # the beginning of such a condition for a distribution that only some commits may import
 
 
 @dataclass
@@ -98,10 +99,18 @@ def conditions(facts: Facts) -> dict[str, Any]:
     """The conditions in a group's facts: GPU or CPU, driver, versions of packages, harness and emulator."""
     machine = {name: facts.get(name) for name in CONDITIONS}
     machine |= {name: facts.get(name) for name in LATER if name in facts}
+    imports = facts.get("imports", {}).items()
+    machine |= {f"{IMPORT}{name}": version for name, version in imports if name not in facts.get("packages", {})}
     return machine | {identity.fact: known(facts, identity) for identity in (TIMED, COUNTED)}
+
+
+def may_lack(name: str) -> bool:
+    """Whether a record that does not know this condition is not different for that."""
+    return name in LATER or name.startswith(IMPORT)
 
 
 def alike(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
     """Whether two sets of conditions are the same, as far as both are known."""
-    names = {name for name in {*before, *after} if name not in LATER or (name in before and name in after)}
+    both = before.keys() & after.keys()
+    names = {name for name in {*before, *after} if not may_lack(name) or name in both}
     return all(before.get(name) == after.get(name) for name in names)

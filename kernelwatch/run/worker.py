@@ -140,11 +140,12 @@ def _alone(job: dict[str, Any], out: TextIO) -> AbstractContextManager[None]:
 def _measure(device: "Device", cells: "list[Cell]", package: "Package", out: TextIO) -> None:
     """Measure cells in order. After a CUDA error the process ends, and the next cell gets a fresh one."""
     from kernelwatch.identity import TIMED
-    from kernelwatch.plan.package import Absent, NotHere
+    from kernelwatch.plan.package import Absent, Importing, NotHere
     from kernelwatch.system.errors import ToolMissing
 
     not_here: tuple[type[Exception], ...] = (Absent, NotHere, ToolMissing, *package.not_here)
-    _emit(out, event="start", facts={TIMED.fact: TIMED.version, **device.facts()})
+    imports = {"imports": package.imports()} if isinstance(package, Importing) else {}
+    _emit(out, event="start", facts={TIMED.fact: TIMED.version, **device.facts(), **imports})
     for cell in cells:
         _emit(out, event="begin", key=cell.key)
         try:

@@ -38,3 +38,26 @@ def _version(place: Path) -> str | None:
             line = re.search(r"^Version: *(\S+)", (place / file).read_text(encoding="utf-8"), re.MULTILINE)
             return line[1] if line else None
     return None
+
+
+def providers(modules: Iterable[str]) -> list[str]:
+    """The names of the distributions that provide these top-level modules."""
+    wanted = "|".join(map(re.escape, modules))
+    if not wanted:
+        return []
+    top_level = re.compile(rf"^(?:{wanted})\s*$", re.MULTILINE)
+    recorded = re.compile(rf"^(?:{wanted})(?:/|\.)", re.MULTILINE)
+    found = []
+    for folder in sys.path:
+        with suppress(OSError):
+            for entry in os.listdir(folder or "."):
+                if entry.endswith(KINDS) and _provides(Path(folder, entry), top_level, recorded):
+                    found.append(_normal(entry.rpartition(".")[0].partition("-")[0]))
+    return sorted(set(found))
+
+
+def _provides(place: Path, top_level: re.Pattern[str], recorded: re.Pattern[str]) -> bool:
+    for file, pattern in (("top_level.txt", top_level), ("RECORD", recorded)):
+        with suppress(OSError):
+            return bool(pattern.search((place / file).read_text(encoding="utf-8")))
+    return False

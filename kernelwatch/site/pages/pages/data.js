@@ -154,7 +154,7 @@
         const names = [...new Set([...Object.keys(before), ...Object.keys(after)])];
         for (const name of names.filter((name) => name !== "packages")) {
             if (JSON.stringify(before[name]) === JSON.stringify(after[name])) continue;
-            if (name === "machine" && !(name in before && name in after)) continue;
+            if ((name === "machine" || name.startsWith("import ")) && !(name in before && name in after)) continue;
             if (name === "nvml_uuid_sha256" && before.gpu !== after.gpu) continue;
             if (name === "nvml_uuid_sha256" || name === "machine") found.push(words[name]);
             else found.push((words[name] || name) + " " + say(before[name]) + " \u2192 " + say(after[name]));

@@ -47,7 +47,7 @@
             ["PCIe", facts.nvml_pcie_generation && "generation " + facts.nvml_pcie_generation + ", " + facts.nvml_pcie_lanes + " lanes"],
             ["Driver", facts.nvml_driver], ["CUDA", facts.cuda_runtime && "runtime " + facts.cuda_runtime + ", driver " + facts.cuda_driver],
             ["CPU", facts.cpu], ["Cores used", facts.cores && facts.cores.length], ["Last-level cache of the CPU", facts.cache_bytes && text.bytes(facts.cache_bytes)],
-            ["Compiler", facts.compiler], ["Packages", facts.packages && Object.entries(facts.packages).map(([name, version]) => name + " " + version).join(", ")],
+            ["Compiler", facts.compiler], ["Packages", facts.packages && Object.entries({...facts.packages, ...facts.imports}).map(([name, version]) => name + " " + version).join(", ")],
         ];
         const ceilings = facts.ceilings || {};
         const words = {copy_bytes_per_s: ["Copy, measured", "GB/s"], float32_flops_per_s: ["float32 arithmetic, measured", "GFLOP/s"], float64_flops_per_s: ["float64 arithmetic, measured", "GFLOP/s"]};

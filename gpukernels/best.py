@@ -1,0 +1,173 @@
+"""`load(op, "best", type)`: the rung that is fastest for the operands at hand, from a table of what was measured.
+
+best.toml is written by scripts/best from the recorded results. By GPU, op, type and kind of rows it has the fastest
+rung at each measured shape. The nearest shape decides. A GPU that is not in it is taken for one of the same
+architecture; where there is none, the first rung of FALLBACK that the GPU can run is taken.
+"""
+
+import math
+import tomllib
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gpukernels.compiler import LimitError, in_and_out
+from gpukernels.kernel import Kernel, Launch, gpu_needed, load_rung
+from gpukernels.ladder import LadderError, Rung
+from gpukernels.ladder import op as find_op
+
+TABLE = Path(__file__).with_name("best.toml")
+VECTOR_BYTES = 16
+# What is right on every GPU of its architecture, the best guess first.
+FALLBACK = {
+    "vector_add": ("elementwise",),
+    "transpose": ("vectorized", "padded"),
+    "matmul": ("pipelined", "cublas"),
+}
+
+
+@cache
+def _table() -> dict[str, Any]:
+    return tomllib.loads(TABLE.read_text(encoding="utf-8"))
+
+
+def fits(found: Rung, type: str, capability: int) -> bool:
+    """Whether `best` may take a rung for a type on a GPU of a compute capability, such as 90: it has no limits,
+    computes what its op says, once, and runs there."""
+    only = int(found.arch_only.rstrip("a") or capability)
+    return (
+        found.device == "gpu"
+        and found.operands == "device"
+        and not found.limits
+        and found.computes == found.op
+        and found.repeats == 1
+        and type in found.types
+        and only == capability
+        and dict(found.arch_min).get(type, 0) <= capability
+    )
+
+
+def rows(type: str, shape: Mapping[str, int], patterns: tuple[str, ...]) -> str:
+    """The kind of the operands' rows: "whole" if all are whole vectors of 16 bytes, else "ragged"."""
+    into, out = in_and_out(type)
+    *inputs, output = patterns
+    sizes = [(into, pattern) for pattern in inputs] + [(out, output)]
+    whole = all(shape[pattern.split()[-1]] * _itemsize(name) % VECTOR_BYTES == 0 for name, pattern in sizes)
+    return "whole" if whole else "ragged"
+
+
+def _itemsize(name: str) -> int:
+    return np.dtype(name).itemsize
+
+
+def _width(type: str) -> int:
+    """The bytes of an element of the inputs."""
+    return _itemsize(in_and_out(type)[0])
+
+
+def label(extents: Mapping[str, int]) -> str:
+    """A shape as the table has it, such as 4096x4096."""
+    return "x".join(map(str, extents.values()))
+
+
+def _distance(extents: Mapping[str, int], measured: str) -> float:
+    pairs = zip(extents.values(), map(int, measured.split("x")), strict=True)
+    return sum(abs(math.log2(max(own, 1) / other)) for own, other in pairs)
+
+
+def candidates(op: str, type: str, extents: Mapping[str, int], gpu: str, capability: int) -> Iterator[str]:
+    """The rungs of an op to try for a type, the best first. `extents`: by dimension, in the op's order. `gpu`: its name
+    in CUDA, such as "NVIDIA H200"; `capability`: such as 90."""
+    can = [found.name for found in find_op(op).rungs if fits(found, type, capability)]
+    alike = [name for name, entry in _table().items() if entry["capability"] == capability]
+    tables = [_table()[name].get(op, {}) for name in dict.fromkeys([gpu, *alike]) if name in _table()]
+    if tables and can:
+        measured, kind = tables[0], rows(type, extents, _patterns(op))
+        own = [name for name in measured if _width(name.split()[0]) == _width(type)]
+        # A type that was measured at few shapes follows one of its width; rows that were not measured at all, others.
+        same = [name for name in own if name.endswith(f" {kind}")]
+        known = same or [name for name in measured if name.endswith(f" {kind}")] or own
+        if known:
+            by_shape = measured[max(known, key=lambda name: (len(measured[name]), name.startswith(f"{type} ")))]
+            winner = by_shape[min(by_shape, key=lambda shape: _distance(extents, shape))]
+            yield from (name for name in can if name == winner)
+    yield from (name for name in (*FALLBACK[op], *reversed(can)) if name in can)
+
+
+def _patterns(op: str) -> tuple[str, ...]:
+    """The shapes of an op's operands, the output's last."""
+    found = next(found for found in find_op(op).rungs if found.computes == op)
+    return (*found.inputs, found.output)
+
+
+class Best(Kernel):
+    """The fastest rung of an op for one type, chosen anew for each shape."""
+
+    def __init__(self, op: str, type: str) -> None:
+        import cupy
+
+        self._cupy = cupy
+        self.op = op
+        self._loaded: dict[tuple[int, str], Kernel] = {}
+        can = [found for found in find_op(op).rungs if fits(found, type, self._gpu()[1])]
+        if not can:
+            have = dict.fromkeys(name for found in find_op(op).rungs if found.device == "gpu" for name in found.types)
+            raise LadderError(f"{op}/best has no type {type} on this GPU; on GPUs the op has {', '.join(have)}")
+        super().__init__(can[0], type)
+
+    def __repr__(self) -> str:
+        return f"<{self.op}/best {self.type}>"
+
+    def _gpu(self) -> tuple[str, int]:
+        properties = self._cupy.cuda.runtime.getDeviceProperties(self._cupy.cuda.Device().id)
+        return properties["name"].decode(), properties["major"] * 10 + properties["minor"]
+
+    def _load(self, name: str) -> Kernel:
+        key = (self._cupy.cuda.Device().id, name)
+        if key not in self._loaded:
+            self._loaded[key] = load_rung(self.op, name, self.type)
+        return self._loaded[key]
+
+    def _extents(self, inputs: tuple[Any, ...]) -> dict[str, int]:
+        """The extents of the operands. What does not fit is 1 here; binding says what is wrong with it."""
+        found: dict[str, int] = {}
+        for operand, pattern in zip(inputs, self.rung.inputs, strict=False):
+            found |= dict(zip(pattern.split(), getattr(operand, "shape", ()), strict=False))
+        return {dim: found.get(dim, 1) for dim in self.rung.dims}
+
+    def choice(self, *inputs: Any) -> str:
+        """The name of the rung that the inputs get first."""
+        return next(candidates(self.op, self.type, self._extents(inputs), *self._gpu()))
+
+    def bind(self, *inputs: Any, out: Any = None) -> Launch:
+        """As Kernel.bind, of the rung that is fastest for the inputs; of the next one if they are too large for it."""
+        names = list(dict.fromkeys(candidates(self.op, self.type, self._extents(inputs), *self._gpu())))
+        for name in names[:-1]:
+            try:
+                return self._load(name).bind(*inputs, out=out)
+            except LimitError:
+                continue
+        return self._load(names[-1]).bind(*inputs, out=out)
+
+
+def load(op: str, name: str, type: str = "float32", *, edge: int | None = None, **options: Any) -> Kernel:
+    """The rung `op`/`name` for one element type, compiled, as a callable on arrays; see Kernel. "best" stands for the
+    fastest rung on this GPU for each shape.
+
+    `type`: of all operands, or in->out, such as float16->float32. `edge`: the tile's edge, for a rung that takes it at
+    run time (its first where none is given). `options`: those of a rung on host operands, such as
+    matmul/between_grids. A GPU rung is loaded for the current device. Compiled once and kept in the user's cache
+    ($GPUKERNELS_CACHE) across processes.
+
+    Raises: LadderError for a rung, type, edge or option that does not exist; KernelError where it cannot be compiled or
+    there is no GPU to load it on.
+    """
+    if name != "best":
+        return load_rung(op, name, type, edge=edge, **options)
+    if edge is not None or options:
+        raise LadderError(f"{op}/best takes no edge and no options; load a rung by its name")
+    gpu_needed(f"{op}/best")
+    return Best(op, type if isinstance(type, str) else np.dtype(type).name)

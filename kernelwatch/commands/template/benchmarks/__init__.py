@@ -1,0 +1,1 @@
+"""The suites that asv runs, and the description of what they measure."""

@@ -1,0 +1,129 @@
+"""A measured package whose rungs are plain functions, in a table: KERNELS = {op: {rung: function}}.
+
+A function takes the inputs, `out=` (a tuple of arrays if the problem has several outputs) and the problem's scalars by
+name, and overwrites `out`. On a GPU the arrays are CuPy's, and it enqueues on CuPy's current stream. An entry may
+also be the text "module:function", whose module is imported only when the rung is measured.
+
+The identity of a launch covers the function's module, all modules of the package that it imports, directly or not,
+every file of the package that is no Python source, and the versions of the distributions that these modules import. If
+it cannot be told what a function depends on, it covers all of the package.
+"""
+
+import hashlib
+import importlib
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from operator import attrgetter
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from kernelwatch.plan import sources
+from kernelwatch.plan.package import Absent, Kernel, Launch, ModulePackage, Package
+from kernelwatch.plan.problem import Array
+from kernelwatch.plan.sources import Sources
+from kernelwatch.system import installed
+
+TABLE = "KERNELS"
+
+
+@dataclass(frozen=True)
+class _Launch:
+    call: Callable[[], object]
+    identity: str
+
+    def __call__(self) -> object:
+        return self.call()
+
+
+@dataclass(frozen=True)
+class _Function:
+    function: Callable[..., object]
+    identity: str
+
+    def bind(self, *inputs: Array, out: Array | tuple[Array, ...], **scalars: Any) -> Launch:
+        return _Launch(partial(self.function, *inputs, out=out, **scalars), self.identity)
+
+
+@dataclass(frozen=True)
+class FunctionPackage(ModulePackage):
+    """A package with a table of functions; it may also have `repeats`, `binary` and `cuda_source` as in Package."""
+
+    def load(self, op: str, rung: str, type: str) -> Kernel:
+        """Raises: Absent; TypeError if the table or this entry is not as it should be; what the import raises."""
+        table = self._table()
+        if op not in table or rung not in self._rungs(op):
+            raise Absent(f"this commit has no {op}/{rung}: {self._named()} does not list it")
+        entry = self._rungs(op)[rung]
+        if callable(entry):
+            return _Function(entry, self._identity(op, rung, entry))
+        module, _, name = entry.partition(":") if isinstance(entry, str) else ("", "", "")
+        if not (module and name):
+            raise TypeError(f'{self._named(op, rung)} must be a function or a text "module:function"; it is {entry!r}')
+        function = attrgetter(name)(importlib.import_module(module))
+        if not callable(function):
+            raise TypeError(f"{self._named(op, rung)} names {entry}, which must be a function; it is {function!r}")
+        return _Function(function, self._identity(op, rung, entry))
+
+    def imports(self) -> dict[str, str]:
+        """Distribution -> version, of all that the rungs of the table import; {} if it is no such table."""
+        table = getattr(self.module, TABLE)
+        ops = [rungs for rungs in table.values() if isinstance(rungs, Mapping)] if isinstance(table, Mapping) else []
+        others = {name for rungs in ops for entry in rungs.values() for name in self._sources(entry).others}
+        return installed.versions(installed.providers(others))
+
+    @property
+    def _folder(self) -> Path:
+        return Path(self.module.__path__[0])
+
+    def _named(self, *keys: str) -> str:
+        return f"{self.module.__name__}.{TABLE}" + "".join(f'["{key}"]' for key in keys)
+
+    def _table(self) -> Mapping[str, Any]:
+        table = getattr(self.module, TABLE)
+        if not isinstance(table, Mapping):
+            raise TypeError(f"{self._named()} must be a table {{op: {{rung: function}}}}; it is {table!r}")
+        return table
+
+    def _rungs(self, op: str) -> Mapping[str, Any]:
+        rungs = self._table()[op]
+        if not isinstance(rungs, Mapping):
+            raise TypeError(f"{self._named(op)} must be a table {{rung: function}}; it is {rungs!r}")
+        return rungs
+
+    def _sources(self, entry: object) -> Sources:
+        """What an entry of the table depends on; all of the package if that cannot be told."""
+        module = entry.partition(":")[0] if isinstance(entry, str) else _home(entry)
+        if module.partition(".")[0] == self.module.__name__:
+            own = sources.reached(self._folder, (module,))
+            if own.complete:
+                return own
+        return sources.reached(self._folder, (*sources.modules(self._folder), *filter(None, [module])))
+
+    def _identity(self, op: str, rung: str, entry: object) -> str:
+        found = self._sources(entry)
+        digest = hashlib.sha256(f"{op}/{rung} {entry if isinstance(entry, str) else _place(entry)}".encode())
+        for path in sorted({*found.files, *sources.data(self._folder)}):
+            text = path.read_bytes() if path.is_file() else b""
+            digest.update(f"\0{path.relative_to(self._folder)}\0{len(text)}\0".encode() + text)
+        versions = installed.versions(installed.providers(found.others))
+        digest.update(repr(sorted(versions.items())).encode())
+        return digest.hexdigest()[:16]
+
+
+def adapt(module: ModuleType) -> Package:
+    """The package of a module with `load`, or with a table of functions."""
+    return FunctionPackage(module) if hasattr(module, TABLE) and not hasattr(module, "load") else ModulePackage(module)
+
+
+def _place(function: object) -> str:
+    return f"{getattr(function, '__module__', '')}:{getattr(function, '__qualname__', '')}"
+
+
+def _home(function: object) -> str:
+    """The module whose source says all about a function: the one that defines it at its top level. "" if there is none:
+    a function that another one made depends on what it was given."""
+    module, _, name = _place(function).partition(":")
+    return module if name and getattr(sys.modules.get(module), name, None) is function else ""

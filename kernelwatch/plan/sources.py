@@ -1,0 +1,114 @@
+"""What the modules of a package depend on: their sources and the modules of others that they import.
+
+The import statements are read from the sources; nothing is imported.
+"""
+
+import ast
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+DYNAMIC = ("import_module", "__import__")  # calls that import a module by a name that may be computed
+
+
+@dataclass(frozen=True)
+class Sources:
+    """`files`: the package's own; `others`: top-level names of modules that are neither the package's nor Python's own;
+    `complete`: False if a file cannot be parsed or imports by a computed name, so that there may be more."""
+
+    files: frozenset[Path]
+    others: frozenset[str]
+    complete: bool
+
+
+def modules(package: Path) -> list[str]:
+    """The names of all Python modules in a package's folder."""
+    return sorted(_name(package, path) for path in _files(package) if path.suffix == ".py")
+
+
+def data(package: Path) -> list[Path]:
+    """The files of a package that are no Python source: kernels in other languages, compiled extensions, tables."""
+    return sorted(path for path in _files(package) if path.suffix not in (".py", ".pyc"))
+
+
+@lru_cache(maxsize=256)
+def reached(package: Path, names: tuple[str, ...]) -> Sources:
+    """What these modules depend on, directly or not. `package`: the package's folder."""
+    files: set[Path] = set()
+    others: set[str] = set()
+    complete, waiting = True, list(names)
+    while waiting:
+        name = waiting.pop()
+        top = name.partition(".")[0]
+        if top != package.name:
+            others.add(top)
+            continue
+        path = _located(package, name)
+        if path in files:
+            continue
+        files.add(path)
+        imported = _imported(path, _name(package, path))
+        complete = complete and imported is not None
+        waiting += imported or ()
+    return Sources(frozenset(files), frozenset(others - sys.stdlib_module_names), complete)
+
+
+def _files(package: Path) -> Iterator[Path]:
+    return (path for path in package.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+
+
+def _name(package: Path, path: Path) -> str:
+    """The dotted name of a source file."""
+    parts = path.relative_to(package.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def _located(package: Path, name: str) -> Path:
+    """The source file of a dotted name: a module's own, or if it is no module, that of the nearest one above it."""
+    parts = name.split(".")
+    while len(parts) > 1:
+        folder = package.parent.joinpath(*parts)
+        for path in (folder / "__init__.py", folder.with_name(f"{folder.name}.py")):
+            if path.is_file():
+                return path
+        parts.pop()
+    return package / "__init__.py"
+
+
+def _imported(path: Path, module: str) -> list[str] | None:
+    """The dotted names that a source file imports; None if not all can be told."""
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return None
+    names: list[str] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names += (name for alias in node.names for name in _bound(alias))
+        elif isinstance(node, ast.ImportFrom):
+            base = _absolute(node, module, path.name == "__init__.py")
+            names += (f"{base}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Name | ast.Attribute) and _last(node) in DYNAMIC:
+            return None
+    return names
+
+
+def _bound(alias: ast.alias) -> Iterable[str]:
+    """The modules that `import a.b.c` makes reachable: all three, or only the last one if it has a name of its own."""
+    parts = alias.name.split(".")
+    return [alias.name] if alias.asname else [".".join(parts[:end]) for end in range(1, len(parts) + 1)]
+
+
+def _absolute(node: ast.ImportFrom, module: str, is_package: bool) -> str:
+    """The absolute name of the module after `from`."""
+    if not node.level:
+        return node.module or ""
+    parts = module.split(".")
+    above = parts[: len(parts) - node.level + is_package]
+    return ".".join([*above, *filter(None, [node.module])])
+
+
+def _last(node: ast.Name | ast.Attribute) -> str:
+    return node.id if isinstance(node, ast.Name) else node.attr

@@ -1,0 +1,77 @@
+"""Write gpukernels/best.toml: by GPU, op, type and kind of rows, the fastest rung at each shape that was measured cold.
+
+`load(op, "best", type)` chooses from it. The figures are those of the newest commit that each GPU has a record of.
+"""
+
+import json
+from typing import Any
+
+from benchmarks.project import PROJECT
+from gpukernels import best, rung
+from kernelwatch.commands.arguments import Parser
+from kernelwatch.history.records import Record, newest, sidecars
+from kernelwatch.plan.problem import Problem
+from kernelwatch.system.errors import UserError
+from kernelwatch.system.files import write_whole
+
+HEAD = """\
+# Written by scripts/best from results/: by GPU, op, type and kind of rows (whole: of whole vectors of 16 bytes), the
+# fastest rung at each shape that was measured, operands in memory. gpukernels/best.py reads it.
+"""
+
+
+def winners(record: Record, problem: Problem, capability: int) -> dict[str, dict[str, str]]:
+    """ "type rows" -> shape -> the rung with the least median there, of those that `best` may take."""
+    found: dict[str, dict[str, tuple[float, str]]] = {}
+    for own in problem.rungs:
+        entry = rung(problem.name, own.name)
+        for type in own.types if own.device == "gpu" else ():
+            for shape in problem.shapes if best.fits(entry, type, capability) else ():
+                extents = dict(zip(entry.dims, shape, strict=True))
+                cell = record.cells.get(f"{problem.name}/{own.name} {type} {best.label(extents)} cold")
+                if cell is None or not cell.seconds:
+                    continue
+                kind = best.rows(type, extents, (*entry.inputs, entry.output))
+                by_shape = found.setdefault(f"{type} {kind}", {})
+                known = by_shape.get(best.label(extents))
+                by_shape[best.label(extents)] = min(known or (cell.median_s, own.name), (cell.median_s, own.name))
+    return {name: {shape: winner for shape, (_, winner) in table.items()} for name, table in found.items()}
+
+
+def tables() -> dict[str, Any]:
+    """The content of best.toml from the newest record of each GPU in results/. Raises: UserError if there is none."""
+    found: dict[str, Any] = {}
+    paths = sidecars(PROJECT.results)
+    for folder in sorted({path.parent for path in paths}):
+        record, _ = newest([path for path in paths if path.parent == folder])
+        facts = [facts for group, facts in record.facts.items() if group.endswith(" gpu")]
+        if not facts:
+            continue
+        capability = int(facts[0]["compute_capability"])
+        ops = {problem.name: winners(record, problem, capability) for problem in PROJECT.problems}
+        found[facts[0]["gpu"]] = {"capability": capability, "commit": record.commit, **ops}
+    if not found:
+        raise UserError(f"nothing recorded on a GPU under {PROJECT.results}; scripts/bench measures")
+    return found
+
+
+def toml(content: dict[str, Any]) -> str:
+    lines = [HEAD]
+    for gpu, entry in content.items():
+        name = json.dumps(gpu)
+        lines += [f"[{name}]", f"capability = {entry['capability']}", f"commit = {json.dumps(entry['commit'])}", ""]
+        for op, by_type in entry.items():
+            if not isinstance(by_type, dict):
+                continue
+            for kind, by_shape in by_type.items():
+                lines.append(f"[{name}.{op}.{json.dumps(kind)}]")
+                lines += [f"{json.dumps(shape)} = {json.dumps(winner)}" for shape, winner in by_shape.items()] + [""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Write the table; the exit code."""
+    Parser("scripts/best", __doc__).parse_args(arguments)
+    write_whole(best.TABLE, toml(tables()))
+    print(f"written: {best.TABLE.relative_to(PROJECT.root)}")
+    return 0

@@ -1,0 +1,147 @@
+"""`load(op, "best", type)`: what it chooses from best.toml, and that it is right on a GPU."""
+
+import re
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gpukernels
+from benchmarks.project import PROJECT
+from gpukernels import LadderError, LimitError, ToolMissing, best, ladder, rung
+from kernelwatch.history.records import newest, sidecars
+from lab import best as writer
+from tests.test_kernels import check
+
+H200 = ("NVIDIA H200", 90)
+MATRICES = {"M": 4096, "N": 4096}
+
+
+def first(op: str, type: str, shape: tuple[int, ...], gpu: tuple[str, int] = H200) -> str:
+    extents = dict(zip(ladder.op(op).dims, shape, strict=True))
+    return next(best.candidates(op, type, extents, *gpu))
+
+
+def test_the_table_is_what_the_results_say() -> None:
+    assert best.TABLE.read_text(encoding="utf-8") == writer.toml(writer.tables()), "scripts/best writes it anew"
+
+
+def test_the_winner_is_the_fastest_of_those_that_may_be_taken() -> None:
+    """By hand: the record of a shape, its cells in order of their time."""
+    table = writer.tables()["NVIDIA H200"]
+    record, _ = newest([path for path in sidecars(PROJECT.results) if "nvidia-h200" in path.parent.name])
+    for shape in ("512x512x512", "4096x4096x4096"):
+        places = {
+            key: cell.median_s
+            for key, cell in record.cells.items()
+            if re.fullmatch(rf"matmul/\w+ float32 {shape} cold", key) and cell.seconds
+        }
+        by_time = [key.split()[0].removeprefix("matmul/") for key in sorted(places, key=lambda key: places[key])]
+        assert table["matmul"]["float32 whole"][shape] == next(name for name in by_time if name != "fp16x3")
+
+
+@pytest.mark.parametrize("gpu", best._table())
+def test_measured_shapes_get_their_winners(gpu: str) -> None:
+    entry = best._table()[gpu]
+    for op in ("vector_add", "transpose", "matmul"):
+        by_shape = entry[op]["float32 whole"]
+        for shape, winner in by_shape.items():
+            assert first(op, "float32", tuple(map(int, shape.split("x"))), (gpu, 90)) == winner
+            assert best.fits(rung(op, winner), "float32", 90)
+
+
+def test_a_near_shape_and_ragged_rows() -> None:
+    assert first("transpose", "float32", (4000, 4000)) == first("transpose", "float32", (4096, 4096)) == "vectorized"
+    assert first("transpose", "float32", (4001, 4000)) == "sector_aligned"
+    assert first("transpose", "uint8", (4001, 4000)) == "sector_aligned"  # never measured: as another type
+    assert first("matmul", "float32", (5000, 5000, 5000)) == first("matmul", "float32", (4096, 4096, 4096))
+    assert first("matmul", "bfloat16->float32", (256, 256, 256)) == first("matmul", "float16->float32", (256, 256, 256))
+    assert first("matmul", "float32", (0, 1, 1)) == first("matmul", "float32", (256, 256, 256))
+
+
+@pytest.mark.parametrize("capability", [75, 80, 89, 100])
+def test_elsewhere_it_takes_what_runs_there(capability: int) -> None:
+    for op in gpukernels.ops():
+        for type in {type for found in op.rungs if found.device == "gpu" for type in found.types}:
+            extents = dict.fromkeys(op.dims, 4096)
+            names = list(best.candidates(op.name, type, extents, "another", capability))
+            assert all(best.fits(rung(op.name, name), type, capability) for name in names)
+            assert "wgmma" not in names
+            assert "bf16x6" not in names
+            if not (type == "bfloat16->float32" and capability < 80):
+                assert names, (op.name, type, capability)
+    wanted = "cublas" if capability < 80 else "pipelined"
+    assert first("matmul", "float32", (64, 64, 64), ("another", capability)) == wanted
+    assert first("transpose", "float32", (64, 64), ("another", capability)) == "vectorized"
+
+
+def test_another_gpu_of_the_architecture_is_taken_for_one_that_was_measured() -> None:
+    assert first("matmul", "float32", (4096, 4096, 4096), ("NVIDIA GH200", 90)) == "bf16x6"
+
+
+def test_a_rung_with_limits_and_one_that_computes_something_else_are_left_out() -> None:
+    assert rung("matmul", "fp16x3").limits
+    for op, name, type in (
+        ("matmul", "fp16x3", "float32"),
+        ("matmul", "between_grids", "float32"),
+        ("transpose", "copy", "float32"),
+        ("transpose", "naive_repeated", "float32"),
+        ("matmul", "numpy", "float32"),
+    ):
+        assert not best.fits(rung(op, name), type, 90), name
+
+
+def test_operands_that_are_too_large_for_the_winner_go_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def load(self: best.Best, name: str) -> Any:
+        def bind(*inputs: Any, out: Any = None) -> str:
+            asked.append(name)
+            if len(asked) == 1:
+                raise LimitError("too large")
+            return name
+
+        return SimpleNamespace(bind=bind)
+
+    kernel = object.__new__(best.Best)
+    kernel.op, kernel.type, kernel.rung = "matmul", "float32", rung("matmul", "pipelined")
+    monkeypatch.setattr(best.Best, "_gpu", lambda self: H200)
+    monkeypatch.setattr(best.Best, "_load", load)
+    a, b = np.zeros((4096, 4096), np.float32), np.zeros((4096, 4096), np.float32)
+    assert kernel.choice(a, b) == "bf16x6"
+    assert kernel.bind(a, b) == "pipelined"  # type: ignore[comparison-overlap]
+    assert asked == ["bf16x6", "pipelined"]
+
+
+def test_without_a_gpu_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
+
+    def none() -> None:
+        raise cupy.cuda.runtime.CUDARuntimeError(35)
+
+    monkeypatch.setattr(cupy.cuda.runtime, "getDevice", none)
+    with pytest.raises(ToolMissing, match="matmul/best: a GPU rung needs a CUDA GPU"):
+        gpukernels.load("matmul", "best", "float32")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("op", "type"),
+    [("vector_add", "float64"), ("transpose", "uint8"), ("transpose", "float32"), ("matmul", "float32"),
+     ("matmul", "float16->float32")],
+)  # fmt: skip
+def test_it_is_right(op: str, type: str) -> None:
+    kernel: Any = gpukernels.load(op, "best", type)
+    rng = np.random.default_rng()
+    dims = ladder.op(op).dims
+    for _ in range(8):
+        extents = dict(zip(dims, (int(extent) for extent in rng.integers(1, 700, len(dims))), strict=True))
+        found = rung(op, next(best.candidates(op, type, extents, *kernel._gpu())))
+        check(kernel, found, type, extents)
+
+
+@pytest.mark.gpu
+def test_a_type_that_no_rung_has() -> None:
+    with pytest.raises(LadderError, match="matmul/best has no type uint8 on this GPU; on GPUs the op has float32"):
+        gpukernels.load("matmul", "best", "uint8")

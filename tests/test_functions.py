@@ -1,0 +1,379 @@
+"""A package whose rungs are plain functions: what its launches are called, and how far a faulty rung reaches."""
+
+import importlib
+import random
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from importlib import metadata
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kernelwatch.detect.events import JudgedSeries
+from kernelwatch.history.records import Measured, Record
+from kernelwatch.measure.check import Budget
+from kernelwatch.measure.record import Facts, Measurement
+from kernelwatch.plan import sources
+from kernelwatch.plan.cells import plan
+from kernelwatch.plan.functions import FunctionPackage, adapt
+from kernelwatch.plan.package import ModulePackage
+from kernelwatch.plan.project import load_from
+from kernelwatch.run.outcome import Outcome
+from kernelwatch.run.processes import Run
+from kernelwatch.system import installed
+from tests.series import results_of
+
+FILES = {
+    "__init__.py": """
+from mine import sums
+from mine.sums import plain
+
+KERNELS = {
+    "row_sum": {
+        "plain": plain,
+        "scaled": sums.scaled,
+        "far": "mine.rungs.far:far",
+        "made": sums.make(1),
+        "found": "mine.dynamic:found",
+    }
+}
+""",
+    "sums.py": """
+import numpy as np
+
+
+def plain(a, out):
+    np.sum(a, axis=1, out=out)
+
+
+def scaled(a, out):
+    np.multiply(a.sum(axis=1), 1, out=out)
+
+
+def make(factor):
+    return lambda a, out: np.multiply(a.sum(axis=1), factor, out=out)
+""",
+    "rungs/__init__.py": "",
+    "rungs/far.py": """
+def far(a, out):
+    from ..helpers import near
+
+    near.near(a, out)
+""",
+    "helpers/near.py": "from foreign import fast\nfrom .deep import deep\n\n\ndef near(a, out):\n    deep(a, out)\n",
+    "helpers/deep.py": "def deep(a, out):\n    out[:] = a.sum(axis=1)\n",
+    "dynamic.py": "import importlib\n\nfound = lambda a, out: importlib.import_module('mine.hidden').found(a, out)\n",
+    "hidden.py": "def found(a, out):\n    out[:] = a.sum(axis=1)\n",
+}
+# What depends on everything, since it cannot be told on what it does.
+UNCLEAR = {"made", "found"}
+
+
+@pytest.fixture
+def identities(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., dict[str, str]]]:
+    """By rung, the identities of the package with some files changed, beside version 1.0 of a distribution."""
+    before = dict(sys.modules)
+    count = 0
+
+    def of(changed: Mapping[str, str] | None = None, version: str = "1.0") -> dict[str, str]:
+        nonlocal count
+        count += 1
+        folder = tmp_path / str(count)
+        for name, text in {**FILES, **(changed or {})}.items():
+            path = folder / "mine" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        distribution(folder / "site", version)
+        for name in [name for name in sys.modules if name.partition(".")[0] in ("mine", "foreign")]:
+            del sys.modules[name]
+        with monkeypatch.context() as patch:
+            patch.syspath_prepend(str(folder / "site"))
+            patch.syspath_prepend(str(folder))
+            package = adapt(importlib.import_module("mine"))
+            assert isinstance(package, FunctionPackage)
+            loaded = {rung: package.load("row_sum", rung, "float32") for rung in package.module.KERNELS["row_sum"]}
+            a, out = np.ones((3, 4), np.float32), np.zeros(3, np.float32)
+            launches = {rung: kernel.bind(a, out=out) for rung, kernel in loaded.items()}
+            for launch in launches.values():
+                out[:] = 0
+                launch()
+                assert out.tolist() == [4, 4, 4]
+            assert package.imports()["foreign-kernels"] == version
+            return {rung: launch.identity for rung, launch in launches.items()}
+
+    yield of
+    for name in sys.modules.keys() - before:
+        del sys.modules[name]
+
+
+def distribution(site: Path, version: str) -> None:
+    """A distribution whose name is not that of its module."""
+    (site / "foreign").mkdir(parents=True)
+    (site / "foreign" / "__init__.py").write_text("")
+    (site / "foreign" / "fast.py").write_text("")
+    info = site / f"Foreign_Kernels-{version}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: Foreign_Kernels\nVersion: {version}\n")
+    (info / "RECORD").write_text("foreign/__init__.py,,\nforeign/fast.py,,\n")
+
+
+Identities = Callable[..., dict[str, str]]
+
+
+def differ(before: Mapping[str, str], after: Mapping[str, str]) -> set[str]:
+    return {rung for rung in before if before[rung] != after[rung]}
+
+
+def test_every_rung_has_an_identity_of_its_own(identities: Identities) -> None:
+    once = identities()
+    assert len(set(once.values())) == len(FILES) - 3 == 5
+    assert identities() == once  # in another folder
+
+
+@pytest.mark.parametrize(
+    ("file", "rungs"),
+    [
+        ("sums.py", {"plain", "scaled"}),
+        ("rungs/far.py", {"far"}),
+        ("helpers/near.py", {"far"}),
+        ("helpers/deep.py", {"far"}),
+        ("dynamic.py", set()),
+        ("hidden.py", set()),
+        ("__init__.py", set()),
+    ],
+)
+def test_a_source_concerns_what_imports_it(identities: Identities, file: str, rungs: set[str]) -> None:
+    """However far away: `far` imports `near` within the function, and `near` imports `deep`."""
+    assert differ(identities(), identities({file: f"{FILES[file]}\n# changed\n"})) == rungs | UNCLEAR
+
+
+@pytest.mark.parametrize("file", ["kernel.cu", "rungs/_fast.cpython-311-x86_64-linux-gnu.so"])
+def test_what_is_no_python_concerns_every_rung(identities: Identities, file: str) -> None:
+    """A source that a rung reads, an extension that it calls: neither is an import of Python source."""
+    before = identities({file: "1"})
+    assert differ(before, identities({file: "2"})) == set(before)
+
+
+def test_an_upgrade_concerns_what_imports_the_distribution(identities: Identities) -> None:
+    assert differ(identities(version="1.0"), identities(version="1.1")) == {"far"} | UNCLEAR
+
+
+def test_who_provides_a_module_is_what_python_says() -> None:
+    said = metadata.packages_distributions()
+    assert len(said) > 20
+    for module, names in said.items():
+        assert installed.providers([module]) == sorted({installed._normal(name) for name in names}), module
+    assert installed.providers(["no_such_module"]) == installed.providers([]) == []
+
+
+@pytest.mark.parametrize(
+    ("statement", "reached"),
+    [
+        ("import mine.a.b", {"__init__.py", "a/__init__.py", "a/b.py"}),
+        ("import mine.a.b as b", {"a/b.py"}),
+        ("from mine import a", {"a/__init__.py"}),
+        ("from . import TILE", {"__init__.py"}),
+        ("from .a.b import *", {"a/b.py"}),
+        ("from .a import c", {"a/__init__.py"}),
+        ("if False:\n    from mine.a import b", {"a/b.py"}),
+        ("import os, numpy.linalg", set()),
+    ],
+)
+def test_what_an_import_reaches(tmp_path: Path, statement: str, reached: set[str]) -> None:
+    package = tmp_path / "mine"
+    (package / "a").mkdir(parents=True)
+    for name, text in {"__init__.py": "", "a/__init__.py": "", "a/b.py": "", "start.py": statement}.items():
+        (package / name).write_text(text)
+    found = sources.reached(package, ("mine.start",))
+    assert {path.relative_to(package).as_posix() for path in found.files} == reached | {"start.py"}
+    assert found.complete
+    assert found.others == ({"numpy"} if "numpy" in statement else set())
+
+
+def test_an_import_within_a_folder_is_relative_to_it(tmp_path: Path) -> None:
+    package = tmp_path / "mine"
+    (package / "a").mkdir(parents=True)
+    for name, text in {"__init__.py": "", "a/__init__.py": "from .b import c", "a/b.py": "from . import d"}.items():
+        (package / name).write_text(text)
+    for name in ("b.py", "a/d.py"):
+        (package / name).write_text("")
+    found = sources.reached(package, ("mine.a",))
+    assert {path.relative_to(package).as_posix() for path in found.files} == {"a/__init__.py", "a/b.py", "a/d.py"}
+
+
+@pytest.mark.parametrize("text", ["def (", "importlib.import_module(name)", "__import__(name)", "\0"])
+def test_a_module_that_does_not_say_what_it_imports(tmp_path: Path, text: str) -> None:
+    package = tmp_path / "mine"
+    package.mkdir()
+    (package / "__init__.py").write_text(text)
+    assert not sources.reached(package, ("mine",)).complete
+
+
+def test_a_package_with_load_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = type(sys)("mine")
+    assert type(adapt(module)) is ModulePackage
+    vars(module)["KERNELS"] = {}
+    assert type(adapt(module)) is FunctionPackage
+    vars(module)["load"] = None
+    assert type(adapt(module)) is ModulePackage
+
+
+# --- measured ------------------------------------------------------------------------------------------------------
+
+
+FAULTY = """
+import numpy as np
+
+
+def good(a, out, scale):
+    np.multiply(a.sum(axis=1), np.float32(scale), out=out)
+
+
+def returns(a, out, scale):
+    return a.sum(axis=1) * np.float32(scale)
+
+
+def raises(a, out, scale):
+    raise RuntimeError("no such tile")
+
+
+KERNELS = {
+    "row_sum": {
+        "good": good,
+        "returns": returns,
+        "raises": raises,
+        "unimportable": "faulty.broken:row_sum",
+        "misnamed": "faulty:row_sums",
+        "three": 3,
+        "texted": "faulty.broken",
+    },
+}
+"""
+DESCRIPTION = """
+from pathlib import Path
+
+import numpy as np
+from kernelwatch.plan.problem import Computation, Operand, Operands, Problem, Rung
+from kernelwatch.plan.project import Project
+
+SCALARS = {"scale": 2}
+SUM = Computation(
+    lambda shape, type: Operands((Operand(shape, np.dtype(type)),), (Operand(shape[:1], np.dtype(type)),), SCALARS),
+    lambda a, scale: scale * a.astype(np.float64).sum(axis=1),
+    bound=lambda type, a, scale: (a.shape[1] + 1) * 2.0**-24 * scale * abs(a).astype(np.float64).sum(axis=1),
+)
+NAMES = ("good", "returns", "raises", "unimportable", "misnamed", "three", "texted", "lacking")
+RUNGS = tuple(Rung(name, "cpu", ("float32",)) for name in NAMES)
+PROJECT = Project(
+    "faulty",
+    Path(__file__).resolve(),
+    tuple(Problem(op, SUM, RUNGS, shapes=((8, 8),), cpu_shapes=((8, 8),)) for op in ("row_sum", "column_sum")),
+)
+"""
+
+
+@pytest.fixture
+def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Run]:
+    """The rungs of an op, once measured by a worker."""
+
+    def of(package: str, op: str = "row_sum") -> Run:
+        texts = {"faulty/__init__.py": package, "faulty/broken.py": "import no_such_module\n"}
+        for name, text in {**texts, "described/__init__.py": "", "described/project.py": DESCRIPTION}.items():
+            (tmp_path / name).parent.mkdir(exist_ok=True)
+            (tmp_path / name).write_text(text)
+        project = load_from(tmp_path / "described")
+        for name in ("described", "described.project"):
+            monkeypatch.delitem(sys.modules, name)
+        run = Run(project, plan(project.op(op), "cpu"), "cpu", str(tmp_path), Budget(3, 0.0002))
+        run.measure_all(0)
+        return run
+
+    return of
+
+
+def outcomes(run: Run) -> dict[str, Outcome]:
+    return {cell.rung: run.group.outcomes[cell.key] for cell in run.cells}
+
+
+def test_a_faulty_rung_costs_only_itself(measured: Callable[..., Run]) -> None:
+    run = measured(FAULTY)
+    said = {rung: (outcome.state, outcome.reason) for rung, outcome in outcomes(run).items()}
+    (one,) = outcomes(run)["good"].measurements
+    assert one["identity"]
+    assert one["seconds"] > 0
+    wrong = said.pop("returns")
+    assert wrong[0] == "failed"
+    assert wrong[1].startswith(
+        "WrongOutput: row_sum/returns at (8, 8) float32: 8 of 8 elements wrong, the first at [0]"
+    )
+    assert wrong[1].endswith("8 never written")
+    entry = 'TypeError: faulty.KERNELS["row_sum"]'
+    assert said == {
+        "good": ("ok", ""),
+        "raises": ("failed", "RuntimeError: no such tile"),
+        "unimportable": ("failed", "ModuleNotFoundError: No module named 'no_such_module'"),
+        "misnamed": ("failed", "AttributeError: module 'faulty' has no attribute 'row_sums'"),
+        "three": ("failed", f'{entry}["three"] must be a function or a text "module:function"; it is 3'),
+        "texted": (
+            "failed",
+            f'{entry}["texted"] must be a function or a text "module:function"; it is \'faulty.broken\'',
+        ),
+        "lacking": ("na", "this commit has no row_sum/lacking: faulty.KERNELS does not list it"),
+    }
+    assert run.group.facts["imports"] == {"numpy": np.__version__}
+
+
+@pytest.mark.parametrize(
+    ("table", "state", "said"),
+    [
+        ("[]", "failed", "TypeError: faulty.KERNELS must be a table {op: {rung: function}}; it is []"),
+        ("{'row_sum': sum}", "failed", 'TypeError: faulty.KERNELS["row_sum"] must be a table {rung: function}; it is '),
+        ("{}", "na", "this commit has no row_sum/good: faulty.KERNELS does not list it"),
+    ],
+)
+def test_what_is_no_table_is_said(measured: Callable[..., Run], table: str, state: str, said: str) -> None:
+    found = outcomes(measured(f"KERNELS = {table}\n"))["good"]
+    assert found.state == state
+    assert found.reason.startswith(said)
+
+
+def test_a_package_without_a_table_or_load(measured: Callable[..., Run]) -> None:
+    found = outcomes(measured("kernels = {}\n"))["good"]
+    assert (found.state, found.reason) == ("na", "faulty has no load() and no table KERNELS")
+
+
+# --- the conditions ------------------------------------------------------------------------------------------------
+
+
+KEY = "row_sum/numpy float32 8x8 cold"
+FACTS: Facts = {"cpu": "Xeon", "cores": [0], "compiler": None, "packages": {"numpy": "2.2.0"}, "harness": "1"}
+
+
+def history(*stretches: tuple[str, float]) -> JudgedSeries:
+    """Twelve commits each. `stretches`: the version of a distribution, "" where nothing imports it; the seconds."""
+    told: list[tuple[float, Record]] = []
+    chance = random.Random(0)
+    for version, level_s in stretches:
+        facts = FACTS | {"imports": {"numpy": "2.2.0"} | ({"foreign-kernels": version} if version else {})}
+        for _ in range(12):
+            value = level_s * chance.gauss(1, 1e-3)
+            measurements: list[Measurement] = [
+                {"process": process, "seconds": value * chance.gauss(1, 1e-3), "identity": f"{version}{level_s}"}
+                for process in range(3)
+            ]
+            values = tuple(one["seconds"] for one in measurements)
+            cell = Measured(KEY, "ok", "", values, (), "row_sum cpu", tuple(measurements))
+            told.append((value, Record("here", "0123abcd", {"row_sum cpu": facts}, {KEY: cell})))
+    return JudgedSeries("suite.CPU.track_seconds", {}, {}, False, False, results_of(told, KEY, "seconds"))
+
+
+def test_an_upgrade_is_the_environment() -> None:
+    (change,) = history(("1.0", 3e-3), ("1.1", 2e-3)).changes()
+    assert (change.kind, change.why) == ("environment", ["import foreign-kernels 1.0 -> 1.1"])
+
+
+def test_a_commit_that_imports_something_new_is_judged() -> None:
+    for stretches in ((("", 3e-3), ("1.0", 2e-3)), (("1.0", 3e-3), ("", 2e-3)), (("1.0", 3e-3), ("1.0", 2e-3))):
+        (change,) = history(*stretches).changes()
+        assert change.kind == "improvement"
