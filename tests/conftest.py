@@ -136,6 +136,8 @@ def _name(item: pytest.Item) -> None:
     print(f"\n{item.nodeid} does not end", file=sys.stderr, flush=True)
 
 
+collect_ignore = ["data"]  # other projects, with a package `benchmarks` and tests of their own
+
 # The modules with the longest groups of tests, in the order in which they start, so that the workers end at one time.
 # What compiles every rung comes before those that then find the same rungs compiled.
 LONGEST = (
