@@ -34,7 +34,7 @@ def test_requirements_are_what_pyproject_pins() -> None:
     ]
     assert environment.direct("worker", "dependencies") == [*extras["worker"], *project["dependencies"]]
     for extra in ("cuda12", "cuda13", "gpu12", "gpu13", "sass", "worker", "bench", "test"):
-        assert all(re.fullmatch(r"[A-Za-z0-9_-]+==[0-9.]+", line) for line in extras[extra]), extra
+        assert all(re.fullmatch(r"[A-Za-z0-9._-]+==[0-9.]+", line) for line in extras[extra]), extra
 
 
 @pytest.mark.usefixtures("linux")

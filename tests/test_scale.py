@@ -22,7 +22,7 @@ def test_a_history_is_recorded_commit_by_commit(tmp_path: Path) -> None:
     assert all(cleaning.problem(path) == "" for path in (tmp_path / "results").rglob("*.json"))
     first, second = (records.read(path) for path in paths[:2])
     ratios = [second.cells[key].median_s / cell.median_s for key, cell in first.cells.items() if cell.seconds]
-    assert len(ratios) > 200
+    assert len(ratios) > 100  # a cell has several series, and the newest record decides how many
     assert all(0 < abs(ratio - 1) < 10 * scale.NOISE for ratio in ratios)
     (result,) = (tmp_path / "results").glob(f"*/{hashes[1][:8]}*.json")
     results = json.loads(result.read_text())["results"]

@@ -360,7 +360,7 @@ def test_a_source_of_two_rungs_is_compiled_for_both(packages: Packages) -> None:
 
 
 def test_the_code_of_all_rungs_is_compiled_for_all(packages: Packages) -> None:
-    packages.edit("kernel.py", '"""Compile, load and launch', '"""Compile, load, and launch')
+    packages.edit("kernel.py", '"""Load and launch', '"""Load, and launch')
     packages.edit_entry("dynamic", "pad = 1", "pad = 2")
     every = [name for name in PROJECT.rungs() if name != "transpose/dynamic"]
     assert packages.differ() == (["transpose/dynamic"], every, ["kernel.py"])
