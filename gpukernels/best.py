@@ -94,7 +94,7 @@ def candidates(op: str, type: str, extents: Mapping[str, int], gpu: str, capabil
             by_shape = measured[max(known, key=lambda name: (len(measured[name]), name.startswith(f"{type} ")))]
             winner = by_shape[min(by_shape, key=lambda shape: _distance(extents, shape))]
             yield from (name for name in can if name == winner)
-    yield from (name for name in (*FALLBACK[op], *reversed(can)) if name in can)
+    yield from (name for name in (*FALLBACK.get(op, ()), *reversed(can)) if name in can)
 
 
 def _patterns(op: str) -> tuple[str, ...]:
