@@ -40,8 +40,8 @@ class Identity:
 TIMED = Identity(
     "1",
     (
-        *("measure/gpu.py", "measure/cpu.py", "measure/streamed.py", "measure/replay.py", "measure/kernels.cu"),
-        *("measure/check.py", "measure/nvml.py", "plan/cells.py", "plan/problem.py"),
+        *("timing/gpu.py", "timing/cpu.py", "timing/streamed.py", "timing/replay.py", "timing/kernels.cu"),
+        *("timing/check.py", "timing/nvml.py", "plan/cells.py", "plan/problem.py"),
         *("run/worker.py", "run/processes.py", "run/group.py", "run/outcome.py"),
     ),
     "harness",

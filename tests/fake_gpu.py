@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from kernelwatch.measure.nvml import State
+from kernelwatch.timing.nvml import State
 
 ENQUEUE_S = 2e-6
 COPY_BYTES_PER_S = 1e12  # read and written together

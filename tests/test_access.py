@@ -22,13 +22,13 @@ from kernelwatch.emulator import Counts, EmulatedKernel, count
 from kernelwatch.emulator.build import SHARED
 from kernelwatch.emulator.sites import Traced
 from kernelwatch.history import records
-from kernelwatch.measure.launches import ATTRIBUTES
 from kernelwatch.plan.cells import Cell
 from kernelwatch.plan.project import import_package
 from kernelwatch.run.outcome import Group
 from kernelwatch.suites.counted import measure
 from kernelwatch.system.errors import UserError
 from kernelwatch.system.options import Options
+from kernelwatch.timing.launches import ATTRIBUTES
 from tests.series import results_of
 from tests.test_emulator import loaded
 

@@ -51,7 +51,7 @@ CHANGED = """
 import json, tempfile
 from pathlib import Path
 from benchmarks.project import PROJECT
-from kernelwatch.compare.changes import changes
+from kernelwatch.comparison.changes import changes
 from kernelwatch.system.git import export
 with tempfile.TemporaryDirectory() as folder:
     head = export(PROJECT.root, "HEAD", PROJECT.package, Path(folder))

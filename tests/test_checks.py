@@ -15,12 +15,12 @@ from gpukernels import Rung
 from kernelwatch import emulator
 from kernelwatch.analysis import counted
 from kernelwatch.identity import HERE
-from kernelwatch.measure import launches
-from kernelwatch.measure.check import WrongOutput
 from kernelwatch.plan import checks
 from kernelwatch.plan.cells import COUNTED, Cell
 from kernelwatch.plan.package import CudaSource, Package
 from kernelwatch.system import cache
+from kernelwatch.timing import launches
+from kernelwatch.timing.check import WrongOutput
 from tests import test_kernels as gate
 from tests.test_emulator import loaded
 

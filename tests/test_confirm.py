@@ -14,8 +14,8 @@ import pytest
 
 from benchmarks.project import PROJECT
 from kernelwatch.commands import confirming
-from kernelwatch.compare import confirm as module
-from kernelwatch.compare.confirm import Flag, confirm
+from kernelwatch.comparison import confirm as module
+from kernelwatch.comparison.confirm import Flag, confirm
 from kernelwatch.history import confirmations
 from kernelwatch.history.confirmations import Confirmation, overall
 from tests.repositories import copy_into, new_project, rewrite

@@ -15,12 +15,12 @@ import pytest
 from benchmarks.project import PROJECT
 from kernelwatch.asv import pages
 from kernelwatch.history.records import Measured, Record, measured, noise_of, read
-from kernelwatch.measure.record import Facts, Measurement
 from kernelwatch.run.outcome import Outcome
 from kernelwatch.site import data
 from kernelwatch.site import record as site_record
 from kernelwatch.site.data import Exact, Machine, Recorded
 from kernelwatch.site.writer import Writer, as_text
+from kernelwatch.timing.record import Facts, Measurement
 from tests.pages import pages_group, recorded_files, recorded_site
 from tests.repositories import ROOT
 from tests.series import packed

@@ -12,8 +12,6 @@ import pytest
 
 from kernelwatch.detect.events import JudgedSeries
 from kernelwatch.history.records import Measured, Record
-from kernelwatch.measure.check import Budget
-from kernelwatch.measure.record import Facts, Measurement
 from kernelwatch.plan import sources
 from kernelwatch.plan.cells import plan
 from kernelwatch.plan.functions import FunctionPackage, adapt
@@ -22,6 +20,8 @@ from kernelwatch.plan.project import load_from
 from kernelwatch.run.outcome import Outcome
 from kernelwatch.run.processes import Run
 from kernelwatch.system import installed
+from kernelwatch.timing.check import Budget
+from kernelwatch.timing.record import Facts, Measurement
 from tests.series import results_of
 
 FILES = {

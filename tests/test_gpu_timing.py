@@ -16,16 +16,16 @@ from numpy.typing import NDArray
 
 import gpukernels
 from benchmarks.project import EXACT_BITS, PRODUCT, PROJECT
-from kernelwatch.measure.check import POISON, Budget, WrongOutput, describe_wrong
-from kernelwatch.measure.cpu import Cpu
-from kernelwatch.measure.gpu import Gpu
-from kernelwatch.measure.nvml import Nvml, State
-from kernelwatch.measure.record import Measurement
-from kernelwatch.measure.replay import LOW_CLOCK, RETAKE_PAUSE_S, RETAKES, STEADY_PAUSE_S, Take, clock_mhz, throttled
 from kernelwatch.plan.cells import CACHES, Cell, plan
 from kernelwatch.plan.package import Launch, NotHere, Package
 from kernelwatch.plan.problem import Computation, Operand, Operands, Problem, Rung, Shape, dtypes
 from kernelwatch.plan.project import Project
+from kernelwatch.timing.check import POISON, Budget, WrongOutput, describe_wrong
+from kernelwatch.timing.cpu import Cpu
+from kernelwatch.timing.gpu import Gpu
+from kernelwatch.timing.nvml import Nvml, State
+from kernelwatch.timing.record import Measurement
+from kernelwatch.timing.replay import LOW_CLOCK, RETAKE_PAUSE_S, RETAKES, STEADY_PAUSE_S, Take, clock_mhz, throttled
 from tests.fake_gpu import SILENT
 
 MIB = 1 << 20

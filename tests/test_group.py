@@ -19,15 +19,15 @@ import pytest
 
 import gpukernels
 from benchmarks.project import PROJECT
-from kernelwatch.measure import cpu as cpu_module
-from kernelwatch.measure.check import Budget
-from kernelwatch.measure.record import Measurement
 from kernelwatch.plan import package as plan_package
 from kernelwatch.plan.cells import Cell, plan
 from kernelwatch.run import checkpoint, group, processes, worker
 from kernelwatch.run.outcome import CONDITIONS, Group, Outcome, conditions, group_of, read
 from kernelwatch.run.processes import WORKER, Run
 from kernelwatch.system.options import Options
+from kernelwatch.timing import cpu as cpu_module
+from kernelwatch.timing.check import Budget
+from kernelwatch.timing.record import Measurement
 from tests.repositories import wait_until
 from tests.test_files import holder
 
@@ -587,7 +587,7 @@ def test_a_killed_parent_leaves_no_worker_behind(package: Package, tmp_path: Pat
     script = tmp_path / "parent.py"
     script.write_text(
         "from benchmarks.project import PROJECT\nfrom kernelwatch.plan.cells import plan\n"
-        "from kernelwatch.measure.check import Budget\nfrom kernelwatch.run.processes import Run\n"
+        "from kernelwatch.timing.check import Budget\nfrom kernelwatch.run.processes import Run\n"
         "every = plan(PROJECT.op('transpose'), 'cpu', quick=True)\n"
         "cells = [cell for cell in every if cell.rung == 'c' and cell.cache == 'hot']\n"
         f"Run(PROJECT, cells, 'cpu', {str(folder)!r}, Budget(samples=3, sample_s=0.0002)).measure_all(0)\n"
@@ -1027,7 +1027,7 @@ def test_a_job_for_the_cpu_loads_nothing_of_the_others(package: Package, tmp_pat
     assert process.returncode == 0
     assert [event["event"] for event in events] == ["start", *["begin", "cell"] * len(mine), "end"]
     assert {event["state"] for event in events if event["event"] == "cell"} == {"ok"}
-    assert {"numpy", "gpukernels", "benchmarks.project", "kernelwatch.measure.cpu"} <= imported
+    assert {"numpy", "gpukernels", "benchmarks.project", "kernelwatch.timing.cpu"} <= imported
     assert not [name for name in imported if name.startswith(tuple(f"{one}." for one in NOT_IMPORTED))]
     assert not imported & set(NOT_IMPORTED)
 

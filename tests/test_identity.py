@@ -107,11 +107,11 @@ def test_tokens_of_cuda(tmp_path: Path, old: str, new: str, alike: bool) -> None
 
 def test_a_changed_file_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lock = identity.now()
-    lock["timed"]["files"]["measure/gpu.py"] = "another"
+    lock["timed"]["files"]["timing/gpu.py"] = "another"
     monkeypatch.setattr(identity, "LOCK", tmp_path / "lock.json")
     identity.LOCK.write_text(json.dumps(lock))
     (said,) = identity.unlocked()
-    assert "timed figures: measure/gpu.py changed" in said
+    assert "timed figures: timing/gpu.py changed" in said
     assert "A/A" in said
     assert "raise the version" in said
     assert identity.WRITE in said

@@ -24,15 +24,14 @@ from kernelwatch.analysis.compiled import target
 from kernelwatch.asv import running
 from kernelwatch.asv.regressions import write_feed
 from kernelwatch.commands import bench, watching
-from kernelwatch.compare import bisect
-from kernelwatch.compare.bisect import Commit
-from kernelwatch.compare.changes import Changes
-from kernelwatch.compare.paired import LOOKS, Comparison, Side
-from kernelwatch.compare.verdict import Report
+from kernelwatch.comparison import bisect
+from kernelwatch.comparison.bisect import Commit
+from kernelwatch.comparison.changes import Changes
+from kernelwatch.comparison.paired import LOOKS, Comparison, Side
+from kernelwatch.comparison.verdict import Report
 from kernelwatch.detect.events import Event
 from kernelwatch.history import records
 from kernelwatch.history.confirmations import Confirmation
-from kernelwatch.measure.record import Facts, Measurement
 from kernelwatch.plan.cells import Cell
 from kernelwatch.plan.project import Project
 from kernelwatch.report import terminal
@@ -40,6 +39,7 @@ from kernelwatch.run import group as groups
 from kernelwatch.run import outcome
 from kernelwatch.run.outcome import Group, Outcome
 from kernelwatch.system.options import Options
+from kernelwatch.timing.record import Facts, Measurement
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORDED = sorted(ROOT.glob("results/*/*.facts.jsonl"))

@@ -11,12 +11,12 @@ from benchmarks.project import PROJECT
 from kernelwatch.detect import events
 from kernelwatch.detect.events import JudgedSeries
 from kernelwatch.history.records import Measured, Record
-from kernelwatch.measure import cpu
-from kernelwatch.measure.check import Budget
-from kernelwatch.measure.record import Facts, Measurement
 from kernelwatch.report import terminal
 from kernelwatch.run.outcome import alike, conditions
 from kernelwatch.system.machine import machine_id
+from kernelwatch.timing import cpu
+from kernelwatch.timing.check import Budget
+from kernelwatch.timing.record import Facts, Measurement
 from tests.series import results_of
 
 KEY = "transpose/c float32 256x256 hot"

@@ -14,13 +14,13 @@ from kernelwatch.__main__ import code_of
 from kernelwatch.__main__ import run as command
 from kernelwatch.analysis import nsight
 from kernelwatch.commands import noise
-from kernelwatch.measure.record import CellState
 from kernelwatch.plan.cells import Cell, plan
 from kernelwatch.plan.project import Project
 from kernelwatch.run import checkpoint
 from kernelwatch.run.outcome import Group, Outcome
 from kernelwatch.system.errors import CANNOT, UserError
 from kernelwatch.system.options import Options
+from kernelwatch.timing.record import CellState
 from lab import between, counters
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from kernelwatch.measure import nvml as nvml_module
-from kernelwatch.measure.nvml import LIMITS, Nvml, Others, Process, busiest, disturbed, limits
+from kernelwatch.timing import nvml as nvml_module
+from kernelwatch.timing.nvml import LIMITS, Nvml, Others, Process, busiest, disturbed, limits
 
 BUS = "00000000:1B:00.0"
 UUID = "GPU-6a4c3f2e-0000-1111-2222-333344445555"

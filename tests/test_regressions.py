@@ -24,8 +24,8 @@ from kernelwatch.detect.steps import Point, Step
 from kernelwatch.history import confirmations
 from kernelwatch.history.confirmations import Confirmation
 from kernelwatch.history.records import Record, measured
-from kernelwatch.measure.record import Measurement
 from kernelwatch.run.outcome import Outcome
+from kernelwatch.timing.record import Measurement
 from tests.repositories import ROOT, alone, link_engine
 from tests.series import results_of
 from tests.test_site import ASV_INDEX, HOSTILE, benchmark, browser, git, publish, served, visit, wait_until_drawn

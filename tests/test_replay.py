@@ -13,16 +13,16 @@ import numpy as np
 import pytest
 
 from benchmarks.project import PROJECT
-from kernelwatch.measure import cpu as cpu_module
-from kernelwatch.measure import gpu as gpu_module
-from kernelwatch.measure import replay
-from kernelwatch.measure.check import Budget, WrongOutput
-from kernelwatch.measure.cpu import Cpu
-from kernelwatch.measure.gpu import Gpu
 from kernelwatch.plan.cells import Cell
 from kernelwatch.plan.package import Package
 from kernelwatch.plan.problem import Computation, Problem, Rung
 from kernelwatch.plan.project import Project
+from kernelwatch.timing import cpu as cpu_module
+from kernelwatch.timing import gpu as gpu_module
+from kernelwatch.timing import replay
+from kernelwatch.timing.check import Budget, WrongOutput
+from kernelwatch.timing.cpu import Cpu
+from kernelwatch.timing.gpu import Gpu
 from tests.fake_gpu import (
     CHAINS,
     CLOCK_MHZ,

@@ -22,7 +22,6 @@ from kernelwatch.analysis import sass as sass_module
 from kernelwatch.analysis.compiled import Compiler, target
 from kernelwatch.analysis.occupancy import ARCHES, LIMITS, occupancy
 from kernelwatch.analysis.sass import CLASSES, count, disassemble
-from kernelwatch.measure.record import Measurement
 from kernelwatch.plan.package import NotHere
 from kernelwatch.run.outcome import Group, Outcome
 from kernelwatch.suites import compiled as suite_module
@@ -30,6 +29,7 @@ from kernelwatch.suites.compiled import measure
 from kernelwatch.system import cache, tools
 from kernelwatch.system.errors import ToolMissing
 from kernelwatch.system.options import Options
+from kernelwatch.timing.record import Measurement
 
 ROOT = Path(__file__).resolve().parents[1]
 SM = "sm_90"

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from benchmarks.project import PROJECT
-from kernelwatch.measure.check import Budget, WrongOutput
-from kernelwatch.measure.streamed import Streamed
 from kernelwatch.plan.cells import STREAMED, Cell
+from kernelwatch.timing.check import Budget, WrongOutput
+from kernelwatch.timing.streamed import Streamed
 
 CELL = Cell("matmul", "between_grids", "float32", (48, 32, 40), STREAMED, STREAMED)
 STATE = {"event_reasons": 0}

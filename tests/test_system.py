@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 from benchmarks.project import PROJECT
-from kernelwatch.measure import cpu
-from kernelwatch.measure.check import Budget
 from kernelwatch.plan.cells import plan
 from kernelwatch.run.processes import Run
 from kernelwatch.system import installed, options, tools
 from kernelwatch.system.errors import ToolMissing, UserError
 from kernelwatch.system.options import Options
+from kernelwatch.timing import cpu
+from kernelwatch.timing.check import Budget
 
 ROOT = Path(__file__).resolve().parents[1]
 GCC = shutil.which("gcc")

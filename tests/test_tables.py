@@ -16,14 +16,14 @@ from benchmarks.project import PROJECT
 from kernelwatch.commands import ladder
 from kernelwatch.history import records
 from kernelwatch.history.records import CellChange, Measured, Record
-from kernelwatch.measure.record import Facts, Measurement
-from kernelwatch.measure.replay import LOW_CLOCK
 from kernelwatch.plan.project import Project
 from kernelwatch.report import rows, terminal, texts
 from kernelwatch.report.markdown import markdown
 from kernelwatch.report.rows import Row, reasons
 from kernelwatch.run.outcome import Outcome
 from kernelwatch.system.errors import UserError
+from kernelwatch.timing.record import Facts, Measurement
+from kernelwatch.timing.replay import LOW_CLOCK
 from lab import figures
 from lab.counters import METRICS
 from tests.repositories import ROOT

@@ -18,10 +18,10 @@ import numpy as np
 import pytest
 
 from benchmarks.project import PROJECT
-from kernelwatch.compare import bisect, exact, paired
-from kernelwatch.compare.changes import changes
-from kernelwatch.compare.choice import by_pattern, cells_of, choose
-from kernelwatch.compare.paired import Comparison, Side
+from kernelwatch.comparison import bisect, exact, paired
+from kernelwatch.comparison.changes import changes
+from kernelwatch.comparison.choice import by_pattern, cells_of, choose
+from kernelwatch.comparison.paired import Comparison, Side
 from kernelwatch.plan.cells import Cell, plan, timed
 from kernelwatch.report import comparison
 from kernelwatch.run.outcome import Outcome

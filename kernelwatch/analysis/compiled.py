@@ -15,13 +15,13 @@ from pathlib import Path
 from kernelwatch.analysis.cubin import Cubin, read_cubin
 from kernelwatch.analysis.occupancy import ARCHES, occupancy
 from kernelwatch.analysis.sass import count_all
-from kernelwatch.measure.check import packages
-from kernelwatch.measure.record import Facts, Measurement
 from kernelwatch.plan.cells import Cell
 from kernelwatch.plan.package import NotHere, Package
 from kernelwatch.plan.problem import Problem
 from kernelwatch.plan.project import Project
 from kernelwatch.system.errors import ToolMissing
+from kernelwatch.timing.check import packages
+from kernelwatch.timing.record import Facts, Measurement
 
 DEVICE = "static"
 

@@ -18,8 +18,6 @@ from kernelwatch import emulator
 from kernelwatch.analysis.compiled import compiled
 from kernelwatch.identity import COUNTED as IDENTITY
 from kernelwatch.identity import HERE
-from kernelwatch.measure.check import POISON, WrongOutput, describe_wrong, packages
-from kernelwatch.measure.record import Facts, Measurement
 from kernelwatch.plan import checks
 from kernelwatch.plan.cells import COUNTED, Cell
 from kernelwatch.plan.package import CudaSource, Package
@@ -28,6 +26,8 @@ from kernelwatch.plan.project import Project
 from kernelwatch.system import cache
 from kernelwatch.system.errors import ToolMissing
 from kernelwatch.system.tools import cxx_compiler, digest
+from kernelwatch.timing.check import POISON, WrongOutput, describe_wrong, packages
+from kernelwatch.timing.record import Facts, Measurement
 
 DEVICE = "access"
 Result = TypeVar("Result")

@@ -60,7 +60,7 @@ def _output(done: "subprocess.CompletedProcess[str]") -> str:
     return (done.stdout[:2000] + done.stderr).strip()[-1500:]
 
 
-CHILD = ("-m", "kernelwatch.measure.launches")
+CHILD = ("-m", "kernelwatch.timing.launches")
 
 
 def counters(

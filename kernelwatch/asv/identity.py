@@ -5,7 +5,7 @@ import re
 
 from asv import util
 
-from kernelwatch.measure.nvml import Nvml
+from kernelwatch.timing.nvml import Nvml
 
 
 def _first_gpu() -> tuple[str, str] | None:

@@ -16,12 +16,12 @@ from asv.console import log
 
 from kernelwatch.asv.identity import identity
 from kernelwatch.asv.patches import replace
-from kernelwatch.measure import nvml
-from kernelwatch.measure.record import Facts
 from kernelwatch.run import checkpoint, outcome
 from kernelwatch.run.group import tell
 from kernelwatch.system.files import write_whole
 from kernelwatch.system.options import Options, hand_on
+from kernelwatch.timing import nvml
+from kernelwatch.timing.record import Facts
 
 _identity: dict[str, str] = {}
 

@@ -37,11 +37,11 @@ from kernelwatch.commands.confirming import (
 from kernelwatch.commands.gate import gate
 from kernelwatch.commands.phases import Phases
 from kernelwatch.commands.watching import DEVICES, asv_command, measure
-from kernelwatch.compare.changes import changes
-from kernelwatch.compare.choice import cells_of, choose
-from kernelwatch.compare.confirm import Flag
-from kernelwatch.compare.paired import Side
-from kernelwatch.compare.verdict import Report
+from kernelwatch.comparison.changes import changes
+from kernelwatch.comparison.choice import cells_of, choose
+from kernelwatch.comparison.confirm import Flag
+from kernelwatch.comparison.paired import Side
+from kernelwatch.comparison.verdict import Report
 from kernelwatch.history import records
 from kernelwatch.plan.cells import plan
 from kernelwatch.plan.project import CONFIGURATION, Project

@@ -11,7 +11,7 @@ from typing import Any
 
 from rich.console import Console
 
-from kernelwatch.compare.confirm import Flag, confirm
+from kernelwatch.comparison.confirm import Flag, confirm
 from kernelwatch.history import confirmations
 from kernelwatch.history.confirmations import Confirmation
 from kernelwatch.plan.project import Project

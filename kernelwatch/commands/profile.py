@@ -23,8 +23,6 @@ from kernelwatch.analysis.sass import CLASSES
 from kernelwatch.asv.identity import identity, who
 from kernelwatch.commands.arguments import Output, Parser
 from kernelwatch.emulator import KINDS, Counts, Tally
-from kernelwatch.measure.launches import ATTRIBUTES
-from kernelwatch.measure.record import Measurement
 from kernelwatch.plan.cells import COUNTED, Cell
 from kernelwatch.plan.package import Absent, NotHere, Package
 from kernelwatch.plan.problem import dtypes, label
@@ -32,6 +30,8 @@ from kernelwatch.plan.project import Project, import_package
 from kernelwatch.system.errors import ToolMissing, UserError
 from kernelwatch.system.files import write_whole
 from kernelwatch.system.tools import cxx_compiler, ncu
+from kernelwatch.timing.launches import ATTRIBUTES
+from kernelwatch.timing.record import Measurement
 
 ARCH = "sm_90"  # if there is no GPU to ask
 

@@ -11,11 +11,11 @@ from pathlib import Path
 from rich.console import Console
 
 from kernelwatch.commands.arguments import Output, Parser, add_selection, selected, stop_on_signals
-from kernelwatch.compare import bisect
-from kernelwatch.compare.changes import changes
-from kernelwatch.compare.choice import Choice, by_pattern, choose
-from kernelwatch.compare.paired import LOOKS, Side
-from kernelwatch.compare.verdict import Report, compare
+from kernelwatch.comparison import bisect
+from kernelwatch.comparison.changes import changes
+from kernelwatch.comparison.choice import Choice, by_pattern, choose
+from kernelwatch.comparison.paired import LOOKS, Side
+from kernelwatch.comparison.verdict import Report, compare
 from kernelwatch.plan.cells import timed
 from kernelwatch.plan.project import Project
 from kernelwatch.report import comparison

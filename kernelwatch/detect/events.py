@@ -15,8 +15,8 @@ from kernelwatch.detect.point import Points
 from kernelwatch.detect.results import Result, Results, conditions_of
 from kernelwatch.detect.settled import Settled
 from kernelwatch.detect.steps import Step
-from kernelwatch.measure.record import Measurement, number
 from kernelwatch.system.student import quantile
+from kernelwatch.timing.record import Measurement, number
 
 KINDS = ("regression", "improvement", "environment")
 PROCESSES = 6  # that measure a cell, as a rule

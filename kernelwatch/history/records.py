@@ -9,11 +9,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import get_args
 
-from kernelwatch.measure.record import CellState, Facts, Measurement
 from kernelwatch.run import outcome as outcomes
 from kernelwatch.run.outcome import Outcome
 from kernelwatch.system.errors import UserError
 from kernelwatch.system.student import quantile
+from kernelwatch.timing.record import CellState, Facts, Measurement
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from dataclasses import replace
 from rich.console import Console
 from rich.table import Table
 
-from kernelwatch.compare.exact import Difference
-from kernelwatch.compare.paired import FALSE_ALARMS, SAME, Judged, Pairs
-from kernelwatch.compare.verdict import Report
+from kernelwatch.comparison.exact import Difference
+from kernelwatch.comparison.paired import FALSE_ALARMS, SAME, Judged, Pairs
+from kernelwatch.comparison.verdict import Report
 from kernelwatch.plan.problem import label
 from kernelwatch.report import texts
 from kernelwatch.report.markdown import table as markdown_table

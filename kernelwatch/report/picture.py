@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernelwatch.history.records import Record
-from kernelwatch.measure.record import Facts
 from kernelwatch.plan.problem import Problem, Shape, label
 from kernelwatch.plan.project import Project
 from kernelwatch.report.rows import Row, Section, sections
 from kernelwatch.report.texts import device_text
 from kernelwatch.system.errors import UserError
+from kernelwatch.timing.record import Facts
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,13 +6,13 @@ from rich.console import Console
 from rich.table import Table
 
 from kernelwatch.history.records import CellChange, Measured, Record, conditions
-from kernelwatch.measure import nvml
 from kernelwatch.plan.cells import rungs
 from kernelwatch.plan.problem import Shape, label
 from kernelwatch.plan.project import Project
 from kernelwatch.report.rows import Section, reasons, sections
 from kernelwatch.report.texts import best_copy, detectable, device_text, headers, percent, rate_and_share, row_texts
 from kernelwatch.run.outcome import alike
+from kernelwatch.timing import nvml
 
 
 def show(

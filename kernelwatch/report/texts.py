@@ -4,10 +4,10 @@ import math
 
 from kernelwatch.history.confirmations import Confirmation
 from kernelwatch.history.records import Record
-from kernelwatch.measure.record import Facts
-from kernelwatch.measure.replay import LOW_CLOCK
 from kernelwatch.plan.problem import Problem
 from kernelwatch.report.rows import Row
+from kernelwatch.timing.record import Facts
+from kernelwatch.timing.replay import LOW_CLOCK
 
 
 def time_text(seconds: float) -> str:

@@ -11,8 +11,6 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-from kernelwatch.measure.check import Budget
-from kernelwatch.measure.record import Facts
 from kernelwatch.plan.cells import Cell, plan
 from kernelwatch.plan.problem import dtypes
 from kernelwatch.plan.project import Project
@@ -20,6 +18,8 @@ from kernelwatch.run import checkpoint, outcome
 from kernelwatch.run.outcome import Group
 from kernelwatch.run.processes import Run
 from kernelwatch.system.options import Options
+from kernelwatch.timing.check import Budget
+from kernelwatch.timing.record import Facts
 
 # By device: the number of fresh processes, and the budget of a measurement. Quick runs are not saved.
 PROCESSES = {"gpu": 6, "cpu": 3, "streamed": 3}

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from kernelwatch.identity import COUNTED, TIMED, known
-from kernelwatch.measure.record import CellState, Facts, Measurement
+from kernelwatch.timing.record import CellState, Facts, Measurement
 
 # Slow cells are steady and expensive, so fewer processes suffice: seconds per pass -> processes.
 ENOUGH = {0.2: 2, 0.005: 3}

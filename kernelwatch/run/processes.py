@@ -12,14 +12,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any, cast
 
-from kernelwatch.measure import cpu, nvml
-from kernelwatch.measure.check import Budget
-from kernelwatch.measure.record import CellState, Facts, Measurement
 from kernelwatch.plan.cells import Cell
 from kernelwatch.plan.project import Project
 from kernelwatch.run import outcome
 from kernelwatch.run.outcome import Group, Outcome
 from kernelwatch.system.patience import Patience, Stuck, output
+from kernelwatch.timing import cpu, nvml
+from kernelwatch.timing.check import Budget
+from kernelwatch.timing.record import CellState, Facts, Measurement
 
 WORKER = Path(__file__).with_name("worker.py")
 SILENCE_S = 60.0  # a worker that sends nothing and does not work for this long hangs

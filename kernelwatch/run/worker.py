@@ -17,16 +17,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
-    from kernelwatch.measure.record import Facts, Measurement
     from kernelwatch.plan.cells import Cell
     from kernelwatch.plan.package import Package
+    from kernelwatch.timing.record import Facts, Measurement
 
 # The class that measures, by device. It is called with the project, its package, the cells, the budget of each and a
 # seed, and has the methods of Device. It is imported on demand, so that a job for the CPU loads no CUDA library.
 DEVICES = {
-    "gpu": "kernelwatch.measure.gpu:Gpu",
-    "cpu": "kernelwatch.measure.cpu:Cpu",
-    "streamed": "kernelwatch.measure.streamed:Streamed",
+    "gpu": "kernelwatch.timing.gpu:Gpu",
+    "cpu": "kernelwatch.timing.cpu:Cpu",
+    "streamed": "kernelwatch.timing.streamed:Streamed",
     "static": "kernelwatch.analysis.compiled:Compiler",
     "access": "kernelwatch.analysis.counted:Counter",
 }
@@ -82,10 +82,10 @@ def _device(name: str, *arguments: object) -> "Device":
 
 def run(job: dict[str, Any], out: TextIO) -> None:
     """Measure the job's cells in order, and write events to `out`. Raises: UserError if the project does not load."""
-    from kernelwatch.measure.check import Budget
     from kernelwatch.plan.cells import Cell
     from kernelwatch.plan.package import Absent
     from kernelwatch.plan.project import import_package, load_from
+    from kernelwatch.timing.check import Budget
 
     project = load_from(Path(job["project"]))
     cells = [Cell.from_json(values) for values in job["cells"]]

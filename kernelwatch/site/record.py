@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any, cast
 
 from kernelwatch.history.records import Measured, Record
-from kernelwatch.measure.record import Facts
+from kernelwatch.timing.record import Facts
 
 Json = dict[str, Any]
 

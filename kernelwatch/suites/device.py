@@ -4,12 +4,12 @@ from abc import ABC, abstractmethod
 from typing import ClassVar
 
 from kernelwatch.identity import TIMED
-from kernelwatch.measure.record import number
 from kernelwatch.plan.project import Project
 from kernelwatch.run.group import measure
 from kernelwatch.run.outcome import Group
 from kernelwatch.suites.series import Samples, series
 from kernelwatch.suites.timed import per_process
+from kernelwatch.timing.record import number
 
 
 class _Conditions(ABC):

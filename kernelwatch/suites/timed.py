@@ -5,13 +5,13 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from kernelwatch.identity import TIMED
-from kernelwatch.measure.record import Measurement
 from kernelwatch.plan.cells import CACHES, STREAMED, key, plan, rungs
 from kernelwatch.plan.problem import COPY, Shape, label
 from kernelwatch.run.group import measure
 from kernelwatch.run.outcome import Group, Outcome
 from kernelwatch.suites.series import Samples, Suite, outcome_of, samples, series
 from kernelwatch.system.options import Options
+from kernelwatch.timing.record import Measurement
 
 
 class Timed(Suite):

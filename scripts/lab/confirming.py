@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from kernelwatch.compare import paired
-from kernelwatch.compare.confirm import LEAST_SHARE
-from kernelwatch.compare.paired import FALSE_ALARMS, LOOKS, judge
+from kernelwatch.comparison import paired
+from kernelwatch.comparison.confirm import LEAST_SHARE
+from kernelwatch.comparison.paired import FALSE_ALARMS, LOOKS, judge
 from kernelwatch.detect import common
 from kernelwatch.detect.events import JudgedSeries
 from kernelwatch.detect.results import Result

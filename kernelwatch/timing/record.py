@@ -2,7 +2,7 @@
 
 from typing import Any, Literal, TypedDict
 
-from kernelwatch.measure.nvml import Others, State
+from kernelwatch.timing.nvml import Others, State
 
 CellState = Literal["waiting", "ok", "na", "failed"]  # not measured yet; measured; not measurable; wrong or died
 

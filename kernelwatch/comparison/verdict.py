@@ -10,11 +10,11 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from kernelwatch.compare import exact
-from kernelwatch.compare.changes import Changes, changes
-from kernelwatch.compare.choice import Choice, before_in_ladder, binaries_of_cpu, cells_of, choose
-from kernelwatch.compare.exact import Difference, Figures
-from kernelwatch.compare.paired import Comparison, Judged, Pairs, Side
+from kernelwatch.comparison import exact
+from kernelwatch.comparison.changes import Changes, changes
+from kernelwatch.comparison.choice import Choice, before_in_ladder, binaries_of_cpu, cells_of, choose
+from kernelwatch.comparison.exact import Difference, Figures
+from kernelwatch.comparison.paired import Comparison, Judged, Pairs, Side
 from kernelwatch.plan.project import Project
 
 FEW = 3  # names in one line

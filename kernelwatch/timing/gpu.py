@@ -7,13 +7,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from kernelwatch.measure.check import POISON, Budget, WrongOutput, describe_wrong
-from kernelwatch.measure.record import Measurement
-from kernelwatch.measure.replay import FILLS, Replayer, Take
 from kernelwatch.plan.cells import Cell
 from kernelwatch.plan.package import Kernel, NotHere, Package
 from kernelwatch.plan.problem import COPIES, Array, Computation, Operand, Operands
 from kernelwatch.plan.project import Project
+from kernelwatch.timing.check import POISON, Budget, WrongOutput, describe_wrong
+from kernelwatch.timing.record import Measurement
+from kernelwatch.timing.replay import FILLS, Replayer, Take
 
 ROTATION = 4  # cold: the buffers together are at least this many times the L2 cache
 HOT_ROTATION = 0.25  # hot: the buffers together are this share of the L2 cache, or one set of buffers if that is larger

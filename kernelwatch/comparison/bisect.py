@@ -14,11 +14,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from kernelwatch.compare import exact
-from kernelwatch.compare.changes import changes
-from kernelwatch.compare.choice import binaries_of_cpu, choose
-from kernelwatch.compare.exact import ExactSeries
-from kernelwatch.compare.paired import SAME, Comparison, Judged, Side
+from kernelwatch.comparison import exact
+from kernelwatch.comparison.changes import changes
+from kernelwatch.comparison.choice import binaries_of_cpu, choose
+from kernelwatch.comparison.exact import ExactSeries
+from kernelwatch.comparison.paired import SAME, Comparison, Judged, Side
 from kernelwatch.plan.cells import Cell, timed
 from kernelwatch.plan.project import Project
 from kernelwatch.system.errors import UserError

@@ -1,6 +1,6 @@
 """Launches kernels under a profiler or a sanitizer, as their child process.
 
-`python -m kernelwatch.measure.launches WHAT ROOT ARGUMENTS`, for the project's checkout in ROOT. WHAT and ARGUMENTS:
+`python -m kernelwatch.timing.launches WHAT ROOT ARGUMENTS`, for the project's checkout in ROOT. WHAT and ARGUMENTS:
 
 - `rotating CELL COUNT`: launch a cell over its rotating buffers;
 - `each CELLS FILE`: launch each cell once, and write CUDA's attributes of its loaded kernel into a file;
@@ -15,12 +15,12 @@ from pathlib import Path
 
 import numpy as np
 
-from kernelwatch.measure.check import Budget
 from kernelwatch.plan import checks
 from kernelwatch.plan.cells import Cell
 from kernelwatch.plan.package import Absent, Kernel, NotHere, Package
 from kernelwatch.plan.problem import Shape
 from kernelwatch.plan.project import Project, import_package, load
+from kernelwatch.timing.check import Budget
 
 # Compile-time figure -> CUDA's name for it as an attribute of the loaded kernel.
 ATTRIBUTES = {"registers": "num_regs", "static_shared_bytes": "shared_size_bytes", "stack_bytes": "local_size_bytes"}
@@ -28,7 +28,7 @@ ATTRIBUTES = {"registers": "num_regs", "static_shared_bytes": "shared_size_bytes
 
 def rotating(project: Project, package: Package, cell: Cell, count: int) -> None:
     """Launch a cell `count` times over its rotating buffers. Raises: any error of loading, binding or launching."""
-    from kernelwatch.measure.gpu import Gpu
+    from kernelwatch.timing.gpu import Gpu
 
     gpu = Gpu(project, package, [cell], Budget(samples=5, sample_s=0.002), seed=0)
     gpu.launch_all(cell, count)

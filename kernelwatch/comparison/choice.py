@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from kernelwatch.analysis import compiled
-from kernelwatch.compare.paired import controls_of
-from kernelwatch.measure.check import Budget
+from kernelwatch.comparison.paired import controls_of
 from kernelwatch.plan.cells import Cell, rungs, timed
 from kernelwatch.plan.project import Project
 from kernelwatch.run.processes import Run
 from kernelwatch.system.errors import UserError
+from kernelwatch.timing.check import Budget
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,14 @@ import time
 
 import numpy as np
 
-from kernelwatch.measure.check import POISON, Budget, WrongOutput, describe_wrong
-from kernelwatch.measure.record import Measurement
-from kernelwatch.measure.replay import Replayer, throttled
 from kernelwatch.plan.cells import Cell
 from kernelwatch.plan.package import NotHere, Package
 from kernelwatch.plan.problem import Array, Computation, Operand
 from kernelwatch.plan.project import Project
 from kernelwatch.system.machine import free_bytes
+from kernelwatch.timing.check import POISON, Budget, WrongOutput, describe_wrong
+from kernelwatch.timing.record import Measurement
+from kernelwatch.timing.replay import Replayer, throttled
 
 
 class Streamed(Replayer):

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from kernelwatch.measure.record import Measurement, number
 from kernelwatch.plan.cells import Cell
 from kernelwatch.plan.cells import key as key_of
 from kernelwatch.plan.project import Project
 from kernelwatch.run.group import BUDGETS
 from kernelwatch.run.processes import Run
 from kernelwatch.system.student import quantile
+from kernelwatch.timing.record import Measurement, number
 
 LOOKS = (4, 6, 10, 16, 24, 36)  # the numbers of turns after which verdicts are sought
 FALSE_ALARMS = 0.01  # chance that a comparison without a change says worse or better of any cell at any look

@@ -11,8 +11,6 @@ from pathlib import Path
 
 import numpy as np
 
-from kernelwatch.measure.check import POISON, Budget, WrongOutput, describe_wrong, packages
-from kernelwatch.measure.record import Facts, Measurement
 from kernelwatch.plan.cells import Cell
 from kernelwatch.plan.package import Launch, NotHere, Package
 from kernelwatch.plan.problem import Array, Operands
@@ -20,6 +18,8 @@ from kernelwatch.plan.project import Project
 from kernelwatch.system.errors import ToolMissing
 from kernelwatch.system.machine import free_bytes, machine_id
 from kernelwatch.system.tools import c_compiler
+from kernelwatch.timing.check import POISON, Budget, WrongOutput, describe_wrong, packages
+from kernelwatch.timing.record import Facts, Measurement
 
 ROTATION = 2  # cold: the buffers together are at least this many times the last-level cache
 SAMPLES_LEAST = 2

@@ -15,11 +15,11 @@ from typing import Any, Protocol, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from kernelwatch.measure.check import packages
-from kernelwatch.measure.nvml import Nvml, State, limits
-from kernelwatch.measure.record import Facts
 from kernelwatch.plan.problem import Array
 from kernelwatch.plan.project import Project
+from kernelwatch.timing.check import packages
+from kernelwatch.timing.nvml import Nvml, State, limits
+from kernelwatch.timing.record import Facts
 
 SLOW_CLOCK = 0.75  # of the highest SM clock: a sample below it counts as throttled
 RETAKES = 3

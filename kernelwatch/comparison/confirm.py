@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from kernelwatch.compare.changes import changes
-from kernelwatch.compare.choice import choose
-from kernelwatch.compare.paired import Comparison, Judged, Side
+from kernelwatch.comparison.changes import changes
+from kernelwatch.comparison.choice import choose
+from kernelwatch.comparison.paired import Comparison, Judged, Side
 from kernelwatch.history.confirmations import Confirmation, Word
 from kernelwatch.plan.cells import timed
 from kernelwatch.plan.project import Project
