@@ -3,11 +3,13 @@
 import cupy
 
 SOFTMAX = r"""
+#define NOTHING __int_as_float(0xff800000)  // minus infinity
+
 // A block has a row: its largest number and the sum in one pass (online softmax), the results in a second one.
 extern "C" __global__ void softmax(const float *x, float *out, long long columns) {
     __shared__ float largest_of[32], sum_of[32];
     const float *row = x + blockIdx.x * columns;
-    float largest = -INFINITY, sum = 0;
+    float largest = NOTHING, sum = 0;
     for (long long i = threadIdx.x; i < columns; i += blockDim.x) {
         const float value = row[i], next = fmaxf(largest, value);
         sum = sum * expf(largest - next) + expf(value - next);
@@ -16,8 +18,8 @@ extern "C" __global__ void softmax(const float *x, float *out, long long columns
     for (int step = 16; step > 0; step /= 2) {
         const float other = __shfl_xor_sync(~0u, largest, step), more = __shfl_xor_sync(~0u, sum, step);
         const float next = fmaxf(largest, other);
-        // Two lanes without a number have -infinity, of which no difference is a number.
-        sum = next == -INFINITY ? 0 : sum * expf(largest - next) + more * expf(other - next);
+        // Two lanes without a number have minus infinity, of which no difference is a number.
+        sum = next == NOTHING ? 0 : sum * expf(largest - next) + more * expf(other - next);
         largest = next;
     }
     if (threadIdx.x % 32 == 0) {
@@ -25,12 +27,12 @@ extern "C" __global__ void softmax(const float *x, float *out, long long columns
         sum_of[threadIdx.x / 32] = sum;
     }
     __syncthreads();
-    largest = -INFINITY;
+    largest = NOTHING;
     for (int warp = 0; warp < blockDim.x / 32; ++warp)
         largest = fmaxf(largest, largest_of[warp]);
     sum = 0;
     for (int warp = 0; warp < blockDim.x / 32; ++warp)
-        sum += largest_of[warp] == -INFINITY ? 0 : sum_of[warp] * expf(largest_of[warp] - largest);
+        sum += largest_of[warp] == NOTHING ? 0 : sum_of[warp] * expf(largest_of[warp] - largest);
     for (long long i = threadIdx.x; i < columns; i += blockDim.x)
         out[blockIdx.x * columns + i] = expf(row[i] - largest) / sum;
 }
