@@ -132,6 +132,22 @@ class Event:
         self.at_s = max(self.device.device_s, self.device.host_s)
 
 
+class MemoryHook:
+    """CuPy's; what allocates calls `malloc_preprocess` of the active one."""
+
+    active: "MemoryHook | None" = None
+
+    def __enter__(self) -> "MemoryHook":
+        MemoryHook.active = self
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        MemoryHook.active = None
+
+    def malloc_preprocess(self, **asked: Any) -> None:
+        raise NotImplementedError
+
+
 class Cupy:
     """What `import cupy` gives; all that is not here is NumPy's."""
 
@@ -145,6 +161,7 @@ class Cupy:
             },
             memGetInfo=lambda: (256 << 20, 256 << 20),
             memsetAsync=self.memset,
+            deviceSynchronize=device.synchronize,
             driverGetVersion=lambda: 0,
             runtimeGetVersion=lambda: 0,
         )  # fmt: skip
@@ -154,6 +171,7 @@ class Cupy:
             Stream=lambda non_blocking: Stream(device),
             Event=lambda: Event(device),
             get_elapsed_time=lambda a, b: 1000 * (b.at_s - a.at_s),
+            memory_hook=SimpleNamespace(MemoryHook=MemoryHook),
             runtime=runtime,
         )
 

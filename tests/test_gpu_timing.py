@@ -479,6 +479,12 @@ class Handless(Gpu):
         launches = replays * nodes * samples
         return one_take(seconds, launches=launches, throttled=self.takes[at - 1], clock64_mhz=clock)
 
+    def _captured(self, cell: Cell, launch: Callable[[], object]) -> Any:
+        return launch
+
+    def _look(self, cell: Cell, launch: Callable[[], object], measurement: Measurement) -> None:
+        pass
+
     def _host_loop_seconds(self, launch: Callable[[], object], replayed: float) -> float:
         return 10.0
 

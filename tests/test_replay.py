@@ -19,7 +19,7 @@ from kernelwatch.plan.problem import Computation, Problem, Rung
 from kernelwatch.plan.project import Project
 from kernelwatch.timing import cpu as cpu_module
 from kernelwatch.timing import gpu as gpu_module
-from kernelwatch.timing import replay
+from kernelwatch.timing import launch, nodes, replay
 from kernelwatch.timing.check import Budget, WrongOutput
 from kernelwatch.timing.cpu import Cpu
 from kernelwatch.timing.gpu import Gpu
@@ -97,8 +97,9 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Device:
     clock = SimpleNamespace(monotonic=fake.now, perf_counter=fake.now, sleep=fake.sleep)
     monkeypatch.setitem(sys.modules, "cupy", cast(Any, Cupy(fake)))
     monkeypatch.setattr(replay, "Nvml", lambda bus: nvml)
-    for module in (replay, gpu_module):
+    for module in (replay, gpu_module, launch):
         monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr(nodes, "read", lambda graph: [{"kernel": name} for name, *_ in graph.work])
     return fake
 
 

@@ -1,8 +1,10 @@
 """A measured package whose rungs are plain functions, in a table: KERNELS = {op: {rung: function}}.
 
 A function takes the inputs, `out=` (a tuple of arrays if the problem has several outputs) and the problem's scalars by
-name, and overwrites `out`. On a GPU the arrays are CuPy's, and it enqueues on CuPy's current stream. An entry may
-also be the text "module:function", whose module is imported only when the rung is measured.
+name, and overwrites `out`. On a GPU the arrays are CuPy's, which offer DLPack and __cuda_array_interface__, and it
+enqueues on the current stream, which CuPy and PyTorch know; a function with a parameter `stream` gets it, as an object
+with __cuda_stream__. An entry may also be the text "module:function", whose module is imported only when the rung is
+measured.
 
 The identity of a launch covers the function's module, all modules of the package that it imports, directly or not,
 every file of the package that is no Python source, and the versions of the distributions that these modules import. If
@@ -11,8 +13,10 @@ it cannot be told what a function depends on, it covers all of the package.
 
 import hashlib
 import importlib
+import inspect
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
@@ -44,7 +48,10 @@ class _Function:
     identity: str
 
     def bind(self, *inputs: Array, out: Array | tuple[Array, ...], **scalars: Any) -> Launch:
-        return _Launch(partial(self.function, *inputs, out=out, **scalars), self.identity)
+        call = partial(self.function, *inputs, out=out, **scalars)
+        if "stream" not in scalars and _takes_stream(self.function):
+            return _Launch(lambda: call(stream=_stream()), self.identity)
+        return _Launch(call, self.identity)
 
 
 @dataclass(frozen=True)
@@ -57,6 +64,9 @@ class FunctionPackage(ModulePackage):
         if op not in table or rung not in self._rungs(op):
             raise Absent(f"this commit has no {op}/{rung}: {self._named()} does not list it")
         entry = self._rungs(op)[rung]
+        if "torch" in self._sources(entry).others:
+            with suppress(ImportError):  # the function's own import says it
+                importlib.import_module("torch")  # now, so that its current stream is set before the first launch
         if callable(entry):
             return _Function(entry, self._identity(op, rung, entry))
         module, _, name = entry.partition(":") if isinstance(entry, str) else ("", "", "")
@@ -116,6 +126,20 @@ class FunctionPackage(ModulePackage):
 def adapt(module: ModuleType) -> Package:
     """The package of a module with `load`, or with a table of functions."""
     return FunctionPackage(module) if hasattr(module, TABLE) and not hasattr(module, "load") else ModulePackage(module)
+
+
+def _takes_stream(function: Callable[..., object]) -> bool:
+    try:
+        return "stream" in inspect.signature(function).parameters
+    except (TypeError, ValueError):  # a callable of a C extension may have no signature
+        return False
+
+
+def _stream() -> Any:
+    """CuPy's current stream."""
+    import cupy
+
+    return cupy.cuda.get_current_stream()
 
 
 def _place(function: object) -> str:

@@ -153,8 +153,9 @@ def _measure(device: "Device", cells: "list[Cell]", package: "Package", out: Tex
         except not_here as error:
             _emit(out, event="cell", key=cell.key, state="na", reason=str(error))
         except Exception as error:
-            _emit(out, event="cell", key=cell.key, state="failed", reason=f"{type(error).__name__}: {error}")
-            if "CUDA" in type(error).__name__:
+            reason = f"{type(error).__name__}: {error}"
+            _emit(out, event="cell", key=cell.key, state="failed", reason=reason)
+            if "CUDA" in reason:  # in the name of CuPy's error, in the text of PyTorch's and Triton's
                 os._exit(3)  # the CUDA context may be lost, and with it everything on the GPU
 
 

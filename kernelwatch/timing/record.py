@@ -7,12 +7,33 @@ from kernelwatch.timing.nvml import Others, State
 CellState = Literal["waiting", "ok", "na", "failed"]  # not measured yet; measured; not measurable; wrong or died
 
 
+class Ran(TypedDict, total=False):
+    """A node of a launch's graph. `kind`: of a node that is no kernel, such as "copy".
+
+    `kernel`: the name of the function. `grid`, `block`: in x, y, z. `local_bytes`: of a thread, for spills and arrays.
+    `code`: a hash of the code.
+    """
+
+    kind: str
+    kernel: str
+    grid: list[int]
+    block: list[int]
+    dynamic_shared_bytes: int
+    static_shared_bytes: int
+    registers: int
+    local_bytes: int
+    blocks_per_multiprocessor: int
+    code: str
+
+
 class Measurement(TypedDict, total=False):
     """What one process measured of one cell. Times are in seconds.
 
     Timed: `seconds` of one pass; `quartiles_s` over its samples; `launches` in all; `slots`: sets of buffers;
     `identity` of the launch; `clock64_mhz` and NVML's `state` during the last sample; `throttled`: the limits that were
     met; `retakes`; `canary_s` after the measurement; `host_loop_seconds` and `launch_seconds`: the cost of a launch.
+    Of what a launch does: `timed_by`, "events" if it cannot be captured in a CUDA graph; `allocated_bytes` that it asks
+    for each time, if any; the `kernels` that it runs; `configurations` that autotuners chose.
     Streamed: `hidden_share`, the share of the copies' time that was hidden under other work.
     Compiled: the figures of the cubin. Counted: tallies by kind of access.
     """
@@ -31,6 +52,10 @@ class Measurement(TypedDict, total=False):
     host_loop_seconds: float
     launch_seconds: float
     hidden_share: float
+    timed_by: str
+    allocated_bytes: int
+    kernels: list[Ran]
+    configurations: list[str]
     # compiled
     cubin: str
     symbol: str

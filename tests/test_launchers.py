@@ -1,0 +1,111 @@
+"""Rungs of every launcher (CuPy, cuda.core, Triton, PyTorch), and faulty ones: each costs only its own cell."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+from kernelwatch.plan.cells import plan
+from kernelwatch.plan.project import load_from
+from kernelwatch.run.outcome import Outcome
+from kernelwatch.run.processes import Run
+from kernelwatch.timing.check import Budget
+from kernelwatch.timing.record import Measurement
+
+pytestmark = [pytest.mark.gpu, pytest.mark.xdist_group("launchers")]
+
+DATA = Path(__file__).with_name("data") / "launchers"
+SILENCE_S = 40.0  # PyTorch is imported and compiles within it; the rung that hangs takes as long
+NEEDS = {"core": "cuda.core", "triton": "triton", "tuned": "triton", "torch": "torch", "compiled": "torch"}
+AXPY = "axpy float32 100003 cold"
+
+
+@pytest.fixture(scope="module")
+def outcomes() -> dict[str, Outcome]:
+    """The rungs' outcomes, from one measurement of each."""
+    before = dict(sys.modules)
+    project = load_from(DATA / "described")
+    for name in sys.modules.keys() - before.keys():
+        del sys.modules[name]
+    run = Run(project, plan(project.op("axpy"), "gpu"), "gpu", str(DATA), Budget(3, 0.0005), SILENCE_S)
+    run.measure_all(0)
+    print(run.group.facts)
+    return {cell.rung: run.group.outcomes[cell.key] for cell in run.cells}
+
+
+def measured(outcomes: dict[str, Outcome], rung: str) -> Measurement:
+    if (module := NEEDS.get(rung)) and not importlib.util.find_spec(module.partition(".")[0]):
+        pytest.skip(f"{module} is not installed")
+    outcome = outcomes[rung]
+    assert (outcome.state, outcome.reason) == ("ok", "")
+    return outcome.measurements[0]
+
+
+@pytest.mark.parametrize(
+    ("rung", "kernels", "block"),
+    [
+        ("raw", ["axpy"], 256),
+        ("elementwise", ["axpy_e"], 128),
+        ("core", ["axpy_core"], 256),
+        ("triton", ["axpy_triton"], 128),
+        ("torch", None, None),
+        ("compiled", None, None),
+        ("temporary", ["cupy_multiply__float_float32_float32", "cupy_add__float32_float32_float32"], 128),
+    ],
+)
+def test_what_a_launcher_runs(
+    outcomes: dict[str, Outcome], rung: str, kernels: list[str] | None, block: int | None
+) -> None:
+    one = measured(outcomes, rung)
+    assert "timed_by" not in one
+    assert "configurations" not in one
+    assert one.get("allocated_bytes", 0) == (4 * 100_003 if rung == "temporary" else 0)
+    ran = one["kernels"]
+    assert kernels is None or [each["kernel"] for each in ran] == kernels
+    for each in ran:
+        assert block is None or each["block"] == [block, 1, 1]
+        assert 8 <= each["registers"] <= 255
+        assert each["blocks_per_multiprocessor"] >= 1
+        assert each["grid"][0] > 1
+
+
+def test_a_tuned_kernel_tells_its_configuration(outcomes: dict[str, Outcome]) -> None:
+    one = measured(outcomes, "tuned")
+    (chosen,) = one["configurations"]
+    (ran,) = one["kernels"]
+    assert chosen.startswith("axpy_triton: BLOCK: ")
+    assert f"num_warps: {ran['block'][0] // 32}," in chosen
+    size = int(chosen.split()[2].rstrip(","))
+    assert ran["grid"][0] == -(-100_003 // size)
+
+
+def test_what_cannot_be_captured_is_timed_by_events(outcomes: dict[str, Outcome]) -> None:
+    one = measured(outcomes, "waiting")
+    assert one["timed_by"] == "events"
+    assert "kernels" not in one
+    assert one["seconds"] > measured(outcomes, "raw")["seconds"]
+
+
+def test_launches_differ_in_their_identity(outcomes: dict[str, Outcome]) -> None:
+    identities = [outcome.measurements[0]["identity"] for outcome in outcomes.values() if outcome.state == "ok"]
+    assert len(set(identities)) == len(identities) >= 4
+
+
+@pytest.mark.parametrize(
+    ("rung", "said"),
+    [
+        ("wrong", "WrongOutput: axpy/wrong at (100003,) float32: "),
+        ("beyond", "WrongOutput: axpy/beyond wrote 4 of the 4096 bytes after its output"),
+        ("far", "illegal memory access"),
+        ("elsewhere", "WrongOutput: axpy/elsewhere enqueues nothing on the given stream: it runs on another stream"),
+        ("partly", ", when a CUDA graph of it is replayed: not all of it runs on the given stream"),
+        ("view", "100003 of 100003 elements wrong, the first at [0]; 100003 never written"),
+        ("unimportable", "ModuleNotFoundError: No module named 'no_such_module'"),
+        ("hanging", "it hung"),
+    ],
+)
+def test_a_fault_costs_its_own_cell(outcomes: dict[str, Outcome], rung: str, said: str) -> None:
+    outcome = outcomes[rung]
+    assert outcome.state == "failed"
+    assert said in outcome.reason
