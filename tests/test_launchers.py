@@ -16,7 +16,7 @@ from kernelwatch.timing.record import Measurement
 pytestmark = [pytest.mark.gpu, pytest.mark.xdist_group("launchers")]
 
 DATA = Path(__file__).with_name("data") / "launchers"
-SILENCE_S = 40.0  # PyTorch is imported and compiles within it; the rung that hangs takes as long
+SILENCE_S = 30.0  # PyTorch is imported and compiles within it; the rung that hangs takes as long
 NEEDS = {"core": "cuda.core", "triton": "triton", "tuned": "triton", "torch": "torch", "compiled": "torch"}
 AXPY = "axpy float32 100003 cold"
 
