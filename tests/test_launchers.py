@@ -1,6 +1,7 @@
 """Rungs of every launcher (CuPy, cuda.core, Triton, PyTorch), and faulty ones: each costs only its own cell."""
 
 import importlib.util
+import re
 import sys
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 
 from kernelwatch.plan.cells import plan
 from kernelwatch.plan.project import load_from
+from kernelwatch.run.group import note_codes
 from kernelwatch.run.outcome import Outcome
 from kernelwatch.run.processes import Run
 from kernelwatch.timing.check import Budget
@@ -30,6 +32,7 @@ def outcomes() -> dict[str, Outcome]:
         del sys.modules[name]
     run = Run(project, plan(project.op("axpy"), "gpu"), "gpu", str(DATA), Budget(3, 0.0005), SILENCE_S)
     run.measure_all(0)
+    note_codes(run)
     print(run.group.facts)
     return {cell.rung: run.group.outcomes[cell.key] for cell in run.cells}
 
@@ -63,7 +66,10 @@ def test_what_a_launcher_runs(
     assert one.get("allocated_bytes", 0) == (4 * 100_003 if rung == "temporary" else 0)
     ran = one["kernels"]
     assert kernels is None or [each["kernel"] for each in ran] == kernels
+    print(rung, ran)
     for each in ran:
+        assert re.fullmatch("[0-9a-f]{16}", each["code"])
+        assert each["instructions"] == sum(each["mix"].values()) > 10
         assert block is None or each["block"] == [block, 1, 1]
         assert 8 <= each["registers"] <= 255
         assert each["blocks_per_multiprocessor"] >= 1

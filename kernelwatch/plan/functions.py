@@ -35,8 +35,11 @@ TABLE = "KERNELS"
 
 @dataclass(frozen=True)
 class _Launch:
+    """`of_sources`: the identity says nothing of what a launch then runs, such as the choice of an autotuner."""
+
     call: Callable[[], object]
     identity: str
+    of_sources: bool = True
 
     def __call__(self) -> object:
         return self.call()

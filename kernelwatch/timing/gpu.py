@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from kernelwatch.plan.cells import Cell
-from kernelwatch.plan.package import Importing, Kernel, NotHere, Package
+from kernelwatch.plan.package import Kernel, NotHere, Package
 from kernelwatch.plan.problem import COPIES, Array, Computation, Operand, Operands
 from kernelwatch.plan.project import Project
 from kernelwatch.timing import nodes
@@ -323,14 +323,14 @@ class Gpu(Replayer):
         if self._once is None:
             measurement["timed_by"] = "events"
         else:
-            self._checked(
-                cell, self._once, ", if a CUDA graph of it is replayed: not all of it runs on the given stream"
-            )
+            how = ", when a CUDA graph of it is replayed: not all of it runs on the given stream"
+            self._checked(cell, self._once, how)
             ran = nodes.read(self._once)
         if ran:
             measurement["kernels"] = ran
-        if isinstance(self.package, Importing):  # its identities are of sources, so what they launched counts as well
-            measurement["identity"] = nodes.identity(measurement["identity"], ran or [], choices.texts)
+        if getattr(launch, "of_sources", False):
+            measurement["sources"] = measurement["identity"]
+            measurement["identity"] = nodes.identity(measurement["sources"], ran or [], choices.texts)
 
     def launch_all(self, cell: Cell, count: int) -> None:
         """Launch a cell `count` times over its rotating buffers, for a profiler, and wait."""
