@@ -295,12 +295,12 @@ def test_names_stay_text_and_failures_are_shown(browser: "Browser", planted_site
         assert page.locator("main img").count() == 0
         page.goto(f"{site.as_uri()}/index.html#/rung?op=transpose&rung={quote('tiled')}")
         shown(page, "rung")
-        assert f"float32 4096 × 4096 cold: autotuned, {HOSTILE}." in page.locator("ul.notes").inner_text()
+        assert f"float32 4096 \u00d7 4096 cold: autotuned, {HOSTILE}." in page.locator("ul.notes").inner_text()
         copy, kernel = (
             page.get_by_role("region", name="Kernels of transpose/tiled").locator("tbody tr").all_inner_texts()
         )
         assert copy.split("\t")[3:] == ["copy", *[""] * 6]
-        launched = ["128 × 64 × 1", "32 × 8 × 1", "40", "4240", "6", "0123456789abcdef"]
+        launched = ["128 \u00d7 64 \u00d7 1", "32 \u00d7 8 \u00d7 1", "40", "4240", "6", "0123456789abcdef"]
         assert kernel.split("\t")[3:] == [HOSTILE, *launched]
         steps = page.eval_on_selector_all(
             "svg [data-mark=step] [data-value]", "(all) => all.map((step) => step.dataset.value)"
