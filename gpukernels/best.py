@@ -35,8 +35,8 @@ def _table() -> dict[str, Any]:
 
 
 def fits(found: Rung, type: str, capability: int) -> bool:
-    """Whether `best` may take a rung for a type on a GPU of a compute capability, such as 90: it has no limits, needs no
-    other module, computes what its op says, once, and runs there."""
+    """Whether `best` may take a rung for a type on a GPU of a compute capability, such as 90: it has no limits, needs
+    no other module, computes what its op says, once, and runs there."""
     only = int(found.arch_only.rstrip("a") or capability)
     return (
         found.device == "gpu"

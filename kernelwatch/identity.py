@@ -54,7 +54,10 @@ COUNTED = Identity(
     ("stand_in", {"24a859126da19458": "1"}),
 )
 COMPILED = Identity(
-    "1", ("analysis/compiled.py", "analysis/cubin.py", "analysis/occupancy.py", "analysis/sass.py"), "reader", ("", {})
+    "1",
+    ("plan/binaries.py", *(f"analysis/{name}.py" for name in ("compiled", "cubin", "occupancy", "sass"))),
+    "reader",
+    ("", {}),
 )
 IDENTITIES = {"timed": TIMED, "counted": COUNTED, "compiled": COMPILED}
 

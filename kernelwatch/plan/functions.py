@@ -25,12 +25,13 @@ from types import ModuleType
 from typing import Any
 
 from kernelwatch.plan import sources
-from kernelwatch.plan.package import Absent, Kernel, Launch, ModulePackage, Package
+from kernelwatch.plan.package import Absent, Binary, Kernel, Launch, ModulePackage, Package
 from kernelwatch.plan.problem import Array
 from kernelwatch.plan.sources import Sources
 from kernelwatch.system import installed
 
 TABLE = "KERNELS"
+BINARIES = "BINARIES"
 
 
 @dataclass(frozen=True)
@@ -59,26 +60,23 @@ class _Function:
 
 @dataclass(frozen=True)
 class FunctionPackage(ModulePackage):
-    """A package with a table of functions; it may also have `repeats`, `binary` and `cuda_source` as in Package."""
+    """A package with a table of functions; it may also have a table BINARIES, whose functions take a type and an
+    architecture and return a Binary, and `repeats`, `binary` and `cuda_source` as in Package."""
 
     def load(self, op: str, rung: str, type: str) -> Kernel:
         """Raises: Absent; TypeError if the table or this entry is not as it should be; what the import raises."""
-        table = self._table()
-        if op not in table or rung not in self._rungs(op):
-            raise Absent(f"this commit has no {op}/{rung}: {self._named()} does not list it")
-        entry = self._rungs(op)[rung]
+        entry = self._entry(TABLE, op, rung)
         if "torch" in self._sources(entry).others:
             with suppress(ImportError):  # the function's own import says it
                 importlib.import_module("torch")  # now, so that its current stream is set before the first launch
-        if callable(entry):
-            return _Function(entry, self._identity(op, rung, entry))
-        module, _, name = entry.partition(":") if isinstance(entry, str) else ("", "", "")
-        if not (module and name):
-            raise TypeError(f'{self._named(op, rung)} must be a function or a text "module:function"; it is {entry!r}')
-        function = attrgetter(name)(importlib.import_module(module))
-        if not callable(function):
-            raise TypeError(f"{self._named(op, rung)} names {entry}, which must be a function; it is {function!r}")
-        return _Function(function, self._identity(op, rung, entry))
+        return _Function(self._function(TABLE, op, rung, entry), self._identity(op, rung, entry))
+
+    def binary(self, op: str, rung: str, type: str, arch: str) -> Binary:
+        """By the table BINARIES. Raises: as `load`; NotHere if there is no such table; what the function raises."""
+        if not hasattr(self.module, BINARIES):
+            return super().binary(op, rung, type, arch)
+        binary: Binary = self._function(BINARIES, op, rung, self._entry(BINARIES, op, rung))(type, arch)
+        return binary
 
     def imports(self) -> dict[str, str]:
         """Distribution -> version, of all that the rungs of the table import; {} if it is no such table."""
@@ -91,20 +89,33 @@ class FunctionPackage(ModulePackage):
     def _folder(self) -> Path:
         return Path(self.module.__path__[0])
 
-    def _named(self, *keys: str) -> str:
-        return f"{self.module.__name__}.{TABLE}" + "".join(f'["{key}"]' for key in keys)
+    def _named(self, table: str, *keys: str) -> str:
+        return f"{self.module.__name__}.{table}" + "".join(f'["{key}"]' for key in keys)
 
-    def _table(self) -> Mapping[str, Any]:
-        table = getattr(self.module, TABLE)
+    def _entry(self, name: str, op: str, rung: str) -> Any:
+        """An entry of a table. Raises: Absent; TypeError if it is no such table."""
+        table = getattr(self.module, name)
         if not isinstance(table, Mapping):
-            raise TypeError(f"{self._named()} must be a table {{op: {{rung: function}}}}; it is {table!r}")
-        return table
-
-    def _rungs(self, op: str) -> Mapping[str, Any]:
-        rungs = self._table()[op]
+            raise TypeError(f"{self._named(name)} must be a table {{op: {{rung: function}}}}; it is {table!r}")
+        rungs = table.get(op, {})
         if not isinstance(rungs, Mapping):
-            raise TypeError(f"{self._named(op)} must be a table {{rung: function}}; it is {rungs!r}")
-        return rungs
+            raise TypeError(f"{self._named(name, op)} must be a table {{rung: function}}; it is {rungs!r}")
+        if rung not in rungs:
+            raise Absent(f"this commit has no {op}/{rung}: {self._named(name)} does not list it")
+        return rungs[rung]
+
+    def _function(self, table: str, op: str, rung: str, entry: object) -> Callable[..., Any]:
+        """The function of an entry. Raises: TypeError if it has none; what the import of its module raises."""
+        if callable(entry):
+            return entry
+        where = self._named(table, op, rung)
+        module, _, name = entry.partition(":") if isinstance(entry, str) else ("", "", "")
+        if not (module and name):
+            raise TypeError(f'{where} must be a function or a text "module:function"; it is {entry!r}')
+        function: Callable[..., Any] = attrgetter(name)(importlib.import_module(module))
+        if not callable(function):
+            raise TypeError(f"{where} names {entry}, which must be a function; it is {function!r}")
+        return function
 
     def _sources(self, entry: object) -> Sources:
         """What an entry of the table depends on; all of the package if that cannot be told."""
