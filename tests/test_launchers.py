@@ -18,22 +18,28 @@ from kernelwatch.timing.record import Measurement
 pytestmark = [pytest.mark.gpu, pytest.mark.xdist_group("launchers")]
 
 DATA = Path(__file__).with_name("data") / "launchers"
-SILENCE_S = 30.0  # PyTorch is imported and compiles within it; the rung that hangs takes as long
 NEEDS = {"core": "cuda.core", "triton": "triton", "tuned": "triton", "torch": "torch", "compiled": "torch"}
-AXPY = "axpy float32 100003 cold"
+RIGHT = ("raw", "elementwise", "core", "triton", "tuned", "torch", "compiled", "temporary", "waiting")
+FAULTY = ("wrong", "beyond", "far", "elsewhere", "partly", "view", "unimportable")
+
+
+def run_of(*rungs: str, silence_s: float) -> Run:
+    """The rungs, once measured."""
+    before = set(sys.modules)
+    project = load_from(DATA / "described")
+    for name in sys.modules.keys() - before:
+        del sys.modules[name]
+    cells = [cell for cell in plan(project.op("axpy"), "gpu") if cell.rung in rungs]
+    run = Run(project, cells, "gpu", str(DATA), Budget(3, 0.0005), silence_s)
+    run.measure_all(0)
+    return run
 
 
 @pytest.fixture(scope="module")
 def outcomes() -> dict[str, Outcome]:
-    """The rungs' outcomes, from one measurement of each."""
-    before = dict(sys.modules)
-    project = load_from(DATA / "described")
-    for name in sys.modules.keys() - before.keys():
-        del sys.modules[name]
-    run = Run(project, plan(project.op("axpy"), "gpu"), "gpu", str(DATA), Budget(3, 0.0005), SILENCE_S)
-    run.measure_all(0)
+    """The outcomes of all rungs but the one that hangs."""
+    run = run_of(*RIGHT, *FAULTY, silence_s=60)
     note_codes(run)
-    print(run.group.facts)
     return {cell.rung: run.group.outcomes[cell.key] for cell in run.cells}
 
 
@@ -108,7 +114,6 @@ def test_launches_differ_in_their_identity(outcomes: dict[str, Outcome]) -> None
         ("partly", ", when a CUDA graph of it is replayed: not all of it runs on the given stream"),
         ("view", "100003 of 100003 elements wrong, the first at [0], off by "),
         ("unimportable", "ModuleNotFoundError: No module named 'no_such_module'"),
-        ("hanging", "it hung"),
     ],
 )
 def test_a_fault_costs_its_own_cell(outcomes: dict[str, Outcome], rung: str, said: str) -> None:
@@ -116,3 +121,12 @@ def test_a_fault_costs_its_own_cell(outcomes: dict[str, Outcome], rung: str, sai
     assert outcome.state == "failed"
     assert said in outcome.reason
     assert ("100003 never written" in outcome.reason) is (rung == "view")
+
+
+def test_what_hangs_costs_its_own_cell() -> None:
+    """The GPU is free for the next worker."""
+    run = run_of("hanging", "raw", "elementwise", silence_s=12)
+    found = {cell.rung: run.group.outcomes[cell.key] for cell in run.cells}
+    assert found["hanging"].state == "failed"
+    assert "it hung: nothing for 12 s" in found["hanging"].reason
+    assert found["raw"].state == found["elementwise"].state == "ok"

@@ -112,9 +112,9 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Device:
     return fake
 
 
-def gpu_of(device: Device, where: Cell, seconds: float = 1e-5) -> tuple[Gpu, Moving]:
+def gpu_of(device: Device, where: Cell, seconds: float = 1e-5, seed: int = 3) -> tuple[Gpu, Moving]:
     package = Moving(device, seconds)
-    return Gpu(MOVING, cast(Package, package), [where], BUDGET, seed=3), package
+    return Gpu(MOVING, cast(Package, package), [where], BUDGET, seed), package
 
 
 def test_a_cold_sample_goes_round_all_buffers(device: Device) -> None:
@@ -198,8 +198,9 @@ def test_a_graph_takes_its_launches_in_turn(device: Device) -> None:
 # --- what a launch does besides ------------------------------------------------------------------------------------
 
 
-def test_what_a_launch_runs(device: Device) -> None:
-    gpu, _ = gpu_of(device, cell())
+def test_the_first_process_tells_what_a_launch_runs(device: Device) -> None:
+    assert "kernels" not in gpu_of(device, cell())[0].measure(cell())
+    gpu, _ = gpu_of(device, cell(), seed=0)
     measured = gpu.measure(cell())
     assert measured["kernels"] == [{"kernel": "move"}]
     assert not {"timed_by", "allocated_bytes", "configurations", "sources"} & measured.keys()

@@ -6,8 +6,9 @@ Source: PyTorch documentation: torch.mm.
 
 from typing import Any
 
-import cupy
 import torch
+
+from gpukernels.torch_stream import on_current_stream
 
 
 def version() -> str:
@@ -17,5 +18,5 @@ def version() -> str:
 
 def matmul_torch(a: Any, b: Any, out: Any) -> None:
     """out is overwritten: C-contiguous CuPy arrays, no dimension 0. Enqueued on CuPy's current stream."""
-    with torch.cuda.stream(torch.cuda.ExternalStream(cupy.cuda.get_current_stream().ptr)):
+    with on_current_stream():
         torch.mm(torch.from_dlpack(a), torch.from_dlpack(b), out=torch.from_dlpack(out))

@@ -8,10 +8,11 @@ Source: Triton documentation, tutorial 3: matrix multiplication.
 
 from typing import Any
 
-import cupy
 import torch
 import triton
 import triton.language as tl
+
+from gpukernels.torch_stream import on_current_stream
 
 GROUP = 8
 # Type of the inputs -> TILE_M, TILE_N, TILE_K, warps, stages.
@@ -56,5 +57,5 @@ def matmul_triton(a: Any, b: Any, out: Any) -> None:
     tile_m, tile_n, tile_k, warps, stages = TILES[a.dtype.name]
     grid = (triton.cdiv(M, tile_m) * triton.cdiv(N, tile_n),)
     operands = (torch.from_dlpack(array) for array in (a, b, out))
-    with torch.cuda.stream(torch.cuda.ExternalStream(cupy.cuda.get_current_stream().ptr)):
+    with on_current_stream():
         matmul_tile[grid](*operands, M, N, K, tile_m, tile_n, tile_k, GROUP, num_warps=warps, num_stages=stages)

@@ -5,8 +5,9 @@ Source: PyTorch documentation: torch.Tensor.copy_, torch.from_dlpack.
 
 from typing import Any
 
-import cupy
 import torch
+
+from gpukernels.torch_stream import on_current_stream
 
 
 def version() -> str:
@@ -16,5 +17,5 @@ def version() -> str:
 
 def transpose_torch(a: Any, out: Any) -> None:
     """out is overwritten: C-contiguous CuPy arrays, no dimension 0. Enqueued on CuPy's current stream."""
-    with torch.cuda.stream(torch.cuda.ExternalStream(cupy.cuda.get_current_stream().ptr)):
+    with on_current_stream():
         torch.from_dlpack(out).copy_(torch.from_dlpack(a).T)

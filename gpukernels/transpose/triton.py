@@ -7,10 +7,11 @@ Source: Tillet, Kung and Cox 2019, Triton; Triton documentation: triton.language
 
 from typing import Any
 
-import cupy
 import torch
 import triton
 import triton.language as tl
+
+from gpukernels.torch_stream import on_current_stream
 
 TILE_M, TILE_N, WARPS = 64, 64, 8
 
@@ -35,5 +36,5 @@ def transpose_triton(a: Any, out: Any) -> None:
     """out is overwritten: C-contiguous CuPy arrays, no dimension 0. Enqueued on CuPy's current stream."""
     M, N = a.shape
     grid = (triton.cdiv(M, TILE_M) * triton.cdiv(N, TILE_N),)
-    with torch.cuda.stream(torch.cuda.ExternalStream(cupy.cuda.get_current_stream().ptr)):
+    with on_current_stream():
         transpose_tile[grid](torch.from_dlpack(a), torch.from_dlpack(out), M, N, TILE_M, TILE_N, num_warps=WARPS)
