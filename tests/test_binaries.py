@@ -185,6 +185,10 @@ def test_what_a_table_of_binaries_must_be(package: Changed, monkeypatch: pytest.
             vars(module)["BINARIES"] = eval(table)
             with pytest.raises(TypeError, match=said):
                 offered.binary("scale", "raw", "float32", "sm_90")
+        for missing, error in {"no_such_compiler": NotHere, "mine.no_such_kernel": ModuleNotFoundError}.items():
+            vars(module)["BINARIES"] = {"scale": {"raw": lambda *_, name=missing: importlib.import_module(name)}}
+            with pytest.raises(error, match=f"No module named '{missing}'"):
+                offered.binary("scale", "raw", "float32", "sm_90")
         del vars(module)["BINARIES"]
         with pytest.raises(NotHere, match=r"mine has no binary\(\)"):
             offered.binary("scale", "raw", "float32", "sm_90")

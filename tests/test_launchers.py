@@ -1,7 +1,9 @@
 """Rungs of every launcher (CuPy, cuda.core, Triton, PyTorch), and faulty ones: each costs only its own cell."""
 
 import importlib.util
+import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -14,11 +16,13 @@ from kernelwatch.run.outcome import Outcome
 from kernelwatch.run.processes import Run
 from kernelwatch.timing.check import Budget
 from kernelwatch.timing.record import Measurement
+from tests.repositories import ROOT, new_project
+from tests.test_init import Reader
 
 pytestmark = [pytest.mark.gpu, pytest.mark.xdist_group("launchers")]
 
 DATA = Path(__file__).with_name("data") / "launchers"
-NEEDS = {"core": "cuda.core", "triton": "triton", "tuned": "triton", "torch": "torch", "compiled": "torch"}
+NEEDS = {"triton": "triton", "tuned": "triton", "torch": "torch", "compiled": "torch"}
 RIGHT = ("raw", "elementwise", "core", "triton", "tuned", "torch", "compiled", "temporary", "waiting")
 FAULTY = ("wrong", "beyond", "far", "elsewhere", "partly", "view", "unimportable")
 
@@ -43,9 +47,14 @@ def outcomes() -> dict[str, Outcome]:
     return {cell.rung: run.group.outcomes[cell.key] for cell in run.cells}
 
 
+def here(rung: str) -> bool:
+    """Whether the library that a rung needs is installed."""
+    return importlib.util.find_spec(NEEDS.get(rung, "cupy")) is not None
+
+
 def measured(outcomes: dict[str, Outcome], rung: str) -> Measurement:
-    if (module := NEEDS.get(rung)) and not importlib.util.find_spec(module.partition(".")[0]):
-        pytest.skip(f"{module} is not installed")
+    if not here(rung):
+        pytest.skip(f"{NEEDS[rung]} is not installed")
     outcome = outcomes[rung]
     assert (outcome.state, outcome.reason) == ("ok", "")
     return outcome.measurements[0]
@@ -130,3 +139,34 @@ def test_what_hangs_costs_its_own_cell() -> None:
     assert found["hanging"].state == "failed"
     assert "it hung: nothing for 12 s" in found["hanging"].reason
     assert found["raw"].state == found["elementwise"].state == "ok"
+
+
+class Typing(Reader):
+    """One who writes what the page says, and calls no command."""
+
+    def _call(self, command: str) -> None:
+        pass
+
+
+def test_the_launchers_of_the_page(tmp_path: Path) -> None:
+    """docs/own.md: its files, on top of what `kernelwatch init` writes."""
+    project = new_project(tmp_path, "rows")
+    project.git("commit", "-q", "--allow-empty", "-m", "Begin")
+    command = [sys.executable, "-m", "kernelwatch", "init"]
+    subprocess.run(command, cwd=project.folder, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True)
+    Typing(project, tmp_path, {}).do((ROOT / "docs" / "own.md").read_text(encoding="utf-8"))
+    own = {name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] == "benchmarks"}
+    try:
+        described = load_from(project.folder / "benchmarks")
+    finally:
+        for name in [name for name in sys.modules if name.partition(".")[0] == "benchmarks"]:
+            del sys.modules[name]
+        sys.modules.update(own)
+    cells = [cell for cell in plan(described.op("axpy"), "gpu") if cell.shape == (1 << 16,)]
+    assert {cell.rung for cell in cells} == {"cuda", "elementwise", "triton", "torch", "core"}
+    run = Run(described, cells, "gpu", str(project.folder), Budget(3, 0.0005))
+    run.measure_all(0)
+    found = {cell.rung: run.group.outcomes[cell.key] for cell in run.cells}
+    for rung in found:
+        if here(rung):
+            assert measured(found, rung)["kernels"]

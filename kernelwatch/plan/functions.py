@@ -25,7 +25,7 @@ from types import ModuleType
 from typing import Any
 
 from kernelwatch.plan import sources
-from kernelwatch.plan.package import Absent, Binary, Kernel, Launch, ModulePackage, Package
+from kernelwatch.plan.package import Absent, Binary, Kernel, Launch, ModulePackage, NotHere, Package
 from kernelwatch.plan.problem import Array
 from kernelwatch.plan.sources import Sources
 from kernelwatch.system import installed
@@ -72,10 +72,16 @@ class FunctionPackage(ModulePackage):
         return _Function(self._function(TABLE, op, rung, entry), self._identity(op, rung, entry))
 
     def binary(self, op: str, rung: str, type: str, arch: str) -> Binary:
-        """By the table BINARIES. Raises: as `load`; NotHere if there is no such table; what the function raises."""
+        """By the table BINARIES. Raises: as `load`; NotHere if there is no such table, or if another package that the
+        function imports, such as a compiler, is not installed; what the function raises."""
         if not hasattr(self.module, BINARIES):
             return super().binary(op, rung, type, arch)
-        binary: Binary = self._function(BINARIES, op, rung, self._entry(BINARIES, op, rung))(type, arch)
+        try:
+            binary: Binary = self._function(BINARIES, op, rung, self._entry(BINARIES, op, rung))(type, arch)
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] == self.module.__name__:
+                raise
+            raise NotHere(f"{op}/{rung} cannot be compiled here: {error}") from error
         return binary
 
     def imports(self) -> dict[str, str]:
