@@ -16,7 +16,7 @@ def current(stream: Any) -> Iterator[None]:
     """Make a CuPy stream the current one of CuPy, and of PyTorch (hence of Triton) if a rung has imported it."""
     torch = sys.modules.get("torch")
     with stream:
-        if torch is None:
+        if torch is None or not torch.cuda.is_available():  # PyTorch may be built for CPUs
             yield
         else:
             with torch.cuda.stream(torch.cuda.ExternalStream(stream.ptr)):

@@ -36,18 +36,25 @@ def read(graph: Any) -> list[Ran] | None:
     return [_node(driver, node) for node in nodes[:count]]
 
 
+def _node(driver: Any, node: Any) -> Ran:
+    kind = _called(driver.cuGraphNodeGetType(node)).name.removeprefix("CU_GRAPH_NODE_TYPE_")
+    if kind != "KERNEL":
+        return {"kind": OTHERS.get(kind, kind.lower())}
+    try:
+        return _kernel(driver, _called(driver.cuGraphKernelNodeGetParams(node)))
+    except RuntimeError:  # a driver may not tell of every library's kernels; the cell was measured all the same
+        return {"kind": "kernel"}
+
+
 def identity(sources: str, ran: list[Ran], configurations: list[str]) -> str:
     """The identity of a launch: that of its sources, and what it ran in which configurations."""
     return hashlib.sha256(json.dumps([sources, ran, configurations], sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _node(driver: Any, node: Any) -> Ran:
-    kind = _called(driver.cuGraphNodeGetType(node)).name.removeprefix("CU_GRAPH_NODE_TYPE_")
-    if kind != "KERNEL":
-        return {"kind": OTHERS.get(kind, kind.lower())}
-    launch = _called(driver.cuGraphKernelNodeGetParams(node))
+def _kernel(driver: Any, launch: Any) -> Ran:
     block = [launch.blockDimX, launch.blockDimY, launch.blockDimZ]
-    function, dynamic = launch.func, launch.sharedMemBytes
+    function = launch.func if int(launch.func) else _called(driver.cuKernelGetFunction(launch.kern))
+    dynamic = launch.sharedMemBytes
     figures = {
         figure: int(_called(driver.cuFuncGetAttribute(_attribute(driver, name), function)))
         for figure, name in ATTRIBUTES.items()
