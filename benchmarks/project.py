@@ -19,6 +19,7 @@ import numpy as np
 from kernelwatch.plan.package import Absent, Binary, CudaSource, Kernel, NotHere
 from kernelwatch.plan.problem import Array, Computation, Line, Problem, Rung, Shape, dtypes
 from kernelwatch.plan.project import Parts, Project
+from kernelwatch.system import installed
 
 HERE = Path(__file__).resolve()
 PACKAGE = HERE.parent.parent / "gpukernels"
@@ -251,6 +252,11 @@ class Gpukernels:
     def variants(self, op: str, rung: str, type: str) -> Iterable[Kernel]:
         entry = self.rung(op, rung, type)
         return [self.module.load(op, rung, type, edge=edge) for edge in entry.edges or (None,)]
+
+    def imports(self) -> dict[str, str]:
+        """Distribution -> version, of what single rungs need. These distributions have the names of their modules."""
+        rungs = [rung for op in getattr(self.module, "ops", tuple)() for rung in op.rungs]
+        return installed.versions(sorted({module for rung in rungs for module in getattr(rung, "needs", ())}))
 
     def repeats(self, op: str, rung: str) -> int:
         return int(self.rung(op, rung, "").repeats)

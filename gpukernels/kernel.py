@@ -3,6 +3,7 @@
 import ctypes
 import functools
 import hashlib
+import importlib
 import importlib.util
 import inspect
 from collections.abc import Callable, Iterable
@@ -301,6 +302,14 @@ def gpu_needed(who: str) -> None:
         raise ToolMissing(f"{who}: a GPU rung needs a CUDA GPU and its driver here: {error}") from None
 
 
+def _module_needed(found: Rung, module: str) -> None:
+    """Raises: ToolMissing if a module that a rung needs cannot be imported."""
+    try:
+        importlib.import_module(module)
+    except ImportError as error:
+        raise ToolMissing(f"{found}: needs {module}, which cannot be imported: {error}") from error
+
+
 def load_rung(op: str, name: str, type: str = "float32", *, edge: int | None = None, **options: Any) -> Kernel:
     """As gpukernels.load, of a rung of the ladder."""
     if not isinstance(type, str):  # NumPy's own types are welcome
@@ -318,6 +327,8 @@ def load_rung(op: str, name: str, type: str = "float32", *, edge: int | None = N
     if found.device == "cpu":
         return _CpuKernel(found, type)
     gpu_needed(str(found))
+    for module in found.needs:
+        _module_needed(found, module)
     if found.operands == "host":
         return _HostKernel(found, type, options)
     return _GpuKernel(found, type, edge if edge is not None else next(iter(found.edges), None))

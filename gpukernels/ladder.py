@@ -50,6 +50,7 @@ class Rung:
     by_type: tuple[tuple[str, tuple[tuple[str, Any], ...]], ...] = ()
     arch_min: tuple[tuple[str, int], ...] = ()
     arch_only: str = ""
+    needs: tuple[str, ...] = ()
     limits: str = ""
     published_ms: tuple[tuple[str, float], ...] = ()
 

@@ -67,6 +67,7 @@ def kernel_cache(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
         patch.setenv("GPUKERNELS_CACHE", str(base / "kernels"))
         patch.setenv("KERNELWATCH_CACHE", str(base / "engine"))
         patch.setenv("CUPY_CACHE_DIR", str(base / "cupy"))
+        patch.setenv("TRITON_CACHE_DIR", str(base / "triton"))
         # Timed tests of several workers do not wait for each other, nor for a run of the user's.
         patch.setenv("KERNELWATCH_LOCKS", str(tmp_path_factory.getbasetemp()))
         _look_again()

@@ -61,6 +61,7 @@ class Device:
     device_s: float = 0.0
     launches: list[Launched] = field(default_factory=list)
     captured: list[Work] | None = None
+    host_calls: bool = True  # whether the host launches what runs, not a graph
 
     def enqueue(
         self, name: str, arguments: tuple[Any, ...], seconds: float, run: Callable[[], object] = lambda: None
@@ -97,8 +98,10 @@ class Graph:
 
     def launch(self, stream: object) -> None:
         self.device.host_s += ENQUEUE_S
+        self.device.host_calls = False
         for one in self.work:
             self.device.execute(one, replayed=True)
+        self.device.host_calls = True
 
 
 class Stream:
@@ -132,6 +135,22 @@ class Event:
         self.at_s = max(self.device.device_s, self.device.host_s)
 
 
+class MemoryHook:
+    """CuPy's; what allocates calls `malloc_preprocess` of the active one."""
+
+    active: "MemoryHook | None" = None
+
+    def __enter__(self) -> "MemoryHook":
+        MemoryHook.active = self
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        MemoryHook.active = None
+
+    def malloc_preprocess(self, **asked: Any) -> None:
+        raise NotImplementedError
+
+
 class Cupy:
     """What `import cupy` gives; all that is not here is NumPy's."""
 
@@ -145,6 +164,7 @@ class Cupy:
             },
             memGetInfo=lambda: (256 << 20, 256 << 20),
             memsetAsync=self.memset,
+            deviceSynchronize=device.synchronize,
             driverGetVersion=lambda: 0,
             runtimeGetVersion=lambda: 0,
         )  # fmt: skip
@@ -154,6 +174,7 @@ class Cupy:
             Stream=lambda non_blocking: Stream(device),
             Event=lambda: Event(device),
             get_elapsed_time=lambda a, b: 1000 * (b.at_s - a.at_s),
+            memory_hook=SimpleNamespace(MemoryHook=MemoryHook),
             runtime=runtime,
         )
 

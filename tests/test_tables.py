@@ -21,6 +21,7 @@ from kernelwatch.report import rows, terminal, texts
 from kernelwatch.report.markdown import markdown
 from kernelwatch.report.rows import Row, reasons
 from kernelwatch.run.outcome import Outcome
+from kernelwatch.site import record as site_record
 from kernelwatch.system.errors import UserError
 from kernelwatch.timing.record import Facts, Measurement
 from kernelwatch.timing.replay import LOW_CLOCK
@@ -195,6 +196,26 @@ def test_the_table_in_the_terminal(record: Record) -> None:
     assert "tiled" not in text
 
 
+def test_how_a_cell_was_timed_is_shown(record: Record) -> None:
+    (one,) = visits(PADDED_S)
+    key = "transpose/padded float32 4096x4096 cold"
+    noted: list[Measurement] = [
+        {**one, "timed_by": "events", "allocated_bytes": 512, "configurations": ["turn: BLOCK: 32"]},
+        {**one, "throttled": ["power"], "configurations": ["turn: BLOCK: 64"]},
+    ]
+    cell = records.measured(key, Outcome("ok", "", noted), "transpose gpu")
+    record = dataclasses.replace(record, cells=record.cells | {key: cell})
+    text = printed(record)
+    assert table_row(text, "padded")[1] == "100 us (throttled, by events, allocates)"
+    assert "padded: timed by events, with the host's part: it cannot be captured in a CUDA graph\n" in text
+    assert "padded: allocates 512 bytes in each launch\n" in text
+    assert "padded: autotuned, turn: BLOCK: 32\npadded: autotuned, turn: BLOCK: 64\n" in text
+    (told,) = (each for each in site_record.told(record) if each.cell.key == key)
+    assert told.figures["notes"] == list(cell.notes)
+    assert len(cell.notes) == 4
+    assert "(throttled, by events, allocates)" in markdown(record, PROJECT, ["transpose"])
+
+
 def test_the_cpus_table_is_for_those_who_ask(record: Record) -> None:
     text = printed(record, device="cpu")
     assert "CPU: A CPU, 2 cores, NumPy 2.4.6" in text
@@ -302,6 +323,18 @@ def test_what_changed_since_another_commit() -> None:
     assert other == (
         "since 01234567: transpose gpu not compared: another GPU, CPU, driver, compiler, package or harness\n"
     )
+
+
+def test_a_new_choice_of_an_autotuner_is_said() -> None:
+    def record_of(commit: str, *chosen: str) -> Record:
+        cell = dataclasses.replace(cell_of(1.0, 1.1), measurements=({"configurations": list(chosen)},))
+        return Record("m", commit, {"transpose gpu": {}}, {"k": cell})
+
+    before = record_of("01234567", "turn: BLOCK: 32")
+    said = changes(before, record_of("89abcdef", "turn: BLOCK: 64"))
+    assert said.splitlines()[1] == "  k: autotuned anew: turn: BLOCK: 32 -> turn: BLOCK: 64"
+    assert "autotuned" not in changes(before, record_of("89abcdef", "turn: BLOCK: 32"))
+    assert "turn: BLOCK: 32 -> nothing" in changes(before, record_of("89abcdef"))
 
 
 def test_the_nearest_ancestor_with_results(results: Path) -> None:
