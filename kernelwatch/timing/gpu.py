@@ -12,8 +12,9 @@ from kernelwatch.plan.package import Kernel, NotHere, Package
 from kernelwatch.plan.problem import COPIES, Array, Computation, Operand, Operands
 from kernelwatch.plan.project import Project
 from kernelwatch.timing.check import POISON, Budget, WrongOutput, describe_wrong
+from kernelwatch.timing.device import RunDevice
 from kernelwatch.timing.record import Measurement
-from kernelwatch.timing.replay import FILLS, Replayer, Take
+from kernelwatch.timing.replay import FILLS, Take
 
 ROTATION = 4  # cold: the buffers together are at least this many times the L2 cache
 HOT_ROTATION = 0.25  # hot: the buffers together are this share of the L2 cache, or one set of buffers if that is larger
@@ -44,7 +45,7 @@ class Direct:
         self.enqueue_s = time.perf_counter() - start
 
 
-class Gpu(Replayer):
+class Gpu(RunDevice):
     """The current CUDA device, with the memory that all cells of a run share."""
 
     def __init__(self, project: Project, package: Package, cells: list[Cell], budget: Budget, seed: int) -> None:
