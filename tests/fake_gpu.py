@@ -4,6 +4,7 @@ It records every launch. The host enqueues a launch in ENQUEUE_S, and the device
 """
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -37,6 +38,9 @@ class Memory(np.ndarray[Any, Any]):
 
     def get(self, stream: object) -> Any:
         return np.array(self)
+
+    def __dlpack_device__(self) -> tuple[int, int]:  # type: ignore[override]
+        return (2, 0)  # CUDA memory of the first device
 
 
 @dataclass(frozen=True)
@@ -131,6 +135,20 @@ class Event:
     def record(self, stream: object) -> None:
         self.at_s = max(self.device.device_s, self.device.host_s)
 
+    @property
+    def done(self) -> bool:
+        return self.device.host_s >= self.at_s
+
+
+class MemoryHook:
+    """CuPy's hook, which nothing here calls."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
 
 class Cupy:
     """What `import cupy` gives; all that is not here is NumPy's."""
@@ -145,6 +163,7 @@ class Cupy:
             },
             memGetInfo=lambda: (256 << 20, 256 << 20),
             memsetAsync=self.memset,
+            deviceSynchronize=device.synchronize,
             driverGetVersion=lambda: 0,
             runtimeGetVersion=lambda: 0,
         )  # fmt: skip
@@ -155,6 +174,8 @@ class Cupy:
             Event=lambda: Event(device),
             get_elapsed_time=lambda a, b: 1000 * (b.at_s - a.at_s),
             runtime=runtime,
+            using_allocator=lambda _: nullcontext(),
+            memory_hook=SimpleNamespace(MemoryHook=MemoryHook),
         )
 
     def __getattr__(self, name: str) -> Any:
