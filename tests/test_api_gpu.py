@@ -11,7 +11,7 @@ import kernelwatch
 from kernelwatch.api import gpu as gpu_module
 from kernelwatch.api import measuring, statistics, turns
 from kernelwatch.timing import replay
-from tests.fake_gpu import CLOCK_MHZ, ENQUEUE_S, SILENT, Cupy, Device, Memory
+from tests.fake_gpu import CLOCK_MHZ, SILENT, Cupy, Device, Memory
 
 # --- a fake GPU ----------------------------------------------------------------------------------------------------
 

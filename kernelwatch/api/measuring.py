@@ -37,7 +37,7 @@ def measure(
     `bytes`: that a call moves, by default each array among the arguments and what is returned, once.
     `flops`: the operations of a call.
     `cache`: "cold" rotates over more memory than the last-level cache holds, "hot" stays within it.
-    `seconds`: about how long to measure, in each process.
+    `seconds`: about how long to measure, in each process; the first call on a GPU also takes some 0.3 s to set it up.
     `processes`: more than 1 measures in so many fresh processes and gives the interval between them.
 
     Raises: MeasureError if the function raises, or if it cannot be measured here.
@@ -46,9 +46,9 @@ def measure(
     given = {"bytes": bytes, "flops": flops, "cache": cache, "seconds": seconds, "device": device}
     if processes > 1:
         return pooled(each("measure", (function,), arguments, given, processes))
-    until = time.perf_counter() + seconds
     timer = _timer(arguments, device)
     with timer.current():
+        until = time.perf_counter() + seconds
         (measured,) = take_turns(
             timer,
             [function],
@@ -85,13 +85,14 @@ def compare(
     """
     _check(cache, seconds, processes)
     given = {"bytes": bytes, "flops": flops, "cache": cache, "seconds": seconds, "device": device, "within": within}
-    verdict = Verdict(time.perf_counter() + seconds, device or _device(arguments), within)
     if processes > 1:
+        verdict = Verdict(0.0, device or _device(arguments), within)
         results = each("compare", (a, b), arguments, given, processes)
         logs = [math.log(result.ratio) for result in results]
         return verdict.compared([pooled([getattr(result, side) for result in results]) for side in "ab"], logs)
     timer = _timer(arguments, device)
     with timer.current():
+        verdict = Verdict(time.perf_counter() + seconds, timer.device, within)
         both = take_turns(timer, [a, b], arguments, bytes=bytes, flops=flops, cache=cache, enough=verdict.reached)
     return verdict.compared(both, log_ratios(*(one.samples for one in both)))
 
