@@ -1,6 +1,8 @@
 """kernelwatch.measure and kernelwatch.compare on a fake GPU that records what was asked of it, and on a real one."""
 
+import os
 import sys
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -8,26 +10,30 @@ import numpy as np
 import pytest
 
 import kernelwatch
+from kernelwatch.api import capture, measuring, statistics, turns
 from kernelwatch.api import gpu as gpu_module
-from kernelwatch.api import measuring, statistics, turns
 from kernelwatch.timing import replay
-from tests.fake_gpu import CLOCK_MHZ, SILENT, Cupy, Device, Memory
+from tests.fake_gpu import CLOCK_MHZ, ENQUEUE_S, SILENT, Cupy, Device, Memory
 
 # --- a fake GPU ----------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def device(monkeypatch: pytest.MonkeyPatch) -> Device:
+def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[Device]:
     """In the place of CuPy, NVML and the host's clock."""
     fake = Device()
-    nvml = SimpleNamespace(facts=lambda: {"sm_clock_max_mhz": None}, state=lambda: SILENT, processes=list)
+    nvml = SimpleNamespace(
+        facts=lambda: {"sm_clock_max_mhz": None, "driver": "580"}, state=lambda: SILENT, processes=list
+    )
     clock = SimpleNamespace(monotonic=fake.now, perf_counter=fake.now, sleep=fake.sleep)
     monkeypatch.setitem(sys.modules, "cupy", cast(Any, Cupy(fake)))
     monkeypatch.setattr(gpu_module, "Nvml", lambda bus: nvml)
     for module in (replay, gpu_module, measuring, turns, statistics):
         monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr(capture, "_nodes", lambda graph: len(graph.work))
     measuring._gpu.cache_clear()
-    return fake
+    yield fake
+    measuring._gpu.cache_clear()
 
 
 def array(count: int = 4096) -> Any:
@@ -43,6 +49,11 @@ def copying(device: Device, seconds: float = 1e-5) -> Any:
     return copy
 
 
+def replayed(device: Device, name: str = "copy") -> list[Any]:
+    """The first arguments of the launches in graphs."""
+    return [one.arguments[0] for one in device.launches if one.name == name and one.replayed]
+
+
 def test_a_call_takes_as_long_as_its_launch(device: Device) -> None:
     found = kernelwatch.measure(copying(device), array(), array(), flops=4096)
     assert found.seconds == pytest.approx(1e-5)
@@ -55,3 +66,116 @@ def test_a_call_takes_as_long_as_its_launch(device: Device) -> None:
     assert found.warnings == ()
     assert len(found.samples) >= 3
     assert found.device == "none"
+    assert found.conditions["driver"] == "580"
+
+
+def test_cold_copies_are_larger_than_the_cache_and_new_in_each_round(device: Device) -> None:
+    found = kernelwatch.measure(copying(device), array(), array())
+    places, sets = replayed(device), found.conditions["copies"]
+    assert sets * 2 * 4 * 4096 >= 4 * device.l2_bytes
+    last = places[-sets:]
+    assert len(set(last)) == sets
+    assert places[-2 * sets : -sets] == last  # a round goes round and round
+    assert set(places[:sets]) != set(last)
+
+
+def test_hot_copies_stay_in_the_cache(device: Device) -> None:
+    found = kernelwatch.measure(copying(device), array(), array(), cache="hot")
+    assert 2 <= found.conditions["copies"] <= device.l2_bytes / 2 / (2 * 4 * 4096)
+    with pytest.raises(kernelwatch.MeasureError, match="do not fit in half of the cache"):
+        kernelwatch.measure(copying(device), array(1 << 16), array(1 << 16), cache="hot")
+
+
+def test_a_long_call_is_a_sample_of_its_own(device: Device) -> None:
+    found = kernelwatch.measure(copying(device, 0.01), array(), array())
+    assert found.seconds == pytest.approx(0.01)
+    assert found.conditions["calls"] <= 4 * len(found.samples)
+
+
+def test_what_cannot_be_captured_is_timed_between_events(device: Device) -> None:
+    copy = copying(device, 1e-7)
+
+    def refuses(source: Any, out: Any) -> None:
+        if device.captured is not None:
+            raise RuntimeError("not while capturing\nas the manual says")
+        copy(source, out)
+
+    found = kernelwatch.measure(refuses, array(), array())
+    assert found.method == "events"
+    assert found.seconds == pytest.approx(ENQUEUE_S, rel=0.02)  # Python launches no faster
+    assert len(found.warnings) == 1
+    assert "cannot be captured in a CUDA graph (RuntimeError: not while capturing)" in found.warnings[0]
+
+
+def test_a_call_that_waits_for_the_gpu_is_found(device: Device) -> None:
+    copy = copying(device)
+
+    def waits(source: Any, out: Any) -> None:
+        copy(source, out)
+        device.synchronize()
+
+    (warning,) = kernelwatch.measure(waits, array(), array()).warnings
+    assert warning.startswith("it waits for the GPU in each call")
+
+
+def test_a_call_that_enqueues_nothing_is_found(device: Device) -> None:
+    found = kernelwatch.measure(lambda source, out: device.sleep(1e-3), array(), array())
+    assert found.method == "host"
+    assert found.seconds == pytest.approx(1e-3, rel=0.02)
+    assert found.warnings[0].startswith("it enqueues nothing on the current stream")
+
+
+def test_lowered_clocks_are_said(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rounds under a limit count only if most are under one."""
+    every = 3
+    takes: list[int] = []
+
+    def state() -> Any:
+        takes.append(1)
+        return {**SILENT, "event_reasons": 0x4 if len(takes) % every == 0 else 0}
+
+    kernelwatch.measure(copying(device), array(), array())
+    monkeypatch.setattr(measuring._gpu(0).replayer.nvml, "state", state)
+    found = kernelwatch.measure(copying(device), array(), array())
+    limited = len(found.samples) // every
+    said = f"the clocks were lowered in {limited} of {len(found.samples)} rounds (software power cap)"
+    assert found.warnings == (f"{said}, which are left out",)
+    every = 1
+    found = kernelwatch.measure(copying(device), array(), array())
+    assert found.warnings[0].endswith("rounds (software power cap)")
+
+
+def test_others_on_the_gpu_are_said(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernelwatch.measure(copying(device), array(), array())
+    own = [{"pid": os.getpid(), "memory_bytes": 1}, {"pid": os.getppid(), "memory_bytes": 1}]
+    nvml = measuring._gpu(0).replayer.nvml
+    monkeypatch.setattr(nvml, "processes", lambda: own)
+    assert kernelwatch.measure(copying(device), array(), array()).warnings == ()
+    monkeypatch.setattr(nvml, "processes", lambda: [*own, {"pid": 0, "memory_bytes": 1}])
+    assert kernelwatch.measure(copying(device), array(), array()).warnings == ("other processes use the GPU (0)",)
+
+
+def test_the_clocks_are_raised_after_a_rest(device: Device) -> None:
+    kernelwatch.measure(copying(device), array(), array())
+    for rest_s, raised in ((0.0, False), (10.0, True)):
+        device.sleep(rest_s)
+        before, began = len(device.launches), device.host_s
+        kernelwatch.measure(copying(device), array(), array())
+        first = next(one for one in device.launches[before:] if one.name == "copy")
+        assert bool(first.at_s - began > 0.1) is raised
+
+
+@pytest.mark.parametrize(("seconds", "verdict"), [(1e-5, "same within 1 %"), (1.02e-5, "slower"), (0.5e-5, "faster")])
+def test_turns_on_the_same_copies(device: Device, seconds: float, verdict: str) -> None:
+    found = kernelwatch.compare(copying(device), copying(device, seconds), array(), array())
+    assert found.verdict == verdict
+    assert found.ratio == pytest.approx(seconds / 1e-5, rel=1e-6)
+    assert len(found.samples) == 4  # the first look decides
+    assert found.a.method == found.b.method == "graph"
+
+
+def test_a_gpu_without_the_arrays(device: Device) -> None:
+    far = array()
+    far.__class__ = type("Far", (Memory,), {"__dlpack_device__": lambda self: (2, 1)})
+    with pytest.raises(kernelwatch.MeasureError, match="an array is on GPU 1, but the current device is GPU 0"):
+        kernelwatch.measure(copying(device), far)

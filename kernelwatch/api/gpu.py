@@ -30,6 +30,18 @@ BLOCKER_MOST_S = 0.1
 ELSEWHERE_S = 5e-5  # of work that ends after the stream's own, beyond as long as that: it ran on another stream
 
 
+def current_device() -> int:
+    """The number of the current CUDA device. Raises: MeasureError if there is none."""
+    try:
+        import cupy
+
+        return int(cupy.cuda.Device().id)
+    except ImportError as error:
+        raise MeasureError(f"a GPU is timed with CuPy, which cannot be imported: {error}") from error
+    except Exception as error:
+        raise MeasureError(f"no GPU can be used here: {error}") from error
+
+
 class OnGpu:
     """A callable on the GPU, on the stream of the replayer. Its first calls get `arguments`.
 
@@ -156,14 +168,9 @@ class Gpu:
     renews = True  # how fast a kernel is depends on where its arrays lie, by some tenths of a percent
 
     def __init__(self) -> None:
-        try:
-            import cupy
+        import cupy
 
-            self.bus = cupy.cuda.Device().pci_bus_id
-        except ImportError as error:
-            raise MeasureError(f"arrays on a GPU are timed with CuPy, which cannot be imported: {error}") from error
-        except Exception as error:
-            raise MeasureError(f"no GPU can be used here: {error}") from error
+        self.bus = cupy.cuda.Device().pci_bus_id
         self.cupy = cupy
         self.replayer = Replayer(Nvml(self.bus))
         self.replayer.warm_up()

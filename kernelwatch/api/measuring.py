@@ -9,7 +9,7 @@ from typing import Literal
 
 from kernelwatch.api.arguments import device_of
 from kernelwatch.api.cpu import Cpu
-from kernelwatch.api.gpu import Gpu
+from kernelwatch.api.gpu import Gpu, current_device
 from kernelwatch.api.processes import each
 from kernelwatch.api.result import Compared, Measured, MeasureError
 from kernelwatch.api.rounds import Timer
@@ -120,12 +120,12 @@ def _device(arguments: Sequence[object]) -> str:
 
 
 @remembered
-def _cpu() -> Timer:
+def _cpu() -> Cpu:
     return Cpu()
 
 
 @remembered
-def _gpu(number: int) -> Timer:
+def _gpu(_number: int) -> Gpu:
     return Gpu()
 
 
@@ -133,12 +133,7 @@ def _timer(arguments: Sequence[object], device: str | None) -> Timer:
     """The device that times, one for all calls in this process. Raises: MeasureError if it is not here."""
     if (device or _device(arguments)) == "cpu":
         return _cpu()
-    try:
-        import cupy
-
-        number = cupy.cuda.Device().id
-    except ImportError as error:
-        raise MeasureError(f"a GPU is timed with CuPy, which cannot be imported: {error}") from error
+    number = current_device()
     for one in arguments:
         if device_of(one) == "gpu" and hasattr(one, "__dlpack_device__") and one.__dlpack_device__()[1] != number:
             raise MeasureError(
