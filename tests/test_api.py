@@ -1,6 +1,8 @@
 """kernelwatch.measure and kernelwatch.compare on the CPU, and what they say of their results."""
 
+import json
 import math
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +17,8 @@ from kernelwatch.api.arguments import Original, Rotation, device_of
 from kernelwatch.api.result import Compared, Measured
 from kernelwatch.api.statistics import Verdict, level, pooled
 from kernelwatch.comparison.paired import LOOKS
+from lab import harnesses
+from tests.repositories import ROOT
 
 CACHE = 1 << 20
 BRIEF = 0.01  # seconds to measure: nothing here depends on how exact a figure is
@@ -415,3 +419,53 @@ def test_processes_are_pooled() -> None:
     assert found.interval[1] > 4e-6
     assert found.warnings == ("hot", "dear")
     assert found.conditions["took_s"] == 2.0
+
+
+# --- the documentation ---------------------------------------------------------------------------------------------
+
+DOCS = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+CODE = re.findall(r"^```python\n(.*?)^```", DOCS, re.DOTALL | re.MULTILINE)
+SAID = re.compile(r'^(\S+)  # "(.+?)"', re.MULTILINE)
+
+
+@pytest.mark.parametrize("code", [pytest.param(one, marks=[pytest.mark.gpu] if "cuda" in one else []) for one in CODE])
+def test_the_documentation_runs(code: str) -> None:
+    """Each block by itself. An expression with a comment in quotes has that value."""
+    if "import torch" in code:
+        pytest.importorskip("torch")
+    names: dict[str, Any] = {}
+    exec(code, names)
+    for expression, value in SAID.findall(code):
+        assert eval(expression, names) == value
+
+
+def test_there_is_documentation_to_run() -> None:
+    assert sum("cuda" in one for one in CODE) >= 2
+    assert sum("cuda" not in one for one in CODE) >= 2
+    assert [found for one in CODE for found in SAID.findall(one)] == [("found.verdict", "slower")]
+    compared = Compared(result(), result(), 1.0, (1.0, 1.0), "faster", "", 0.01, (1.0,))
+    assert set(re.findall(r"found\.(\w+)", DOCS)) <= {*dir(result()), *dir(compared)}
+
+
+# --- the laboratory ------------------------------------------------------------------------------------------------
+
+
+def test_the_table_of_harnesses() -> None:
+    def figures(*seconds: float) -> list[dict[str, float]]:
+        return [{"seconds": one, "took_s": 0.5} for one in seconds]
+
+    by_harness = {"kernelwatch.measure": figures(1e-6, 1.01e-6, 0.99e-6), "other": figures(2e-6, 2.2e-6, 1.8e-6)}
+    run = {"gpu": "a GPU", "versions": {"torch": "1"}, "processes": 3, "figures": {"copy": by_harness}, "shown": ["x"]}
+    written = harnesses.text(run).splitlines()
+    assert written[0] == "a GPU; torch 1; 3 processes each."
+    assert [cell.strip() for cell in written[-2].split("|")[1:-1]] == [
+        "kernelwatch.measure", "1 us", "1.000 %", "1", "0.50 s"
+    ]  # fmt: skip
+    assert [cell.strip() for cell in written[-1].split("|")[1:-1]] == ["other", "2 us", "10.000 %", "10", "0.50 s"]
+    assert harnesses.example(run) == "```\nx\n```"
+
+
+def test_the_table_is_the_one_of_the_record() -> None:
+    run = json.loads(harnesses.JSON.read_text(encoding="utf-8"))
+    assert harnesses.text(run) in DOCS
+    assert harnesses.example(run) in DOCS

@@ -41,16 +41,23 @@ def cases() -> dict[str, Case]:
     def random(*shape: int, dtype: Any = torch.float32) -> Any:
         return (2 * torch.rand(shape, device="cuda") - 1).to(dtype)
 
-    def product(dtype: Any) -> Case:
-        a, b = random(2048, 2048, dtype=dtype), random(2048, 2048, dtype=dtype)
-        return lambda a, b, out: torch.mm(a, b, out=out), (a, b, torch.empty_like(a))
+    def matmul(a: Any, b: Any, out: Any) -> None:
+        torch.mm(a, b, out=out)
 
-    large, small = random(16 * MIB), random(MIB // 2)
+    def copy(x: Any, out: Any) -> None:
+        out.copy_(x)
+
+    def scale(x: Any, out: Any) -> None:
+        torch.mul(x, 2.0, out=out)
+
+    def operands(*shape: int, inputs: int, dtype: Any = torch.float32) -> tuple[Any, ...]:
+        return (*(random(*shape, dtype=dtype) for _ in range(inputs)), torch.empty(shape, dtype=dtype, device="cuda"))
+
     return {
-        "copy 64 MiB": (lambda x, out: out.copy_(x), (large, torch.empty_like(large))),
-        "matmul 2048 float32": product(torch.float32),
-        "matmul 2048 float16": product(torch.float16),
-        "scale 2 MiB": (lambda x, out: torch.mul(x, 2.0, out=out), (small, torch.empty_like(small))),
+        "copy 64 MiB": (copy, operands(16 * MIB, inputs=1)),
+        "matmul 2048 float32": (matmul, operands(2048, 2048, inputs=2)),
+        "matmul 2048 float16": (matmul, operands(2048, 2048, inputs=2, dtype=torch.float16)),
+        "scale 2 MiB": (scale, operands(MIB // 2, inputs=1)),
     }
 
 
@@ -60,7 +67,9 @@ def cases() -> dict[str, Case]:
 def cold(function: Callable[..., object], arguments: tuple[Any, ...], seconds: float) -> float:
     import kernelwatch
 
-    return kernelwatch.measure(function, *arguments, seconds=seconds).seconds
+    found = kernelwatch.measure(function, *arguments, seconds=seconds)
+    SHOWN.append(repr(found))
+    return found.seconds
 
 
 def hot(function: Callable[..., object], arguments: tuple[Any, ...], seconds: float) -> float:
@@ -129,6 +138,7 @@ HARNESSES: dict[str, Harness] = {
     "nvbench": nvbench,
 }
 MODULES = {nvbench: "cuda.bench"}  # what a harness needs besides PyTorch and Triton
+SHOWN: list[str] = []  # how the results of kernelwatch.measure look in a terminal
 
 
 # --- processes -----------------------------------------------------------------------------------------------------
@@ -155,7 +165,10 @@ def work(name: str, seconds: float) -> None:
         figure = harness(function, arguments, seconds)
         if not math.isnan(figure):
             found[case] = {"seconds": figure, "took_s": time.perf_counter() - began}
-    print(json.dumps({"gpu": torch.cuda.get_device_name(), "versions": _versions(), "cases": found}), flush=True)
+    print(
+        json.dumps({"gpu": torch.cuda.get_device_name(), "versions": _versions(), "cases": found, "shown": SHOWN}),
+        flush=True,
+    )
 
 
 def _versions() -> dict[str, str]:
@@ -187,7 +200,8 @@ def run(processes: int, seconds: float, tell: Callable[[str], None]) -> dict[str
             tell(f"{name}: {(errors.strip().splitlines() or ['no message'])[-1]}")
             continue
         result = json.loads(lines[-1])
-        who = {"gpu": result["gpu"], "versions": result["versions"]}
+        who |= {"gpu": result["gpu"], "versions": result["versions"]}
+        who["shown"] = who.get("shown") or result["shown"]
         for case, figure in result["cases"].items():
             figures.setdefault(case, {}).setdefault(name, []).append(figure)
         tell(f"{name}: " + ", ".join(f"{case} {time_text(one['seconds'])}" for case, one in result["cases"].items()))
@@ -201,6 +215,12 @@ def spread(figures: list[dict[str, float]]) -> float:
     """The standard deviation over the mean of the figures of the processes."""
     seconds = [figure["seconds"] for figure in figures]
     return statistics.stdev(seconds) / statistics.mean(seconds) if len(seconds) > 1 else math.nan
+
+
+def example(result: dict[str, Any]) -> str:
+    """How the first results of kernelwatch.measure look in a terminal."""
+    shown = "\n\n".join(result["shown"])
+    return f"```\n{shown}\n```"
 
 
 def text(result: dict[str, Any]) -> str:
@@ -232,6 +252,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     if options.table:
         result = json.loads(Path(options.out).read_text(encoding="utf-8"))
+        write_block(PAPER, "example", example(result), "scripts/harnesses")
         write_block(PAPER, "harnesses", text(result), "scripts/harnesses")
         return 0
     began = time.monotonic()
