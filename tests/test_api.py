@@ -6,15 +6,18 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from numpy.lib.array_utils import byte_bounds
 
 import kernelwatch
-from kernelwatch.api import arguments, cpu
-from kernelwatch.api.arguments import Original, Rotation, device_of
+from kernelwatch.api import cpu, turns
+from kernelwatch.api.arguments import LARGE, Original, Rotation, device_of
 from kernelwatch.api.result import Compared, Measured
+from kernelwatch.api.rounds import Round
 from kernelwatch.api.statistics import Verdict, level, pooled
 from kernelwatch.comparison.paired import LOOKS
 from lab import harnesses
@@ -116,7 +119,7 @@ def test_an_array_that_is_passed_twice_is_one_copy() -> None:
     ("given", "options", "said"),
     [
         ((), {}, "no array is among the arguments"),
-        ((np.zeros(4),), {}, "the arrays are so small that 512 copies of them (0.125 MiB) fit in the cache (1 MiB)"),
+        ((np.zeros(4),), {}, "the arrays are so small that 512 copies of them (0.0156 MiB) fit in the cache (1 MiB)"),
         ((np.zeros(1 << 16),), {"free": 3 << 18}, "the free memory (0.75 MiB) has room for 1 of 4 copies"),
         (
             (np.zeros(1 << 16),),
@@ -190,12 +193,16 @@ def test_a_copy_has_the_strides_of_its_original(array: Any) -> None:
     array = np.asarray(array)
     original = Original(array, np)
     memory = np.full(original.span + 64, 0xA5, np.uint8)
-    copy = original.copy(memory[: original.span])
+    (copy,) = original.views(memory, [0])
+    original.fill(copy)
     assert copy.dtype == array.dtype
     assert copy.shape == array.shape
     assert copy.strides == array.strides
     assert (copy == array).all()
     assert (memory[original.span :] == 0xA5).all()
+    if array.size:
+        low, high = byte_bounds(copy)
+        assert (low, high) == (memory.ctypes.data, memory.ctypes.data + original.span)
     assert not np.shares_memory(copy, array) or not array.size
 
 
@@ -221,21 +228,44 @@ def test_which_arguments_are_arrays() -> None:
     assert all(isinstance(one, np.ndarray) and one.tolist() == [0, 1, 2, 3, 4] for one in seen)
 
 
-def test_each_round_has_its_copies_elsewhere() -> None:
-    memory = np.zeros(1 << 22, np.uint8)
-    x = np.arange(300, dtype=np.uint8)
+def test_copies_begin_where_allocators_put_them() -> None:
+    memory = np.zeros(1 << 24, np.uint8)
+    small, large = np.arange(300, dtype=np.uint8), np.arange(LARGE, dtype=np.uint8)
     rotation = Rotation(
-        [x], "cpu", np, lambda size: memory[:size], cache="cold", cache_bytes=1 << 10, cold_bytes=1 << 11,
-        hot_bytes=1 << 8, free_bytes=1 << 30,
+        [small, large, 7], "cpu", np, lambda size: memory[:size], cache="cold", cache_bytes=1 << 20,
+        cold_bytes=1 << 22, hot_bytes=1 << 8, free_bytes=1 << 30, page=1 << 21,
     )  # fmt: skip
-    starts = set()
-    for _ in range(8):
-        places = [one.ctypes.data for (one,) in rotation.fresh()]
-        assert len(places) == 4
-        assert {(place - memory.ctypes.data) % arguments.ALIGNMENT for place in places} == {0}
-        assert np.diff(places).min() >= x.nbytes
-        starts.add(places[0])
-    assert len(starts) > 1
+    sets = rotation.fresh()
+    assert len(sets) == 4
+    for at, (one, other, seven) in enumerate(sets):
+        assert (one == small).all()
+        assert (other == large).all()
+        assert seven == 7
+        assert one.ctypes.data - memory.ctypes.data == at << 22
+        assert other.ctypes.data - memory.ctypes.data == (at << 22) + (1 << 21)
+
+
+# --- rounds under a limit of the clocks ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("limited", "seconds", "said"),
+    [
+        (0, 1.0, ""),
+        (2, 1.0, "the clocks were lowered in 2 of 5 rounds (power cap), which are left out"),
+        (3, 2.0**0.6, "the clocks were lowered in 3 of 5 rounds (power cap)"),
+    ],
+)
+def test_rounds_under_a_limit_count_if_they_are_most(limited: int, seconds: float, said: str) -> None:
+    rounds = [Round(2.0, 1, 1000.0, ("power cap",)) for _ in range(limited)]
+    rounds += [Round(1.0, 1, 1980.0) for _ in range(5 - limited)]
+    timer: Any = SimpleNamespace(name="a GPU")
+    subject: Any = SimpleNamespace(method="graph")
+    found = turns._result(timer, "f", subject, rounds, bytes=1, flops=None, cache="cold", warnings=[], conditions={})
+    assert found.seconds == pytest.approx(seconds)
+    assert found.clock_mhz == (1000.0 if limited == 3 else 1980.0)
+    assert found.warnings == ((said,) if said else ())
+    assert len(found.samples) == 5
 
 
 # --- compare -------------------------------------------------------------------------------------------------------
@@ -243,13 +273,13 @@ def test_each_round_has_its_copies_elsewhere() -> None:
 
 def test_a_hundredfold_work_is_slower() -> None:
     x = np.random.default_rng(1).random(1 << 10)
-    found = kernelwatch.compare(quick, slow, x, seconds=0.1)
+    found = kernelwatch.compare(quick, slow, x, seconds=10)  # the first look decides, unless the machine is busy
     assert found.verdict == "slower"
     assert found.ratio > 10
     assert found.interval[0] < found.ratio < found.interval[1]
     assert (found.a.name, found.b.name) == ("quick", "slow")
     assert len(found.samples) == len(found.a.samples) == len(found.b.samples) in LOOKS
-    turned = kernelwatch.compare(slow, quick, x, seconds=0.1)
+    turned = kernelwatch.compare(slow, quick, x, seconds=10)
     assert turned.verdict == "faster"
     assert turned.ratio < 0.1
 
@@ -277,7 +307,7 @@ def test_both_get_the_same_copies_in_turns() -> None:
     ],
 )
 def test_the_verdict_on_ratios(ratios: list[float], word: str) -> None:
-    found = Verdict(math.inf, "gpu", None).compared([result(), result()], np.log(ratios).tolist())
+    found = Verdict("gpu", None).compared([result(), result()], np.log(ratios).tolist())
     assert found.verdict == word
     assert bool(found.why) is (word == "cannot tell")
     assert found.samples == pytest.approx(ratios)
@@ -287,29 +317,32 @@ def test_the_verdict_on_ratios(ratios: list[float], word: str) -> None:
 def test_a_comparison_ends_when_it_is_decided_or_late() -> None:
     same, apart = [1.0, 1.001, 0.999, 1.0], [1.0, 1.2, 0.8, 1.1]
     ones = [1.0] * 4
-    assert not Verdict(math.inf, "gpu", None).reached([ones[:3], same[:3]])
-    assert not Verdict(0.0, "gpu", None).reached([ones[:3], same[:3]])  # at least the first look
-    assert Verdict(math.inf, "gpu", None).reached([ones, same])
-    assert not Verdict(math.inf, "gpu", None).reached([ones, apart])
-    assert Verdict(0.0, "gpu", None).reached([ones, apart])
-    assert not Verdict(math.inf, "gpu", None).reached([[*ones, 1.0], [*same, 1.0]])  # no look after five
-    assert Verdict(math.inf, "gpu", None).reached([ones * 9, apart * 9])  # the last look
-    assert Verdict(math.inf, "gpu", 0.5).judge(np.log(apart).tolist()).word == "cannot tell"
-    assert Verdict(math.inf, "gpu", 0.5).judge(np.log([1.0, 1.02, 1.01, 1.01]).tolist()).word == "no change"
+    assert not Verdict("gpu", None).reached([ones[:3], same[:3]], False)
+    assert not Verdict("gpu", None).reached([ones[:3], same[:3]], True)  # at least the first look
+    assert Verdict("gpu", None).reached([ones, same], False)
+    assert not Verdict("gpu", None).reached([ones, apart], False)
+    assert Verdict("gpu", None).reached([ones, apart], True)
+    assert not Verdict("gpu", None).reached([[*ones, 1.0], [*same, 1.0]], False)  # no look after five
+    assert Verdict("gpu", None).reached([ones * 9, apart * 9], False)  # the last look
+    assert Verdict("gpu", 0.5).judge(np.log(apart).tolist()).word == "cannot tell"
+    assert Verdict("gpu", 0.5).judge(np.log([1.0, 1.02, 1.01, 1.01]).tolist()).word == "no change"
 
 
 # --- processes -----------------------------------------------------------------------------------------------------
 
 MODULE = """
 import os
+import time
 import numpy as np
 
 def doubled(x, out):
     np.multiply(x, 2, out=out)
 
-def sorted_often(x, out):
-    for _ in range(100):
-        np.sort(x)
+def rests(x, out):
+    time.sleep(2e-4)
+
+def rests_longer(x, out):
+    time.sleep(2e-2)
 
 def fails(x, out):
     raise KeyError("nothing")
@@ -339,7 +372,7 @@ def test_a_verdict_of_several_processes(module: str) -> None:
     import own_functions  # type: ignore[import-not-found]
 
     found = kernelwatch.compare(
-        own_functions.doubled, f"{module}:sorted_often", *arrays(1 << 10), processes=4, seconds=BRIEF
+        own_functions.rests, f"{module}:rests_longer", *arrays(1 << 10), processes=4, seconds=BRIEF
     )
     assert found.verdict == "slower"
     assert len(found.samples) == found.a.processes == 4
@@ -347,7 +380,7 @@ def test_a_verdict_of_several_processes(module: str) -> None:
 
 
 def test_what_a_process_cannot_measure(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(kernelwatch.MeasureError, match="fails raises KeyError: 'nothing'"):
+    with pytest.raises(kernelwatch.MeasureError, match=r"^fails raises KeyError: 'nothing'"):
         kernelwatch.measure(f"{module}:fails", *arrays(), processes=2)
     with pytest.raises(kernelwatch.MeasureError, match="a fresh process ended with 7: no message"):
         kernelwatch.measure(f"{module}:dies", *arrays(), processes=2)
@@ -392,7 +425,7 @@ def test_a_comparison_in_a_terminal() -> None:
     found = Compared(a, b, 0.5, (0.49, 0.51), "faster", "", 0.01, (0.5, 0.5, 0.5, 0.5))
     shown = repr(found)
     assert shown.startswith("new against old\n  verdict  faster\n  change   -50.0 % (-51.0..-49.0 %) in 4 turns\n")
-    assert "warning: new: it waits" in shown
+    assert "warning: b (new): it waits" in shown
     unknown = Compared(a, b, math.nan, (0.0, math.inf), "cannot tell", "only 1 of at least 4 turns", math.inf, (1.0,))
     assert "change   unknown in 1 turns" in repr(unknown)
 

@@ -1,8 +1,12 @@
 """kernelwatch.measure and kernelwatch.compare on a fake GPU that records what was asked of it, and on a real one."""
 
+import functools
 import os
+import re
+import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -10,7 +14,7 @@ import numpy as np
 import pytest
 
 import kernelwatch
-from kernelwatch.api import capture, measuring, statistics, turns
+from kernelwatch.api import capture, measuring, turns
 from kernelwatch.api import gpu as gpu_module
 from kernelwatch.timing import replay
 from tests.fake_gpu import CLOCK_MHZ, ENQUEUE_S, SILENT, Cupy, Device, Memory
@@ -28,7 +32,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[Device]:
     clock = SimpleNamespace(monotonic=fake.now, perf_counter=fake.now, sleep=fake.sleep)
     monkeypatch.setitem(sys.modules, "cupy", cast(Any, Cupy(fake)))
     monkeypatch.setattr(gpu_module, "Nvml", lambda bus: nvml)
-    for module in (replay, gpu_module, measuring, turns, statistics):
+    for module in (replay, gpu_module, turns):
         monkeypatch.setattr(module, "time", clock)
     monkeypatch.setattr(capture, "_nodes", lambda graph: len(graph.work))
     measuring._gpu.cache_clear()
@@ -179,3 +183,154 @@ def test_a_gpu_without_the_arrays(device: Device) -> None:
     far.__class__ = type("Far", (Memory,), {"__dlpack_device__": lambda self: (2, 1)})
     with pytest.raises(kernelwatch.MeasureError, match="an array is on GPU 1, but the current device is GPU 0"):
         kernelwatch.measure(copying(device), far)
+
+
+# --- a real GPU ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cp() -> Any:
+    import cupy
+
+    return cupy
+
+
+@pytest.fixture
+def torch() -> Any:
+    return pytest.importorskip("torch")
+
+
+@functools.cache
+def real_copy() -> Any:
+    import cupy
+
+    return cupy.ElementwiseKernel("float32 source", "float32 out", "out = source", "copy")
+
+
+@pytest.mark.gpu
+def test_a_kernel_of_cupy(cp: Any) -> None:
+    source, out = cp.arange(1 << 18, dtype=cp.float32), cp.zeros(1 << 18, cp.float32)
+    cold = kernelwatch.measure(real_copy(), source, out)
+    assert (cold.method, cold.cache, cold.warnings) == ("graph", "cold", ())
+    assert 5e-7 < cold.seconds < 1e-4
+    assert cold.bytes == 2 << 20
+    assert cold.interval[0] < cold.seconds < cold.interval[1] < 1.2 * cold.seconds
+    assert cold.clock_mhz is None or 100 < cold.clock_mhz < 4000
+    assert (out == 0).all()
+    assert kernelwatch.measure(real_copy(), source, out, cache="hot").seconds < 1.2 * cold.seconds
+
+
+@pytest.mark.gpu
+def test_twice_the_kernels_take_twice_the_time(cp: Any) -> None:
+    source, out = cp.arange(1 << 22, dtype=cp.float32), cp.zeros(1 << 22, cp.float32)
+
+    def twice(source: Any, out: Any) -> None:
+        real_copy()(source, out)
+        real_copy()(source, out)
+
+    found = kernelwatch.compare(real_copy(), twice, source, out)
+    assert found.verdict == "slower"
+    assert 1.3 < found.ratio < 2.5  # the second finds some of the first in the cache
+    assert kernelwatch.compare(real_copy(), real_copy(), source, out).verdict == "same within 1 %"
+
+
+@pytest.mark.gpu
+def test_what_a_real_call_does_besides_is_found(cp: Any) -> None:
+    source, out = cp.arange(1 << 20, dtype=cp.float32), cp.zeros(1 << 20, cp.float32)
+    other = cp.cuda.Stream(non_blocking=True)
+
+    def waits(source: Any, out: Any) -> float:
+        real_copy()(source, out)
+        return float(out[0])
+
+    def elsewhere(source: Any, out: Any) -> None:
+        with other:
+            real_copy()(source, out)
+
+    def forks(source: Any, out: Any, join: bool = True) -> None:
+        other.wait_event(cp.cuda.get_current_stream().record())
+        with other:
+            real_copy()(source, out)
+        if join:
+            cp.cuda.get_current_stream().wait_event(other.record())
+
+    def raises(source: Any, out: Any) -> None:
+        raise ValueError("no such shape")
+
+    for function, method, said in (
+        (lambda source, out: source + 1, "graph", ["it allocates in each call (1 times, 4 MiB)"]),
+        (waits, "events", ["it allocates", "it waits for the GPU", "it cannot be captured in a CUDA graph ("]),
+        (elsewhere, "host", ["it enqueues nothing on the current stream"]),
+        (forks, "graph", []),
+        (functools.partial(forks, join=False), "host", ["it does some of its work on another stream"]),
+        (lambda source, out: cp.matmul(source[:64].reshape(8, 8), source[:64].reshape(8, 8), out[:64].reshape(8, 8)),
+         "events", ["it cannot be captured in a CUDA graph (NotImplementedError: calling cuBLAS API"]),
+        (real_copy(), "graph", []),
+    ):  # fmt: skip
+        found = kernelwatch.measure(function, source, out, seconds=0.05)
+        assert found.method == method, found
+        warnings = [text for text in found.warnings if not text.startswith(("the clocks", "other processes"))]
+        assert len(warnings) == len(said), found
+        assert all(one.startswith(two) for one, two in zip(warnings, said, strict=True)), found
+    with pytest.raises(kernelwatch.MeasureError, match="raises raises ValueError: no such shape"):
+        kernelwatch.measure(raises, source, out)
+
+
+@pytest.mark.gpu
+def test_tensors_of_pytorch(torch: Any) -> None:
+    """Its functions are captured with what they allocate, draw and differentiate, and touch no other memory."""
+    x = torch.rand(512, 512, device="cuda", dtype=torch.bfloat16)
+    kept = [torch.full((1 << 20,), value, device="cuda") for value in range(8)]
+    expected = x @ x
+    weight = torch.rand(1 << 16, device="cuda", requires_grad=True)
+    strided = x.T[:, ::2]
+    for function, arguments in (
+        (torch.matmul, (x, x)),
+        (torch.nn.functional.dropout, (x, 0.5)),
+        (lambda weight: (weight * weight).sum().backward(), (weight,)),
+        (lambda one: one.add_(1), (strided,)),
+    ):
+        found = kernelwatch.measure(function, *arguments, seconds=0.05)
+        assert found.method == "graph", found
+        assert not any("captured" in text for text in found.warnings)
+    assert (x @ x == expected).all()
+    assert weight.grad is None
+    assert all((one == value).all() for value, one in enumerate(kept))
+    assert torch.cuda.current_stream() == torch.cuda.default_stream()
+    found = kernelwatch.measure(lambda x: x.sum().item(), x, seconds=0.05)
+    assert found.method == "events"
+    assert kernelwatch.measure(torch.matmul, x, x, seconds=0.05).method == "graph"  # after a capture that failed
+
+
+@pytest.mark.gpu
+def test_what_captures_allocate_does_not_add_up(torch: Any) -> None:
+    x = torch.rand(1 << 22, device="cuda")
+    kernelwatch.measure(torch.neg, x, seconds=0.1)
+    reserved = torch.cuda.memory_reserved()
+    for _ in range(3):
+        kernelwatch.measure(torch.neg, x, seconds=0.3)
+    assert torch.cuda.memory_reserved() < 2 * reserved + (1 << 30)
+
+
+@pytest.mark.gpu
+def test_fresh_processes_on_a_gpu(cp: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "gpu_functions.py").write_text("import cupy\n\ndef scale(x, out):\n    cupy.multiply(x, 2, out=out)\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    x = cp.arange(1 << 20, dtype=cp.float32)
+    found = kernelwatch.measure("gpu_functions:scale", x, cp.empty_like(x), processes=2, seconds=0.05)
+    assert (found.processes, len(found.samples), found.method) == (2, 2, "graph")
+
+
+@pytest.mark.gpu
+def test_a_fault_on_the_gpu_is_a_clear_error(tmp_path: Path) -> None:
+    """In a process of its own, which cannot use the GPU afterwards."""
+    code = """
+import cupy, kernelwatch
+fault = cupy.RawKernel('extern "C" __global__ void fault(float *x) { x[1ll << 40] = 1; }', "fault")
+try:
+    kernelwatch.measure(lambda x: fault((1,), (1,), (x,)), cupy.zeros(1024, cupy.float32))
+except kernelwatch.MeasureError as error:
+    print(error, flush=True)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert re.match("<lambda> raises .*illegal memory access", done.stdout), done.stdout + done.stderr

@@ -1,7 +1,6 @@
 """The arguments of a callable: which of them are arrays, and copies of these, over which the calls rotate."""
 
 import math
-import random
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,8 +11,8 @@ from kernelwatch.api.result import MeasureError
 
 ON_GPU = (2, 13)  # DLPack's numbers of CUDA memory, managed or not
 SETS_MAX = 512  # each is a call in a CUDA graph, which Python enqueues for every round
-ALIGNMENT = 256
-OFFSETS = 1 << 13  # the copies begin at one of so many places, ALIGNMENT apart, anew in each round
+ALIGNMENT = 512  # of a copy, in bytes
+LARGE = 1 << 20  # such copies begin on a page of the device, where allocators also put them
 FREE_SHARE = 0.7  # of the free memory, which the copies may take
 
 Memory = Any  # an array of bytes, of NumPy or CuPy
@@ -49,26 +48,30 @@ class Original:
         self.itemsize = int(array.element_size() if self.tensor else array.dtype.itemsize)
         steps = array.stride() if self.tensor else array.strides
         self.strides = tuple(step * self.itemsize for step in steps) if self.tensor else tuple(steps)
-        self.nbytes = math.prod(self.shape) * self.itemsize
+        self.nbytes: int = math.prod(self.shape) * self.itemsize
         reach = [(extent - 1) * step for extent, step in zip(self.shape, self.strides, strict=True)]
         self.first = -sum(min(0, far) for far in reach)  # of the first element from the lowest, in bytes
         self.span = self.first + sum(max(0, far) for far in reach) + self.itemsize if self.nbytes else 0
 
-    def copy(self, memory: Memory) -> Any:
-        """A copy in the first `span` bytes of a piece of memory."""
+    def views(self, memory: Memory, starts: Sequence[int]) -> list[Any]:
+        """Arrays like this one in a piece of memory, each from one of these bytes on."""
         if not self.nbytes:
-            return self.array
+            return [self.array for _ in starts]
         if self.tensor:
             torch = sys.modules["torch"]
-            flat = torch.from_numpy(memory) if self.xp is np else torch.from_dlpack(memory)
+            flat = (torch.from_numpy(memory) if self.xp is np else torch.from_dlpack(memory)).view(self.array.dtype)
             steps = [step // self.itemsize for step in self.strides]
-            copy = flat[: self.span].view(self.array.dtype).as_strided(self.shape, steps)
-            copy.copy_(self.array.detach())
-            return copy.requires_grad_() if self.array.requires_grad else copy
-        first = memory[self.first : self.first + self.itemsize].view(self.array.dtype)
-        copy = self.xp.lib.stride_tricks.as_strided(first, self.shape, self.strides)
-        copy[...] = self.array
-        return copy
+            copies = [flat.as_strided(self.shape, steps, start // self.itemsize) for start in starts]
+            return [copy.requires_grad_(self.array.requires_grad) for copy in copies]
+        firsts = [memory[start + self.first :][: self.itemsize].view(self.array.dtype) for start in starts]
+        return [self.xp.lib.stride_tricks.as_strided(first, self.shape, self.strides) for first in firsts]
+
+    def fill(self, copy: Any) -> None:
+        """Copy the values into such an array."""
+        if self.tensor and self.nbytes:
+            copy.detach().copy_(self.array.detach())
+        elif self.nbytes:
+            copy[...] = self.array
 
 
 class Rotation:
@@ -77,6 +80,7 @@ class Rotation:
 
     `device`: whose arrays are copied. `allocate`: makes an array of so many bytes. `cold_bytes`, `hot_bytes`: what the
     copies together should have at least, or at most. `free_bytes`: the free memory.
+    `page`: large copies begin at a multiple of it.
     """
 
     def __init__(
@@ -91,19 +95,26 @@ class Rotation:
         cold_bytes: int,
         hot_bytes: int,
         free_bytes: int,
+        page: int = ALIGNMENT,
     ) -> None:
         self.arguments = tuple(arguments)
         self.allocate = allocate
         arrays = {id(one): one for one in arguments if device_of(one) == device}
         self.originals = {key: Original(array, xp) for key, array in arrays.items()}
-        self.set_bytes = sum(-(-one.span // ALIGNMENT) * ALIGNMENT for one in self.originals.values())
+        self.starts: dict[int, int] = {}  # of each array in a set, in bytes
+        self.set_bytes = 0
+        for key, one in self.originals.items():
+            self.starts[key] = _up(self.set_bytes, page if one.span >= LARGE else ALIGNMENT)
+            self.set_bytes = self.starts[key] + one.span
+        large = any(one.span >= LARGE for one in self.originals.values())
+        self.set_bytes = _up(self.set_bytes, page if large else ALIGNMENT)
         self.nbytes = sum(one.nbytes for one in self.originals.values())
         self.warnings: list[str] = []
         self.sets = self._count(cache, cache_bytes, cold_bytes, hot_bytes, free_bytes)
 
     def _count(self, cache: str, cache_bytes: int, cold_bytes: int, hot_bytes: int, free_bytes: int) -> int:
         """The number of sets. 0: the user's own arrays are used. Raises: MeasureError if hot is impossible."""
-        if not self.set_bytes:
+        if not self.nbytes:
             if cache == "cold":
                 self.warnings.append(
                     "no array is among the arguments: every call uses the same memory, which is not cold if it fits in "
@@ -111,22 +122,22 @@ class Rotation:
                 )
             return 0
         if cache == "hot":
-            if self.set_bytes > cache_bytes / 2:
+            if self.nbytes > cache_bytes / 2:
                 raise MeasureError(
-                    f"cache='hot': the arrays ({_mib(self.set_bytes)}) do not fit in half of the cache "
+                    f"cache='hot': the arrays ({_mib(self.nbytes)}) do not fit in half of the cache "
                     f"({_mib(cache_bytes)}), so they are never hot"
                 )
-            return max(1, min(SETS_MAX, hot_bytes // self.set_bytes))
-        sets = min(SETS_MAX, -(-cold_bytes // self.set_bytes))
+            return max(1, min(SETS_MAX, hot_bytes // self.nbytes))
+        sets = min(SETS_MAX, -(-cold_bytes // self.nbytes))
         room = int(FREE_SHARE * free_bytes) // self.set_bytes
         if room < sets:
             self.warnings.append(
                 f"the free memory ({_mib(free_bytes)}) has room for {room} of {sets} copies of the arrays"
                 + ("" if room else ": the arrays themselves are used")
             )
-        elif sets * self.set_bytes < cache_bytes:
+        elif sets * self.nbytes < cache_bytes:
             self.warnings.append(
-                f"the arrays are so small that {sets} copies of them ({_mib(sets * self.set_bytes)}) fit in the cache "
+                f"the arrays are so small that {sets} copies of them ({_mib(sets * self.nbytes)}) fit in the cache "
                 f"({_mib(cache_bytes)}): they are hot"
             )
         return min(sets, room)
@@ -135,16 +146,23 @@ class Rotation:
         """The sets, with new copies in new memory. The caller drops those of the round before first."""
         if not self.sets:
             return [self.arguments]
-        at = random.randrange(OFFSETS) * ALIGNMENT
-        memory = self.allocate(at + self.sets * self.set_bytes)
-        sets = []
-        for _ in range(self.sets):
-            copies = {}
-            for key, original in self.originals.items():
-                copies[key] = original.copy(memory[at : at + original.span])
-                at += -(-original.span // ALIGNMENT) * ALIGNMENT
-            sets.append(tuple(copies.get(id(one), one) for one in self.arguments))
-        return sets
+        memory = self.allocate(self.sets * self.set_bytes)
+        bases = range(0, len(memory), self.set_bytes)
+        copies = {
+            key: one.views(memory, [base + self.starts[key] for base in bases]) for key, one in self.originals.items()
+        }
+        for key, one in self.originals.items():
+            one.fill(copies[key][0])
+        words = memory.view(np.uint64).reshape(self.sets, -1)
+        words[1:] = words[0]
+        return [
+            tuple(copies[id(one)][at] if id(one) in copies else one for one in self.arguments)
+            for at in range(self.sets)
+        ]
+
+
+def _up(size: int, alignment: int) -> int:
+    return -(-size // alignment) * alignment
 
 
 def _mib(size: int) -> str:

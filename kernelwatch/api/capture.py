@@ -1,6 +1,7 @@
 """Enqueues calls: captured in a CUDA graph, or launched from Python as an object that is replayed like a graph."""
 
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
@@ -32,13 +33,19 @@ class Calls:
 
 
 class Captured:
-    """A CUDA graph of calls. `nodes`: how many operations it has, None if that is not known."""
+    """A CUDA graph of calls. `nodes`: how many operations it has, None if that is not known.
 
-    def __init__(self, calls: Calls, stream: Any) -> None:
+    `before`: the graph that this one replaces, whose memory it may take; nothing replays it any more.
+    """
+
+    def __init__(self, calls: Calls, stream: Any, before: "Captured | None" = None) -> None:
         self.calls = calls  # keeps what they returned
+        if before:
+            before.calls.returned.clear()
         torch = torch_on_gpu()
+        self.pool: Any = before.pool if before else torch.cuda.graph_pool_handle() if torch else None
         # PyTorch's own capture keeps its allocator from giving the memory of the graph to others.
-        self.graph: Any = _by_torch(torch, calls, stream) if torch else _by_cupy(calls, stream)
+        self.graph: Any = _by_torch(torch, calls, stream, self.pool) if torch else _by_cupy(calls, stream)
         self.nodes = _nodes(self.graph)
 
     def launch(self, stream: Any, /) -> None:
@@ -62,19 +69,21 @@ def _by_cupy(calls: Calls, stream: Any) -> Graph:
     return graph
 
 
-def _by_torch(torch: Any, calls: Calls, stream: Any) -> Any:
+def _by_torch(torch: Any, calls: Calls, stream: Any, pool: Any) -> Any:
     try:
         graph = torch.cuda.CUDAGraph(keep_graph=True)
     except TypeError:  # before PyTorch 2.8
         graph = torch.cuda.CUDAGraph()
-    graph.capture_begin(capture_error_mode="relaxed")
+    graph.capture_begin(pool=pool, capture_error_mode="relaxed")
     try:
         calls.launch(stream)
     except Exception:
         with suppress(Exception):
             graph.capture_end()
         raise
-    graph.capture_end()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of an empty graph
+        graph.capture_end()
     if hasattr(graph, "instantiate"):
         graph.instantiate()
     return graph

@@ -24,6 +24,7 @@ FEW = 16  # sets over which calls go to see how long one takes
 TURN_S = (
     0.02  # a turn over all sets takes no longer: calls that take so long to read the cache's size depend little on it
 )
+PAGE = 1 << 21  # of the GPU's memory
 IDLE_S = 1.0  # after so long without work the clocks must be raised again
 BLOCKER_S = 0.002  # how long the GPU is kept busy to see whether a call waits for it
 BLOCKER_MOST_S = 0.1
@@ -54,6 +55,7 @@ class OnGpu:
         self.replayer, self.name, self.function = replayer, name, function
         self.warnings: list[str] = []
         self.plan: tuple[int, int, int] | None = None
+        self.captured: Captured | None = None  # the last one; the next takes over its memory
         self.returned = returned_bytes(self._call(arguments), arguments)
         with Allocations(self.replayer.cupy) as allocations:
             start = time.perf_counter()
@@ -95,7 +97,7 @@ class OnGpu:
     def _method(self, arguments: tuple[Any, ...]) -> str:
         """How to time the function: "graph", "events" or "host"."""
         try:
-            nodes = Captured(Calls(self.function, [arguments], 1), self.replayer.stream).nodes
+            nodes = self._capture(Calls(self.function, [arguments], 1)).nodes
         except Exception as error:
             self.replayer.cupy.cuda.runtime.deviceSynchronize()
             if self._elsewhere(arguments):
@@ -126,9 +128,13 @@ class OnGpu:
         self.replayer.cupy.cuda.runtime.deviceSynchronize()
         return time.perf_counter() - start > 2 * own_s + ELSEWHERE_S
 
+    def _capture(self, calls: Calls) -> Captured:
+        self.captured = Captured(calls, self.replayer.stream, self.captured)
+        return self.captured
+
     def _enqueue(self, sets: Sets, count: int) -> Graph:
         calls = Calls(self.function, sets, count)
-        return Captured(calls, self.replayer.stream) if self.method == "graph" else calls
+        return self._capture(calls) if self.method == "graph" else calls
 
     def _plan(self, sets: Sets) -> tuple[int, int, int]:
         """The number of sets over which a sample goes, its turns over them in a graph, and the replays of the graph."""
@@ -140,7 +146,7 @@ class OnGpu:
         return used, turns, max(1, round(SAMPLE_S / (once_s * used * turns)))
 
     def round(self, sets: Sets) -> Round:
-        """Some samples over the sets of arguments; after them a pause if a limit lowers the clocks."""
+        """Some samples over the sets of arguments; after them a pause if the GPU met a limit."""
         if self.method == "host":
             return self._by_host(sets)
         self.plan = self.plan or self._plan(sets)
@@ -148,7 +154,7 @@ class OnGpu:
         calls = self._enqueue(sets[:used], turns * used)
         take = self.replayer.take(calls, replays, turns * used, SAMPLES)
         limits = (*take["throttled"], *([LOW_CLOCK] if self.replayer.low(take) else []))
-        if limits:
+        if take["throttled"]:
             time.sleep(STEADY_PAUSE_S)
         return Round(statistics.median(take["seconds"]), take["launches"], take["clock64_mhz"], limits)
 
@@ -198,6 +204,7 @@ class Gpu:
             cold_bytes=ROTATION * l2_bytes,
             hot_bytes=int(HOT_ROTATION * l2_bytes),
             free_bytes=int(self.cupy.cuda.runtime.memGetInfo()[0]),
+            page=PAGE,
         )
 
     @contextmanager

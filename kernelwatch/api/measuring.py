@@ -2,7 +2,6 @@
 
 import math
 import sys
-import time
 from collections.abc import Sequence
 from functools import cache as remembered
 from typing import Literal
@@ -37,7 +36,7 @@ def measure(
     `bytes`: that a call moves, by default each array among the arguments and what is returned, once.
     `flops`: the operations of a call.
     `cache`: "cold" rotates over more memory than the last-level cache holds, "hot" stays within it.
-    `seconds`: about how long to measure, in each process; the first call on a GPU also takes some 0.3 s to set it up.
+    `seconds`: about how long to measure, in each process, after what is done once: raising the clocks, compiling.
     `processes`: more than 1 measures in so many fresh processes and gives the interval between them.
 
     Raises: MeasureError if the function raises, or if it cannot be measured here.
@@ -48,7 +47,6 @@ def measure(
         return pooled(each("measure", (function,), arguments, given, processes))
     timer = _timer(arguments, device)
     with timer.current():
-        until = time.perf_counter() + seconds
         (measured,) = take_turns(
             timer,
             [function],
@@ -56,7 +54,8 @@ def measure(
             bytes=bytes,
             flops=flops,
             cache=cache,
-            enough=lambda _: time.perf_counter() >= until,
+            seconds=seconds,
+            enough=lambda _, late: late,
         )
     return measured
 
@@ -86,14 +85,23 @@ def compare(
     _check(cache, seconds, processes)
     given = {"bytes": bytes, "flops": flops, "cache": cache, "seconds": seconds, "device": device, "within": within}
     if processes > 1:
-        verdict = Verdict(0.0, device or _device(arguments), within)
+        verdict = Verdict(device or _device(arguments), within)
         results = each("compare", (a, b), arguments, given, processes)
         logs = [math.log(result.ratio) for result in results]
         return verdict.compared([pooled([getattr(result, side) for result in results]) for side in "ab"], logs)
     timer = _timer(arguments, device)
     with timer.current():
-        verdict = Verdict(time.perf_counter() + seconds, timer.device, within)
-        both = take_turns(timer, [a, b], arguments, bytes=bytes, flops=flops, cache=cache, enough=verdict.reached)
+        verdict = Verdict(timer.device, within)
+        both = take_turns(
+            timer,
+            [a, b],
+            arguments,
+            bytes=bytes,
+            flops=flops,
+            cache=cache,
+            seconds=seconds,
+            enough=verdict.reached,
+        )
     return verdict.compared(both, log_ratios(*(one.samples for one in both)))
 
 

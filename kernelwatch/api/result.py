@@ -110,8 +110,10 @@ class Compared:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """The warnings of both, each with the name of the callable."""
-        return tuple(f"{one.name}: {text}" for one in (self.a, self.b) for text in one.warnings)
+        """The warnings of both, each with its side and the name of the callable."""
+        return tuple(
+            f"{side} ({one.name}): {text}" for side, one in (("a", self.a), ("b", self.b)) for text in one.warnings
+        )
 
     def rows(self) -> dict[str, str]:
         """The figures as text, by what they are."""

@@ -53,17 +53,10 @@ def returned_bytes(result: object, arguments: Sequence[object]) -> int:
     """The bytes of the arrays that a call returned and that are none of its arguments."""
     results = result if isinstance(result, tuple | list) else (result,)
     given = {_address(one) for one in arguments}
-    return sum(
-        _nbytes(one) for one in results if not any(one is own for own in arguments) and _address(one) not in given
-    )
+    return sum(one.nbytes for one in results if (at := _address(one)) is not None and at not in given)
 
 
-def _nbytes(array: object) -> int:
-    size = getattr(array, "nbytes", 0)
-    return size if isinstance(size, int) else 0
-
-
-def _address(array: object) -> int | None:
+def _address(array: Any) -> int | None:
     """Where the first element of an array is; None if it is none."""
     if hasattr(array, "data_ptr"):
         return int(array.data_ptr())

@@ -2,7 +2,6 @@
 
 import math
 import statistics
-import time
 from collections.abc import Sequence
 
 from kernelwatch.api.result import Compared, Measured
@@ -46,12 +45,11 @@ def pooled(results: Sequence[Measured]) -> Measured:
 class Verdict:
     """The verdict on the turns of a comparison, sought after LOOKS turns and when the time is up.
 
-    `until`: the end of the time, as `time.perf_counter` has it. `device`: of the callables.
+    `device`: of the callables.
     `within`: the largest relative change that is "same"; None for the usual one of the device.
     """
 
-    def __init__(self, until: float, device: str, within: float | None) -> None:
-        self.until = until
+    def __init__(self, device: str, within: float | None) -> None:
         self.within = WITHIN[device] if within is None else within
         self.floor = min(FLOOR[device], self.within)
         self.judged: Judged | None = None
@@ -61,9 +59,9 @@ class Verdict:
         self.judged = judge(logs, {}, floor=self.floor, within=self.within, level=FALSE_ALARMS / (len(LOOKS) + 1))
         return self.judged
 
-    def reached(self, samples: list[list[float]]) -> bool:
-        """Whether no further turn is needed. `samples`: the seconds of both in each turn."""
-        turns, late = len(samples[0]), time.perf_counter() >= self.until
+    def reached(self, samples: list[list[float]], late: bool) -> bool:
+        """Whether no further turn is taken. `samples`: the seconds of both in each turn; `late`: the time is up."""
+        turns = len(samples[0])
         if turns < LOOKS[0] or not (late or turns in LOOKS):
             return False
         return self.judge(log_ratios(*samples)).word != "cannot tell" or late or turns >= LOOKS[-1]

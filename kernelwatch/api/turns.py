@@ -39,9 +39,13 @@ def take_turns(
     bytes: int | None,
     flops: float | None,
     cache: str,
-    enough: Callable[[list[list[float]]], bool],
+    seconds: float,
+    enough: Callable[[list[list[float]], bool], bool],
 ) -> list[Measured]:
-    """Measure functions, each once in every turn, until `enough` says so of the seconds of each function's rounds.
+    """Measure functions, each once in every turn, until `enough` says so.
+
+    It is told the seconds of each function's rounds, and whether `seconds` are over since the functions were called for
+    the first time, which may compile and load.
 
     Raises: MeasureError if a function raises.
     """
@@ -51,8 +55,10 @@ def take_turns(
     sets = rotation.fresh()
     subjects = [timer.subject(name, function, sets[0]) for name, function in named]
     rounds: list[list[Round]] = [[] for _ in subjects]
-    turn = 0
-    while turn < ROUNDS_LEAST or not enough([[one.seconds for one in own] for own in rounds]):
+    turn, until = 0, time.perf_counter() + seconds
+    while turn < ROUNDS_LEAST or not enough(
+        [[one.seconds for one in own] for own in rounds], time.perf_counter() >= until
+    ):
         if timer.renews and turn:
             sets = []  # the memory of the turn before is free when that of this one is taken
             sets = rotation.fresh()
@@ -73,7 +79,7 @@ def take_turns(
             name,
             subject,
             own,
-            bytes=rotation.nbytes + subject.returned if bytes is None else bytes,
+            bytes=rotation.nbytes and rotation.nbytes + subject.returned if bytes is None else bytes,
             flops=flops,
             cache=cache,
             warnings=[*rotation.warnings, *subject.warnings, *([disturbed] if disturbed else [])],

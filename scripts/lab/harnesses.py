@@ -82,16 +82,22 @@ def hot(function: Callable[..., object], arguments: tuple[Any, ...], seconds: fl
 
 
 def do_bench(function: Callable[..., object], arguments: tuple[Any, ...], seconds: float) -> float:
-    from triton.testing import do_bench
-
-    return float(do_bench(lambda: function(*arguments), rep=max(1, round(1000 * seconds) - 25))) / 1000
+    return _repeated(lambda: function(*arguments), seconds)
 
 
 def do_bench_median(function: Callable[..., object], arguments: tuple[Any, ...], seconds: float) -> float:
+    return _repeated(lambda: function(*arguments), seconds, return_mode="median")
+
+
+def _repeated(call: Callable[[], object], seconds: float, **options: str) -> float:
+    """The median of as many runs of do_bench as the time allows."""
     from triton.testing import do_bench
 
-    rep = max(1, round(1000 * seconds) - 25)
-    return float(do_bench(lambda: function(*arguments), rep=rep, return_mode="median")) / 1000
+    figures: list[float] = []
+    until = time.perf_counter() + seconds
+    while not figures or time.perf_counter() < until:
+        figures.append(float(do_bench(call, **options)) / 1000)
+    return statistics.median(figures)
 
 
 def do_bench_cudagraph(function: Callable[..., object], arguments: tuple[Any, ...], seconds: float) -> float:
@@ -109,23 +115,29 @@ def benchmark(function: Callable[..., object], arguments: tuple[Any, ...], secon
 
 def nvbench(function: Callable[..., object], arguments: tuple[Any, ...], seconds: float) -> float:
     import cuda.bench
-    import torch
 
-    def kernel(state: Any) -> None:
-        def launch(launcher: Any) -> None:
-            with torch.cuda.stream(torch.cuda.ExternalStream(launcher.get_stream().addressof())):
-                function(*arguments)
-
-        state.exec(launch, batched=False)
-
-    cuda.bench.register(kernel).set_name("kernel").set_timeout(seconds)
+    NOW.update(function=function, arguments=arguments, seconds=seconds)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "result.json")
         cuda.bench.run_all_benchmarks(["nvbench", "--devices", "0", "--quiet", "--json", str(file)])
-        (state,) = json.loads(file.read_text(encoding="utf-8"))["benchmarks"][-1]["states"]
+        (state,) = json.loads(file.read_text(encoding="utf-8"))["benchmarks"][0]["states"]
     tags = {summary["tag"]: summary for summary in state["summaries"]}
     values = {entry["name"]: entry["value"] for entry in tags["nv/cold/time/gpu/mean"]["data"]}
     return float(values["value"])
+
+
+NOW: dict[str, Any] = {}  # what nvbench measures: it takes no further benchmark once it has run
+
+
+def _nvbench_kernel(state: Any) -> None:
+    import torch
+
+    def launch(launcher: Any) -> None:
+        with torch.cuda.stream(torch.cuda.ExternalStream(launcher.get_stream().addressof())):
+            NOW["function"](*NOW["arguments"])
+
+    state.set_timeout(NOW["seconds"])
+    state.exec(launch, batched=False)
 
 
 HARNESSES: dict[str, Harness] = {
@@ -137,7 +149,6 @@ HARNESSES: dict[str, Harness] = {
     "torch.utils.benchmark": benchmark,
     "nvbench": nvbench,
 }
-MODULES = {nvbench: "cuda.bench"}  # what a harness needs besides PyTorch and Triton
 SHOWN: list[str] = []  # how the results of kernelwatch.measure look in a terminal
 
 
@@ -146,6 +157,7 @@ SHOWN: list[str] = []  # how the results of kernelwatch.measure look in a termin
 
 def work(name: str, seconds: float) -> None:
     """One process: import everything, wait for a line on stdin, measure, and print a JSON line."""
+    import cupy  # noqa: F401
     import torch
     import triton.testing  # noqa: F401
 
@@ -153,8 +165,10 @@ def work(name: str, seconds: float) -> None:
 
     kernelwatch.measure  # noqa: B018 (imports the engine)
     harness = HARNESSES[name]
-    if harness in MODULES:
-        __import__(MODULES[harness])
+    if harness is nvbench:
+        import cuda.bench
+
+        cuda.bench.register(_nvbench_kernel).set_name("kernel")
     print("ready", flush=True)
     sys.stdin.readline()
     found = {}
