@@ -132,22 +132,28 @@ class Event:
     def __init__(self, device: Device) -> None:
         self.device, self.at_s = device, 0.0
 
-    def record(self, stream: object) -> None:
-        self.at_s = max(self.device.device_s, self.device.host_s)
-
     @property
     def done(self) -> bool:
         return self.device.host_s >= self.at_s
 
+    def record(self, stream: object) -> None:
+        self.at_s = max(self.device.device_s, self.device.host_s)
+
 
 class MemoryHook:
-    """CuPy's hook, which nothing here calls."""
+    """CuPy's; what allocates calls `malloc_preprocess` of the active one."""
 
-    def __enter__(self) -> None:
-        pass
+    active: "MemoryHook | None" = None
+
+    def __enter__(self) -> "MemoryHook":
+        MemoryHook.active = self
+        return self
 
     def __exit__(self, *_: object) -> None:
-        pass
+        MemoryHook.active = None
+
+    def malloc_preprocess(self, **asked: Any) -> None:
+        raise NotImplementedError
 
 
 class Cupy:
@@ -173,9 +179,9 @@ class Cupy:
             Stream=lambda non_blocking: Stream(device),
             Event=lambda: Event(device),
             get_elapsed_time=lambda a, b: 1000 * (b.at_s - a.at_s),
+            memory_hook=SimpleNamespace(MemoryHook=MemoryHook),
             runtime=runtime,
             using_allocator=lambda _: nullcontext(),
-            memory_hook=SimpleNamespace(MemoryHook=MemoryHook),
         )
 
     def __getattr__(self, name: str) -> Any:

@@ -17,7 +17,7 @@ import kernelwatch
 from kernelwatch.api import capture, measuring, turns
 from kernelwatch.api import gpu as gpu_module
 from kernelwatch.timing import replay
-from tests.fake_gpu import CLOCK_MHZ, ENQUEUE_S, SILENT, Cupy, Device, Memory
+from tests.fake_gpu import CLOCK_MHZ, ENQUEUE_S, SILENT, Cupy, Device, Memory, MemoryHook
 
 # --- a fake GPU ----------------------------------------------------------------------------------------------------
 
@@ -109,6 +109,20 @@ def test_what_cannot_be_captured_is_timed_between_events(device: Device) -> None
     assert found.seconds == pytest.approx(ENQUEUE_S, rel=0.02)  # Python launches no faster
     assert len(found.warnings) == 1
     assert "cannot be captured in a CUDA graph (RuntimeError: not while capturing)" in found.warnings[0]
+
+
+def test_a_call_that_allocates_is_found(device: Device) -> None:
+    copy = copying(device)
+
+    def allocates(source: Any, out: Any) -> None:
+        copy(source, out)
+        for size in (1 << 20, 1 << 19):
+            if MemoryHook.active:
+                MemoryHook.active.malloc_preprocess(device_id=0, size=size, mem_size=2 * size)
+
+    found = kernelwatch.measure(allocates, array(), array())
+    assert found.warnings == ("it allocates in each call (2 times, 1.5 MiB)",)
+    assert found.method == "graph"
 
 
 def test_a_call_that_waits_for_the_gpu_is_found(device: Device) -> None:

@@ -110,9 +110,9 @@ class Allocations:
         class Hook(cupy.cuda.memory_hook.MemoryHook):  # type: ignore[misc]
             name = "kernelwatch"
 
-            def malloc_postprocess(self, **told: Any) -> None:
+            def malloc_preprocess(self, **asked: Any) -> None:
                 outer.count += 1
-                outer.bytes += told["mem_size"]
+                outer.bytes += asked["size"]
 
         self.hook = Hook()
 
