@@ -237,6 +237,30 @@ def test_what_allocates_is_said(device: Device) -> None:
     assert gpu.measure(cell())["allocated_bytes"] == 520
 
 
+def test_the_choices_of_autotuners(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each that runs tells what it launched with, once; those that do not run tell nothing."""
+
+    class Tuner:
+        best_config = "none yet"
+
+        def __init__(self, name: str) -> None:
+            self.base_fn = SimpleNamespace(__name__=name)
+
+        def run(self, block: int) -> int:
+            self.best_config = f"BLOCK: {block}"
+            return block
+
+    monkeypatch.setitem(sys.modules, "triton.runtime.autotuner", cast(Any, SimpleNamespace(Autotuner=Tuner)))
+    run, first, second = Tuner.run, Tuner("first"), Tuner("second")
+    with launch.Choices() as choices:
+        assert [second.run(32), first.run(64), second.run(32)] == [32, 64, 32]
+    assert choices.texts == ["second: BLOCK: 32", "first: BLOCK: 64"]
+    assert Tuner.run is run
+    with pytest.raises(RuntimeError), launch.Choices():
+        raise RuntimeError
+    assert Tuner.run is run
+
+
 def test_a_launch_on_another_stream_is_wrong(device: Device) -> None:
     """What runs there is no part of a capture."""
     gpu, package = gpu_of(device, cell())

@@ -19,7 +19,7 @@ AXPY = Computation(
     flops=lambda shape: 2 * shape[0],
 )
 RIGHT = ("raw", "elementwise", "core", "triton", "tuned", "torch", "compiled", "temporary", "waiting")
-FAULTY = ("wrong", "beyond", "far", "elsewhere", "partly", "view", "unimportable", "hanging")
+FAULTY = ("wrong", "beyond", "far", "far_triton", "elsewhere", "partly", "view", "unimportable", "hanging")
 PROJECT = Project(
     "launched",
     Path(__file__).resolve(),

@@ -12,6 +12,7 @@ KERNELS = {
         "wrong": "launched.faulty:wrong",
         "beyond": "launched.faulty:beyond",
         "far": "launched.faulty:far",
+        "far_triton": "launched.by_triton:far",
         "elsewhere": "launched.faulty:elsewhere",
         "partly": "launched.faulty:partly",
         "view": "launched.faulty:view",
