@@ -16,6 +16,8 @@ import pytest
 import kernelwatch
 from kernelwatch.api import capture, measuring, turns
 from kernelwatch.api import gpu as gpu_module
+from kernelwatch.system.files import locked
+from kernelwatch.system.options import Options
 from kernelwatch.timing import replay
 from tests.fake_gpu import CLOCK_MHZ, ENQUEUE_S, SILENT, Cupy, Device, Memory, MemoryHook
 
@@ -171,6 +173,14 @@ def test_others_on_the_gpu_are_said(device: Device, monkeypatch: pytest.MonkeyPa
     assert kernelwatch.measure(copying(device), array(), array()).warnings == ()
     monkeypatch.setattr(nvml, "processes", lambda: [*own, {"pid": 0, "memory_bytes": 1}])
     assert kernelwatch.measure(copying(device), array(), array()).warnings == ("other processes use the GPU (0)",)
+
+
+def test_it_waits_for_a_run_on_the_same_gpu(device: Device) -> None:
+    """And says so, by a warning, which is an error in these tests."""
+    path, said = Path(Options.here().locks, "kernelwatch-0.lock"), f"kernelwatch waits for process {os.getpid()} in "
+    with locked(path), pytest.raises(UserWarning, match=said):
+        kernelwatch.measure(copying(device), array(), array())
+    kernelwatch.measure(copying(device), array(), array())
 
 
 def test_the_clocks_are_raised_after_a_rest(device: Device) -> None:

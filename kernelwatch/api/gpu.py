@@ -3,6 +3,7 @@
 import os
 import statistics
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -213,7 +214,7 @@ class Gpu:
         engine measures on it."""
         with ExitStack() as stack:
             bus = "".join(letter if letter.isalnum() else "-" for letter in self.bus)
-            stack.enter_context(locked(Path(Options.here().locks, f"kernelwatch-{bus}.lock"), lambda _: None))
+            stack.enter_context(locked(Path(Options.here().locks, f"kernelwatch-{bus}.lock"), _waiting))
             self.cupy.cuda.runtime.deviceSynchronize()
             stream = stack.enter_context(self.replayer.stream)
             if torch := torch_on_gpu():
@@ -242,6 +243,10 @@ class Gpu:
             "temperature_c": state["temperature_c"],
             "power_w": state["power_w"],
         }
+
+
+def _waiting(who: str) -> None:
+    warnings.warn(f"kernelwatch waits for {who}, which measures on this GPU", stacklevel=2)
 
 
 def _one_line(error: Exception) -> str:

@@ -1,5 +1,4 @@
-"""Runs a measurement in fresh processes. `python -m kernelwatch.api.processes FILE` is such a process: it reads a job
-from stdin and writes its result into FILE."""
+"""Runs a measurement in fresh processes."""
 
 import pickle
 import subprocess
@@ -37,14 +36,14 @@ def _job(what: str, functions: Sequence[Callable[..., object] | str], arguments:
                 "give it as 'module:function'"
             )
     try:
-        return pickle.dumps(sys.path) + pickle.dumps((what, tuple(functions), tuple(arguments), given))
+        return pickle.dumps((what, tuple(functions), tuple(arguments), given))
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise MeasureError(f"a fresh process cannot be handed the function or its arguments: {error}") from error
 
 
 def _one(job: bytes, file: Path) -> Any:
-    command = [sys.executable, "-m", "kernelwatch.api.processes", str(file)]
-    done = subprocess.run(command, input=job, capture_output=True, check=False)
+    code = f"import sys; sys.path[:] = {sys.path!r}; from kernelwatch.api.processes import main; main()"
+    done = subprocess.run([sys.executable, "-c", code, str(file)], input=job, capture_output=True, check=False)
     if not file.exists():
         lines = done.stderr.decode(errors="replace").strip().splitlines() or ["no message"]
         raise MeasureError(f"a fresh process ended with {done.returncode}: {lines[-1]}")
@@ -55,18 +54,13 @@ def _one(job: bytes, file: Path) -> Any:
 
 
 def main() -> None:
-    """Do the job on stdin."""
-    sys.path[:] = pickle.load(sys.stdin.buffer)
-    what, functions, arguments, given = pickle.load(sys.stdin.buffer)
+    """Do the job on stdin in a fresh process, and write its result into the file that is the argument."""
     import kernelwatch
 
+    what, functions, arguments, given = pickle.load(sys.stdin.buffer)
     result: object
     try:
         result = getattr(kernelwatch, what)(*functions, *arguments, **given)
     except MeasureError as error:
         result = MeasureError(str(error))  # its cause may be of a class that cannot be handed on
     Path(sys.argv[1]).write_bytes(pickle.dumps(result))
-
-
-if __name__ == "__main__":
-    main()
