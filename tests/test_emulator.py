@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 import gpukernels
 from benchmarks.project import cuda_source
 from gpukernels import Rung
-from kernelwatch.emulator import CompileError, Counts, Fault, Faulty, Tally, check, count, load
+from kernelwatch.emulator import CompileError, Counts, Fault, Faulty, Tally, build, check, count, load
 from kernelwatch.plan import checks
 from kernelwatch.plan.package import NotHere
+from kernelwatch.system import cache
 from kernelwatch.system.errors import ToolMissing
 from tests import test_kernels as gate
 
@@ -415,6 +416,23 @@ def test_matmul_counts_by_line() -> None:
     assert per_request(counts.by_line[line["Bs[x][y] ="], "shared_store"]) == (32, 1)
     assert counts.by_line[line["As[y][x] ="], "global_load"] == Tally(2 * 64 * 64 // 32, 4 * 2 * 64 * 64 // 32, 1024)
     assert counts.shared_load.requests == 2 * 64**3 // 32
+
+
+def test_a_header_is_precompiled_and_changes_no_count(
+    kernel_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The compiler takes it in place of the header; where it cannot, it reads the header."""
+    source, extents = cuda_source(gpukernels.rung("matmul", "wmma"), "float16->float32"), {"M": 70, "N": 66, "K": 50}
+    counts = loaded(count, source, extents)
+    precompiled, unusable = build._precompiled, tmp_path / "unusable.gch"
+    unusable.write_text("gpch, and nothing after it")
+    for number, change in enumerate(
+        [lambda text, path: ("#error it is read", path), lambda text, path: (text, unusable)]
+    ):
+        monkeypatch.setattr(build, "_precompiled", lambda *of, change=change: change(*precompiled(*of)))
+        monkeypatch.setattr(cache, "folder", lambda number=number: tmp_path / f"cache{number}")
+        (tmp_path / f"cache{number}").mkdir()
+        assert count(source, extents) == counts
 
 
 def test_counts_are_the_same_in_another_process() -> None:
