@@ -123,17 +123,7 @@ def new_project(base: Path, name: str = "project") -> Project:
 
 
 ALONE = """
-import importlib
-import sys
-import types
-
-import kernelwatch
-
-if "kernelwatch.asv" not in sys.modules:
-    package = types.ModuleType("kernelwatch.asv")
-    package.__path__ = [f"{{path}}/asv" for path in kernelwatch.__path__]
-    sys.modules["kernelwatch.asv"] = package
-module = importlib.import_module("kernelwatch.asv.{name}")
+from kernelwatch.asv import {name} as module
 
 
 def setup():
@@ -147,8 +137,7 @@ def alone(name: str) -> str:
 
 
 def link_engine(folder: Path) -> None:
-    """Have an asv project find the engine, and each part of its plugin by itself: importing kernelwatch.asv brings all
-    of them, of which asv finds some without being told."""
+    """Have an asv project find the engine, and each part of its plugin by itself."""
     (folder / "kernelwatch").symlink_to(ROOT / "kernelwatch")
     for path in (ROOT / "kernelwatch" / "asv").glob("[!_]*.py"):
         (folder / f"alone_{path.stem}.py").write_text(ALONE.format(name=path.stem))
