@@ -17,8 +17,10 @@ import pytest
 # times CPU rungs, which has as many as cores, sleep soon.
 os.environ |= {"OPENBLAS_NUM_THREADS": "1", "OPENBLAS_THREAD_TIMEOUT": "4"}
 
-# The tests start hundreds of processes: each would compile the engine's modules anew if no bytecode were written.
+# The tests start hundreds of processes: each would compile the engine's modules anew if no bytecode were written, and
+# each of pytest-xdist's workers would rewrite all assertions.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 from gpukernels import compiler
 

@@ -20,7 +20,6 @@ from gpukernels import Rung
 from kernelwatch.emulator import CompileError, Counts, Fault, Faulty, Tally, build, check, count, load
 from kernelwatch.plan import checks
 from kernelwatch.plan.package import NotHere
-from kernelwatch.system import cache
 from kernelwatch.system.errors import ToolMissing
 from tests import test_kernels as gate
 
@@ -418,21 +417,17 @@ def test_matmul_counts_by_line() -> None:
     assert counts.shared_load.requests == 2 * 64**3 // 32
 
 
-def test_a_header_is_precompiled_and_changes_no_count(
-    kernel_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_header_is_precompiled_and_changes_no_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The compiler takes it in place of the header; where it cannot, it reads the header."""
-    source, extents = cuda_source(gpukernels.rung("matmul", "wmma"), "float16->float32"), {"M": 70, "N": 66, "K": 50}
-    counts = loaded(count, source, extents)
+    found, cube = gpukernels.rung("matmul", "tiled_16"), {"M": 64, "N": 64, "K": 64}
+    counts = loaded(count, cuda_source(found, "float16->float32"), cube)
     precompiled, unusable = build._precompiled, tmp_path / "unusable.gch"
     unusable.write_text("gpch, and nothing after it")
-    for number, change in enumerate(
-        [lambda text, path: ("#error it is read", path), lambda text, path: (text, unusable)]
-    ):
+    for number, change in enumerate([lambda _, path: ("#error it is read", path), lambda text, _: (text, unusable)]):
         monkeypatch.setattr(build, "_precompiled", lambda *of, change=change: change(*precompiled(*of)))
-        monkeypatch.setattr(cache, "folder", lambda number=number: tmp_path / f"cache{number}")
-        (tmp_path / f"cache{number}").mkdir()
-        assert count(source, extents) == counts
+        copy = tmp_path / found.source.name
+        copy.write_text(f"{found.source.read_text('utf-8')}// compiled anew: {number}\n", encoding="utf-8")
+        assert count(cuda_source(dataclasses.replace(found, source=copy), "float16->float32"), cube) == counts
 
 
 def test_counts_are_the_same_in_another_process() -> None:
