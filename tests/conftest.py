@@ -17,14 +17,13 @@ import pytest
 # times CPU rungs, which has as many as cores, sleep soon.
 os.environ |= {"OPENBLAS_NUM_THREADS": "1", "OPENBLAS_THREAD_TIMEOUT": "4"}
 
-# The tests start hundreds of processes: each would compile the engine's modules anew if no bytecode were written, and
-# each of pytest-xdist's workers would rewrite all assertions.
+# The tests start hundreds of processes: each would compile the engine's modules anew if no bytecode were written.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-sys.dont_write_bytecode = False
 
 from gpukernels import compiler
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.dont_write_bytecode = False  # each of pytest-xdist's workers would rewrite all assertions
 
 # A shell starts what is in its background with Ctrl-C ignored, which all children inherit. The tests send it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
