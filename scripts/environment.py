@@ -184,7 +184,7 @@ def ensure() -> str:
         return str(_python(HOME))
     print(
         f"gpukernels: installing what {LOCK_FOLDER.name}/ locks into {HOME.name}/ "
-        "(once; some 400 MB to fetch, 1 GB on disk)",
+        "(once; some 600 MB to fetch, 1.5 GB on disk)",
         file=sys.stderr,
     )
     before = HOME.with_name(".venv.before")  # kept until the new environment works

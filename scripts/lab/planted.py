@@ -62,6 +62,7 @@ class Change:
     """A commit of the history: it replaces `old` by `new` in `file` once, or everywhere.
 
     `effect`: "slower" or "faster" if it changes the time of `rung`, else "".
+    `exact`: "worse" or "better" if it changes judged exact figures of `rung`, else "".
     """
 
     subject: str
@@ -71,6 +72,7 @@ class Change:
     everywhere: bool = False
     rung: str = ""
     effect: str = ""
+    exact: str = ""
 
     def apply(self, text: str) -> str:
         """The text of the file after the change. Raises: SystemExit if `old` is not in it."""

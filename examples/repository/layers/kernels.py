@@ -10,7 +10,7 @@ ROW_SUM = {"BLOCK": 4096, "num_warps": 4}
 SOFTMAX = {"num_warps": 4}  # and BLOCK: the power of two from the row's length on
 RMS_NORM = {"num_warps": 1}
 ATTENTION = {"ROWS": 128, "COLUMNS": 64, "num_warps": 8, "num_stages": 3}
-SCALED_MATMUL = {"TILE_M": 128, "TILE_N": 256, "TILE_K": 128, "num_warps": 8, "num_stages": 3}
+SCALED_MATMUL = {"TILE_M": 128, "TILE_N": 128, "TILE_K": 128, "num_warps": 8, "num_stages": 3}
 
 
 @triton.jit

@@ -1,0 +1,132 @@
+"""The example project: its history, its bounds, and what is flagged in its recorded results."""
+
+import importlib
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kernelwatch.plan.project import Project, load_from
+from lab import examples, planted
+
+ROOT = examples.EXAMPLES / "repository"
+
+
+@pytest.fixture(scope="module")
+def project() -> Iterator[Project]:
+    """The example's description, as the engine loads it, with the package beside it importable."""
+    known = {name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] == "benchmarks"}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT))
+        yield load_from(ROOT / "benchmarks")
+    for name in [name for name in sys.modules if name.partition(".")[0] in ("benchmarks", "layers")]:
+        del sys.modules[name]
+    sys.modules.update(known)
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("example") / "repository"
+    assert examples.main(["build", str(folder)]) == 0
+    return folder
+
+
+# Small shapes, ragged where an op takes any.
+SHAPES = {
+    "row_sum": ((1, 1), (3, 1000)),
+    "softmax": ((1, 1), (5, 777)),
+    "rms_norm": ((1, 1), (4, 130)),
+    "attention": ((2, 33, 16),),
+    "scaled_matmul": ((3, 5, 70), (16, 16, 64)),
+}
+
+
+def operands(project: Project, op: str, shape: tuple[int, ...]) -> tuple[list[Any], Any, dict[str, Any]]:
+    """Inputs, an output of NaN, and the scalars."""
+    random = np.random.default_rng()
+    made = project.op(op).computation.operands(shape, project.op(op).types[0])
+    inputs = [
+        array.values(random, array.shape, array.dtype)
+        if array.values
+        else random.standard_normal(array.shape).astype(array.dtype)
+        for array in made.inputs
+    ]
+    (out,) = made.outputs
+    return inputs, np.full(out.shape, np.nan, out.dtype), dict(made.scalars)
+
+
+def by_numpy(op: str) -> Any:
+    return getattr(importlib.import_module("layers.by_numpy"), op)
+
+
+@pytest.mark.parametrize("op", ["row_sum", "softmax", "rms_norm", "scaled_matmul"])
+def test_numpy_is_within_the_bound_and_a_mistake_is_not(project: Project, op: str) -> None:
+    computation = project.op(op).computation
+    assert computation.bound is not None
+    for shape in SHAPES[op]:
+        inputs, out, scalars = operands(project, op, shape)
+        by_numpy(op)(*inputs, out=out, **scalars)
+        right: Any = computation.reference(*inputs, **scalars)
+        bound: Any = computation.bound(project.op(op).types[0], *inputs, **scalars)
+        assert (abs(out - right) <= bound).all()
+        at = np.unravel_index(int(abs(right).argmax()), right.shape)
+        assert not abs(1.001 * right - right)[at] <= np.broadcast_to(bound, right.shape)[at]
+
+
+def test_attention_in_half_precision_is_within_its_bound(project: Project) -> None:
+    """As the fused kernels do it: float32 scores, weights of float16, a float16 result."""
+    computation = project.op("attention").computation
+    assert computation.bound is not None
+    for shape in SHAPES["attention"]:
+        (q, k, v), _, scalars = operands(project, "attention", shape)
+        scores = (q.astype(np.float32) @ k.astype(np.float32).swapaxes(1, 2)) * np.float32(scalars["scale"])
+        powers = np.exp(scores - scores.max(axis=2, keepdims=True))
+        sums = powers.astype(np.float16).astype(np.float32) @ v.astype(np.float32)
+        out = (sums / powers.sum(axis=2, keepdims=True)).astype(np.float16).astype(np.float64)
+        right: Any = computation.reference(q, k, v, **scalars)
+        bound: Any = computation.bound("float16", q, k, v, **scalars)
+        assert (abs(out - right) <= bound).all()
+        assert not (abs(np.roll(out, 1, axis=1) - right) <= bound).all(axis=2).any()  # no row is another's
+
+
+def test_every_op_has_its_suite_and_every_rung_its_function(project: Project) -> None:
+    layers: ModuleType = importlib.import_module("layers")
+    suites = {path.stem for path in (ROOT / "benchmarks").glob("*.py")} - {"__init__", "project"}
+    assert set(layers.KERNELS) == set(project.ops) == suites
+    for problem in project.problems:
+        assert set(layers.KERNELS[problem.name]) == {rung.name for rung in problem.rungs}
+        assert set(layers.BINARIES[problem.name]) == {rung.name for rung in problem.rungs if rung.compiled}
+
+
+def test_the_history_can_be_built_anywhere(built: Path) -> None:
+    hashes = planted.commits(built)
+    assert len(hashes) == len(examples.changes()) + 1
+    recorded = {path.name[:8] for path in (examples.EXAMPLES / "results").glob("*/*-checkout-*.json")}
+    assert recorded == {commit[:8] for commit in hashes}
+    with pytest.raises(SystemExit, match="is not empty; name a new folder"):
+        examples.build(built)
+
+
+def test_what_was_planted_in_compiled_kernels_is_flagged_by_its_exact_figures(built: Path, tmp_path: Path) -> None:
+    page = planted.publish(built, examples.EXAMPLES / "results", tmp_path / "pages", examples.NAME)
+    events = json.loads((page.parent / "data" / "events.json").read_text(encoding="utf-8"))["events"]
+    kinds = {"regression": "worse", "improvement": "better"}
+    flagged = {
+        (event["last"]["subject"], change["benchmark"].split(".")[0], change["params"]["rung"], kinds[event["kind"]])
+        for event in events
+        for change in event["changes"]
+        if change["exact"]
+    }
+    wanted = {
+        (change.subject, op, f"'{rung}'", change.exact)
+        for change in examples.changes()
+        if change.exact
+        for op, rung in [change.rung.split("/")]
+    }
+    assert len(wanted) == 3
+    assert flagged == wanted
