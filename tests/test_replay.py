@@ -225,7 +225,7 @@ def test_what_cannot_be_captured_is_timed_by_events(device: Device) -> None:
 
 
 def test_what_allocates_is_said(device: Device) -> None:
-    gpu, package = gpu_of(device, cell())
+    gpu, package = gpu_of(device, cell(), seed=0)
 
     def allocate() -> None:
         for size in (8, 512):
@@ -275,7 +275,7 @@ def test_a_launch_on_another_stream_is_wrong(device: Device) -> None:
 
 
 def test_a_launch_of_which_a_graph_does_not_do_all_is_wrong(device: Device) -> None:
-    gpu, package = gpu_of(device, cell())
+    gpu, package = gpu_of(device, cell(), seed=0)
 
     def some(out: Any) -> None:
         if not device.host_calls:
