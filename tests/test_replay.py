@@ -2,6 +2,7 @@
 buffers, on which inputs, and what is made of it."""
 
 import ctypes
+import itertools
 import math
 import sys
 from collections.abc import Callable
@@ -302,8 +303,9 @@ def test_a_write_after_the_output_is_wrong(device: Device, beyond: int) -> None:
 def test_the_cpu_goes_round_its_buffers(cache: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu_module, "cache_bytes", lambda: 1 << 18)
     package = Moving()
-    budget = Budget(samples=5, sample_s=5e-3)  # a turn over the buffers fits, however slow the machine is
-    measured = Cpu(MOVING, cast(Package, package), [cell(cache)], budget, seed=3).measure(cell(cache))
+    ticks = itertools.count()  # a clock by which every launch takes 10 us, however busy the machine is
+    monkeypatch.setattr(cpu_module, "time", SimpleNamespace(perf_counter=lambda: 1e-5 * next(ticks)))
+    measured = Cpu(MOVING, cast(Package, package), [cell(cache)], BUDGET, seed=3).measure(cell(cache))
     slots = measured["slots"]
     timed = package.seen[2:]  # after the check and the warm-up
     assert slots == (1 if cache == "hot" else 2 * (1 << 18) // (2 * 4 * 4096))
