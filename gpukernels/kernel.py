@@ -191,9 +191,10 @@ class _GpuKernel(Kernel):
         self._device = cupy.cuda.Device().id
         self._function: Any
         if found.source.suffix == ".py":
-            self._function = python_function(found, found.source)
-            library = self._function.__globals__.get("version", lambda: cupy.__version__)()
-            self.identity = digest(found.source.read_text(encoding="utf-8"), library)[:16]
+            function = python_function(found, found.source)
+            library = function.__globals__.get("version", lambda: cupy.__version__)()
+            self.identity = digest(found.source.read_text(encoding="utf-8"), library, *found.constants)[:16]
+            self._function = functools.partial(function, **{name.lower(): value for name, value in found.constants})
             return
         path, symbol = compile_cuda(found, type, f"sm_{cupy.cuda.Device().compute_capability}")
         self.identity = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
@@ -242,7 +243,9 @@ class _GpuKernel(Kernel):
         arguments = (*operands, *dims)
         identity = digest(self.identity, grid, block, shared)[:16]
         if self._prepare:
-            enqueue = functools.partial(function, shared_mem=shared)
+            from gpukernels.prepare import Enqueue
+
+            enqueue = Enqueue(function, shared)
             prepared = self._prepare(self.rung, self._module, enqueue, grid, block, operands, dims)
             return Launch(operands[-1], identity, prepared)
         return Launch(operands[-1], identity, lambda: function(grid, block, arguments, shared_mem=shared))

@@ -1,1 +1,31 @@
 """An engine that measures GPU kernels so quietly that a 1 % change shows, and finds the commits that changed them."""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kernelwatch.api.measuring import compare as compare
+    from kernelwatch.api.measuring import measure as measure
+    from kernelwatch.api.result import Compared as Compared
+    from kernelwatch.api.result import Measured as Measured
+    from kernelwatch.api.result import MeasureError as MeasureError
+
+_API = {
+    "measure": "measuring",
+    "compare": "measuring",
+    "Measured": "result",
+    "Compared": "result",
+    "MeasureError": "result",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """The names of the Python API, imported when they are first used."""
+    if name not in _API:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"kernelwatch.api.{_API[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *_API]

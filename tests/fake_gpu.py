@@ -4,6 +4,7 @@ It records every launch. The host enqueues a launch in ENQUEUE_S, and the device
 """
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -37,6 +38,9 @@ class Memory(np.ndarray[Any, Any]):
 
     def get(self, stream: object) -> Any:
         return np.array(self)
+
+    def __dlpack_device__(self) -> tuple[int, int]:  # type: ignore[override]
+        return (2, 0)  # CUDA memory of the first device
 
 
 @dataclass(frozen=True)
@@ -131,6 +135,10 @@ class Event:
     def __init__(self, device: Device) -> None:
         self.device, self.at_s = device, 0.0
 
+    @property
+    def done(self) -> bool:
+        return self.device.host_s >= self.at_s
+
     def record(self, stream: object) -> None:
         self.at_s = max(self.device.device_s, self.device.host_s)
 
@@ -176,6 +184,7 @@ class Cupy:
             get_elapsed_time=lambda a, b: 1000 * (b.at_s - a.at_s),
             memory_hook=SimpleNamespace(MemoryHook=MemoryHook),
             runtime=runtime,
+            using_allocator=lambda _: nullcontext(),
         )
 
     def __getattr__(self, name: str) -> Any:

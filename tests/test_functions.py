@@ -313,7 +313,7 @@ RUNGS = tuple(Rung(name, "cpu", ("float32",)) for name in NAMES)
 PROJECT = Project(
     "faulty",
     Path(__file__).resolve(),
-    tuple(Problem(op, SUM, RUNGS, shapes=((8, 8),), cpu_shapes=((8, 8),)) for op in ("row_sum", "column_sum")),
+    tuple(Problem(op, SUM, RUNGS, shapes=((512, 512),), cpu_shapes=((512, 512),)) for op in ("row_sum", "column_sum")),
 )
 """
 
@@ -350,9 +350,9 @@ def test_a_faulty_rung_costs_only_itself(measured: Callable[..., Run]) -> None:
     wrong = said.pop("returns")
     assert wrong[0] == "failed"
     assert wrong[1].startswith(
-        "WrongOutput: row_sum/returns at (8, 8) float32: 8 of 8 elements wrong, the first at [0]"
+        "WrongOutput: row_sum/returns at (512, 512) float32: 512 of 512 elements wrong, the first at [0]"
     )
-    assert wrong[1].endswith("8 never written")
+    assert wrong[1].endswith("512 never written")
     entry = 'TypeError: faulty.KERNELS["row_sum"]'
     assert said == {
         "good": ("ok", ""),

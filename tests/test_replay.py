@@ -20,6 +20,7 @@ from kernelwatch.plan.package import Package
 from kernelwatch.plan.problem import Computation, Problem, Rung
 from kernelwatch.plan.project import Project
 from kernelwatch.timing import cpu as cpu_module
+from kernelwatch.timing import device as device_module
 from kernelwatch.timing import gpu as gpu_module
 from kernelwatch.timing import launch, nodes, replay
 from kernelwatch.timing.check import Budget, WrongOutput
@@ -106,7 +107,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Device:
     )
     clock = SimpleNamespace(monotonic=fake.now, perf_counter=fake.now, sleep=fake.sleep)
     monkeypatch.setitem(sys.modules, "cupy", cast(Any, Cupy(fake)))
-    monkeypatch.setattr(replay, "Nvml", lambda bus: nvml)
+    monkeypatch.setattr(device_module, "Nvml", lambda bus: nvml)
     for module in (replay, gpu_module, launch):
         monkeypatch.setattr(module, "time", clock)
     monkeypatch.setattr(nodes, "read", lambda graph: [{"kernel": name} for name, *_ in graph.work])

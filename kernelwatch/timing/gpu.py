@@ -13,9 +13,10 @@ from kernelwatch.plan.problem import COPIES, Array, Computation, Operand, Operan
 from kernelwatch.plan.project import Project
 from kernelwatch.timing import nodes
 from kernelwatch.timing.check import POISON, Budget, WrongOutput, describe_wrong
+from kernelwatch.timing.device import RunDevice
 from kernelwatch.timing.launch import Allocations, Calls, Choices, Direct, current
 from kernelwatch.timing.record import Measurement
-from kernelwatch.timing.replay import FILLS, Graph, Replayer, Take
+from kernelwatch.timing.replay import FILLS, Graph, Take
 
 ROTATION = 4  # cold: the buffers together are at least this many times the L2 cache
 HOT_ROTATION = 0.25  # hot: the buffers together are this share of the L2 cache, or one set of buffers if that is larger
@@ -31,7 +32,7 @@ GUARD_BYTES = 4096  # after the last output: a kernel that writes there is wrong
 GUARD = 0x3C
 
 
-class Gpu(Replayer):
+class Gpu(RunDevice):
     """The current CUDA device, with the memory that all cells of a run share."""
 
     def __init__(self, project: Project, package: Package, cells: list[Cell], budget: Budget, seed: int) -> None:

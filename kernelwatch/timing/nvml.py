@@ -157,19 +157,22 @@ class Nvml:
     def others(self) -> Others:
         """Other users of the GPU, to be called before this process uses it: the compute processes ("memory_bytes" is
         None if a container hides it), and the utilization in percent once that of our previous process has faded."""
-        processes = None
-        for version in ("", "_v2"):  # the plain name is the newest version, which an older driver lacks
-            processes = self._ask(f"nvmlDeviceGetComputeRunningProcesses{version}")
-            if processes is not None:
-                break
-        busy, until = self._busy(), time.monotonic() + FADE_S
+        processes, busy, until = self.processes(), self._busy(), time.monotonic() + FADE_S
         while busy and time.monotonic() < until:
             time.sleep(FADE_S / 10)
             busy = self._busy()
         if processes is not None:
-            mine = os.getpid()
-            processes = [{"pid": p.pid, "memory_bytes": p.usedGpuMemory} for p in processes if p.pid != mine]
+            processes = [process for process in processes if process["pid"] != os.getpid()]
         return {"processes": processes, "utilisation_percent": busy}
+
+    def processes(self) -> list[Process] | None:
+        """The compute processes on the GPU."""
+        processes = None
+        for version in ("", "_v2"):  # the plain name is the newest version, which an older driver lacks
+            processes = self._ask(f"nvmlDeviceGetComputeRunningProcesses{version}")
+            if processes is not None:
+                return [{"pid": process.pid, "memory_bytes": process.usedGpuMemory} for process in processes]
+        return None
 
     def _busy(self) -> int | None:
         """The GPU's utilization in percent."""

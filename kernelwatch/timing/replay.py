@@ -17,10 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernelwatch.plan.problem import Array
-from kernelwatch.plan.project import Project
-from kernelwatch.timing.check import packages
 from kernelwatch.timing.nvml import Nvml, State, limits
-from kernelwatch.timing.record import Facts
 
 SLOW_CLOCK = 0.75  # of the highest SM clock: a sample below it counts as throttled
 RETAKES = 3
@@ -33,7 +30,6 @@ WARM_UP_S = 0.15  # an idle GPU needs some 100 ms to raise its clocks
 CANARY_BYTES = 64 << 20
 CANARY_ROUNDS = 4096
 CANARY_NODES = 2
-COPY_BYTES = 512 << 20  # the size of the copy whose rate is the ceiling of the memory
 FILLS = {"float64": "fill_float64", "float16": "fill_float16", "bfloat16": "fill_bfloat16"}  # others: "fill"
 
 
@@ -71,18 +67,17 @@ def clock_mhz(stamps: NDArray[np.int64]) -> float | None:
 
 
 class Replayer:
-    """The current CUDA device: its stream, the harness's own kernels, the canaries and the ceilings of this process."""
+    """The current CUDA device: its stream, the harness's own kernels, and the canaries. It times launches, whatever
+    they launch."""
 
     best_clock_mhz = 0.0  # the highest SM clock seen in this process
 
-    def __init__(self, project: Project) -> None:
+    def __init__(self, nvml: Nvml) -> None:
         import cupy
 
-        self.project = project
         self.cupy = cupy
+        self.nvml = nvml
         device = cupy.cuda.Device()
-        self.nvml = Nvml(device.pci_bus_id)
-        self.others = self.nvml.others()  # while this process does nothing yet
         self.nvml_facts = self.nvml.facts()
         self.properties = cupy.cuda.runtime.getDeviceProperties(device.id)
         self.l2_bytes = int(self.properties["l2CacheSize"])
@@ -95,7 +90,7 @@ class Replayer:
         self.canary_memory = cupy.zeros(CANARY_BYTES, cupy.uint8)
 
     def warm_up(self) -> None:
-        """Make the canaries, run them until the clocks are up, and measure the ceilings."""
+        """Make the canaries, and run them until the clocks are up."""
         with self.stream:
             self.canaries = {"memory": self._canary_memory(), "compute": self._canary_compute()}
             until = time.monotonic() + WARM_UP_S
@@ -103,27 +98,8 @@ class Replayer:
                 for graph in self.canaries.values():
                     graph.launch(self.stream)
                 self.stream.synchronize()
-            self.ceilings = self._ceilings()
 
-    def facts(self) -> Facts:
-        """The GPU, its driver, the packages, other users of the GPU, and the ceilings that this process measured."""
-        runtime = self.cupy.cuda.runtime
-        name = self.properties["name"]
-        return {
-            "gpu": name.decode() if isinstance(name, bytes) else str(name),
-            "compute_capability": self.cupy.cuda.Device().compute_capability,
-            "multiprocessors": int(self.properties["multiProcessorCount"]),
-            "l2_bytes": self.l2_bytes,
-            "cuda_driver": runtime.driverGetVersion(),
-            "cuda_runtime": runtime.runtimeGetVersion(),
-            "packages": packages(self.project.conditions),
-            "nvml": self.nvml.why_not or "ok",
-            "others": self.others,
-            "ceilings": self.ceilings,
-            **{f"nvml_{key}": value for key, value in self.nvml_facts.items()},  # type: ignore[typeddict-item]
-        }
-
-    # --- canaries and ceilings ---------------------------------------------------------------------------------
+    # --- graphs and canaries -----------------------------------------------------------------------------------
 
     def graph(self, launches: list[Callable[[], object]], nodes: int) -> Graph:
         """A graph of `nodes` launches, in turn from `launches`; all of them must have been compiled before.
@@ -154,7 +130,7 @@ class Replayer:
         launch()
         return self.graph([launch], 16)
 
-    def _arithmetic(self, kernel: str) -> Graph:
+    def arithmetic(self, kernel: str) -> Graph:
         """A graph of one of the kernels of dependent multiply-adds, with enough blocks to fill the GPU."""
         blocks = int(self.properties["multiProcessorCount"]) * 8
 
@@ -165,29 +141,7 @@ class Replayer:
         return self.graph([launch], CANARY_NODES)
 
     def _canary_compute(self) -> Graph:
-        return self._arithmetic("canary_compute")
-
-    def _ceilings(self) -> dict[str, float]:
-        """The rate in bytes/s of a large copy by the harness's kernel, and the rates in FLOP/s of multiply-adds in
-        registers, by type. Frees the memory that it used."""
-        size = min(COPY_BYTES, int(self.cupy.cuda.runtime.memGetInfo()[0]) // 8)
-        memory = self.cupy.empty(2 * size, self.cupy.uint8)
-        copy = self.vector_copy(memory[:size], memory[size:])
-        copy()
-        graphs = {
-            "copy_bytes_per_s": (self.graph([copy], CANARY_NODES), 2 * size),
-            "float32_flops_per_s": (self.canaries["compute"], 0),
-            "float64_flops_per_s": (self._arithmetic("peak_float64"), 0),
-        }
-        # 8 blocks of 256 threads on each multiprocessor, each thread with four chains; a multiply-add is 2 operations
-        operations = int(self.properties["multiProcessorCount"]) * 8 * 256 * 4 * 2 * CANARY_ROUNDS
-        rates = {
-            name: CANARY_NODES * (amount or operations) / statistics.median(self.replay(graph, 1, 3)[0])
-            for name, (graph, amount) in graphs.items()
-        }
-        del memory, copy, graphs
-        self.cupy.get_default_memory_pool().free_all_blocks()
-        return rates
+        return self.arithmetic("canary_compute")
 
     def canary_seconds(self) -> dict[str, float]:
         """Canary -> the seconds that its graph takes now."""

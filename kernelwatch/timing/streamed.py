@@ -15,11 +15,12 @@ from kernelwatch.plan.problem import Array, Computation, Operand
 from kernelwatch.plan.project import Project
 from kernelwatch.system.machine import free_bytes
 from kernelwatch.timing.check import POISON, Budget, WrongOutput, describe_wrong
+from kernelwatch.timing.device import RunDevice
 from kernelwatch.timing.record import Measurement
-from kernelwatch.timing.replay import Replayer, throttled
+from kernelwatch.timing.replay import throttled
 
 
-class Streamed(Replayer):
+class Streamed(RunDevice):
     """The current CUDA device, with operands in the host's memory."""
 
     def __init__(self, project: Project, package: Package, cells: list[Cell], budget: Budget, seed: int) -> None:

@@ -1,0 +1,1 @@
+"""The Python API: measures and compares callables, outside any project."""

@@ -1,0 +1,169 @@
+"""The arguments of a callable: which of them are arrays, and copies of these, over which the calls rotate."""
+
+import math
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from kernelwatch.api.result import MeasureError
+
+ON_GPU = (2, 13)  # DLPack's numbers of CUDA memory, managed or not
+SETS_MAX = 512  # each is a call in a CUDA graph, which Python enqueues for every round
+ALIGNMENT = 512  # of a copy, in bytes
+LARGE = 1 << 20  # such copies begin on a page of the device, where allocators also put them
+FREE_SHARE = 0.7  # of the free memory, which the copies may take
+
+Memory = Any  # an array of bytes, of NumPy or CuPy
+
+
+def device_of(argument: object) -> str:
+    """ "gpu" or "cpu" for an array in that memory, "" for an argument that is no array."""
+    if isinstance(argument, type) or (isinstance(argument, np.ndarray) and argument.dtype.hasobject):
+        return ""
+    if _is_tensor(argument) and str(argument.layout) != "torch.strided":  # type: ignore[attr-defined]
+        return ""
+    if hasattr(argument, "__dlpack_device__"):
+        return "gpu" if int(argument.__dlpack_device__()[0]) in ON_GPU else "cpu"
+    return "gpu" if hasattr(argument, "__cuda_array_interface__") else ""
+
+
+def _is_tensor(argument: object) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(argument, torch.Tensor)
+
+
+class Original:
+    """An array of which copies are made: with its shape, type and strides, as an array of the same library. An array
+    that is neither NumPy's, CuPy's nor PyTorch's is copied into NumPy's or CuPy's."""
+
+    def __init__(self, array: Any, xp: Any) -> None:
+        self.xp, self.tensor = xp, _is_tensor(array)
+        if not self.tensor and not isinstance(array, xp.ndarray):
+            given = hasattr(array, "__cuda_array_interface__") or hasattr(array, "__array_interface__")
+            array = xp.asarray(array) if given else xp.from_dlpack(array)
+        self.array = array
+        self.shape = tuple(array.shape)
+        self.itemsize = int(array.element_size() if self.tensor else array.dtype.itemsize)
+        steps = array.stride() if self.tensor else array.strides
+        self.strides = tuple(step * self.itemsize for step in steps) if self.tensor else tuple(steps)
+        self.nbytes: int = math.prod(self.shape) * self.itemsize
+        reach = [(extent - 1) * step for extent, step in zip(self.shape, self.strides, strict=True)]
+        self.first = -sum(min(0, far) for far in reach)  # of the first element from the lowest, in bytes
+        self.span = self.first + sum(max(0, far) for far in reach) + self.itemsize if self.nbytes else 0
+
+    def views(self, memory: Memory, starts: Sequence[int]) -> list[Any]:
+        """Arrays like this one in a piece of memory, each from one of these bytes on."""
+        if not self.nbytes:
+            return [self.array for _ in starts]
+        if self.tensor:
+            torch = sys.modules["torch"]
+            flat = (torch.from_numpy(memory) if self.xp is np else torch.from_dlpack(memory)).view(self.array.dtype)
+            steps = [step // self.itemsize for step in self.strides]
+            copies = [flat.as_strided(self.shape, steps, start // self.itemsize) for start in starts]
+            return [copy.requires_grad_(self.array.requires_grad) for copy in copies]
+        firsts = [memory[start + self.first :][: self.itemsize].view(self.array.dtype) for start in starts]
+        return [self.xp.lib.stride_tricks.as_strided(first, self.shape, self.strides) for first in firsts]
+
+    def fill(self, copy: Any) -> None:
+        """Copy the values into such an array."""
+        if self.tensor and self.nbytes:
+            copy.detach().copy_(self.array.detach())
+        elif self.nbytes:
+            copy[...] = self.array
+
+
+class Rotation:
+    """Sets of arguments over which the calls rotate. The arrays of each set are copies of the user's; everything else
+    is passed as it is.
+
+    `device`: whose arrays are copied. `allocate`: makes an array of so many bytes. `cold_bytes`, `hot_bytes`: what the
+    copies together should have at least, or at most. `free_bytes`: the free memory.
+    `page`: large copies begin at a multiple of it.
+    """
+
+    def __init__(
+        self,
+        arguments: Sequence[object],
+        device: str,
+        xp: Any,
+        allocate: Callable[[int], Memory],
+        *,
+        cache: str,
+        cache_bytes: int,
+        cold_bytes: int,
+        hot_bytes: int,
+        free_bytes: int,
+        page: int = ALIGNMENT,
+    ) -> None:
+        self.arguments = tuple(arguments)
+        self.allocate = allocate
+        arrays = {id(one): one for one in arguments if device_of(one) == device}
+        self.originals = {key: Original(array, xp) for key, array in arrays.items()}
+        self.starts: dict[int, int] = {}  # of each array in a set, in bytes
+        self.set_bytes = 0
+        for key, one in self.originals.items():
+            self.starts[key] = _up(self.set_bytes, page if one.span >= LARGE else ALIGNMENT)
+            self.set_bytes = self.starts[key] + one.span
+        large = any(one.span >= LARGE for one in self.originals.values())
+        self.set_bytes = _up(self.set_bytes, page if large else ALIGNMENT)
+        self.nbytes = sum(one.nbytes for one in self.originals.values())
+        self.warnings: list[str] = []
+        self.sets = self._count(cache, cache_bytes, cold_bytes, hot_bytes, free_bytes)
+
+    def _count(self, cache: str, cache_bytes: int, cold_bytes: int, hot_bytes: int, free_bytes: int) -> int:
+        """The number of sets. 0: the user's own arrays are used. Raises: MeasureError if hot is impossible."""
+        if not self.nbytes:
+            if cache == "cold":
+                self.warnings.append(
+                    "no array is among the arguments: every call uses the same memory, which is not cold if it fits in "
+                    "the cache"
+                )
+            return 0
+        if cache == "hot":
+            if self.nbytes > cache_bytes / 2:
+                raise MeasureError(
+                    f"cache='hot': the arrays ({_mib(self.nbytes)}) do not fit in half of the cache "
+                    f"({_mib(cache_bytes)}), so they are never hot"
+                )
+            return max(1, min(SETS_MAX, hot_bytes // self.nbytes))
+        sets = min(SETS_MAX, -(-cold_bytes // self.nbytes))
+        room = int(FREE_SHARE * free_bytes) // self.set_bytes
+        if room < sets:
+            self.warnings.append(
+                f"the free memory ({_mib(free_bytes)}) has room for {room} of {sets} copies of the arrays"
+                + ("" if room else ": the arrays themselves are used")
+            )
+        elif sets * self.nbytes < cache_bytes:
+            self.warnings.append(
+                f"the arrays are so small that {sets} copies of them ({_mib(sets * self.nbytes)}) fit in the cache "
+                f"({_mib(cache_bytes)}): they are hot"
+            )
+        return min(sets, room)
+
+    def fresh(self) -> list[tuple[Any, ...]]:
+        """The sets, with new copies in new memory. The caller drops those of the round before first."""
+        if not self.sets:
+            return [self.arguments]
+        memory = self.allocate(self.sets * self.set_bytes)
+        bases = range(0, len(memory), self.set_bytes)
+        copies = {
+            key: one.views(memory, [base + self.starts[key] for base in bases]) for key, one in self.originals.items()
+        }
+        for key, one in self.originals.items():
+            one.fill(copies[key][0])
+        words = memory.view(np.uint64).reshape(self.sets, -1)
+        words[1:] = words[0]
+        return [
+            tuple(copies[id(one)][at] if id(one) in copies else one for one in self.arguments)
+            for at in range(self.sets)
+        ]
+
+
+def _up(size: int, alignment: int) -> int:
+    return -(-size // alignment) * alignment
+
+
+def _mib(size: int) -> str:
+    return f"{size / (1 << 20):.3g} MiB"

@@ -1,0 +1,254 @@
+"""Times a callable on a GPU: by replays of a CUDA graph, or between events if it cannot be captured."""
+
+import os
+import statistics
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from kernelwatch.api.arguments import Rotation
+from kernelwatch.api.capture import Allocations, Calls, Captured, Sets, torch_on_gpu
+from kernelwatch.api.result import MeasureError
+from kernelwatch.api.rounds import Round, returned_bytes
+from kernelwatch.system.files import locked
+from kernelwatch.system.options import Options
+from kernelwatch.timing.gpu import GRAPH_NODES_MAX, HOT_ROTATION, ROTATION
+from kernelwatch.timing.nvml import Nvml, disturbed
+from kernelwatch.timing.replay import LOW_CLOCK, STEADY_PAUSE_S, Graph, Replayer
+
+SAMPLE_S = 0.002
+SAMPLES = 2  # in a round
+FEW = 16  # sets over which calls go to see how long one takes
+TURN_S = (
+    0.02  # a turn over all sets takes no longer: calls that take so long to read the cache's size depend little on it
+)
+PAGE = 1 << 21  # of the GPU's memory
+IDLE_S = 1.0  # after so long without work the clocks must be raised again
+BLOCKER_S = 0.002  # how long the GPU is kept busy to see whether a call waits for it
+BLOCKER_MOST_S = 0.1
+ELSEWHERE_S = 5e-5  # of work that ends after the stream's own, beyond as long as that: it ran on another stream
+
+
+def current_device() -> int:
+    """The number of the current CUDA device. Raises: MeasureError if there is none."""
+    try:
+        import cupy
+
+        return int(cupy.cuda.Device().id)
+    except ImportError as error:
+        raise MeasureError(f"a GPU is timed with CuPy, which cannot be imported: {error}") from error
+    except Exception as error:
+        raise MeasureError(f"no GPU can be used here: {error}") from error
+
+
+class OnGpu:
+    """A callable on the GPU, on the stream of the replayer. Its first calls get `arguments`.
+
+    Raises: MeasureError if the first call raises.
+    """
+
+    def __init__(
+        self, replayer: Replayer, name: str, function: Callable[..., object], arguments: tuple[Any, ...]
+    ) -> None:
+        self.replayer, self.name, self.function = replayer, name, function
+        self.warnings: list[str] = []
+        self.plan: tuple[int, int, int] | None = None
+        self.captured: Captured | None = None  # the last one; the next takes over its memory
+        self.returned = returned_bytes(self._call(arguments), arguments)
+        with Allocations(self.replayer.cupy) as allocations:
+            start = time.perf_counter()
+            self._call(arguments)
+            host_s = time.perf_counter() - start
+        if allocations.count:
+            self.warnings.append(
+                f"it allocates in each call ({allocations.count} times, {allocations.bytes / (1 << 20):.3g} MiB)"
+            )
+        if self._waits(arguments, host_s):
+            self.warnings.append("it waits for the GPU in each call, which keeps a program from queueing further work")
+        self.method = self._method(arguments)
+
+    def _call(self, arguments: tuple[Any, ...]) -> object:
+        """Call the function once, and wait for all that it enqueued on any stream."""
+        try:
+            result = self.function(*arguments)
+            self.replayer.cupy.cuda.runtime.deviceSynchronize()
+        except Exception as error:
+            raise MeasureError(f"{self.name} raises {type(error).__name__}: {error}") from error
+        return result
+
+    def _waits(self, arguments: tuple[Any, ...], host_s: float) -> bool:
+        """Whether a call returns only after the GPU has finished what it was busy with before."""
+        wanted_s = max(BLOCKER_S, 4 * host_s)
+        if wanted_s > BLOCKER_MOST_S:
+            return False
+        blocker, stream = self.replayer.canaries["memory"], self.replayer.stream
+        once_s = statistics.median(self.replayer.replay(blocker, 1, 3)[0])
+        end = self.replayer.cupy.cuda.Event()
+        for _ in range(1 + round(wanted_s / once_s)):
+            blocker.launch(stream)
+        end.record(stream)
+        self.function(*arguments)
+        waits = bool(end.done)
+        self.replayer.cupy.cuda.runtime.deviceSynchronize()
+        return waits
+
+    def _method(self, arguments: tuple[Any, ...]) -> str:
+        """How to time the function: "graph", "events" or "host"."""
+        try:
+            nodes = self._capture(Calls(self.function, [arguments], 1)).nodes
+        except Exception as error:
+            self.replayer.cupy.cuda.runtime.deviceSynchronize()
+            if self._elsewhere(arguments):
+                self.warnings.append(
+                    "it does some of its work on another stream: timed by the host's clock until the GPU is idle, "
+                    "launches included"
+                )
+                return "host"
+            self.warnings.append(
+                f"it cannot be captured in a CUDA graph ({_one_line(error)}): timed between events as Python launches "
+                "it, which is slower if the launches take longer than the work"
+            )
+            return "events"
+        if nodes == 0:
+            self.warnings.append(
+                "it enqueues nothing on the current stream, but perhaps on another: timed by the host's clock until "
+                "the GPU is idle, launches included"
+            )
+            return "host"
+        return "graph"
+
+    def _elsewhere(self, arguments: tuple[Any, ...]) -> bool:
+        """Whether work of a call goes on after the current stream is done with it."""
+        self.function(*arguments)
+        start = time.perf_counter()
+        self.replayer.stream.synchronize()
+        own_s = time.perf_counter() - start
+        self.replayer.cupy.cuda.runtime.deviceSynchronize()
+        return time.perf_counter() - start > 2 * own_s + ELSEWHERE_S
+
+    def _capture(self, calls: Calls) -> Captured:
+        self.captured = Captured(calls, self.replayer.stream, self.captured)
+        return self.captured
+
+    def _enqueue(self, sets: Sets, count: int) -> Graph:
+        calls = Calls(self.function, sets, count)
+        return self._capture(calls) if self.method == "graph" else calls
+
+    def _plan(self, sets: Sets) -> tuple[int, int, int]:
+        """The number of sets over which a sample goes, its turns over them in a graph, and the replays of the graph."""
+        few = min(len(sets), FEW)
+        graph, lead_in = self._enqueue(sets, few), tuple(self.replayer.canaries.values())
+        once_s = min(self.replayer.replay(graph, 1, 2, lead_in=lead_in)[0]) / few
+        used = max(1, min(len(sets), round(TURN_S / once_s)))
+        turns = max(1, round(min(GRAPH_NODES_MAX, SAMPLE_S / once_s) / used))
+        return used, turns, max(1, round(SAMPLE_S / (once_s * used * turns)))
+
+    def round(self, sets: Sets) -> Round:
+        """Some samples over the sets of arguments; after them a pause if the GPU met a limit."""
+        if self.method == "host":
+            return self._by_host(sets)
+        self.plan = self.plan or self._plan(sets)
+        used, turns, replays = self.plan
+        calls = self._enqueue(sets[:used], turns * used)
+        take = self.replayer.take(calls, replays, turns * used, SAMPLES)
+        limits = (*take["throttled"], *([LOW_CLOCK] if self.replayer.low(take) else []))
+        if take["throttled"]:
+            time.sleep(STEADY_PAUSE_S)
+        return Round(statistics.median(take["seconds"]), take["launches"], take["clock64_mhz"], limits)
+
+    def _by_host(self, sets: Sets) -> Round:
+        calls, wait = Calls(self.function, sets, len(sets)), self.replayer.cupy.cuda.runtime.deviceSynchronize
+        wait()
+        start = time.perf_counter()
+        calls.launch(self.replayer.stream)
+        wait()
+        return Round((time.perf_counter() - start) / len(sets), len(sets))
+
+
+class Gpu:
+    """The current CUDA device."""
+
+    device = "gpu"
+    renews = True  # how fast a kernel is depends on where its arrays lie, by some tenths of a percent
+
+    def __init__(self) -> None:
+        import cupy
+
+        self.bus = cupy.cuda.Device().pci_bus_id
+        self.cupy = cupy
+        self.replayer = Replayer(Nvml(self.bus))
+        self.replayer.warm_up()
+        self.used_at = time.monotonic()
+        name = self.replayer.properties["name"]
+        self.name = name.decode() if isinstance(name, bytes) else str(name)
+
+    def subject(self, name: str, function: Callable[..., object], arguments: tuple[Any, ...]) -> OnGpu:
+        return OnGpu(self.replayer, name, function, arguments)
+
+    def _allocate(self, size: int) -> Any:
+        """Memory straight from the driver, which no pool keeps."""
+        with self.cupy.cuda.using_allocator(None):
+            return self.cupy.empty(size, self.cupy.uint8)
+
+    def rotation(self, arguments: Sequence[object], cache: str) -> Rotation:
+        l2_bytes = self.replayer.l2_bytes
+        return Rotation(
+            arguments,
+            self.device,
+            self.cupy,
+            self._allocate,
+            cache=cache,
+            cache_bytes=l2_bytes,
+            cold_bytes=ROTATION * l2_bytes,
+            hot_bytes=int(HOT_ROTATION * l2_bytes),
+            free_bytes=int(self.cupy.cuda.runtime.memGetInfo()[0]),
+            page=PAGE,
+        )
+
+    @contextmanager
+    def current(self) -> Iterator[None]:
+        """Make the replayer's stream the current one of CuPy and PyTorch, once the GPU is idle and no other run of the
+        engine measures on it."""
+        with ExitStack() as stack:
+            bus = "".join(letter if letter.isalnum() else "-" for letter in self.bus)
+            stack.enter_context(locked(Path(Options.here().locks, f"kernelwatch-{bus}.lock"), _waiting))
+            self.cupy.cuda.runtime.deviceSynchronize()
+            stream = stack.enter_context(self.replayer.stream)
+            if torch := torch_on_gpu():
+                stack.enter_context(torch.cuda.stream(torch.cuda.ExternalStream(stream.ptr)))
+            if time.monotonic() - self.used_at > IDLE_S:
+                self.replayer.warm_up()
+            yield
+            self.used_at = time.monotonic()
+
+    def disturbed(self) -> str:
+        """Why other programs on the GPU make the figures doubtful, "" if they do not."""
+        own = (os.getpid(), os.getppid())  # a fresh process was started by the user's
+        processes = self.replayer.nvml.processes() or []
+        others = [process for process in processes if process["pid"] not in own]
+        return disturbed({"processes": others, "utilisation_percent": None})
+
+    def conditions(self) -> dict[str, Any]:
+        runtime, state = self.cupy.cuda.runtime, self.replayer.nvml.state()
+        return {
+            "driver": self.replayer.nvml_facts.get("driver"),
+            "cuda_driver": runtime.driverGetVersion(),
+            "cuda_runtime": runtime.runtimeGetVersion(),
+            "cupy": self.cupy.__version__,
+            "l2_bytes": self.replayer.l2_bytes,
+            "sm_clock_max_mhz": self.replayer.nvml_facts.get("sm_clock_max_mhz"),
+            "temperature_c": state["temperature_c"],
+            "power_w": state["power_w"],
+        }
+
+
+def _waiting(who: str) -> None:
+    warnings.warn(f"kernelwatch waits for {who}, which measures on this GPU", stacklevel=2)
+
+
+def _one_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

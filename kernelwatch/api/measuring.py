@@ -1,0 +1,151 @@
+"""Measures a callable on its arguments, and compares two of them in turns."""
+
+import math
+import sys
+from collections.abc import Sequence
+from functools import cache as remembered
+from typing import Literal
+
+from kernelwatch.api.arguments import device_of
+from kernelwatch.api.cpu import Cpu
+from kernelwatch.api.gpu import Gpu, current_device
+from kernelwatch.api.processes import each
+from kernelwatch.api.result import Compared, Measured, MeasureError
+from kernelwatch.api.rounds import Timer
+from kernelwatch.api.statistics import Verdict, log_ratios, pooled
+from kernelwatch.api.turns import Function, take_turns
+from kernelwatch.plan.cells import CACHES
+
+
+def measure(
+    function: Function,
+    *arguments: object,
+    bytes: int | None = None,
+    flops: float | None = None,
+    cache: Literal["cold", "hot"] = "cold",
+    seconds: float = 0.2,
+    processes: int = 1,
+    device: Literal["gpu", "cpu"] | None = None,
+) -> Measured:
+    """Measure the seconds of `function(*arguments)`.
+
+    `arguments`: arrays are copied, and the calls rotate over the copies; everything else is passed as it is. If an
+    array is in a GPU's memory, the function is timed on that GPU, else on the CPU (`device` overrides this).
+    `function`: enqueues its work on the current stream of CuPy and PyTorch; with several processes a function that
+    they can import, or its name as "module:function".
+    `bytes`: that a call moves, by default each array among the arguments and what is returned, once.
+    `flops`: the operations of a call.
+    `cache`: "cold" rotates over more memory than the last-level cache holds, "hot" stays within it.
+    `seconds`: about how long to measure, in each process, after what is done once: raising the clocks, compiling.
+    `processes`: more than 1 measures in so many fresh processes and gives the interval between them.
+
+    Raises: MeasureError if the function raises, or if it cannot be measured here.
+    """
+    _check(cache, seconds, processes)
+    given = {"bytes": bytes, "flops": flops, "cache": cache, "seconds": seconds, "device": device}
+    if processes > 1:
+        return pooled(each("measure", (function,), arguments, given, processes))
+    timer = _timer(arguments, device)
+    with timer.current():
+        (measured,) = take_turns(
+            timer,
+            [function],
+            arguments,
+            bytes=bytes,
+            flops=flops,
+            cache=cache,
+            seconds=seconds,
+            enough=lambda _, late: late,
+        )
+    return measured
+
+
+def compare(
+    a: Function,
+    b: Function,
+    *arguments: object,
+    bytes: int | None = None,
+    flops: float | None = None,
+    cache: Literal["cold", "hot"] = "cold",
+    seconds: float = 1.0,
+    processes: int = 1,
+    within: float | None = None,
+    device: Literal["gpu", "cpu"] | None = None,
+) -> Compared:
+    """Measure `a(*arguments)` and `b(*arguments)` in turns (a b b a ...) on the same copies, and say whether b is
+    faster.
+
+    `within`: the largest relative change that is "same", by default 0.01 on a GPU and 0.02 on a CPU.
+    `seconds`: after which a comparison that is undecided ends, in each process; at least four turns are taken.
+    `processes`: more than 1 makes a turn of each fresh process, of which a verdict needs four.
+    The other parameters are those of `measure`, which both share.
+
+    Raises: MeasureError if a function raises, or if it cannot be measured here.
+    """
+    _check(cache, seconds, processes)
+    given = {"bytes": bytes, "flops": flops, "cache": cache, "seconds": seconds, "device": device, "within": within}
+    if processes > 1:
+        verdict = Verdict(device or _device(arguments), within)
+        results = each("compare", (a, b), arguments, given, processes)
+        logs = [math.log(result.ratio) for result in results]
+        return verdict.compared([pooled([getattr(result, side) for result in results]) for side in "ab"], logs)
+    timer = _timer(arguments, device)
+    with timer.current():
+        verdict = Verdict(timer.device, within)
+        both = take_turns(
+            timer,
+            [a, b],
+            arguments,
+            bytes=bytes,
+            flops=flops,
+            cache=cache,
+            seconds=seconds,
+            enough=verdict.reached,
+        )
+    return verdict.compared(both, log_ratios(*(one.samples for one in both)))
+
+
+def _check(cache: str, seconds: float, processes: int) -> None:
+    """Raises: ValueError if a parameter has no meaning."""
+    if cache not in CACHES:
+        raise ValueError(f"cache must be one of {', '.join(CACHES)}; got {cache!r}")
+    if not seconds > 0:
+        raise ValueError(f"seconds must be above 0; got {seconds}")
+    if processes < 1:
+        raise ValueError(f"processes must be at least 1; got {processes}")
+
+
+# --- the device and the function -----------------------------------------------------------------------------------
+
+
+def _device(arguments: Sequence[object]) -> str:
+    """The device that the arguments ask for; without an array, the GPU if CuPy or PyTorch uses it already."""
+    devices = {device_of(one) for one in arguments}
+    if "gpu" in devices or "cpu" in devices:
+        return "gpu" if "gpu" in devices else "cpu"
+    torch = sys.modules.get("torch")
+    return "gpu" if torch is not None and torch.cuda.is_initialized() else "cpu"
+
+
+@remembered
+def _cpu() -> Cpu:
+    return Cpu()
+
+
+@remembered
+def _gpu(_number: int) -> Gpu:
+    return Gpu()
+
+
+def _timer(arguments: Sequence[object], device: str | None) -> Timer:
+    """The device that times, one for all calls in this process. Raises: MeasureError if it is not here."""
+    if (device or _device(arguments)) == "cpu":
+        return _cpu()
+    number = current_device()
+    for one in arguments:
+        if device_of(one) == "gpu" and hasattr(one, "__dlpack_device__") and one.__dlpack_device__()[1] != number:
+            raise MeasureError(
+                f"an array is on GPU {one.__dlpack_device__()[1]}, but the current device is GPU {number}: measure "
+                "within `with cupy.cuda.Device(...)`"
+            )
+    return _gpu(number)

@@ -1,0 +1,66 @@
+"""Runs a measurement in fresh processes."""
+
+import pickle
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from kernelwatch.api.result import MeasureError
+
+
+def each(
+    what: str,
+    functions: Sequence[Callable[..., object] | str],
+    arguments: Sequence[object],
+    given: dict[str, Any],
+    count: int,
+) -> list[Any]:
+    """The results of `measure` or `compare` (`what`) in fresh processes, one after the other.
+
+    Raises: MeasureError if a process cannot import a function, or cannot measure it.
+    """
+    job = _job(what, functions, arguments, given)
+    with tempfile.TemporaryDirectory() as folder:
+        return [_one(job, Path(folder, f"{number}.pickle")) for number in range(count)]
+
+
+def _job(what: str, functions: Sequence[Callable[..., object] | str], arguments: Any, given: dict[str, Any]) -> bytes:
+    for function in functions:
+        if getattr(function, "__module__", "") == "__main__":
+            name = getattr(function, "__name__", repr(function))
+            raise MeasureError(
+                f"{name} is defined in the main program, which a fresh process does not run: put it into a module, and "
+                "give it as 'module:function'"
+            )
+    try:
+        return pickle.dumps((what, tuple(functions), tuple(arguments), given))
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise MeasureError(f"a fresh process cannot be handed the function or its arguments: {error}") from error
+
+
+def _one(job: bytes, file: Path) -> Any:
+    code = f"import sys; sys.path[:] = {sys.path!r}; from kernelwatch.api.processes import main; main()"
+    done = subprocess.run([sys.executable, "-c", code, str(file)], input=job, capture_output=True, check=False)
+    if not file.exists():
+        lines = done.stderr.decode(errors="replace").strip().splitlines() or ["no message"]
+        raise MeasureError(f"a fresh process ended with {done.returncode}: {lines[-1]}")
+    result = pickle.loads(file.read_bytes())
+    if isinstance(result, MeasureError):
+        raise result
+    return result
+
+
+def main() -> None:
+    """Do the job on stdin in a fresh process, and write its result into the file that is the argument."""
+    import kernelwatch
+
+    what, functions, arguments, given = pickle.load(sys.stdin.buffer)
+    result: object
+    try:
+        result = getattr(kernelwatch, what)(*functions, *arguments, **given)
+    except MeasureError as error:
+        result = MeasureError(str(error))  # its cause may be of a class that cannot be handed on
+    Path(sys.argv[1]).write_bytes(pickle.dumps(result))

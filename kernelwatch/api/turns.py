@@ -1,0 +1,135 @@
+"""Takes rounds of one or two callables in turns, and makes results of them."""
+
+import importlib
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kernelwatch.api.result import Measured, MeasureError
+from kernelwatch.api.rounds import Round, Subject, Timer
+from kernelwatch.api.statistics import level
+from kernelwatch.identity import TIMED
+
+Function = Callable[..., object] | str
+ROUNDS_LEAST = 3
+
+
+def resolve(function: Function) -> tuple[str, Callable[..., object]]:
+    """The name of a function, and the function. Raises: MeasureError if it is a name that leads to no function."""
+    if isinstance(function, str):
+        module, _, path = function.partition(":")
+        try:
+            found: Any = importlib.import_module(module)
+            for part in path.split("."):
+                found = getattr(found, part)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise MeasureError(f"{function!r} names no function as 'module:function' does: {error}") from error
+        return path, found
+    if not callable(function):
+        raise MeasureError(f"{function!r} cannot be called")
+    return getattr(function, "__name__", "") or type(function).__name__, function
+
+
+def take_turns(
+    timer: Timer,
+    functions: Sequence[Function],
+    arguments: tuple[object, ...],
+    *,
+    bytes: int | None,
+    flops: float | None,
+    cache: str,
+    seconds: float,
+    enough: Callable[[list[list[float]], bool], bool],
+) -> list[Measured]:
+    """Measure functions, each once in every turn, until `enough` says so.
+
+    It is told the seconds of each function's rounds, and whether `seconds` are over since the functions were called for
+    the first time, which may compile and load.
+
+    Raises: MeasureError if a function raises.
+    """
+    began = time.perf_counter()
+    rotation = timer.rotation(arguments, cache)
+    named = [resolve(function) for function in functions]
+    sets = rotation.fresh()
+    subjects = [timer.subject(name, function, sets[0]) for name, function in named]
+    rounds: list[list[Round]] = [[] for _ in subjects]
+    turn, until = 0, time.perf_counter() + seconds
+    while turn < ROUNDS_LEAST or not enough(
+        [[one.seconds for one in own] for own in rounds], time.perf_counter() >= until
+    ):
+        if timer.renews and turn:
+            sets = []  # the memory of the turn before is free when that of this one is taken
+            sets = rotation.fresh()
+        numbers = range(len(subjects))
+        for at in numbers if turn % 2 == 0 else reversed(numbers):
+            rounds[at].append(_round(named[at][0], subjects[at], sets))
+        turn += 1
+    disturbed = timer.disturbed()
+    conditions = {
+        **timer.conditions(),
+        TIMED.fact: TIMED.version,
+        "copies": len(sets),
+        "took_s": time.perf_counter() - began,
+    }
+    return [
+        _result(
+            timer,
+            name,
+            subject,
+            own,
+            bytes=rotation.nbytes and rotation.nbytes + subject.returned if bytes is None else bytes,
+            flops=flops,
+            cache=cache,
+            warnings=[*rotation.warnings, *subject.warnings, *([disturbed] if disturbed else [])],
+            conditions={**conditions, "calls": sum(one.calls for one in own)},
+        )
+        for (name, _), subject, own in zip(named, subjects, rounds, strict=True)
+    ]
+
+
+def _round(name: str, subject: Subject, sets: list[tuple[Any, ...]]) -> Round:
+    try:
+        return subject.round(sets)
+    except Exception as error:
+        raise MeasureError(f"{name} raises {type(error).__name__} when it is repeated: {error}") from error
+
+
+def _result(
+    timer: Timer,
+    name: str,
+    subject: Subject,
+    rounds: list[Round],
+    *,
+    bytes: int,
+    flops: float | None,
+    cache: str,
+    warnings: list[str],
+    conditions: dict[str, Any],
+) -> Measured:
+    """The result of one function. Rounds in which a limit lowered the clocks count only if most are such rounds."""
+    limited = [one for one in rounds if one.limits]
+    counted = rounds
+    if limited:
+        names = ", ".join(dict.fromkeys(limit for one in limited for limit in one.limits))
+        text = f"the clocks were lowered in {len(limited)} of {len(rounds)} rounds ({names})"
+        if len(rounds) - len(limited) >= max(ROUNDS_LEAST, len(limited)):
+            counted, text = [one for one in rounds if not one.limits], f"{text}, which are left out"
+        warnings = [*warnings, text]
+    clocks = [one.clock_mhz for one in counted if one.clock_mhz]
+    seconds, bounds = level([one.seconds for one in counted])
+    return Measured(
+        name=name,
+        seconds=seconds,
+        interval=bounds,
+        samples=tuple(one.seconds for one in rounds),
+        bytes=bytes or None,
+        flops=flops,
+        clock_mhz=statistics.median(clocks) if clocks else None,
+        warnings=tuple(warnings),
+        device=timer.name,
+        cache=cache,
+        method=subject.method,
+        conditions=conditions,
+    )

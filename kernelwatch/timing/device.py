@@ -1,0 +1,69 @@
+"""The GPU of a measuring run: its facts, its other users, and the ceilings that its process measured."""
+
+import statistics
+
+from kernelwatch.plan.project import Project
+from kernelwatch.timing.check import packages
+from kernelwatch.timing.nvml import Nvml
+from kernelwatch.timing.record import Facts
+from kernelwatch.timing.replay import CANARY_NODES, CANARY_ROUNDS, Replayer
+
+COPY_BYTES = 512 << 20  # the size of the copy whose rate is the ceiling of the memory
+
+
+class RunDevice(Replayer):
+    """The current CUDA device, on which a process measures cells of a project."""
+
+    def __init__(self, project: Project) -> None:
+        import cupy
+
+        nvml = Nvml(cupy.cuda.Device().pci_bus_id)
+        self.others = nvml.others()  # while this process does nothing yet
+        super().__init__(nvml)
+        self.project = project
+
+    def warm_up(self) -> None:
+        """Make the canaries, run them until the clocks are up, and measure the ceilings."""
+        super().warm_up()
+        with self.stream:
+            self.ceilings = self._ceilings()
+
+    def facts(self) -> Facts:
+        """The GPU, its driver, the packages, other users of the GPU, and the ceilings that this process measured."""
+        runtime = self.cupy.cuda.runtime
+        name = self.properties["name"]
+        return {
+            "gpu": name.decode() if isinstance(name, bytes) else str(name),
+            "compute_capability": self.cupy.cuda.Device().compute_capability,
+            "multiprocessors": int(self.properties["multiProcessorCount"]),
+            "l2_bytes": self.l2_bytes,
+            "cuda_driver": runtime.driverGetVersion(),
+            "cuda_runtime": runtime.runtimeGetVersion(),
+            "packages": packages(self.project.conditions),
+            "nvml": self.nvml.why_not or "ok",
+            "others": self.others,
+            "ceilings": self.ceilings,
+            **{f"nvml_{key}": value for key, value in self.nvml_facts.items()},  # type: ignore[typeddict-item]
+        }
+
+    def _ceilings(self) -> dict[str, float]:
+        """The rate in bytes/s of a large copy by the harness's kernel, and the rates in FLOP/s of multiply-adds in
+        registers, by type. Frees the memory that it used."""
+        size = min(COPY_BYTES, int(self.cupy.cuda.runtime.memGetInfo()[0]) // 8)
+        memory = self.cupy.empty(2 * size, self.cupy.uint8)
+        copy = self.vector_copy(memory[:size], memory[size:])
+        copy()
+        graphs = {
+            "copy_bytes_per_s": (self.graph([copy], CANARY_NODES), 2 * size),
+            "float32_flops_per_s": (self.canaries["compute"], 0),
+            "float64_flops_per_s": (self.arithmetic("peak_float64"), 0),
+        }
+        # 8 blocks of 256 threads on each multiprocessor, each thread with four chains; a multiply-add is 2 operations
+        operations = int(self.properties["multiProcessorCount"]) * 8 * 256 * 4 * 2 * CANARY_ROUNDS
+        rates = {
+            name: CANARY_NODES * (amount or operations) / statistics.median(self.replay(graph, 1, 3)[0])
+            for name, (graph, amount) in graphs.items()
+        }
+        del memory, copy, graphs
+        self.cupy.get_default_memory_pool().free_all_blocks()
+        return rates

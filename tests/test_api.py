@@ -1,0 +1,504 @@
+"""kernelwatch.measure and kernelwatch.compare on the CPU, and what they say of their results."""
+
+import json
+import math
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.lib.array_utils import byte_bounds
+
+import kernelwatch
+from kernelwatch.api import cpu, turns
+from kernelwatch.api.arguments import LARGE, Original, Rotation, device_of
+from kernelwatch.api.result import Compared, Measured
+from kernelwatch.api.rounds import Round
+from kernelwatch.api.statistics import Verdict, level, pooled
+from kernelwatch.comparison.paired import LOOKS
+from lab import harnesses
+from tests.repositories import ROOT
+
+CACHE = 1 << 20
+BRIEF = 0.01  # seconds to measure: nothing here depends on how exact a figure is
+
+
+@pytest.fixture(autouse=True)
+def small_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache so small that copies larger than it are quickly made."""
+    monkeypatch.setattr(cpu, "cache_bytes", lambda: CACHE)
+
+
+def doubled(x: Any, out: Any) -> None:
+    np.multiply(x, 2, out=out)
+
+
+def arrays(count: int = 1 << 14) -> tuple[Any, Any]:
+    return np.arange(count, dtype=np.float32), np.zeros(count, np.float32)
+
+
+def slow(x: Any) -> float:
+    return float(np.sort(np.tile(x, 100))[0])
+
+
+def quick(x: Any) -> float:
+    return float(np.sort(x)[0])
+
+
+# --- measure -------------------------------------------------------------------------------------------------------
+
+
+def test_the_engine_is_imported_without_numpy() -> None:
+    code = "import sys, kernelwatch; print(sorted({'numpy', 'cupy', 'scipy', 'rich'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+    assert {"measure", "compare", "MeasureError"} <= set(dir(kernelwatch))
+    with pytest.raises(AttributeError, match="'kernelwatch' has no attribute 'mesure'"):
+        _ = kernelwatch.mesure
+
+
+def test_a_function_on_the_cpu() -> None:
+    x, out = arrays()
+    found = kernelwatch.measure(doubled, x, out, flops=x.size, seconds=BRIEF)
+    assert found.name == "doubled"
+    assert 0 < found.interval[0] <= found.seconds <= found.interval[1] < math.inf
+    assert found.seconds == pytest.approx(level(found.samples)[0])
+    assert found.bytes == x.nbytes + out.nbytes
+    assert found.bytes_per_s == (x.nbytes + out.nbytes) / found.seconds
+    assert found.flops_per_s == x.size / found.seconds
+    assert (found.cache, found.method, found.clock_mhz, found.warnings) == ("cold", "host", None, ())
+    assert found.conditions["copies"] == 2 * CACHE // (x.nbytes + out.nbytes)
+    assert found.conditions["calls"] >= len(found.samples) >= 3
+    assert found.conditions["harness"]
+
+
+def test_a_result_that_a_call_makes_is_moved_too() -> None:
+    x, out = arrays()
+    assert kernelwatch.measure(np.negative, x, seconds=BRIEF).bytes == 2 * x.nbytes
+    assert kernelwatch.measure(np.negative, x, out, seconds=BRIEF).bytes == 2 * x.nbytes  # it returns out
+    assert kernelwatch.measure(np.negative, x, x, seconds=BRIEF).bytes == x.nbytes
+    assert kernelwatch.measure(np.negative, x, bytes=7, seconds=BRIEF).bytes == 7
+
+
+@pytest.mark.parametrize("cache", ["cold", "hot"])
+def test_calls_rotate_over_copies(cache: Any) -> None:
+    x, out = arrays()
+    places: list[tuple[int, int]] = []
+
+    def look(x: Any, out: Any, factor: int) -> None:
+        assert factor == 3
+        assert not np.shares_memory(x, mine)
+        assert (x == mine).all()
+        places.append((x.ctypes.data, out.ctypes.data))
+        out += 1
+
+    mine = x
+    found = kernelwatch.measure(look, x, out, 3, cache=cache, seconds=BRIEF)
+    sets = found.conditions["copies"]
+    assert sets == (2 * CACHE // (x.nbytes + out.nbytes) if cache == "cold" else 1)
+    timed = places[2:]  # after the first calls
+    assert len(timed) == found.conditions["calls"]
+    assert len(set(timed[:sets])) == len(set(timed)) == sets
+    assert all(timed[at] == timed[at % sets] for at in range(len(timed)))
+    assert (out == 0).all()
+
+
+def test_an_array_that_is_passed_twice_is_one_copy() -> None:
+    x, _ = arrays()
+    seen = []
+    kernelwatch.measure(lambda a, b: seen.append(a is b), x, x, seconds=BRIEF)
+    assert seen
+    assert all(seen)
+
+
+@pytest.mark.parametrize(
+    ("given", "options", "said"),
+    [
+        ((), {}, "no array is among the arguments"),
+        ((np.zeros(4),), {}, "the arrays are so small that 512 copies of them (0.0156 MiB) fit in the cache (1 MiB)"),
+        ((np.zeros(1 << 16),), {"free": 3 << 18}, "the free memory (0.75 MiB) has room for 1 of 4 copies"),
+        (
+            (np.zeros(1 << 16),),
+            {"free": 1 << 18},
+            "room for 0 of 4 copies of the arrays: the arrays themselves are used",
+        ),
+    ],
+)
+def test_what_makes_a_figure_doubtful_is_said(
+    given: tuple[Any, ...], options: dict[str, int], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if options:
+        monkeypatch.setattr(cpu, "free_bytes", lambda: options["free"])
+    found = kernelwatch.measure(lambda *arrays: None, *given, seconds=BRIEF)
+    assert len(found.warnings) == 1
+    assert said in found.warnings[0]
+    assert f"warning: {found.warnings[0]}" in repr(found)
+
+
+def test_what_cannot_be_measured() -> None:
+    x = np.zeros(CACHE, np.uint8)
+
+    def fails(x: Any) -> None:
+        raise ValueError("no such shape")
+
+    def fails_later(x: Any) -> None:
+        calls.append(1)
+        if len(calls) > 2:
+            raise OSError("gone")
+
+    calls: list[int] = []
+    unmeasured: tuple[tuple[Any, dict[str, Any], str], ...] = (
+        (fails, {}, "fails raises ValueError: no such shape"),
+        (fails_later, {}, "fails_later raises OSError when it is repeated: gone"),
+        (doubled, {"cache": "hot"}, r"cache='hot': the arrays \(1 MiB\) do not fit in half of the cache \(1 MiB\)"),
+        ("no_such_module:name", {}, "'no_such_module:name' names no function as 'module:function' does: No module"),
+        ("numpy:no_such", {}, "'numpy:no_such' names no function"),
+        ("numpy", {}, "'numpy' names no function"),
+        (3, {}, "3 cannot be called"),
+    )
+    for function, options, said in unmeasured:
+        with pytest.raises(kernelwatch.MeasureError, match=said):
+            kernelwatch.measure(function, x, seconds=BRIEF, **options)
+    wrong: tuple[tuple[dict[str, Any], str], ...] = (
+        ({"cache": "warm"}, "cache must be one of cold, hot; got 'warm'"),
+        ({"seconds": 0}, "seconds must be above 0; got 0"),
+        ({"seconds": math.nan}, "seconds must be above 0; got nan"),
+        ({"processes": 0}, "processes must be at least 1; got 0"),
+    )
+    for options, said in wrong:
+        with pytest.raises(ValueError, match=said):
+            kernelwatch.measure(doubled, x, **options)
+
+
+def test_a_gpu_that_is_not_there(no_gpu: str) -> None:
+    with pytest.raises(kernelwatch.MeasureError, match=r"no GPU can be used here|CuPy, which cannot be imported"):
+        kernelwatch.measure(doubled, device="gpu", seconds=BRIEF)
+
+
+# --- the copies ----------------------------------------------------------------------------------------------------
+
+WHOLE = np.arange(24, dtype=np.int16).reshape(4, 6)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [WHOLE, WHOLE.T, WHOLE[::2, 1:5], WHOLE[::-1, ::-2], WHOLE[0, 0], np.broadcast_to(WHOLE[0], (1, 6)), WHOLE[:0]],
+    ids=["whole", "transposed", "pitched", "reversed", "scalar", "broadcast", "empty"],
+)
+def test_a_copy_has_the_strides_of_its_original(array: Any) -> None:
+    array = np.asarray(array)
+    original = Original(array, np)
+    memory = np.full(original.span + 64, 0xA5, np.uint8)
+    (copy,) = original.views(memory, [0])
+    original.fill(copy)
+    assert copy.dtype == array.dtype
+    assert copy.shape == array.shape
+    assert copy.strides == array.strides
+    assert (copy == array).all()
+    assert (memory[original.span :] == 0xA5).all()
+    if array.size:
+        low, high = byte_bounds(copy)
+        assert (low, high) == (memory.ctypes.data, memory.ctypes.data + original.span)
+    assert not np.shares_memory(copy, array) or not array.size
+
+
+class Foreign:
+    """An array of another library, known by DLPack alone."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> Any:
+        return self.array.__dlpack_device__()
+
+
+def test_which_arguments_are_arrays() -> None:
+    cuda = type("Cuda", (), {"__cuda_array_interface__": {}})()
+    given = [np.zeros(3), Foreign(np.zeros(3)), cuda, 3, "x", None, np.ndarray, np.array([None]), np.float32]
+    assert [device_of(one) for one in given] == ["cpu", "cpu", "gpu", "", "", "", "", "", ""]
+    seen: list[Any] = []
+    kernelwatch.measure(seen.append, Foreign(np.arange(5)), seconds=BRIEF)
+    assert all(isinstance(one, np.ndarray) and one.tolist() == [0, 1, 2, 3, 4] for one in seen)
+
+
+def test_copies_begin_where_allocators_put_them() -> None:
+    memory = np.zeros(1 << 24, np.uint8)
+    small, large = np.arange(300, dtype=np.uint8), np.arange(LARGE, dtype=np.uint8)
+    rotation = Rotation(
+        [small, large, 7], "cpu", np, lambda size: memory[:size], cache="cold", cache_bytes=1 << 20,
+        cold_bytes=1 << 22, hot_bytes=1 << 8, free_bytes=1 << 30, page=1 << 21,
+    )  # fmt: skip
+    sets = rotation.fresh()
+    assert len(sets) == 4
+    for at, (one, other, seven) in enumerate(sets):
+        assert (one == small).all()
+        assert (other == large).all()
+        assert seven == 7
+        assert one.ctypes.data - memory.ctypes.data == at << 22
+        assert other.ctypes.data - memory.ctypes.data == (at << 22) + (1 << 21)
+
+
+# --- rounds under a limit of the clocks ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("limited", "seconds", "said"),
+    [
+        (0, 1.0, ""),
+        (2, 1.0, "the clocks were lowered in 2 of 5 rounds (power cap), which are left out"),
+        (3, 2.0**0.6, "the clocks were lowered in 3 of 5 rounds (power cap)"),
+    ],
+)
+def test_rounds_under_a_limit_count_if_they_are_most(limited: int, seconds: float, said: str) -> None:
+    rounds = [Round(2.0, 1, 1000.0, ("power cap",)) for _ in range(limited)]
+    rounds += [Round(1.0, 1, 1980.0) for _ in range(5 - limited)]
+    timer: Any = SimpleNamespace(name="a GPU")
+    subject: Any = SimpleNamespace(method="graph")
+    found = turns._result(timer, "f", subject, rounds, bytes=1, flops=None, cache="cold", warnings=[], conditions={})
+    assert found.seconds == pytest.approx(seconds)
+    assert found.clock_mhz == (1000.0 if limited == 3 else 1980.0)
+    assert found.warnings == ((said,) if said else ())
+    assert len(found.samples) == 5
+
+
+# --- compare -------------------------------------------------------------------------------------------------------
+
+
+def test_a_hundredfold_work_is_slower() -> None:
+    x = np.random.default_rng(1).random(1 << 10)
+    found = kernelwatch.compare(quick, slow, x, seconds=10)  # the first look decides, unless the machine is busy
+    assert found.verdict == "slower"
+    assert found.ratio > 10
+    assert found.interval[0] < found.ratio < found.interval[1]
+    assert (found.a.name, found.b.name) == ("quick", "slow")
+    assert len(found.samples) == len(found.a.samples) == len(found.b.samples) in LOOKS
+    turned = kernelwatch.compare(slow, quick, x, seconds=10)
+    assert turned.verdict == "faster"
+    assert turned.ratio < 0.1
+
+
+def test_both_get_the_same_copies_in_turns() -> None:
+    seen: list[tuple[str, int]] = []
+    x = np.zeros(1 << 18)  # one copy of twice the cache
+    functions = [lambda x, name=name: seen.append((name, x.ctypes.data)) for name in "ab"]
+    found = kernelwatch.compare(*functions, x, seconds=BRIEF)
+    assert len({place for _, place in seen}) == 1
+    turns = len(found.samples)
+    calls = {name: one.conditions["calls"] // turns for name, one in (("a", found.a), ("b", found.b))}
+    expected = "".join(name * calls[name] for turn in range(turns) for name in ("ba" if turn % 2 else "ab"))
+    assert "".join(name for name, _ in seen) == "aabb" + expected
+
+
+@pytest.mark.parametrize(
+    ("ratios", "word"),
+    [
+        ([1.1, 1.101, 1.099, 1.1], "slower"),
+        ([0.9, 0.901, 0.899, 0.9], "faster"),
+        ([1.0, 1.001, 0.999, 1.0], "same within 1 %"),
+        ([1.0, 1.2, 0.8, 1.1], "cannot tell"),
+        ([1.1, 1.1, 1.1], "cannot tell"),
+    ],
+)
+def test_the_verdict_on_ratios(ratios: list[float], word: str) -> None:
+    found = Verdict("gpu", None).compared([result(), result()], np.log(ratios).tolist())
+    assert found.verdict == word
+    assert bool(found.why) is (word == "cannot tell")
+    assert found.samples == pytest.approx(ratios)
+    assert found.interval[0] <= found.ratio <= found.interval[1]
+
+
+def test_a_comparison_ends_when_it_is_decided_or_late() -> None:
+    same, apart = [1.0, 1.001, 0.999, 1.0], [1.0, 1.2, 0.8, 1.1]
+    ones = [1.0] * 4
+    assert not Verdict("gpu", None).reached([ones[:3], same[:3]], False)
+    assert not Verdict("gpu", None).reached([ones[:3], same[:3]], True)  # at least the first look
+    assert Verdict("gpu", None).reached([ones, same], False)
+    assert not Verdict("gpu", None).reached([ones, apart], False)
+    assert Verdict("gpu", None).reached([ones, apart], True)
+    assert not Verdict("gpu", None).reached([[*ones, 1.0], [*same, 1.0]], False)  # no look after five
+    assert Verdict("gpu", None).reached([ones * 9, apart * 9], False)  # the last look
+    assert Verdict("gpu", 0.5).judge(np.log(apart).tolist()).word == "cannot tell"
+    assert Verdict("gpu", 0.5).judge(np.log([1.0, 1.02, 1.01, 1.01]).tolist()).word == "no change"
+
+
+# --- processes -----------------------------------------------------------------------------------------------------
+
+MODULE = """
+import os
+import time
+import numpy as np
+
+def doubled(x, out):
+    np.multiply(x, 2, out=out)
+
+def rests(x, out):
+    time.sleep(2e-4)
+
+def rests_longer(x, out):
+    time.sleep(2e-2)
+
+def fails(x, out):
+    raise KeyError("nothing")
+
+def dies(x, out):
+    os._exit(7)
+"""
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (tmp_path / "own_functions.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return "own_functions"
+
+
+def test_several_processes(module: str) -> None:
+    x, out = arrays()
+    found = kernelwatch.measure(f"{module}:doubled", x, out, processes=2, seconds=BRIEF)
+    assert (found.name, found.processes, len(found.samples)) == ("doubled", 2, 2)
+    assert found.seconds == pytest.approx(level(found.samples)[0])
+    assert found.bytes == x.nbytes + out.nbytes
+    assert "2 processes" in repr(found)
+
+
+def test_a_verdict_of_several_processes(module: str) -> None:
+    import own_functions  # type: ignore[import-not-found]
+
+    found = kernelwatch.compare(
+        own_functions.rests, f"{module}:rests_longer", *arrays(1 << 10), processes=4, seconds=BRIEF
+    )
+    assert found.verdict == "slower"
+    assert len(found.samples) == found.a.processes == 4
+    assert "in 4 processes" in repr(found)
+
+
+def test_what_a_process_cannot_measure(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(kernelwatch.MeasureError, match=r"^fails raises KeyError: 'nothing'"):
+        kernelwatch.measure(f"{module}:fails", *arrays(), processes=2)
+    with pytest.raises(kernelwatch.MeasureError, match="a fresh process ended with 7: no message"):
+        kernelwatch.measure(f"{module}:dies", *arrays(), processes=2)
+    with pytest.raises(kernelwatch.MeasureError, match="a fresh process cannot be handed the function"):
+        kernelwatch.measure(lambda x: None, *arrays(), processes=2)
+    monkeypatch.setattr(doubled, "__module__", "__main__")
+    with pytest.raises(kernelwatch.MeasureError, match="doubled is defined in the main program"):
+        kernelwatch.measure(doubled, *arrays(), processes=2)
+
+
+# --- how results are shown -----------------------------------------------------------------------------------------
+
+
+def result(**changes: Any) -> Measured:
+    values: dict[str, Any] = {
+        "name": "row_sum", "seconds": 2e-6, "interval": (1.99e-6, 2.01e-6), "samples": (2e-6, 2e-6, 2e-6),
+        "bytes": 4000, "flops": 1e6, "clock_mhz": 1980.2, "warnings": (), "device": "a GPU", "cache": "cold",
+        "method": "graph",
+    }  # fmt: skip
+    return Measured(**values | changes)
+
+
+def test_a_result_in_a_terminal() -> None:
+    shown = repr(result(warnings=("it allocates",))).splitlines()
+    assert shown == [
+        "row_sum",
+        "  time        2 us (± 0.5 %)",
+        "  bandwidth   2 GB/s",
+        "  arithmetic  500 GFLOP/s",
+        "  device      a GPU at 1980 MHz",
+        "  how         cold, in a CUDA graph, 3 rounds",
+        "  warning: it allocates",
+    ]
+    bare = repr(result(bytes=None, flops=None, clock_mhz=None, interval=(0.0, math.inf), samples=(2e-6,)))
+    assert "one sample: no interval" in bare
+    assert "GB/s" not in bare
+    assert "MHz" not in bare
+
+
+def test_a_comparison_in_a_terminal() -> None:
+    a, b = result(name="old"), result(name="new", seconds=1e-6, interval=(1e-6, 1e-6), warnings=("it waits",))
+    found = Compared(a, b, 0.5, (0.49, 0.51), "faster", "", 0.01, (0.5, 0.5, 0.5, 0.5))
+    shown = repr(found)
+    assert shown.startswith("new against old\n  verdict  faster\n  change   -50.0 % (-51.0..-49.0 %) in 4 turns\n")
+    assert "warning: b (new): it waits" in shown
+    unknown = Compared(a, b, math.nan, (0.0, math.inf), "cannot tell", "only 1 of at least 4 turns", math.inf, (1.0,))
+    assert "change   unknown in 1 turns" in repr(unknown)
+
+
+def test_a_result_in_a_notebook_is_no_markup_of_others() -> None:
+    shown = result(name="<lambda>", device="<b>", warnings=("<script>",))._repr_html_()
+    assert shown.startswith("<table>")
+    assert "&lt;lambda&gt;" in shown
+    assert "&lt;b&gt;" in shown
+    assert "<li>&lt;script&gt;</li>" in shown
+    assert '<th style="text-align:left">time</th><td style="text-align:left">2 us (± 0.5 %)</td>' in shown
+    compared = Compared(result(), result(name="<i>"), 1.0, (1.0, 1.0), "same within 1 %", "", 0.01, (1.0,))
+    assert "&lt;i&gt; against row_sum" in compared._repr_html_()
+
+
+def test_processes_are_pooled() -> None:
+    results = [
+        result(seconds=seconds, warnings=warned, conditions={"took_s": 1.0})
+        for seconds, warned in ((2e-6, ("hot",)), (4e-6, ("hot", "dear")))
+    ]
+    found = pooled(results)
+    assert found.seconds == pytest.approx(math.sqrt(8) * 1e-6)
+    assert found.interval[0] < 2e-6
+    assert found.interval[1] > 4e-6
+    assert found.warnings == ("hot", "dear")
+    assert found.conditions["took_s"] == 2.0
+
+
+# --- the documentation ---------------------------------------------------------------------------------------------
+
+DOCS = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+CODE = re.findall(r"^```python\n(.*?)^```", DOCS, re.DOTALL | re.MULTILINE)
+SAID = re.compile(r'^(\S+)  # "(.+?)"', re.MULTILINE)
+
+
+@pytest.mark.parametrize("code", [pytest.param(one, marks=[pytest.mark.gpu] if "cuda" in one else []) for one in CODE])
+def test_the_documentation_runs(code: str) -> None:
+    """Each block by itself. An expression with a comment in quotes has that value."""
+    if "import torch" in code:
+        pytest.importorskip("torch")
+    names: dict[str, Any] = {}
+    exec(code, names)
+    for expression, value in SAID.findall(code):
+        assert eval(expression, names) == value
+
+
+def test_there_is_documentation_to_run() -> None:
+    assert sum("cuda" in one for one in CODE) >= 2
+    assert sum("cuda" not in one for one in CODE) >= 2
+    assert [found for one in CODE for found in SAID.findall(one)] == [("found.verdict", "slower")]
+    compared = Compared(result(), result(), 1.0, (1.0, 1.0), "faster", "", 0.01, (1.0,))
+    assert set(re.findall(r"found\.(\w+)", DOCS)) <= {*dir(result()), *dir(compared)}
+
+
+# --- the laboratory ------------------------------------------------------------------------------------------------
+
+
+def test_the_table_of_harnesses() -> None:
+    def figures(*seconds: float) -> list[dict[str, float]]:
+        return [{"seconds": one, "took_s": 0.5} for one in seconds]
+
+    by_harness = {"kernelwatch.measure": figures(1e-6, 1.01e-6, 0.99e-6), "other": figures(2e-6, 2.2e-6, 1.8e-6)}
+    run = {"gpu": "a GPU", "versions": {"torch": "1"}, "processes": 3, "figures": {"copy": by_harness}, "shown": ["x"]}
+    written = harnesses.text(run).splitlines()
+    assert written[0] == "a GPU; torch 1; 3 processes each."
+    assert [cell.strip() for cell in written[-2].split("|")[1:-1]] == [
+        "kernelwatch.measure", "1 us", "1.000 %", "1", "0.50 s"
+    ]  # fmt: skip
+    assert [cell.strip() for cell in written[-1].split("|")[1:-1]] == ["other", "2 us", "10.000 %", "10", "0.50 s"]
+    assert harnesses.example(run) == "```\nx\n```"
+
+
+def test_the_table_is_the_one_of_the_record() -> None:
+    run = json.loads(harnesses.JSON.read_text(encoding="utf-8"))
+    assert harnesses.text(run) in DOCS
+    assert harnesses.example(run) in DOCS
