@@ -1,5 +1,6 @@
 """`load(op, "best", type)`: what it chooses from best.toml, and that it is right on a GPU."""
 
+import dataclasses
 import re
 from types import SimpleNamespace
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 
 import gpukernels
 from benchmarks.project import PROJECT
-from gpukernels import LadderError, LimitError, ToolMissing, best, ladder, rung
+from gpukernels import LadderError, LimitError, ToolMissing, best, kernel, ladder, rung
 from kernelwatch.history.records import newest, sidecars
 from lab import best as writer
 from tests.test_kernels import check
@@ -150,3 +151,21 @@ def test_it_is_right(op: str, type: str) -> None:
 def test_a_type_that_no_rung_has() -> None:
     with pytest.raises(LadderError, match="matmul/best has no type uint8 on this GPU; on GPUs the op has float32"):
         gpukernels.load("matmul", "best", "uint8")
+
+
+def test_best_takes_no_rung_that_needs_another_library() -> None:
+    for op in ladder.ops():
+        for found in op.rungs:
+            assert not (found.needs and any(best.fits(found, type, 90) for type in found.types))
+    triton = rung("transpose", "triton")
+    assert triton.needs == ("triton", "torch")
+    assert best.fits(dataclasses.replace(triton, needs=()), "float32", 90)
+
+
+def test_what_a_rung_needs_and_this_machine_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = dataclasses.replace(rung("transpose", "torch"), needs=("json", "no_such_module"))
+    monkeypatch.setattr(kernel, "rung", lambda op, name: found)
+    monkeypatch.setattr(kernel, "gpu_needed", lambda who: None)
+    why = "transpose/torch: needs no_such_module, which cannot be imported: No module named 'no_such_module'"
+    with pytest.raises(ToolMissing, match=why):
+        kernel.load_rung("transpose", "torch", "float32")

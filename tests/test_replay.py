@@ -2,6 +2,7 @@
 buffers, on which inputs, and what is made of it."""
 
 import ctypes
+import itertools
 import math
 import sys
 from collections.abc import Callable
@@ -226,7 +227,7 @@ def test_what_cannot_be_captured_is_timed_by_events(device: Device) -> None:
 
 
 def test_what_allocates_is_said(device: Device) -> None:
-    gpu, package = gpu_of(device, cell())
+    gpu, package = gpu_of(device, cell(), seed=0)
 
     def allocate() -> None:
         for size in (8, 512):
@@ -276,7 +277,7 @@ def test_a_launch_on_another_stream_is_wrong(device: Device) -> None:
 
 
 def test_a_launch_of_which_a_graph_does_not_do_all_is_wrong(device: Device) -> None:
-    gpu, package = gpu_of(device, cell())
+    gpu, package = gpu_of(device, cell(), seed=0)
 
     def some(out: Any) -> None:
         if not device.host_calls:
@@ -303,6 +304,8 @@ def test_a_write_after_the_output_is_wrong(device: Device, beyond: int) -> None:
 def test_the_cpu_goes_round_its_buffers(cache: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu_module, "cache_bytes", lambda: 1 << 18)
     package = Moving()
+    ticks = itertools.count()  # a clock by which every launch takes 10 us, however busy the machine is
+    monkeypatch.setattr(cpu_module, "time", SimpleNamespace(perf_counter=lambda: 1e-5 * next(ticks)))
     measured = Cpu(MOVING, cast(Package, package), [cell(cache)], BUDGET, seed=3).measure(cell(cache))
     slots = measured["slots"]
     timed = package.seen[2:]  # after the check and the warm-up

@@ -314,6 +314,11 @@ class Gpu(RunDevice):
 
     def _look(self, cell: Cell, launch: Callable[[], object], measurement: Measurement) -> None:
         """Note what a launch runs and allocates, after it was timed; check what its graph does. Raises: WrongOutput."""
+        if self._once is None:
+            measurement["timed_by"] = "events"
+        of_sources = getattr(launch, "of_sources", False)
+        if not of_sources and self.seed:  # the identity says what is launched, so one process of a run is enough
+            return
         with Allocations(self.cupy) as allocated, Choices() as choices:
             launch()
         if allocated.nbytes:
@@ -321,14 +326,11 @@ class Gpu(RunDevice):
         if choices.texts:
             measurement["configurations"] = choices.texts
         ran = None
-        if self._once is None:
-            measurement["timed_by"] = "events"
-        else:
+        if self._once is not None:
             how = ", when a CUDA graph of it is replayed: not all of it runs on the given stream"
             self._checked(cell, self._once, how)
             ran = nodes.read(self._once)
-        of_sources = getattr(launch, "of_sources", False)
-        if ran and (of_sources or self.seed == 0):  # else the identity says it, and one process of each run is enough
+        if ran:
             measurement["kernels"] = ran
         if of_sources:
             measurement["sources"] = measurement["identity"]

@@ -23,14 +23,11 @@ def tuned(x, y, out, alpha):
     TUNED[lambda chosen: (triton.cdiv(len(x), chosen["BLOCK"]),)](x, y, out, alpha, len(x))
 
 
-class Nowhere:
-    """A pointer to where no memory is."""
-
-    dtype = torch.float32
-
-    def data_ptr(self):
-        return 64
+@triton.jit
+def store_far(out, offset):
+    tl.store(out + offset, 1.0)
 
 
 def far(x, y, out, alpha):
-    axpy_triton[(1,)](torch.from_dlpack(x), torch.from_dlpack(y), Nowhere(), alpha, len(x), BLOCK=1024)
+    """Where no memory is; Triton checks the pointer that it gets, and nothing else."""
+    store_far[(1,)](torch.from_dlpack(out), 1 << 44)
