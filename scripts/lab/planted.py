@@ -247,7 +247,8 @@ def publish(folder: Path, results: Path, html: Path, name: str = "gpukernels, pl
     path = folder / ".planted.conf.json"
     path.write_text(json.dumps(conf), encoding="utf-8")
     try:
-        run(folder, sys.executable, "-m", "asv", "--config", str(path), "publish", "--no-pull")
+        command = (sys.executable, "-m", "asv", "--config", str(path), "publish", "--no-pull")
+        run(folder, *command, PYTHONPATH=str(ROOT))  # of the engine, where the folder has none of its own
     finally:
         path.unlink()
     return html / "index.html"
