@@ -1,15 +1,16 @@
 """Write gpukernels/best.toml: by GPU, op, type and kind of rows, the fastest rung at each shape that was measured cold.
 
-`load(op, "best", type)` chooses from it. The figures are those of the newest commit that each GPU has a record of.
+`load(op, "best", type)` chooses from it. The figures of an op are those of the newest commit at which a GPU timed it.
 """
 
 import json
+from pathlib import Path
 from typing import Any
 
 from benchmarks.project import PROJECT
 from gpukernels import best, rung
 from kernelwatch.commands.arguments import Parser
-from kernelwatch.history.records import Record, newest, sidecars
+from kernelwatch.history.records import Record, read, sidecars
 from kernelwatch.plan.problem import Problem
 from kernelwatch.system.errors import UserError
 from kernelwatch.system.files import write_whole
@@ -38,18 +39,24 @@ def winners(record: Record, problem: Problem, capability: int) -> dict[str, dict
     return {name: {shape: winner for shape, (_, winner) in table.items()} for name, table in found.items()}
 
 
+def newest(folder: Path, group: str) -> Record | None:
+    """The newest record of a machine that has a group, such as "matmul gpu"."""
+    paths = [path for path in sidecars(PROJECT.results) if path.parent == folder]
+    return next((record for path in reversed(paths) if group in (record := read(path)).facts), None)
+
+
 def tables() -> dict[str, Any]:
-    """The content of best.toml from the newest record of each GPU in results/. Raises: UserError if there is none."""
+    """The content of best.toml from the records of each GPU in results/. Raises: UserError if there is none."""
     found: dict[str, Any] = {}
-    paths = sidecars(PROJECT.results)
-    for folder in sorted({path.parent for path in paths}):
-        record, _ = newest([path for path in paths if path.parent == folder])
-        facts = [facts for group, facts in record.facts.items() if group.endswith(" gpu")]
-        if not facts:
-            continue
-        capability = int(facts[0]["compute_capability"])
-        ops = {problem.name: winners(record, problem, capability) for problem in PROJECT.problems}
-        found[facts[0]["gpu"]] = {"capability": capability, "commit": record.commit, **ops}
+    for folder in sorted({path.parent for path in sidecars(PROJECT.results)}):
+        for problem in PROJECT.problems:
+            if not (record := newest(folder, group := f"{problem.name} gpu")):
+                continue
+            facts = record.facts[group]
+            capability = int(facts["compute_capability"])
+            entry = found.setdefault(facts["gpu"], {"capability": capability, "commits": {}})
+            entry["commits"][problem.name] = record.commit
+            entry[problem.name] = winners(record, problem, capability)
     if not found:
         raise UserError(f"nothing recorded on a GPU under {PROJECT.results}; scripts/bench measures")
     return found
@@ -59,11 +66,10 @@ def toml(content: dict[str, Any]) -> str:
     lines = [HEAD]
     for gpu, entry in content.items():
         name = json.dumps(gpu)
-        lines += [f"[{name}]", f"capability = {entry['capability']}", f"commit = {json.dumps(entry['commit'])}", ""]
-        for op, by_type in entry.items():
-            if not isinstance(by_type, dict):
-                continue
-            for kind, by_shape in by_type.items():
+        commits = ", ".join(f"{op} = {json.dumps(commit)}" for op, commit in entry["commits"].items())
+        lines += [f"[{name}]", f"capability = {entry['capability']}", f"commits = {{ {commits} }}", ""]
+        for op in entry["commits"]:
+            for kind, by_shape in entry[op].items():
                 lines.append(f"[{name}.{op}.{json.dumps(kind)}]")
                 lines += [f"{json.dumps(shape)} = {json.dumps(winner)}" for shape, winner in by_shape.items()] + [""]
     return "\n".join(lines).rstrip() + "\n"
