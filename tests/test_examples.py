@@ -1,18 +1,27 @@
 """The example project: its history, its bounds, and what is flagged in its recorded results."""
 
 import importlib
-import json
+import io
+import re
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from kernelwatch.plan.project import Project, load_from
 from lab import examples, planted
+from tests.pages import browser, opened, pages_group
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+__all__ = ["browser"]  # a fixture
 
 ROOT = examples.EXAMPLES / "repository"
 
@@ -113,21 +122,60 @@ def test_the_history_can_be_built_anywhere(built: Path) -> None:
         examples.build(built)
 
 
-def test_what_was_planted_in_compiled_kernels_is_flagged_by_its_exact_figures(built: Path, tmp_path: Path) -> None:
-    page = planted.publish(built, examples.EXAMPLES / "results", tmp_path / "pages", examples.NAME)
-    events = json.loads((page.parent / "data" / "events.json").read_text(encoding="utf-8"))["events"]
-    kinds = {"regression": "worse", "improvement": "better"}
-    flagged = {
-        (event["last"]["subject"], change["benchmark"].split(".")[0], change["params"]["rung"], kinds[event["kind"]])
-        for event in events
-        for change in event["changes"]
-        if change["exact"]
-    }
-    wanted = {
-        (change.subject, op, f"'{rung}'", change.exact)
-        for change in examples.changes()
-        if change.exact
-        for op, rung in [change.rung.split("/")]
-    }
-    assert len(wanted) == 2
-    assert flagged == wanted
+@pytest.fixture(scope="module")
+def page(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The first page of the recorded results."""
+    return planted.publish(built, examples.EXAMPLES / "results", tmp_path_factory.mktemp("pages"), examples.NAME)
+
+
+def judged(page: Path) -> tuple[bool, str]:
+    console = Console(file=io.StringIO(), width=200)
+    right = examples.judge(page, console)
+    return right, console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_what_was_planted_in_compiled_kernels_is_flagged_by_its_exact_figures(page: Path) -> None:
+    right, told = judged(page)
+    assert right
+    assert sum(bool(change.exact) for change in examples.changes()) == 2
+    assert "7 planted effects, 2 of them measured: flagged is exactly what was planted" in told
+    assert "attention triton float16 sm_100 occupancy +50.00%" in told
+    assert len(re.findall("not measured", told)) == 5
+
+
+@pytest.mark.parametrize(
+    ("subject", "other"),
+    [
+        ("RMS norm: eight warps a row", {"exact": "worse"}),
+        ("RMS norm: eight warps a row", {"exact": ""}),
+        ("RMS norm: eight warps a row", {"rung": "row_sum/triton"}),
+        ("scaled_matmul: a single stage of operands", {"exact": "better"}),
+        ("RMS norm: eight warps a row", {"subject": "another"}),
+    ],
+    ids=["the other direction", "nothing planted", "another rung", "not flagged", "another commit"],
+)
+def test_a_flag_that_was_not_planted_is_wrong(
+    page: Path, subject: str, other: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = [replace(one, **other) if one.subject == subject else one for one in examples.changes()]  # type: ignore[arg-type]
+    monkeypatch.setattr(examples, "changes", lambda: listed)
+    right, told = judged(page)
+    assert not right
+    assert "flagged is NOT what was planted" in told
+
+
+def test_results_without_the_planted_rungs_are_not_judged(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    timed_only = [replace(change, exact="") for change in examples.changes()]
+    monkeypatch.setattr(examples, "changes", lambda: timed_only)
+    with pytest.raises(SystemExit, match="no figure of a rung with a planted change"):
+        judged(page)
+
+
+@pages_group
+def test_pages_without_a_time_say_so(browser: "Browser", page: Path) -> None:
+    with opened(browser, page.parent, "status") as status:
+        card = status.locator(".machine").inner_text()
+        assert "No open regression in the exact figures of the newest commit; no time is recorded." in card
+        assert "since the first" not in card
+    with opened(browser, page.parent, "history") as shown:
+        assert "No time is recorded on no-gpu.amd-epyc" in shown.locator("main").inner_text()

@@ -128,7 +128,7 @@ def test_the_status_says_what_was_measured(browser: "Browser", recorded_site: Pa
         assert host["gpu"] in text
         assert f"No open regression up to {commit['hash'][:8]}" in text
         assert f"{host['behind']} commits behind" in text
-        assert f"{host['cells']} cells at the newest" in text
+        assert f"{host['cells']} timed cells at the newest" in text
         rows = page.locator(".machine tbody tr")
         assert rows.count() == len(host["trend"])
         change = 100 * (host["trend"]["transpose gpu"][-1][1] / host["trend"]["transpose gpu"][0][1] - 1)

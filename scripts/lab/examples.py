@@ -2,10 +2,11 @@
 
 `build DIR` makes the repository, whose commit hashes are the same on every machine: layers of neural networks by
 several launchers, described as any project that uses the engine. Measure it there with `kernelwatch bench`. `judge DIR`
-publishes its results and prints which changes of seconds were flagged, on which commits; with `--recorded` those in
-examples/results. `demo DIR` writes the pages of the recorded results into DIR.
+publishes its results and prints which changes of seconds and of exact figures were flagged, on which commits; with
+`--recorded` those in examples/results. `demo DIR` writes the pages of the recorded results into DIR.
 """
 
+import json
 import shutil
 import tempfile
 from pathlib import Path
@@ -41,34 +42,61 @@ def build(folder: Path) -> list[str]:
     return commits(folder)
 
 
-def judge(flagged: list[Flag], console: Console) -> bool:
-    """Print which planted changes were flagged; whether each was, in the right direction, and nothing else."""
-    table = Table("commit", "effect", "flagged")
-    right = True
+EXACT = {"worse": "regression", "better": "improvement"}
+
+
+def judge(page: Path, console: Console) -> bool:
+    """Print which planted changes published pages flag; whether each whose rung has figures is flagged, in the right
+    direction, and nothing else is. Raises: SystemExit if no such rung has figures."""
+    table = Table("commit", "planted", "flagged")
+    flags = {exact: flags_on(page, exact=exact) for exact in (False, True)}
+    measured = _measured(page)
     listed = changes()
+    right, planted_count, judged = True, 0, 0
     for change in listed:
-        here = [flag for flag in flagged if flag.subject == change.subject]
-        expected = [flag for flag in here if _is_planted(flag, change)]
-        good = len(expected) == len(here) and bool(expected) == bool(change.effect)
-        right &= good
-        if here or change.effect:
-            cells = ", ".join(f"{flag.cell} {flag.change:+.2%}" for flag in here) or "nothing"
-            effect = f"{change.rung} {change.effect}" if change.effect else "none"
-            table.add_row(change.subject, effect, cells, style="" if good else "red")
-    others = [flag for flag in flagged if flag.subject not in {change.subject for change in listed}]
-    for flag in others:
-        table.add_row(flag.subject, "none", f"{flag.cell} {flag.change:+.2%}", style="red")
+        for exact, word in ((False, change.effect), (True, change.exact)):
+            here = [flag for flag in flags[exact] if flag.subject == change.subject]
+            known = (change.rung, exact) in measured
+            planted_count += bool(word)
+            judged += bool(word) and known
+            good = all(_is_planted(flag, change, word) for flag in here) and bool(here) == (bool(word) and known)
+            right &= good
+            if here or word:
+                what = f"{change.rung} {word}{' exact figures' if exact else ''}" if word else "nothing"
+                table.add_row(change.subject, what, _cells(here, known), style="" if good else "red")
+    subjects = {change.subject for change in listed}
+    for flag in [*flags[False], *flags[True]]:
+        if flag.subject not in subjects:
+            right = False
+            table.add_row(flag.subject, "nothing", _cells([flag], True), style="red")
+    if not judged:
+        raise SystemExit("scripts/examples: these results have no figure of a rung with a planted change: measure it")
     console.print(table)
-    right = right and not others
-    count = sum(bool(change.effect) for change in listed)
     verdict = "exactly what was planted" if right else "NOT what was planted"
-    console.print(f"{len(listed) + 1} commits, {count} of them planted: flagged is {verdict}")
+    console.print(
+        f"{len(listed) + 1} commits, {planted_count} planted effects, {judged} of them measured: flagged is {verdict}"
+    )
     return right
 
 
-def _is_planted(flag: Flag, change: Change) -> bool:
+def _measured(page: Path) -> set[tuple[str, bool]]:
+    """The rungs that have a series, each with whether that is of an exact figure and not of seconds."""
+    series = json.loads((page.parent / "data" / "series.json").read_text(encoding="utf-8"))["series"]
+    return {
+        (f"{one['benchmark'].split('.')[0]}/{one['params']['rung']}".replace("'", ""), ".Static." in one["benchmark"])
+        for one in series
+        if "rung" in one["params"]
+    }
+
+
+def _cells(flags: list[Flag], known: bool) -> str:
+    cells = "\n".join(f"{flag.cell} {flag.change:+.2%}" for flag in flags)
+    return cells or ("nothing" if known else "not measured")
+
+
+def _is_planted(flag: Flag, change: Change, word: str) -> bool:
     op, _, rung = change.rung.partition("/")
-    return bool(change.effect) and flag.cell.startswith(f"{op} {rung} ") and flag.kind == planted.KINDS[change.effect]
+    return flag.cell.startswith(f"{op} {rung} ") and flag.kind == (planted.KINDS | EXACT).get(word)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -90,4 +118,4 @@ def main(arguments: list[str] | None = None) -> int:
     if not (folder / ".git").is_dir():
         raise SystemExit(f"scripts/examples: {folder} is not a repository; make it with scripts/examples build")
     results = recorded if options.recorded else folder / "results"
-    return 0 if judge(flags_on(publish(folder, results, folder / ".asv" / "judged", NAME)), console) else 1
+    return 0 if judge(publish(folder, results, folder / ".asv" / "judged", NAME), console) else 1

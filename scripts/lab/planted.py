@@ -222,7 +222,7 @@ def _is_exact(line: str) -> bool:
 
 @dataclass(frozen=True)
 class Flag:
-    """A change of seconds that the page flags. `change`: relative, such as 0.05."""
+    """A change of seconds or of an exact figure that the page flags. `change`: relative, such as 0.05."""
 
     kind: str
     subject: str
@@ -262,15 +262,16 @@ def flags(folder: Path, results: Path | None = None) -> list[Flag]:
     return flags_on(publish(folder, results or folder / "results", folder / ".asv" / "planted"))
 
 
-def flags_on(page: Path) -> list[Flag]:
-    """The changes of seconds that published pages flag."""
+def flags_on(page: Path, *, exact: bool = False) -> list[Flag]:
+    """The changes of seconds, or of exact figures, that published pages flag."""
     events = json.loads((page.parent / "data" / "events.json").read_text(encoding="utf-8"))["events"]
-    return [_flag(event, change) for event in events for change in event["changes"] if not change["exact"]]
+    return [_flag(event, change) for event in events for change in event["changes"] if change["exact"] == exact]
 
 
 def _flag(event: dict[str, Any], change: dict[str, Any]) -> Flag:
     params = {name: value.strip("'") for name, value in change["params"].items()}
-    cell = " ".join([change["benchmark"].split(".")[0], *params.values()])
+    figure = [change["benchmark"].partition("track_")[2]] if change["exact"] else []
+    cell = " ".join([change["benchmark"].split(".")[0], *params.values(), *figure])
     return Flag(event["kind"], event["last"]["subject"], cell, params["rung"], change["change"] or float("inf"))
 
 

@@ -107,7 +107,11 @@
         const state = {cell: keys, machine: parameters.get("machine"), y: parameters.get("y"), to: parameters.get("to"),
             x: parameters.get("x"), rate: parameters.get("rate"), last: parameters.get("last")};
         const go = (changes) => kernelwatch.go("history", {...state, ...changes});
-        if (!keys.length) throw new Error("no timed cell is recorded on " + machine.summary.name);
+        if (!keys.length) {
+            main.append(element("h1", {}, "History"), element("p", {}, "No time is recorded on " + machine.summary.name + "; ",
+                link("the Regressions page", "regressions", {machine: machine.summary.name}), " shows what changed in the exact figures."));
+            return;
+        }
 
         // The series, and what of them is shown.
         const groups = [...new Set(keys.map((key) => cells[key].op + " " + cells[key].device))];

@@ -16,6 +16,8 @@
             event.changes.some((change) => change.place.machine === machine.name && !change.undone)).sort((a, b) => size(b) - size(a));
     }
 
+    const is_timed = (machine) => Object.values(machine.trend).some((points) => points.length);
+
     // The verdict in words, and its class.
     function verdict(machine, regressions, now, commit) {
         if (machine.failed.length) return ["bad", text.plural(machine.failed.length, "cell") + " failed at the newest measured commit."];
@@ -25,6 +27,7 @@
         }
         if (machine.commits < 2) return ["warn", "One commit is measured: there is nothing to compare it with yet."];
         if (machine.behind) return ["warn", "No open regression up to " + text.hash(commit.hash) + "; " + text.plural(machine.behind, "commit") + " after it " + (machine.behind === 1 ? "is" : "are") + " not measured."];
+        if (!is_timed(machine)) return ["good", "No open regression in the exact figures of the newest commit; no time is recorded."];
         return ["good", "No open regression: the newest commit is measured and as fast as those before it."];
     }
 
@@ -60,11 +63,11 @@
                     element("span", {class: "quiet small"}, text.date(commit.date) + ", " + text.age(commit.date, now) + "; " +
                         (machine.behind ? text.plural(machine.behind, "commit") + " behind " + all.site.branch : "the newest of " + all.site.branch))),
                 element("dt", {}, "recorded"),
-                element("dd", {}, text.plural(machine.commits, "commit") + "; " + text.plural(machine.cells, "cell") + " at the newest, " + machine.failed.length + " failed, " +
+                element("dd", {}, text.plural(machine.commits, "commit") + "; " + text.plural(machine.cells, "timed cell") + " at the newest, " + machine.failed.length + " failed, " +
                     limited + " under a clock or power limit"),
                 machine.driver ? [element("dt", {}, "driver"), element("dd", {}, machine.driver)] : null,
                 machine.gpu && machine.cpu ? [element("dt", {}, "host"), element("dd", {}, machine.cpu)] : null),
-            element("div", {}, trends(machine, all.site))));
+            is_timed(machine) ? element("div", {}, trends(machine, all.site)) : null));
     }
 
     kernelwatch.view("status", "Status", async function (main) {
