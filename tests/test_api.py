@@ -14,7 +14,7 @@ import pytest
 from numpy.lib.array_utils import byte_bounds
 
 import kernelwatch
-from kernelwatch.api import cpu, turns
+from kernelwatch.api import arguments, cpu, turns
 from kernelwatch.api.arguments import LARGE, Original, Rotation, device_of
 from kernelwatch.api.result import Compared, Measured
 from kernelwatch.api.rounds import Round
@@ -119,6 +119,8 @@ def test_an_array_that_is_passed_twice_is_one_copy() -> None:
     ("given", "options", "said"),
     [
         ((), {}, "no array is among the arguments"),
+        (([np.zeros(4)],), {}, "no array is among the arguments (those within a list or another object do not count)"),
+        ((np.zeros((0, 3)),), {}, "the arrays have no elements: what is timed is the call"),
         ((np.zeros(4),), {}, "the arrays are so small that 512 copies of them (0.0156 MiB) fit in the cache (1 MiB)"),
         ((np.zeros(1 << 16),), {"free": 3 << 18}, "the free memory (0.75 MiB) has room for 1 of 4 copies"),
         (
@@ -137,6 +139,10 @@ def test_what_makes_a_figure_doubtful_is_said(
     assert len(found.warnings) == 1
     assert said in found.warnings[0]
     assert f"warning: {found.warnings[0]}" in repr(found)
+
+
+def test_large_capacities_are_written_out() -> None:
+    assert [arguments._mib(size << 20) for size in (3, 1000, 1 << 20)] == ["3 MiB", "1000 MiB", "1048576 MiB"]
 
 
 def test_what_cannot_be_measured() -> None:
@@ -158,20 +164,34 @@ def test_what_cannot_be_measured() -> None:
         ("no_such_module:name", {}, "'no_such_module:name' names no function as 'module:function' does: No module"),
         ("numpy:no_such", {}, "'numpy:no_such' names no function"),
         ("numpy", {}, "'numpy' names no function"),
-        (3, {}, "3 cannot be called"),
+        ("numpy:pi", {}, "'numpy:pi' names no function, but an object of type float"),
     )
     for function, options, said in unmeasured:
         with pytest.raises(kernelwatch.MeasureError, match=said):
             kernelwatch.measure(function, x, seconds=BRIEF, **options)
     wrong: tuple[tuple[dict[str, Any], str], ...] = (
         ({"cache": "warm"}, "cache must be one of cold, hot; got 'warm'"),
-        ({"seconds": 0}, "seconds must be above 0; got 0"),
-        ({"seconds": math.nan}, "seconds must be above 0; got nan"),
-        ({"processes": 0}, "processes must be at least 1; got 0"),
+        ({"seconds": 0}, "seconds must be a number above 0; got 0"),
+        ({"seconds": math.nan}, "seconds must be a number above 0; got nan"),
+        ({"seconds": math.inf}, "seconds must be a number above 0; got inf"),
+        ({"seconds": "1"}, "seconds must be a number above 0; got '1'"),
+        ({"processes": 0}, "processes must be a whole number, at least 1; got 0"),
+        ({"processes": 1.5}, "processes must be a whole number, at least 1; got 1.5"),
+        ({"bytes": -1}, "bytes must be a number, at least 0, or None; got -1"),
+        ({"flops": "1e9"}, "flops must be a number, at least 0, or None; got '1e9'"),
+        ({"device": "cuda"}, "device must be gpu, cpu or None; got 'cuda'"),
     )
     for options, said in wrong:
         with pytest.raises(ValueError, match=said):
             kernelwatch.measure(doubled, x, **options)
+    for within in (0, -0.01, "1 %"):
+        with pytest.raises(ValueError, match=f"within must be a number above 0, such as 0.01 .* got {within!r}"):
+            kernelwatch.compare(doubled, doubled, x, within=within)  # type: ignore[arg-type]
+    swapped: Any = x
+    with pytest.raises(TypeError, match=r"measure takes a function \(.*\) before the arguments; got ndarray"):
+        kernelwatch.measure(swapped, doubled)
+    with pytest.raises(TypeError, match=r"compare takes two functions \(.*\) before the arguments; got ndarray"):
+        kernelwatch.compare(doubled, swapped)
 
 
 def test_a_gpu_that_is_not_there(no_gpu: str) -> None:

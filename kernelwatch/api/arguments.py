@@ -115,10 +115,12 @@ class Rotation:
     def _count(self, cache: str, cache_bytes: int, cold_bytes: int, hot_bytes: int, free_bytes: int) -> int:
         """The number of sets. 0: the user's own arrays are used. Raises: MeasureError if hot is impossible."""
         if not self.nbytes:
-            if cache == "cold":
+            if self.originals:
+                self.warnings.append("the arrays have no elements: what is timed is the call")
+            elif cache == "cold":
                 self.warnings.append(
-                    "no array is among the arguments: every call uses the same memory, which is not cold if it fits in "
-                    "the cache"
+                    "no array is among the arguments (those within a list or another object do not count): every call "
+                    "uses the same memory, which is not cold if it fits in the cache"
                 )
             return 0
         if cache == "hot":
@@ -166,4 +168,5 @@ def _up(size: int, alignment: int) -> int:
 
 
 def _mib(size: int) -> str:
-    return f"{size / (1 << 20):.3g} MiB"
+    mebibytes = size / (1 << 20)
+    return f"{mebibytes:.0f} MiB" if mebibytes >= 100 else f"{mebibytes:.3g} MiB"

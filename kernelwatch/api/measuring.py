@@ -4,7 +4,8 @@ import math
 import sys
 from collections.abc import Sequence
 from functools import cache as remembered
-from typing import Literal
+from numbers import Real
+from typing import Any, Literal
 
 from kernelwatch.api.arguments import device_of
 from kernelwatch.api.cpu import Cpu
@@ -41,8 +42,8 @@ def measure(
 
     Raises: MeasureError if the function raises, or if it cannot be measured here.
     """
-    _check(cache, seconds, processes)
-    given = {"bytes": bytes, "flops": flops, "cache": cache, "seconds": seconds, "device": device}
+    given: dict[str, Any] = {"bytes": bytes, "flops": flops, "cache": cache, "seconds": seconds, "device": device}
+    _check((function,), processes, **given)
     if processes > 1:
         return pooled(each("measure", (function,), arguments, given, processes))
     timer = _timer(arguments, device)
@@ -82,8 +83,9 @@ def compare(
 
     Raises: MeasureError if a function raises, or if it cannot be measured here.
     """
-    _check(cache, seconds, processes)
-    given = {"bytes": bytes, "flops": flops, "cache": cache, "seconds": seconds, "device": device, "within": within}
+    given: dict[str, Any] = {"bytes": bytes, "flops": flops, "cache": cache, "seconds": seconds, "device": device}
+    given["within"] = within
+    _check((a, b), processes, **given)
     if processes > 1:
         verdict = Verdict(device or _device(arguments), within)
         results = each("compare", (a, b), arguments, given, processes)
@@ -105,14 +107,39 @@ def compare(
     return verdict.compared(both, log_ratios(*(one.samples for one in both)))
 
 
-def _check(cache: str, seconds: float, processes: int) -> None:
-    """Raises: ValueError if a parameter has no meaning."""
+def _check(
+    functions: Sequence[object],
+    processes: Any,
+    *,
+    cache: object,
+    seconds: Any,
+    bytes: Any,
+    flops: Any,
+    device: object,
+    within: Any = None,
+) -> None:
+    """Raises: TypeError if a function cannot be one; ValueError if a parameter has no meaning."""
+    for function in functions:
+        if not callable(function) and not isinstance(function, str):
+            takes = "measure takes a function" if len(functions) == 1 else "compare takes two functions"
+            raise TypeError(f"{takes} (or 'module:function') before the arguments; got {type(function).__name__}")
     if cache not in CACHES:
         raise ValueError(f"cache must be one of {', '.join(CACHES)}; got {cache!r}")
-    if not seconds > 0:
-        raise ValueError(f"seconds must be above 0; got {seconds}")
-    if processes < 1:
-        raise ValueError(f"processes must be at least 1; got {processes}")
+    if device not in (None, "gpu", "cpu"):
+        raise ValueError(f"device must be gpu, cpu or None; got {device!r}")
+    if not (_is_number(seconds) and seconds > 0):
+        raise ValueError(f"seconds must be a number above 0; got {seconds!r}")
+    if not (isinstance(processes, int) and processes >= 1):
+        raise ValueError(f"processes must be a whole number, at least 1; got {processes!r}")
+    for name, count in (("bytes", bytes), ("flops", flops)):
+        if not (count is None or (_is_number(count) and count >= 0)):
+            raise ValueError(f"{name} must be a number, at least 0, or None; got {count!r}")
+    if not (within is None or (_is_number(within) and within > 0)):
+        raise ValueError(f"within must be a number above 0, such as 0.01 for 1 %, or None; got {within!r}")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, Real) and math.isfinite(value)
 
 
 # --- the device and the function -----------------------------------------------------------------------------------

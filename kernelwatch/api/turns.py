@@ -25,9 +25,9 @@ def resolve(function: Function) -> tuple[str, Callable[..., object]]:
                 found = getattr(found, part)
         except (ImportError, AttributeError, ValueError) as error:
             raise MeasureError(f"{function!r} names no function as 'module:function' does: {error}") from error
+        if not callable(found):
+            raise MeasureError(f"{function!r} names no function, but an object of type {type(found).__name__}")
         return path, found
-    if not callable(function):
-        raise MeasureError(f"{function!r} cannot be called")
     return getattr(function, "__name__", "") or type(function).__name__, function
 
 
