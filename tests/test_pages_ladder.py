@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
@@ -218,6 +219,42 @@ def test_a_rung_shows_its_place_history_and_events(browser: "Browser", planted_s
         assert all(cell in text and subject in text for (cell, subject), text in zip(expected, texts, strict=True))
         hrefs = page.locator(".charts a").evaluate_all("(all) => all.map((link) => link.getAttribute('href'))")
         assert {unquote(href).replace("+", " ") for href in hrefs} == {f"#/history?cell={key}" for key in columns}
+
+
+def test_a_rung_names_the_one_before_it(browser: "Browser", recorded_site: Path) -> None:
+    op = next(each for each in data(recorded_site, "site")["ops"] if each["name"] == "transpose")
+    rungs = [each for each in op["rungs"] if each["device"] == "gpu"]
+    at = [rung["name"] for rung in rungs].index("padded")
+    with opened(browser, recorded_site, "rung?op=transpose&rung=padded") as page:
+        link = page.get_by_role("link", name=f"transpose/{rungs[at - 1]['name']}", exact=True)
+        assert "where it follows" in link.locator("xpath=..").inner_text()
+    with opened(browser, recorded_site, f"rung?op=transpose&rung={rungs[0]['name']}") as page:
+        assert "where it follows" not in page.locator("main").inner_text()
+
+
+def test_figures_of_the_machines_architecture_come_first_where_the_newest_commit_has_no_time(
+    browser: "Browser", planted_site: Path, tmp_path: Path
+) -> None:
+    site = Path(shutil.copytree(planted_site, tmp_path / "site"))
+    machine, _, snapshot = newest(planted_site)
+    facts = {group: known for group, known in snapshot["facts"].items() if group != "transpose gpu"}
+    assert len(facts) < len(snapshot["facts"])
+    path = site / "data" / machine["folder"] / "at" / f"{machine['newest']}.json.js"
+    path.write_text(as_script(json.dumps(snapshot | {"facts": facts})), encoding="ascii")
+    with opened(browser, site, "rung?op=transpose&rung=padded") as page:
+        assert "sm_90" in row(page, "Exact figures of transpose/padded", "registers")["type and place"]
+
+
+def test_labels_of_exact_figures_do_not_cover_each_other(browser: "Browser", planted_site: Path) -> None:
+    labels = 0
+    for rung in ("thread_tile_2d", "unrolled"):
+        with opened(browser, planted_site, f"rung?op=matmul&rung={rung}") as page:
+            for figure in page.locator("svg:has([data-mark=step])").all():
+                boxes = [label.bounding_box() for label in figure.locator("[data-mark=label] text").all()]
+                spans = sorted((box["x"], box["x"] + box["width"]) for box in boxes if box)
+                labels += len(spans)
+                assert all(right <= left for (_, right), (left, _) in pairwise(spans))
+    assert labels
 
 
 def test_a_rung_stands_where_its_rates_put_it(browser: "Browser", recorded_site: Path) -> None:

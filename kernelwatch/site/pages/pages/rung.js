@@ -17,13 +17,18 @@ kernelwatch.view("rung", "", async function (main, parameters) {
     const rung = entries[0] || {name: given.rung, idea: "", source: "", types: op.types, device: ""};
     const is_line = op.lines.includes(rung.name) || Object.values(op.against).includes(rung.name);
 
+    // An idea may say "the same with": as the rung before it.
+    const siblings = op.rungs.filter((each) => each.device === rung.device);
+    const before = is_line ? null : siblings[siblings.indexOf(rung) - 1];
+
     main.append(
         element("h1", {}, full),
         element("p", {}, rung.idea ? element("b", {}, rung.idea[0].toUpperCase() + rung.idea.slice(1) + ". ") : null,
             is_line ? "It is a line that the rungs of " + op.name + " are compared with. " : null,
             rung.source ? ["Source: ", kernelwatch.source_link(site, commits[machine.details.commits.at(-1)], rung.source), ". "] : null,
             rung.device ? "It runs on the " + (rung.device === "cpu" ? "CPU" : "GPU") + " and takes " + rung.types.join(", ") + ". " : null,
-            "See ", link("the ladder of " + op.name, "ladder", {op: op.name, machine: given.machine, device: rung.device === "cpu" ? "cpu" : ""}), "."),
+            "See ", link("the ladder of " + op.name, "ladder", {op: op.name, machine: given.machine, device: rung.device === "cpu" ? "cpu" : ""}),
+            before ? [", where it follows ", link(op.name + "/" + before.name, "rung", {op: op.name, rung: before.name, machine: given.machine})] : null, "."),
         site.machines.length > 1 ? element("div", {class: "controls"}, kernelwatch.choice("machine", site.machines.map((each) => each.name), machine.summary.name,
             (value) => kernelwatch.go("rung", {...given, machine: value}))) : "");
     if (!file) {
@@ -202,8 +207,7 @@ kernelwatch.view("rung", "", async function (main, parameters) {
         main.append(element("h2", {}, "Exact figures"));
         const table = machine.details.exact[op.name] ? await machine.load(machine.details.exact[op.name]) : null;
         const series = Object.entries(table ? table.series : {}).filter(([, by_rung]) => by_rung[rung.name]);
-        const facts = file ? ladders.facts(await machine.load("at/" + machine.details.commits.at(-1)), op.name, "gpu") : {};
-        const architecture = facts.compute_capability ? "sm_" + facts.compute_capability : "";
+        const architecture = kernelwatch.exact.architecture(machine);
         const found = series.flatMap(([name, by_rung]) => Object.entries(by_rung[rung.name]).map(([place, run]) => ({name, place, run: run.filter(([, value], at) => value !== null || at > 0)}))).filter((each) => each.run.length);
         if (!found.length) {
             main.append(element("p", {}, "No exact figure of " + full + " (registers, spilled bytes, occupancy, sectors, wavefronts, ...) is recorded on " + machine.summary.name + "."));
@@ -250,12 +254,17 @@ kernelwatch.view("rung", "", async function (main, parameters) {
         const end = measured.at(-1);
         const spans = run.map(([commit, value], at) => ({from: measured.indexOf(commit), to: at + 1 < run.length ? measured.indexOf(run[at + 1][0]) : measured.indexOf(end) + 1, value, commit})).filter((span) => span.value !== null);
         const values = spans.map((span) => span.value);
+        const width = Math.min(640, parseFloat(main.style.width) || 640), margins = {marginLeft: 60, marginRight: 70, marginTop: 24};
+        const commit_width = (width - margins.marginLeft - margins.marginRight) / measured.length;
+        const label_width = 130;  // in pixels, of "1234 since 0123abcd"
+        // The table has every value; a label that the next one would cover is left out.
+        const labeled = spans.filter((span, at) => at === spans.length - 1 || (spans[at + 1].from - span.from) * commit_width > label_width);
         const picture = Plot.plot({
-            width: Math.min(640, parseFloat(main.style.width) || 640), height: 110, marginLeft: 60, marginRight: 70, marginTop: 24,
+            width, height: 110, ...margins,
             x: {domain: [0, measured.length], axis: null}, y: {domain: kernelwatch.domain(values, 0.2), label: named(name) + ", " + place, labelArrow: "none", ticks: 3},
             style: {background: "transparent", color: "currentColor", fontFamily: "inherit", fontSize: "12px", overflow: "visible"},
             marks: [Plot.gridY({ticks: 3, stroke: "var(--rule)"}), Plot.ruleY(spans, {y: "value", x1: "from", x2: "to", stroke: "var(--cold)", strokeWidth: 2.5, ariaDescription: "step"}),
-                Plot.text(spans, {x: "from", y: "value", dy: -9, textAnchor: "start", text: (span) => ladders.value(span.value) + " since " + text.hash(commits[span.commit].hash), stroke: "var(--page)", strokeWidth: 4, fill: "var(--ink)"})],
+                Plot.text(labeled, {x: "from", y: "value", dy: -9, textAnchor: "start", text: (span) => ladders.value(span.value) + " since " + text.hash(commits[span.commit].hash), stroke: "var(--page)", strokeWidth: 4, fill: "var(--ink)", ariaDescription: "label"})],
         });
         kernelwatch.describe(picture, named(name) + " of " + full + ", " + place + ": " + spans.map((span) => ladders.value(span.value)).join(", then "));
         return kernelwatch.marked(picture, '[data-mark="step"] *', spans, ({value}) => ({value}));
