@@ -22,9 +22,7 @@ from kernelwatch.timing.replay import LOW_CLOCK, STEADY_PAUSE_S, Graph, Replayer
 SAMPLE_S = 0.002
 SAMPLES = 2  # in a round
 FEW = 16  # sets over which calls go to see how long one takes
-TURN_S = (
-    0.02  # a turn over all sets takes no longer: calls that take so long to read the cache's size depend little on it
-)
+TURN_S = 0.02  # a turn over the sets takes no longer: such slow calls depend little on what the cache holds
 PAGE = 1 << 21  # of the GPU's memory
 IDLE_S = 1.0  # after so long without work the clocks must be raised again
 BLOCKER_S = 0.002  # how long the GPU is kept busy to see whether a call waits for it
