@@ -103,7 +103,8 @@ def _repeated(call: Callable[[], object], seconds: float, **options: str) -> flo
 def do_bench_cudagraph(function: Callable[..., object], arguments: tuple[Any, ...], seconds: float) -> float:
     from triton.testing import do_bench_cudagraph
 
-    return float(do_bench_cudagraph(lambda: function(*arguments), rep=round(1000 * seconds))) / 1000
+    rep = max(1, round(100 * seconds))  # which it replays ten times
+    return float(do_bench_cudagraph(lambda: function(*arguments), rep=rep)) / 1000
 
 
 def benchmark(function: Callable[..., object], arguments: tuple[Any, ...], seconds: float) -> float:
@@ -256,7 +257,7 @@ def text(result: dict[str, Any]) -> str:
 def main(arguments: list[str] | None = None) -> int:
     parser = Parser("scripts/harnesses", __doc__)
     parser.add_argument("--processes", type=int, default=5, help="fresh processes for each harness (default: 5)")
-    parser.add_argument("--seconds", type=float, default=0.3, help="for each kernel and harness (default: 0.3)")
+    parser.add_argument("--seconds", type=float, default=0.2, help="for each kernel and harness (default: 0.2)")
     parser.add_argument("--out", default=str(JSON), help="the record to write (default: docs/harnesses.json)")
     parser.add_argument("--table", action="store_true", help="only rewrite the table from docs/harnesses.json")
     parser.add_argument("--work", choices=HARNESSES, help="be one of the processes")
