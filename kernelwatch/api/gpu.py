@@ -17,12 +17,13 @@ from kernelwatch.system.files import locked
 from kernelwatch.system.options import Options
 from kernelwatch.timing.gpu import GRAPH_NODES_MAX, HOT_ROTATION, ROTATION
 from kernelwatch.timing.nvml import Nvml, disturbed
-from kernelwatch.timing.replay import LOW_CLOCK, STEADY_PAUSE_S, Graph, Replayer
+from kernelwatch.timing.replay import LOW_CLOCK, STEADY_CLOCK, STEADY_PAUSE_S, Graph, Replayer
 
 SAMPLE_S = 0.002
 SAMPLES = 2  # in a round
 FEW = 16  # sets over which calls go to see how long one takes
 TURN_S = 0.02  # a turn over the sets takes no longer: such slow calls depend little on what the cache holds
+RISE = (1 - STEADY_CLOCK) / 4  # of the clock, by a pause that helped
 PAGE = 1 << 21  # of the GPU's memory
 IDLE_S = 1.0  # after so long without work the clocks must be raised again
 BLOCKER_S = 0.002  # how long the GPU is kept busy to see whether a call waits for it
@@ -54,6 +55,7 @@ class OnGpu:
         self.replayer, self.name, self.function = replayer, name, function
         self.warnings: list[str] = []
         self.plan: tuple[int, int, int] | None = None
+        self.lowered_mhz = 0.0  # a lowered clock above this is worth a pause
         self.captured: Captured | None = None  # the last one; the next takes over its memory
         self.returned = returned_bytes(self._call(arguments), arguments)
         with Allocations(self.replayer.cupy) as allocations:
@@ -145,7 +147,8 @@ class OnGpu:
         return used, turns, max(1, round(SAMPLE_S / (once_s * used * turns)))
 
     def round(self, sets: Sets) -> Round:
-        """Some samples over the sets of arguments; after them a pause if the GPU met a limit."""
+        """Some samples over the sets of arguments; after them a pause if the clocks are lowered, unless the
+        last such pause did not raise them."""
         if self.method == "host":
             return self._by_host(sets)
         self.plan = self.plan or self._plan(sets)
@@ -153,7 +156,9 @@ class OnGpu:
         calls = self._enqueue(sets[:used], turns * used)
         take = self.replayer.take(calls, replays, turns * used, SAMPLES)
         limits = (*take["throttled"], *([LOW_CLOCK] if self.replayer.low(take) else []))
-        if take["throttled"]:
+        clock = take["clock64_mhz"] or 0.0
+        if limits and clock > self.lowered_mhz:
+            self.lowered_mhz = (1 + RISE) * clock
             time.sleep(STEADY_PAUSE_S)
         return Round(statistics.median(take["seconds"]), take["launches"], take["clock64_mhz"], limits)
 

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ MIB = 1 << 20
 
 Case = tuple[Callable[..., object], tuple[Any, ...]]
 Harness = Callable[[Callable[..., object], tuple[Any, ...], float], float]
+Figures = dict[str, dict[str, float]]  # by kernel: the seconds of a call, and those that the measurement took
 
 
 # --- the kernels ---------------------------------------------------------------------------------------------------
@@ -114,40 +116,63 @@ def benchmark(function: Callable[..., object], arguments: tuple[Any, ...], secon
     return float(timer.blocked_autorange(min_run_time=seconds).median)
 
 
-def nvbench(function: Callable[..., object], arguments: tuple[Any, ...], seconds: float) -> float:
+def nvbench(kernels: dict[str, Case], seconds: float) -> Figures:
+    """All kernels at once, since nvbench runs once in a process."""
     import cuda.bench
+    import torch
 
-    NOW.update(function=function, arguments=arguments, seconds=seconds)
+    took = {}
+
+    def measure(state: Any) -> None:
+        name = state.get_string("kernel")
+        function, arguments = kernels[name]
+        function(*arguments)
+        torch.cuda.synchronize()
+
+        def launch(launcher: Any) -> None:
+            with torch.cuda.stream(torch.cuda.ExternalStream(launcher.get_stream().addressof())):
+                function(*arguments)
+
+        began = time.perf_counter()
+        state.set_timeout(seconds)
+        state.exec(launch, batched=False)
+        took[name] = time.perf_counter() - began
+
+    cuda.bench.register(measure).add_string_axis("kernel", list(kernels))
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "result.json")
         cuda.bench.run_all_benchmarks(["nvbench", "--devices", "0", "--quiet", "--json", str(file)])
-        (state,) = json.loads(file.read_text(encoding="utf-8"))["benchmarks"][0]["states"]
-    tags = {summary["tag"]: summary for summary in state["summaries"]}
-    values = {entry["name"]: entry["value"] for entry in tags["nv/cold/time/gpu/mean"]["data"]}
-    return float(values["value"])
+        states = json.loads(file.read_text(encoding="utf-8"))["benchmarks"][0]["states"]
+    figures: Figures = {}
+    for name, state in zip(kernels, states, strict=True):
+        tags = {summary["tag"]: summary["data"] for summary in state["summaries"]}
+        values = {entry["name"]: entry["value"] for entry in tags["nv/cold/time/gpu/mean"]}
+        figures[name] = {"seconds": float(values["value"]), "took_s": took[name]}
+    return figures
 
 
-NOW: dict[str, Any] = {}  # what nvbench measures: it takes no further benchmark once it has run
-
-
-def _nvbench_kernel(state: Any) -> None:
+def one_by_one(harness: Harness, kernels: dict[str, Case], seconds: float) -> Figures:
+    """The figures of a harness that measures one kernel in a call."""
     import torch
 
-    def launch(launcher: Any) -> None:
-        with torch.cuda.stream(torch.cuda.ExternalStream(launcher.get_stream().addressof())):
-            NOW["function"](*NOW["arguments"])
+    figures: Figures = {}
+    for name, (function, arguments) in kernels.items():
+        function(*arguments)  # loads and compiles
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        found = harness(function, arguments, seconds)
+        if not math.isnan(found):
+            figures[name] = {"seconds": found, "took_s": time.perf_counter() - began}
+    return figures
 
-    state.set_timeout(NOW["seconds"])
-    state.exec(launch, batched=False)
 
-
-HARNESSES: dict[str, Harness] = {
-    "kernelwatch.measure": cold,
-    "kernelwatch.measure, hot": hot,
-    "triton do_bench": do_bench,
-    "triton do_bench, median": do_bench_median,
-    "triton do_bench_cudagraph": do_bench_cudagraph,
-    "torch.utils.benchmark": benchmark,
+HARNESSES: dict[str, Callable[[dict[str, Case], float], Figures]] = {
+    "kernelwatch.measure": partial(one_by_one, cold),
+    "kernelwatch.measure, hot": partial(one_by_one, hot),
+    "triton do_bench": partial(one_by_one, do_bench),
+    "triton do_bench, median": partial(one_by_one, do_bench_median),
+    "triton do_bench_cudagraph": partial(one_by_one, do_bench_cudagraph),
+    "torch.utils.benchmark": partial(one_by_one, benchmark),
     "nvbench": nvbench,
 }
 SHOWN: list[str] = []  # how the results of kernelwatch.measure look in a terminal
@@ -165,25 +190,13 @@ def work(name: str, seconds: float) -> None:
     import kernelwatch
 
     kernelwatch.measure  # noqa: B018 (imports the engine)
-    harness = HARNESSES[name]
-    if harness is nvbench:
-        import cuda.bench
-
-        cuda.bench.register(_nvbench_kernel).set_name("kernel")
+    if name == "nvbench":
+        import cuda.bench  # noqa: F401
     print("ready", flush=True)
     sys.stdin.readline()
-    found = {}
-    for case, (function, arguments) in cases().items():
-        function(*arguments)  # loads and compiles
-        torch.cuda.synchronize()
-        began = time.perf_counter()
-        figure = harness(function, arguments, seconds)
-        if not math.isnan(figure):
-            found[case] = {"seconds": figure, "took_s": time.perf_counter() - began}
-    print(
-        json.dumps({"gpu": torch.cuda.get_device_name(), "versions": _versions(), "cases": found, "shown": SHOWN}),
-        flush=True,
-    )
+    found = HARNESSES[name](cases(), seconds)
+    result = {"gpu": torch.cuda.get_device_name(), "versions": _versions(), "cases": found, "shown": SHOWN}
+    print(json.dumps(result), flush=True)
 
 
 def _versions() -> dict[str, str]:
