@@ -19,6 +19,7 @@ import numpy as np
 from kernelwatch.plan.package import Absent, Binary, CudaSource, Kernel, NotHere
 from kernelwatch.plan.problem import Array, Computation, Line, Problem, Rung, Shape, dtypes
 from kernelwatch.plan.project import Parts, Project
+from kernelwatch.system import installed
 
 HERE = Path(__file__).resolve()
 PACKAGE = HERE.parent.parent / "gpukernels"
@@ -42,15 +43,23 @@ def _ladder() -> ModuleType:
 # By type, the bits of the numbers in A and B when a matrix product is checked. A has enough bits to tell the type from
 # a narrower one (12: TF32 has 11). B has few enough that sums of 8192 products are exact in any order.
 EXACT_BITS = {"float32": (12, 3), "float64": (24, 18), "float16": (10, 3), "bfloat16": (7, 3)}
+FLOAT16_BITS = (5, 1)  # if the output is float16 too: sums are within its range
+TF32_BITS = (10, 3)
 
 ADDITION = Computation.of_shapes(lambda shape: (shape, shape), lambda shape: shape, lambda a, b: a + b)
 TRANSPOSITION = Computation.of_shapes(lambda shape: (shape,), lambda shape: shape[::-1], lambda a: a.T)
 COPY = Computation.of_shapes(lambda shape: (shape,), lambda shape: shape, lambda a: a)
+
+
+def _exact_bits(type: str) -> tuple[int, int]:
+    return FLOAT16_BITS if type == "float16" else EXACT_BITS[dtypes(type)[0].name]
+
+
 PRODUCT = Computation.of_shapes(
     lambda shape: ((shape[0], shape[2]), (shape[2], shape[1])),
     lambda shape: shape[:2],
     lambda a, b: a.astype(np.float64) @ b.astype(np.float64),
-    exact_bits=lambda type: EXACT_BITS[dtypes(type)[0].name],
+    exact_bits=_exact_bits,
     flops=lambda shape: 2 * math.prod(shape),
 )
 
@@ -61,6 +70,19 @@ MATRICES: tuple[Shape, ...] = ((256, 256), (1024, 1024), (4096, 4096), (16384, 1
 # of a convolution, whose 64 KiB fit in constant memory.
 SQUARES: tuple[Shape, ...] = tuple((n, n, n) for n in (256, 512, 1024, 2048, 4096, 8192))
 PRODUCTS: tuple[Shape, ...] = (*SQUARES, (128, 4096, 4096), (4096, 4096, 64), (64, 65536, 256))
+
+
+def _transposed_product(exact_bits: Callable[[str], tuple[int, ...]]) -> Computation:
+    """A times the transpose of B, N x K. `exact_bits`: as in Computation."""
+    return Computation.of_shapes(
+        lambda shape: ((shape[0], shape[2]), (shape[1], shape[2])),
+        lambda shape: shape[:2],
+        lambda a, b: a.astype(np.float64) @ b.astype(np.float64).T,
+        exact_bits=exact_bits,
+        flops=lambda shape: 2 * math.prod(shape),
+    )
+
+
 COPIES = {"memcpy": Line("copy"), "vector_copy": Line("copy"), "cupy_copy": Line("copy")}
 
 
@@ -120,6 +142,10 @@ PROBLEMS = (
     Problem(
         name="matmul",
         computation=PRODUCT,
+        variants={
+            "matmul_nt": _transposed_product(_exact_bits),
+            "matmul_tf32": _transposed_product(lambda _type: TF32_BITS),
+        },
         rungs=_rungs("matmul"),
         shapes=PRODUCTS,
         quick_shapes=((256, 256, 256), (1024, 1024, 1024)),
@@ -226,6 +252,11 @@ class Gpukernels:
     def variants(self, op: str, rung: str, type: str) -> Iterable[Kernel]:
         entry = self.rung(op, rung, type)
         return [self.module.load(op, rung, type, edge=edge) for edge in entry.edges or (None,)]
+
+    def imports(self) -> dict[str, str]:
+        """Distribution -> version, of what single rungs need. These distributions have the names of their modules."""
+        rungs = [rung for op in getattr(self.module, "ops", tuple)() for rung in op.rungs]
+        return installed.versions(sorted({module for rung in rungs for module in getattr(rung, "needs", ())}))
 
     def repeats(self, op: str, rung: str) -> int:
         return int(self.rung(op, rung, "").repeats)

@@ -35,13 +35,14 @@ def _table() -> dict[str, Any]:
 
 
 def fits(found: Rung, type: str, capability: int) -> bool:
-    """Whether `best` may take a rung for a type on a GPU of a compute capability, such as 90: it has no limits,
-    computes what its op says, once, and runs there."""
+    """Whether `best` may take a rung for a type on a GPU of a compute capability, such as 90: it has no limits, needs
+    no other module, computes what its op says, once, and runs there."""
     only = int(found.arch_only.rstrip("a") or capability)
     return (
         found.device == "gpu"
         and found.operands == "device"
         and not found.limits
+        and not found.needs
         and found.computes == found.op
         and found.repeats == 1
         and type in found.types

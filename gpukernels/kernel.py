@@ -3,6 +3,7 @@
 import ctypes
 import functools
 import hashlib
+import importlib
 import importlib.util
 import inspect
 from collections.abc import Callable, Iterable
@@ -190,9 +191,10 @@ class _GpuKernel(Kernel):
         self._device = cupy.cuda.Device().id
         self._function: Any
         if found.source.suffix == ".py":
-            self._function = python_function(found, found.source)
-            library = self._function.__globals__.get("version", lambda: cupy.__version__)()
-            self.identity = digest(found.source.read_text(encoding="utf-8"), library)[:16]
+            function = python_function(found, found.source)
+            library = function.__globals__.get("version", lambda: cupy.__version__)()
+            self.identity = digest(found.source.read_text(encoding="utf-8"), library, *found.constants)[:16]
+            self._function = functools.partial(function, **{name.lower(): value for name, value in found.constants})
             return
         path, symbol = compile_cuda(found, type, f"sm_{cupy.cuda.Device().compute_capability}")
         self.identity = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
@@ -241,7 +243,9 @@ class _GpuKernel(Kernel):
         arguments = (*operands, *dims)
         identity = digest(self.identity, grid, block, shared)[:16]
         if self._prepare:
-            enqueue = functools.partial(function, shared_mem=shared)
+            from gpukernels.prepare import Enqueue
+
+            enqueue = Enqueue(function, shared)
             prepared = self._prepare(self.rung, self._module, enqueue, grid, block, operands, dims)
             return Launch(operands[-1], identity, prepared)
         return Launch(operands[-1], identity, lambda: function(grid, block, arguments, shared_mem=shared))
@@ -298,6 +302,14 @@ def gpu_needed(who: str) -> None:
         raise ToolMissing(f"{who}: a GPU rung needs a CUDA GPU and its driver here: {error}") from None
 
 
+def _module_needed(found: Rung, module: str) -> None:
+    """Raises: ToolMissing if a module that a rung needs cannot be imported."""
+    try:
+        importlib.import_module(module)
+    except ImportError as error:
+        raise ToolMissing(f"{found}: needs {module}, which cannot be imported: {error}") from error
+
+
 def load_rung(op: str, name: str, type: str = "float32", *, edge: int | None = None, **options: Any) -> Kernel:
     """As gpukernels.load, of a rung of the ladder."""
     if not isinstance(type, str):  # NumPy's own types are welcome
@@ -315,6 +327,8 @@ def load_rung(op: str, name: str, type: str = "float32", *, edge: int | None = N
     if found.device == "cpu":
         return _CpuKernel(found, type)
     gpu_needed(str(found))
+    for module in found.needs:
+        _module_needed(found, module)
     if found.operands == "host":
         return _HostKernel(found, type, options)
     return _GpuKernel(found, type, edge if edge is not None else next(iter(found.edges), None))

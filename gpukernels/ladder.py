@@ -50,6 +50,7 @@ class Rung:
     by_type: tuple[tuple[str, tuple[tuple[str, Any], ...]], ...] = ()
     arch_min: tuple[tuple[str, int], ...] = ()
     arch_only: str = ""
+    needs: tuple[str, ...] = ()
     limits: str = ""
     published_ms: tuple[tuple[str, float], ...] = ()
 
@@ -63,7 +64,9 @@ class Rung:
 
     def of(self, type: str) -> "Rung":
         """This rung as it is launched for one element type."""
-        return replace(self, **dict(dict(self.by_type).get(type, ())))
+        changed = dict(dict(self.by_type).get(type, ()))
+        constants = dict(self.constants) | dict(changed.pop("constants", ()))
+        return replace(self, constants=tuple(constants.items()), **changed)
 
     @property
     def preparation(self) -> Path | None:
@@ -156,7 +159,7 @@ def _check_launch(found: Rung, who: str) -> None:
 def _read_rung(folder: Path, op: str, common: Mapping[str, Any], entry: Mapping[str, Any]) -> Rung:
     name = entry.get("name", "(no name)")
     who = f"{op}/{name}"
-    known = {field.name for field in fields(Rung)} - {"op", "inputs", "dims", "tiled"}
+    known = {field.name for field in fields(Rung)} - {"op", "dims", "tiled"}
     if unknown := sorted(set(entry) - known):
         raise LadderError(f"{who}: ladder.toml has {', '.join(unknown)}; a rung has {', '.join(sorted(known))}")
     if missing := sorted({"name", "idea", "origin"} - set(entry)):

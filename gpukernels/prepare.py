@@ -2,14 +2,15 @@
 them."""
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import cupy
 import numpy as np
 from cuda.bindings import driver
 
-from gpukernels.kernel import KernelError
+from gpukernels.compiler import KernelError
 
 ALIGNMENT = 16  # bytes at multiples of which the copy engine lets a matrix and its rows begin
 
@@ -36,6 +37,48 @@ def keep_until_run(*used: Any) -> None:
     _in_flight.append((event, *used))
     while _in_flight and _in_flight[0][0].done:
         _in_flight.popleft()
+
+
+@dataclass(frozen=True)
+class Enqueue:
+    """A loaded kernel and the dynamic shared memory of its blocks: a call enqueues it on CuPy's current stream."""
+
+    kernel: cupy.RawKernel
+    shared_bytes: int
+
+    def __call__(self, grid: tuple[int, ...], block: tuple[int, ...], arguments: tuple[Any, ...]) -> None:
+        self.kernel(grid, block, arguments, shared_mem=self.shared_bytes)
+
+
+def overlapping(
+    function: Enqueue, grid: tuple[int, ...], block: tuple[int, ...], arguments: Sequence[np.generic]
+) -> Callable[[], None]:
+    """A launch on CuPy's current stream whose blocks may start before the kernel ahead of it has ended (programmatic
+    dependent launch). The kernel itself must wait for that one, by griddepcontrol.wait.
+
+    Raises: KernelError where the driver does not launch it.
+    """
+    values = [np.atleast_1d(argument).view(np.uint8) for argument in arguments]
+    addresses = np.array([value.ctypes.data for value in values], np.uint64)
+    overlap = driver.CUlaunchAttributeValue()
+    overlap.programmaticStreamSerializationAllowed = 1
+    attribute = driver.CUlaunchAttribute()
+    attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+    attribute.value = overlap
+    settings = driver.CUlaunchConfig()
+    settings.gridDimX, settings.gridDimY, settings.gridDimZ = (*grid, 1, 1)[:3]
+    settings.blockDimX, settings.blockDimY, settings.blockDimZ = (*block, 1, 1)[:3]
+    settings.sharedMemBytes = function.shared_bytes
+    settings.attrs, settings.numAttrs = [attribute], 1
+    kernel = driver.CUfunction(function.kernel.kernel.ptr)
+
+    def launch(_alive: object = values) -> None:
+        settings.hStream = driver.CUstream(cupy.cuda.get_current_stream().ptr)
+        (error,) = driver.cuLaunchKernelEx(settings, kernel, addresses.ctypes.data, 0)
+        if error != driver.CUresult.CUDA_SUCCESS:
+            raise KernelError(f"the driver does not launch {function.kernel.name}: {error}")
+
+    return launch
 
 
 def padded(columns: int, itemsize: int) -> int:

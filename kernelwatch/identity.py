@@ -40,8 +40,9 @@ class Identity:
 TIMED = Identity(
     "1",
     (
-        *("timing/gpu.py", "timing/cpu.py", "timing/streamed.py", "timing/replay.py", "timing/kernels.cu"),
-        *("timing/device.py", "timing/check.py", "timing/nvml.py", "plan/cells.py", "plan/problem.py"),
+        *("timing/gpu.py", "timing/launch.py", "timing/cpu.py", "timing/streamed.py", "timing/replay.py"),
+        *("timing/kernels.cu", "timing/device.py", "timing/check.py", "timing/nvml.py"),
+        *("plan/cells.py", "plan/problem.py"),
         *("run/worker.py", "run/processes.py", "run/group.py", "run/outcome.py"),
     ),
     "harness",
@@ -54,7 +55,10 @@ COUNTED = Identity(
     ("stand_in", {"24a859126da19458": "1"}),
 )
 COMPILED = Identity(
-    "1", ("analysis/compiled.py", "analysis/cubin.py", "analysis/occupancy.py", "analysis/sass.py"), "reader", ("", {})
+    "1",
+    ("plan/binaries.py", *(f"analysis/{name}.py" for name in ("compiled", "cubin", "occupancy", "sass"))),
+    "reader",
+    ("", {}),
 )
 IDENTITIES = {"timed": TIMED, "counted": COUNTED, "compiled": COMPILED}
 

@@ -23,6 +23,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 from gpukernels import compiler
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.dont_write_bytecode = False  # each of pytest-xdist's workers would rewrite all assertions
 
 # A shell starts what is in its background with Ctrl-C ignored, which all children inherit. The tests send it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -67,6 +68,7 @@ def kernel_cache(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
         patch.setenv("GPUKERNELS_CACHE", str(base / "kernels"))
         patch.setenv("KERNELWATCH_CACHE", str(base / "engine"))
         patch.setenv("CUPY_CACHE_DIR", str(base / "cupy"))
+        patch.setenv("TRITON_CACHE_DIR", str(base / "triton"))
         # Timed tests of several workers do not wait for each other, nor for a run of the user's.
         patch.setenv("KERNELWATCH_LOCKS", str(tmp_path_factory.getbasetemp()))
         _look_again()
@@ -100,6 +102,8 @@ def no_gpu(kernel_cache: Path) -> str:
 def installed_engine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the programs of an environment in which the engine is installed from its folder. Tests that use it
     are in the xdist_group "foreign", so that one worker makes it."""
+    from tests.repositories import small_cache
+
     base = tmp_path_factory.mktemp("an environment, größer")
     venv.create(base / "venv")  # without a pip of its own, which takes seconds to install
     programs = base / "venv" / "bin"
@@ -113,6 +117,8 @@ def installed_engine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if done.returncode and "No matching distribution found for hatchling" in done.stderr:
         pytest.skip("pip has no network to install the engine with")
     assert not done.returncode, done.stderr
+    (installed,) = (base / "venv").glob("lib/*/site-packages/kernelwatch")
+    small_cache(installed)
     return programs
 
 

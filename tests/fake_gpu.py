@@ -65,6 +65,7 @@ class Device:
     device_s: float = 0.0
     launches: list[Launched] = field(default_factory=list)
     captured: list[Work] | None = None
+    host_calls: bool = True  # whether the host launches what runs, not a graph
 
     def enqueue(
         self, name: str, arguments: tuple[Any, ...], seconds: float, run: Callable[[], object] = lambda: None
@@ -101,8 +102,10 @@ class Graph:
 
     def launch(self, stream: object) -> None:
         self.device.host_s += ENQUEUE_S
+        self.device.host_calls = False
         for one in self.work:
             self.device.execute(one, replayed=True)
+        self.device.host_calls = True
 
 
 class Stream:

@@ -37,12 +37,19 @@ LIMITED = (
 
 
 def copy_into(folder: Path, files: Iterable[str] = FILES) -> None:
-    """Files and folders of this project, without what was made from them."""
+    """Files and folders of this project, without what was made from them; its engine has a `small_cache`."""
     for name in files:
         if (ROOT / name).is_dir():
             shutil.copytree(ROOT / name, folder / name, ignore=MADE)
         else:
             shutil.copy(ROOT / name, folder / name)
+    if (folder / "kernelwatch").is_dir():
+        small_cache(folder / "kernelwatch")
+
+
+def small_cache(engine: Path) -> None:
+    """Have an engine believe that this CPU's cache is small, so that its workers fill little memory with buffers."""
+    rewrite(engine, {"timing/cpu.py": {"CACHE_BYTES_MAX = 256 << 20": "CACHE_BYTES_MAX = 4 << 20"}})
 
 
 def rewrite(folder: Path, edits: Mapping[str, Mapping[str, str]]) -> None:
@@ -116,17 +123,7 @@ def new_project(base: Path, name: str = "project") -> Project:
 
 
 ALONE = """
-import importlib
-import sys
-import types
-
-import kernelwatch
-
-if "kernelwatch.asv" not in sys.modules:
-    package = types.ModuleType("kernelwatch.asv")
-    package.__path__ = [f"{{path}}/asv" for path in kernelwatch.__path__]
-    sys.modules["kernelwatch.asv"] = package
-module = importlib.import_module("kernelwatch.asv.{name}")
+from kernelwatch.asv import {name} as module
 
 
 def setup():
@@ -140,8 +137,7 @@ def alone(name: str) -> str:
 
 
 def link_engine(folder: Path) -> None:
-    """Have an asv project find the engine, and each part of its plugin by itself: importing kernelwatch.asv brings all
-    of them, of which asv finds some without being told."""
+    """Have an asv project find the engine, and each part of its plugin by itself."""
     (folder / "kernelwatch").symlink_to(ROOT / "kernelwatch")
     for path in (ROOT / "kernelwatch" / "asv").glob("[!_]*.py"):
         (folder / f"alone_{path.stem}.py").write_text(ALONE.format(name=path.stem))

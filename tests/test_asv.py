@@ -1,6 +1,8 @@
 """asv itself on a small history of this project: what it records, and the traps that the design leans on."""
 
 import ast
+import functools
+import importlib
 import importlib.metadata
 import inspect
 import json
@@ -32,7 +34,7 @@ from tests.repositories import ROOT, Project, copy_into, new_project
 pytestmark = pytest.mark.xdist_group("asv")  # one history for all of these
 
 CELLS = r"transpose/(c_blocked|numpy) float32 256x256|vector_add/numpy float32 65536"
-BENCH = r"\.CPU\.|^device\.|Launch"  # without the suites of hundreds of cells that are n/a here
+BENCH = r"^(transpose|vector_add)\.CPU\.|^device\.|^transpose\.Launch"  # CPU; of the others, which are n/a here, one op
 PLACES = ("cold", "hot")
 
 SERIES = {
@@ -699,18 +701,36 @@ def test_what_is_patched_is_there() -> None:
 
 def test_the_one_plugin_is_all_of_them() -> None:
     assert json.loads((ROOT / "asv.conf.json").read_text())["plugins"] == [".kernelwatch.asv"]
-    patching, found = kernelwatch.asv.PATCHING, kernelwatch.asv.FOUND
-    names = {module.__name__.rpartition(".")[2] for module in (*patching, *found)}
+    patching, found = (
+        [importlib.import_module(f"kernelwatch.asv.{name}") for name in names]
+        for names in (kernelwatch.asv.PATCHING, kernelwatch.asv.FOUND)
+    )
     used = {"cleaning", "diffs", "identity", "patches", "publication", "recorded", "series"}  # by the plugins
-    assert names | used == {found.name for found in pkgutil.iter_modules(kernelwatch.asv.__path__)}
+    every = {module.name for module in pkgutil.iter_modules(kernelwatch.asv.__path__)}
+    assert {*kernelwatch.asv.PATCHING, *kernelwatch.asv.FOUND, *used} == every
     assert all(hasattr(module, "setup") for module in patching)
     assert not any(hasattr(module, "setup") for module in found)
-    assert patching[-3:] == (offline, pages, untrusted)  # `untrusted` is to know all that the others add
+    assert patching[-3:] == [offline, pages, untrusted]  # `untrusted` is to know all that the others add
 
 
 def test_the_plugin_sets_all_of_them_up_in_that_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    called = []
-    for module in kernelwatch.asv.PATCHING:
-        monkeypatch.setattr(module, "setup", lambda module=module: called.append(module))
+    called: list[str] = []
+    for name in kernelwatch.asv.PATCHING:
+        module = importlib.import_module(f"kernelwatch.asv.{name}")
+        monkeypatch.setattr(module, "setup", functools.partial(called.append, name))
     kernelwatch.asv.setup()
-    assert called == list(kernelwatch.asv.PATCHING)
+    assert tuple(called) == kernelwatch.asv.PATCHING
+
+
+def test_a_command_does_not_wait_for_the_plugin_and_asv_gets_all_of_it() -> None:
+    code = """
+import sys
+import kernelwatch.commands.ladder
+print(*sys.modules)
+kernelwatch.asv.setup()
+print(*sys.modules)
+"""
+    told = Project(ROOT, Path.home()).python(code).splitlines()
+    before, after = ({name for name in line.split() if name.startswith("kernelwatch.asv.")} for line in told)
+    assert before == {"kernelwatch.asv.identity"}
+    assert {f"kernelwatch.asv.{name}" for name in (*kernelwatch.asv.PATCHING, *kernelwatch.asv.FOUND)} <= after

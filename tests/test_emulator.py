@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 import gpukernels
 from benchmarks.project import cuda_source
 from gpukernels import Rung
-from kernelwatch.emulator import CompileError, Counts, Fault, Faulty, Tally, check, count, load
+from kernelwatch.emulator import CompileError, Counts, Fault, Faulty, Tally, build, check, count, load
 from kernelwatch.plan import checks
 from kernelwatch.plan.package import NotHere
 from kernelwatch.system.errors import ToolMissing
@@ -415,6 +415,19 @@ def test_matmul_counts_by_line() -> None:
     assert per_request(counts.by_line[line["Bs[x][y] ="], "shared_store"]) == (32, 1)
     assert counts.by_line[line["As[y][x] ="], "global_load"] == Tally(2 * 64 * 64 // 32, 4 * 2 * 64 * 64 // 32, 1024)
     assert counts.shared_load.requests == 2 * 64**3 // 32
+
+
+def test_a_header_is_precompiled_and_changes_no_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The compiler takes it in place of the header; where it cannot, it reads the header."""
+    found, cube = gpukernels.rung("matmul", "tiled_16"), {"M": 64, "N": 64, "K": 64}
+    counts = loaded(count, cuda_source(found, "float16->float32"), cube)
+    precompiled, unusable = build._precompiled, tmp_path / "unusable.gch"
+    unusable.write_text("gpch, and nothing after it")
+    for number, change in enumerate([lambda _, path: ("#error it is read", path), lambda text, _: (text, unusable)]):
+        monkeypatch.setattr(build, "_precompiled", lambda *of, change=change: change(*precompiled(*of)))
+        copy = tmp_path / found.source.name
+        copy.write_text(f"{found.source.read_text('utf-8')}// compiled anew: {number}\n", encoding="utf-8")
+        assert count(cuda_source(dataclasses.replace(found, source=copy), "float16->float32"), cube) == counts
 
 
 def test_counts_are_the_same_in_another_process() -> None:

@@ -6,6 +6,8 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -219,6 +221,47 @@ def test_a_package_with_load_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert type(adapt(module)) is ModulePackage
 
 
+@pytest.mark.parametrize(
+    ("function", "scalars", "stream"),
+    [
+        ("def rung(a, out, stream):\n    out.append(stream)", {}, "current"),
+        ("def rung(a, *, out, stream=None):\n    out.append(stream)", {}, "current"),
+        ("def rung(a, out, stream):\n    out.append(stream)", {"stream": 7}, 7),  # a scalar of the problem
+        ("def rung(a, out, **options):\n    out.append(options)", {}, {}),
+    ],
+)
+def test_a_function_that_asks_for_the_stream_gets_it(
+    function: str, scalars: dict[str, int], stream: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cuda = SimpleNamespace(get_current_stream=lambda: "current")
+    monkeypatch.setitem(sys.modules, "cupy", cast(Any, SimpleNamespace(cuda=cuda)))
+    module = ModuleType("mine")
+    exec(function, vars(module))
+    vars(module).update(KERNELS={"op": {"rung": vars(module)["rung"]}}, __path__=[])
+    monkeypatch.setattr(FunctionPackage, "_identity", lambda *_: "")
+    monkeypatch.setattr(FunctionPackage, "_sources", lambda *_: sources.Sources(frozenset(), frozenset(), True))
+    out: Any = []
+    adapt(module).load("op", "rung", "float32").bind(cast(Any, 1), out=out, **scalars)()
+    assert out == [stream]
+
+
+def test_pytorch_is_imported_before_the_first_launch(
+    identities: Identities, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its current stream can be set only then; the rung imports it when it is called."""
+    (tmp_path / "torch.py").write_text("")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    identities()
+    package = adapt(sys.modules["mine"])
+    package.load("row_sum", "plain", "float32")
+    assert "torch" not in sys.modules
+    (Path(sys.modules["mine"].__path__[0]) / "sums.py").write_text("def late(a, out):\n    import torch\n")
+    sources.reached.cache_clear()
+    package.load("row_sum", "plain", "float32")
+    assert sys.modules["torch"].__file__ == str(tmp_path / "torch.py")
+
+
 # --- measured ------------------------------------------------------------------------------------------------------
 
 
@@ -252,6 +295,8 @@ KERNELS = {
 """
 DESCRIPTION = """
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 from kernelwatch.plan.problem import Computation, Operand, Operands, Problem, Rung
@@ -268,7 +313,7 @@ RUNGS = tuple(Rung(name, "cpu", ("float32",)) for name in NAMES)
 PROJECT = Project(
     "faulty",
     Path(__file__).resolve(),
-    tuple(Problem(op, SUM, RUNGS, shapes=((8, 8),), cpu_shapes=((8, 8),)) for op in ("row_sum", "column_sum")),
+    tuple(Problem(op, SUM, RUNGS, shapes=((512, 512),), cpu_shapes=((512, 512),)) for op in ("row_sum", "column_sum")),
 )
 """
 
@@ -305,9 +350,9 @@ def test_a_faulty_rung_costs_only_itself(measured: Callable[..., Run]) -> None:
     wrong = said.pop("returns")
     assert wrong[0] == "failed"
     assert wrong[1].startswith(
-        "WrongOutput: row_sum/returns at (8, 8) float32: 8 of 8 elements wrong, the first at [0]"
+        "WrongOutput: row_sum/returns at (512, 512) float32: 512 of 512 elements wrong, the first at [0]"
     )
-    assert wrong[1].endswith("8 never written")
+    assert wrong[1].endswith("512 never written")
     entry = 'TypeError: faulty.KERNELS["row_sum"]'
     assert said == {
         "good": ("ok", ""),

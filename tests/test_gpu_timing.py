@@ -479,6 +479,12 @@ class Handless(Gpu):
         launches = replays * nodes * samples
         return one_take(seconds, launches=launches, throttled=self.takes[at - 1], clock64_mhz=clock)
 
+    def _captured(self, cell: Cell, launch: Callable[[], object]) -> Any:
+        return launch
+
+    def _look(self, cell: Cell, launch: Callable[[], object], measurement: Measurement) -> None:
+        pass
+
     def _host_loop_seconds(self, launch: Callable[[], object], replayed: float) -> float:
         return 10.0
 
@@ -926,7 +932,7 @@ def test_launches_go_round_buffers_of_random_numbers(cache: str) -> None:
     measured = gpu.measure(where)
     counts = package.counts.get()
     assert (counts > 0).sum() == measured["slots"] == gpu._slots(where)
-    assert counts[: measured["slots"]].min() > counts.max() / 2
+    assert counts[: measured["slots"]].min() > counts[1:].max() / 2  # the first set has the checks besides
     inputs = [gpu._operands(where, slot)[0][0].get() for slot in range(measured["slots"])]
     assert all(0.5 < values.std() < 0.65 and abs(values.mean()) < 0.02 for values in inputs)  # uniform in [-1, 1)
     assert len({values.tobytes() for values in inputs}) == len(inputs)

@@ -244,8 +244,8 @@ def test_a_kernel_that_exits_says_what_it_said(package: Package) -> None:
 
 
 def test_a_kernel_that_does_not_end(package: Package) -> None:
-    run = measured(package(c=FOR_EVER), endless_s=3)
-    assert_only_failed(run, "c", "it is endless or very slow: it has worked for 3 s, its process was killed")
+    run = measured(package(c=FOR_EVER), endless_s=2)
+    assert_only_failed(run, "c", "it is endless or very slow: it has worked for 2 s, its process was killed")
 
 
 def test_a_kernel_that_hangs(package: Package) -> None:

@@ -12,6 +12,7 @@ from types import ModuleType
 import pytest
 
 from kernelwatch import __main__ as console
+from kernelwatch.analysis.occupancy import ARCHES
 from kernelwatch.commands import init
 from kernelwatch.history import records
 from kernelwatch.plan.project import load_from
@@ -359,7 +360,12 @@ class TestThePage:
         first = {f"row_sum/{rung} float32 256x256 cold": "ok" for rung in ("numpy", "einsum")}
         own = {
             "axpy/numpy float32 65536 cold": "ok",
-            **{f"axpy/cuda float32 {size} cold": "na" for size in (1 << 16, 1 << 24)},
+            **{
+                f"axpy/{rung} float32 {size} cold": "na"
+                for rung in ("cuda", "elementwise", "triton", "torch", "core")
+                for size in (1 << 16, 1 << 24)
+            },
+            **{f"axpy/triton float32 {arch}": "na" for arch in ARCHES},  # Triton is not installed
         }
         assert states(reader, "HEAD~1") == first
         assert states(reader, "HEAD") == first | own
@@ -397,7 +403,7 @@ class TestThePage:
         """Without a GPU, that of a rung on the GPU cannot be told."""
         done = edited(reader, "__init__.py", "KERNELS = {", "# A comment\nKERNELS = {")
         assert "note: all rungs depend on __init__.py, which differs" in done.stdout
-        assert "cannot tell: axpy/cuda: " in done.stdout
+        assert "cannot tell: axpy/cuda, axpy/elementwise, axpy/triton and 2 more: " in done.stdout
         assert "row_sum" not in done.stdout
 
 

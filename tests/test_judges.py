@@ -34,6 +34,7 @@ from kernelwatch.history import records
 from kernelwatch.history.confirmations import Confirmation
 from kernelwatch.plan.cells import Cell
 from kernelwatch.plan.project import Project
+from kernelwatch.report import comparison as report_text
 from kernelwatch.report import terminal
 from kernelwatch.run import group as groups
 from kernelwatch.run import outcome
@@ -159,6 +160,24 @@ def test_what_cannot_be_told_is_no_success(ratios: list[float], code: int) -> No
     report = Report(PROJECT, Side("BASE", "base"), Side("HEAD", "head"), "what", whole=True)
     report.comparison = comparison("gpu", ratios)
     assert report.code == code
+
+
+def test_a_comparison_says_how_cells_were_launched() -> None:
+    """The choices of an autotuner on each side, once each, and what is timed by events."""
+    report = Report(PROJECT, Side("BASE", "base"), Side("HEAD", "head"), "what", whole=True)
+    report.comparison = comparison("gpu", around(1.0, 1e-5))
+    ((key, pairs),) = report.comparison.pairs.items()
+    assert list(report_text._launches(report)) == []
+    for turn, both in pairs.measurements.items():
+        both[0]["configurations"] = [f"turn: BLOCK: {32 << turn % 2}"]
+        both[1]["configurations"] = ["turn: BLOCK: 64"]
+        both[1]["timed_by"] = "events"
+    said = [
+        f"autotuned anew: {key}: turn: BLOCK: 32; turn: BLOCK: 64 -> turn: BLOCK: 64",
+        f"timed by events, with the host's part: {key}",
+    ]
+    assert list(report_text._launches(report)) == said
+    assert all(f"- {line}" in report_text.markdown(report) for line in said)
 
 
 # --- the search for a commit ---------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@ before it passes."""
 
 import ctypes
 import dataclasses
+import functools
 import itertools
 import math
 import os
@@ -55,12 +56,15 @@ def addends(rng: np.random.Generator, inputs: list[NDArray[Any]]) -> None:
 
 # The bits of integers of which every sum of products is exact in the type: in A more than a narrower type has.
 EXACT = {"float32": (12, 3), "float64": (24, 18), "float16": (10, 3), "bfloat16": (7, 3)}
+EXACT_TF32 = {"float32": (10, 3)}
 
 
-def exact_integers(rng: np.random.Generator, inputs: list[NDArray[Any]]) -> None:
+def exact_integers(
+    rng: np.random.Generator, inputs: list[NDArray[Any]], exact: Mapping[str, tuple[int, int]] = EXACT
+) -> None:
     """Of which every sum of some ten thousand products is exact, in any order; and in no narrower type. Longer sums are
     exact too: the numbers are of both signs, so that sums grow with the root of the count."""
-    for operand, bits in zip(inputs, EXACT[inputs[0].dtype.name], strict=True):
+    for operand, bits in zip(inputs, exact[inputs[0].dtype.name], strict=True):
         operand[...] = rng.integers(-(1 << bits), 1 << bits, operand.shape)
 
 
@@ -70,9 +74,11 @@ def signed_numbers(rng: np.random.Generator, inputs: list[NDArray[Any]]) -> None
         operand[...] = rng.uniform(-1, 1, operand.shape)
 
 
-def some_not_finite(rng: np.random.Generator, inputs: list[NDArray[Any]]) -> None:
+def some_not_finite(
+    rng: np.random.Generator, inputs: list[NDArray[Any]], exact: Mapping[str, tuple[int, int]] = EXACT
+) -> None:
     """Integers, and among them infinities, NaN and zeros of both signs."""
-    exact_integers(rng, inputs)
+    exact_integers(rng, inputs, exact)
     for operand in inputs:
         at = rng.integers(0, operand.size, 1 + operand.size // 50)
         operand.reshape(-1)[at] = rng.choice([np.inf, -np.inf, np.nan, 0.0, -0.0, -0.0], at.size)
@@ -110,16 +116,25 @@ def split_bound(found: Rung, a: Array, b: Array) -> Array:
 def product_bound(found: Rung, type: str, a: Array, b: Array) -> Array:
     """How far a product may lie from the float64 one: gamma(n) (|A| |B|), n the roundings on any path of a sum.
 
-    A sum of K products has at most K of them, of u = 2**-24 in float32. Tensor cores (16-bit operands) are taken to cut
-    where others round, and to add their own sum to C for every 4 products or more: K and a quarter, of 2**-23.
+    A sum of K products has at most K of them, of u = 2**-24 in float32. Tensor cores (16-bit operands, TF32) are taken
+    to cut where others round, and to add their own sum to C for every 4 products or more: K and a quarter, of 2**-23.
+    TF32 cuts each operand by up to 2**-10 of it. An output of 16 bits is rounded once more.
     """
     if found.source.stem == "split":
         return split_bound(found, a, b)
+    b = b.T if found.computes in ("matmul_nt", "matmul_tf32") else b
     into, _, out = type.partition("->")
-    depth = a.shape[1]
-    n, u = (depth + depth // 4 + 1, 2.0**-23) if out else (depth, {"float32": 2.0**-24, "float64": 2.0**-53}[into])
+    depth, tf32 = a.shape[1], found.computes == "matmul_tf32"
+    tensor = tf32 or into in ("float16", "bfloat16")
+    n, u = (depth + depth // 4 + 1, 2.0**-23) if tensor else (depth, {"float32": 2.0**-24, "float64": 2.0**-53}[into])
     gamma = n * u / (1 - n * u) + depth * 2.0**-53
-    return gamma * (abs(a.astype(np.float64)) @ abs(b.astype(np.float64)))
+    if tf32:
+        gamma += (2 * 2.0**-10 + 2.0**-20) * (1 + gamma)
+    bound = gamma * (abs(a.astype(np.float64)) @ abs(b.astype(np.float64)))
+    if narrow := {"float16": (2.0**-11, 2.0**-25), "bfloat16": (2.0**-8, 2.0**-134)}.get(out or into):
+        relative, subnormal = narrow
+        bound += relative * (abs(a.astype(np.float64) @ b.astype(np.float64)) + bound) + subnormal
+    return bound
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,15 +154,24 @@ class Reference:
     poison: int = POISON
 
 
+def products(function: Callable[..., Array], exact: Mapping[str, tuple[int, int]] = EXACT) -> list[Reference]:
+    """What a matrix product is held against: integers of so many bits, of which it is exact; numbers of both signs;
+    infinities and NaN."""
+    near = functools.partial(Reference, function, same_nan=False, same_zero=False)
+    return [
+        near(functools.partial(exact_integers, exact=exact), poison=POISON_NAN),
+        near(signed_numbers, bound=product_bound, poison=POISON_NAN),
+        near(functools.partial(some_not_finite, exact=exact)),
+    ]
+
+
 REFERENCES = {
     "transpose": [Reference(lambda a: a.T, random_bytes, same_nan=True)],
     "copy": [Reference(lambda a: a, random_bytes, same_nan=True)],
     "vector_add": [Reference(lambda a, b: a + b, addends, same_nan=False)],
-    "matmul": [
-        Reference(product, exact_integers, same_nan=False, same_zero=False, poison=POISON_NAN),
-        Reference(product, signed_numbers, same_nan=False, same_zero=False, bound=product_bound, poison=POISON_NAN),
-        Reference(product, some_not_finite, same_nan=False, same_zero=False, poison=POISON),
-    ],
+    "matmul": products(product),
+    "matmul_nt": products(lambda a, b: product(a, b.T)),
+    "matmul_tf32": products(lambda a, b: product(a, b.T), EXACT_TF32),
 }
 
 
@@ -519,6 +543,7 @@ def test_product_beyond_32_bit_indices(found: Rung, type: str, edge: int | None,
     M, N, K = {"A": (deep, 3, 64), "B": (3, deep, 64), "C": (wide, wide + 2, 3)}[which]
     if not on_gpu(found) or not fits(found, dict(zip(found.dims, (M, N, K), strict=True)), itemsize(type)):
         pytest.skip(f"{found} does not take an operand of this size")
+    transposed = found.inputs[1] == "N K"
     free, needed = cupy.cuda.runtime.memGetInfo()[0], (M * K + K * N) * itemsize(type) + 3 * M * N * 4 + (1 << 30)
     if free < needed:
         pytest.skip(f"needs {needed / 2**30:.0f} GiB of GPU memory, {free / 2**30:.0f} GiB are free")
@@ -532,7 +557,7 @@ def test_product_beyond_32_bit_indices(found: Rung, type: str, edge: int | None,
 
     a, b = numbers(M, K, 3), numbers(K, N, 5)
     out = cupy.full((M, N), np.nan, np.float32)
-    load(found, type, edge)(a, b, out=out)
+    load(found, type, edge)(a, cupy.ascontiguousarray(b.T) if transposed else b, out=out)
     wrong, lines = 0, max(1, CHUNK // N)
     first: list[int] = []
     for row in range(0, M, lines):

@@ -96,9 +96,17 @@ def test_counters_need_ncu(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
 
 
 def test_counters_are_asked_of_cells_that_exist() -> None:
-    keys = counters.cells()
-    assert len(keys) == 2 * 13
-    assert [nsight.find(PROJECT, key).key for key in keys] == keys
+    tables = [table for tables in counters.TABLES.values() for table in tables]
+    assert len(tables) == 4
+    for table in tables:
+        assert len(table.keys) > 5
+        assert [nsight.find(PROJECT, key).key for key in table.keys] == table.keys
+        assert set(table.columns) <= set(counters.METRICS)
+
+
+def test_the_name_of_a_kernel_in_its_source() -> None:
+    names = ("_Z12matmul_wgmmaI6__halffEv9TensorMapS1_S1_iii", "_Z5scalePf", "_Z3a_Zi", "scale", "_Zero")
+    assert list(map(nsight.base_name, names)) == ["matmul_wgmma", "scale", "a_Z", "scale", "_Zero"]
 
 
 def test_streamed_products_ask_for_the_gpu_before_they_fill_the_memory(

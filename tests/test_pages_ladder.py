@@ -261,7 +261,15 @@ def test_names_stay_text_and_failures_are_shown(browser: "Browser", planted_site
     failed, limited = "transpose/padded float32 4096x4096 cold", "transpose/tiled float32 4096x4096 cold"
     snapshot = json.loads(json.dumps(snapshot))
     snapshot["cells"][failed] = {"state": "failed", "reason": f"12 elements wrong {HOSTILE}"}
-    snapshot["cells"][limited]["limits"] = [f"power {HOSTILE}"]
+    snapshot["cells"][limited] |= {
+        "limits": [f"power {HOSTILE}"],
+        "notes": [f"autotuned, {HOSTILE}"],
+        "kernels": [
+            {"kind": "copy"},
+            {"kernel": HOSTILE, "grid": [128, 64, 1], "block": [32, 8, 1], "registers": 40, "static_shared_bytes": 4224}
+            | {"dynamic_shared_bytes": 16, "blocks_per_multiprocessor": 6, "code": "0123456789abcdef"},
+        ],
+    }
     commits = {at: commit | {"subject": HOSTILE} for at, commit in data(planted_site, "commits").items()}
     described = json.loads(json.dumps(data(planted_site, "site")))
     for op in described["ops"]:
@@ -287,6 +295,13 @@ def test_names_stay_text_and_failures_are_shown(browser: "Browser", planted_site
         assert page.locator("main img").count() == 0
         page.goto(f"{site.as_uri()}/index.html#/rung?op=transpose&rung={quote('tiled')}")
         shown(page, "rung")
+        assert f"float32 4096 \u00d7 4096 cold: autotuned, {HOSTILE}." in page.locator("ul.notes").inner_text()
+        copy, kernel = (
+            page.get_by_role("region", name="Kernels of transpose/tiled").locator("tbody tr").all_inner_texts()
+        )
+        assert copy.split("\t")[3:] == ["copy", *[""] * 6]
+        launched = ["128 \u00d7 64 \u00d7 1", "32 \u00d7 8 \u00d7 1", "40", "4240", "6", "0123456789abcdef"]
+        assert kernel.split("\t")[3:] == [HOSTILE, *launched]
         steps = page.eval_on_selector_all(
             "svg [data-mark=step] [data-value]", "(all) => all.map((step) => step.dataset.value)"
         )

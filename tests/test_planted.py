@@ -22,7 +22,7 @@ from tests.repositories import ROOT, Project, copy_into, new_project, rewrite
 from tests.test_emulator import loaded
 
 pytestmark = pytest.mark.timeout(900)
-planted_group = pytest.mark.xdist_group("planted")  # ten commits, once
+planted_group = pytest.mark.xdist_group("planted")  # one history
 recorded_group = pytest.mark.xdist_group("recorded")  # one repository
 
 LADDER = "gpukernels/ladder.toml"
@@ -122,7 +122,7 @@ def op_of(one: Plant) -> str:
     return next(op for op, problem in PROJECT.ops.items() if one.rung in {rung.name for rung in problem.rungs})
 
 
-PLANTING = 3  # commits that plant something: each takes seconds
+PLANTING = 2  # commits that plant something: each takes seconds
 
 
 def commits() -> list[tuple[Plant, ...]]:

@@ -1,5 +1,6 @@
 """Publishing again: what was kept changes no page, and nothing that happens to it costs one."""
 
+import functools
 import itertools
 import json
 import os
@@ -9,8 +10,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,69 +19,38 @@ import pytest
 from kernelwatch.asv.recorded import Shape
 from kernelwatch.history.store import Damaged, Known, Store
 from kernelwatch.system.errors import UserError
-from lab import scale
-from tests.repositories import ROOT
-
-COMMITS = 6
-SERIES = 400  # timed ones and exact ones
+from tests.publications import COMMITS, Project, Published, anew, contents
+from tests.repositories import wait_until
 
 
-class Project:
-    """A synthetic history, and where it is published."""
+@pytest.fixture(scope="module")
+def published(kernel_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Published:
+    folder = tmp_path_factory.mktemp("publishing")
+    project = Project(folder / "project")
+    project.publish()
+    shutil.copytree(project.folder, folder / "kept")
+    return Published(project, folder / "kept")
 
-    def __init__(self, folder: Path, commits: int = COMMITS) -> None:
-        self.folder, self.html, self.cache = folder, folder / "html", folder / "cache"
-        self.history = scale.History(folder, commits, SERIES)
 
-    def start(
-        self, html: Path | None = None, cache: Path | None = None, command: Sequence[str] = ("-m", "asv")
-    ) -> "subprocess.Popen[str]":
-        arguments = ["--config", str(self.folder / "asv.conf.json"), "publish", "--no-pull"]
-        return subprocess.Popen(
-            [sys.executable, *command, *arguments, "--html-dir", str(html or self.html)],
-            cwd=ROOT,
-            env=os.environ | {"PYTHONPATH": str(ROOT), "KERNELWATCH_CACHE": str(cache or self.cache)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-
-    def publish(self, html: Path | None = None, cache: Path | None = None) -> str:
-        """Publish; what it said."""
-        process = self.start(html, cache)
-        said, _ = process.communicate()
-        assert process.returncode == 0, said
-        return said
-
-    @property
-    def store(self) -> Path:
-        (path,) = self.cache.glob("*.sqlite")
-        return path
-
-    def results(self) -> list[Path]:
-        """Result files, oldest first."""
-        paths = (self.folder / "results").glob("*/*-*.json")
-        return sorted(paths, key=lambda path: [commit[:8] for commit in self.history.hashes].index(path.name[:8]))
+@pytest.fixture(scope="module")
+def one_more(published: Published) -> dict[str, str]:
+    """What a publication says of one commit more that knows of none before."""
+    project = published.again()
+    project.history.more()
+    return anew(project)
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Project:
-    return Project(tmp_path)
+def project(published: Published) -> Project:
+    """The history, published once."""
+    return published.again()
 
 
-def contents(html: Path) -> dict[str, str]:
-    """The data files, without the time of publication."""
-    files = sorted((html / "data").rglob("*.json*"))
-    texts = {path.relative_to(html).as_posix(): path.read_text(encoding="utf-8") for path in files}
-    return {name: re.sub(r"published\W+[\d:T+-]+", "", text) for name, text in texts.items()}
-
-
-def anew(project: Project) -> dict[str, str]:
-    """What a publication says that knows of none before."""
-    html, cache = project.folder / "anew" / "html", project.folder / "anew" / "cache"
-    shutil.rmtree(html.parent, ignore_errors=True)
-    project.publish(html, cache)
-    return contents(html)
+@pytest.fixture
+def unpublished(project: Project) -> Project:
+    shutil.rmtree(project.html)
+    shutil.rmtree(project.cache)
+    return project
 
 
 def rewritten(before: dict[str, os.stat_result], html: Path) -> set[str]:
@@ -118,8 +87,9 @@ def slower(path: Path) -> None:
     change(path, how)
 
 
-def test_every_way_to_publish_again_is_as_publishing_anew(project: Project) -> None:
+def test_every_way_to_publish_again_is_as_publishing_anew(unpublished: Project) -> None:
     """One commit more; nothing new; a result that changed, one that is gone, an older one that came later."""
+    project = unpublished
     late = project.results()[2]
     kept = [late, late.with_suffix(".facts.jsonl")]
     texts = [path.read_text() for path in kept]
@@ -156,7 +126,8 @@ def test_every_way_to_publish_again_is_as_publishing_anew(project: Project) -> N
 
 
 @pytest.mark.parametrize("count", [0, 2])
-def test_asvs_own_pages_show_the_newest_commits(project: Project, count: int) -> None:
+def test_asvs_own_pages_show_the_newest_commits(unpublished: Project, count: int) -> None:
+    project = unpublished
     path = project.folder / "asv.conf.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"asv_commits": count}))
     project.publish()
@@ -167,7 +138,6 @@ def test_asvs_own_pages_show_the_newest_commits(project: Project, count: int) ->
 
 
 def test_a_page_that_somebody_changed_is_made_again(project: Project) -> None:
-    project.publish()
     before = contents(project.html)
     path = next((project.html / "data").rglob("at/1.json"))
     path.write_text("{}")
@@ -230,7 +200,6 @@ WARNINGS: dict[Callable[[Project], object], str] = {
 
 @pytest.mark.parametrize("odd", WARNINGS)
 def test_an_odd_result_leaves_the_others(project: Project, odd: Callable[[Project], object]) -> None:
-    project.publish()
     before = contents(project.html)
     odd(project)
     said = project.publish()
@@ -273,7 +242,6 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_what_is_kept_may_be_damaged(project: Project, damage: str) -> None:
-    project.publish()
     before = contents(project.html)
     DAMAGE[damage](project.store)
     said = project.publish()
@@ -282,24 +250,24 @@ def test_what_is_kept_may_be_damaged(project: Project, damage: str) -> None:
     assert "Traceback" not in said
 
 
-def test_a_publication_that_is_killed_leaves_the_pages_and_what_is_kept(project: Project) -> None:
-    project.publish()
+def test_a_publication_that_is_killed_leaves_the_pages_and_what_is_kept(
+    project: Project, one_more: dict[str, str]
+) -> None:
+    """When it has read the results, and when it has begun to write pages."""
     before = contents(project.html)
     project.history.more()
-    after = anew(project)
-    for delay_s in (1.5, 2.5):
+    for made in ("results", "html/data/*/machine.json"):
         process = project.start()
-        time.sleep(delay_s)
+        assert wait_until(functools.partial(project.under_way, made))
         process.send_signal(signal.SIGKILL)
         process.communicate()
-        assert contents(project.html) in (before, after)  # whole, old or new
+        assert contents(project.html) in (before, one_more)  # whole, old or new
     project.publish()
-    assert contents(project.html) == after
+    assert contents(project.html) == one_more
 
 
 def test_what_a_killed_publication_left_is_removed(project: Project) -> None:
     """It may have been killed while it replaced the pages: the old ones are then put back."""
-    project.publish()
     before, left = contents(project.html), project.folder / ".html.publishing-abc"
     left.mkdir()
     project.html.rename(left / "before")
@@ -310,19 +278,19 @@ def test_what_a_killed_publication_left_is_removed(project: Project) -> None:
     assert list(project.folder.glob(".html*")) == []
 
 
-def test_two_publications_at_once_do_not_mix(project: Project) -> None:
+def test_two_publications_at_once_do_not_mix(unpublished: Project, published: Published) -> None:
     """Into the same folder, and into two from the same results."""
+    project = unpublished
     other = project.folder / "other"
     running = [project.start(), project.start(), project.start(other)]
     said = [process.communicate()[0] for process in running]
     assert [process.returncode for process in running] == [0, 0, 0], said
-    assert contents(project.html) == contents(other) == anew(project)
+    assert contents(project.html) == contents(other) == contents(published.kept / "html")
     assert sum("waiting: process" in text for text in said) == 1
 
 
 @pytest.mark.parametrize("full", ["pages", "cache"])
 def test_a_full_disk_is_said_and_leaves_the_pages(project: Project, full: str) -> None:
-    project.publish()
     before, disk = contents(project.html), project.folder / "disk"
     taken = sum(path.stat().st_size for path in project.html.rglob("*") if path.is_file())
     size = 3 * taken // 2 if full == "pages" else 64 * 1024
@@ -361,9 +329,8 @@ sys.exit(main())
 """
 
 
-def test_what_was_not_published_is_not_there(project: Project) -> None:
+def test_what_was_not_published_is_not_there(project: Project, one_more: dict[str, str]) -> None:
     """The last that is written is how the files were made."""
-    project.publish()
     before = contents(project.html)
     project.history.more()
     process = project.start(command=("-c", UNWRITTEN))
@@ -372,7 +339,7 @@ def test_what_was_not_published_is_not_there(project: Project) -> None:
     assert f"nothing was published; {project.html} is as it was: the disk is full" in said
     assert contents(project.html) == before
     project.publish()
-    assert contents(project.html) == anew(project)
+    assert contents(project.html) == one_more
 
 
 def test_a_duplicate_parameter_moves_no_other_value() -> None:

@@ -1,6 +1,7 @@
 """The timing harness on a fake GPU that records what was asked of it, and on the CPU: what is launched, over which
 buffers, on which inputs, and what is made of it."""
 
+import ctypes
 import math
 import sys
 from collections.abc import Callable
@@ -20,7 +21,7 @@ from kernelwatch.plan.project import Project
 from kernelwatch.timing import cpu as cpu_module
 from kernelwatch.timing import device as device_module
 from kernelwatch.timing import gpu as gpu_module
-from kernelwatch.timing import replay
+from kernelwatch.timing import launch, nodes, replay
 from kernelwatch.timing.check import Budget, WrongOutput
 from kernelwatch.timing.cpu import Cpu
 from kernelwatch.timing.gpu import Gpu
@@ -33,6 +34,7 @@ from tests.fake_gpu import (
     SILENT,
     Cupy,
     Device,
+    MemoryHook,
 )  # fmt: skip
 
 MOVED = Computation.of_shapes(lambda shape: (shape,), lambda shape: shape, lambda a: a)
@@ -52,6 +54,8 @@ class Moving:
     seconds: float = 1e-5
     seen: list[tuple[int, bytes]] = field(default_factory=list)
     lazy: bool = False  # does nothing
+    before: Callable[[], object] = lambda: None  # called by the host in each launch
+    after: Callable[[Any], object] = lambda out: None  # done to the output by each launch
     not_here: tuple[type[Exception], ...] = ()
 
     def load(self, op: str, rung: str, type: str) -> "Moving":
@@ -65,11 +69,16 @@ class Moving:
             self.seen.append((out.ctypes.data, bytes(np.asarray(source[:64]))))
             if not self.lazy:
                 out[...] = source
+            self.after(out)
 
-        if self.device is None:
-            return _Launch("moving", run)
-        device = self.device
-        return _Launch("moving", lambda: device.enqueue("move", (out.ctypes.data,), self.seconds, run))
+        def launch() -> None:
+            self.before()
+            if self.device is None:
+                run()
+            else:
+                self.device.enqueue("move", (out.ctypes.data,), self.seconds, run)
+
+        return _Launch("moving", launch)
 
 
 @dataclass(frozen=True)
@@ -98,14 +107,15 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Device:
     clock = SimpleNamespace(monotonic=fake.now, perf_counter=fake.now, sleep=fake.sleep)
     monkeypatch.setitem(sys.modules, "cupy", cast(Any, Cupy(fake)))
     monkeypatch.setattr(device_module, "Nvml", lambda bus: nvml)
-    for module in (replay, gpu_module):
+    for module in (replay, gpu_module, launch):
         monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr(nodes, "read", lambda graph: [{"kernel": name} for name, *_ in graph.work])
     return fake
 
 
-def gpu_of(device: Device, where: Cell, seconds: float = 1e-5) -> tuple[Gpu, Moving]:
+def gpu_of(device: Device, where: Cell, seconds: float = 1e-5, seed: int = 3) -> tuple[Gpu, Moving]:
     package = Moving(device, seconds)
-    return Gpu(MOVING, cast(Package, package), [where], BUDGET, seed=3), package
+    return Gpu(MOVING, cast(Package, package), [where], BUDGET, seed), package
 
 
 def test_a_cold_sample_goes_round_all_buffers(device: Device) -> None:
@@ -184,6 +194,106 @@ def test_a_graph_takes_its_launches_in_turn(device: Device) -> None:
     gpu, _ = gpu_of(device, cell())
     graph: Any = gpu.graph([lambda at=at: device.enqueue(str(at), (), 0.0) for at in range(3)], 6)  # type: ignore[misc]
     assert [work[0] for work in graph.work] == ["0", "1", "2"] * 2
+
+
+# --- what a launch does besides ------------------------------------------------------------------------------------
+
+
+def test_the_first_process_tells_what_a_launch_runs(device: Device) -> None:
+    assert "kernels" not in gpu_of(device, cell())[0].measure(cell())
+    gpu, _ = gpu_of(device, cell(), seed=0)
+    measured = gpu.measure(cell())
+    assert measured["kernels"] == [{"kernel": "move"}]
+    assert not {"timed_by", "allocated_bytes", "configurations", "sources"} & measured.keys()
+    assert measured["identity"] == "moving"
+
+
+def test_what_cannot_be_captured_is_timed_by_events(device: Device) -> None:
+    gpu, package = gpu_of(device, cell(), seconds=1e-4)
+
+    def wait() -> None:
+        if device.captured is not None:
+            raise RuntimeError("a capture forbids it")
+
+    package.before = wait
+    measured = gpu.measure(cell())
+    assert measured["timed_by"] == "events"
+    assert "kernels" not in measured
+    assert measured["seconds"] == pytest.approx(1e-4)
+    assert not [one for one in device.launches if one.name == "move" and one.replayed]
+    package.before = lambda: None
+    assert "timed_by" not in gpu.measure(cell())  # the next cell is captured again
+
+
+def test_what_allocates_is_said(device: Device) -> None:
+    gpu, package = gpu_of(device, cell())
+
+    def allocate() -> None:
+        for size in (8, 512):
+            if MemoryHook.active:
+                MemoryHook.active.malloc_preprocess(size=size)
+
+    package.before = allocate
+    assert gpu.measure(cell())["allocated_bytes"] == 520
+
+
+def test_the_choices_of_autotuners(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each that runs tells what it launched with, once; those that do not run tell nothing."""
+
+    class Tuner:
+        best_config = "none yet"
+
+        def __init__(self, name: str) -> None:
+            self.base_fn = SimpleNamespace(__name__=name)
+
+        def run(self, block: int) -> int:
+            self.best_config = f"BLOCK: {block}"
+            return block
+
+    monkeypatch.setitem(sys.modules, "triton.runtime.autotuner", cast(Any, SimpleNamespace(Autotuner=Tuner)))
+    run, first, second = Tuner.run, Tuner("first"), Tuner("second")
+    with launch.Choices() as choices:
+        assert [second.run(32), first.run(64), second.run(32)] == [32, 64, 32]
+    assert choices.texts == ["second: BLOCK: 32", "first: BLOCK: 64"]
+    assert Tuner.run is run
+    with pytest.raises(RuntimeError), launch.Choices():
+        raise RuntimeError
+    assert Tuner.run is run
+
+
+def test_a_launch_on_another_stream_is_wrong(device: Device) -> None:
+    """What runs there is no part of a capture."""
+    gpu, package = gpu_of(device, cell())
+
+    def elsewhere() -> None:
+        package.device = Device() if device.captured is not None else device
+
+    package.before = elsewhere
+    with pytest.raises(
+        WrongOutput, match=r"^move/copy enqueues nothing on the given stream: it runs on another stream$"
+    ):
+        gpu.measure(cell())
+
+
+def test_a_launch_of_which_a_graph_does_not_do_all_is_wrong(device: Device) -> None:
+    gpu, package = gpu_of(device, cell())
+
+    def some(out: Any) -> None:
+        if not device.host_calls:
+            out[:7] = 0
+
+    package.after = some
+    said = "7 of 4096 elements wrong.*, when a CUDA graph of it is replayed: not all of it runs on the given stream$"
+    with pytest.raises(WrongOutput, match=said):
+        gpu.measure(cell())
+
+
+@pytest.mark.parametrize("beyond", [1, 4096])
+def test_a_write_after_the_output_is_wrong(device: Device, beyond: int) -> None:
+    gpu, package = gpu_of(device, cell())
+    package.after = lambda out: ctypes.memset(out.ctypes.data + out.nbytes, 0, beyond)
+    with pytest.raises(WrongOutput, match=f"^move/copy wrote {beyond} of the 4096 bytes after its output$"):
+        gpu.measure(cell())
 
 
 # --- the CPU -------------------------------------------------------------------------------------------------------

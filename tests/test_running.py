@@ -123,7 +123,7 @@ def made(kernel_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Projec
     rewrite(
         project.folder, {"kernelwatch/run/group.py": {'"cpu": 3': '"cpu": 2'}}
     )  # the fewest between which a kill falls
-    commits = tuple(project.commit_all(f"commit {at}", "--allow-empty") for at in range(5))
+    commits = tuple(project.commit_all(f"commit {at}", "--allow-empty") for at in range(3))
     return Project(project.folder, project.home, commits)
 
 
@@ -435,9 +435,10 @@ def test_bench_says_each_commit_in_that_order(project: Project) -> None:
     done = project.bench("--quick", "--no-gate", "--bench", suite, f"{project.commits[0]}..HEAD", only=CELLS)
     assert done.returncode == 0, done.stdout + done.stderr
     order = bench.measuring_order(commits)
+    assert order not in (commits, commits[::-1])
     lines = [line for line in done.stdout.splitlines() if " to go, about " in line or line.startswith(order[-1][:8])]
     assert [line[:8] for line in lines] == [commit[:8] for commit in order]
-    assert [line.partition(" to go")[0].rpartition(" ")[2] for line in lines[:-1]] == ["4", "3", "2", "1"]
+    assert [line.partition(" to go")[0].rpartition(" ")[2] for line in lines[:-1]] == ["2", "1"]
     assert all(re.search(r": \d+ s, \d+ ok", line) for line in lines)
     assert lines[0][9:].startswith("commit 1: ")
     assert "an ?[31mescape and a very long" in lines[1]

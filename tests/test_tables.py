@@ -21,6 +21,7 @@ from kernelwatch.report import rows, terminal, texts
 from kernelwatch.report.markdown import markdown
 from kernelwatch.report.rows import Row, reasons
 from kernelwatch.run.outcome import Outcome
+from kernelwatch.site import record as site_record
 from kernelwatch.system.errors import UserError
 from kernelwatch.timing.record import Facts, Measurement
 from kernelwatch.timing.replay import LOW_CLOCK
@@ -195,6 +196,26 @@ def test_the_table_in_the_terminal(record: Record) -> None:
     assert "tiled" not in text
 
 
+def test_how_a_cell_was_timed_is_shown(record: Record) -> None:
+    (one,) = visits(PADDED_S)
+    key = "transpose/padded float32 4096x4096 cold"
+    noted: list[Measurement] = [
+        {**one, "timed_by": "events", "allocated_bytes": 512, "configurations": ["turn: BLOCK: 32"]},
+        {**one, "throttled": ["power"], "configurations": ["turn: BLOCK: 64"]},
+    ]
+    cell = records.measured(key, Outcome("ok", "", noted), "transpose gpu")
+    record = dataclasses.replace(record, cells=record.cells | {key: cell})
+    text = printed(record)
+    assert table_row(text, "padded")[1] == "100 us (throttled, by events, allocates)"
+    assert "padded: timed by events, with the host's part: it cannot be captured in a CUDA graph\n" in text
+    assert "padded: allocates 512 bytes in each launch\n" in text
+    assert "padded: autotuned, turn: BLOCK: 32\npadded: autotuned, turn: BLOCK: 64\n" in text
+    (told,) = (each for each in site_record.told(record) if each.cell.key == key)
+    assert told.figures["notes"] == list(cell.notes)
+    assert len(cell.notes) == 4
+    assert "(throttled, by events, allocates)" in markdown(record, PROJECT, ["transpose"])
+
+
 def test_the_cpus_table_is_for_those_who_ask(record: Record) -> None:
     text = printed(record, device="cpu")
     assert "CPU: A CPU, 2 cores, NumPy 2.4.6" in text
@@ -304,6 +325,18 @@ def test_what_changed_since_another_commit() -> None:
     )
 
 
+def test_a_new_choice_of_an_autotuner_is_said() -> None:
+    def record_of(commit: str, *chosen: str) -> Record:
+        cell = dataclasses.replace(cell_of(1.0, 1.1), measurements=({"configurations": list(chosen)},))
+        return Record("m", commit, {"transpose gpu": {}}, {"k": cell})
+
+    before = record_of("01234567", "turn: BLOCK: 32")
+    said = changes(before, record_of("89abcdef", "turn: BLOCK: 64"))
+    assert said.splitlines()[1] == "  k: autotuned anew: turn: BLOCK: 32 -> turn: BLOCK: 64"
+    assert "autotuned" not in changes(before, record_of("89abcdef", "turn: BLOCK: 32"))
+    assert "turn: BLOCK: 32 -> nothing" in changes(before, record_of("89abcdef"))
+
+
 def test_the_nearest_ancestor_with_results(results: Path) -> None:
     path = results / "nvidia-h200.x" / "0123abcd-checkout-py3.12.facts.jsonl"
     older = path.with_name("deadbeef-checkout-py3.12.facts.jsonl")
@@ -390,7 +423,7 @@ def test_ladder_prints_what_is_asked_for(elsewhere: Project, capsys: pytest.Capt
 BLOCKS = {
     "README.md": ["bench"],
     "docs/comparing.md": ["versus"],
-    "docs/transpose.md": ["transpose", "cpu", "types"],
+    "docs/transpose.md": ["transpose", "cpu", "types", "counters"],
     "docs/matmul.md": ["matmul", "cpu", "shapes", "types", "counters", "between"],
     "docs/access.md": ["access"],
 }
@@ -475,7 +508,7 @@ def test_products_by_shape_and_by_type() -> None:
     assert row_of(figures.shapes(product_record()), "initial")[1] == "4295 (100 %)"
     typed = figures.by_type(product_record())
     assert row_of(typed, "cublas")[3] == "687195 (100 %) *"
-    assert row_of(typed, "wmma") == ["wmma", "n/a", "n/a", "137439 (20 %)", "n/a"]
+    assert row_of(typed, "wmma") == ["wmma", "n/a", "n/a", "137439 (20 %)", "n/a", "n/a", "n/a"]
 
 
 def test_every_block_is_written_from_the_newest_record_that_has_it(papers: Path) -> None:
@@ -517,11 +550,17 @@ def test_counters_and_streamed_products_in_the_papers(tmp_path: Path) -> None:
     folder = tmp_path / "a-gpu.x"
     folder.mkdir()
     record = product_record()
-    assert (figures.counters(record, tmp_path), figures.between(record, tmp_path)) == ("", "")
-    metrics = dict.fromkeys(METRICS, 2e6)
+    file = "docs/matmul.md"
+    assert (figures.counters(record, tmp_path, file), figures.between(record, tmp_path)) == ("", "")
+    metrics = {metric: 2e6 for metric, _ in METRICS.values()}
+    del metrics[METRICS["L1 hits, %"][0]]  # as of a record that is older than this column
     line = {"key": "matmul/initial float32 256x256x256 cold", "metrics": metrics}
     (folder / "counters.jsonl").write_text(json.dumps(line) + "\n")
-    assert row_of(figures.counters(record, tmp_path), "matmul/initial")[1:4] == ["2000", "2000000", "2e+06"]
+    shown = figures.counters(record, tmp_path, file)
+    assert row_of(shown, "initial") == ["initial", "2000", "2000000", *["2e+06"] * 3, "", "2", "2", "2", "2"]
+    assert "**matmul 256x256x256, float32**" in shown
+    assert "2048x2048x2048" not in shown
+    assert figures.counters(record, tmp_path, "docs/transpose.md") == ""
     run = {
         "seconds": 2.0, "upload_bytes": 2**30, "upload_seconds": 0.3, "compute_seconds": 1.9,
         "download_bytes": 2**30, "download_seconds": 0.1,

@@ -6,13 +6,14 @@ from typing import Any
 import cupy
 import numpy as np
 
+from gpukernels import prepare
 from gpukernels.ladder import Rung
 
 
 def matmul_constant(
     _rung: Rung,
     module: cupy.RawModule,
-    function: Callable[..., None],
+    function: prepare.Enqueue,
     grid: tuple[int, ...],
     block: tuple[int, ...],
     operands: tuple[Any, Any, Any],

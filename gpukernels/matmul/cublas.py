@@ -20,9 +20,9 @@ WORKSPACE_BYTES = 32 << 20  # what NVIDIA advises from compute capability 9 on, 
 INT_MAX = 2**31 - 1
 
 # cublas_api.h, library_types.h
-CUBLAS_OP_N, CUBLAS_POINTER_MODE_HOST, CUBLAS_DEFAULT_MATH, CUBLAS_GEMM_DEFAULT = 0, 0, 0, -1
+CUBLAS_OP_N, CUBLAS_OP_T, CUBLAS_POINTER_MODE_HOST, CUBLAS_DEFAULT_MATH, CUBLAS_GEMM_DEFAULT = 0, 1, 0, 0, -1
 CUDA_R_32F, CUDA_R_64F, CUDA_R_16F, CUDA_R_16BF = 0, 1, 2, 14
-CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_64F = 68, 70
+CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_64F, CUBLAS_COMPUTE_32F_FAST_TF32 = 68, 70, 77
 
 # Type of the inputs, of the output -> their codes, the compute type, the type of alpha and beta.
 TYPES: dict[tuple[str, str], tuple[int, int, int, type[ctypes.c_float] | type[ctypes.c_double]]] = {
@@ -30,6 +30,8 @@ TYPES: dict[tuple[str, str], tuple[int, int, int, type[ctypes.c_float] | type[ct
     ("float64", "float64"): (CUDA_R_64F, CUDA_R_64F, CUBLAS_COMPUTE_64F, ctypes.c_double),
     ("float16", "float32"): (CUDA_R_16F, CUDA_R_32F, CUBLAS_COMPUTE_32F, ctypes.c_float),
     ("bfloat16", "float32"): (CUDA_R_16BF, CUDA_R_32F, CUBLAS_COMPUTE_32F, ctypes.c_float),
+    ("float16", "float16"): (CUDA_R_16F, CUDA_R_16F, CUBLAS_COMPUTE_32F, ctypes.c_float),
+    ("bfloat16", "bfloat16"): (CUDA_R_16BF, CUDA_R_16BF, CUBLAS_COMPUTE_32F, ctypes.c_float),
 }
 
 # Each makes cuBLAS compute in another type than the one that it is asked for.
@@ -110,24 +112,34 @@ def _workspace(device: int, stream: Any) -> tuple[int, int]:
 
 
 def matmul_cublas(
-    a: Any, b: Any, out: Any, *, accumulate: bool = False, workspace: tuple[int, int] | None = None
+    a: Any,
+    b: Any,
+    out: Any,
+    *,
+    accumulate: bool = False,
+    workspace: tuple[int, int] | None = None,
+    b_k_major: int = 0,
+    tf32: int = 0,
 ) -> None:
     """out (M x N) = a (M x K) b (K x N): C-contiguous CuPy arrays of the current device, no dimension 0.
 
     out is overwritten, or added to with `accumulate`. Enqueued on CuPy's current stream, not synchronised; may be
     captured in a CUDA graph after a first call on the same stream. `workspace`: address, a multiple of 256, and size in
     bytes of device memory that no other stream uses; without it the stream is given its own, which is kept.
+    `b_k_major`: b is the transpose, N x K. `tf32`: float32 operands may be cut to TF32.
     Raises: ToolMissing without libcublas; KernelError where cuBLAS fails, with its own words.
     """
     import cupy
 
     library = _library()
-    (M, K), N = a.shape, b.shape[1]
+    (M, K), N = a.shape, out.shape[1]
     try:
         in_code, out_code, compute, scalar = TYPES[a.dtype.name, out.dtype.name]
     except KeyError:
         known = ", ".join("->".join(pair) for pair in TYPES)
         raise KernelError(f"{WHO}: no product {a.dtype}->{out.dtype}; it has {known}") from None
+    if tf32:
+        compute = CUBLAS_COMPUTE_32F_FAST_TF32
     call = "cublasGemmEx" if max(M, N, K) <= INT_MAX else "cublasGemmEx_64"
     gemm = getattr(library, call, None)
     if gemm is None:
@@ -142,8 +154,8 @@ def matmul_cublas(
         _check(library.cublasSetWorkspace_v2(handle, address, size), "cublasSetWorkspace")  # set after the stream
         # Row major C = A B is column major C^T = B^T A^T: the same bytes, the operands swapped.
         status = gemm(
-            *(handle, CUBLAS_OP_N, CUBLAS_OP_N, N, M, K),
-            *(ctypes.byref(alpha), b.data.ptr, in_code, N, a.data.ptr, in_code, K),
+            *(handle, CUBLAS_OP_T if b_k_major else CUBLAS_OP_N, CUBLAS_OP_N, N, M, K),
+            *(ctypes.byref(alpha), b.data.ptr, in_code, b.shape[1], a.data.ptr, in_code, K),
             *(ctypes.byref(beta), out.data.ptr, out_code, N, compute, CUBLAS_GEMM_DEFAULT),
         )
     _check(status, f"{call} at M = {M}, N = {N}, K = {K}")

@@ -25,7 +25,7 @@ EXTENT_MAX = 2**31 - 256  # rounded up to whole tiles it fits an int
 def matmul_split(
     rung: Rung,
     module: cupy.RawModule,
-    function: Callable[..., None],
+    function: prepare.Enqueue,
     _grid: tuple[int, ...],
     block: tuple[int, ...],
     operands: tuple[Any, Any, Any],

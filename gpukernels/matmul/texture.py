@@ -41,7 +41,7 @@ def _bound(which: str, array: Any, alignment: int) -> tuple[texture.TextureObjec
 def matmul_texture(
     _rung: Rung,
     _module: cupy.RawModule,
-    function: Callable[..., None],
+    function: prepare.Enqueue,
     grid: tuple[int, ...],
     block: tuple[int, ...],
     operands: tuple[Any, Any, Any],

@@ -1,8 +1,9 @@
 // matmul/wgmma: C[m][n] = sum over k of A[m][k] B[k][n], on Hopper's tensor cores, fed by its copy engine.
 //
-// A   M x K    B   K x N    C   M x N, overwritten    row major, A and B of T (__half or __nv_bfloat16), C and the sum
-// of Sum (float), any M, N, K >= 1. The operands come as tensor maps, which wgmma.py makes: rows begin at multiples of
-// 16 bytes.
+// A   M x K    B   K x N, or N x K if B_K_MAJOR    C   M x N, overwritten    row major, A and B of T, C of Out, any
+// M, N, K >= 1. T is __half or __nv_bfloat16, or float if B_K_MAJOR: then the tensor cores take the first 19 bits of a
+// number (TF32). Sums are float. The operands come as tensor maps, which wgmma.py makes: rows begin at multiples of 16
+// bytes.
 //
 // A block has three groups of four warps. The first, the producer, lets the copy engine (TMA) fill STAGES stages of
 // shared memory, each TILE_K along K, and keeps ahead of the others as far as there are free stages. The two consumers
@@ -10,13 +11,19 @@
 // matrix instructions read A and B from shared memory while the next are issued. Barriers in shared memory count the
 // bytes that have come to a stage, and the warps that have done with it.
 // A block goes on with the next tile of C as soon as it has one (persistent blocks), so that the copies for a tile start
-// under the products of the tile before it. Its results go through shared memory in parts of 32 columns, from where the
-// copy engine stores them under the products that follow. Every second tile goes down K: what was read last is read
-// first. Tiles are in bands of BAND rows of tiles, whose A stays in the L2 cache (evict last; B evict first).
+// under the products of the tile before it. Tiles are in bands of BAND rows of tiles. If SERPENTINE, every second tile goes
+// down K: what was read last is read first. If KEEP, A stays in the L2 cache longer than B (evict last, evict first).
+// Results go through shared memory in parts of 128 bytes a row, from where the copy engine stores them. Those of 16 bits
+// wait in registers, two in each, and leave under the first products of the next tile; for others there are too few.
+// The launch may overlap the one before it (griddepcontrol): barriers are ready before that one has ended.
 // Rows in shared memory are 128 bytes; 16-byte pieces of 8 rows are exchanged by the copy engine (128-byte swizzle), so
 // that neither it nor the tensor cores meet bank conflicts.
-// Source: NVIDIA, PTX ISA: wgmma, cp.async.bulk.tensor, mbarrier, setmaxnreg; NVIDIA, CUTLASS, warp-specialized
-// persistent kernels for Hopper.
+// Source: NVIDIA, PTX ISA: wgmma, cp.async.bulk.tensor, mbarrier, setmaxnreg, griddepcontrol; NVIDIA, CUTLASS,
+// warp-specialized persistent kernels for Hopper.
+
+#ifndef B_K_MAJOR
+#define B_K_MAJOR 0
+#endif
 
 struct alignas(64) TensorMap {
     unsigned char bytes[128];
@@ -28,17 +35,15 @@ typedef unsigned long long u64;
 constexpr int GROUP = 128;               // threads of a warp group
 constexpr int ROWS = TILE_ROWS / 2;      // rows of C a consumer
 constexpr int ROW_BYTES = 128;           // of a row in shared memory
-constexpr int STEP = 16;                 // of K an instruction
-constexpr int BAND = 16;                 // rows of tiles
-constexpr int PART = 32;                 // columns of C in a store
-constexpr int PART_BYTES = ROWS * ROW_BYTES;
-constexpr int A_BYTES = TILE_ROWS * ROW_BYTES, B_BYTES = TILE_COLUMNS * TILE_K * 2, STAGE_BYTES = A_BYTES + B_BYTES;
+constexpr int STEP_BYTES = 32;           // of a row of A an instruction
+constexpr int PART_BYTES = ROWS * ROW_BYTES;  // in a store
+constexpr int A_BYTES = TILE_ROWS * ROW_BYTES, B_BYTES = TILE_COLUMNS * ROW_BYTES, STAGE_BYTES = A_BYTES + B_BYTES;
 constexpr int SUMS = TILE_COLUMNS / 2;  // a thread
 
 static_assert(BLOCK_X * BLOCK_Y == 3 * GROUP, "a producer and two consumers");
-static_assert(TILE_ROWS == 128 && TILE_K * 2 == ROW_BYTES, "a consumer has 64 rows; rows of 128 bytes");
-static_assert(TILE_COLUMNS == 256 || TILE_COLUMNS == 128, "m64n256k16 or m64n128k16");
-static_assert(1024 + STAGES * STAGE_BYTES + 2 * BUFFERS * PART_BYTES == SHARED_BYTES, "shared_bytes in the ladder");
+static_assert(TILE_ROWS == 128, "a consumer has 64 rows");
+static_assert(TILE_COLUMNS == 256 || TILE_COLUMNS == 128, "the width of an instruction");
+static_assert(1024 + STAGES * STAGE_BYTES + 2 * BUFFERS * PART_BYTES == SHARED_BYTES, "shared in the ladder");
 
 __device__ u32 address(const void *p) { return (u32)__cvta_generic_to_shared(p); }
 
@@ -92,92 +97,55 @@ __device__ void settle(float (&d)[SUMS]) {
         asm volatile("" : "+f"(d[i])::"memory");
 }
 
-#ifdef __CUDA_BF16_H__  // the header of T is included before this file
-#define ELEMENT "bf16"
+// What an instruction multiplies: the elements' types, and whether A and B are row major in their tiles (tnspA, tnspB).
+#if defined(__CUDA_BF16_H__)  // the header of T is included before this file
+#define KIND "k16.f32.bf16.bf16 "
+#elif defined(__CUDA_FP16_H__)
+#define KIND "k16.f32.f16.f16 "
 #else
-#define ELEMENT "f16"
+#define KIND "k8.f32.tf32.tf32 "
+#endif
+#if defined(__CUDA_BF16_H__) || defined(__CUDA_FP16_H__)
+#if B_K_MAJOR
+#define MAJOR ", 0, 0"
+#else
+#define MAJOR ", 0, 1"
+#endif
+#else
+#define MAJOR ""
 #endif
 
-// d += A B for 64 x TILE_COLUMNS results, 16 along K; d = A B if not `add`.
-// clang-format off
+#define REGISTERS_32 \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define REGISTERS_64 \
+    REGISTERS_32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
+    "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define REGISTERS_128 \
+    REGISTERS_64 ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, " \
+    "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, " \
+    "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
+    "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+#define SUMS_4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define SUMS_16(i) SUMS_4(i), SUMS_4(i + 4), SUMS_4(i + 8), SUMS_4(i + 12)
+#define SUMS_32(i) SUMS_16(i), SUMS_16(i + 16)
+#define SUMS_64(i) SUMS_32(i), SUMS_32(i + 32)
+#define SUMS_128(i) SUMS_64(i), SUMS_64(i + 64)
+#define MULTIPLY(columns, registers, a_, b_, add_, sums) \
+    asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, " add_ ", 0;\n" \
+                 "wgmma.mma_async.sync.aligned.m64n" columns KIND "{" registers "}, " a_ ", " b_ ", add, 1, 1" MAJOR \
+                 ";\n}" \
+                 : sums \
+                 : "l"(a), "l"(b), "r"(add))
+
+// d += A B for 64 x TILE_COLUMNS results, STEP_BYTES along K; d = A B if not `add`.
 __device__ void multiply(float (&d)[SUMS], u64 a, u64 b, int add) {
 #if TILE_COLUMNS == 256
-    asm volatile(
-        "{\n.reg .pred add;\nsetp.ne.b32 add, %130, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n256k16.f32." ELEMENT "." ELEMENT " "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-        "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-        "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "
-        "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
-        "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "
-        "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "
-        "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127}, "
-        "%128, %129, add, 1, 1, 0, 1;\n}"
-        :
-          "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]),
-          "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
-          "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]),
-          "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
-          "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]),
-          "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
-          "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]),
-          "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
-          "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]),
-          "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
-          "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]),
-          "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
-          "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]),
-          "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
-          "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]),
-          "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]),
-          "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]),
-          "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]),
-          "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]),
-          "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79]),
-          "+f"(d[80]), "+f"(d[81]), "+f"(d[82]), "+f"(d[83]),
-          "+f"(d[84]), "+f"(d[85]), "+f"(d[86]), "+f"(d[87]),
-          "+f"(d[88]), "+f"(d[89]), "+f"(d[90]), "+f"(d[91]),
-          "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95]),
-          "+f"(d[96]), "+f"(d[97]), "+f"(d[98]), "+f"(d[99]),
-          "+f"(d[100]), "+f"(d[101]), "+f"(d[102]), "+f"(d[103]),
-          "+f"(d[104]), "+f"(d[105]), "+f"(d[106]), "+f"(d[107]),
-          "+f"(d[108]), "+f"(d[109]), "+f"(d[110]), "+f"(d[111]),
-          "+f"(d[112]), "+f"(d[113]), "+f"(d[114]), "+f"(d[115]),
-          "+f"(d[116]), "+f"(d[117]), "+f"(d[118]), "+f"(d[119]),
-          "+f"(d[120]), "+f"(d[121]), "+f"(d[122]), "+f"(d[123]),
-          "+f"(d[124]), "+f"(d[125]), "+f"(d[126]), "+f"(d[127])
-        : "l"(a), "l"(b), "r"(add));
+    MULTIPLY("256", REGISTERS_128, "%128", "%129", "%130", SUMS_128(0));
 #else
-    asm volatile(
-        "{\n.reg .pred add;\nsetp.ne.b32 add, %66, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n128k16.f32." ELEMENT "." ELEMENT " "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-        "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-        "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
-        "%64, %65, add, 1, 1, 0, 1;\n}"
-        :
-          "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]),
-          "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
-          "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]),
-          "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
-          "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]),
-          "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
-          "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]),
-          "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
-          "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]),
-          "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
-          "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]),
-          "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
-          "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]),
-          "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
-          "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]),
-          "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
-        : "l"(a), "l"(b), "r"(add));
+    MULTIPLY("128", REGISTERS_64, "%64", "%65", "%66", SUMS_64(0));
 #endif
 }
-// clang-format on
 
 // The tile's row and column of tiles.
 __device__ void place(int tile, int down, int across, int &m, int &n) {
@@ -186,11 +154,78 @@ __device__ void place(int tile, int down, int across, int &m, int &n) {
     n = within / high;
 }
 
-template <typename T, typename Sum>
+// B's tile in shared memory, from the row of B on that takes a byte of A's rows.
+__device__ u64 part_of_b(u32 b, int byte) {
+#if B_K_MAJOR
+    return descriptor(b + byte, 16, 8 * ROW_BYTES);
+#else  // 64 columns, of 128 bytes each row, lie together
+    return descriptor(b + byte / 2 * ROW_BYTES, TILE_K * ROW_BYTES, 8 * ROW_BYTES);
+#endif
+}
+
+__device__ u32 packed(float low, float high) {
+    u32 both;
+#if defined(__CUDA_BF16_H__)
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+#else
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+#endif
+    return both;
+}
+
+// Results of 128 bytes of each row, from column `part` such parts on, into shared memory. A lane holds two neighbors of
+// every 8 columns, in row lane / 4 of the warp's 16 and 8 rows below.
+__device__ void put(unsigned char *buffer, const float (&d)[SUMS], int part, int warp, int lane) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j)
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+            const int row = warp * 16 + lane / 4 + 8 * e, byte = j * 32 + lane % 4 * 8, at = 16 * part + 4 * j + 2 * e;
+            *(float2 *)(buffer + row * ROW_BYTES + ((byte / 16 ^ row % 8) * 16 + byte % 16)) =
+                make_float2(d[at], d[at + 1]);
+        }
+}
+
+// The same of pairs of 16-bit results: four matrices of 8 x 8 at a time.
+__device__ void put(unsigned char *buffer, const u32 (&pairs)[SUMS / 2], int part, int warp, int lane) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+        const int row = warp * 16 + lane % 16, piece = 2 * j + lane / 16, at = 16 * part + 4 * j;
+        asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
+                         address(buffer + row * ROW_BYTES + (piece ^ row % 8) * 16)),
+                     "r"(pairs[at]), "r"(pairs[at + 1]), "r"(pairs[at + 2]), "r"(pairs[at + 3])
+                     : "memory");
+    }
+}
+
+// A consumer's way out: its buffers in shared memory, and C.
+struct Exit {
+    unsigned char *buffers;
+    const TensorMap *map;
+    int consumer, thread;
+
+    // Store a part of the results of the tile at m, n.
+    template <typename Values>
+    __device__ void leave(const Values &values, int part, int m, int n) const {
+        constexpr int COLUMNS = sizeof(Values) == sizeof(float) * SUMS ? ROW_BYTES / 4 : ROW_BYTES / 2;
+        unsigned char *const buffer = buffers + part % BUFFERS * PART_BYTES;
+        if (thread == 0)  // the store that read this buffer last has read all
+            asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(BUFFERS - 1) : "memory");
+        asm volatile("bar.sync %0, %1;" ::"r"(1 + consumer), "n"(GROUP) : "memory");
+        put(buffer, values, part, thread / 32, thread % 32);
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        asm volatile("bar.sync %0, %1;" ::"r"(1 + consumer), "n"(GROUP) : "memory");
+        if (thread == 0)
+            store(map, buffer, n * TILE_COLUMNS + part * COLUMNS, m * TILE_ROWS + consumer * ROWS);
+    }
+};
+
+template <typename T, typename Out = T>
 __global__ void __launch_bounds__(3 * GROUP, 1)
     matmul_wgmma(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b,
                  const __grid_constant__ TensorMap map_c, int M, int N, int K) {
-    static_assert(sizeof(T) == 2 && sizeof(Sum) == 4, "16-bit operands, 32-bit sums");
+    static_assert(TILE_K * sizeof(T) == ROW_BYTES, "rows of 128 bytes");
+    static_assert(B_K_MAJOR || sizeof(T) == 2, "32-bit operands must be K-major");
     extern __shared__ unsigned char shared[];
     __shared__ u64 full[STAGES], empty[STAGES];
 
@@ -202,6 +237,7 @@ __global__ void __launch_bounds__(3 * GROUP, 1)
     const int thread = threadIdx.y * BLOCK_X + threadIdx.x;
     const int group = __shfl_sync(0xFFFFFFFF, thread / GROUP, 0);  // the compiler now knows that a warp agrees
 
+    asm volatile("griddepcontrol.launch_dependents;");
     if (thread == 0) {
         asm volatile("prefetch.tensormap [%0];" ::"l"(&map_a) : "memory");
         asm volatile("prefetch.tensormap [%0];" ::"l"(&map_b) : "memory");
@@ -213,17 +249,23 @@ __global__ void __launch_bounds__(3 * GROUP, 1)
         asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
     }
     __syncthreads();
+    asm volatile("griddepcontrol.wait;" ::: "memory");  // from here on memory is as the launch before left it
 
     if (group == 0) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
         if (thread > 0)
             return;
         u64 keep, pass;
-        asm volatile("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(keep));
-        asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(pass));
+        if (KEEP) {
+            asm volatile("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(keep));
+            asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(pass));
+        } else {
+            asm volatile("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(keep));
+            pass = keep;
+        }
         int stage = 0, parity = 1;  // all stages are free: the phase before the first has ended
         bool upward = false;
-        for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x, upward = !upward) {
+        for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x, upward = SERPENTINE && !upward) {
             int m, n;
             place(tile, down, across, m, n);
             for (int i = 0; i < steps; ++i) {
@@ -232,9 +274,12 @@ __global__ void __launch_bounds__(3 * GROUP, 1)
                 wait(empty + stage, parity);
                 expect(full + stage, STAGE_BYTES);
                 load(a, &map_a, full + stage, k, m * TILE_ROWS, keep);
+                if (B_K_MAJOR)
+                    load(b, &map_b, full + stage, k, n * TILE_COLUMNS, pass);
+                else
 #pragma unroll
-                for (int j = 0; j < TILE_COLUMNS; j += 64)  // a row in shared memory
-                    load(b + j * ROW_BYTES * TILE_K / 64, &map_b, full + stage, n * TILE_COLUMNS + j, k, pass);
+                    for (int j = 0; j < TILE_COLUMNS; j += 64)  // a row in shared memory
+                        load(b + j * ROW_BYTES, &map_b, full + stage, n * TILE_COLUMNS + j, k, pass);
                 if (++stage == STAGES)
                     stage = 0, parity ^= 1;
             }
@@ -243,14 +288,15 @@ __global__ void __launch_bounds__(3 * GROUP, 1)
     }
 
     asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
-    const int consumer = group - 1, warp = thread / 32 % 4, lane = thread % 32;
-    const bool first = thread % GROUP == 0;
-    unsigned char *const own = parts + consumer * BUFFERS * PART_BYTES;
-    int stage = 0, parity = 0;
+    const int consumer = group - 1, lane = thread % 32;
+    const Exit exit = {parts + consumer * BUFFERS * PART_BYTES, &map_c, consumer, thread % GROUP};
+    constexpr bool NARROW = sizeof(Out) == 2;
+    constexpr int PARTS = TILE_COLUMNS * sizeof(Out) / ROW_BYTES;
+    int stage = 0, parity = 0, m = -1, n = 0;
     float d[SUMS];
+    u32 pairs[SUMS / 2];  // of 16-bit results, of the tile before, at m, n
     for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-        int m, n, before = -1;
-        place(tile, down, across, m, n);
+        int before = -1;
         for (int step = 0; step < steps; ++step) {
             wait(full + stage, parity);
             const u32 a = address(stages + stage * STAGE_BYTES) + consumer * ROWS * ROW_BYTES;
@@ -258,11 +304,15 @@ __global__ void __launch_bounds__(3 * GROUP, 1)
             settle(d);
             asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
-            for (int k = 0; k < TILE_K; k += STEP)
-                multiply(d, descriptor(a + k * 2, 16, 8 * ROW_BYTES),
-                         descriptor(b + k * ROW_BYTES, TILE_K * ROW_BYTES, 8 * ROW_BYTES), step > 0 || k > 0);
+            for (int byte = 0; byte < ROW_BYTES; byte += STEP_BYTES)
+                multiply(d, descriptor(a + byte, 16, 8 * ROW_BYTES), part_of_b(b, byte), step > 0 || byte > 0);
             asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
             settle(d);
+            if (NARROW && m >= 0)
+#pragma unroll
+                for (int part = 0; part < PARTS; ++part)
+                    if (part == step)
+                        exit.leave(pairs, part, m, n);
             asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
             if (before >= 0 && lane == 0)
                 arrive(empty + before);
@@ -274,29 +324,22 @@ __global__ void __launch_bounds__(3 * GROUP, 1)
         settle(d);
         if (lane == 0)
             arrive(empty + before);
-
-        // A lane holds two neighbors of every 8 columns, in row lane / 4 of the warp's 16 and 8 rows below.
+        if (NARROW && m >= 0)
 #pragma unroll
-        for (int part = 0; part < TILE_COLUMNS / PART; ++part) {
-            unsigned char *const buffer = own + part % BUFFERS * PART_BYTES;
-            if (first)  // the store that read this buffer last has read all
-                asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(BUFFERS - 1) : "memory");
-            asm volatile("bar.sync %0, %1;" ::"r"(1 + consumer), "n"(GROUP) : "memory");
+            for (int part = 0; part < PARTS; ++part)
+                if (part >= steps)
+                    exit.leave(pairs, part, m, n);
+        place(tile, down, across, m, n);
 #pragma unroll
-            for (int j = 0; j < PART / 8; ++j)
+        for (int part = 0; part < PARTS && !NARROW; ++part)
+            exit.leave(d, part, m, n);
 #pragma unroll
-                for (int e = 0; e < 2; ++e) {
-                    const int row = warp * 16 + lane / 4 + 8 * e, byte = j * 32 + lane % 4 * 8;
-                    const int at = 4 * (part * (PART / 8) + j) + 2 * e;
-                    *(float2 *)(buffer + row * ROW_BYTES + ((byte / 16 ^ row % 8) * 16 + byte % 16)) =
-                        make_float2(d[at], d[at + 1]);
-                }
-            asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-            asm volatile("bar.sync %0, %1;" ::"r"(1 + consumer), "n"(GROUP) : "memory");
-            if (first)
-                store(&map_c, buffer, n * TILE_COLUMNS + part * PART, m * TILE_ROWS + consumer * ROWS);
-        }
+        for (int i = 0; i < SUMS / 2 && NARROW; ++i)
+            pairs[i] = packed(d[2 * i], d[2 * i + 1]);
     }
-    if (first)  // shared memory must live until it has been read
+#pragma unroll
+    for (int part = 0; part < PARTS && NARROW; ++part)  // the grid has no more blocks than tiles: there is a last one
+        exit.leave(pairs, part, m, n);
+    if (exit.thread == 0)  // shared memory must live until it has been read
         asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }

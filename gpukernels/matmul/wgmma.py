@@ -36,14 +36,13 @@ def _aligned(matrix: Any) -> Any:
 def matmul_wgmma(
     rung: Rung,
     _module: cupy.RawModule,
-    function: Callable[..., None],
+    function: prepare.Enqueue,
     _grid: tuple[int, ...],
     block: tuple[int, ...],
     operands: tuple[Any, Any, Any],
     dims: tuple[np.int64, np.int64, np.int64],
 ) -> Callable[[], None]:
-    """The launch of `function` on `operands` A, B, C (M x K, K x N, M x N; A and B float16 or bfloat16, C float32,
-    overwritten), for `dims` M, N, K.
+    """The launch of `function` on `operands` A, B, C (M x K, the rung's B, M x N), C overwritten, for `dims` M, N, K.
 
     The launch runs on CuPy's current stream; not synchronized. It keeps the memory of its operands.
 
@@ -55,18 +54,27 @@ def matmul_wgmma(
     inputs = [(new, old) for new, old in zip((a, b), operands, strict=False) if new is not old]
     rows, columns, k = map(int, dims)
     tile_rows, tile_columns = rung.tile
-    step = rung.macros()["TILE_K"]
+    macros = rung.macros()
     tiles = -(-rows // tile_rows) * -(-columns // tile_columns)
-    turns = math.ceil(tiles / c.device.attributes["MultiProcessorCount"])
+    turns = math.ceil(tiles / c.device.attributes["MultiProcessorCount"]) if macros["PERSISTENT"] else 1
     grid = (math.ceil(tiles / turns), 1, 1)  # as many blocks as finish in as many turns: all blocks have equal work
-    boxes = ((a, tile_rows), (b, step), (c, tile_rows // 2))  # a consumer stores half a tile
-    maps = [prepare.tensor_map(str(rung), m, (high, ROW_BYTES // m.itemsize)) for m, high in boxes]
+    wide = ROW_BYTES // b.itemsize
+    box_b = (tile_columns, wide) if "B_K_MAJOR" in macros else (macros["TILE_K"], wide)
+    boxes = ((a, (tile_rows, wide)), (b, box_b), (c, (tile_rows // 2, ROW_BYTES // c.itemsize)))
+    maps = [prepare.tensor_map(str(rung), matrix, box) for matrix, box in boxes]
     arguments = (*maps, *map(np.int32, (rows, columns, k)))
+
+    # A block of one tile has only the launch before it to hide its start under. Of several turns it costs more to let
+    # the blocks of the next launch in.
+    enqueue = prepare.overlapping(function, grid, block, arguments) if turns == 1 else None
 
     def launch(_alive: object = (a, b, c)) -> None:
         for new, old in inputs:
             cupy.copyto(new, old)
-        function(grid, block, arguments)
+        if enqueue is None:
+            function(grid, block, arguments)
+        else:
+            enqueue()
         if c is not operands[2]:
             cupy.copyto(operands[2], c)
         if inputs or c is not operands[2]:

@@ -32,8 +32,8 @@ def target(op: str, rung: str, type: str, arch: str) -> Cell:
 
 
 def compiled(problem: Problem) -> dict[str, tuple[str, ...]]:
-    """The rungs of a problem that have CUDA source, and their types."""
-    return {rung.name: rung.types for rung in problem.rungs if rung.is_cuda}
+    """The rungs of a problem that are CUDA or whose package offers a binary, and their types."""
+    return {rung.name: rung.types for rung in problem.rungs if rung.is_cuda or rung.compiled}
 
 
 def plan(problem: Problem, only: str = "") -> list[Cell]:

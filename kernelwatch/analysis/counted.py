@@ -15,7 +15,6 @@ from typing import TypeVar, cast
 import numpy as np
 
 from kernelwatch import emulator
-from kernelwatch.analysis.compiled import compiled
 from kernelwatch.identity import COUNTED as IDENTITY
 from kernelwatch.identity import HERE
 from kernelwatch.plan import checks
@@ -33,16 +32,21 @@ DEVICE = "access"
 Result = TypeVar("Result")
 
 
+def cuda(problem: Problem) -> dict[str, tuple[str, ...]]:
+    """The CUDA rungs of a problem, which the emulator can run, and their types."""
+    return {rung.name: rung.types for rung in problem.rungs if rung.is_cuda}
+
+
 def places(problem: Problem) -> list[tuple[str, Shape]]:
     """The types and shapes at which a problem is counted: the first shape with every type, the other shapes with only
     the main types of its rungs."""
     if not problem.counted_shapes:
         return []
     first, *others = problem.counted_shapes
-    compiled_types = {type for types in compiled(problem).values() for type in types}
-    main_types = dict.fromkeys(problem.main_type(rung) for rung in compiled(problem))
+    cuda_types = {type for types in cuda(problem).values() for type in types}
+    main_types = dict.fromkeys(problem.main_type(rung) for rung in cuda(problem))
     return [
-        *((type, first) for type in problem.types if type in compiled_types),
+        *((type, first) for type in problem.types if type in cuda_types),
         *((type, shape) for shape in others for type in main_types),
     ]
 
@@ -53,7 +57,7 @@ def plan(problem: Problem, only: str = "") -> list[Cell]:
         Cell(problem.name, rung.name, type, shape, COUNTED, DEVICE)
         for rung in problem.rungs
         for type, shape in places(problem)
-        if type in compiled(problem).get(rung.name, ()) and problem.takes(rung, shape, type)
+        if type in cuda(problem).get(rung.name, ()) and problem.takes(rung, shape, type)
     ]
     return [cell for cell in cells if re.search(only, cell.key)]
 

@@ -70,10 +70,19 @@ def counters(
 
     Raises: ToolMissing; UserError with ncu's output.
     """
-    symbol = package.cuda_source(cell.op, cell.rung, cell.type).entry
+    import cupy
+
+    arch = f"sm_{cupy.cuda.Device().compute_capability}"
+    symbol = base_name(package.binary(cell.op, cell.rung, cell.type, arch).symbol)
     child = (*CHILD, "rotating", str(project.root), json.dumps(cell.as_json()), str(skip + count))
     rows = profile(child, metrics, [symbol], flush=flush, skip=skip, count=count, folder=project.root)
     return {name: statistics.median(row[name] for row in rows) for name in metrics}
+
+
+def base_name(symbol: str) -> str:
+    """The name of a function in the source, of its symbol: "scale" of "_Z5scalePf", and of "scale"."""
+    length = re.match(r"_Z(\d+)", symbol)
+    return symbol[length.end() :][: int(length[1])] if length else symbol
 
 
 def find(project: Project, key: str) -> Cell:

@@ -3,29 +3,21 @@
 In asv.conf.json: ``"plugins": [".kernelwatch.asv"]``. With the dot, asv imports the name as it is. Without it, asv
 searches only its own plugins and does not complain if it finds none.
 The names that are replaced are private to asv, which is therefore pinned; a test for each fails if it is gone.
+
+Its modules are imported by `setup`: a command of the engine that uses one of them does not wait for all.
 """
 
-from kernelwatch.asv import (
-    direction,
-    environment,
-    offline,
-    pages,
-    plots,
-    recording,
-    regressions,
-    running,
-    together,
-    untrusted,
-)
+import importlib
 
 # The order matters: `untrusted` wraps what `pages` and `offline` add to publishing.
-PATCHING = (recording, running, together, direction, regressions, offline, pages, untrusted)
+PATCHING = ("recording", "running", "together", "direction", "regressions", "offline", "pages", "untrusted")
 
 # asv finds these itself, and what `pages` publishes: they are subclasses of its Environment and OutputPublisher.
-FOUND = (environment, plots)
+FOUND = ("environment", "plots")
 
 
 def setup() -> None:
     """Called by asv when it loads the plugin."""
-    for plugin in PATCHING:
-        plugin.setup()
+    plugins = {name: importlib.import_module(f"{__name__}.{name}") for name in (*FOUND, *PATCHING)}
+    for name in PATCHING:
+        plugins[name].setup()

@@ -19,18 +19,20 @@ HERE = Path(__file__).resolve().parent
 class Settled:
     """Settled changes by the digest of what they were found from: the points, the detector's source, asv and NumPy.
 
-    `path`: the file that keeps them. It holds its own digest: what is damaged counts as absent.
+    `path`: the file that keeps them. It holds its own digest: what is damaged counts as absent. Without one they are
+    kept in memory, where there is one detector.
     """
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path
         self.used: dict[str, list[Change]] = {}
         self.kept: dict[str, list[Change]] = {}
-        sources = [file.read_bytes() for file in sorted(HERE.glob("*.py"))] if path else []
-        asv = installed.versions(["asv"]).get("asv", "")
-        self.detector = hashlib.sha256(b"\0".join([*sources, asv.encode(), np.__version__.encode()]))
-        if path and path.is_file():
-            self.kept = _read(path)
+        self.detector = hashlib.sha256()
+        if path:
+            asv = installed.versions(["asv"]).get("asv", "")
+            sources = [file.read_bytes() for file in sorted(HERE.glob("*.py"))]
+            self.detector.update(b"\0".join([*sources, asv.encode(), np.__version__.encode()]))
+            self.kept = _read(path) if path.is_file() else {}
 
     @classmethod
     def of(cls, project: str) -> "Settled":

@@ -141,26 +141,53 @@ def _host_source(source: CudaSource) -> str:
     )
 
 
+def _precompiled(headers: Sequence[str], options: Sequence[str]) -> tuple[str, Path]:
+    """The text of a header that includes emulator.h and CUDA's headers, and its precompiled form for these options.
+    Without that, parsing the header would take most of the time of compiling a kernel."""
+    text = "".join(f"#include <{name}>\n" for name in ("emulator.h", *headers))
+    folders = [Path(option.removeprefix("-I")) for option in options if option.startswith("-I")]
+    files = [folder / name for folder in folders for name in ("vector_types.h", *headers)]
+    times = [path.stat().st_mtime_ns for path in files if path.is_file()]  # another version may come to the same folder
+
+    def build(path: Path) -> None:
+        header = path.with_suffix("")
+        header.write_text(text, encoding="utf-8")
+        _run_compiler("the emulator", [*options, "-x", "c++-header", str(header), "-o", str(path)])
+
+    compiler = tools.cxx_compiler()
+    key = digest("precompiled", text, *options, *_own_headers(), *times, *compiler.command, compiler.version)
+    return text, cache.built(key, ".h.gch", build)
+
+
+def _own_headers() -> list[str]:
+    return [path.read_text("utf-8") for path in sorted(INCLUDE.rglob("*")) if path.is_file()]
+
+
 def compile_host(source: CudaSource) -> Path:
     """Compile a source to a shared library. Raises: CompileError with the compiler's output, ToolMissing."""
     who = f"{source} {'->'.join(dict.fromkeys(source.types))}"
     text, headers, runtime = _host_source(source), _headers(str(source)), _runtime()
     macros = [f"-D{name}={value}" for name, value in sorted(source.macros.items())]
-    options = [f"-std={source.standard}", *FLAGS, *OPTIMIZED, *headers, *macros]
-    flags = [*options, "-include", "emulator.h"]
-    header_texts = [path.read_text("utf-8") for path in sorted(INCLUDE.rglob("*")) if path.is_file()]
+    options = [f"-std={source.standard}", *FLAGS, *OPTIMIZED, *headers]
+    flags = [*options, *macros, "-include", "emulator.h"]
 
     def build(path: Path) -> None:
         copy = path.parent / source.path.name  # the source's own name, for the debug information
         copy.write_text(text, encoding="utf-8")
+        included, precompiled = _precompiled(source.headers, options)
+        header = path.with_suffix(".h")
+        header.write_text(included, encoding="utf-8")  # the compiler reads it if it cannot use the precompiled one
+        header.with_suffix(".h.gch").symlink_to(precompiled)
         kernel, assembly = path.with_suffix(".o"), path.with_suffix(".s")
-        _run_compiler(who, [*flags, "-x", "c++", "-S", str(copy), "-o", str(assembly)])
+        _run_compiler(
+            who, [*options, *macros, "-include", str(header), "-x", "c++", "-S", str(copy), "-o", str(assembly)]
+        )
         assembly.write_text(STATIC.sub(rf"\g<0>\n\t.zero\t{GAP}", assembly.read_text("utf-8")), "utf-8")
         _run_compiler(who, ["-c", str(assembly), "-o", str(kernel)])
         _run_compiler(who, ["-shared", "-Wl,-Bsymbolic", "-o", str(path), str(kernel), str(runtime)])
 
     compiler = tools.cxx_compiler()
-    key = digest("host", GAP, text, *flags, *header_texts, runtime.name, *compiler.command, compiler.version)
+    key = digest("host", GAP, text, *flags, *_own_headers(), runtime.name, *compiler.command, compiler.version)
     return cache.built(key, ".so", build)
 
 

@@ -34,6 +34,32 @@ class Measured:
         return statistics.median(self.seconds)
 
     @property
+    def by_events(self) -> bool:
+        """Whether it was timed by events around launches of the host, since it cannot be captured in a CUDA graph."""
+        return any(each.get("timed_by") == "events" for each in self.measurements)
+
+    @property
+    def allocated_bytes(self) -> int:
+        """The bytes of device memory that each launch asks for."""
+        return max((each.get("allocated_bytes", 0) for each in self.measurements), default=0)
+
+    @property
+    def configurations(self) -> tuple[str, ...]:
+        """What autotuners chose, each choice once; several if the processes chose differently."""
+        return tuple(dict.fromkeys(choice for each in self.measurements for choice in each.get("configurations", ())))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of its figures should know of its launches, in words."""
+        events = ("timed by events, with the host's part: it cannot be captured in a CUDA graph",)
+        allocates = (f"allocates {self.allocated_bytes} bytes in each launch",)
+        return (
+            *(events if self.by_events else ()),
+            *(allocates if self.allocated_bytes else ()),
+            *(f"autotuned, {choice}" for choice in self.configurations),
+        )
+
+    @property
     def spread(self) -> float:
         """Standard deviation over mean across processes; NaN with fewer than two."""
         return self._deviation / (math.fsum(self.seconds) / len(self.seconds)) if len(self.seconds) > 1 else math.nan

@@ -1,8 +1,10 @@
 """A measured package whose rungs are plain functions, in a table: KERNELS = {op: {rung: function}}.
 
 A function takes the inputs, `out=` (a tuple of arrays if the problem has several outputs) and the problem's scalars by
-name, and overwrites `out`. On a GPU the arrays are CuPy's, and it enqueues on CuPy's current stream. An entry may
-also be the text "module:function", whose module is imported only when the rung is measured.
+name, and overwrites `out`. On a GPU the arrays are CuPy's, which offer DLPack and __cuda_array_interface__, and it
+enqueues on the current stream, which CuPy and PyTorch know; a function with a parameter `stream` gets it, as an object
+with __cuda_stream__. An entry may also be the text "module:function", whose module is imported only when the rung is
+measured.
 
 The identity of a launch covers the function's module, all modules of the package that it imports, directly or not,
 every file of the package that is no Python source, and the versions of the distributions that these modules import. If
@@ -11,8 +13,10 @@ it cannot be told what a function depends on, it covers all of the package.
 
 import hashlib
 import importlib
+import inspect
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
@@ -21,18 +25,22 @@ from types import ModuleType
 from typing import Any
 
 from kernelwatch.plan import sources
-from kernelwatch.plan.package import Absent, Kernel, Launch, ModulePackage, Package
+from kernelwatch.plan.package import Absent, Binary, Kernel, Launch, ModulePackage, NotHere, Package
 from kernelwatch.plan.problem import Array
 from kernelwatch.plan.sources import Sources
 from kernelwatch.system import installed
 
 TABLE = "KERNELS"
+BINARIES = "BINARIES"
 
 
 @dataclass(frozen=True)
 class _Launch:
+    """`of_sources`: the identity says nothing of what a launch then runs, such as the choice of an autotuner."""
+
     call: Callable[[], object]
     identity: str
+    of_sources: bool = True
 
     def __call__(self) -> object:
         return self.call()
@@ -44,28 +52,37 @@ class _Function:
     identity: str
 
     def bind(self, *inputs: Array, out: Array | tuple[Array, ...], **scalars: Any) -> Launch:
-        return _Launch(partial(self.function, *inputs, out=out, **scalars), self.identity)
+        call = partial(self.function, *inputs, out=out, **scalars)
+        if "stream" not in scalars and _takes_stream(self.function):
+            return _Launch(lambda: call(stream=_stream()), self.identity)
+        return _Launch(call, self.identity)
 
 
 @dataclass(frozen=True)
 class FunctionPackage(ModulePackage):
-    """A package with a table of functions; it may also have `repeats`, `binary` and `cuda_source` as in Package."""
+    """A package with a table of functions; it may also have a table BINARIES, whose functions take a type and an
+    architecture and return a Binary, and `repeats`, `binary` and `cuda_source` as in Package."""
 
     def load(self, op: str, rung: str, type: str) -> Kernel:
         """Raises: Absent; TypeError if the table or this entry is not as it should be; what the import raises."""
-        table = self._table()
-        if op not in table or rung not in self._rungs(op):
-            raise Absent(f"this commit has no {op}/{rung}: {self._named()} does not list it")
-        entry = self._rungs(op)[rung]
-        if callable(entry):
-            return _Function(entry, self._identity(op, rung, entry))
-        module, _, name = entry.partition(":") if isinstance(entry, str) else ("", "", "")
-        if not (module and name):
-            raise TypeError(f'{self._named(op, rung)} must be a function or a text "module:function"; it is {entry!r}')
-        function = attrgetter(name)(importlib.import_module(module))
-        if not callable(function):
-            raise TypeError(f"{self._named(op, rung)} names {entry}, which must be a function; it is {function!r}")
-        return _Function(function, self._identity(op, rung, entry))
+        entry = self._entry(TABLE, op, rung)
+        if "torch" in self._sources(entry).others:
+            with suppress(ImportError):  # the function's own import says it
+                importlib.import_module("torch")  # now, so that its current stream is set before the first launch
+        return _Function(self._function(TABLE, op, rung, entry), self._identity(op, rung, entry))
+
+    def binary(self, op: str, rung: str, type: str, arch: str) -> Binary:
+        """By the table BINARIES. Raises: as `load`; NotHere if there is no such table, or if another package that the
+        function imports, such as a compiler, is not installed; what the function raises."""
+        if not hasattr(self.module, BINARIES):
+            return super().binary(op, rung, type, arch)
+        try:
+            binary: Binary = self._function(BINARIES, op, rung, self._entry(BINARIES, op, rung))(type, arch)
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] == self.module.__name__:
+                raise
+            raise NotHere(f"{op}/{rung} cannot be compiled here: {error}") from error
+        return binary
 
     def imports(self) -> dict[str, str]:
         """Distribution -> version, of all that the rungs of the table import; {} if it is no such table."""
@@ -78,20 +95,33 @@ class FunctionPackage(ModulePackage):
     def _folder(self) -> Path:
         return Path(self.module.__path__[0])
 
-    def _named(self, *keys: str) -> str:
-        return f"{self.module.__name__}.{TABLE}" + "".join(f'["{key}"]' for key in keys)
+    def _named(self, table: str, *keys: str) -> str:
+        return f"{self.module.__name__}.{table}" + "".join(f'["{key}"]' for key in keys)
 
-    def _table(self) -> Mapping[str, Any]:
-        table = getattr(self.module, TABLE)
+    def _entry(self, name: str, op: str, rung: str) -> Any:
+        """An entry of a table. Raises: Absent; TypeError if it is no such table."""
+        table = getattr(self.module, name)
         if not isinstance(table, Mapping):
-            raise TypeError(f"{self._named()} must be a table {{op: {{rung: function}}}}; it is {table!r}")
-        return table
-
-    def _rungs(self, op: str) -> Mapping[str, Any]:
-        rungs = self._table()[op]
+            raise TypeError(f"{self._named(name)} must be a table {{op: {{rung: function}}}}; it is {table!r}")
+        rungs = table.get(op, {})
         if not isinstance(rungs, Mapping):
-            raise TypeError(f"{self._named(op)} must be a table {{rung: function}}; it is {rungs!r}")
-        return rungs
+            raise TypeError(f"{self._named(name, op)} must be a table {{rung: function}}; it is {rungs!r}")
+        if rung not in rungs:
+            raise Absent(f"this commit has no {op}/{rung}: {self._named(name)} does not list it")
+        return rungs[rung]
+
+    def _function(self, table: str, op: str, rung: str, entry: object) -> Callable[..., Any]:
+        """The function of an entry. Raises: TypeError if it has none; what the import of its module raises."""
+        if callable(entry):
+            return entry
+        where = self._named(table, op, rung)
+        module, _, name = entry.partition(":") if isinstance(entry, str) else ("", "", "")
+        if not (module and name):
+            raise TypeError(f'{where} must be a function or a text "module:function"; it is {entry!r}')
+        function: Callable[..., Any] = attrgetter(name)(importlib.import_module(module))
+        if not callable(function):
+            raise TypeError(f"{where} names {entry}, which must be a function; it is {function!r}")
+        return function
 
     def _sources(self, entry: object) -> Sources:
         """What an entry of the table depends on; all of the package if that cannot be told."""
@@ -116,6 +146,20 @@ class FunctionPackage(ModulePackage):
 def adapt(module: ModuleType) -> Package:
     """The package of a module with `load`, or with a table of functions."""
     return FunctionPackage(module) if hasattr(module, TABLE) and not hasattr(module, "load") else ModulePackage(module)
+
+
+def _takes_stream(function: Callable[..., object]) -> bool:
+    try:
+        return "stream" in inspect.signature(function).parameters
+    except (TypeError, ValueError):  # a callable of a C extension may have no signature
+        return False
+
+
+def _stream() -> Any:
+    """CuPy's current stream."""
+    import cupy
+
+    return cupy.cuda.get_current_stream()
 
 
 def _place(function: object) -> str:

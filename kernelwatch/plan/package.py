@@ -28,6 +28,8 @@ class Launch(Protocol):
 
     `identity`: a text that changes whenever the code, its flags, its library or the launch could: what has the same
     identity on both sides of a comparison counts as the same binary, and is neither timed nor checked.
+    `of_sources`, optional: True if the identity is one of sources, which say nothing of the choices of an autotuner or
+    a compiler; the engine then adds what was launched to it.
     """
 
     @property

@@ -134,6 +134,7 @@ class Rung:
     `threads`: "all" if it uses every core, else "1".
     `where`: "device" for operands in the device's memory, "host" for a GPU rung that streams them from the host's.
     `input_bytes_max`: the most bytes that each input may have, in the inputs' order.
+    `compiled`: whether its package offers its binary, for the exact figures; every CUDA rung does.
     `published_ms`: milliseconds that its origin published, by the extent of a square problem.
     """
 
@@ -147,6 +148,7 @@ class Rung:
     threads: str = "1"
     where: Literal["device", "host"] = "device"
     input_bytes_max: tuple[int, ...] = ()
+    compiled: bool = False
     published_ms: Mapping[str, float] = field(default_factory=dict)
 
     @property

@@ -93,6 +93,7 @@ def _lines(report: Report) -> Iterator[str]:
     }
     for limit, key in limits.items():
         yield f"limit met: {limit} (last at {key})"
+    yield from _launches(report)
     yield from (f"note: {note}" for note in report.notes)
     if report.comparison and any(pairs.measurements for pairs, _ in timed):
         yield (
@@ -100,6 +101,23 @@ def _lines(report: Report) -> Iterator[str]:
             f"{100 - 100 * FALSE_ALARMS:g} % of runs; detectable: the smallest change that this run could have shown; "
             "=: both sides launch the same binary"
         )
+
+
+def _launches(report: Report) -> Iterator[str]:
+    """What to know of how cells were launched: those timed by events, and new choices of autotuners."""
+    by_events = []
+    for pairs, _ in report.judged():
+        sides = list(zip(*pairs.measurements.values(), strict=True))
+        if any("timed_by" in measurement for side in sides for measurement in side):
+            by_events.append(pairs.cell.key)
+        chosen = [
+            "; ".join(dict.fromkeys(choice for each in side for choice in each.get("configurations", ()))) or "nothing"
+            for side in sides
+        ]
+        if len(set(chosen)) > 1:
+            yield f"autotuned anew: {pairs.cell.key}: {' -> '.join(chosen)}"
+    if by_events:
+        yield f"timed by events, with the host's part: {_cells_text(by_events)}"
 
 
 def _places(differences: list[Difference]) -> dict[tuple[str, str, str, str, str], list[str]]:

@@ -68,6 +68,8 @@ def print_shapes(title: str, group: list[Section], console: Console) -> None:
     notes = [f"spread between processes: at most {percent(max(spreads), 2)}"] if spreads else []
     if any("*" in text for column in texts.values() for text in column.values()):
         notes.append("*: under a clock or power limit")
+    if any("~" in text for column in texts.values() for text in column.values()):
+        notes.append("~: timed by events, with the host's part; it cannot be captured in a CUDA graph")
     if against and any(row.share > 1 for section in group for row in section.rows):
         notes.append(f"above 100 %: faster than {against[0].removeprefix('of ')}, which is no bound")
     notes.append("one shape in detail: --shape")
@@ -103,6 +105,9 @@ def print_section(section: Section, console: Console) -> None:
     for row in section.rows:
         table.add_row(*row_texts(row, len(columns)), style="red" if row.cell.state != "ok" else None)
     console.print(table)
+    for row in section.rows:
+        for note in row.cell.notes:
+            console.print(f"{row.rung}: {note}", style="dim", markup=False)
 
 
 def show_changes(before: Record, after: Record, console: Console) -> None:
@@ -134,6 +139,10 @@ def show_changes(before: Record, after: Record, console: Console) -> None:
             style="red" if change.ratio > 1 else "green",
             markup=False,
         )
+    for cell, old in compared:
+        if cell.configurations != old.configurations:
+            was, now = ("; ".join(each.configurations) or "nothing" for each in (old, cell))
+            console.print(f"  {cell.key}: autotuned anew: {was} -> {now}", style="yellow", markup=False)
 
 
 def show_reasons(cells: Iterable[Measured], console: Console) -> None:

@@ -70,10 +70,16 @@ def row_texts(row: Row, columns: int) -> tuple[str, ...]:
     cell = row.cell
     if cell.state != "ok":
         return (row.rung, "failed", *[""] * (columns - 2))
-    mark = " (low clock)" if cell.throttled == (LOW_CLOCK,) else " (throttled)" if cell.throttled else ""
+    marks = {
+        "low clock": cell.throttled == (LOW_CLOCK,),
+        "throttled": cell.throttled not in ((), (LOW_CLOCK,)),
+        "by events": cell.by_events,
+        "allocates": cell.allocated_bytes > 0,
+    }
+    mark = ", ".join(name for name, applies in marks.items() if applies)
     return (
         row.rung,
-        time_text(cell.median_s) + mark,
+        time_text(cell.median_s) + (f" ({mark})" if mark else ""),
         f"± {percent(cell.spread, 2)}" if len(cell.seconds) > 1 else "",
         rate_text(row.rate),
         *([percent(row.share)] if columns == 6 else []),
@@ -82,11 +88,12 @@ def row_texts(row: Row, columns: int) -> tuple[str, ...]:
 
 
 def rate_and_share(row: Row) -> str:
-    """A row's rate, and its share in whole percent if it has one; "*" for a cell that met a limit."""
+    """A row's rate, and its share in whole percent if it has one; "*" for a cell that met a limit, "~" for one
+    that was timed by events."""
     if row.cell.state != "ok":
         return "failed"
     share = f" {percent(row.share, 0):>6}" if not math.isnan(row.share) else ""
-    return f"{rate_text(row.rate)}{'*' if row.cell.throttled else ''}{share}"
+    return f"{rate_text(row.rate)}{'*' if row.cell.throttled else ''}{'~' if row.cell.by_events else ''}{share}"
 
 
 def nvrtc(facts: Facts) -> str:

@@ -11,6 +11,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
+from kernelwatch.analysis import launched
 from kernelwatch.plan.cells import Cell, plan
 from kernelwatch.plan.problem import dtypes
 from kernelwatch.plan.project import Project
@@ -150,6 +151,23 @@ def _resumed(run: Run, options: Options) -> bool:
     return True
 
 
+def note_codes(run: Run) -> None:
+    """Add the code of the kernels to the measurements of cells whose identity is of their sources."""
+    outcomes = run.group.outcomes
+    cells = [cell for cell in run.cells if any("sources" in each for each in outcomes[cell.key].measurements)]
+    if not cells:
+        return
+    looked = Run(run.project, cells, launched.DEVICE, run.package, run.budget)
+    looked.measure_all(0)
+    if looked.unavailable:
+        run.group.facts["codes"] = looked.unavailable
+    for cell in cells:
+        codes = [code for each in looked.group.outcomes[cell.key].measurements for code in each["codes"]]
+        for measurement in outcomes[cell.key].measurements:
+            if codes and "kernels" in measurement:
+                launched.note(measurement, codes)
+
+
 def measure(project: Project, op: str, device: str, options: Options | None = None) -> Group:
     """Measure all cells of an op on a device ("gpu", "cpu" or "streamed") at the commit under test, and save the group.
 
@@ -172,6 +190,8 @@ def measure(project: Project, op: str, device: str, options: Options | None = No
                 run.measure_all(seed, progress.tick, more=seed + 1 < processes)
         finally:
             run.close()
+        if not options.quick:
+            note_codes(run)
         for cell in cells:
             run.group.outcomes[cell.key].roofline = roofline(project, cell, run)
         if run.group.facts:

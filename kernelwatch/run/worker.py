@@ -29,8 +29,9 @@ DEVICES = {
     "streamed": "kernelwatch.timing.streamed:Streamed",
     "static": "kernelwatch.analysis.compiled:Compiler",
     "access": "kernelwatch.analysis.counted:Counter",
+    "launched": "kernelwatch.analysis.launched:Launched",
 }
-ON_A_GPU = ("gpu", "streamed")
+ON_A_GPU = ("gpu", "streamed", "launched")
 
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def _device(name: str, *arguments: object) -> "Device":
 def run(job: dict[str, Any], out: TextIO) -> None:
     """Measure the job's cells in order, and write events to `out`. Raises: UserError if the project does not load."""
     from kernelwatch.plan.cells import Cell
-    from kernelwatch.plan.package import Absent
+    from kernelwatch.plan.package import Absent, NotHere
     from kernelwatch.plan.project import import_package, load_from
     from kernelwatch.timing.check import Budget
 
@@ -93,6 +94,14 @@ def run(job: dict[str, Any], out: TextIO) -> None:
     if not job["package"]:
         _emit(out, event="unavailable", reason=f"{nothing})")
         return
+    if job["device"] == "launched":  # before the package is imported, which may load modules
+        from kernelwatch.analysis import cupti
+
+        try:
+            cupti.subscribe()
+        except NotHere as error:
+            _emit(out, event="unavailable", reason=str(error))
+            return
     try:
         package = import_package(project, job["package"])
     except ModuleNotFoundError as error:
@@ -153,8 +162,9 @@ def _measure(device: "Device", cells: "list[Cell]", package: "Package", out: Tex
         except not_here as error:
             _emit(out, event="cell", key=cell.key, state="na", reason=str(error))
         except Exception as error:
-            _emit(out, event="cell", key=cell.key, state="failed", reason=f"{type(error).__name__}: {error}")
-            if "CUDA" in type(error).__name__:
+            reason = f"{type(error).__name__}: {error}"
+            _emit(out, event="cell", key=cell.key, state="failed", reason=reason)
+            if "CUDA" in reason:  # in the name of CuPy's error, in the text of PyTorch's and Triton's
                 os._exit(3)  # the CUDA context may be lost, and with it everything on the GPU
 
 

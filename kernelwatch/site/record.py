@@ -120,6 +120,8 @@ def figures(cell: Measured, read: dict[str, list[float]]) -> Json:
         "power_w": rounded(median(read["power_w"]), 4),
         "launch_s": rounded(median(read["launch_s"]), 4),
         "limits": list(cell.throttled),
+        "notes": list(cell.notes),
+        "kernels": next((finite(each["kernels"]) for each in cell.measurements if "kernels" in each), None),
         "reason": cell.reason,
     }
     return {name: value for name, value in found.items() if value not in (None, [], "")}

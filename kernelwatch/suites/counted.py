@@ -3,8 +3,7 @@
 import math
 from typing import Any, ClassVar, cast
 
-from kernelwatch.analysis.compiled import compiled
-from kernelwatch.analysis.counted import DEVICE, places, plan
+from kernelwatch.analysis.counted import DEVICE, cuda, places, plan
 from kernelwatch.emulator import KINDS
 from kernelwatch.identity import COUNTED as IDENTITY
 from kernelwatch.plan.cells import COUNTED, key
@@ -33,7 +32,7 @@ class Access(Suite):
     @classmethod
     def parameters(cls) -> list[list[str]]:
         problem = cls.project.op(cls.op)
-        return [list(compiled(problem)), [f"{type} {label(shape)}" for type, shape in places(problem)]]
+        return [list(cuda(problem)), [f"{type} {label(shape)}" for type, shape in places(problem)]]
 
     def measure(self, options: Options | None = None) -> Group:
         return measure(self.project, self.op, options)

@@ -11,10 +11,12 @@ from kernelwatch.plan.cells import Cell
 from kernelwatch.plan.package import Kernel, NotHere, Package
 from kernelwatch.plan.problem import COPIES, Array, Computation, Operand, Operands
 from kernelwatch.plan.project import Project
+from kernelwatch.timing import nodes
 from kernelwatch.timing.check import POISON, Budget, WrongOutput, describe_wrong
 from kernelwatch.timing.device import RunDevice
+from kernelwatch.timing.launch import Allocations, Calls, Choices, Direct, current
 from kernelwatch.timing.record import Measurement
-from kernelwatch.timing.replay import FILLS, Take
+from kernelwatch.timing.replay import FILLS, Graph, Take
 
 ROTATION = 4  # cold: the buffers together are at least this many times the L2 cache
 HOT_ROTATION = 0.25  # hot: the buffers together are this share of the L2 cache, or one set of buffers if that is larger
@@ -26,23 +28,8 @@ SAMPLES_LEAST = 2  # even if one turn over the buffers takes longer than a sampl
 HOST_LOOP = 256  # launches in a loop of the host, fewer of a long kernel
 HOST_LOOP_S = 0.005
 ALIGNMENT = 256
-
-
-class Direct:
-    """A launch with the interface of a graph, for a first run, which may load modules; a capture must not.
-
-    `enqueue_s`: the seconds that the host took to enqueue it.
-    """
-
-    def __init__(self, launch: Callable[[], object]) -> None:
-        self._launch = launch
-        self.enqueue_s = 0.0
-
-    def launch(self, _stream: object, /) -> None:
-        """Enqueue the launch on the current stream."""
-        start = time.perf_counter()
-        self._launch()
-        self.enqueue_s = time.perf_counter() - start
+GUARD_BYTES = 4096  # after the last output: a kernel that writes there is wrong
+GUARD = 0x3C
 
 
 class Gpu(RunDevice):
@@ -53,10 +40,11 @@ class Gpu(RunDevice):
         self.package = package
         self.budget = budget
         self.seed = seed
+        self._once: Graph | None = None  # of the cell: a graph of one launch, None if it cannot be captured
         # One allocation for all cells, so that a buffer has the same place in memory for every rung in every process.
         free = int(self.cupy.cuda.runtime.memGetInfo()[0] * 0.7)
         sizes = [size for cell in cells if (size := self._arena_bytes(cell)) <= free]
-        self.arena = self.cupy.empty(max(sizes, default=0), self.cupy.uint8)
+        self.arena = self.cupy.empty(max(sizes, default=0) + GUARD_BYTES, self.cupy.uint8)
         self.warm_up()
 
     # --- buffers -----------------------------------------------------------------------------------------------
@@ -150,10 +138,18 @@ class Gpu(RunDevice):
         return launch, launch.identity
 
     def _check(self, cell: Cell, launch: Callable[[], object]) -> tuple[Take, float]:
-        """Run a cell once on poisoned outputs, and check it.
+        """Run a cell for the first time, and check it.
 
         Returns that run as a sample, which is right unless the host had to load something first, and the seconds that
         the host took to enqueue it. Raises: WrongOutput.
+        """
+        direct = Direct(launch)
+        return self._checked(cell, direct), direct.enqueue_s
+
+    def _checked(self, cell: Cell, launch: Graph, how: str = "") -> Take:
+        """Run a launch over the first set of buffers, whose outputs are poisoned before, and check what it wrote.
+
+        `how`: it was launched, for messages. Returns the run as a sample. Raises: WrongOutput.
         """
         inputs, outs = self._operands(cell, 0)
         computes = self._computes(cell)
@@ -161,14 +157,40 @@ class Gpu(RunDevice):
             kernel = self.kernels[f"{FILLS.get(inputs[at].dtype.name, 'fill')}_short"]
             count, seed = np.int64(inputs[at].size), np.uint64(self.seed + at)
             kernel((4096,), (256,), (inputs[at], count, seed, np.int32(bits)))
-        for out in outs:
-            self.cupy.cuda.runtime.memsetAsync(out.data.ptr, POISON, out.nbytes, self.stream.ptr)
-        direct = Direct(launch)
-        first = self.take(direct, 1, 1, 1, tuple(self.canaries.values()))
-        why = describe_wrong(cell, computes, inputs, outs, dict(self._operands_of(cell).scalars), self.cupy)
-        if why:
-            raise WrongOutput(why)
-        return first, direct.enqueue_s
+        end = self._slot_bytes(cell)[0][-1] + outs[-1].nbytes
+        guard = self.arena[end : end + GUARD_BYTES]
+        for memory, value in (*((out, POISON) for out in outs), (guard, GUARD)):
+            self.cupy.cuda.runtime.memsetAsync(memory.data.ptr, value, memory.nbytes, self.stream.ptr)
+        taken = self.take(launch, 1, 1, 1, tuple(self.canaries.values()))
+
+        def wrong() -> str:
+            scalars = dict(self._operands_of(cell).scalars)
+            return describe_wrong(cell, computes, inputs, outs, scalars, self.cupy)
+
+        if why := wrong():
+            self.cupy.cuda.runtime.deviceSynchronize()
+            if not wrong():
+                why = f"{cell.name} has not finished when its stream has: it runs on another stream than the given one"
+            raise WrongOutput(f"{why}{how}")
+        beyond = np.count_nonzero(guard.get(stream=self.stream) != GUARD)
+        if beyond:
+            raise WrongOutput(f"{cell.name} wrote {beyond} of the {GUARD_BYTES} bytes after its output{how}")
+        return taken
+
+    def _captured(self, cell: Cell, launch: Callable[[], object]) -> Graph | None:
+        """A graph of one launch; None if it cannot be captured.
+
+        Raises: WrongOutput if it enqueues nothing on the given stream; what the launch raises outside of a capture.
+        """
+        try:
+            graph = self.graph([launch], 1)
+        except Exception:
+            launch()
+            self.stream.synchronize()
+            return None
+        if nodes.read(graph) == []:
+            raise WrongOutput(f"{cell.name} enqueues nothing on the given stream: it runs on another stream")
+        return graph
 
     # --- timing ------------------------------------------------------------------------------------------------
 
@@ -183,19 +205,19 @@ class Gpu(RunDevice):
             return first
         self._fill(cell)
         lead_in = tuple(self.canaries.values())  # the cell as its own lead-in would cost as much as a sample
-        return self.take_quietly(self.graph([launch], 1), 1, 1, samples, lead_in)
+        return self.take_quietly(self._queued([launch], 1), 1, 1, samples, lead_in)
 
     def _take_quick(self, cell: Cell, launches: list[Callable[[], object]], once: float) -> list[Take]:
         """The samples of a cell over its rotating buffers. `once`: about the seconds of a launch."""
-        nodes, replays, samples = self._enough(launches, once)
+        count, replays, samples = self._enough(launches, once)
         # Each time hot buffers are loaded into the L2 cache, they settle there in one of several ways, whose times
         # differ by some percent. So every sample loads them again, and the mean counts.
         rounds = samples if cell.cache == "hot" else 1
         taken = []
         for _ in range(rounds):
             self._fill(cell)
-            graph = self.graph(launches, nodes)
-            taken.append(self.take_quietly(graph, replays, nodes, samples // rounds))
+            graph = self._queued(launches, count)
+            taken.append(self.take_quietly(graph, replays, count, samples // rounds))
         return taken
 
     def _enough(self, launches: list[Callable[[], object]], once: float) -> tuple[int, int, int]:
@@ -204,12 +226,12 @@ class Gpu(RunDevice):
         `once`: about the seconds of a launch, more if something had to be loaded."""
         few = launches[: max(1, math.ceil(self.budget.sample_s / once))]
         lead_in = tuple(self.canaries.values())
-        first = min(self.replay(self.graph(few, len(few)), 1, 2, lead_in=lead_in)[0]) / len(few)
-        nodes = min(GRAPH_NODES_MAX, max(1, round(self.budget.sample_s / first)))
-        nodes = max(1, round(nodes / len(launches))) * len(launches)
-        replays = max(1, round(self.budget.sample_s / (first * nodes)))
-        fitting = round(self.budget.samples * self.budget.sample_s / (first * nodes * replays))
-        return nodes, replays, min(self.budget.samples, max(SAMPLES_LEAST, fitting))
+        first = min(self.replay(self._queued(few, len(few)), 1, 2, lead_in=lead_in)[0]) / len(few)
+        count = min(GRAPH_NODES_MAX, max(1, round(self.budget.sample_s / first)))
+        count = max(1, round(count / len(launches))) * len(launches)
+        replays = max(1, round(self.budget.sample_s / (first * count)))
+        fitting = round(self.budget.samples * self.budget.sample_s / (first * count * replays))
+        return count, replays, min(self.budget.samples, max(SAMPLES_LEAST, fitting))
 
     def _host_loop_seconds(self, launch: Callable[[], object], replayed: float) -> float:
         """The median seconds per launch of a loop of the host over one set of buffers, including the final wait.
@@ -234,14 +256,18 @@ class Gpu(RunDevice):
                 f"its buffers ({size >> 20} MiB) do not fit in half of the L2 cache ({self.l2_bytes >> 20} MiB): "
                 "never hot"
             )
-        if self._arena_bytes(cell) > self.arena.nbytes:
+        if self._arena_bytes(cell) > self.arena.nbytes - GUARD_BYTES:
             raise NotHere(
                 f"it needs {self._arena_bytes(cell) >> 20} MiB of GPU memory, "
                 f"{self.cupy.cuda.runtime.memGetInfo()[0] >> 20} MiB are free"
             )
 
+    def _queued(self, launches: list[Callable[[], object]], count: int) -> Graph:
+        """`count` launches, in turn from `launches`: a graph, or calls by the host if the cell cannot be captured."""
+        return self.graph(launches, count) if self._once else Calls(launches, count)
+
     def measure(self, cell: Cell) -> Measurement:
-        """Measure a cell once: check it, time it, record the conditions.
+        """Measure a cell once: check it, time it, record the conditions and what a launch runs.
 
         "seconds" is the time of one pass (a launch, or its share if it repeats the work): the median over the samples,
         or their mean if the cell is hot. Raises: WrongOutput, NotHere, Absent.
@@ -249,11 +275,12 @@ class Gpu(RunDevice):
         self._fits(cell)
         kernel = None if cell.reference else self.package.load(cell.op, cell.rung, cell.type)
         repeats = 1 if cell.reference else self.package.repeats(cell.op, cell.rung)
-        with self.stream:
+        with current(self.stream):
             self._fill(cell)
             bound = [self._bind(cell, kernel, slot) for slot in range(self._slots(cell))]
             launches = [launch for launch, _ in bound]
             first, enqueue_s = self._check(cell, launches[0])
+            self._once = self._captured(cell, launches[0])
             once, slots = first["seconds"][0], len(launches)
             takes: list[Take] = []
             if once >= SLOW_S:
@@ -280,12 +307,37 @@ class Gpu(RunDevice):
                 measurement["host_loop_seconds"] = host_loop_s
                 measurement["launch_seconds"] = host_loop_s - measurement["seconds"]
         measurement["canary_s"] = self.canary_seconds()
+        if kernel:
+            with current(self.stream):
+                self._look(cell, launches[0], measurement)
         return measurement
+
+    def _look(self, cell: Cell, launch: Callable[[], object], measurement: Measurement) -> None:
+        """Note what a launch runs and allocates, after it was timed; check what its graph does. Raises: WrongOutput."""
+        with Allocations(self.cupy) as allocated, Choices() as choices:
+            launch()
+        if allocated.nbytes:
+            measurement["allocated_bytes"] = allocated.nbytes
+        if choices.texts:
+            measurement["configurations"] = choices.texts
+        ran = None
+        if self._once is None:
+            measurement["timed_by"] = "events"
+        else:
+            how = ", when a CUDA graph of it is replayed: not all of it runs on the given stream"
+            self._checked(cell, self._once, how)
+            ran = nodes.read(self._once)
+        of_sources = getattr(launch, "of_sources", False)
+        if ran and (of_sources or self.seed == 0):  # else the identity says it, and one process of each run is enough
+            measurement["kernels"] = ran
+        if of_sources:
+            measurement["sources"] = measurement["identity"]
+            measurement["identity"] = nodes.identity(measurement["sources"], ran or [], choices.texts)
 
     def launch_all(self, cell: Cell, count: int) -> None:
         """Launch a cell `count` times over its rotating buffers, for a profiler, and wait."""
         kernel = None if cell.reference else self.package.load(cell.op, cell.rung, cell.type)
-        with self.stream:
+        with current(self.stream):
             self._fill(cell)
             launches = [self._bind(cell, kernel, slot)[0] for slot in range(self._slots(cell))]
             for turn in range(count):

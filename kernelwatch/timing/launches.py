@@ -67,6 +67,11 @@ def each(project: Project, package: Package, cells: list[Cell], attributes: Path
             file.write(json.dumps({name: own[attribute] for name, attribute in ATTRIBUTES.items()}) + "\n")
 
 
+def _not_here(package: Package) -> tuple[type[Exception], ...]:
+    """The errors of a rung that this commit or this machine lacks."""
+    return (Absent, NotHere, *package.not_here)
+
+
 def everything(project: Project, package: Package, only: str) -> int:
     """Launch every GPU rung and type once at ragged extents; the number of launches. `only`: a part of "op/rung"."""
     import cupy
@@ -78,7 +83,12 @@ def everything(project: Project, package: Package, only: str) -> int:
             for type in rung.types if rung.device == "gpu" and only in f"{problem.name}/{rung.name}" else ():
                 shape = _ragged(package, problem.name, rung.name, type, len(problem.shapes[0]))
                 cell = Cell(problem.name, rung.name, type, shape, "cold", "gpu")
-                for kernel in package.variants(problem.name, rung.name, type):
+                try:
+                    kernels = package.variants(problem.name, rung.name, type)
+                except _not_here(package) as error:
+                    print(f"left out: {cell.name} {type}: {error}")
+                    continue
+                for kernel in kernels:
                     _launch(project, kernel, cell, where=rung.where)
                     count += 1
     print(f"{count} launches")

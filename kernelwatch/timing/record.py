@@ -7,12 +7,46 @@ from kernelwatch.timing.nvml import Others, State
 CellState = Literal["waiting", "ok", "na", "failed"]  # not measured yet; measured; not measurable; wrong or died
 
 
+class Code(TypedDict, total=False):
+    """A kernel as it was compiled. `kernel`: the name of the function; `code`: a hash of its SASS; the figures of its
+    instructions are as in analysis/sass.py."""
+
+    kernel: str
+    code: str
+    registers: int
+    static_shared_bytes: int
+    stack_bytes: int
+    instructions: int
+    mix: dict[str, int]
+    shared_load_bytes: int
+    spill_load_bytes: int
+    spill_store_bytes: int
+
+
+class Ran(Code, total=False):
+    """A node of a launch's graph, with its code if that is known. `kind`: of a node that is no kernel, such as "copy".
+
+    `grid`, `block`: in x, y, z. `local_bytes`: of a thread, for spills and arrays.
+    """
+
+    kind: str
+    grid: list[int]
+    block: list[int]
+    dynamic_shared_bytes: int
+    local_bytes: int
+    blocks_per_multiprocessor: int
+
+
 class Measurement(TypedDict, total=False):
     """What one process measured of one cell. Times are in seconds.
 
     Timed: `seconds` of one pass; `quartiles_s` over its samples; `launches` in all; `slots`: sets of buffers;
     `identity` of the launch; `clock64_mhz` and NVML's `state` during the last sample; `throttled`: the limits that were
     met; `retakes`; `canary_s` after the measurement; `host_loop_seconds` and `launch_seconds`: the cost of a launch.
+    Of what a launch does: `timed_by`, "events" if it cannot be captured in a CUDA graph; `allocated_bytes` that it asks
+    for each time, if any; the `kernels` that it runs; `configurations` that autotuners chose; `sources`: the identity
+    of the sources, if `identity` covers what was launched as well.
+    Launched: `codes` of the kernels.
     Streamed: `hidden_share`, the share of the copies' time that was hidden under other work.
     Compiled: the figures of the cubin. Counted: tallies by kind of access.
     """
@@ -31,6 +65,12 @@ class Measurement(TypedDict, total=False):
     host_loop_seconds: float
     launch_seconds: float
     hidden_share: float
+    timed_by: str
+    allocated_bytes: int
+    kernels: list[Ran]
+    configurations: list[str]
+    sources: str
+    codes: list[Code]
     # compiled
     cubin: str
     symbol: str
@@ -82,6 +122,7 @@ class Facts(TypedDict, total=False):
     harness: str
     emulator: str
     counts: str
+    codes: str
     resumed: bool
     measured_at: str
     nvml_uuid_sha256: str | None

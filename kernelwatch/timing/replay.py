@@ -9,6 +9,7 @@ import itertools
 import statistics
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol, TypedDict
 
@@ -101,10 +102,18 @@ class Replayer:
     # --- graphs and canaries -----------------------------------------------------------------------------------
 
     def graph(self, launches: list[Callable[[], object]], nodes: int) -> Graph:
-        """A graph of `nodes` launches, in turn from `launches`; all of them must have been compiled before."""
+        """A graph of `nodes` launches, in turn from `launches`; all of them must have been compiled before.
+
+        Raises: what a launch raises that cannot be captured; CuPy's errors.
+        """
         self.stream.begin_capture()
-        for node in range(nodes):
-            launches[node % len(launches)]()
+        try:
+            for node in range(nodes):
+                launches[node % len(launches)]()
+        except Exception:
+            with suppress(Exception):  # it says that the capture failed
+                self.stream.end_capture()
+            raise
         graph = self.stream.end_capture()
         graph.upload(self.stream)
         return graph  # type: ignore[no-any-return]

@@ -1,64 +1,122 @@
 """Records Nsight Compute's counters for the rungs of a ladder, which explain why a rung beats the previous one or not.
 
-The record is results/<machine>/counters.jsonl with a line for each cell, from which scripts/figures writes a table in
-docs/.
+The record is results/<machine>/counters.jsonl with a line for each cell, from which scripts/figures writes the tables
+in docs/ that TABLES describes.
 """
 
 import json
+from dataclasses import dataclass
 
-from rich.table import Table
+from rich.table import Table as Printed
 
 from benchmarks.project import PROJECT
 from kernelwatch.analysis import nsight
 from kernelwatch.asv.identity import identity, who
 from kernelwatch.commands.arguments import Output, Parser
 from kernelwatch.plan.cells import key
+from kernelwatch.plan.problem import Shape, label
 from kernelwatch.plan.project import import_package
 from kernelwatch.system.files import write_whole
 from kernelwatch.system.tools import ncu
 
-# Nsight Compute's metric -> its title in a table.
+# Title of a column -> Nsight Compute's metric, and what one of its units is divided by.
 METRICS = {
-    "gpu__time_duration.sum": "us",
-    "launch__grid_size": "blocks",
-    "sm__warps_active.avg.pct_of_peak_sustained_active": "warps, %",
-    "smsp__issue_active.avg.pct_of_peak_sustained_active": "issue slots, %",
-    "l1tex__data_pipe_lsu_wavefronts.avg.pct_of_peak_sustained_elapsed": "L1 data, %",
-    "l1tex__t_sector_hit_rate.pct": "L1 hits, %",
-    "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum": "shared wavefronts, M",
-    "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum": "bank conflicts, M",
-    "lts__t_sectors_op_read.sum": "L2 sectors read, M",
-    "smsp__inst_executed.sum": "instructions, M",
+    "us": ("gpu__time_duration.sum", 1e3),
+    "blocks": ("launch__grid_size", 1),
+    "warps, %": ("sm__warps_active.avg.pct_of_peak_sustained_active", 1),
+    "issue slots, %": ("smsp__issue_active.avg.pct_of_peak_sustained_active", 1),
+    "L1 data, %": ("l1tex__data_pipe_lsu_wavefronts.avg.pct_of_peak_sustained_elapsed", 1),
+    "L1 hits, %": ("l1tex__t_sector_hit_rate.pct", 1),
+    "shared wavefronts, M": ("l1tex__data_pipe_lsu_wavefronts_mem_shared.sum", 1e6),
+    "bank conflicts, M": ("l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum", 1e6),
+    "L2 sectors read, M": ("lts__t_sectors_op_read.sum", 1e6),
+    "L2 sectors written, M": ("lts__t_sectors_op_write.sum", 1e6),
+    "memory read, MB": ("dram__bytes_read.sum", 1e6),
+    "memory written, MB": ("dram__bytes_write.sum", 1e6),
+    "memory, %": ("dram__throughput.avg.pct_of_peak_sustained_elapsed", 1),
+    "tensor pipe, %": ("sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed", 1),
+    "clock, MHz": ("sm__cycles_elapsed.avg.per_second", 1e6),
+    "instructions, M": ("smsp__inst_executed.sum", 1e6),
 }
-SHAPES = ((256, 256, 256), (2048, 2048, 2048))
 SKIP, COUNT = 2, 3
 
 
-def cells() -> list[str]:
-    """Keys of the CUDA rungs of matmul with float32, at all SHAPES; without `constant`, which takes only a small A, and
-    without those whose launch is several kernels."""
-    return [
-        key("matmul", rung.name, "float32", shape, "cold")
-        for shape in SHAPES
-        for rung in PROJECT.op("matmul").rungs
-        if rung.is_cuda and "float32" in rung.types and rung.name not in ("constant", "bf16x6", "fp16x3")
-    ]
+@dataclass(frozen=True)
+class Table:
+    """Rungs of an op that are explained by the same counters. `columns`: titles in METRICS."""
+
+    op: str
+    type: str
+    shape: Shape
+    rungs: tuple[str, ...]
+    columns: tuple[str, ...]
+
+    @property
+    def keys(self) -> list[str]:
+        """The keys of its cells."""
+        return [key(self.op, rung, self.type, self.shape, "cold") for rung in self.rungs]
+
+    @property
+    def title(self) -> str:
+        """What its rows have in common."""
+        return f"{label(self.shape)}, {self.type}"
 
 
-def text(metric: str, value: float) -> str:
+def _rungs(op: str, type: str, but: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """The CUDA rungs of an op that take a type and do their work once, without some."""
+    rungs = [rung for rung in PROJECT.op(op).rungs if rung.is_cuda and type in rung.types and rung.repeats == 1]
+    return tuple(rung.name for rung in rungs if rung.name not in but)
+
+
+_COMMON = ("us", "blocks", "warps, %")
+_SHARED = ("shared wavefronts, M", "bank conflicts, M")
+_WORK = ("L2 sectors read, M", "instructions, M")
+# `constant` takes only a small A; a launch of the products by parts is several kernels.
+_PRODUCTS = _rungs("matmul", "float32", ("constant", "bf16x6", "fp16x3", "tf32"))
+_TENSOR = tuple(name for name in _rungs("matmul", "float16->float32") if name.startswith("w"))
+# File -> its tables.
+TABLES = {
+    "docs/matmul.md": [
+        *(
+            Table(
+                *("matmul", "float32", (n, n, n), _PRODUCTS),
+                (
+                    *_COMMON,
+                    "issue slots, %",
+                    "L1 data, %",
+                    "L1 hits, %",
+                    *_SHARED,
+                    "L2 sectors read, M",
+                    "instructions, M",
+                ),
+            )
+            for n in (256, 2048)
+        ),
+        Table(
+            *("matmul", "float16->float32", (4096, 4096, 4096), _TENSOR),
+            ("us", "blocks", "tensor pipe, %", "clock, MHz", "L2 sectors read, M", "memory read, MB", "memory, %"),
+        ),
+    ],
+    "docs/transpose.md": [
+        Table(
+            *("transpose", "float32", (4096, 4096), _rungs("transpose", "float32")),
+            (*_COMMON, "L1 data, %", *_SHARED, "L2 sectors read, M", "L2 sectors written, M", "memory, %"),
+        )
+    ],
+}
+
+
+def text(title: str, value: float) -> str:
     """A counter as the tables show it, in the unit of its title."""
-    name = METRICS[metric]
-    if name == "blocks":
-        return f"{value:.0f}"
-    return f"{value / (1e6 if name.endswith(' M') else 1e3 if name == 'us' else 1):.4g}"
+    return f"{value:.0f}" if title == "blocks" else f"{value / METRICS[title][1]:.4g}"
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Record the counters of the cells in the arguments; the exit code."""
     parser = Parser("scripts/counters", __doc__)
-    parser.add_argument("cell", nargs="*", help="keys of cells (default: the CUDA rungs of matmul)")
+    parser.add_argument("cell", nargs="*", help="keys of cells (default: all that docs/ has tables of)")
     options = parser.parse_args(arguments)
-    record(options.cell or cells())
+    record(options.cell or [key for tables in TABLES.values() for table in tables for key in table.keys])
     return 0
 
 
@@ -69,12 +127,13 @@ def record(keys: list[str]) -> None:
     path = PROJECT.results / identity()["machine"] / "counters.jsonl"
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     known = {json.loads(line)["key"]: line for line in lines}
-    table = Table("cell", *METRICS.values())
+    metrics = [metric for metric, _ in METRICS.values()]
+    table = Printed("cell", *METRICS)
     for name in keys:
         cell = nsight.find(PROJECT, name)
-        values = nsight.counters(PROJECT, package, cell, list(METRICS), flush="none", skip=SKIP, count=COUNT)
+        values = nsight.counters(PROJECT, package, cell, metrics, flush="none", skip=SKIP, count=COUNT)
         known[cell.key] = json.dumps({"key": cell.key, "metrics": values, "who": who()})
         # After each cell, so that an interruption loses nothing.
         write_whole(path, "".join(f"{line}\n" for line in known.values()))
-        table.add_row(cell.key, *(text(name, value) for name, value in values.items()))
+        table.add_row(cell.key, *(text(title, values[metric]) for title, (metric, _) in METRICS.items()))
     Output().print(table)

@@ -19,9 +19,8 @@ from kernelwatch.report.markdown import markdown, table
 from kernelwatch.report.rows import Row, ladder
 from kernelwatch.report.texts import device_text, rate_text
 from kernelwatch.system.errors import UserError
+from lab import counters as ncu
 from lab import picture
-from lab.counters import METRICS, SHAPES
-from lab.counters import text as counter_text
 
 MATMUL = PROJECT.op("matmul")
 TURNED = (4096, 4096)
@@ -126,22 +125,24 @@ def transposed_by_type(record: Record) -> str:
     return title + table(["rung", *rows_by_type], lines)
 
 
-def counters(record: Record, folder: Path) -> str:
-    """A table of Nsight Compute's counters for each shape."""
+def counters(record: Record, folder: Path, file: str) -> str:
+    """The tables of Nsight Compute's counters in a file of docs/. A rung without counters is left out."""
     path = folder / record.machine / "counters.jsonl"
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    known = {entry["key"]: entry["metrics"] for entry in map(json.loads, lines)}
     parts = []
-    for shape in SHAPES:
-        entries = [entry for entry in map(json.loads, lines) if f" {label(shape)} " in entry["key"]]
-        rows = [
-            [
-                entry["key"].split(" ")[0],
-                *(counter_text(name, value) for name, value in entry["metrics"].items()),
-            ]
-            for entry in entries
-        ]
+    for wanted in ncu.TABLES[file]:
+        rows = []
+        for key, rung in zip(wanted.keys, wanted.rungs, strict=True):
+            if metrics := known.get(key):
+                names = [ncu.METRICS[title][0] for title in wanted.columns]
+                values = [
+                    ncu.text(title, metrics[name]) if name in metrics else ""
+                    for title, name in zip(wanted.columns, names, strict=True)
+                ]
+                rows.append([rung, *values])
         if rows:
-            parts.append(f"**{label(shape)}, float32**\n\n" + table(["rung", *METRICS.values()], rows))
+            parts.append(f"**{wanted.op} {wanted.title}**\n\n" + table(["rung", *wanted.columns], rows))
     return "\n\n".join(parts)
 
 
@@ -230,6 +231,7 @@ def write(records: list[Record], root: Path, results: Path) -> None:
             ("README.md", "bench"): lambda: printed(transposed),
             ("docs/transpose.md", "transpose"): lambda: on_device(transposed, "gpu"),
             ("docs/transpose.md", "types"): lambda: transposed_by_type(transposed),
+            ("docs/transpose.md", "counters"): lambda: counters(transposed, results, "docs/transpose.md"),
         }
     if transposed_on_cpu:
         makers["docs/transpose.md", "cpu"] = lambda: on_device(transposed_on_cpu, "cpu")
@@ -238,7 +240,7 @@ def write(records: list[Record], root: Path, results: Path) -> None:
             ("docs/matmul.md", "matmul"): lambda: squares(multiplied, "gpu"),
             ("docs/matmul.md", "shapes"): lambda: shapes(multiplied),
             ("docs/matmul.md", "types"): lambda: by_type(multiplied),
-            ("docs/matmul.md", "counters"): lambda: counters(multiplied, results),
+            ("docs/matmul.md", "counters"): lambda: counters(multiplied, results, "docs/matmul.md"),
             ("docs/matmul.md", "between"): lambda: between(multiplied, results),
         }
     if VERSUS.exists():

@@ -61,7 +61,7 @@ HOUR = 3600
 class Change:
     """A commit of the history: it replaces `old` by `new` in `file` once, or everywhere.
 
-    `effect`: "slower" or "faster" if it changes the time of all timed cells of `rung`, else "".
+    `effect`: "slower" or "faster" if it changes the time of `rung`, else "".
     """
 
     subject: str
@@ -75,26 +75,29 @@ class Change:
     def apply(self, text: str) -> str:
         """The text of the file after the change. Raises: SystemExit if `old` is not in it."""
         if self.old not in text:
-            raise SystemExit(f"scripts/planted: {self.file} has no {self.old!r}, which {self.subject!r} is to replace")
+            raise SystemExit(f"{self.file} has no {self.old!r}, which {self.subject!r} is to replace")
         return text.replace(self.old, self.new, -1 if self.everywhere else 1)
+
+
+def changes_in(path: Path) -> list[Change]:
+    """The changes that a file lists, in order."""
+    return [Change(**commit) for commit in tomllib.loads(path.read_text(encoding="utf-8"))["commits"]]
 
 
 def history() -> tuple[str, list[Change]]:
     """The commit of this repository from which the history starts, and its changes in order."""
-    table = tomllib.loads((DATA / "commits.toml").read_text(encoding="utf-8"))
-    return table["base"], [Change(**commit) for commit in table["commits"]]
+    path = DATA / "commits.toml"
+    return tomllib.loads(path.read_text(encoding="utf-8"))["base"], changes_in(path)
 
 
-def _run(folder: Path, *command: str, **environment: str) -> str:
+def run(folder: Path, *command: str, **environment: str) -> str:
     """The output of a command in a folder. Raises: SystemExit if it fails."""
     done = subprocess.run(
         command, cwd=folder, env=os.environ | environment, capture_output=True, text=True, check=False
     )
     if done.returncode:
         last_words = (done.stdout + done.stderr).strip()[-2000:]
-        raise SystemExit(
-            f"scripts/planted: {' '.join(command[:4])} failed with exit code {done.returncode}: {last_words}"
-        )
+        raise SystemExit(f"{' '.join(command[:4])} failed with exit code {done.returncode}: {last_words}")
     return done.stdout
 
 
@@ -115,30 +118,34 @@ def build(folder: Path) -> list[str]:
     subprocess.run(["tar", "-x", "-C", str(folder)], input=archive.stdout, check=True)
     (folder / "README.md").write_text("Kernels, and known changes of them.\n", encoding="utf-8")
     (folder / ".gitignore").write_text("".join(f"/{name}\n" for name in IGNORED), encoding="utf-8")
-    _run(folder, "git", "init", "-q", "-b", "main")
+    run(folder, "git", "init", "-q", "-b", "main")
     (folder / ".git" / "info" / "exclude").write_text("".join(f"/{name}\n" for name in HARNESS), encoding="utf-8")
     for at, change in enumerate([None, *changes]):
         if change:
             path = folder / change.file
             path.write_text(change.apply(path.read_text(encoding="utf-8")), encoding="utf-8")
-        when = f"{START + at * HOUR} +0000"
-        _run(folder, "git", "add", "-A")
-        _run(
-            folder,
-            *("git", "-c", "commit.gpgsign=false", "commit", "-q", "--no-verify"),
-            *("-m", change.subject if change else "The kernels as they are"),
-            **WHO,
-            GIT_AUTHOR_DATE=when,
-            GIT_COMMITTER_DATE=when,
-        )
+        commit(folder, change.subject if change else "The kernels as they are", at)
     for name in HARNESS:
         (shutil.copytree if (ROOT / name).is_dir() else shutil.copy)(ROOT / name, folder / name)
     return commits(folder)
 
 
+def commit(folder: Path, subject: str, at: int) -> None:
+    """Commit all files of a repository, as its commit number `at`: with a hash that is the same everywhere."""
+    when = f"{START + at * HOUR} +0000"
+    run(folder, "git", "add", "-A")
+    run(
+        folder,
+        *("git", "-c", "commit.gpgsign=false", "commit", "-q", "--no-verify", "-m", subject),
+        **WHO,
+        GIT_AUTHOR_DATE=when,
+        GIT_COMMITTER_DATE=when,
+    )
+
+
 def commits(folder: Path) -> list[str]:
     """The hashes of the history's commits, oldest first. Raises: SystemExit."""
-    return _run(folder, "git", "rev-list", "--reverse", "main").split()
+    return run(folder, "git", "rev-list", "--reverse", "main").split()
 
 
 def measure(folder: Path, ops: Iterable[str], console: Console) -> None:
@@ -222,23 +229,23 @@ class Flag:
     change: float
 
 
-def publish(folder: Path, results: Path, html: Path) -> Path:
-    """Publish results of a built history as pages in the folder `html`; the path of the first page.
+def publish(folder: Path, results: Path, html: Path, name: str = "gpukernels, planted changes") -> Path:
+    """Publish results of a built history as pages in the folder `html`, under a name; the path of the first page.
 
     Raises: SystemExit if the results belong to other commits, or if asv fails.
     """
     conf = json.loads((folder / "asv.conf.json").read_text(encoding="utf-8"))
-    conf |= {"results_dir": str(results), "html_dir": str(html), "project": "gpukernels, planted changes"}
+    conf |= {"results_dir": str(results), "html_dir": str(html), "project": name}
     measured = {path.name[:8] for path in Path(conf["results_dir"]).glob("*/*-checkout-*.json")}
     if not measured & {commit[:8] for commit in commits(folder)}:
         raise SystemExit(
-            f"scripts/planted: {conf['results_dir']} has no results of the commits in {folder}; measure them, or "
-            "pass --recorded and a folder that scripts/planted build made"
+            f"{conf['results_dir']} has no results of the commits in {folder}; measure them, or "
+            "pass --recorded and a folder that `build` made"
         )
     path = folder / ".planted.conf.json"
     path.write_text(json.dumps(conf), encoding="utf-8")
     try:
-        _run(folder, sys.executable, "-m", "asv", "--config", str(path), "publish", "--no-pull")
+        run(folder, sys.executable, "-m", "asv", "--config", str(path), "publish", "--no-pull")
     finally:
         path.unlink()
     return html / "index.html"
@@ -249,7 +256,11 @@ def flags(folder: Path, results: Path | None = None) -> list[Flag]:
 
     Raises: as `publish`.
     """
-    page = publish(folder, results or folder / "results", folder / ".asv" / "planted")
+    return flags_on(publish(folder, results or folder / "results", folder / ".asv" / "planted"))
+
+
+def flags_on(page: Path) -> list[Flag]:
+    """The changes of seconds that published pages flag."""
     events = json.loads((page.parent / "data" / "events.json").read_text(encoding="utf-8"))["events"]
     return [_flag(event, change) for event in events for change in event["changes"] if not change["exact"]]
 

@@ -113,7 +113,7 @@ kernelwatch.view("ladder", "Ladders", async function (main, parameters) {
             text.digits(value, digits) + " " + unit.label + " (95 % interval " + ladders.interval([value, low, high], digits + 1) + ")",
             unit_name === "seconds" ? null : text.time(cell.s, text.significant(cell.s, cell.low, cell.high)),
             text.plural(cell.processes, "process", "processes") + (cell.clock_mhz ? ", " + text.digits(cell.clock_mhz, 4) + " MHz" : ""),
-            (cell.limits || []).length ? "! " + cell.limits.join("; ") : null].filter(Boolean).join("\n");
+            ladders.remarks(cell) ? "! " + ladders.remarks(cell) : null].filter(Boolean).join("\n");
     }
 
     const grid = ladders.panels(main, panels, rows, {
@@ -205,7 +205,7 @@ kernelwatch.view("ladder", "Ladders", async function (main, parameters) {
                 mine.some((cell) => cell && cell.s) ? link("history", "history", {cell: mine.filter((cell) => cell && cell.s).map((cell) => cell.key), machine: given.machine}, {"aria-label": "history of " + row.name}) : null)],
             element("div", {class: "idea"}, rung.idea || (row.line ? "line to compare with" : "n/a")),
             ...mine.map((cell) => (cell && cell.state === "failed" && !cell.s ? element("span", {class: "bad"}, "failed: " + (cell.reason || "no reason recorded"))
-                : cell && !cell.s ? element("abbr", {title: cell.reason}, "n/a") : ladders.shown(ladders.figure(unit, cell, cell && reference(cell)), (cell && cell.limits || []).join("; ")))),
+                : cell && !cell.s ? element("abbr", {title: cell.reason}, "n/a") : ladders.shown(ladders.figure(unit, cell, cell && reference(cell)), ladders.remarks(cell)))),
             unit_name !== "line" && against ? shares.join(" / ") || "n/a" : null,
             ...(before === null ? [] : mine.map((cell) => difference(cell))),
             ...kinds.map(([end]) => {

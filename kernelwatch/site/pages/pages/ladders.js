@@ -89,6 +89,9 @@
             element("div", {class: "small quiet"}, ladders.interval(figure, digits + 1))];
     };
 
+    // What a reader of a cell's figure should know: limits that it met, how it was timed, what it allocates.
+    ladders.remarks = (cell) => [...(cell && cell.limits || []), ...(cell && cell.notes || [])].join("; ");
+
     // An interval in words.
     ladders.interval = ([, low, high], digits) => text.digits(low, digits) + (isFinite(high) ? " to " + text.digits(high, digits) : " and more");
 

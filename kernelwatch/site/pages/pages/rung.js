@@ -40,6 +40,7 @@ kernelwatch.view("rung", "", async function (main, parameters) {
     const mine = own.filter((cell) => cell.rung === rung.name && cell.s);
 
     position();
+    launched();
     roof();
     times();
     await exact_figures();
@@ -74,7 +75,7 @@ kernelwatch.view("rung", "", async function (main, parameters) {
         main.append(kernelwatch.table([{name: "type"}, {name: "size"}, {name: "cache"}, {name: op.unit, number: true, title: "median over processes and its 95 % interval"}, {name: "time", number: true},
             ...(against ? [{name: "of " + against, number: true}] : []), {name: "of the fastest rung", number: true}, {name: "rank", number: true, title: "among the rungs, lines left out"}, {name: "history"}],
         listed.map(({cell, best, place, of, share, best_share}) => [cell.type, text.shape(cell.shape), cell.cache,
-            ladders.shown(ladders.figure(unit, cell), (cell.limits || []).join("; ")),
+            ladders.shown(ladders.figure(unit, cell), ladders.remarks(cell)),
             text.time(cell.s, text.significant(cell.s, cell.low, cell.high)),
             ...(against ? [share ? ladders.share(share) : "n/a"] : []),
             best && of > 1 ? [ladders.share(best_share), best.rung === rung.name ? "" : element("div", {class: "small quiet"}, best.rung)] : "\u2013",
@@ -113,6 +114,23 @@ kernelwatch.view("rung", "", async function (main, parameters) {
         kernelwatch.describe(picture, "Share of " + (against || "the fastest rung") + " by size; the table below lists the figures");
         for (const cache of ["cold", "hot"]) kernelwatch.marked(picture, `[data-mark="share ${cache}"] *`, rows.filter((row) => row.cell.cache === cache), (row) => ({key: row.cell.key, value: value(row)}));
         return picture;
+    }
+
+    // --- what a launch runs ------------------------------------------------------------------------------------------
+    function launched() {
+        const known = mine.filter((cell) => cell.kernels);
+        const noted = mine.filter((cell) => (cell.notes || []).length);
+        if (!known.length && !noted.length) return;
+        const place = (cell) => [cell.type, text.shape(cell.shape), cell.cache];
+        main.append(element("h2", {}, "What a launch runs"));
+        if (noted.length) main.append(element("ul", {class: "notes"}, noted.map((cell) => element("li", {}, place(cell).join(" ") + ": " + cell.notes.join("; ") + "."))));
+        if (!known.length) return;
+        main.append(element("p", {}, "The nodes of a CUDA graph of one launch, as the driver tells them."));
+        const extents = (list) => (list || []).join(" \u00d7 ");
+        main.append(kernelwatch.table([{name: "type"}, {name: "size"}, {name: "cache"}, {name: "kernel"}, {name: "grid"}, {name: "block"}, {name: "registers", number: true}, {name: "shared bytes", number: true, title: "of a block, static and dynamic"},
+            {name: "blocks", number: true, title: "that fit on a multiprocessor"}, {name: "code", title: "a hash of its instructions"}],
+        known.flatMap((cell) => cell.kernels.map((node) => [...place(cell), node.kernel ? element("code", {}, node.kernel) : node.kind, extents(node.grid), extents(node.block),
+            node.registers ?? "", node.kernel ? String(node.static_shared_bytes + node.dynamic_shared_bytes) : "", node.blocks_per_multiprocessor ?? "", node.code ? element("code", {}, node.code) : ""])), {"aria-label": "Kernels of " + full, class: "figures"}));
     }
 
     // --- its place on the roofline ----------------------------------------------------------------------------------

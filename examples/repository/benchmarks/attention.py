@@ -1,0 +1,14 @@
+from kernelwatch.run.outcome import Group
+from kernelwatch.suites import compiled, timed
+
+from .project import PROJECT
+
+
+class GPU(timed.GpuFlops, project=PROJECT, op="attention"):
+    def setup_cache(self) -> Group:
+        return self.measure()
+
+
+class Static(compiled.Static, project=PROJECT, op="attention"):
+    def setup_cache(self) -> Group:
+        return self.measure()

@@ -1,0 +1,94 @@
+"""The code of the kernels that cells launch, whichever library compiled them.
+
+In a worker of its own, which times nothing, each cell is launched once. CUPTI has the cubins that the driver got; the
+graph of a launch has the names of its kernels.
+"""
+
+import hashlib
+import struct
+from collections.abc import Iterable
+from functools import lru_cache
+
+from kernelwatch.analysis import cupti
+from kernelwatch.analysis.cubin import Cubin, read_cubin
+from kernelwatch.analysis.sass import count_all
+from kernelwatch.plan.cells import Cell
+from kernelwatch.plan.package import NotHere, Package
+from kernelwatch.plan.project import Project
+from kernelwatch.system.errors import ToolMissing
+from kernelwatch.timing import nodes
+from kernelwatch.timing.check import Budget
+from kernelwatch.timing.gpu import Gpu
+from kernelwatch.timing.launch import current
+from kernelwatch.timing.record import Code, Measurement, Ran
+
+DEVICE = "launched"
+SAME = ("kernel", "registers", "static_shared_bytes")  # what a kernel and its code have in common
+
+
+class Launched(Gpu):
+    """The device of a worker that launches cells for CUPTI."""
+
+    def __init__(self, project: Project, package: Package, cells: list[Cell], budget: Budget, seed: int) -> None:
+        super().__init__(project, package, cells, budget, seed)
+        self.arch = f"sm_{self.cupy.cuda.Device().compute_capability}"
+
+    def measure(self, cell: Cell) -> Measurement:
+        """The code of the kernels with the names of those that a cell runs. Raises: as in Gpu; NotHere."""
+        self._fits(cell)
+        kernel = self.package.load(cell.op, cell.rung, cell.type)
+        with current(self.stream):
+            self._fill(cell)
+            launch, _ = self._bind(cell, kernel, 0)
+            launch()
+            graph = self._captured(cell, launch)
+        ran = nodes.read(graph) if graph else None
+        if ran is None:
+            raise NotHere("what cannot be captured in a CUDA graph does not tell its kernels")
+        names = {node["kernel"] for node in ran if "kernel" in node}
+        return {"codes": self._codes(names)}
+
+    def _codes(self, names: Iterable[str]) -> list[Code]:
+        found = {
+            hashlib.sha256(cubin.code).hexdigest()[:16]: (name, cubin)
+            for name in sorted(names)
+            for cubin in _cubins(name, self.arch, len(cupti.cubins))
+        }
+        codes: list[Code] = [
+            {
+                "kernel": name,
+                "registers": cubin.registers,
+                "static_shared_bytes": cubin.static_shared_bytes,
+                "stack_bytes": cubin.stack_bytes,
+                "code": digest,
+            }
+            for digest, (name, cubin) in found.items()
+        ]
+        try:
+            counted = count_all({digest: cubin.code for digest, (_, cubin) in found.items()}, self.arch)
+        except (NotHere, ToolMissing):
+            return codes
+        return [{**code, **counted[code["code"]]} for code in codes]
+
+
+@lru_cache(maxsize=4096)
+def _cubins(symbol: str, arch: str, count: int) -> list[Cubin]:
+    """The kernel of this name in each of the first `count` modules that have it."""
+    found = []
+    for content in cupti.cubins[:count]:
+        if symbol.encode() in content:
+            try:
+                found.append(read_cubin(content, symbol, arch))
+            except (LookupError, ValueError, struct.error):  # another kernel's name begins like it
+                continue
+    return found
+
+
+def note(measurement: Measurement, codes: Iterable[Code]) -> None:
+    """Add their code to the kernels of a timed cell's measurement, and to its identity."""
+    by_kernel = {tuple(code[name] for name in SAME): code for code in codes}  # type: ignore[literal-required]
+    ran: list[Ran] = measurement["kernels"]
+    for node in ran:
+        if code := by_kernel.get(tuple(node.get(name) for name in SAME)):
+            node.update({name: value for name, value in code.items() if name not in node})  # type: ignore[typeddict-item]
+    measurement["identity"] = nodes.identity(measurement["sources"], ran, measurement.get("configurations", []))

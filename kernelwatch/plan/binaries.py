@@ -1,0 +1,85 @@
+"""Binaries for a package's table BINARIES = {op: {rung: function}}: kernels that are compiled without a GPU.
+
+A function takes an element type ("float32") and an architecture ("sm_90") and returns a Binary, from which the exact
+figures are read: registers, spills, shared memory, instructions, occupancy. An entry may be a text "module:function".
+"""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from kernelwatch.plan.package import Binary, NotHere
+from kernelwatch.system import cache
+
+TRITON_LEAST = 80  # the compute capability that Triton supports, times 10
+
+
+def of_triton(
+    kernel: Any,
+    arch: str,
+    signature: Mapping[str, str],
+    constants: Mapping[str, object],
+    *,
+    divisible: Iterable[str] | None = None,
+    **options: Any,
+) -> Binary:
+    """A Triton kernel (of triton.jit, or of triton.autotune with the constants of one configuration).
+
+    signature: the parameters with Triton's types, such as {"x": "*fp32", "n": "i32"}.
+    constants: the tl.constexpr parameters.
+    divisible: the parameters whose value, an address or a number, is a multiple of 16; by default all pointers. Triton
+        compiles another kernel for those.
+    options: Triton's own, such as num_warps and num_stages.
+
+    Raises: NotHere if Triton is not installed or does not support the architecture; Triton's errors.
+    """
+    if int(arch[3:]) < TRITON_LEAST:
+        raise NotHere(f"Triton supports compute capability {TRITON_LEAST / 10} and newer, not {arch}")
+    try:
+        import triton
+        from triton.backends.compiler import GPUTarget
+        from triton.compiler import ASTSource
+        from triton.runtime.jit import JITFunction
+    except ImportError as error:
+        raise NotHere(f"Triton is not installed: {error}") from error
+    while not isinstance(kernel, JITFunction):  # what autotune and heuristics made
+        kernel = kernel.fn
+    if divisible is None:
+        divisible = [name for name, type in signature.items() if type.startswith("*")]
+    attributes = {(kernel.arg_names.index(name),): [["tt.divisibility", 16]] for name in divisible}
+    types = {name: signature.get(name, "constexpr") for name in kernel.arg_names}
+    with triton.knobs.compilation.scope():
+        triton.knobs.compilation.disable_line_info = True  # it names the source file, wherever that lies
+        compiled = triton.compile(
+            ASTSource(kernel, types, dict(constants), attributes),
+            target=GPUTarget("cuda", int(arch[3:]), 32),
+            options=options,
+        )
+    described = compiled.metadata
+    return Binary(_kept(compiled.asm["cubin"]), described.name, 32 * described.num_warps, described.shared)
+
+
+def of_cuda(
+    source: str, symbol: str, arch: str, block_threads: int, *, dynamic_shared_bytes: int = 0, **options: Any
+) -> Binary:
+    """A kernel of CUDA C++, compiled by NVRTC through cuda.core. `symbol`: an `extern "C"` function; `options`: of
+    cuda.core's ProgramOptions. Raises: NotHere if cuda.core or NVRTC is not installed; the errors of cuda.core."""
+    try:
+        from cuda.bindings import nvrtc
+        from cuda.core import Program, ProgramOptions
+
+        nvrtc.nvrtcVersion()
+    except (ImportError, RuntimeError) as error:
+        raise NotHere(f"cuda.core or NVRTC is not installed: {error}") from error
+    code = Program(source, "c++", ProgramOptions(arch=arch, **options)).compile("cubin").code
+    return Binary(_kept(bytes(code)), symbol, block_threads, dynamic_shared_bytes)
+
+
+def _kept(cubin: bytes) -> Path:
+    """The path of a cubin in the cache."""
+    return cache.built(hashlib.sha256(cubin).hexdigest(), ".cubin", lambda path: _written(path, cubin))
+
+
+def _written(path: Path, cubin: bytes) -> None:
+    path.write_bytes(cubin)

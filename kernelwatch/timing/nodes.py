@@ -1,0 +1,75 @@
+"""What a launch runs on the GPU: the kernels of a CUDA graph that was captured of it, whichever library launched them.
+
+A graph names the functions that the driver runs, their grids and blocks. The driver knows what was compiled for each:
+registers, shared and local memory, how many blocks fit on a multiprocessor.
+"""
+
+import hashlib
+import json
+import math
+from typing import Any
+
+from kernelwatch.timing.record import Ran
+
+# Figure -> the name of the driver's attribute of a function.
+ATTRIBUTES = {"registers": "NUM_REGS", "static_shared_bytes": "SHARED_SIZE_BYTES", "local_bytes": "LOCAL_SIZE_BYTES"}
+OTHERS = {"MEMCPY": "copy", "MEMSET": "fill", "HOST": "host function", "MEM_ALLOC": "allocation", "MEM_FREE": "release"}
+
+
+def _called(result: tuple[Any, ...]) -> Any:
+    """The values of a call of the driver, one by itself. Raises: RuntimeError if it failed."""
+    error, *values = result
+    if int(error):
+        raise RuntimeError(f"CUDA driver: {error.name}")
+    return values[0] if len(values) == 1 else values
+
+
+def read(graph: Any) -> list[Ran] | None:
+    """The nodes of CuPy's graph in the order of their creation; None if cuda.bindings is not installed."""
+    try:
+        from cuda.bindings import driver
+    except ImportError:
+        return None
+    handle = driver.CUgraph(graph.graph)
+    count = _called(driver.cuGraphGetNodes(handle))[1]
+    nodes = _called(driver.cuGraphGetNodes(handle, count))[0] if count else []
+    return [_node(driver, node) for node in nodes[:count]]
+
+
+def _node(driver: Any, node: Any) -> Ran:
+    kind = _called(driver.cuGraphNodeGetType(node)).name.removeprefix("CU_GRAPH_NODE_TYPE_")
+    if kind != "KERNEL":
+        return {"kind": OTHERS.get(kind, kind.lower())}
+    try:
+        return _kernel(driver, _called(driver.cuGraphKernelNodeGetParams(node)))
+    except RuntimeError:  # a driver may not tell of every library's kernels; the cell was measured all the same
+        return {"kind": "kernel"}
+
+
+def identity(sources: str, ran: list[Ran], configurations: list[str]) -> str:
+    """The identity of a launch: that of its sources, and what it ran in which configurations."""
+    return hashlib.sha256(json.dumps([sources, ran, configurations], sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _kernel(driver: Any, launch: Any) -> Ran:
+    block = [launch.blockDimX, launch.blockDimY, launch.blockDimZ]
+    function = launch.func if int(launch.func) else _called(driver.cuKernelGetFunction(launch.kern))
+    dynamic = launch.sharedMemBytes
+    figures = {
+        figure: int(_called(driver.cuFuncGetAttribute(_attribute(driver, name), function)))
+        for figure, name in ATTRIBUTES.items()
+    }
+    threads = math.prod(block)
+    blocks = _called(driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(function, threads, dynamic))
+    return {
+        "kernel": _called(driver.cuFuncGetName(function)).decode(),
+        "grid": [launch.gridDimX, launch.gridDimY, launch.gridDimZ],
+        "block": block,
+        "dynamic_shared_bytes": dynamic,
+        "blocks_per_multiprocessor": int(blocks),
+        **figures,  # type: ignore[typeddict-item]
+    }
+
+
+def _attribute(driver: Any, name: str) -> Any:
+    return getattr(driver.CUfunction_attribute, f"CU_FUNC_ATTRIBUTE_{name}")

@@ -1,0 +1,15 @@
+import torch
+
+
+def axpy(x, y, out, alpha):
+    x, y, out = map(torch.from_dlpack, (x, y, out))
+    torch.add(y, x, alpha=alpha, out=out)
+
+
+@torch.compile
+def fused(x, y, out, alpha):
+    torch.add(alpha * x, y, out=out)
+
+
+def compiled(x, y, out, alpha):
+    fused(*map(torch.from_dlpack, (x, y, out)), alpha)

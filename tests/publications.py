@@ -1,0 +1,90 @@
+"""A synthetic history, and what `asv publish` makes of it."""
+
+import copy
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab import scale
+from tests.repositories import ROOT
+
+COMMITS = 6
+SERIES = 400  # timed ones and exact ones
+
+
+class Project:
+    """A synthetic history, and where it is published."""
+
+    def __init__(self, folder: Path, commits: int = COMMITS) -> None:
+        self.folder, self.html, self.cache = folder, folder / "html", folder / "cache"
+        self.history = scale.History(folder, commits, SERIES)
+
+    def start(
+        self, html: Path | None = None, cache: Path | None = None, command: Sequence[str] = ("-m", "asv")
+    ) -> "subprocess.Popen[str]":
+        arguments = ["--config", str(self.folder / "asv.conf.json"), "publish", "--no-pull"]
+        return subprocess.Popen(
+            [sys.executable, *command, *arguments, "--html-dir", str(html or self.html)],
+            cwd=ROOT,
+            env=os.environ | {"PYTHONPATH": str(ROOT), "KERNELWATCH_CACHE": str(cache or self.cache)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def publish(self, html: Path | None = None, cache: Path | None = None) -> str:
+        """Publish; what it said."""
+        process = self.start(html, cache)
+        said, _ = process.communicate()
+        assert process.returncode == 0, said
+        return said
+
+    def under_way(self, name: str) -> list[Path]:
+        """What publications that have not ended have made of this name."""
+        return list(self.folder.glob(f".html.publishing-*/{name}"))
+
+    @property
+    def store(self) -> Path:
+        (path,) = self.cache.glob("*.sqlite")
+        return path
+
+    def results(self) -> list[Path]:
+        """Result files, oldest first."""
+        paths = (self.folder / "results").glob("*/*-*.json")
+        return sorted(paths, key=lambda path: [commit[:8] for commit in self.history.hashes].index(path.name[:8]))
+
+
+@dataclass(frozen=True)
+class Published:
+    """A history that was published for the first time, and a copy of its folder as it then was."""
+
+    project: Project
+    kept: Path
+
+    def again(self) -> Project:
+        """The project as it then was, times of files included, which publishing looks at."""
+        shutil.rmtree(self.project.folder)
+        shutil.copytree(self.kept, self.project.folder)
+        project = copy.copy(self.project)
+        project.history = copy.copy(self.project.history)
+        return project
+
+
+def contents(html: Path) -> dict[str, str]:
+    """The data files, without the time of publication."""
+    files = sorted((html / "data").rglob("*.json*"))
+    texts = {path.relative_to(html).as_posix(): path.read_text(encoding="utf-8") for path in files}
+    return {name: re.sub(r"published\W+[\d:T+-]+", "", text) for name, text in texts.items()}
+
+
+def anew(project: Project) -> dict[str, str]:
+    """What a publication says that knows of none before."""
+    html, cache = project.folder / "anew" / "html", project.folder / "anew" / "cache"
+    shutil.rmtree(html.parent, ignore_errors=True)
+    project.publish(html, cache)
+    return contents(html)
