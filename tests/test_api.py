@@ -504,7 +504,7 @@ def test_the_table_of_harnesses() -> None:
         return [{"seconds": one, "took_s": 0.5} for one in seconds]
 
     by_harness = {"kernelwatch.measure": figures(1e-6, 1.01e-6, 0.99e-6), "other": figures(2e-6, 2.2e-6, 1.8e-6)}
-    run = {"gpu": "a GPU", "versions": {"torch": "1"}, "processes": 3, "figures": {"copy": by_harness}, "shown": ["x"]}
+    run = {"gpu": "a GPU", "versions": {"torch": "1"}, "figures": {"copy": by_harness}, "shown": ["x"]}
     written = harnesses.text(run).splitlines()
     assert written[0] == "a GPU; torch 1; 3 processes each."
     assert [cell.strip() for cell in written[-2].split("|")[1:-1]] == [

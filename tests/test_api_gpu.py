@@ -173,7 +173,7 @@ def test_lowered_clocks_are_said(device: Device, monkeypatch: pytest.MonkeyPatch
     assert found.warnings == (f"{said}, which are left out",)
     every = 1
     pauses: list[float] = []
-    monkeypatch.setattr(gpu_module.time, "sleep", pauses.append)
+    monkeypatch.setattr(vars(gpu_module)["time"], "sleep", pauses.append)
     found = kernelwatch.measure(copying(device), array(), array())
     assert found.warnings[0].endswith("rounds (software power cap)")
     assert pauses == [STEADY_PAUSE_S]  # which does not help, so there is no other

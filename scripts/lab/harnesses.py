@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from typing import Any
 from kernelwatch.commands.arguments import Parser
 from kernelwatch.report.markdown import table
 from kernelwatch.report.texts import percent, time_text
+from kernelwatch.system.errors import CANNOT
 from kernelwatch.system.files import write_whole
 from lab.figures import write_block
 
@@ -79,8 +80,10 @@ def hot(function: Callable[..., object], arguments: tuple[Any, ...], seconds: fl
 
     try:
         return kernelwatch.measure(function, *arguments, seconds=seconds, cache="hot").seconds
-    except kernelwatch.MeasureError:
-        return math.nan  # larger than the cache
+    except kernelwatch.MeasureError as error:
+        if "never hot" not in str(error):
+            raise
+        return math.nan
 
 
 def do_bench(function: Callable[..., object], arguments: tuple[Any, ...], seconds: float) -> float:
@@ -144,7 +147,9 @@ def nvbench(kernels: dict[str, Case], seconds: float) -> Figures:
         cuda.bench.run_all_benchmarks(["nvbench", "--devices", "0", "--quiet", "--json", str(file)])
         states = json.loads(file.read_text(encoding="utf-8"))["benchmarks"][0]["states"]
     figures: Figures = {}
-    for name, state in zip(kernels, states, strict=True):
+    for state in states:
+        (axis,) = state["axis_values"]
+        name = axis.get("value") or axis["input_string"]
         tags = {summary["tag"]: summary["data"] for summary in state["summaries"]}
         values = {entry["name"]: entry["value"] for entry in tags["nv/cold/time/gpu/mean"]}
         figures[name] = {"seconds": float(values["value"]), "took_s": took[name]}
@@ -205,8 +210,8 @@ def _versions() -> dict[str, str]:
     return versions(["torch", "triton", "cuda-bench", "cupy-cuda13x", "cupy-cuda12x"])
 
 
-def run(processes: int, seconds: float, tell: Callable[[str], None]) -> dict[str, Any]:
-    """Measure with every harness in turn, in fresh processes; the content of docs/harnesses.json."""
+def run(processes: int, seconds: float, tell: Callable[[str], None]) -> Iterator[dict[str, Any]]:
+    """Measure with every harness in turn, in fresh processes; after each process the record so far."""
     command = [sys.executable, str(ROOT / "scripts" / "harnesses"), "--seconds", str(seconds), "--work"]
     order = [name for _ in range(processes) for name in HARNESSES]
     workers = [
@@ -233,7 +238,7 @@ def run(processes: int, seconds: float, tell: Callable[[str], None]) -> dict[str
         for case, figure in result["cases"].items():
             figures.setdefault(case, {}).setdefault(name, []).append(figure)
         tell(f"{name}: " + ", ".join(f"{case} {time_text(one['seconds'])}" for case, one in result["cases"].items()))
-    return {**who, "processes": processes, "seconds": seconds, "figures": figures}
+        yield {**who, "seconds": seconds, "figures": figures}
 
 
 # --- the table -----------------------------------------------------------------------------------------------------
@@ -254,14 +259,17 @@ def example(result: dict[str, Any]) -> str:
 def text(result: dict[str, Any]) -> str:
     """The tables of a run, one for each kernel."""
     versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
-    parts = [f"{result['gpu']}; {versions}; {result['processes']} processes each."]
+    counts = {len(figures) for by_harness in result["figures"].values() for figures in by_harness.values()}
+    parts = [
+        f"{result['gpu']}; {versions}; {' to '.join(map(str, sorted({min(counts), max(counts)})))} processes each."
+    ]
     for case, by_harness in result["figures"].items():
-        own = spread(by_harness["kernelwatch.measure"])
+        own = spread(by_harness.get("kernelwatch.measure", []))
         rows = []
         for name, figures in by_harness.items():
             median_s = statistics.median(figure["seconds"] for figure in figures)
             took_s = statistics.median(figure["took_s"] for figure in figures)
-            ratio = f"{spread(figures) / own:.3g}" if own else ""
+            ratio = f"{spread(figures) / own:.3g}" if own > 0 else ""
             rows.append([name, time_text(median_s), percent(spread(figures), 3), ratio, f"{took_s:.2f} s"])
         parts.append(table([case, "figure", "spread", "times ours", "time taken"], rows))
     return "\n\n".join(parts)
@@ -283,13 +291,13 @@ def main(arguments: list[str] | None = None) -> int:
         write_block(PAPER, "example", example(result), "scripts/harnesses")
         write_block(PAPER, "harnesses", text(result), "scripts/harnesses")
         return 0
-    began = time.monotonic()
-    result = run(
+    began, result = time.monotonic(), {}
+    for result in run(
         options.processes, options.seconds, lambda line: print(f"{time.monotonic() - began:6.1f} s  {line}", flush=True)
-    )
-    if not result["figures"]:
+    ):
+        write_whole(Path(options.out), json.dumps(result, indent=1) + "\n")
+    if not result:
         print("nothing could be measured", file=sys.stderr)
-        return 128
-    write_whole(Path(options.out), json.dumps(result, indent=1) + "\n")
+        return CANNOT
     print(text(result))
     return 0
