@@ -134,7 +134,7 @@ def test_a_call_that_allocates_is_found(device: Device) -> None:
                 MemoryHook.active.malloc_preprocess(device_id=0, size=size, mem_size=2 * size)
 
     found = kernelwatch.measure(allocates, array(), array())
-    assert found.warnings == ("it allocates in each call (2 times, 1.5 MiB)",)
+    assert found.warnings == ("it allocates 1.5 MiB in each call",)
     assert found.method == "graph"
 
 
@@ -317,7 +317,7 @@ def test_what_a_real_call_does_besides_is_found(cp: Any) -> None:
         raise ValueError("no such shape")
 
     for function, method, said in (
-        (lambda source, out: source + 1, "graph", ["it allocates in each call (1 times, 4 MiB)"]),
+        (lambda source, out: source + 1, "graph", ["it allocates 4 MiB in each call"]),
         (waits, "events", ["it waits for the GPU", "it cannot be captured in a CUDA graph ("]),
         (elsewhere, "host", ["it enqueues nothing on the current stream"]),
         (forks, "graph", []),

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from kernelwatch.api.arguments import Rotation
-from kernelwatch.api.capture import Allocations, Calls, Captured, Sets, torch_on_gpu
+from kernelwatch.api.capture import Calls, Captured, Sets
 from kernelwatch.api.result import MeasureError
 from kernelwatch.api.rounds import Round, returned_bytes
 from kernelwatch.system.files import locked
 from kernelwatch.system.options import Options
 from kernelwatch.timing.gpu import GRAPH_NODES_MAX, HOT_ROTATION, ROTATION
+from kernelwatch.timing.launch import Allocations, current
 from kernelwatch.timing.nvml import Nvml, disturbed
 from kernelwatch.timing.replay import LOW_CLOCK, STEADY_CLOCK, STEADY_PAUSE_S, Graph, Replayer
 
@@ -62,10 +63,8 @@ class OnGpu:
             start = time.perf_counter()
             self._call(arguments)
             host_s = time.perf_counter() - start
-        if allocations.count:
-            self.warnings.append(
-                f"it allocates in each call ({allocations.count} times, {allocations.bytes / (1 << 20):.3g} MiB)"
-            )
+        if allocations.nbytes:
+            self.warnings.append(f"it allocates {allocations.nbytes / (1 << 20):.3g} MiB in each call")
         if self._waits(arguments, host_s):
             self.warnings.append("it waits for the GPU in each call, which keeps a program from queueing further work")
         self.method = self._method(arguments)
@@ -219,9 +218,7 @@ class Gpu:
             bus = "".join(letter if letter.isalnum() else "-" for letter in self.bus)
             stack.enter_context(locked(Path(Options.here().locks, f"kernelwatch-{bus}.lock"), _waiting))
             self.cupy.cuda.runtime.deviceSynchronize()
-            stream = stack.enter_context(self.replayer.stream)
-            if torch := torch_on_gpu():
-                stack.enter_context(torch.cuda.stream(torch.cuda.ExternalStream(stream.ptr)))
+            stack.enter_context(current(self.replayer.stream))
             if time.monotonic() - self.used_at > IDLE_S:
                 self.replayer.warm_up()
             yield
