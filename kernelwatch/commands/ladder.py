@@ -17,7 +17,6 @@ from kernelwatch.report.rows import sections
 from kernelwatch.run.group import PROCESSES
 from kernelwatch.system.errors import UserError
 
-
 RECENT = 100  # records among which an op is looked for
 
 
