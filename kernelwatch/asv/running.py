@@ -29,7 +29,9 @@ from kernelwatch.system.options import PREFIX, Options, hand_on
 KEPT = Path(".asv", "kept")
 LOCKED = f"{PREFIX}LOCKED"  # the results folder that the command which started this asv has already locked
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-GOES_ON = "finished commits are in the results, and what finished processes measured is kept; the same command continues there"
+GOES_ON = (
+    "finished commits are in the results, what finished processes measured is kept; the same command goes on there"
+)
 
 
 def _lock_of(results: Path) -> Path:
