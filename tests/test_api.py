@@ -82,6 +82,7 @@ def test_a_result_that_a_call_makes_is_moved_too() -> None:
     assert kernelwatch.measure(np.negative, x, out, seconds=BRIEF).bytes == 2 * x.nbytes  # it returns out
     assert kernelwatch.measure(np.negative, x, x, seconds=BRIEF).bytes == x.nbytes
     assert kernelwatch.measure(np.negative, x, bytes=7, seconds=BRIEF).bytes == 7
+    assert kernelwatch.measure(lambda: np.negative(x), seconds=BRIEF).bytes is None  # what it reads is not known
 
 
 @pytest.mark.parametrize("cache", ["cold", "hot"])
@@ -105,6 +106,21 @@ def test_calls_rotate_over_copies(cache: Any) -> None:
     assert len(set(timed[:sets])) == len(set(timed)) == sets
     assert all(timed[at] == timed[at % sets] for at in range(len(timed)))
     assert (out == 0).all()
+
+
+def test_copies_as_large_as_the_cache_of_a_cpu_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other case is tested on a fake GPU."""
+    made: list[Rotation] = []
+    fresh = Rotation.fresh
+
+    def counted(self: Rotation) -> list[tuple[Any, ...]]:
+        made.append(self)
+        return fresh(self)
+
+    monkeypatch.setattr(Rotation, "fresh", counted)
+    found = kernelwatch.measure(doubled, *arrays(), seconds=BRIEF)
+    assert len(found.samples) >= 3
+    assert len(made) == 1
 
 
 def test_an_array_that_is_passed_twice_is_one_copy() -> None:
@@ -508,7 +524,7 @@ def test_the_table_of_harnesses() -> None:
         return [{"seconds": one, "took_s": 0.5} for one in seconds]
 
     by_harness = {"kernelwatch.measure": figures(1e-6, 1.01e-6, 0.99e-6), "other": figures(2e-6, 2.2e-6, 1.8e-6)}
-    run = {"gpu": "a GPU", "versions": {"torch": "1"}, "processes": 3, "figures": {"copy": by_harness}, "shown": ["x"]}
+    run = {"gpu": "a GPU", "versions": {"torch": "1"}, "figures": {"copy": by_harness}, "shown": ["x"]}
     written = harnesses.text(run).splitlines()
     assert written[0] == "a GPU; torch 1; 3 processes each."
     assert [cell.strip() for cell in written[-2].split("|")[1:-1]] == [

@@ -19,6 +19,7 @@ from kernelwatch.api import gpu as gpu_module
 from kernelwatch.system.files import locked
 from kernelwatch.system.options import Options
 from kernelwatch.timing import replay
+from kernelwatch.timing.replay import STEADY_PAUSE_S
 from tests.fake_gpu import CLOCK_MHZ, ENQUEUE_S, SILENT, Cupy, Device, Memory, MemoryHook
 
 # --- a fake GPU ----------------------------------------------------------------------------------------------------
@@ -75,14 +76,24 @@ def test_a_call_takes_as_long_as_its_launch(device: Device) -> None:
     assert found.conditions["driver"] == "580"
 
 
-def test_cold_copies_are_larger_than_the_cache_and_new_in_each_round(device: Device) -> None:
+def test_cold_copies_are_larger_than_the_cache_and_new_in_each_round(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[int] = []
+    allocate = gpu_module.Gpu._allocate
+
+    def counted(self: gpu_module.Gpu, size: int) -> Any:
+        made.append(size)
+        return allocate(self, size)
+
+    monkeypatch.setattr(gpu_module.Gpu, "_allocate", counted)
     found = kernelwatch.measure(copying(device), array(), array())
     places, sets = replayed(device), found.conditions["copies"]
     assert sets * 2 * 4 * 4096 >= 4 * device.l2_bytes
     last = places[-sets:]
     assert len(set(last)) == sets
     assert places[-2 * sets : -sets] == last  # a round goes round and round
-    assert set(places[:sets]) != set(last)
+    assert len(made) == len(found.samples)
 
 
 def test_hot_copies_stay_in_the_cache(device: Device) -> None:
@@ -123,7 +134,7 @@ def test_a_call_that_allocates_is_found(device: Device) -> None:
                 MemoryHook.active.malloc_preprocess(device_id=0, size=size, mem_size=2 * size)
 
     found = kernelwatch.measure(allocates, array(), array())
-    assert found.warnings == ("it allocates in each call (2 times, 1.5 MiB)",)
+    assert found.warnings == ("it allocates 1.5 MiB in each call",)
     assert found.method == "graph"
 
 
@@ -161,8 +172,11 @@ def test_lowered_clocks_are_said(device: Device, monkeypatch: pytest.MonkeyPatch
     said = f"the clocks were lowered in {limited} of {len(found.samples)} rounds (software power cap)"
     assert found.warnings == (f"{said}, which are left out",)
     every = 1
+    pauses: list[float] = []
+    monkeypatch.setattr(vars(gpu_module)["time"], "sleep", pauses.append)
     found = kernelwatch.measure(copying(device), array(), array())
     assert found.warnings[0].endswith("rounds (software power cap)")
+    assert pauses == [STEADY_PAUSE_S]  # which does not help, so there is no other
 
 
 def test_others_on_the_gpu_are_said(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,6 +187,21 @@ def test_others_on_the_gpu_are_said(device: Device, monkeypatch: pytest.MonkeyPa
     assert kernelwatch.measure(copying(device), array(), array()).warnings == ()
     monkeypatch.setattr(nvml, "processes", lambda: [*own, {"pid": 0, "memory_bytes": 1}])
     assert kernelwatch.measure(copying(device), array(), array()).warnings == ("other processes use the GPU (0)",)
+
+
+def test_compiling_takes_no_time_from_the_rounds(device: Device) -> None:
+    copy = copying(device)
+    calls: list[int] = []
+
+    def compiled(source: Any, out: Any) -> None:
+        if not calls:
+            device.sleep(10.0)
+        calls.append(1)
+        copy(source, out)
+
+    found = kernelwatch.measure(compiled, array(), array())
+    assert len(found.samples) > 10
+    assert found.conditions["took_s"] > 10
 
 
 def test_it_waits_for_a_run_on_the_same_gpu(device: Device) -> None:
@@ -224,6 +253,11 @@ def torch() -> Any:
     return pytest.importorskip("torch")
 
 
+def own_warnings(found: kernelwatch.Measured) -> list[str]:
+    """Without those of what else happens on the GPU, such as another test."""
+    return [text for text in found.warnings if not text.startswith(("the clocks", "other processes"))]
+
+
 @functools.cache
 def real_copy() -> Any:
     import cupy
@@ -235,7 +269,7 @@ def real_copy() -> Any:
 def test_a_kernel_of_cupy(cp: Any) -> None:
     source, out = cp.arange(1 << 18, dtype=cp.float32), cp.zeros(1 << 18, cp.float32)
     cold = kernelwatch.measure(real_copy(), source, out)
-    assert (cold.method, cold.cache, cold.warnings) == ("graph", "cold", ())
+    assert (cold.method, cold.cache, own_warnings(cold)) == ("graph", "cold", [])
     assert 5e-7 < cold.seconds < 1e-4
     assert cold.bytes == 2 << 20
     assert cold.interval[0] < cold.seconds < cold.interval[1] < 1.2 * cold.seconds
@@ -255,7 +289,8 @@ def test_twice_the_kernels_take_twice_the_time(cp: Any) -> None:
     found = kernelwatch.compare(real_copy(), twice, source, out)
     assert found.verdict == "slower"
     assert 1.3 < found.ratio < 2.5  # the second finds some of the first in the cache
-    assert kernelwatch.compare(real_copy(), real_copy(), source, out).verdict == "same within 1 %"
+    same = kernelwatch.compare(real_copy(), real_copy(), source, out)
+    assert same.verdict in ("same within 1 %", "cannot tell")  # other tests may use the GPU
 
 
 @pytest.mark.gpu
@@ -282,8 +317,8 @@ def test_what_a_real_call_does_besides_is_found(cp: Any) -> None:
         raise ValueError("no such shape")
 
     for function, method, said in (
-        (lambda source, out: source + 1, "graph", ["it allocates in each call (1 times, 4 MiB)"]),
-        (waits, "events", ["it allocates", "it waits for the GPU", "it cannot be captured in a CUDA graph ("]),
+        (lambda source, out: source + 1, "graph", ["it allocates 4 MiB in each call"]),
+        (waits, "events", ["it waits for the GPU", "it cannot be captured in a CUDA graph ("]),
         (elsewhere, "host", ["it enqueues nothing on the current stream"]),
         (forks, "graph", []),
         (functools.partial(forks, join=False), "host", ["it does some of its work on another stream"]),
@@ -293,7 +328,7 @@ def test_what_a_real_call_does_besides_is_found(cp: Any) -> None:
     ):  # fmt: skip
         found = kernelwatch.measure(function, source, out, seconds=0.05)
         assert found.method == method, found
-        warnings = [text for text in found.warnings if not text.startswith(("the clocks", "other processes"))]
+        warnings = own_warnings(found)
         assert len(warnings) == len(said), found
         assert all(one.startswith(two) for one, two in zip(warnings, said, strict=True)), found
     with pytest.raises(kernelwatch.MeasureError, match="raises raises ValueError: no such shape"):

@@ -141,7 +141,10 @@ INDEXED = (  # an array that no register can hold, since the index is known at r
 compiled_group = pytest.mark.xdist_group("compiled")  # one compilation of all rungs for all of these
 
 
-TENSOR = {"matmul/wmma", "matmul/wgmma", "matmul/wgmma_128x128", "matmul/bf16x6", "matmul/fp16x3"}  # on tensor cores
+TENSOR = {  # on tensor cores
+    "matmul/wmma",
+    *(str(rung) for rung in gpukernels.op("matmul").rungs if rung.arch_only),
+}
 
 # All targets, but one of the rungs whose code is another's, with other tiles: each takes seconds to compile.
 TARGETS = r"^(?!matmul/pipelined_)| sm_90$"

@@ -420,6 +420,22 @@ def test_ladder_prints_what_is_asked_for(elsewhere: Project, capsys: pytest.Capt
         ladder.main(elsewhere, "scripts/ladder", ["nonsense"])
 
 
+def test_the_ladder_of_an_op_that_the_newest_record_lacks(
+    elsewhere: Project, results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = results / "nvidia-h200.x" / "0123abcd-checkout-py3.12.facts.jsonl"
+    newer = path.with_name("fedcba98-checkout-py3.12.facts.jsonl")
+    newer.write_text(path.read_text().replace("transpose", "vector_add"))
+    newer.with_name("fedcba98-checkout-py3.12.json").write_text(json.dumps({"date": 10**14}))
+    for ops in (["transpose"], ["matmul", "transpose"]):
+        assert ladder.main(elsewhere, "scripts/ladder", [*ops, "--markdown"]) == 0
+        said = capsys.readouterr()
+        assert "commit 0123abcd" in said.out
+        assert f"note: {', '.join(ops)} was last timed at 0123abcd; there are newer records without it" in said.err
+    assert ladder.main(elsewhere, "scripts/ladder", ["matmul"]) == 0  # never timed
+    assert "note: no cell of matmul was timed at fedcba98 on nvidia-h200.x" in capsys.readouterr().err
+
+
 BLOCKS = {
     "README.md": ["bench"],
     "docs/comparing.md": ["versus"],

@@ -98,36 +98,3 @@ def _nodes(graph: Any) -> int | None:
     except (ImportError, AttributeError, RuntimeError):
         return None
     return int(count) if int(error) == 0 else None
-
-
-class Allocations:
-    """Counts the allocations of CuPy and PyTorch within a `with` block, and their bytes."""
-
-    def __init__(self, cupy: Any) -> None:
-        self.count = self.bytes = 0
-        outer = self
-
-        class Hook(cupy.cuda.memory_hook.MemoryHook):  # type: ignore[misc]
-            name = "kernelwatch"
-
-            def malloc_preprocess(self, **asked: Any) -> None:
-                outer.count += 1
-                outer.bytes += asked["size"]
-
-        self.hook = Hook()
-
-    def _torch(self) -> tuple[int, int]:
-        torch = torch_on_gpu()
-        stats = torch.cuda.memory_stats() if torch else {}
-        return stats.get("allocation.all.allocated", 0), stats.get("allocated_bytes.all.allocated", 0)
-
-    def __enter__(self) -> "Allocations":
-        self.before = self._torch()
-        self.hook.__enter__()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.hook.__exit__(*error)
-        count, size = self._torch()
-        self.count += count - self.before[0]
-        self.bytes += size - self.before[1]

@@ -10,21 +10,21 @@ from pathlib import Path
 from typing import Any
 
 from kernelwatch.api.arguments import Rotation
-from kernelwatch.api.capture import Allocations, Calls, Captured, Sets, torch_on_gpu
+from kernelwatch.api.capture import Calls, Captured, Sets
 from kernelwatch.api.result import MeasureError
 from kernelwatch.api.rounds import Round, returned_bytes
 from kernelwatch.system.files import locked
 from kernelwatch.system.options import Options
 from kernelwatch.timing.gpu import GRAPH_NODES_MAX, HOT_ROTATION, ROTATION
+from kernelwatch.timing.launch import Allocations, current
 from kernelwatch.timing.nvml import Nvml, disturbed
-from kernelwatch.timing.replay import LOW_CLOCK, STEADY_PAUSE_S, Graph, Replayer
+from kernelwatch.timing.replay import LOW_CLOCK, STEADY_CLOCK, STEADY_PAUSE_S, Graph, Replayer
 
 SAMPLE_S = 0.002
 SAMPLES = 2  # in a round
 FEW = 16  # sets over which calls go to see how long one takes
-TURN_S = (
-    0.02  # a turn over all sets takes no longer: calls that take so long to read the cache's size depend little on it
-)
+TURN_S = 0.02  # a turn over the sets takes no longer: such slow calls depend little on what the cache holds
+RISE = (1 - STEADY_CLOCK) / 4  # of the clock, by a pause that helped
 PAGE = 1 << 21  # of the GPU's memory
 IDLE_S = 1.0  # after so long without work the clocks must be raised again
 BLOCKER_S = 0.002  # how long the GPU is kept busy to see whether a call waits for it
@@ -56,16 +56,15 @@ class OnGpu:
         self.replayer, self.name, self.function = replayer, name, function
         self.warnings: list[str] = []
         self.plan: tuple[int, int, int] | None = None
+        self.lowered_mhz = 0.0  # a lowered clock above this is worth a pause
         self.captured: Captured | None = None  # the last one; the next takes over its memory
         self.returned = returned_bytes(self._call(arguments), arguments)
         with Allocations(self.replayer.cupy) as allocations:
             start = time.perf_counter()
             self._call(arguments)
             host_s = time.perf_counter() - start
-        if allocations.count:
-            self.warnings.append(
-                f"it allocates in each call ({allocations.count} times, {allocations.bytes / (1 << 20):.3g} MiB)"
-            )
+        if allocations.nbytes:
+            self.warnings.append(f"it allocates {allocations.nbytes / (1 << 20):.3g} MiB in each call")
         if self._waits(arguments, host_s):
             self.warnings.append("it waits for the GPU in each call, which keeps a program from queueing further work")
         self.method = self._method(arguments)
@@ -147,7 +146,8 @@ class OnGpu:
         return used, turns, max(1, round(SAMPLE_S / (once_s * used * turns)))
 
     def round(self, sets: Sets) -> Round:
-        """Some samples over the sets of arguments; after them a pause if the GPU met a limit."""
+        """Some samples over the sets of arguments; after them a pause if the clocks are lowered, unless the
+        last such pause did not raise them."""
         if self.method == "host":
             return self._by_host(sets)
         self.plan = self.plan or self._plan(sets)
@@ -155,7 +155,9 @@ class OnGpu:
         calls = self._enqueue(sets[:used], turns * used)
         take = self.replayer.take(calls, replays, turns * used, SAMPLES)
         limits = (*take["throttled"], *([LOW_CLOCK] if self.replayer.low(take) else []))
-        if take["throttled"]:
+        clock = take["clock64_mhz"] or 0.0
+        if limits and clock > self.lowered_mhz:
+            self.lowered_mhz = (1 + RISE) * clock
             time.sleep(STEADY_PAUSE_S)
         return Round(statistics.median(take["seconds"]), take["launches"], take["clock64_mhz"], limits)
 
@@ -216,9 +218,7 @@ class Gpu:
             bus = "".join(letter if letter.isalnum() else "-" for letter in self.bus)
             stack.enter_context(locked(Path(Options.here().locks, f"kernelwatch-{bus}.lock"), _waiting))
             self.cupy.cuda.runtime.deviceSynchronize()
-            stream = stack.enter_context(self.replayer.stream)
-            if torch := torch_on_gpu():
-                stack.enter_context(torch.cuda.stream(torch.cuda.ExternalStream(stream.ptr)))
+            stack.enter_context(current(self.replayer.stream))
             if time.monotonic() - self.used_at > IDLE_S:
                 self.replayer.warm_up()
             yield

@@ -7,13 +7,17 @@ from pathlib import Path
 from kernelwatch.asv.identity import identity
 from kernelwatch.commands.arguments import Output, Parser
 from kernelwatch.history import records
+from kernelwatch.history.records import Record
 from kernelwatch.plan.cells import CACHES
 from kernelwatch.plan.problem import label
 from kernelwatch.plan.project import Project
 from kernelwatch.report import picture, terminal
 from kernelwatch.report.markdown import markdown
 from kernelwatch.report.rows import sections
+from kernelwatch.run.group import PROCESSES
 from kernelwatch.system.errors import UserError
+
+RECENT = 100  # records among which an op is looked for
 
 
 def add_arguments(parser: argparse.ArgumentParser, project: Project) -> None:
@@ -52,6 +56,19 @@ def recorded(project: Project, machine: str | None, commit: str) -> list[Path]:
     return paths
 
 
+def _record(project: Project, arguments: argparse.Namespace) -> tuple[Record, list[str]]:
+    """The newest matching record in which one of the named ops was timed; without such an op or record, the newest.
+    And what a reader should know about it. Raises: UserError if there is none."""
+    paths = recorded(project, arguments.machine, arguments.commit)
+    groups = {f"{op} {device}" for op in arguments.op for device in PROCESSES}
+    if not any(groups & set(records.read(path).facts) for path in reversed(paths[-RECENT:])):
+        return records.newest(paths)
+    record, notes = records.newest(paths, groups)
+    if not paths[-1].name.startswith(record.commit):
+        notes.append(f"{', '.join(arguments.op)} was last timed at {record.commit}; there are newer records without it")
+    return record, notes
+
+
 def show(project: Project, arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     """Print the tables, and on stderr what a reader should know about them."""
     every = list(dict.fromkeys(name for problem in project.problems for name in problem.types))
@@ -60,7 +77,7 @@ def show(project: Project, arguments: argparse.Namespace, parser: argparse.Argum
         parser.error(f"no type {arguments.type}; there are {', '.join(every)}{quote}")
     for op in arguments.op:
         project.op(op)
-    record, notes = records.newest(recorded(project, arguments.machine, arguments.commit))
+    record, notes = _record(project, arguments)
     ops, here = arguments.op or list(project.ops), identity()["machine"]
     if record.machine != here:
         notes.append(f"these figures are of another machine, {record.machine}; this one is {here}")

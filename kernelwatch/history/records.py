@@ -4,6 +4,7 @@ import hashlib
 import json
 import math
 import statistics
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -188,14 +189,18 @@ def sidecars(results: Path, machine: str | None = None) -> list[Path]:
     return sorted(paths, key=lambda path: (_date(path), path.stat().st_mtime))
 
 
-def newest(paths: list[Path]) -> tuple[Record, list[str]]:
+def newest(paths: list[Path], groups: Collection[str] = ()) -> tuple[Record, list[str]]:
     """The record of the last sidecar that holds any cell, and a sentence for each damaged file that was met on the way.
+
+    `groups`: names such as "matmul gpu"; records that have none of them are passed over.
 
     Raises: UserError if no sidecar holds a cell.
     """
     messages: list[str] = []
     for path in reversed(paths):
         record = read(path)
+        if groups and record.cells and not set(groups) & set(record.facts):
+            continue
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
         damaged = sum(outcomes.group_of(line) is None for line in lines)
         if record.cells and not damaged:

@@ -13,13 +13,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from kernelwatch.commands.arguments import Parser
 from kernelwatch.report.markdown import table
 from kernelwatch.report.texts import percent, time_text
+from kernelwatch.system.errors import CANNOT
 from kernelwatch.system.files import write_whole
 from lab.figures import write_block
 
@@ -29,6 +31,7 @@ MIB = 1 << 20
 
 Case = tuple[Callable[..., object], tuple[Any, ...]]
 Harness = Callable[[Callable[..., object], tuple[Any, ...], float], float]
+Figures = dict[str, dict[str, float]]  # by kernel: the seconds of a call, and those that the measurement took
 
 
 # --- the kernels ---------------------------------------------------------------------------------------------------
@@ -77,8 +80,10 @@ def hot(function: Callable[..., object], arguments: tuple[Any, ...], seconds: fl
 
     try:
         return kernelwatch.measure(function, *arguments, seconds=seconds, cache="hot").seconds
-    except kernelwatch.MeasureError:
-        return math.nan  # larger than the cache
+    except kernelwatch.MeasureError as error:
+        if "never hot" not in str(error):
+            raise
+        return math.nan
 
 
 def do_bench(function: Callable[..., object], arguments: tuple[Any, ...], seconds: float) -> float:
@@ -103,7 +108,8 @@ def _repeated(call: Callable[[], object], seconds: float, **options: str) -> flo
 def do_bench_cudagraph(function: Callable[..., object], arguments: tuple[Any, ...], seconds: float) -> float:
     from triton.testing import do_bench_cudagraph
 
-    return float(do_bench_cudagraph(lambda: function(*arguments), rep=round(1000 * seconds))) / 1000
+    rep = max(1, round(100 * seconds))  # which it replays ten times
+    return float(do_bench_cudagraph(lambda: function(*arguments), rep=rep)) / 1000
 
 
 def benchmark(function: Callable[..., object], arguments: tuple[Any, ...], seconds: float) -> float:
@@ -113,40 +119,65 @@ def benchmark(function: Callable[..., object], arguments: tuple[Any, ...], secon
     return float(timer.blocked_autorange(min_run_time=seconds).median)
 
 
-def nvbench(function: Callable[..., object], arguments: tuple[Any, ...], seconds: float) -> float:
+def nvbench(kernels: dict[str, Case], seconds: float) -> Figures:
+    """All kernels at once, since nvbench runs once in a process."""
     import cuda.bench
+    import torch
 
-    NOW.update(function=function, arguments=arguments, seconds=seconds)
+    took = {}
+
+    def measure(state: Any) -> None:
+        name = state.get_string("kernel")
+        function, arguments = kernels[name]
+        function(*arguments)
+        torch.cuda.synchronize()
+
+        def launch(launcher: Any) -> None:
+            with torch.cuda.stream(torch.cuda.ExternalStream(launcher.get_stream().addressof())):
+                function(*arguments)
+
+        began = time.perf_counter()
+        state.set_timeout(seconds)
+        state.exec(launch, batched=False)
+        took[name] = time.perf_counter() - began
+
+    cuda.bench.register(measure).add_string_axis("kernel", list(kernels))
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "result.json")
         cuda.bench.run_all_benchmarks(["nvbench", "--devices", "0", "--quiet", "--json", str(file)])
-        (state,) = json.loads(file.read_text(encoding="utf-8"))["benchmarks"][0]["states"]
-    tags = {summary["tag"]: summary for summary in state["summaries"]}
-    values = {entry["name"]: entry["value"] for entry in tags["nv/cold/time/gpu/mean"]["data"]}
-    return float(values["value"])
+        states = json.loads(file.read_text(encoding="utf-8"))["benchmarks"][0]["states"]
+    figures: Figures = {}
+    for state in states:
+        (axis,) = state["axis_values"]
+        name = axis.get("value") or axis["input_string"]
+        tags = {summary["tag"]: summary["data"] for summary in state["summaries"]}
+        values = {entry["name"]: entry["value"] for entry in tags["nv/cold/time/gpu/mean"]}
+        figures[name] = {"seconds": float(values["value"]), "took_s": took[name]}
+    return figures
 
 
-NOW: dict[str, Any] = {}  # what nvbench measures: it takes no further benchmark once it has run
-
-
-def _nvbench_kernel(state: Any) -> None:
+def one_by_one(harness: Harness, kernels: dict[str, Case], seconds: float) -> Figures:
+    """The figures of a harness that measures one kernel in a call."""
     import torch
 
-    def launch(launcher: Any) -> None:
-        with torch.cuda.stream(torch.cuda.ExternalStream(launcher.get_stream().addressof())):
-            NOW["function"](*NOW["arguments"])
+    figures: Figures = {}
+    for name, (function, arguments) in kernels.items():
+        function(*arguments)  # loads and compiles
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        found = harness(function, arguments, seconds)
+        if not math.isnan(found):
+            figures[name] = {"seconds": found, "took_s": time.perf_counter() - began}
+    return figures
 
-    state.set_timeout(NOW["seconds"])
-    state.exec(launch, batched=False)
 
-
-HARNESSES: dict[str, Harness] = {
-    "kernelwatch.measure": cold,
-    "kernelwatch.measure, hot": hot,
-    "triton do_bench": do_bench,
-    "triton do_bench, median": do_bench_median,
-    "triton do_bench_cudagraph": do_bench_cudagraph,
-    "torch.utils.benchmark": benchmark,
+HARNESSES: dict[str, Callable[[dict[str, Case], float], Figures]] = {
+    "kernelwatch.measure": partial(one_by_one, cold),
+    "kernelwatch.measure, hot": partial(one_by_one, hot),
+    "triton do_bench": partial(one_by_one, do_bench),
+    "triton do_bench, median": partial(one_by_one, do_bench_median),
+    "triton do_bench_cudagraph": partial(one_by_one, do_bench_cudagraph),
+    "torch.utils.benchmark": partial(one_by_one, benchmark),
     "nvbench": nvbench,
 }
 SHOWN: list[str] = []  # how the results of kernelwatch.measure look in a terminal
@@ -164,25 +195,13 @@ def work(name: str, seconds: float) -> None:
     import kernelwatch
 
     kernelwatch.measure  # noqa: B018 (imports the engine)
-    harness = HARNESSES[name]
-    if harness is nvbench:
-        import cuda.bench
-
-        cuda.bench.register(_nvbench_kernel).set_name("kernel")
+    if name == "nvbench":
+        import cuda.bench  # noqa: F401
     print("ready", flush=True)
     sys.stdin.readline()
-    found = {}
-    for case, (function, arguments) in cases().items():
-        function(*arguments)  # loads and compiles
-        torch.cuda.synchronize()
-        began = time.perf_counter()
-        figure = harness(function, arguments, seconds)
-        if not math.isnan(figure):
-            found[case] = {"seconds": figure, "took_s": time.perf_counter() - began}
-    print(
-        json.dumps({"gpu": torch.cuda.get_device_name(), "versions": _versions(), "cases": found, "shown": SHOWN}),
-        flush=True,
-    )
+    found = HARNESSES[name](cases(), seconds)
+    result = {"gpu": torch.cuda.get_device_name(), "versions": _versions(), "cases": found, "shown": SHOWN}
+    print(json.dumps(result), flush=True)
 
 
 def _versions() -> dict[str, str]:
@@ -191,8 +210,8 @@ def _versions() -> dict[str, str]:
     return versions(["torch", "triton", "cuda-bench", "cupy-cuda13x", "cupy-cuda12x"])
 
 
-def run(processes: int, seconds: float, tell: Callable[[str], None]) -> dict[str, Any]:
-    """Measure with every harness in turn, in fresh processes; the content of docs/harnesses.json."""
+def run(processes: int, seconds: float, tell: Callable[[str], None]) -> Iterator[dict[str, Any]]:
+    """Measure with every harness in turn, in fresh processes; after each process the record so far."""
     command = [sys.executable, str(ROOT / "scripts" / "harnesses"), "--seconds", str(seconds), "--work"]
     order = [name for _ in range(processes) for name in HARNESSES]
     workers = [
@@ -219,7 +238,7 @@ def run(processes: int, seconds: float, tell: Callable[[str], None]) -> dict[str
         for case, figure in result["cases"].items():
             figures.setdefault(case, {}).setdefault(name, []).append(figure)
         tell(f"{name}: " + ", ".join(f"{case} {time_text(one['seconds'])}" for case, one in result["cases"].items()))
-    return {**who, "processes": processes, "seconds": seconds, "figures": figures}
+        yield {**who, "seconds": seconds, "figures": figures}
 
 
 # --- the table -----------------------------------------------------------------------------------------------------
@@ -240,14 +259,17 @@ def example(result: dict[str, Any]) -> str:
 def text(result: dict[str, Any]) -> str:
     """The tables of a run, one for each kernel."""
     versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
-    parts = [f"{result['gpu']}; {versions}; {result['processes']} processes each."]
+    counts = {len(figures) for by_harness in result["figures"].values() for figures in by_harness.values()}
+    parts = [
+        f"{result['gpu']}; {versions}; {' to '.join(map(str, sorted({min(counts), max(counts)})))} processes each."
+    ]
     for case, by_harness in result["figures"].items():
-        own = spread(by_harness["kernelwatch.measure"])
+        own = spread(by_harness.get("kernelwatch.measure", []))
         rows = []
         for name, figures in by_harness.items():
             median_s = statistics.median(figure["seconds"] for figure in figures)
             took_s = statistics.median(figure["took_s"] for figure in figures)
-            ratio = f"{spread(figures) / own:.3g}" if own else ""
+            ratio = f"{spread(figures) / own:.3g}" if own > 0 else ""
             rows.append([name, time_text(median_s), percent(spread(figures), 3), ratio, f"{took_s:.2f} s"])
         parts.append(table([case, "figure", "spread", "times ours", "time taken"], rows))
     return "\n\n".join(parts)
@@ -256,7 +278,7 @@ def text(result: dict[str, Any]) -> str:
 def main(arguments: list[str] | None = None) -> int:
     parser = Parser("scripts/harnesses", __doc__)
     parser.add_argument("--processes", type=int, default=5, help="fresh processes for each harness (default: 5)")
-    parser.add_argument("--seconds", type=float, default=0.3, help="for each kernel and harness (default: 0.3)")
+    parser.add_argument("--seconds", type=float, default=0.2, help="for each kernel and harness (default: 0.2)")
     parser.add_argument("--out", default=str(JSON), help="the record to write (default: docs/harnesses.json)")
     parser.add_argument("--table", action="store_true", help="only rewrite the table from docs/harnesses.json")
     parser.add_argument("--work", choices=HARNESSES, help="be one of the processes")
@@ -269,13 +291,13 @@ def main(arguments: list[str] | None = None) -> int:
         write_block(PAPER, "example", example(result), "scripts/harnesses")
         write_block(PAPER, "harnesses", text(result), "scripts/harnesses")
         return 0
-    began = time.monotonic()
-    result = run(
+    began, result = time.monotonic(), {}
+    for result in run(
         options.processes, options.seconds, lambda line: print(f"{time.monotonic() - began:6.1f} s  {line}", flush=True)
-    )
-    if not result["figures"]:
+    ):
+        write_whole(Path(options.out), json.dumps(result, indent=1) + "\n")
+    if not result:
         print("nothing could be measured", file=sys.stderr)
-        return 128
-    write_whole(Path(options.out), json.dumps(result, indent=1) + "\n")
+        return CANNOT
     print(text(result))
     return 0
