@@ -357,6 +357,7 @@ def test_profile_of_an_op_leaves_out_what_the_emulator_cannot_run(
     ("arguments", "words"),
     [
         (["matmul", "unroled"], "no rung matmul/unroled; the ladder has initial"),
+        (["matmul/unroled"], "no rung matmul/unroled; the ladder has initial"),
         (["matmul", "numpy"], "matmul/numpy is numpy.py: only CUDA sources can be counted"),
         (["matmul", "wmma", "--type", "float32"], "matmul/wmma has no type float32; it has float16->float32"),
         (["matmul", "tiled_16", "--shape", "64x64"], "a shape is MxNxK, such as 128x128x128; got 64x64"),
@@ -367,3 +368,10 @@ def test_profile_of_an_op_leaves_out_what_the_emulator_cannot_run(
 def test_profile_says_what_would_be_right(arguments: list[str], words: str) -> None:
     with pytest.raises(UserError, match=re.escape(words)):
         profile.main(PROJECT, "scripts/profile", arguments)
+
+
+def test_profile_of_an_op_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        profile.main(PROJECT, "scripts/profile", ["matmull"])
+    assert ended.value.code == 128
+    assert "no op matmull; there are vector_add, transpose, matmul" in capsys.readouterr().err

@@ -211,7 +211,10 @@ def test_what_cannot_be_measured() -> None:
 
 
 def test_a_gpu_that_is_not_there(no_gpu: str) -> None:
-    with pytest.raises(kernelwatch.MeasureError, match=r"no GPU can be used here|CuPy, which cannot be imported"):
+    with pytest.raises(
+        kernelwatch.MeasureError,
+        match=r"^no GPU can be used here: (CuPy cannot be imported|no NVIDIA driver|\w+Error: )",
+    ):
         kernelwatch.measure(doubled, device="gpu", seconds=BRIEF)
 
 

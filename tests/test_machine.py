@@ -13,7 +13,7 @@ from kernelwatch.detect.events import JudgedSeries
 from kernelwatch.history.records import Measured, Record
 from kernelwatch.report import terminal
 from kernelwatch.run.outcome import alike, conditions
-from kernelwatch.system.machine import machine_id
+from kernelwatch.system.machine import machine_id, no_gpu
 from kernelwatch.timing import cpu
 from kernelwatch.timing.check import Budget
 from kernelwatch.timing.record import Facts, Measurement
@@ -119,3 +119,20 @@ def test_changes_since_the_commit_before_are_of_one_machine(before: str, compare
     said = console.export_text()
     assert ("1 of 1 cells changed" in said) is compared
     assert ("transpose cpu not compared: another GPU, CPU, driver" in said) is not compared
+
+
+def test_why_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    missing = ModuleNotFoundError("No module named 'cupy'")
+    assert no_gpu(missing) == (
+        "CuPy cannot be imported (No module named 'cupy'); install the engine with [cuda13] or [cuda12]"
+    )
+
+    def load(name: str) -> None:
+        if name not in known:
+            raise OSError(f"{name}: cannot open shared object file")
+
+    monkeypatch.setattr("ctypes.CDLL", load)
+    known: set[str] = set()
+    assert no_gpu(RuntimeError("insufficient")) == "no NVIDIA driver is installed (libcuda.so.1 is not found)"
+    known = {"libcuda.so.1"}
+    assert no_gpu(RuntimeError("out of memory")) == "RuntimeError: out of memory"

@@ -14,6 +14,7 @@ from kernelwatch.api.capture import Calls, Captured, Sets
 from kernelwatch.api.result import MeasureError
 from kernelwatch.api.rounds import Round, returned_bytes
 from kernelwatch.system.files import locked
+from kernelwatch.system.machine import no_gpu
 from kernelwatch.system.options import Options
 from kernelwatch.timing.gpu import GRAPH_NODES_MAX, HOT_ROTATION, ROTATION
 from kernelwatch.timing.launch import Allocations, current
@@ -38,10 +39,8 @@ def current_device() -> int:
         import cupy
 
         return int(cupy.cuda.Device().id)
-    except ImportError as error:
-        raise MeasureError(f"a GPU is timed with CuPy, which cannot be imported: {error}") from error
     except Exception as error:
-        raise MeasureError(f"no GPU can be used here: {error}") from error
+        raise MeasureError(f"no GPU can be used here: {no_gpu(error)}") from error
 
 
 class OnGpu:

@@ -352,12 +352,16 @@ def profile(profiler: Profiler, arguments: argparse.Namespace, console: Console)
 
 def main(project: Project, prog: str, arguments: list[str] | None = None) -> int:
     parser = Parser(prog, __doc__)
-    parser.add_argument("op", nargs="?", choices=list(project.ops), help="an op (default: all)")
+    parser.add_argument("op", nargs="?", metavar="op[/rung]", help=f"of {', '.join(project.ops)} (default: all)")
     parser.add_argument("rung", nargs="?", help="one of its rungs")
     parser.add_argument("--type", help="an element type of the rung (default: its main one)")
     parser.add_argument("--shape", help="extents, such as 256x256 (default: the suite's); larger ones take longer")
     parser.add_argument("--record", action="store_true", help="keep ncu's counters among the results")
     parsed = parser.parse_args(arguments)
+    if parsed.op and "/" in parsed.op and not parsed.rung:
+        parsed.op, parsed.rung = parsed.op.split("/", 1)
+    if parsed.op and parsed.op not in project.ops:
+        parser.error(f"no op {parsed.op}; there are {', '.join(project.ops)}")
     profiler = Profiler(project, import_package(project, str(project.root)))
     try:
         return profile(profiler, parsed, Output())

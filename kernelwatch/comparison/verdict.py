@@ -216,7 +216,8 @@ def _recompiled(report: Report, changed: Changes, figures: list[Figures], chosen
         return differ
     if changed.shared:
         files = ", ".join(changed.shared)
-        report.notes.append(f"all rungs depend on {files}, which differs: --all also times rungs with the same binary")
+        verb = "differs" if len(changed.shared) == 1 else "differ"
+        report.notes.append(f"all rungs depend on {files}, which {verb}: --all also times rungs with the same binary")
     elif alike:
         report.notes.append(f"the source differs, the binary is the same: {', '.join(alike)}")
     return differ

@@ -116,7 +116,9 @@ def run(job: dict[str, Any], out: TextIO) -> None:
 
             cupy.cuda.runtime.getDevice()
         except Exception as error:
-            _emit(out, event="unavailable", reason=f"no GPU here: {type(error).__name__}: {error}")
+            from kernelwatch.system.machine import no_gpu
+
+            _emit(out, event="unavailable", reason=f"no GPU here: {no_gpu(error)}")
             return
     with _alone(job, out):
         device = _device(job["device"], project, package, cells, Budget(**job["budget"]), job["seed"])

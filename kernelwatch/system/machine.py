@@ -1,5 +1,6 @@
-"""What tells this machine apart from others of the same model, and how much memory it has left."""
+"""What tells this machine apart from others of the same model, how much memory it has left, and why it has no GPU."""
 
+import ctypes
 import hashlib
 import sys
 from pathlib import Path
@@ -39,3 +40,14 @@ def free_bytes() -> int:
         if name == "MemAvailable":
             return int(amount.split()[0]) * 1024
     return sys.maxsize
+
+
+def no_gpu(error: Exception) -> str:
+    """Why there is no GPU, if importing CuPy or its first call raised this error."""
+    if isinstance(error, ImportError):
+        return f"CuPy cannot be imported ({error}); install the engine with [cuda13] or [cuda12]"
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return "no NVIDIA driver is installed (libcuda.so.1 is not found)"
+    return f"{type(error).__name__}: {error}"
