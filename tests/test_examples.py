@@ -179,3 +179,8 @@ def test_pages_without_a_time_say_so(browser: "Browser", page: Path) -> None:
         assert "since the first" not in card
     with opened(browser, page.parent, "history") as shown:
         assert "No time is recorded on no-gpu.amd-epyc" in shown.locator("main").inner_text()
+    with opened(browser, page.parent, "rung?op=attention&rung=triton") as shown:
+        text = shown.locator("main").inner_text()
+        assert "this machine\u2019s GPU" not in text
+        assert "Other architectures" not in text
+        assert "float16 sm_100" in shown.get_by_role("region", name="Exact figures of attention/triton").inner_text()
