@@ -245,6 +245,21 @@ def test_figures_of_the_machines_architecture_come_first_where_the_newest_commit
         assert "sm_90" in row(page, "Exact figures of transpose/padded", "registers")["type and place"]
 
 
+def test_a_project_without_ideas_has_no_column_of_them(browser: "Browser", planted_site: Path, tmp_path: Path) -> None:
+    site = Path(shutil.copytree(planted_site, tmp_path / "site"))
+    described = data(planted_site, "site")
+    assert any(rung["idea"] for op in described["ops"] for rung in op["rungs"])
+    without = [op | {"rungs": [rung | {"idea": ""} for rung in op["rungs"]]} for op in described["ops"]]
+    path = site / "data" / "site.json.js"
+    path.write_text(as_script(json.dumps(described | {"ops": without})), encoding="ascii")
+    with opened(browser, site, "ladder?op=transpose") as page:
+        headers = page.get_by_role("region", name="transpose at").locator("thead th").all_inner_texts()
+        assert headers[0] == "rung"
+        assert "idea" not in headers
+        cells = page.get_by_role("region", name="transpose at").locator("tbody tr").first.locator("td")
+        assert cells.count() == len(headers)
+
+
 def test_labels_of_exact_figures_do_not_cover_each_other(browser: "Browser", planted_site: Path) -> None:
     labels = 0
     for rung in ("thread_tile_2d", "unrolled"):

@@ -187,8 +187,9 @@ kernelwatch.view("ladder", "Ladders", async function (main, parameters) {
     const exact = new Map(rows.map((row) => [row.name, device === "cpu" ? [] : ladders.exact(table, row.name, type, architecture, at)]));
     const kinds = ladders.FIGURES.filter(([end]) => [...exact.values()].some((list) => list.some((each) => each.end === end)));
     const shown = drawn.filter((each) => rows.some((row) => by_key.get(kernelwatch.key(op.name, row.name, type, shape, each))?.s));
+    const has_ideas = op.rungs.some((each) => each.idea);
     const columns = [
-        {name: "rung"}, {name: "idea"},
+        {name: "rung"}, has_ideas ? {name: "idea"} : null,
         ...shown.map((each) => ({name: each + ", " + unit.label, number: true, title: "median over processes and its 95 % interval"})),
         unit_name !== "line" && against ? {name: "% of " + against, number: true, title: "rate as a share of " + against + " at this size, in the same cache state"} : null,
         ...(before === null ? [] : shown.map((each) => ({name: "change, " + each, number: true, title: "of time, against " + text.hash(commits[before].hash)}))),
@@ -203,7 +204,7 @@ kernelwatch.view("ladder", "Ladders", async function (main, parameters) {
                 rung.source ? kernelwatch.source_link(site, commits[at], rung.source, rung.source.split("/").pop()) : null,
                 rung.source && mine.some((cell) => cell && cell.s) ? " \u00b7 " : null,
                 mine.some((cell) => cell && cell.s) ? link("history", "history", {cell: mine.filter((cell) => cell && cell.s).map((cell) => cell.key), machine: given.machine}, {"aria-label": "history of " + row.name}) : null)],
-            element("div", {class: "idea"}, rung.idea || (row.line ? "line to compare with" : "n/a")),
+            has_ideas ? element("div", {class: "idea"}, rung.idea || (row.line ? "line to compare with" : "n/a")) : null,
             ...mine.map((cell) => (cell && cell.state === "failed" && !cell.s ? element("span", {class: "bad"}, "failed: " + (cell.reason || "no reason recorded"))
                 : cell && !cell.s ? element("abbr", {title: cell.reason}, "n/a") : ladders.shown(ladders.figure(unit, cell, cell && reference(cell)), ladders.remarks(cell)))),
             unit_name !== "line" && against ? shares.join(" / ") || "n/a" : null,
