@@ -260,6 +260,30 @@ def test_a_project_without_ideas_has_no_column_of_them(browser: "Browser", plant
         assert cells.count() == len(headers)
 
 
+def test_a_ladder_is_of_the_newest_commit_that_measured_it(
+    browser: "Browser", planted_site: Path, tmp_path: Path
+) -> None:
+    site = Path(shutil.copytree(planted_site, tmp_path / "site"))
+    machine, _, snapshot = newest(planted_site)
+    files = data(planted_site, f"{machine['folder']}/machine")["history"]
+    for name in (each for each in files if each.startswith("transpose/")):
+        (file,) = files[name]
+        history = data(planted_site, f"{machine['folder']}/{file}")
+        for columns in history["cells"].values():
+            assert columns["at"].pop() == machine["newest"], name
+        path = site / "data" / machine["folder"] / f"{file}.json.js"
+        path.write_text(as_script(json.dumps(history)), encoding="ascii")
+    before = columns["at"][-1]
+    kept = {key: cell for key, cell in snapshot["cells"].items() if not key.startswith("transpose/")}
+    path = site / "data" / machine["folder"] / "at" / f"{machine['newest']}.json.js"
+    path.write_text(as_script(json.dumps(snapshot | {"cells": kept})), encoding="ascii")
+    hashes = {int(at): commit["hash"][:8] for at, commit in data(planted_site, "commits").items()}
+    with opened(browser, site, "ladder?op=transpose") as page:
+        assert f"Commit {hashes[before]}" in page.locator("main").inner_text()
+    with opened(browser, site, f"ladder?op=transpose&commit={machine['newest']}") as page:
+        assert "was not measured. It was measured at " + hashes[before] in page.locator("main").inner_text()
+
+
 def test_labels_of_exact_figures_do_not_cover_each_other(browser: "Browser", planted_site: Path) -> None:
     labels = 0
     for rung in ("thread_tile_2d", "unrolled"):

@@ -10,9 +10,14 @@ kernelwatch.view("ladder", "Ladders", async function (main, parameters) {
     const go = (changes) => kernelwatch.go("ladder", {...given, ...changes});
     const choose = (name) => (value) => go({[name]: value});
 
-    const at = kernelwatch.commit_at(machine, commits, given.commit);
+    let at = kernelwatch.commit_at(machine, commits, given.commit);
     const before = given.with ? kernelwatch.commit_at(machine, commits, given.with) : null;
-    const snapshot = await machine.load("at/" + at);
+    let snapshot = await machine.load("at/" + at);
+    const asked = (cell) => cell.op === given.op && (!given.type || cell.type === given.type) && (!given.device || cell.device === given.device);
+    if (!given.commit && given.op && !ladders.cells(snapshot, cells, given.op).some((cell) => cell.state !== "na" && asked(cell))) {
+        at = (await measured_at(given.op, asked)).at(-1) ?? at;  // the newest commit may have measured other ops only
+        snapshot = await machine.load("at/" + at);
+    }
     const has_figures = (op) => ladders.cells(snapshot, cells, op.name).some((cell) => cell.s);
     const op = given.op ? site.ops.find((each) => each.name === given.op) : site.ops.find(has_figures) || site.ops[0];
     if (!op) throw new Error("there is no op " + given.op + "; there are " + site.ops.map((each) => each.name).join(", "));
@@ -59,20 +64,20 @@ kernelwatch.view("ladder", "Ladders", async function (main, parameters) {
     if (!found.some((cell) => cell.s || cell.state === "failed")) {
         const timed_types = types.filter((each) => each !== type && of_device.some((cell) => cell.type === each && cell.s));
         const others = timed_types.length ? " Measured there: " + timed_types.join(", ") + "." : "";
-        const known = await measured_at();
+        const known = await measured_at(op.name, (cell) => cell.device === device && cell.type === type);
         main.append(element("p", {}, "At the commit ", kernelwatch.commit_link(at, commits), ", " + op.name + " with " + type + " on the " + DEVICES[device] + " of " + machine.summary.name + " was not measured." + others,
             known.length ? [" It was measured at ", known.slice(-3).reverse().map((each, index) => [index ? ", " : "", link(text.hash(commits[each].hash), "ladder", {...given, commit: each}, {class: "hash"})]), known.length > 3 ? " and " + (known.length - 3) + " commits before." : "."] : ""));
         return;
     }
 
-    // The commits at which this op was measured on this device with this type.
-    async function measured_at() {
-        const names = Object.keys(machine.details.history).filter((name) => name.startsWith(op.name + "/"));
-        const histories = await Promise.all(names.map((name) => machine.history(name)));
+    // The commits at which cells of an op were measured.
+    async function measured_at(name, wanted) {
+        const names = Object.keys(machine.details.history).filter((each) => each.startsWith(name + "/"));
+        const histories = await Promise.all(names.map((each) => machine.history(each)));
         const positions = new Set();
         for (const history of histories) {
             for (const [key, columns] of Object.entries(history)) {
-                if (cells[key] && cells[key].device === device && cells[key].type === type) columns.at.forEach((each) => positions.add(each));
+                if (cells[key] && wanted(cells[key])) columns.at.forEach((each) => positions.add(each));
             }
         }
         return [...positions].sort((a, b) => a - b);
@@ -236,6 +241,6 @@ kernelwatch.view("ladder", "Ladders", async function (main, parameters) {
             text.rate(kernelwatch.rate(cell, cell.s), op.unit), ". "])),
         element("p", {class: "small quiet"},
             "Under each figure stands its 95 % interval, the median\u2019s over processes. " + (device === "cpu" ? "" : kinds.length
-                ? "Registers, spilled bytes and occupancy are those of " + architecture + ", read from the compiled kernel" + (counted ? "; sectors, wavefronts and barriers are counted at " + text.shape(counted.place.split(" ")[1]) + ", " + counted.place.split(" ")[0] + ", per request or block" : "") + ". They have no noise. A dash: the kernel makes no such access, or it is a library\u2019s."
+                ? "Registers, spilled bytes and occupancy are those of " + architecture + ", read from the compiled kernel" + (counted ? "; sectors, wavefronts and barriers are counted at " + text.shape(counted.place.split(" ")[1]) + ", " + counted.place.split(" ")[0] + ", per request or block" : "") + ". They have no noise. A dash: the kernel makes no such access, or it was not counted, such as a library\u2019s."
                 : "No exact figures (registers, sectors, ...) of " + type + " on " + architecture + " are recorded at this commit.")));
 });
