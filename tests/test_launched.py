@@ -7,9 +7,14 @@ from typing import Any, cast
 
 import pytest
 
+from benchmarks.project import PROJECT
 from kernelwatch.analysis import cupti, launched
 from kernelwatch.analysis.launched import Launched
 from kernelwatch.plan import binaries
+from kernelwatch.plan.cells import Cell
+from kernelwatch.run.group import note_codes
+from kernelwatch.run.processes import Run
+from kernelwatch.timing.check import Budget
 from kernelwatch.timing.record import Code, Measurement
 
 CODES: list[Code] = [
@@ -109,3 +114,14 @@ def test_kernels_with_the_same_instructions_have_both_their_code(monkeypatch: py
     codes = codes_of(monkeypatch, made, "one", "two")
     assert [code["kernel"] for code in codes] == ["one", "two"]
     assert codes[0]["code"] == codes[1]["code"]
+
+
+def test_who_waits_for_the_gpu_to_look_at_the_code_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    cell = Cell("transpose", "torch", "float32", (4, 4), "cold", "gpu")
+    run, said = Run(PROJECT, [cell], "gpu", "", Budget(1, 0.0)), list[str]()
+    run.group.outcomes[cell.key].measurements.append(measured(24))
+    run.note = said.append
+    waiting = {"event": "waiting", "who": "another run", "device": "GPU"}
+    monkeypatch.setattr(Run, "measure_all", lambda self, seed: self._last(waiting, seed, lambda: None))
+    note_codes(run)
+    assert said == ["waiting: another run is measuring on the GPU"]
