@@ -1,7 +1,10 @@
 """The example project: its history, its bounds, and what is flagged in its recorded results."""
 
+import dataclasses
 import importlib
+import io
 import json
+import math
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,9 +13,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from kernelwatch.plan.project import Project, load_from
 from lab import examples, planted
+from lab.planted import Flag
 
 ROOT = examples.EXAMPLES / "repository"
 
@@ -113,8 +118,55 @@ def test_the_history_can_be_built_anywhere(built: Path) -> None:
         examples.build(built)
 
 
-def test_what_was_planted_in_compiled_kernels_is_flagged_by_its_exact_figures(built: Path, tmp_path: Path) -> None:
-    page = planted.publish(built, examples.EXAMPLES / "results", tmp_path / "pages", examples.NAME)
+@pytest.fixture(scope="module")
+def page(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("pages")
+    return planted.publish(built, examples.EXAMPLES / "results", folder, examples.NAME)
+
+
+def judged(seconds: list[Flag] | None, exact: list[Flag]) -> tuple[bool, str]:
+    console = Console(file=io.StringIO(), record=True, width=200)
+    return examples.judge(seconds, exact, console), console.export_text()
+
+
+def test_the_recorded_results_are_judged_by_what_they_have(built: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert examples.main(["judge", str(built), "--recorded"]) == 0
+    said = capsys.readouterr().out
+    assert "no GPU timed these commits: judged by the exact figures alone" in said
+    assert "8 commits, 2 of them planted: flagged is exactly what was planted" in said
+
+
+def test_a_flag_too_many_or_too_few_is_told(page: Path) -> None:
+    exact = planted.flags_on(page, exact=True)
+    assert judged(None, exact)[0]
+    subject = exact[0].subject
+    assert not judged(None, [flag for flag in exact if flag.subject != subject])[0]
+    assert not judged(None, [*exact, dataclasses.replace(exact[0], subject="README: what is measured")])[0]
+    assert not judged(None, [*exact, dataclasses.replace(exact[0], kind="regression")])[0]
+    assert not judged([], exact)[0]  # a GPU timed the commits, and nothing was flagged
+    seconds = [
+        Flag(planted.KINDS[change.effect], change.subject, f"{op} {rung} 16384x4096 cold", rung, 0.5)
+        for change in examples.changes()
+        if change.effect
+        for op, rung in [change.rung.split("/")]
+    ]
+    right, said = judged(seconds, exact)
+    assert right
+    assert "8 commits, 5 of them planted: flagged is exactly what was planted" in said
+    assert not judged([*seconds, dataclasses.replace(seconds[0], cell="softmax triton 16384x4096 cold")], exact)[0]
+
+
+@pytest.mark.parametrize(("value", "known"), [(1e-3, True), (math.nan, False), (None, False)])
+def test_seconds_are_judged_if_a_gpu_timed_any(value: float | None, known: bool, tmp_path: Path) -> None:
+    file = tmp_path / "machine" / "01234567-checkout-py3.12.json"
+    file.parent.mkdir()
+    file.write_text(
+        json.dumps({"results": {"softmax.GPU.track_seconds": [[value], []], "softmax.Static.x": [[1], []]}})
+    )
+    assert examples.timed(tmp_path) is known
+
+
+def test_what_was_planted_in_compiled_kernels_is_flagged_by_its_exact_figures(page: Path) -> None:
     events = json.loads((page.parent / "data" / "events.json").read_text(encoding="utf-8"))["events"]
     kinds = {"regression": "worse", "improvement": "better"}
     flagged = {

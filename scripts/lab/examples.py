@@ -2,16 +2,19 @@
 
 `build DIR` makes the repository, whose commit hashes are the same on every machine: layers of neural networks by
 several launchers, described as any project that uses the engine. Measure it there with `kernelwatch bench`. `judge DIR`
-publishes its results and prints which changes of seconds were flagged, on which commits; with `--recorded` those in
-examples/results. `demo DIR` writes the pages of the recorded results into DIR.
+publishes its results and prints which changes were flagged, on which commits: of the seconds if a GPU timed the
+commits, and of the exact figures. With `--recorded` the results are those in examples/results. `demo DIR` writes the
+pages of the recorded results into DIR.
 """
 
+import json
+import math
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
 
 from kernelwatch.commands.arguments import Output, Parser
 from lab import planted
@@ -41,34 +44,38 @@ def build(folder: Path) -> list[str]:
     return commits(folder)
 
 
-def judge(flagged: list[Flag], console: Console) -> bool:
-    """Print which planted changes were flagged; whether each was, in the right direction, and nothing else."""
-    table = Table("commit", "effect", "flagged")
+def judge(seconds: list[Flag] | None, exact: list[Flag], console: Console) -> bool:
+    """Print which planted changes were flagged, by seconds (None if there are none) and by exact figures; whether each
+    was, in the right direction, and nothing else."""
     right = True
-    listed = changes()
-    for change in listed:
-        here = [flag for flag in flagged if flag.subject == change.subject]
-        expected = [flag for flag in here if _is_planted(flag, change)]
-        good = len(expected) == len(here) and bool(expected) == bool(change.effect)
-        right &= good
-        if here or change.effect:
-            cells = ", ".join(f"{flag.cell} {flag.change:+.2%}" for flag in here) or "nothing"
-            effect = f"{change.rung} {change.effect}" if change.effect else "none"
-            table.add_row(change.subject, effect, cells, style="" if good else "red")
-    others = [flag for flag in flagged if flag.subject not in {change.subject for change in listed}]
-    for flag in others:
-        table.add_row(flag.subject, "none", f"{flag.cell} {flag.change:+.2%}", style="red")
-    console.print(table)
-    right = right and not others
-    count = sum(bool(change.effect) for change in listed)
-    verdict = "exactly what was planted" if right else "NOT what was planted"
-    console.print(f"{len(listed) + 1} commits, {count} of them planted: flagged is {verdict}")
-    return right
+    if seconds is None:
+        console.print("no GPU timed these commits: judged by the exact figures alone")
+    else:
+        console.print("seconds")
+        right = _compared(seconds, lambda change: change.effect, console)
+    console.print("exact figures")
+    return _compared(exact, lambda change: change.exact, console) and right
 
 
-def _is_planted(flag: Flag, change: Change) -> bool:
-    op, _, rung = change.rung.partition("/")
-    return bool(change.effect) and flag.cell.startswith(f"{op} {rung} ") and flag.kind == planted.KINDS[change.effect]
+def _compared(flagged: list[Flag], effect: Callable[[Change], str], console: Console) -> bool:
+    def right(change: Change, flags: list[Flag]) -> bool:
+        what, cells = effect(change), change.rung.replace("/", " ") + " "
+        if not what:
+            return not flags
+        return bool(flags) and all(flag.cell.startswith(cells) and flag.kind == planted.KINDS[what] for flag in flags)
+
+    return planted.compare(changes(), flagged, effect, right, console)
+
+
+def timed(results: Path) -> bool:
+    """Whether a GPU timed any of the commits in a folder of results."""
+    series = [
+        row
+        for path in results.glob("*/*-checkout-*.json")
+        for name, row in json.loads(path.read_text(encoding="utf-8"))["results"].items()
+        if name.endswith(".GPU.track_seconds") and row
+    ]
+    return any(value is not None and not math.isnan(value) for row in series for value in row[0] or ())
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -90,4 +97,6 @@ def main(arguments: list[str] | None = None) -> int:
     if not (folder / ".git").is_dir():
         raise SystemExit(f"scripts/examples: {folder} is not a repository; make it with scripts/examples build")
     results = recorded if options.recorded else folder / "results"
-    return 0 if judge(flags_on(publish(folder, results, folder / ".asv" / "judged", NAME)), console) else 1
+    page = publish(folder, results, folder / ".asv" / "judged", NAME)
+    seconds = flags_on(page) if timed(results) else None
+    return 0 if judge(seconds, flags_on(page, exact=True), console) else 1
