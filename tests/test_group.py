@@ -856,6 +856,41 @@ def test_a_kept_group_is_taken_up(kept: Kept) -> None:
     assert list(found.lines())[1:] == rest
 
 
+def test_a_run_goes_on_after_the_last_whole_process(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Interrupted in its second process of three; the next run measures the second and the third."""
+    kept.path.unlink()
+    monkeypatch.setattr(group, "PROCESSES", {"cpu": 3, "gpu": 3})
+    measure_all, asked = Run.measure_all, list[int]()
+
+    def interrupted(run: Run, seed: int, *arguments: Any, **others: Any) -> None:
+        asked.append(seed)
+        measure_all(run, seed, *arguments, **others)
+        if asked == [0, 1]:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Run, "measure_all", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        kept.measure()
+    (first,) = (each.measurements for each in read_kept(kept).outcomes.values())
+    assert [each["process"] for each in first] == [0]
+
+    found = kept.measure()
+    assert asked == [0, 1, 1, 2]
+    (outcome,) = found.outcomes.values()
+    assert outcome.measurements[0] == first[0]
+    assert [each["process"] for each in outcome.measurements] == [0, 1, 2]
+    assert found.facts["resumed"]
+    assert checkpoint.UNFINISHED not in found.facts
+    assert kept.path.read_text().splitlines() == list(found.lines())
+    assert [each["process"] for each in next(iter(kept.measure().outcomes.values())).measurements] == [0, 1, 2]
+    assert asked == [0, 1, 1, 2]
+
+
+def read_kept(kept: Kept) -> Group:
+    (found,) = read(kept.path.read_text().splitlines())
+    return found
+
+
 def test_a_group_is_measured_again_if_asked(kept: Kept) -> None:
     before = kept.path.read_text()
     found = kept.measure(again=True)

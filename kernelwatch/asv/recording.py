@@ -90,7 +90,7 @@ def _save(self: Any, result_dir: str) -> None:
 def _log_conditions(group: str, facts: Facts) -> None:
     """Log what a reader of asv's output should know about how a group was measured."""
     if facts.get("resumed"):
-        log.info(f"{group}: measured at {facts.get('measured_at')}, before an interruption")
+        log.info(f"{group}: {facts['resumed']} of its processes measured before an interruption")
     if why := nvml.disturbed(facts.get("others")):
         log.warning(f"{group}: {why}: its figures may be disturbed")
 

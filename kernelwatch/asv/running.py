@@ -30,7 +30,7 @@ KEPT = Path(".asv", "kept")
 LOCKED = f"{PREFIX}LOCKED"  # the results folder that the command which started this asv has already locked
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 GOES_ON = (
-    "finished commits are in the results and finished groups of cells are kept; the same command continues from there"
+    "finished commits are in the results, what finished processes measured is kept; the same command goes on there"
 )
 
 

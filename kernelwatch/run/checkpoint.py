@@ -1,4 +1,4 @@
-"""Keeps finished groups until their commit's results are saved, so that an interrupted run can resume.
+"""Keeps groups until their commit's results are saved, so that an interrupted run can resume: after each process.
 
 There is one file for each commit, asv environment and group, in the sidecar's format. A run does not reuse a group that
 has other cells, or that was measured with another harness, package, compiler, driver, CPU or GPU.
@@ -7,12 +7,17 @@ has other cells, or that was measured with another harness, package, compiler, d
 import os
 from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 from kernelwatch.run import outcome
 from kernelwatch.run.outcome import Group
 from kernelwatch.system.files import write_whole
 from kernelwatch.system.options import Options
+from kernelwatch.timing.record import Facts
+
+UNFINISHED = "processes"  # the fact of a group that is not finished
 
 
 def stem(commit: str, environment: str) -> str:
@@ -29,13 +34,24 @@ def place(group: str, options: Options) -> Path | None:
     return Path(options.kept, f"{stem(commit, environment)}{group.replace(' ', '.')}.jsonl")
 
 
-def keep(group: Group, options: Options) -> None:
-    """Keep a group, unless it lacks the facts that identify its machine. A failed write (a full disk) is ignored."""
+def keep(group: Group, options: Options, processes: int | None = None) -> None:
+    """Keep a group, unless it lacks the facts that identify its machine. A failed write (a full disk) is ignored.
+
+    `processes`: how many processes have measured it, if others are to follow.
+    """
+    if processes is not None:
+        group = replace(group, facts=cast(Facts, {**group.facts, UNFINISHED: processes}))
     path = place(group.name, options)
     # Without one of these facts the figures could be another machine's.
     if path and (group.facts.get("cpu") or group.facts.get("nvml_uuid_sha256")):
         with suppress(OSError):
             write_whole(path, "".join(f"{line}\n" for line in group.lines()))
+
+
+def taken(kept: Group) -> int | None:
+    """How many processes have measured a kept group; None if it is finished. The group's facts no longer say so."""
+    facts = cast("dict[str, int]", kept.facts)
+    return facts.pop(UNFINISHED, None)
 
 
 def there(group: str, keys: Iterable[str], options: Options) -> Group | None:

@@ -141,14 +141,17 @@ def measure_once(
     return Group(progress.group, {cell.key: outcomes[cell.key] for cell in cells}, facts)
 
 
-def _resumed(run: Run, options: Options) -> bool:
-    """Take the group from an interrupted run, if it was measured under the present conditions; whether it was taken."""
+def _resumed(run: Run, options: Options, processes: int) -> int:
+    """Take the group from an interrupted run, if it was measured under the present conditions; how many of the
+    processes have measured it."""
     kept = checkpoint.there(run.group.name, run.group.outcomes, options)
     if kept is None or outcome.conditions(kept.facts) != run.conditions():
-        return False
+        return 0
+    done = checkpoint.taken(kept)
+    done = processes if done is None else done
     run.group.outcomes = kept.outcomes
-    run.group.facts = {**kept.facts, "resumed": True}
-    return True
+    run.group.facts = {**kept.facts, "resumed": done}
+    return done
 
 
 def note_codes(run: Run) -> None:
@@ -173,8 +176,8 @@ def measure(project: Project, op: str, device: str, options: Options | None = No
     """Measure all cells of an op on a device ("gpu", "cpu" or "streamed") at the commit under test, and save the group.
 
     Several processes measure every cell once, each in an order of its own, so that drift affects all cells alike. A
-    kernel's failure is recorded in its outcome, not raised. A group that an interrupted run finished for the same
-    commit under the same conditions is reused. `options`: by default those of this process.
+    kernel's failure is recorded in its outcome, not raised. What the processes of an interrupted run measured of the
+    same commit under the same conditions is taken up. `options`: by default those of this process.
 
     Raises: UserError if the project has no such op.
     """
@@ -185,10 +188,14 @@ def measure(project: Project, op: str, device: str, options: Options | None = No
     run = Run(project, cells, device, installed_package(project, options), budget)
     progress = _Progress(run.group.name, len(cells) * processes, options)
     run.note = progress.note
-    if not _resumed(run, options):
+    done = _resumed(run, options, processes)
+    if done:
+        progress.tick(done * len(cells))
+    if done < processes:
         try:
-            for seed in range(processes):
+            for seed in range(done, processes):
                 run.measure_all(seed, progress.tick, more=seed + 1 < processes)
+                checkpoint.keep(run.group, options, processes=seed + 1)
         finally:
             run.close()
         if not options.quick:
@@ -197,6 +204,8 @@ def measure(project: Project, op: str, device: str, options: Options | None = No
             run.group.outcomes[cell.key].roofline = roofline(project, cell, run)
         if run.group.facts:
             run.group.facts["measured_at"] = datetime.now(UTC).isoformat(timespec="seconds")
+            if done:
+                run.group.facts["resumed"] = done
             checkpoint.keep(run.group, options)
     progress.end()
     save(run.group, options)

@@ -125,7 +125,7 @@ class Facts(TypedDict, total=False):
     emulator: str
     counts: str
     codes: str
-    resumed: bool
+    resumed: int  # how many of the processes measured before the run was interrupted
     measured_at: str
     nvml_uuid_sha256: str | None
     nvml_driver: str | None

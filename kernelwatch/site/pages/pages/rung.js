@@ -126,11 +126,12 @@ kernelwatch.view("rung", "", async function (main, parameters) {
         if (noted.length) main.append(element("ul", {class: "notes"}, noted.map((cell) => element("li", {}, place(cell).join(" ") + ": " + cell.notes.join("; ") + "."))));
         if (!known.length) return;
         main.append(element("p", {}, "The nodes of a CUDA graph of one launch, as the driver tells them."));
+        const coded = known.some((cell) => cell.kernels.some((node) => node.code));  // only of packages with KERNELS
         const extents = (list) => (list || []).join(" \u00d7 ");
         main.append(kernelwatch.table([{name: "type"}, {name: "size"}, {name: "cache"}, {name: "kernel"}, {name: "grid"}, {name: "block"}, {name: "registers", number: true}, {name: "shared bytes", number: true, title: "of a block, static and dynamic"},
-            {name: "blocks", number: true, title: "that fit on a multiprocessor"}, {name: "code", title: "a hash of its instructions"}],
+            {name: "resident blocks", number: true, title: "that fit on a multiprocessor"}, ...(coded ? [{name: "code", title: "a hash of its instructions"}] : [])],
         known.flatMap((cell) => cell.kernels.map((node) => [...place(cell), node.kernel ? element("code", {}, node.kernel) : node.kind, extents(node.grid), extents(node.block),
-            node.registers ?? "", node.kernel ? String(node.static_shared_bytes + node.dynamic_shared_bytes) : "", node.blocks_per_multiprocessor ?? "", node.code ? element("code", {}, node.code) : ""])), {"aria-label": "Kernels of " + full, class: "figures"}));
+            node.registers ?? "", node.kernel ? String(node.static_shared_bytes + node.dynamic_shared_bytes) : "", node.blocks_per_multiprocessor ?? "", ...(coded ? [node.code ? element("code", {}, node.code) : ""] : [])])), {"aria-label": "Kernels of " + full, class: "figures"}));
     }
 
     // --- its place on the roofline ----------------------------------------------------------------------------------
