@@ -29,6 +29,7 @@ from gpukernels.ladder import LadderError, Rung, rung
 __all__ = ["Kernel", "KernelError", "Launch", "LimitError", "ToolMissing", "load_rung", "python_function"]
 
 PREPARE = Path(__file__).with_name("prepare.py")  # what the preparations of launches share
+TORCH_STREAM = Path(__file__).with_name("torch_stream.py")  # what the rungs that need PyTorch share
 SHARED_BYTES_MOST = 48 << 10  # dynamic shared memory that a kernel gets without asking for more
 
 
@@ -193,7 +194,9 @@ class _GpuKernel(Kernel):
         if found.source.suffix == ".py":
             function = python_function(found, found.source)
             library = function.__globals__.get("version", lambda: cupy.__version__)()
-            self.identity = digest(found.source.read_text(encoding="utf-8"), library, *found.constants)[:16]
+            sources = (found.source, TORCH_STREAM) if "torch" in found.needs else (found.source,)
+            text = "".join(path.read_text(encoding="utf-8") for path in sources)
+            self.identity = digest(text, library, *found.constants)[:16]
             self._function = functools.partial(function, **{name.lower(): value for name, value in found.constants})
             return
         path, symbol = compile_cuda(found, type, f"sm_{cupy.cuda.Device().compute_capability}")

@@ -1,6 +1,7 @@
 """What a .py that prepares a launch needs: memory that lives until a launch has run, matrices as the copy engine takes
 them."""
 
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -72,9 +73,12 @@ def overlapping(
     settings.attrs, settings.numAttrs = [attribute], 1
     kernel = driver.CUfunction(function.kernel.kernel.ptr)
 
+    one_at_a_time = threading.Lock()  # the settings have one stream
+
     def launch(_alive: object = values) -> None:
-        settings.hStream = driver.CUstream(cupy.cuda.get_current_stream().ptr)
-        (error,) = driver.cuLaunchKernelEx(settings, kernel, addresses.ctypes.data, 0)
+        with one_at_a_time:
+            settings.hStream = driver.CUstream(cupy.cuda.get_current_stream().ptr)
+            (error,) = driver.cuLaunchKernelEx(settings, kernel, addresses.ctypes.data, 0)
         if error != driver.CUresult.CUDA_SUCCESS:
             raise KernelError(f"the driver does not launch {function.kernel.name}: {error}")
 

@@ -260,6 +260,17 @@ def test_static_assert_speaks(cache: Path) -> None:
         compiler.compile_cuda(dataclasses.replace(found, block=(32, 7)), found.types[0], "sm_90")
 
 
+def test_wgmma_takes_no_buffers_that_its_stores_would_overrun(cache: Path) -> None:
+    """With three buffers for eight parts, the first part of a tile would go where the last store may still read."""
+    found = gpukernels.rung("matmul", "wgmma_specialized")
+    constants = dict(found.constants) | {"BUFFERS": 3}
+    part_bytes = 2 * found.tile[0] // 2 * 128  # of two consumers
+    shared = found.shared + (3 - dict(found.constants)["BUFFERS"]) * part_bytes
+    broken = dataclasses.replace(found, constants=tuple(constants.items()), shared=shared)
+    with pytest.raises(KernelError, match="a tile leaves through every buffer as often"):
+        compile_any(broken)
+
+
 def test_architecture_that_nvrtc_does_not_know() -> None:
     with pytest.raises(KernelError, match=f"{CUDA} {CUDA.types[0]}: NVRTC does not compile it for sm_1"):
         compiler.compile_cuda(CUDA, CUDA.types[0], "sm_1")

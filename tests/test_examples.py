@@ -1,11 +1,12 @@
 """The example project: its history, its bounds, and what is flagged in its recorded results."""
 
+import dataclasses
 import importlib
 import io
-import re
+import json
+import math
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from rich.console import Console
 
 from kernelwatch.plan.project import Project, load_from
 from lab import examples, planted
+from lab.planted import Flag
 from tests.pages import browser, opened, pages_group
 
 if TYPE_CHECKING:
@@ -124,51 +126,69 @@ def test_the_history_can_be_built_anywhere(built: Path) -> None:
 
 @pytest.fixture(scope="module")
 def page(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The first page of the recorded results."""
-    return planted.publish(built, examples.EXAMPLES / "results", tmp_path_factory.mktemp("pages"), examples.NAME)
+    folder = tmp_path_factory.mktemp("pages")
+    return planted.publish(built, examples.EXAMPLES / "results", folder, examples.NAME)
 
 
-def judged(page: Path) -> tuple[bool, str]:
-    console = Console(file=io.StringIO(), width=200)
-    right = examples.judge(page, console)
-    return right, console.file.getvalue()  # type: ignore[attr-defined]
+def judged(seconds: list[Flag] | None, exact: list[Flag]) -> tuple[bool, str]:
+    console = Console(file=io.StringIO(), record=True, width=200)
+    return examples.judge(seconds, exact, console), console.export_text()
+
+
+def test_the_recorded_results_are_judged_by_what_they_have(built: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert examples.main(["judge", str(built), "--recorded"]) == 0
+    said = capsys.readouterr().out
+    assert "no GPU timed these commits: judged by the exact figures alone" in said
+    assert "8 commits, 2 of them planted: flagged is exactly what was planted" in said
+
+
+def test_a_flag_too_many_or_too_few_is_told(page: Path) -> None:
+    exact = planted.flags_on(page, exact=True)
+    assert judged(None, exact)[0]
+    subject = exact[0].subject
+    assert not judged(None, [flag for flag in exact if flag.subject != subject])[0]
+    assert not judged(None, [*exact, dataclasses.replace(exact[0], subject="README: what is measured")])[0]
+    assert not judged(None, [*exact, dataclasses.replace(exact[0], kind="regression")])[0]
+    assert not judged([], exact)[0]  # a GPU timed the commits, and nothing was flagged
+    seconds = [
+        Flag(planted.KINDS[change.effect], change.subject, f"{op} {rung} 16384x4096 cold", rung, 0.5)
+        for change in examples.changes()
+        if change.effect
+        for op, rung in [change.rung.split("/")]
+    ]
+    right, said = judged(seconds, exact)
+    assert right
+    assert "8 commits, 5 of them planted: flagged is exactly what was planted" in said
+    assert not judged([*seconds, dataclasses.replace(seconds[0], cell="softmax triton 16384x4096 cold")], exact)[0]
+
+
+@pytest.mark.parametrize(("value", "known"), [(1e-3, True), (math.nan, False), (None, False)])
+def test_seconds_are_judged_if_a_gpu_timed_any(value: float | None, known: bool, tmp_path: Path) -> None:
+    file = tmp_path / "machine" / "01234567-checkout-py3.12.json"
+    file.parent.mkdir()
+    file.write_text(
+        json.dumps({"results": {"softmax.GPU.track_seconds": [[value], []], "softmax.Static.x": [[1], []]}})
+    )
+    assert examples.timed(tmp_path) is known
 
 
 def test_what_was_planted_in_compiled_kernels_is_flagged_by_its_exact_figures(page: Path) -> None:
-    right, told = judged(page)
-    assert right
-    assert sum(bool(change.exact) for change in examples.changes()) == 2
-    assert "7 planted effects, 2 of them measured: flagged is exactly what was planted" in told
-    assert "attention triton float16 sm_100 occupancy +50.00%" in told
-    assert len(re.findall("not measured", told)) == 5
-
-
-@pytest.mark.parametrize(
-    ("subject", "other"),
-    [
-        ("RMS norm: eight warps a row", {"exact": "worse"}),
-        ("RMS norm: eight warps a row", {"exact": ""}),
-        ("RMS norm: eight warps a row", {"rung": "row_sum/triton"}),
-        ("scaled_matmul: a single stage of operands", {"exact": "better"}),
-        ("RMS norm: eight warps a row", {"subject": "another"}),
-    ],
-    ids=["the other direction", "nothing planted", "another rung", "not flagged", "another commit"],
-)
-def test_a_flag_that_was_not_planted_is_wrong(
-    page: Path, subject: str, other: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    listed = [replace(one, **other) if one.subject == subject else one for one in examples.changes()]  # type: ignore[arg-type]
-    monkeypatch.setattr(examples, "changes", lambda: listed)
-    right, told = judged(page)
-    assert not right
-    assert "flagged is NOT what was planted" in told
-
-
-def test_results_without_the_planted_rungs_are_not_judged(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    timed_only = [replace(change, exact="") for change in examples.changes()]
-    monkeypatch.setattr(examples, "changes", lambda: timed_only)
-    with pytest.raises(SystemExit, match="no figure of a rung with a planted change"):
-        judged(page)
+    events = json.loads((page.parent / "data" / "events.json").read_text(encoding="utf-8"))["events"]
+    kinds = {"regression": "worse", "improvement": "better"}
+    flagged = {
+        (event["last"]["subject"], change["benchmark"].split(".")[0], change["params"]["rung"], kinds[event["kind"]])
+        for event in events
+        for change in event["changes"]
+        if change["exact"]
+    }
+    wanted = {
+        (change.subject, op, f"'{rung}'", change.exact)
+        for change in examples.changes()
+        if change.exact
+        for op, rung in [change.rung.split("/")]
+    }
+    assert len(wanted) == 2
+    assert flagged == wanted
 
 
 @pages_group

@@ -14,7 +14,7 @@ import pytest
 
 from kernelwatch.detect.events import JudgedSeries
 from kernelwatch.history.records import Measured, Record
-from kernelwatch.plan import sources
+from kernelwatch.plan import functions, sources
 from kernelwatch.plan.cells import plan
 from kernelwatch.plan.functions import FunctionPackage, adapt
 from kernelwatch.plan.package import ModulePackage
@@ -243,6 +243,18 @@ def test_a_function_that_asks_for_the_stream_gets_it(
     out: Any = []
     adapt(module).load("op", "rung", "float32").bind(cast(Any, 1), out=out, **scalars)()
     assert out == [stream]
+
+
+def test_a_function_for_both_devices_gets_no_stream_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", None)  # as where there is none
+    got = []
+
+    def rung(a: Any, out: Any, stream: object = "none") -> None:
+        got.append(stream)
+
+    for out in (np.ones(3), (np.ones(3), np.ones(3))):
+        functions._Function(rung, "").bind(np.ones(3), out=out)()
+    assert got == ["none", "none"]
 
 
 def test_pytorch_is_imported_before_the_first_launch(

@@ -178,6 +178,9 @@ def test_a_comparison_says_how_cells_were_launched() -> None:
     ]
     assert list(report_text._launches(report)) == said
     assert all(f"- {line}" in report_text.markdown(report) for line in said)
+    for turn, both in pairs.measurements.items():  # the same two choices, in another order
+        both[1]["configurations"] = [f"turn: BLOCK: {64 >> turn % 2}"]
+    assert list(report_text._launches(report)) == said[1:]
 
 
 # --- the search for a commit ---------------------------------------------------------------------------------------

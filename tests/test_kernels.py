@@ -9,6 +9,7 @@ import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 
 import gpukernels
 from gpukernels import Rung
+from gpukernels import kernel as kernel_module
 from gpukernels.kernel import _GpuKernel
 from kernelwatch.plan import checks
 
@@ -827,3 +829,19 @@ def test_gate_without_a_reference_says_so() -> None:
     found = dataclasses.replace(cpu_rung("transpose"), computes="nonsense")
     with pytest.raises(AssertionError, match=f"{found}: computes nonsense, for which the gate has no reference"):
         check(nothing_written, found, "float32", {"M": 1, "N": 1})
+
+
+def test_the_identity_of_a_rung_of_pytorch_covers_how_it_gets_the_stream(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
+    monkeypatch.setattr(cupy.cuda, "Device", lambda: SimpleNamespace(id=0))
+    source, shared = tmp_path / "torch.py", tmp_path / "torch_stream.py"
+    source.write_text("def transpose_torch(a, out): pass\n", encoding="utf-8")
+    monkeypatch.setattr(kernel_module, "TORCH_STREAM", shared)
+    found = dataclasses.replace(gpukernels.rung("transpose", "torch"), source=source)
+    identities = set()
+    for text in ("one", "another"):
+        shared.write_text(text, encoding="utf-8")
+        identities.add(_GpuKernel(found, "float32", None).identity)
+    assert len(identities) == 2

@@ -1,10 +1,20 @@
 """The code of launched kernels: which of the loaded modules a kernel is from, and what it makes of the identity."""
 
-from typing import Any
+import importlib
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from kernelwatch.analysis import launched
+from benchmarks.project import PROJECT
+from kernelwatch.analysis import cupti, launched
+from kernelwatch.analysis.launched import Launched
+from kernelwatch.plan import binaries
+from kernelwatch.plan.cells import Cell
+from kernelwatch.run.group import note_codes
+from kernelwatch.run.processes import Run
+from kernelwatch.timing.check import Budget
 from kernelwatch.timing.record import Code, Measurement
 
 CODES: list[Code] = [
@@ -48,3 +58,70 @@ def test_the_identity_covers_what_was_launched() -> None:
     assert len({one["identity"] for one in found}) == len(found)
     assert noted(24, CODES)["identity"] == found[0]["identity"]
     assert "code" not in found[-1]["kernels"][1]
+
+
+def test_the_code_is_left_out_if_several_modules_could_have_been_launched() -> None:
+    found = noted(24, [*CODES, {**CODES[0], "code": "dd"}])["kernels"][1]
+    assert "code" not in found
+    assert "instructions" not in found
+
+
+def codes_of(monkeypatch: pytest.MonkeyPatch, modules: list[bytes], *names: str) -> list[Code]:
+    monkeypatch.setattr(cupti, "cubins", modules)
+    launched._cubins.cache_clear()
+    return Launched._codes(cast(Launched, SimpleNamespace(arch="sm_90")), names)
+
+
+TRITON = """
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def axpy(x, y, out, alpha, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + i, alpha * tl.load(x + i, i < n) + tl.load(y + i, i < n), i < n)
+"""
+
+
+def test_configurations_with_as_many_registers_are_told_apart_by_their_block(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pytest.importorskip("triton", reason="compiles kernels without a GPU; it is in the requirements of the tests")
+    (tmp_path / "mine_launched.py").write_text(TRITON)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    kernel = importlib.import_module("mine_launched").axpy
+    signature = {"x": "*fp32", "y": "*fp32", "out": "*fp32", "alpha": "fp32", "n": "i32"}
+    made = [
+        binaries.of_triton(kernel, "sm_90", signature, {"BLOCK": 256 * warps}, num_warps=warps).path.read_bytes()
+        for warps in (1, 4)
+    ]
+    codes = codes_of(monkeypatch, made, "axpy")
+    assert codes[0]["registers"] == codes[1]["registers"]
+    assert codes[0]["code"] != codes[1]["code"]
+    for code, threads in zip(codes, (32, 128), strict=True):
+        found = measured(code["registers"])
+        found["kernels"][1]["block"] = [threads, 1, 1]
+        launched.note(found, codes)
+        assert found["kernels"][1]["code"] == code["code"]
+
+
+def test_kernels_with_the_same_instructions_have_both_their_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = 'extern "C" __global__ void NAME(float *x) { x[threadIdx.x] = 3.0f; }'
+    made = [
+        binaries.of_cuda(source.replace("NAME", name), name, "sm_90", 64).path.read_bytes() for name in ("one", "two")
+    ]
+    codes = codes_of(monkeypatch, made, "one", "two")
+    assert [code["kernel"] for code in codes] == ["one", "two"]
+    assert codes[0]["code"] == codes[1]["code"]
+
+
+def test_who_waits_for_the_gpu_to_look_at_the_code_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    cell = Cell("transpose", "torch", "float32", (4, 4), "cold", "gpu")
+    run, said = Run(PROJECT, [cell], "gpu", "", Budget(1, 0.0)), list[str]()
+    run.group.outcomes[cell.key].measurements.append(measured(24))
+    run.note = said.append
+    waiting = {"event": "waiting", "who": "another run", "device": "GPU"}
+    monkeypatch.setattr(Run, "measure_all", lambda self, seed: self._last(waiting, seed, lambda: None))
+    note_codes(run)
+    assert said == ["waiting: another run is measuring on the GPU"]

@@ -2,6 +2,7 @@
 buffers, on which inputs, and what is made of it."""
 
 import ctypes
+import dataclasses
 import itertools
 import math
 import sys
@@ -17,7 +18,7 @@ import pytest
 from benchmarks.project import PROJECT
 from kernelwatch.plan.cells import Cell
 from kernelwatch.plan.package import Package
-from kernelwatch.plan.problem import Computation, Problem, Rung
+from kernelwatch.plan.problem import Computation, Line, Problem, Rung
 from kernelwatch.plan.project import Project
 from kernelwatch.timing import cpu as cpu_module
 from kernelwatch.timing import device as device_module
@@ -224,6 +225,22 @@ def test_what_cannot_be_captured_is_timed_by_events(device: Device) -> None:
     assert not [one for one in device.launches if one.name == "move" and one.replayed]
     package.before = lambda: None
     assert "timed_by" not in gpu.measure(cell())  # the next cell is captured again
+
+
+def test_a_reference_line_that_cannot_be_captured_says_so(device: Device) -> None:
+    def bind(cupy: Any, inputs: list[Any], out: Any) -> Callable[[], object]:
+        def launch() -> None:
+            if device.captured is not None:
+                raise RuntimeError("a capture forbids it")
+            device.enqueue("line", (), 1e-4, lambda: np.copyto(out, inputs[0]))
+
+        return launch
+
+    lined = dataclasses.replace(MOVING.problems[0], lines={"library": Line("move", bind)})
+    line = Cell("move", "library", "float32", (4096,), "cold", "gpu", reference=True)
+    project = Project("moving", PROJECT.here, (lined,))
+    measured = Gpu(project, cast(Package, Moving(device)), [line], BUDGET, 0).measure(line)
+    assert measured["timed_by"] == "events"
 
 
 def test_what_allocates_is_said(device: Device) -> None:

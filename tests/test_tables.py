@@ -335,6 +335,8 @@ def test_a_new_choice_of_an_autotuner_is_said() -> None:
     assert said.splitlines()[1] == "  k: autotuned anew: turn: BLOCK: 32 -> turn: BLOCK: 64"
     assert "autotuned" not in changes(before, record_of("89abcdef", "turn: BLOCK: 32"))
     assert "turn: BLOCK: 32 -> nothing" in changes(before, record_of("89abcdef"))
+    both = record_of("89abcdef", "turn: BLOCK: 32", "turn: BLOCK: 64")
+    assert "autotuned" not in changes(both, record_of("fedcba98", "turn: BLOCK: 64", "turn: BLOCK: 32"))
 
 
 def test_the_nearest_ancestor_with_results(results: Path) -> None:

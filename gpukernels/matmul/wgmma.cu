@@ -226,6 +226,7 @@ __global__ void __launch_bounds__(3 * GROUP, 1)
                  const __grid_constant__ TensorMap map_c, int M, int N, int K) {
     static_assert(TILE_K * sizeof(T) == ROW_BYTES, "rows of 128 bytes");
     static_assert(B_K_MAJOR || sizeof(T) == 2, "32-bit operands must be K-major");
+    static_assert(TILE_COLUMNS * sizeof(Out) / ROW_BYTES % BUFFERS == 0, "a tile leaves through every buffer as often");
     extern __shared__ unsigned char shared[];
     __shared__ u64 full[STAGES], empty[STAGES];
 

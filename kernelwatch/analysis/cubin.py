@@ -1,5 +1,6 @@
 """Read a cubin, NVIDIA's ELF file of compiled kernels: registers, local and shared memory, code."""
 
+import math
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,15 +11,18 @@ KIB = 1024
 
 @dataclass(frozen=True)
 class Cubin:
-    """The contents of a cubin for one kernel. `stack_bytes`: local memory per thread; `code`: the kernel's SASS."""
+    """The contents of a cubin for one kernel. `stack_bytes`: local memory per thread; `code`: the kernel's SASS;
+    `block_threads`: the threads of the only block that it takes, 0 if it takes several."""
 
     registers: int
     stack_bytes: int
     static_shared_bytes: int
     code: bytes
+    block_threads: int = 0
 
 
-REGISTERS, FRAME = 0x2F, 0x11  # EIATTR_REGCOUNT, EIATTR_FRAME_SIZE, as cuobjdump --dump-elf names them
+# EIATTR_REGCOUNT, EIATTR_FRAME_SIZE, EIATTR_REQNTID, as cuobjdump --dump-elf names them
+REGISTERS, FRAME, BLOCK = 0x2F, 0x11, 0x10
 
 
 def _attributes(info: bytes) -> Iterator[tuple[int, bytes]]:
@@ -54,6 +58,8 @@ def read_cubin(content: bytes, symbol: str, arch: str) -> Cubin:
         for attribute, value in _attributes(info)
         if attribute in (REGISTERS, FRAME) and struct.unpack_from("<I", value)[0] == kernel
     }
+    own = sections.get(f".nv.info.{symbol}")
+    blocks = [struct.unpack("<III", value) for at, value in _attributes(own.data() if own else b"") if at == BLOCK]
     shared = sections.get(f".nv.shared.{symbol}")
     # From 9.0 on, the section's size includes the 1 KiB that is reserved in each block; ptxas -v does not count it.
     reserved = KIB if int(arch[3:]) >= 90 else 0
@@ -62,4 +68,5 @@ def read_cubin(content: bytes, symbol: str, arch: str) -> Cubin:
         of_kernel.get(FRAME, 0),
         max(0, shared["sh_size"] - reserved) if shared else 0,
         code,
+        math.prod(blocks[0]) if blocks else 0,
     )

@@ -5,6 +5,7 @@ graph of a launch has the names of its kernels.
 """
 
 import hashlib
+import math
 import struct
 from collections.abc import Iterable
 from functools import lru_cache
@@ -49,23 +50,24 @@ class Launched(Gpu):
         return {"codes": self._codes(names)}
 
     def _codes(self, names: Iterable[str]) -> list[Code]:
-        found = {
-            hashlib.sha256(cubin.code).hexdigest()[:16]: (name, cubin)
-            for name in sorted(names)
-            for cubin in _cubins(name, self.arch, len(cupti.cubins))
-        }
-        codes: list[Code] = [
-            {
-                "kernel": name,
-                "registers": cubin.registers,
-                "static_shared_bytes": cubin.static_shared_bytes,
-                "stack_bytes": cubin.stack_bytes,
-                "code": digest,
-            }
-            for digest, (name, cubin) in found.items()
-        ]
+        codes: list[Code] = []
+        by_digest: dict[str, bytes] = {}
+        for name in sorted(names):
+            for cubin in _cubins(name, self.arch, len(cupti.cubins)):
+                digest = hashlib.sha256(cubin.code).hexdigest()[:16]
+                by_digest[digest] = cubin.code
+                code: Code = {
+                    "kernel": name,
+                    "registers": cubin.registers,
+                    "static_shared_bytes": cubin.static_shared_bytes,
+                    "stack_bytes": cubin.stack_bytes,
+                    "only_threads": cubin.block_threads,
+                    "code": digest,
+                }
+                if code not in codes:  # another module may have the same kernel
+                    codes.append(code)
         try:
-            counted = count_all({digest: cubin.code for digest, (_, cubin) in found.items()}, self.arch)
+            counted = count_all(by_digest, self.arch)
         except (NotHere, ToolMissing):
             return codes
         return [{**code, **counted[code["code"]]} for code in codes]
@@ -85,10 +87,20 @@ def _cubins(symbol: str, arch: str, count: int) -> list[Cubin]:
 
 
 def note(measurement: Measurement, codes: Iterable[Code]) -> None:
-    """Add their code to the kernels of a timed cell's measurement, and to its identity."""
-    by_kernel = {tuple(code[name] for name in SAME): code for code in codes}  # type: ignore[literal-required]
+    """Add their code to the kernels of a timed cell's measurement, and to its identity. A kernel gets none if several
+    could be it, such as configurations of an autotuner that differ in nothing that the driver says."""
+    codes = list(codes)
     ran: list[Ran] = measurement["kernels"]
     for node in ran:
-        if code := by_kernel.get(tuple(node.get(name) for name in SAME)):
-            node.update({name: value for name, value in code.items() if name not in node})  # type: ignore[typeddict-item]
+        fitting = {code["code"]: code for code in codes if _fits(code, node)}
+        if len(fitting) == 1:
+            (code,) = fitting.values()
+            node.update({name: value for name, value in code.items() if name not in (*node, "only_threads")})  # type: ignore[typeddict-item]
     measurement["identity"] = nodes.identity(measurement["sources"], ran, measurement.get("configurations", []))
+
+
+def _fits(code: Code, node: Ran) -> bool:
+    """Whether a node may run this code."""
+    if any(node.get(name) != code[name] for name in SAME):  # type: ignore[literal-required]
+        return False
+    return code.get("only_threads", 0) in (0, math.prod(node["block"]))

@@ -47,7 +47,7 @@ class Measured:
     @property
     def configurations(self) -> tuple[str, ...]:
         """What autotuners chose, each choice once; several if the processes chose differently."""
-        return tuple(dict.fromkeys(choice for each in self.measurements for choice in each.get("configurations", ())))
+        return tuple(sorted({choice for each in self.measurements for choice in each.get("configurations", ())}))
 
     @property
     def notes(self) -> tuple[str, ...]:

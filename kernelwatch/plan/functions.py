@@ -3,8 +3,8 @@
 A function takes the inputs, `out=` (a tuple of arrays if the problem has several outputs) and the problem's scalars by
 name, and overwrites `out`. On a GPU the arrays are CuPy's, which offer DLPack and __cuda_array_interface__, and it
 enqueues on the current stream, which CuPy and PyTorch know; a function with a parameter `stream` gets it, as an object
-with __cuda_stream__. An entry may also be the text "module:function", whose module is imported only when the rung is
-measured.
+with __cuda_stream__ (with NumPy's arrays only if the parameter has no default). An entry may also be the text
+"module:function", whose module is imported only when the rung is measured.
 
 The identity of a launch covers the function's module, all modules of the package that it imports, directly or not,
 every file of the package that is no Python source, and the versions of the distributions that these modules import. If
@@ -23,6 +23,8 @@ from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+import numpy as np
 
 from kernelwatch.plan import sources
 from kernelwatch.plan.package import Absent, Binary, Kernel, Launch, ModulePackage, NotHere, Package
@@ -53,7 +55,8 @@ class _Function:
 
     def bind(self, *inputs: Array, out: Array | tuple[Array, ...], **scalars: Any) -> Launch:
         call = partial(self.function, *inputs, out=out, **scalars)
-        if "stream" not in scalars and _takes_stream(self.function):
+        on_host = isinstance(out[0] if isinstance(out, tuple) else out, np.ndarray)
+        if "stream" not in scalars and _takes_stream(self.function, on_host):
             return _Launch(lambda: call(stream=_stream()), self.identity)
         return _Launch(call, self.identity)
 
@@ -148,11 +151,14 @@ def adapt(module: ModuleType) -> Package:
     return FunctionPackage(module) if hasattr(module, TABLE) and not hasattr(module, "load") else ModulePackage(module)
 
 
-def _takes_stream(function: Callable[..., object]) -> bool:
+def _takes_stream(function: Callable[..., object], on_host: bool) -> bool:
+    """Whether a function is given the stream. One for both devices has a default, which it keeps with arrays of the
+    host."""
     try:
-        return "stream" in inspect.signature(function).parameters
+        parameter = inspect.signature(function).parameters.get("stream")
     except (TypeError, ValueError):  # a callable of a C extension may have no signature
         return False
+    return parameter is not None and not (on_host and parameter.default is not parameter.empty)
 
 
 def _stream() -> Any:

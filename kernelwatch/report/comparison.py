@@ -111,7 +111,7 @@ def _launches(report: Report) -> Iterator[str]:
         if any("timed_by" in measurement for side in sides for measurement in side):
             by_events.append(pairs.cell.key)
         chosen = [
-            "; ".join(dict.fromkeys(choice for each in side for choice in each.get("configurations", ()))) or "nothing"
+            "; ".join(sorted({choice for each in side for choice in each.get("configurations", ())})) or "nothing"
             for side in sides
         ]
         if len(set(chosen)) > 1:

@@ -161,6 +161,7 @@ def note_codes(run: Run) -> None:
     if not cells:
         return
     looked = Run(run.project, cells, launched.DEVICE, run.package, run.budget)
+    looked.note = run.note
     looked.measure_all(0)
     if looked.unavailable:
         run.group.facts["codes"] = looked.unavailable

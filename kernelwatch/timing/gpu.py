@@ -302,6 +302,8 @@ class Gpu(RunDevice):
                 "slots": slots,
                 "identity": bound[0][1],
             }
+            if self._once is None:
+                measurement["timed_by"] = "events"
             if cell.launch_cost:
                 host_loop_s = self._host_loop_seconds(launches[0], measurement["seconds"])
                 measurement["host_loop_seconds"] = host_loop_s
@@ -314,8 +316,6 @@ class Gpu(RunDevice):
 
     def _look(self, cell: Cell, launch: Callable[[], object], measurement: Measurement) -> None:
         """Note what a launch runs and allocates, after it was timed; check what its graph does. Raises: WrongOutput."""
-        if self._once is None:
-            measurement["timed_by"] = "events"
         of_sources = getattr(launch, "of_sources", False)
         if not of_sources and self.seed:  # the identity says what is launched, so one process of a run is enough
             return

@@ -8,11 +8,13 @@ CellState = Literal["waiting", "ok", "na", "failed"]  # not measured yet; measur
 
 
 class Code(TypedDict, total=False):
-    """A kernel as it was compiled. `kernel`: the name of the function; `code`: a hash of its SASS; the figures of its
-    instructions are as in analysis/sass.py."""
+    """A kernel as it was compiled. `kernel`: the name of the function; `code`: a hash of its SASS; `only_threads`: the
+    size of the only block that it takes, 0 if it takes several; the figures of its instructions are as in
+    analysis/sass.py."""
 
     kernel: str
     code: str
+    only_threads: int
     registers: int
     static_shared_bytes: int
     stack_bytes: int

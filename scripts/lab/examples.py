@@ -2,17 +2,19 @@
 
 `build DIR` makes the repository, whose commit hashes are the same on every machine: layers of neural networks by
 several launchers, described as any project that uses the engine. Measure it there with `kernelwatch bench`. `judge DIR`
-publishes its results and prints which changes of seconds and of exact figures were flagged, on which commits; with
-`--recorded` those in examples/results. `demo DIR` writes the pages of the recorded results into DIR.
+publishes its results and prints which changes were flagged, on which commits: of the seconds if a GPU timed the
+commits, and of the exact figures. With `--recorded` the results are those in examples/results. `demo DIR` writes the
+pages of the recorded results into DIR.
 """
 
 import json
+import math
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
 
 from kernelwatch.commands.arguments import Output, Parser
 from lab import planted
@@ -42,61 +44,38 @@ def build(folder: Path) -> list[str]:
     return commits(folder)
 
 
-EXACT = {"worse": "regression", "better": "improvement"}
+def judge(seconds: list[Flag] | None, exact: list[Flag], console: Console) -> bool:
+    """Print which planted changes were flagged, by seconds (None if there are none) and by exact figures; whether each
+    was, in the right direction, and nothing else."""
+    right = True
+    if seconds is None:
+        console.print("no GPU timed these commits: judged by the exact figures alone")
+    else:
+        console.print("seconds")
+        right = _compared(seconds, lambda change: change.effect, console)
+    console.print("exact figures")
+    return _compared(exact, lambda change: change.exact, console) and right
 
 
-def judge(page: Path, console: Console) -> bool:
-    """Print which planted changes published pages flag; whether each whose rung has figures is flagged, in the right
-    direction, and nothing else is. Raises: SystemExit if no such rung has figures."""
-    table = Table("commit", "planted", "flagged")
-    flags = {exact: flags_on(page, exact=exact) for exact in (False, True)}
-    measured = _measured(page)
-    listed = changes()
-    right, planted_count, judged = True, 0, 0
-    for change in listed:
-        for exact, word in ((False, change.effect), (True, change.exact)):
-            here = [flag for flag in flags[exact] if flag.subject == change.subject]
-            known = (change.rung, exact) in measured
-            planted_count += bool(word)
-            judged += bool(word) and known
-            good = all(_is_planted(flag, change, word) for flag in here) and bool(here) == (bool(word) and known)
-            right &= good
-            if here or word:
-                what = f"{change.rung} {word}{' exact figures' if exact else ''}" if word else "nothing"
-                table.add_row(change.subject, what, _cells(here, known), style="" if good else "red")
-    subjects = {change.subject for change in listed}
-    for flag in [*flags[False], *flags[True]]:
-        if flag.subject not in subjects:
-            right = False
-            table.add_row(flag.subject, "nothing", _cells([flag], True), style="red")
-    if not judged:
-        raise SystemExit("scripts/examples: these results have no figure of a rung with a planted change: measure it")
-    console.print(table)
-    verdict = "exactly what was planted" if right else "NOT what was planted"
-    console.print(
-        f"{len(listed) + 1} commits, {planted_count} planted effects, {judged} of them measured: flagged is {verdict}"
-    )
-    return right
+def _compared(flagged: list[Flag], effect: Callable[[Change], str], console: Console) -> bool:
+    def right(change: Change, flags: list[Flag]) -> bool:
+        what, cells = effect(change), change.rung.replace("/", " ") + " "
+        if not what:
+            return not flags
+        return bool(flags) and all(flag.cell.startswith(cells) and flag.kind == planted.KINDS[what] for flag in flags)
+
+    return planted.compare(changes(), flagged, effect, right, console)
 
 
-def _measured(page: Path) -> set[tuple[str, bool]]:
-    """The rungs that have a series, each with whether that is of an exact figure and not of seconds."""
-    series = json.loads((page.parent / "data" / "series.json").read_text(encoding="utf-8"))["series"]
-    return {
-        (f"{one['benchmark'].split('.')[0]}/{one['params']['rung']}".replace("'", ""), ".Static." in one["benchmark"])
-        for one in series
-        if "rung" in one["params"]
-    }
-
-
-def _cells(flags: list[Flag], known: bool) -> str:
-    cells = "\n".join(f"{flag.cell} {flag.change:+.2%}" for flag in flags)
-    return cells or ("nothing" if known else "not measured")
-
-
-def _is_planted(flag: Flag, change: Change, word: str) -> bool:
-    op, _, rung = change.rung.partition("/")
-    return flag.cell.startswith(f"{op} {rung} ") and flag.kind == (planted.KINDS | EXACT).get(word)
+def timed(results: Path) -> bool:
+    """Whether a GPU timed any of the commits in a folder of results."""
+    series = [
+        row
+        for path in results.glob("*/*-checkout-*.json")
+        for name, row in json.loads(path.read_text(encoding="utf-8"))["results"].items()
+        if name.endswith(".GPU.track_seconds") and row
+    ]
+    return any(value is not None and not math.isnan(value) for row in series for value in row[0] or ())
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -118,4 +97,6 @@ def main(arguments: list[str] | None = None) -> int:
     if not (folder / ".git").is_dir():
         raise SystemExit(f"scripts/examples: {folder} is not a repository; make it with scripts/examples build")
     results = recorded if options.recorded else folder / "results"
-    return 0 if judge(publish(folder, results, folder / ".asv" / "judged", NAME), console) else 1
+    page = publish(folder, results, folder / ".asv" / "judged", NAME)
+    seconds = flags_on(page) if timed(results) else None
+    return 0 if judge(seconds, flags_on(page, exact=True), console) else 1

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -222,7 +222,7 @@ def _is_exact(line: str) -> bool:
 
 @dataclass(frozen=True)
 class Flag:
-    """A change of seconds or of an exact figure that the page flags. `change`: relative, such as 0.05."""
+    """A change that the page flags. `change`: relative, such as 0.05."""
 
     kind: str
     subject: str
@@ -263,15 +263,14 @@ def flags(folder: Path, results: Path | None = None) -> list[Flag]:
 
 
 def flags_on(page: Path, *, exact: bool = False) -> list[Flag]:
-    """The changes of seconds, or of exact figures, that published pages flag."""
+    """The changes of seconds that published pages flag, or those of exact figures."""
     events = json.loads((page.parent / "data" / "events.json").read_text(encoding="utf-8"))["events"]
-    return [_flag(event, change) for event in events for change in event["changes"] if change["exact"] == exact]
+    return [_flag(event, change) for event in events for change in event["changes"] if change["exact"] is exact]
 
 
 def _flag(event: dict[str, Any], change: dict[str, Any]) -> Flag:
     params = {name: value.strip("'") for name, value in change["params"].items()}
-    figure = [change["benchmark"].partition("track_")[2]] if change["exact"] else []
-    cell = " ".join([change["benchmark"].split(".")[0], *params.values(), *figure])
+    cell = " ".join([change["benchmark"].split(".")[0], *params.values()])
     return Flag(event["kind"], event["last"]["subject"], cell, params["rung"], change["change"] or float("inf"))
 
 
@@ -281,31 +280,52 @@ def timed(rung: str) -> list[str]:
     return sorted(f"{cell.op} {cell.rung} {label(cell.shape)} {cell.cache}" for cell in cells)
 
 
-KINDS = {"slower": "regression", "faster": "improvement"}
+KINDS = {"slower": "regression", "faster": "improvement", "worse": "regression", "better": "improvement"}
 
 
 def judge(flagged: list[Flag], console: Console) -> bool:
     """Print which planted changes were flagged; whether exactly these were."""
-    _, changes = history()
+
+    def right(change: Change, flags: list[Flag]) -> bool:
+        expected = [flag.cell for flag in flags if change.effect and flag.kind == KINDS[change.effect]]
+        return len(expected) == len(flags) and sorted(expected) == timed(change.rung)
+
+    return compare(history()[1], flagged, lambda change: change.effect, right, console)
+
+
+def compare(
+    listed: list[Change],
+    flagged: list[Flag],
+    effect: Callable[[Change], str],
+    right: Callable[[Change, list[Flag]], bool],
+    console: Console,
+) -> bool:
+    """Print what was flagged on each commit that changes something; whether all flags are right.
+
+    `effect`: of a change, "" if it has none. `right`: whether a change has the flags that it should have.
+    """
     table = Table("commit", "effect", "flagged")
-    right = True
-    for change in changes:
-        on_commit = [flag for flag in flagged if flag.subject == change.subject]
-        expected = [flag.cell for flag in on_commit if change.effect and flag.kind == KINDS[change.effect]]
-        good = len(expected) == len(on_commit) and sorted(expected) == timed(change.rung)
-        right &= good
-        if on_commit or change.effect:
-            cells = ", ".join(f"{flag.cell} {flag.change:+.2%}" for flag in on_commit) or "nothing"
-            effect = f"{change.rung} {change.effect}" if change.effect else "none"
-            table.add_row(change.subject, effect, cells, style="" if good else "red")
-    others = [flag for flag in flagged if flag.subject not in {change.subject for change in changes}]
+    good = True
+    for change in listed:
+        flags = [flag for flag in flagged if flag.subject == change.subject]
+        as_planted = right(change, flags)
+        good &= as_planted
+        if flags or effect(change):
+            what = f"{change.rung} {effect(change)}" if effect(change) else "none"
+            table.add_row(change.subject, what, _cells(flags), style="" if as_planted else "red")
+    others = [flag for flag in flagged if flag.subject not in {change.subject for change in listed}]
     for flag in others:
-        table.add_row(flag.subject, "none", f"{flag.cell} {flag.change:+.2%}", style="red")
+        table.add_row(flag.subject, "none", _cells([flag]), style="red")
     console.print(table)
-    planted = [change for change in changes if change.effect]
-    verdict = "exactly what was planted" if right and not others else "NOT what was planted"
-    console.print(f"{len(changes) + 1} commits, {len(planted)} of them planted: flagged is {verdict}")
-    return right and not others
+    good = good and not others
+    count = sum(bool(effect(change)) for change in listed)
+    verdict = "exactly what was planted" if good else "NOT what was planted"
+    console.print(f"{len(listed) + 1} commits, {count} of them planted: flagged is {verdict}")
+    return good
+
+
+def _cells(flags: list[Flag]) -> str:
+    return ", ".join(f"{flag.cell} {flag.change:+.2%}" for flag in flags) or "nothing"
 
 
 def main(arguments: list[str] | None = None) -> int:
