@@ -87,8 +87,9 @@ def show(project: Project, arguments: argparse.Namespace, parser: argparse.Argum
         if arguments.shape not in shapes:
             parser.error(f"no shape {arguments.shape}; there are {', '.join(shapes)}")
         shape = shapes[arguments.shape]
-    if not sections(record, project, ops, None, arguments.type):
-        notes.append(f"no cell of {', '.join(ops)} was timed at {record.commit} on {record.machine}")
+    if missing := [op for op in ops if not sections(record, project, [op], None, arguments.type)]:
+        named = "" if arguments.op else "; name an op to see the newest record in which it was"
+        notes.append(f"no cell of {', '.join(missing)} was timed at {record.commit} on {record.machine}{named}")
     for note in notes:
         print(f"note: {note}", file=sys.stderr)
     for path in filter(None, (arguments.png, arguments.svg)):
