@@ -88,7 +88,7 @@ def files(folder: Path) -> list[Path]:
         (("bench", "no-such..HEAD", "--no-gate"), "bench: git rev-list --first-parent no-such..HEAD: fatal: "),
         (("ladder", "transpose", "--commit", "0000"), "ladder: nothing recorded for this under "),
         (("ladder", "nonsense"), "ladder: no op nonsense; there are vector_add, transpose, matmul"),
-        (("profile", "nonsense"), "profile: error: argument op: invalid choice: 'nonsense'"),
+        (("profile", "nonsense"), "profile: error: no op nonsense"),
         (("noise", "--runs", "1"), "noise: error: --runs must be at least 2, to differ; got 1"),
         (("sanitize", "--tool", "nonsense"), "sanitize: error: argument --tool: invalid choice: 'nonsense'"),
         (("truth", "--nonsense"), "truth: error: unrecognized arguments: --nonsense"),
