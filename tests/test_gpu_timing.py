@@ -197,6 +197,19 @@ def test_a_checked_product_is_exact_in_any_order(type: str) -> None:
     assert product_of(type, lambda a, b: one_by_one(a, b, -1)) == ""
 
 
+@pytest.mark.parametrize("type", ["float16", "bfloat16"])
+def test_a_checked_product_of_16_bits_is_rounded_once(type: str) -> None:
+    def total(a: Any, b: Any) -> Any:
+        return a.astype(np.float32) @ b.astype(np.float32)
+
+    def in_two_parts(a: Any, b: Any) -> Any:
+        half = len(b) // 2
+        return sum(total(a[:, at], b[at]).astype(type) for at in (slice(half), slice(half, None)))
+
+    assert product_of(type, total) == ""
+    assert "elements" in product_of(type, in_two_parts)
+
+
 @pytest.mark.parametrize("depth", [64, 8192])
 def test_a_check_tells_a_narrower_type_at_every_depth(depth: int) -> None:
     def tf32(a: Any, b: Any) -> Any:

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 import gpukernels
-from gpukernels import LadderError, LimitError, Rung, ladder
+from gpukernels import LadderError, LimitError, Rung, kernel, ladder
 from gpukernels.kernel import python_function
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -182,6 +182,14 @@ def test_a_type_may_have_a_launch_of_its_own() -> None:
     assert (bytes_wide.tile, bytes_wide.block) != (found.tile, found.block)
     assert bytes_wide.macros() == {"TILE_ROWS": 256, "TILE_COLUMNS": 128, "BLOCK_X": 16, "BLOCK_Y": 8}
     assert bytes_wide.of("uint8") == bytes_wide
+    wide = gpukernels.rung("matmul", "wgmma")
+    narrow = wide.of("float16")
+    assert narrow.shared != wide.shared
+    assert {name for name, value in wide.macros().items() if narrow.macros()[name] != value} == {
+        "STAGES",
+        "BUFFERS",
+        "SHARED_BYTES",
+    }  # the constants that an entry by type does not name are the rung's
     tiles = gpukernels.rung("matmul", "pipelined").macros()
     assert (tiles["TILE_K"], tiles["SHARED_BYTES"]) == (16, gpukernels.rung("matmul", "pipelined").shared_bytes(4))
 
@@ -219,6 +227,23 @@ def test_an_extent_whose_tiles_are_no_int_is_refused(name: str) -> None:
     for extents in ((2**31 - 1, 1, 1), (1, 2**31 - 255, 1), (1, 1, 2**31 - 1)):
         with pytest.raises(LimitError, match=f"at most {2**31 - 256}, got {' x '.join(map(str, extents))}"):
             prepare(found, None, None, (), (), (), extents)
+
+
+def test_the_constants_of_a_python_rung_are_its_functions_keywords(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One source, several rungs: each has an identity of its own."""
+    asked: list[dict[str, int]] = []
+    scope = {"asked": asked, "version": lambda: "1.2"}
+    exec("def function(a, b, out, **keywords): asked.append(keywords)", scope)
+    device = SimpleNamespace(id=0, attributes={})
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=SimpleNamespace(Device=lambda: device)))
+    monkeypatch.setattr(kernel, "python_function", lambda found, path: scope["function"])
+    identities = set()
+    for name in ("cublas", "cublas_k_major", "cublas_tf32"):
+        loaded = kernel._GpuKernel(gpukernels.rung("matmul", name), gpukernels.rung("matmul", name).types[0], None)
+        loaded._function(1, 2, 3)
+        identities.add(loaded.identity)
+    assert asked == [{}, {"b_k_major": 1}, {"b_k_major": 1, "tf32": 1}]
+    assert len(identities) == 3
 
 
 @pytest.mark.parametrize(
