@@ -4,11 +4,14 @@ import weakref
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("cupy", reason="CuPy is not installed")
 
+import gpukernels
 from gpukernels import prepare
+from gpukernels.kernel import python_function
 
 
 class Event:
@@ -71,3 +74,38 @@ def test_a_capture_keeps_nothing(stream: Any) -> None:
 )
 def test_rows_are_padded_to_what_the_copy_engine_takes(columns: int, itemsize: int, wanted: int) -> None:
     assert prepare.padded(columns, itemsize) == wanted
+
+
+@pytest.mark.parametrize(
+    ("name", "edge", "blocks", "overlaps"),
+    [
+        ("wgmma", 2048, 128, True),  # 128 tiles
+        ("wgmma", 4096, 128, False),  # 512 tiles, four for each block
+        ("wgmma_specialized", 2048, 128, True),
+        ("wgmma_specialized", 4096, 512, False),  # a block for each
+        ("wgmma_128x128", 2048, 128, False),
+        ("wgmma_k_major", 1024, 32, True),
+    ],
+)
+def test_a_launch_overlaps_the_one_before_it_if_all_its_tiles_fit_on_the_gpu(
+    monkeypatch: pytest.MonkeyPatch, name: str, edge: int, blocks: int, overlaps: bool
+) -> None:
+    found = gpukernels.rung("matmul", name)
+    assert found.preparation
+    grids: dict[str, list[int]] = {"overlapping": [], "plain": []}
+
+    def overlapping(_function: object, grid: tuple[int, ...], *_rest: object) -> Any:
+        return lambda: grids["overlapping"].append(grid[0])
+
+    def plain(grid: tuple[int, ...], *_rest: object) -> None:
+        grids["plain"].append(grid[0])
+
+    monkeypatch.setattr(prepare, "tensor_map", lambda *_arguments: np.uint32(0))
+    monkeypatch.setattr(prepare, "overlapping", overlapping)
+    device = SimpleNamespace(attributes={"MultiProcessorCount": 132})
+    matrix = SimpleNamespace(
+        shape=(edge, edge), strides=(2 * edge, 2), itemsize=2, data=SimpleNamespace(ptr=512), device=device
+    )
+    make = python_function(found, found.preparation)
+    make(found, None, plain, (), (128, 3), (matrix, matrix, matrix), (np.int64(edge),) * 3)()
+    assert grids == {"overlapping": [blocks] if overlaps else [], "plain": [] if overlaps else [blocks]}

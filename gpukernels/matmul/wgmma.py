@@ -56,7 +56,8 @@ def matmul_wgmma(
     tile_rows, tile_columns = rung.tile
     macros = rung.macros()
     tiles = -(-rows // tile_rows) * -(-columns // tile_columns)
-    turns = math.ceil(tiles / c.device.attributes["MultiProcessorCount"]) if macros["PERSISTENT"] else 1
+    processors = c.device.attributes["MultiProcessorCount"]
+    turns = math.ceil(tiles / processors) if macros["PERSISTENT"] else 1
     grid = (math.ceil(tiles / turns), 1, 1)  # as many blocks as finish in as many turns: all blocks have equal work
     wide = ROW_BYTES // b.itemsize
     box_b = (tile_columns, wide) if "B_K_MAJOR" in macros else (macros["TILE_K"], wide)
@@ -64,9 +65,9 @@ def matmul_wgmma(
     maps = [prepare.tensor_map(str(rung), matrix, box) for matrix, box in boxes]
     arguments = (*maps, *map(np.int32, (rows, columns, k)))
 
-    # A block of one tile has only the launch before it to hide its start under. Of several turns it costs more to let
-    # the blocks of the next launch in.
-    enqueue = prepare.overlapping(function, grid, block, arguments) if turns == 1 else None
+    # If all tiles fit on the GPU at once, only the launch before this one can hide its start. With more tiles it costs
+    # more to let the blocks of the next launch in.
+    enqueue = prepare.overlapping(function, grid, block, arguments) if tiles <= processors else None
 
     def launch(_alive: object = (a, b, c)) -> None:
         for new, old in inputs:
