@@ -1009,23 +1009,48 @@ def test_the_next_process_waits_while_one_measures(package: Package, monkeypatch
     folder = package()
     run = Run(PROJECT, cells(), "cpu", str(folder), BUDGET)
     run.measure_all(0, more=True)
-    assert run._next is None  # nothing has shown yet that it can measure here
-    run.measure_all(1, more=True)
     assert run._next is not None
     waiting, _ = run._next
     assert waiting.poll() is None
-    run.measure_all(2)
+    run.measure_all(1)
     assert run._next is None
     assert waiting.returncode is not None  # it was the one
     for outcome in outcomes(run).values():
-        assert_measured(outcome, 3)
-    run.measure_all(3, more=True)
+        assert_measured(outcome, 2)
+    run.measure_all(2, more=True)
     assert run._next is not None
     left, stderr = run._next
     run.close()
     run.close()
     assert left.returncode is not None
     assert stderr.closed
+
+
+def test_no_process_waits_where_nothing_can_be_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "AHEAD", ("cpu",))
+    run = Run(PROJECT, cells(), "cpu", str(tmp_path), BUDGET)
+    run.measure_all(0, more=True)
+    assert run.unavailable
+    assert run._next is None
+
+
+def test_a_waiting_process_imports_what_the_last_one_did(
+    package: Package, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rung imports a module when it is loaded. The first process has it then; the second one started before that, and
+    the third has it before its job comes."""
+    monkeypatch.setattr(processes, "AHEAD", ("cpu",))
+    folder = package()
+    seen = tmp_path / "seen"
+    rung = folder / "gpukernels" / "transpose" / "numpy.py"
+    late = f"import sys\nwith open({str(seen)!r}, 'a') as file:\n    print('json5' in sys.modules, file=file)\n"
+    rung.write_text(f"{late}import json5\n{rung.read_text()}")
+    run = Run(PROJECT, cells(), "cpu", str(folder), BUDGET)
+    for seed in range(3):
+        run.measure_all(seed, more=seed < 2)
+    assert_measured(outcomes(run)["numpy"], 3)
+    assert seen.read_text().split() == ["False", "False", "True"]
+    assert not [name for name in run._modules if name.partition(".")[0] in ("gpukernels", "kernelwatch", "benchmarks")]
 
 
 # What a job for the CPU may not import: it takes long, or is not installed where only such cells are measured.
@@ -1044,7 +1069,7 @@ def test_a_job_for_the_cpu_loads_nothing_of_the_others(package: Package, tmp_pat
     }
     with (tmp_path / "stderr").open("w+") as stderr:
         process = subprocess.Popen(
-            [sys.executable, "-v", "-P", str(WORKER), "cpu"],  # names each module that is imported
+            [sys.executable, "-v", "-P", str(WORKER)],  # names each module that is imported
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=stderr,
@@ -1053,7 +1078,7 @@ def test_a_job_for_the_cpu_loads_nothing_of_the_others(package: Package, tmp_pat
         with process:
             assert process.stdin is not None
             assert process.stdout is not None
-            process.stdin.write(json.dumps(job) + "\n")
+            process.stdin.write(f"[]\n{json.dumps(job)}\n")
             process.stdin.flush()  # and stays open, as long as the process is there
             events = [json.loads(line) for line in process.stdout]
             process.wait()
@@ -1068,11 +1093,7 @@ def test_a_job_for_the_cpu_loads_nothing_of_the_others(package: Package, tmp_pat
 
 
 def test_a_process_that_gets_no_job_leaves() -> None:
-    for device in ("gpu", "cpu"):
-        done = subprocess.run(
-            [sys.executable, "-P", str(WORKER), device],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            check=False,
-        )
-        assert (done.returncode, done.stdout) == (0, b""), done.stderr
+    for said in ("", "[]\n"):
+        command = [sys.executable, "-P", str(WORKER)]
+        done = subprocess.run(command, input=said, text=True, capture_output=True, check=False)
+        assert (done.returncode, done.stdout) == (0, ""), done.stderr

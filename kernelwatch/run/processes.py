@@ -71,6 +71,7 @@ class Run:
         self.note: Callable[[str], None] = lambda message: print(message, file=sys.stderr, flush=True)
         self._done, self._begun = 0, ""  # of the running worker: the cells it finished, the cell it is measuring
         self._next: tuple[subprocess.Popen[str], IO[str]] | None = None  # a waiting worker and its stderr
+        self._modules: list[str] = []  # what a waiting worker may import
         self._running: subprocess.Popen[str] | None = None
 
     def measure_all(self, seed: int, tick: Callable[[], None] = lambda: None, *, more: bool = False) -> None:
@@ -107,13 +108,18 @@ class Run:
             self._running.kill()
 
     def _start(self) -> "tuple[subprocess.Popen[str], IO[str]]":
-        """Start a worker, which imports its modules and waits for its job; the worker and its stderr."""
+        """Start a worker, which imports what the last one did and waits for its job; the worker and its stderr."""
         own = cpu.environment() if self.device == "cpu" else {}
         environment = {**os.environ, **own, **self.project.environment}
         stderr = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 (closed with its process)
-        command = [sys.executable, "-P", str(WORKER), self.device]
+        command = [sys.executable, "-P", str(WORKER)]
         pipe = subprocess.PIPE
-        return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=stderr, text=True, env=environment), stderr
+        worker = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=stderr, text=True, env=environment)
+        assert worker.stdin is not None
+        with suppress(BrokenPipeError):  # whoever sends the job sees why it died
+            worker.stdin.write(json.dumps(self._modules) + "\n")
+            worker.stdin.flush()
+        return worker, stderr
 
     def _worker(self, cells: list[Cell], seed: int, tick: Callable[[], None], more: bool = False) -> int:
         """Let one process measure `cells`; the number of cells that are settled when it ends, at least one."""
@@ -126,9 +132,7 @@ class Run:
             "cells": [cell.as_json() for cell in cells],
         }
         self._done, self._begun = 0, ""
-        worker, stderr = self._next or self._start()
-        # The next worker imports while this one does, then waits for its job. It does so only after one has succeeded.
-        self._next = self._start() if more and self.device in AHEAD and self.group.facts else None
+        (worker, stderr), self._next = self._next or self._start(), None
         with stderr, worker:
             assert worker.stdin is not None
             stuck = False
@@ -142,6 +146,8 @@ class Run:
                 for event in _events(worker, patience, self._slow):
                     if self._last(event, seed, tick):
                         return len(cells)
+                    if event["event"] == "start" and more and self.device in AHEAD:
+                        self._next = self._start()  # it imports while this one measures
                 why = f"its process died with exit code {worker.wait()}"
             except Stuck as error:
                 stuck, why = True, f"{error}, its process was killed"
@@ -175,6 +181,7 @@ class Run:
             case "start":
                 others = nvml.busiest(self.group.facts.get("others"), event["facts"].get("others"))
                 facts: Facts = event["facts"]
+                self._modules = self._modules or event["modules"]
                 self.group.facts = {**facts, "others": others} if others else facts
             case "begin":
                 self._begun = event["key"]
@@ -183,6 +190,8 @@ class Run:
                 self._begun = ""
                 self._done += 1
                 tick()
+            case "end":
+                self._modules = event["modules"]
             case "unavailable":
                 self._give_up(event["reason"])
         return event["event"] in ("unavailable", "end")

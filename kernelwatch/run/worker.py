@@ -1,9 +1,11 @@
-"""Measures cells in a fresh process. This script reads a job from the first line of stdin and writes events as JSON.
+"""Measures cells in a fresh process. This script reads two lines of JSON from stdin, and writes events as JSON.
 
+The first line is a list of modules to import while the process waits for the second, its job.
 The events are {"event": "waiting", "who", "device"} as long as another run holds the GPU or CPU; {"event": "start",
-"facts"}; for each cell {"event": "begin", "key"} and {"event": "cell", "key", "state": "ok" | "na" | "failed",
-"measurement" | "reason"}; and {"event": "end"}. If this machine can measure nothing at all, the only event is {"event":
-"unavailable", "reason"}. If the process dies, the cell of the last "begin" is the one that it was measuring.
+"facts", "modules"}; for each cell {"event": "begin", "key"} and {"event": "cell", "key", "state": "ok" | "na" |
+"failed", "measurement" | "reason"}; and {"event": "end", "modules"}. "modules" are those that the next process may
+import early. If this machine can measure nothing at all, the only event is {"event": "unavailable", "reason"}. If the
+process dies, the cell of the last "begin" is the one that it was measuring.
 """
 
 import importlib
@@ -12,6 +14,7 @@ import json
 import os
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -75,6 +78,23 @@ def _emit(stream: TextIO, **event: object) -> None:
     stream.flush()
 
 
+def _installed_modules(own: str) -> list[str]:
+    """The modules of other distributions that this process has imported, in that order. `own`: the measured package."""
+    places = ("site-packages", "dist-packages")
+    found = []
+    for name, module in list(sys.modules.items()):
+        origin = getattr(getattr(module, "__spec__", None), "origin", None)
+        if isinstance(origin, str) and any(part in places for part in Path(origin).parts):
+            found.append(name)
+    return [name for name in found if name.partition(".")[0] not in (own, "kernelwatch")]
+
+
+def _import_early(modules: list[str]) -> None:
+    for name in modules:
+        with suppress(Exception):  # the job imports what it needs, and reports what fails
+            importlib.import_module(name)
+
+
 def _device(name: str, *arguments: object) -> "Device":
     module, _, kind = DEVICES[name].partition(":")
     device: Device = getattr(importlib.import_module(module), kind)(*arguments)
@@ -122,8 +142,7 @@ def run(job: dict[str, Any], out: TextIO) -> None:
             return
     with _alone(job, out):
         device = _device(job["device"], project, package, cells, Budget(**job["budget"]), job["seed"])
-        _measure(device, cells, package, out)
-    _emit(out, event="end")
+        _measure(device, cells, package, out, lambda: _installed_modules(project.package))
 
 
 def _alone(job: dict[str, Any], out: TextIO) -> AbstractContextManager[None]:
@@ -148,15 +167,18 @@ def _alone(job: dict[str, Any], out: TextIO) -> AbstractContextManager[None]:
     return locked(path, lambda who: _emit(out, event="waiting", who=who, device=device))
 
 
-def _measure(device: "Device", cells: "list[Cell]", package: "Package", out: TextIO) -> None:
-    """Measure cells in order. After a CUDA error the process ends, and the next cell gets a fresh one."""
+def _measure(
+    device: "Device", cells: "list[Cell]", package: "Package", out: TextIO, modules: Callable[[], list[str]]
+) -> None:
+    """Measure cells in order. After a CUDA error the process ends, and the next cell gets a fresh one. `modules`:
+    those that the next process may import early."""
     from kernelwatch.identity import TIMED
     from kernelwatch.plan.package import Absent, Importing, NotHere
     from kernelwatch.system.errors import ToolMissing
 
     not_here: tuple[type[Exception], ...] = (Absent, NotHere, ToolMissing, *package.not_here)
     imports = {"imports": package.imports()} if isinstance(package, Importing) else {}
-    _emit(out, event="start", facts={TIMED.fact: TIMED.version, **device.facts(), **imports})
+    _emit(out, event="start", facts={TIMED.fact: TIMED.version, **device.facts(), **imports}, modules=modules())
     for cell in cells:
         _emit(out, event="begin", key=cell.key)
         try:
@@ -168,13 +190,12 @@ def _measure(device: "Device", cells: "list[Cell]", package: "Package", out: Tex
             _emit(out, event="cell", key=cell.key, state="failed", reason=reason)
             if "CUDA" in reason:  # in the name of CuPy's error, in the text of PyTorch's and Triton's
                 os._exit(3)  # the CUDA context may be lost, and with it everything on the GPU
+    _emit(out, event="end", modules=modules())
 
 
 if __name__ == "__main__":
     _import_engine()
-    if sys.argv[1:] and sys.argv[1] in ON_A_GPU:  # importing takes a while, so do it before the job comes
-        with suppress(ImportError):
-            import cupy  # noqa: F401 (creates no context)
+    _import_early(json.loads(sys.stdin.readline() or "[]"))
     line = sys.stdin.readline()
     if not line:
         sys.exit()
