@@ -70,6 +70,7 @@ class Run:
         self._done, self._begun = 0, ""  # of the running worker: the cells it finished, the cell it is measuring
         own = cpu.environment() if device == "cpu" else {}
         self.workers = workers or Workers({**own, **project.environment})
+        self._early = device in AHEAD  # a process imports what its rungs need before it holds the device's lock
         self._running: subprocess.Popen[str] | None = None
 
     def measure_all(self, seed: int, tick: Callable[[], None] = lambda: None, *, more: int = 0) -> None:
@@ -99,7 +100,7 @@ class Run:
             self._running.kill()
 
     def _worker(self, cells: list[Cell], seed: int, tick: Callable[[], None], more: int = 0) -> int:
-        """Let one process measure `cells`; the number of cells that are settled when it ends, at least one."""
+        """Let one process measure `cells`; the number of cells that are settled when it ends; 0 if another one should try."""
         job = {
             "project": str(self.project.here.parent),
             "package": self.package,
@@ -107,6 +108,7 @@ class Run:
             "seed": seed,
             "budget": asdict(self.budget),
             "cells": [cell.as_json() for cell in cells],
+            "early": self._early,
         }
         self._done, self._begun = 0, ""
         taken = self.workers.take()
@@ -142,6 +144,9 @@ class Run:
                 for cell in self._alike(self._begun):
                     self._fail(cell.key, f"not tried: {self._begun} did not end", seed)
             return self._done + 1
+        if not self._done and self._early:  # if it died of such an import, that costs only the rung's own cells
+            self._early = False
+            return 0
         if not self._done:  # it did not reach a cell, and the next worker would not either
             self._give_up(f"{why} before the first cell: {last_words}", "failed")
             return len(cells)

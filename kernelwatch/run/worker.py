@@ -99,7 +99,7 @@ def _installed(module: object) -> bool:
 
 def _import_early(modules: list[str]) -> None:
     for name in modules:
-        with suppress(Exception):  # the job imports what it needs, and reports what fails
+        with suppress(Exception, SystemExit):  # the job imports what it needs, and reports what fails
             importlib.import_module(name)
 
 
@@ -112,7 +112,7 @@ def _device(name: str, *arguments: object) -> "Device":
 def run(job: dict[str, Any], out: TextIO) -> None:
     """Measure the job's cells in order, and write events to `out`. Raises: UserError if the project does not load."""
     from kernelwatch.plan.cells import Cell
-    from kernelwatch.plan.package import Absent, NotHere
+    from kernelwatch.plan.package import Absent, Importing, NotHere
     from kernelwatch.plan.project import import_package, load_from
     from kernelwatch.timing.check import Budget
 
@@ -148,6 +148,8 @@ def run(job: dict[str, Any], out: TextIO) -> None:
 
             _emit(out, event="unavailable", reason=f"no GPU here: {no_gpu(error)}")
             return
+    if job["early"] and isinstance(package, Importing):  # before other runs have to wait for this process
+        _import_early(package.needed({(cell.op, cell.rung) for cell in cells}))
     with _alone(job, out):
         device = _device(job["device"], project, package, cells, Budget(**job["budget"]), job["seed"])
         _measure(device, cells, package, out, _Imports(project.package))
