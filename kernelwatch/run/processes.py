@@ -100,7 +100,7 @@ class Run:
             self._running.kill()
 
     def _worker(self, cells: list[Cell], seed: int, tick: Callable[[], None], more: int = 0) -> int:
-        """Let one process measure `cells`; the number of cells that are settled when it ends; 0 if another one should try."""
+        """Let one process measure `cells`; how many of them are settled when it ends, 0 if another one should try."""
         job = {
             "project": str(self.project.here.parent),
             "package": self.package,
