@@ -241,3 +241,14 @@ def test_pages_without_a_time_say_so(browser: "Browser", page: Path) -> None:
         assert "this machine\u2019s GPU" not in text
         assert "Other architectures" not in text
         assert "float16 sm_100" in shown.get_by_role("region", name="Exact figures of attention/triton").inner_text()
+
+
+@pages_group
+def test_pages_open_on_a_machine_with_times(browser: "Browser", built: Path, tmp_path: Path) -> None:
+    page = planted.publish(built, examples.EXAMPLES / "results", tmp_path / "pages", examples.NAME)
+    with opened(browser, page.parent, "history") as shown:
+        assert shown.get_by_label("machine").input_value().startswith("nvidia-h200.")
+    with opened(browser, page.parent, "history?machine=no-gpu.amd-epyc.x86-64.linux") as shown:
+        assert "No time is recorded on no-gpu" in shown.locator("main").inner_text()
+        shown.get_by_label("machine").select_option(label="nvidia-h200.intel-xeon-processor.x86-64.linux")
+        shown.get_by_text("median over fresh processes").wait_for()
