@@ -1,13 +1,13 @@
 """matmul/nccl: C = A B on several GPUs of one host, a process each: NCCL gathers A while cuBLAS multiplies.
 
 GPU r of n holds part r of the rows of A and part r of the columns of B, and makes part r of the columns of C. It needs
-all of A, which the GPUs send each other in panels of rows. A panel is as contiguous as the rows of C that it gives, and
-no sum is split: each element of C is rounded as in one product.
+all of A, which the GPUs send each other in panels of rows. A panel and the rows of C that it gives are contiguous, and
+no sum is split: an element of C is rounded as in a product on one GPU.
 
-All transfers are enqueued first, on a stream of the highest priority: a product that is enqueued before them fills the
-GPU with its blocks, and NCCL's would wait until the last of them has started. A GPU multiplies its own rows while the
-first panels travel, then each panel as it comes. In step s, GPU r sends to r - s and receives from r + s, so that each
-link carries one panel each way at a time.
+The transfers of a launch are enqueued before its products, on a stream of the highest priority: blocks of a large
+product would fill the GPU, and NCCL's would wait until nearly all of them have run. A GPU multiplies its own rows while
+the first panels travel, then each panel as it comes. In step s, GPU r sends to r - s and receives from r + s, so that a
+link carries one panel at a time each way.
 Source: van de Geijn and Watts, SUMMA: scalable universal matrix multiplication algorithm, 1997; NVIDIA, NCCL
 documentation: point-to-point communication.
 """
@@ -15,13 +15,18 @@ documentation: point-to-point communication.
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+import gpukernels
+from gpukernels.compiler import KernelError, ToolMissing, digest
+from gpukernels.kernel import python_function
+
 WHO = "matmul/nccl"
-PANEL_ROWS = 4096  # the least: fewer make products that fill a GPU badly
+PANEL_ROWS = 4096  # the least: the product of fewer rows does not fill a GPU evenly
 PANELS_MAX = 8
+FIRST = -5  # the highest priority that a stream can have, or beyond it
 
 
 class Exchange(NamedTuple):
-    """One transfer each way: rows of A that go to the process `target`, and that come from the process `source`."""
+    """A transfer each way: rows of A that go to the process `target`, and rows that come from the process `source`."""
 
     target: int
     sent: range
@@ -29,73 +34,107 @@ class Exchange(NamedTuple):
     received: range
 
 
+# --- the plan: sizes only, no GPU ----------------------------------------------------------------------------------
+
+
 def part(extent: int, rank: int, ranks: int) -> range:
     """Part `rank` of `ranks` of an extent; the parts differ by at most 1."""
     return range(extent * rank // ranks, extent * (rank + 1) // ranks)
 
 
-def panels(rows: int, ranks: int) -> int:
-    """The panels in which a process sends its part of so many rows of A."""
+def panel_count(rows: int, ranks: int) -> int:
+    """In how many panels each process sends its part of so many rows."""
     return max(1, min(rows // ranks // PANEL_ROWS, PANELS_MAX))
 
 
-def exchanges(rows: int, rank: int, ranks: int, count: int) -> Iterator[Exchange]:
-    """The transfers of one process in order, each part of A's rows in `count` panels. What one process sends in its
-    i-th exchange, the other receives in its i-th."""
+def exchanges(rows: int, rank: int, ranks: int, panels: int) -> Iterator[Exchange]:
+    """The transfers of one process, in order. What it sends in one, `target` receives in its own of the same number."""
 
     def panel(owner: int, at: int) -> range:
         own = part(rows, owner, ranks)
-        piece = part(len(own), at, count)
+        piece = part(len(own), at, panels)
         return own[piece.start : piece.stop]
 
     for step in range(1, ranks):
         target, source = (rank - step) % ranks, (rank + step) % ranks
-        for at in range(count):
+        for at in range(panels):
             yield Exchange(target, panel(rank, at), source, panel(source, at))
 
 
-def matmul_nccl(
-    a: Any, b: Any, out: Any, *, communicator: Any, count: int | None = None, high: bool = True
-) -> Callable[[], None]:
+# --- the launch ----------------------------------------------------------------------------------------------------
+
+
+def _cublas() -> Any:
+    return gpukernels.rung("matmul", "cublas")
+
+
+def version() -> str:
+    """NCCL, cuBLAS, and the code that calls it, for the identity of a launch. Raises: ToolMissing without NCCL."""
+    from cupy.cuda import nccl
+
+    if not nccl.available:
+        raise ToolMissing(f"{WHO}: needs NCCL (pip install nvidia-nccl-cu13, or -cu12 with CUDA 12)")
+    path = _cublas().source
+    vendors = python_function(_cublas(), path).__globals__["version"]()
+    return f"NCCL {nccl.get_version()}, cuBLAS {vendors}, {digest(path.read_text(encoding='utf-8'))}"
+
+
+def matmul_nccl(a: Any, b: Any, out: Any, *, communicator: Any) -> Callable[[], None]:
+    """A launch of this process's part of C = A B; every process of the communicator must make and call one.
+
+    a, b, out: parts of A (rows), B (columns) and C (columns), as `part` cuts them; out is overwritten. C-contiguous
+    CuPy arrays of the current device. `communicator`: CuPy's NcclCommunicator, rank r on GPU r's device. The launch
+    runs on CuPy's current stream and one of its own, which that stream waits for; not synchronized. It keeps memory for
+    the rows of A that the other processes have.
+
+    Raises: KernelError if the parts do not fit together.
+    """
     import cupy
     from cupy.cuda import nccl
 
-    import gpukernels
-    from gpukernels.kernel import python_function
-
-    rung = gpukernels.rung("matmul", "cublas")
-    multiply = python_function(rung, rung.source)
     rank, ranks = communicator.rank_id(), communicator.size()
-    own = part(len(out), rank, ranks)
-    plan = list(exchanges(len(out), rank, ranks, count or panels(len(out), ranks)))
-    gathered = cupy.empty((len(out) - len(own), a.shape[1]), a.dtype)
-    transfers = cupy.cuda.Stream(non_blocking=True, priority=-5 if high else 0)
-    begun = cupy.cuda.Event(disable_timing=True)
-    come = [cupy.cuda.Event(disable_timing=True) for _ in plan]
-    starts = []
-    at = 0
+    (rows, k), (depth, columns), (M, N) = a.shape, b.shape, out.shape
+    own = part(M, rank, ranks)
+    if (rows, depth, N) != (len(own), k, columns):
+        raise KernelError(
+            f"{WHO}: part {rank} of {ranks} must be of {len(own)} x K, K x N and {M} x N; "
+            f"got {rows} x {k}, {depth} x {columns} and {M} x {N}"
+        )
+    multiply = python_function(_cublas(), _cublas().source)  # the rung's own module, and so its one handle
+    plan = list(exchanges(M, rank, ranks, panel_count(M, ranks)))
+    gathered = cupy.empty((M - len(own), k), a.dtype)
+    panels, at = [], 0
     for each in plan:
-        starts.append(at)
+        panels.append(gathered[at : at + len(each.received)])
         at += len(each.received)
+    transfers = cupy.cuda.Stream(non_blocking=True, priority=FIRST)
+    begun, *arrived = (cupy.cuda.Event(disable_timing=True) for _ in range(len(plan) + 1))
+
+    def transfer(each: Exchange, panel: Any) -> None:
+        sent = a[each.sent.start - own.start : each.sent.stop - own.start]
+        nccl.groupStart()
+        if sent.size:
+            communicator.send(sent.data.ptr, sent.nbytes, nccl.NCCL_UINT8, each.target, transfers.ptr)
+        if panel.size:
+            communicator.recv(panel.data.ptr, panel.nbytes, nccl.NCCL_UINT8, each.source, transfers.ptr)
+        nccl.groupEnd()
+
+    def product(panel: Any, at: range) -> None:
+        if 0 in (len(at), columns, k):
+            out[at.start : at.stop] = 0  # a sum over nothing
+        else:
+            multiply(panel, b, out[at.start : at.stop])
 
     def launch() -> None:
         stream = cupy.cuda.get_current_stream()
         begun.record(stream)
-        transfers.wait_event(begun)
-        width = a.shape[1] * a.itemsize
-        for each, event, start in zip(plan, come, starts):
-            nccl.groupStart()
-            address = a.data.ptr + (each.sent.start - own.start) * width
-            communicator.send(address, len(each.sent) * width, nccl.NCCL_UINT8, each.target, transfers.ptr)
-            communicator.recv(
-                gathered.data.ptr + start * width, len(each.received) * width, nccl.NCCL_UINT8, each.source, transfers.ptr
-            )
-            nccl.groupEnd()
+        transfers.wait_event(begun)  # the products of the launch before read what is received now
+        for each, panel, event in zip(plan, panels, arrived, strict=True):
+            transfer(each, panel)
             event.record(transfers)
-        multiply(a, b, out[own.start : own.stop])
-        for each, event, start in zip(plan, come, starts):
+        product(a, own)
+        for each, panel, event in zip(plan, panels, arrived, strict=True):
             stream.wait_event(event)
-            rows = each.received
-            multiply(gathered[start : start + len(rows)], b, out[rows.start : rows.stop])
+            product(panel, each.received)
 
     return launch
