@@ -84,8 +84,8 @@ def matmul_nccl(a: Any, b: Any, out: Any, *, communicator: Any) -> Callable[[], 
 
     a, b, out: parts of A (rows), B (columns) and C (columns), as `part` cuts them; out is overwritten. C-contiguous
     CuPy arrays of the current device. `communicator`: CuPy's NcclCommunicator, rank r on GPU r's device. The launch
-    runs on CuPy's current stream and one of its own, which that stream waits for; not synchronized. It keeps memory for
-    the rows of A that the other processes have.
+    runs on CuPy's current stream and one of its own, which that stream waits for; not synchronized. It has memory for
+    the rows of A that the other processes have: keep it until it has run.
 
     Raises: KernelError if the parts do not fit together.
     """
