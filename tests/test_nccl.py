@@ -2,10 +2,12 @@
 
 import importlib.util
 import itertools
+import os
 import random
 import sys
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -16,6 +18,7 @@ import pytest
 
 import gpukernels
 from gpukernels import KernelError
+from gpukernels.compiler import in_and_out
 from tests.fake_gpu import Memory
 
 SOURCE = Path(gpukernels.__file__).parent / "matmul" / "nccl.py"
@@ -34,35 +37,26 @@ module = load_module()
 
 # --- the plan ------------------------------------------------------------------------------------------------------
 
-SPLITS = list(itertools.product((0, 1, 3, 7, 100, 8191), (1, 2, 3, 4, 5), (1, 2, 3, 8)))
+SPLITS = list(itertools.product((0, 1, 3, 7, 100, 8191), (1, 2, 3, 4, 5)))
 
 
-@pytest.mark.parametrize(("rows", "ranks", "panels"), SPLITS)
-def test_each_process_receives_once_what_it_lacks(rows: int, ranks: int, panels: int) -> None:
+@pytest.mark.parametrize(("rows", "ranks"), SPLITS)
+def test_each_process_receives_once_what_it_lacks(rows: int, ranks: int) -> None:
     for rank in range(ranks):
-        plan = list(module.exchanges(rows, rank, ranks, panels))
+        plan = list(module.exchanges(rows, rank, ranks))
         here = [row for each in plan for row in each.received] + list(module.part(rows, rank, ranks))
         assert sorted(here) == list(range(rows))
-        assert all(set(each.received) <= set(module.part(rows, each.source, ranks)) for each in plan)
+        assert all(each.received == module.part(rows, each.source, ranks) for each in plan)
 
 
-@pytest.mark.parametrize(("rows", "ranks", "panels"), SPLITS)
-def test_what_one_process_sends_another_awaits_at_the_same_place(rows: int, ranks: int, panels: int) -> None:
-    plans = [list(module.exchanges(rows, rank, ranks, panels)) for rank in range(ranks)]
-    assert {len(plan) for plan in plans} == {(ranks - 1) * panels}
+@pytest.mark.parametrize(("rows", "ranks"), SPLITS)
+def test_what_one_process_sends_another_awaits_at_the_same_place(rows: int, ranks: int) -> None:
+    plans = [list(module.exchanges(rows, rank, ranks)) for rank in range(ranks)]
+    assert {len(plan) for plan in plans} == {ranks - 1}
     for rank, plan in enumerate(plans):
         for at, each in enumerate(plan):
             assert each.target != rank
             assert plans[each.target][at].source == rank
-            assert plans[each.target][at].received == each.sent
-
-
-def test_panels_are_high_enough_and_not_many() -> None:
-    assert module.panel_count(100, 2) == 1
-    for rows, ranks in itertools.product((16384, 32768, 65536), (2, 4, 8)):
-        count = module.panel_count(rows, ranks)
-        assert 1 <= count <= module.PANELS_MAX
-        assert count == 1 or rows // ranks // count >= module.PANEL_ROWS
 
 
 # --- the launch ----------------------------------------------------------------------------------------------------
@@ -180,7 +174,7 @@ class Communicator:
 def bytes_at(address: int, size: int) -> Any:
     import ctypes
 
-    return np.frombuffer((ctypes.c_uint8 * size).from_address(address), np.uint8)
+    return np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address))
 
 
 def memory(values: Any) -> Any:
@@ -188,7 +182,7 @@ def memory(values: Any) -> Any:
 
 
 @pytest.fixture
-def machine(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[Machine]:
+def machine(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Machine:
     made = Machine(*request.param)
 
     def start() -> None:
@@ -215,8 +209,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> 
         made.current[made.rank].work.append(run)
 
     monkeypatch.setattr(module, "python_function", lambda *_: multiply)
-    monkeypatch.setattr(module, "PANEL_ROWS", 2)
-    yield made
+    return made
 
 
 MACHINES = [(ranks, seed) for ranks in (1, 2, 3, 4) for seed in range(5)]
@@ -267,7 +260,7 @@ def test_transfers_are_enqueued_before_products(machine: Machine, monkeypatch: p
     monkeypatch.setattr(Communicator, "recv", lambda *_: order.append("receive"))
     a, b, out = (memory(np.zeros(shape, np.float32)) for shape in ((4, 8), (8, 3), (8, 3)))
     module.matmul_nccl(a, b, out, communicator=Communicator(machine, 0))()
-    assert order == [*["send", "receive"] * 2, "product of 4", "product of 2", "product of 2"]
+    assert order == ["send", "receive", "product of 4", "product of 4"]
 
 
 @pytest.mark.parametrize("machine", [(2, 0)], indirect=True)
@@ -286,3 +279,42 @@ def test_parts_that_do_not_fit_are_refused(machine: Machine, shapes: tuple[tuple
     parts = [memory(np.zeros(shape, np.float32)) for shape in shapes]
     with pytest.raises(KernelError, match="matmul/nccl: part 1 of 2 must be of "):
         module.matmul_nccl(*parts, communicator=Communicator(machine, 1))
+
+
+# --- on GPUs -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.gpu
+@pytest.mark.xdist_group("several")
+@pytest.mark.parametrize("type", gpukernels.rung("matmul", "nccl").types)
+def test_products_on_all_gpus(type: str) -> None:
+    """Every element, at extents that no number of GPUs divides; a thread for each GPU."""
+    import cupy
+
+    ranks = int(cupy.cuda.runtime.getDeviceCount())
+    if ranks < 2:
+        pytest.skip(f"needs 2 GPUs, this machine has {ranks}")
+    os.environ["NCCL_NVLS_ENABLE"] = "0"
+    from cupy.cuda import nccl
+
+    communicators = nccl.NcclCommunicator.initAll(ranks)
+    into, out_type = (np.dtype(name) for name in in_and_out(type))
+
+    def part_of(rank: int, a: Any, b: Any) -> Any:
+        with cupy.cuda.Device(rank), cupy.cuda.Stream(non_blocking=True) as stream:
+            rows, columns = (module.part(extent, rank, ranks) for extent in (len(a), b.shape[1]))
+            out = cupy.full((len(a), len(columns)), np.nan, out_type)
+            mine = [cupy.array(array, order="C") for array in (a[list(rows)], b[:, list(columns)])]
+            kernel: Any = gpukernels.load("matmul", "nccl", type)
+            launch = kernel.bind(*mine, out=out, communicator=communicators[rank])
+            for _ in range(3):
+                launch()
+            stream.synchronize()
+            return out.get()
+
+    rng = np.random.default_rng()
+    for M, N, K in ((1031, 517, 773), (129, 2050, 64), (1, 5, 3), (7, 1, 1), (33, 9, 0), (2049, 4100, 1027)):
+        a, b = (rng.integers(-8, 9, shape).astype(into) for shape in ((M, K), (K, N)))
+        with ThreadPoolExecutor(ranks) as pool:
+            parts = list(pool.map(part_of, range(ranks), [a] * ranks, [b] * ranks))
+        np.testing.assert_array_equal(np.hstack(parts), a.astype(np.float64) @ b.astype(np.float64))

@@ -1,13 +1,13 @@
 """matmul/nccl: C = A B on several GPUs of one host, a process each: NCCL gathers A while cuBLAS multiplies.
 
 GPU r of n holds part r of the rows of A and part r of the columns of B, and makes part r of the columns of C. It needs
-all of A, which the GPUs send each other in panels of rows. A panel and the rows of C that it gives are contiguous, and
-no sum is split: an element of C is rounded as in a product on one GPU.
+all of A, so the GPUs send each other their parts. These and the rows of C that they give are contiguous, and no sum is
+split: an element of C is rounded as in a product on one GPU.
 
 The transfers of a launch are enqueued before its products, on a stream of the highest priority: blocks of a large
 product would fill the GPU, and NCCL's would wait until nearly all of them have run. A GPU multiplies its own rows while
-the first panels travel, then each panel as it comes. In step s, GPU r sends to r - s and receives from r + s, so that a
-link carries one panel at a time each way.
+the first part travels, then each part as it comes. In step s, GPU r sends to r - s and receives from r + s, so that a
+link carries one part at a time each way.
 Source: van de Geijn and Watts, SUMMA: scalable universal matrix multiplication algorithm, 1997; NVIDIA, NCCL
 documentation: point-to-point communication.
 """
@@ -20,16 +20,13 @@ from gpukernels.compiler import KernelError, ToolMissing, digest
 from gpukernels.kernel import python_function
 
 WHO = "matmul/nccl"
-PANEL_ROWS = 4096  # the least: the product of fewer rows does not fill a GPU evenly
-PANELS_MAX = 8
 FIRST = -5  # the highest priority that a stream can have, or beyond it
 
 
 class Exchange(NamedTuple):
-    """A transfer each way: rows of A that go to the process `target`, and rows that come from the process `source`."""
+    """A transfer each way: the own rows of A go to the process `target`, the rows `received` come from `source`."""
 
     target: int
-    sent: range
     source: int
     received: range
 
@@ -42,23 +39,11 @@ def part(extent: int, rank: int, ranks: int) -> range:
     return range(extent * rank // ranks, extent * (rank + 1) // ranks)
 
 
-def panel_count(rows: int, ranks: int) -> int:
-    """In how many panels each process sends its part of so many rows."""
-    return max(1, min(rows // ranks // PANEL_ROWS, PANELS_MAX))
-
-
-def exchanges(rows: int, rank: int, ranks: int, panels: int) -> Iterator[Exchange]:
-    """The transfers of one process, in order. What it sends in one, `target` receives in its own of the same number."""
-
-    def panel(owner: int, at: int) -> range:
-        own = part(rows, owner, ranks)
-        piece = part(len(own), at, panels)
-        return own[piece.start : piece.stop]
-
+def exchanges(rows: int, rank: int, ranks: int) -> Iterator[Exchange]:
+    """The transfers of one process, in order. `target` receives in its own one of the same number."""
     for step in range(1, ranks):
-        target, source = (rank - step) % ranks, (rank + step) % ranks
-        for at in range(panels):
-            yield Exchange(target, panel(rank, at), source, panel(source, at))
+        source = (rank + step) % ranks
+        yield Exchange((rank - step) % ranks, source, part(rows, source, ranks))
 
 
 # --- the launch ----------------------------------------------------------------------------------------------------
@@ -101,40 +86,34 @@ def matmul_nccl(a: Any, b: Any, out: Any, *, communicator: Any) -> Callable[[], 
             f"got {rows} x {k}, {depth} x {columns} and {M} x {N}"
         )
     multiply = python_function(_cublas(), _cublas().source)  # the rung's own module, and so its one handle
-    plan = list(exchanges(M, rank, ranks, panel_count(M, ranks)))
-    gathered = cupy.empty((M - len(own), k), a.dtype)
-    panels, at = [], 0
-    for each in plan:
-        panels.append(gathered[at : at + len(each.received)])
-        at += len(each.received)
+    plan = [(each, cupy.empty((len(each.received), k), a.dtype)) for each in exchanges(M, rank, ranks)]
     transfers = cupy.cuda.Stream(non_blocking=True, priority=FIRST)
     begun, *arrived = (cupy.cuda.Event(disable_timing=True) for _ in range(len(plan) + 1))
 
-    def transfer(each: Exchange, panel: Any) -> None:
-        sent = a[each.sent.start - own.start : each.sent.stop - own.start]
+    def transfer(each: Exchange, received: Any) -> None:
         nccl.groupStart()
-        if sent.size:
-            communicator.send(sent.data.ptr, sent.nbytes, nccl.NCCL_UINT8, each.target, transfers.ptr)
-        if panel.size:
-            communicator.recv(panel.data.ptr, panel.nbytes, nccl.NCCL_UINT8, each.source, transfers.ptr)
+        if a.size:
+            communicator.send(a.data.ptr, a.nbytes, nccl.NCCL_UINT8, each.target, transfers.ptr)
+        if received.size:
+            communicator.recv(received.data.ptr, received.nbytes, nccl.NCCL_UINT8, each.source, transfers.ptr)
         nccl.groupEnd()
 
-    def product(panel: Any, at: range) -> None:
+    def product(rows_of_a: Any, at: range) -> None:
         if 0 in (len(at), columns, k):
             out[at.start : at.stop] = 0  # a sum over nothing
         else:
-            multiply(panel, b, out[at.start : at.stop])
+            multiply(rows_of_a, b, out[at.start : at.stop])
 
     def launch() -> None:
         stream = cupy.cuda.get_current_stream()
         begun.record(stream)
         transfers.wait_event(begun)  # the products of the launch before read what is received now
-        for each, panel, event in zip(plan, panels, arrived, strict=True):
-            transfer(each, panel)
+        for (each, received), event in zip(plan, arrived, strict=True):
+            transfer(each, received)
             event.record(transfers)
         product(a, own)
-        for each, panel, event in zip(plan, panels, arrived, strict=True):
+        for (each, received), event in zip(plan, arrived, strict=True):
             stream.wait_event(event)
-            product(panel, each.received)
+            product(received, each.received)
 
     return launch

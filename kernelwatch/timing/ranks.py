@@ -87,10 +87,11 @@ class Ranks:
             raise
 
     def close(self) -> None:
-        """Kill all ranks and wait until they have ended."""
-        for rank in self._ranks:
+        """Kill all ranks that are left, and wait until they have ended."""
+        ranks, self._ranks = self._ranks, []
+        for rank in ranks:
             rank.process.kill()
-        for rank in self._ranks:
+        for rank in ranks:
             assert rank.process.stdin is not None
             with suppress(BrokenPipeError):  # closing flushes again what a dead rank did not read
                 rank.process.stdin.close()

@@ -96,7 +96,7 @@ class Several(RunDevice):
         try:
             return self._measured(cell)
         except BaseException as error:
-            if self._running:
+            if self._running is not None:
                 self._running.close()
                 self._running = None
             if isinstance(error, RankError) and error.kind == "WrongOutput":
