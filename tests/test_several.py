@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +19,7 @@ import pytest
 
 import gpukernels
 from benchmarks.matmul import Several as Suite
-from benchmarks.parts import EXACT_BITS, PARTS, wrong_rows
+from benchmarks.parts import EXACT_BITS, PARTS, VECTORS, wrong_rows
 from benchmarks.project import PROJECT
 from kernelwatch.plan.cells import SEVERAL, Cell, key
 from kernelwatch.plan.package import NotHere
@@ -118,6 +118,7 @@ def test_a_lost_rank_is_named_and_ends_all(fault: str, words: str) -> None:
 def test_a_rank_that_hangs_is_named_not_those_that_wait_for_it(first: str, second: str, words: str) -> None:
     team = ranks(2, silence_s=1.0)
     processes = ask(team, PID, PID)
+    ask(team, "say(result=0)", "say(at='loaded it'); say(result=0)")  # an earlier request does not count
     with pytest.raises(RankError) as error:
         ask(team, first, second)
     assert str(error.value) == words
@@ -231,6 +232,7 @@ def test_the_check_is_exact_at_every_shape(type: str) -> None:
     for _, N, K in PARTS.shapes:
         assert 2 ** (53 - a_bits - b_bits) >= 16 * N * K
         assert 2 ** (24 - a_bits - b_bits) >= 12 * (K / 9) ** 0.5
+    assert 32.0**-VECTORS < 1e-9  # that a wrong row is not seen
     assert a_bits > {"float32": 11, "bfloat16": 4}[type]  # the bits of TF32, and of an 8-bit type
 
 
@@ -375,14 +377,16 @@ for line in sys.stdin:
     elif do == "sample":
         if rank == 1:
             FAULT
-        found = {"start": 10.0 - rank, "end": 10.0 - rank + request["count"] * (0.05 + rank), "clock_mhz": 1500 - rank,
-                 "state": {"event_reasons": 4 * rank}}
+        end = [10.0 + request["count"] * 0.05, 9.5][rank]
+        found = {"start": 10.0 - rank, "end": end, "clock_mhz": 1500 - rank, "state": {"event_reasons": 4 * rank}}
     print(json.dumps({"result": found}), flush=True)
 """
 
 
 @pytest.fixture
-def device(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Several]:
+def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Several]]:
+    every: list[Several] = []
+
     def make(fault: str = "pass", count: int = 2) -> Several:
         program = STAND_IN.replace("FAULT", fault)
         monkeypatch.setattr(several, "START", program)
@@ -390,9 +394,13 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Several]:
         made.project, made.package, made.count, made._running = PROJECT, "/package", count, None
         made.budget, made.seed, made.nvml_facts = Budget(3, 0.1), 7, {"sm_clock_max_mhz": 1980}
         monkeypatch.setattr(made, "canary_seconds", lambda: {"memory": 1.0})
+        every.append(made)
         return made
 
-    return make
+    yield make
+    for made in every:
+        if made._running is not None:
+            made._running.close()
 
 
 def processes_of(device: Several) -> list[int]:
@@ -402,7 +410,7 @@ def processes_of(device: Several) -> list[int]:
 def test_a_sample_lasts_from_the_first_start_to_the_last_end(device: Callable[..., Several]) -> None:
     made = device()
     measured = made.measure(CELL)
-    # Rank 1 begins a second early and takes 1.05 s a launch: 9.0 to 10.05, as rank 0, which begins at 10.0.
+    # A launch lasts from 9.0 to 9.5 on rank 1, and from 10.0 to 10.05 on rank 0.
     assert measured["seconds"] == pytest.approx(1.05)
     assert measured["launches"] == 2  # as many as fit in CELL_S
     assert measured["clock64_mhz"] == 1499
@@ -416,8 +424,6 @@ def test_a_sample_lasts_from_the_first_start_to_the_last_end(device: Callable[..
     assert alone["launches"] == 6  # three samples of two launches
     assert alone["throttled"] == []
     assert processes_of(made) == processes  # the same ranks
-    assert made._running is not None
-    made._running.close()
 
 
 @pytest.mark.parametrize(
@@ -443,8 +449,6 @@ def test_after_a_lost_rank_the_next_cell_gets_new_ones(
     assert gone(processes)
     monkeypatch.setattr(several, "START", STAND_IN.replace("FAULT", "pass"))
     assert made.measure(CELL)["seconds"] > 0
-    assert made._running is not None
-    made._running.close()
 
 
 def test_one_gpu_is_not_enough(device: Callable[..., Several]) -> None:

@@ -58,7 +58,9 @@ def version() -> str:
     from cupy.cuda import nccl
 
     if not nccl.available:
-        raise ToolMissing(f"{WHO}: needs NCCL (pip install nvidia-nccl-cu13, or -cu12 with CUDA 12)")
+        raise ToolMissing(
+            f"{WHO}: needs NCCL, which CuPy does not find (pip install nvidia-nccl-cu13, or -cu12 with CUDA 12)"
+        )
     path = _cublas().source
     vendors = python_function(_cublas(), path).__globals__["version"]()
     return f"NCCL {nccl.get_version()}, cuBLAS {vendors}, {digest(path.read_text(encoding='utf-8'))}"
