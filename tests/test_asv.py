@@ -45,6 +45,7 @@ SERIES = {
     "flops": ("GFLOP/s", True),
     "share_of_vendor": ("% of vendor", True),
     "hidden_copies": ("% of copies", True),
+    "share_of_gpus": ("% of all GPUs", True),
     "launch": ("seconds", False),
     "canary": ("seconds", False),
     "sm_clock": ("MHz", None),
