@@ -24,6 +24,7 @@ from benchmarks.project import PROJECT
 from kernelwatch.plan.cells import SEVERAL, Cell, key
 from kernelwatch.plan.package import NotHere
 from kernelwatch.plan.problem import Operands, dtypes, part
+from kernelwatch.run import group as groups
 from kernelwatch.run import worker
 from kernelwatch.run.outcome import Group, Outcome, alike, conditions
 from kernelwatch.run.processes import Run
@@ -515,6 +516,10 @@ def test_operands_are_those_of_the_problem() -> None:
     operands: Operands = PROJECT.op("matmul").computation.operands(SHAPE, "float32")
     assert len(PARTS.axes) == len(operands.arrays)
     assert all(axis < len(array.shape) for axis, array in zip(PARTS.axes, operands.arrays, strict=True))
+
+
+def test_the_ranks_are_given_up_before_the_worker_is() -> None:
+    assert 2 * several.SILENCE_S < groups.SILENCE[SEVERAL]
 
 
 # --- on GPUs -------------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from kernelwatch.plan.problem import dtypes
 from kernelwatch.plan.project import Project
 from kernelwatch.run import checkpoint, outcome
 from kernelwatch.run.outcome import Group
-from kernelwatch.run.processes import Run
+from kernelwatch.run.processes import SILENCE_S, Run
 from kernelwatch.system.options import Options
 from kernelwatch.timing.check import Budget
 from kernelwatch.timing.record import Facts
@@ -25,6 +25,9 @@ from kernelwatch.timing.record import Facts
 # By device: the number of fresh processes, and the budget of a measurement. Quick runs are not saved.
 PROCESSES = {"gpu": 6, "cpu": 3, "streamed": 3, "several": 3}
 QUICK_PROCESSES = {"gpu": 2, "cpu": 2, "streamed": 0, "several": 0}
+SILENCE = {
+    "several": 240.0
+}  # seconds without an event: a device that watches its own processes names the one that hangs
 AWAKE_S = 0.2
 CELLS_LEAST = 4  # for a parallel worker: it takes most of a second to start
 PROCESSES_MAX = 8  # parallel workers for noise-free figures
@@ -188,7 +191,7 @@ def measure(project: Project, op: str, device: str, options: Options | None = No
     cells = plan(project.op(op), device, quick=options.quick, only=options.only)
     processes = (QUICK_PROCESSES if options.quick else PROCESSES)[device]
     budget = (QUICK_BUDGETS if options.quick else BUDGETS)[device]
-    run = Run(project, cells, device, installed_package(project, options), budget)
+    run = Run(project, cells, device, installed_package(project, options), budget, SILENCE.get(device, SILENCE_S))
     progress = _Progress(run.group.name, len(cells) * processes, options)
     run.note = progress.note
     done = _resumed(run, options, processes)

@@ -38,7 +38,7 @@ GPUS_LEAST = 2
 LEAD_S = 0.01  # from a request to the moment at which all ranks begin
 SLOW_S = 2.0  # a launch that takes longer is not warmed up again
 CELL_S = 2.0  # a cell gets as many samples as fit in this, at least one
-SILENCE_S = 50.0  # less than a worker may be silent: its parent would only know that the worker hangs
+SILENCE_S = 60.0  # far less than a worker may be silent, since its parent would only know that the worker hangs
 # A rank may be killed at any time. NCCL must not hold NVLink multicast then: it may not be freed before a reset.
 ENVIRONMENT = {"NCCL_NVLS_ENABLE": "0"}
 
