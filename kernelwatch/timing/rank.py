@@ -93,19 +93,23 @@ class Rank:
         return {"seconds": seconds, "identity": self.launch.identity}
 
     def sample(self, at: float, count: int) -> dict[str, Any]:
-        """Run the cell `count` times from the moment `at` on, by the clock that all processes of this machine share."""
+        """Run the cell `count` times from the moment `at` on, by the clock that all processes of this machine share. It
+        begins when the host enqueues it, since the GPU is idle then, and takes as long as the GPU's events say."""
         stamp, stamps = self.on.kernels["stamp"], self.on.stamps
+        began, ended = (self.cupy.cuda.Event() for _ in range(2))
         with current(self.on.stream):
             while (start := time.monotonic()) < at:
                 pass
+            began.record(self.on.stream)
             stamp((1,), (1,), (stamps[0],))
             for _ in range(count):
                 self.launch()
             stamp((1,), (1,), (stamps[1],))
+            ended.record(self.on.stream)
             self.say(f"enqueued {count} launches")
             state = self.on.nvml.state()
             self.on.stream.synchronize()
-            end = time.monotonic()
+            end = start + float(self.cupy.cuda.get_elapsed_time(began, ended)) / 1000
             clock = clock_mhz(stamps.get(stream=self.on.stream))
         return {"start": start, "end": end, "clock_mhz": clock, "state": state}
 
