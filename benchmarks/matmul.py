@@ -1,5 +1,5 @@
-"""The matmul suites: the ladder on the GPU, the element types, the cost of a launch, the ladder on the CPU, and
-streaming from the host."""
+"""The matmul suites: the ladder on the GPU, the element types, the cost of a launch, the ladder on the CPU, streaming
+from the host, and several GPUs."""
 
 from benchmarks.project import PROJECT
 from kernelwatch.run.outcome import Group
@@ -25,5 +25,10 @@ class CPU(timed.CpuFlops, project=PROJECT, op="matmul"):
 
 
 class Streamed(timed.Streamed, project=PROJECT, op="matmul"):
+    def setup_cache(self) -> Group:
+        return self.measure()
+
+
+class Several(timed.Several, project=PROJECT, op="matmul"):
     def setup_cache(self) -> Group:
         return self.measure()

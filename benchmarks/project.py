@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.parts import PARTS
 from kernelwatch.plan.package import Absent, Binary, CudaSource, Kernel, NotHere
 from kernelwatch.plan.problem import Array, Computation, Line, Problem, Rung, Shape, dtypes
 from kernelwatch.plan.project import Parts, Project
@@ -153,6 +154,7 @@ PROBLEMS = (
         hot_shapes=SQUARES[:1],
         counted_shapes=((128, 128, 128), (100, 72, 60)),
         streamed_shapes=((24576, 24576, 24576),),
+        divided=PARTS,
         noise_cells="/(thread_tile_2d|cublas) float32 1024x.* cold|/wmma float16->float32 1024x.* cold"
         "|/cublas float32 4096x4096x4096 cold",
         vendor={"gpu": "cublas", "cpu": "numpy"},

@@ -269,6 +269,25 @@ class _HostKernel(Kernel):
         return Launch(operands[-1], self.identity, lambda: self._function(*operands))
 
 
+class _SeveralKernel(_GpuKernel):
+    """A rung of several GPUs: each process binds its parts of the operands, and the communicator of all of them."""
+
+    def bind(self, *inputs: Any, out: Any = None, communicator: Any = None) -> Launch:
+        """The launch of this process's part, whose shapes the rung's function checks. `communicator`: CuPy's
+        NcclCommunicator.
+
+        Raises: KernelError where an operand does not fit.
+        """
+        if out is None or communicator is None or len(inputs) != len(self.rung.inputs):
+            raise KernelError(f"{self.rung}: needs {len(self.rung.inputs)} inputs, out and communicator")
+        for at, operand in enumerate(inputs):
+            self._check(operand, f"input {at}", getattr(operand, "shape", ()), self._cupy)
+            if _overlap(operand, out):
+                raise KernelError(f"{self.rung}: out overlaps input {at}; pass other memory")
+        self._check(out, "out", getattr(out, "shape", ()), self._cupy)
+        return Launch(out, self.identity, self._function(*inputs, out, communicator=communicator))
+
+
 @cache
 def python_function(found: Rung, path: Path) -> Callable[..., Any]:
     """The function of a .py; its module is loaded once, and may keep what it makes, such as a library's handle."""
@@ -334,4 +353,6 @@ def load_rung(op: str, name: str, type: str = "float32", *, edge: int | None = N
         _module_needed(found, module)
     if found.operands == "host":
         return _HostKernel(found, type, options)
+    if found.operands == "several":
+        return _SeveralKernel(found, type, None)
     return _GpuKernel(found, type, edge if edge is not None else next(iter(found.edges), None))

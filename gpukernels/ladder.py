@@ -185,8 +185,8 @@ def _read_rung(folder: Path, op: str, common: Mapping[str, Any], entry: Mapping[
             f"{who}: a .c has one type T for all operands, which {mixed[0]} is not; give its types, as in "
             f'types = ["float32", "float64"]'
         )
-    if found.operands not in ("device", "host") or (found.operands == "host" and source.suffix != ".py"):
-        raise LadderError(f'{who}: operands must be "device", or "host" for a .py, got {found.operands!r}')
+    if found.operands != "device" and (found.operands not in ("host", "several") or source.suffix != ".py"):
+        raise LadderError(f'{who}: operands must be "device", or "host" or "several" for a .py, got {found.operands!r}')
     if found.repeats < 1:
         raise LadderError(f"{who}: repeats must be at least 1, got {found.repeats}")
     return found

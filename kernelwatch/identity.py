@@ -41,6 +41,7 @@ TIMED = Identity(
     "1",
     (
         *("timing/gpu.py", "timing/launch.py", "timing/cpu.py", "timing/streamed.py", "timing/replay.py"),
+        *("timing/several.py", "timing/ranks.py", "timing/rank.py"),
         *("timing/kernels.cu", "timing/device.py", "timing/check.py", "timing/nvml.py"),
         *("plan/cells.py", "plan/problem.py"),
         *("run/worker.py", "run/workers.py", "run/processes.py", "run/group.py", "run/outcome.py"),

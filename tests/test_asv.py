@@ -45,6 +45,7 @@ SERIES = {
     "flops": ("GFLOP/s", True),
     "share_of_vendor": ("% of vendor", True),
     "hidden_copies": ("% of copies", True),
+    "share_of_gpus": ("% of all GPUs", True),
     "launch": ("seconds", False),
     "canary": ("seconds", False),
     "sm_clock": ("MHz", None),
@@ -90,6 +91,7 @@ COLLECTED = {
     ),
     "matmul.Launch.track_launch",
     *(f"matmul.Streamed.track_{series}" for series in ("seconds", "flops", "hidden_copies")),
+    *(f"matmul.Several.track_{series}" for series in ("seconds", "flops", "share_of_gpus")),
     *(
         f"static.{op}.track_{series}"
         for op in ("VectorAdd", "Transpose", "Matmul")
@@ -327,15 +329,17 @@ def test_parameters_are_the_checkouts(recorded: Recorded) -> None:
 
 def test_parameters_of_a_whole_look() -> None:
     """In a process of its own: the parameters are made when the suites are imported."""
-    suites = "[m.ElementTypes.params, m.GPU.params, m.Streamed.params]"
+    suites = "[m.ElementTypes.params, m.GPU.params, m.Streamed.params, m.Several.params]"
     code = f"import json; from benchmarks import matmul as m; print(json.dumps({suites}))"
     done = Project(ROOT, Path.home()).run(sys.executable, "-c", code, KERNELWATCH_QUICK="", KERNELWATCH_ONLY="")
     assert done.returncode == 0, done.stderr
-    by_type, by_shape, streamed = json.loads(done.stdout)
+    by_type, by_shape, streamed, several = json.loads(done.stdout)
     matmul = PROJECT.op("matmul")
     assert by_type == [rungs(matmul, "gpu"), list(matmul.types[1:])]
     assert by_shape[1] == [label(shape) for shape in matmul.shapes]
     assert streamed == [["between_grids"], ["24576x24576x24576"]]
+    sizes = ["16384x16384x16384", "32768x32768x32768", "65536x65536x65536"]
+    assert several == [["nccl", "cublas"], ["float32", "bfloat16->float32"], sizes]
 
 
 def test_suites_share_a_measurement_only_on_purpose(recorded: Recorded) -> None:
@@ -351,6 +355,7 @@ def test_suites_share_a_measurement_only_on_purpose(recorded: Recorded) -> None:
         frozenset({"matmul.GPU", "matmul.ElementTypes", "matmul.Launch"}),
         frozenset({"matmul.CPU"}),
         frozenset({"matmul.Streamed"}),
+        frozenset({"matmul.Several"}),
         *(frozenset({f"static.{op}", f"static.{op}Mix"}) for op in ("VectorAdd", "Transpose", "Matmul")),
         *(frozenset({f"access.{op}"}) for op in ("VectorAdd", "Transpose", "Matmul")),
     }

@@ -12,7 +12,7 @@ import pytest
 import gpukernels
 from benchmarks import project
 from benchmarks.project import PROJECT
-from kernelwatch.plan.cells import CACHES, STREAMED, Cell, key, plan, rungs, selection, timed
+from kernelwatch.plan.cells import CACHES, SEVERAL, STREAMED, Cell, key, plan, rungs, selection, timed
 from kernelwatch.plan.problem import COPIES, COPY, Computation, Operand, Operands, Shape, dtypes, label
 from kernelwatch.system.errors import UserError
 
@@ -56,7 +56,7 @@ def test_rungs_say_what_the_package_says(op: str) -> None:
     assert [one.where for one in said] == [found.operands for found in ladder]
     assert [dict(one.published_ms) for one in said] == [dict(found.published_ms) for found in ladder]
     assert [one.is_cuda for one in said] == [found.source.suffix == ".cu" for found in ladder]
-    assert {one.where for one in said} <= {"device", "host"}
+    assert {one.where for one in said} <= {"device", "host", "several"}
 
 
 def test_the_ladder_is_the_checkouts() -> None:
@@ -108,7 +108,7 @@ def test_every_rung_is_in_the_plan(op: str, device: str, quick: bool) -> None:
     cells = plan(OPS[op], device, quick=quick)
     for found in gpukernels.op(op).rungs:
         mine = {(cell.shape, cell.cache, cell.type) for cell in cells if cell.rung == found.name}
-        if found.device != device or found.operands == "host":
+        if found.device != device or found.operands != "device":
             assert not mine
             continue
         shapes = shapes_of(op, device, quick)
@@ -159,7 +159,7 @@ def test_reference_lines_are_wherever_a_rung_is(op: str, quick: bool) -> None:
 def test_repeated_rungs_are_hot_only(op: str) -> None:
     for found in gpukernels.op(op).rungs:
         cells = [cell for cell in plan(OPS[op], found.device) if cell.rung == found.name]
-        if found.operands == "host":
+        if found.operands != "device":
             assert not cells
             continue
         assert {cell.repeats for cell in cells} == {found.repeats}
@@ -217,6 +217,22 @@ def test_only_streamed_rungs_are_streamed(op: str) -> None:
     assert bool(host) is (op == "matmul") is bool(OPS[op].streamed_shapes)
     assert plan(OPS[op], STREAMED, quick=True) == []
     assert plan(OPS[op], STREAMED, only="no such cell") == []
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_rungs_of_several_gpus_and_the_vendors_on_one(op: str) -> None:
+    cells = plan(OPS[op], SEVERAL)
+    several = [found for found in gpukernels.op(op).rungs if found.operands == "several"]
+    shapes = OPS[op].divided.shapes if OPS[op].divided else ()  # type: ignore[union-attr]
+    own = [(found.name, type, shape) for found in several for type in found.types for shape in shapes]
+    assert [(cell.rung, cell.type, cell.shape) for cell in cells if cell.rung != "cublas"] == own
+    assert {(cell.type, cell.shape) for cell in cells if cell.rung == "cublas"} == {place[1:] for place in own}
+    assert {(cell.device, cell.cache) for cell in cells} <= {(SEVERAL, SEVERAL)}
+    assert bool(several) is (op == "matmul") is bool(own)
+    assert plan(OPS[op], SEVERAL, quick=True) == []
+    assert [cell.key for cell in plan(OPS[op], SEVERAL, only="nccl float32 16384x")] == [
+        "matmul/nccl float32 16384x16384x16384 several" for found in several
+    ]
 
 
 # --- some cells ----------------------------------------------------------------------------------------------------

@@ -94,7 +94,7 @@ BAD = {
     ),
     "operands nowhere": (
         NAMED + TILED + 'operands = "host"\n',
-        'turn/first: operands must be "device", or "host" for a .py, got \'host\'',
+        'turn/first: operands must be "device", or "host" or "several" for a .py, got \'host\'',
     ),
     "two types for a .c": (
         NAMED.replace("first", "plain") + 'types = ["float16->float32"]\n',

@@ -15,11 +15,11 @@ from tests.test_kernels import Array, bytes_of, check, patterns, pick, reference
 
 
 def every_rung(device: str | None = None) -> pytest.MarkDecorator:
-    """A parameter `found` for each rung of the ladder; those that need a GPU marked so. Of a device: only those that
-    find their operands there."""
-    rungs = [found for op in gpukernels.ops() for found in op.rungs if device in (None, found.device)]
-    if device:
-        rungs = [found for found in rungs if found.operands == "device"]
+    """A parameter `found` for each rung of the ladder that works alone; those that need a GPU marked so. Of a device:
+    only those that find their operands there."""
+    places = ("device",) if device else ("device", "host")
+    every = (found for op in gpukernels.ops() for found in op.rungs if found.operands in places)
+    rungs = [found for found in every if device in (None, found.device)]
     return pytest.mark.parametrize(
         "found",
         [pytest.param(found, marks=[pytest.mark.gpu] if found.device == "gpu" else []) for found in rungs],

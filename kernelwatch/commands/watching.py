@@ -21,7 +21,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from kernelwatch.analysis import compiled, counted
 from kernelwatch.commands.arguments import selected
-from kernelwatch.plan.cells import STREAMED, plan
+from kernelwatch.plan.cells import SEVERAL, STREAMED, plan
 from kernelwatch.plan.project import Project, suites
 from kernelwatch.run.group import PROCESSES, QUICK_PROCESSES
 from kernelwatch.suites import timed
@@ -29,7 +29,7 @@ from kernelwatch.system.errors import UserError
 from kernelwatch.system.git import git
 from kernelwatch.system.options import Options
 
-DEVICES = ("gpu", "cpu", STREAMED)
+DEVICES = ("gpu", "cpu", STREAMED, SEVERAL)
 STATES = {"ok": "ok", "failed": "failed", "na": "n/a", "waiting": "not measured"}
 # The series of a quick look: the table derives the others from the same samples.
 QUICK = {

@@ -52,7 +52,10 @@ class StreamedLaunch(Protocol):
 @runtime_checkable
 class Kernel(Protocol):
     """A loaded rung. `bind` takes the inputs in the order of the problem, its scalars by name, and `out`, the array to
-    overwrite (a tuple of arrays if the problem has several outputs). It returns a Launch and runs nothing."""
+    overwrite (a tuple of arrays if the problem has several outputs). It returns a Launch and runs nothing.
+
+    A rung of several GPUs is loaded and bound by a process for each GPU, to parts of the arrays. Its `bind` also takes
+    `communicator`, CuPy's NcclCommunicator of these processes; their launches make the whole output together."""
 
     def bind(self, *inputs: Array, out: Array | tuple[Array, ...], **scalars: Any) -> Launch: ...
 

@@ -124,6 +124,28 @@ class Computation:
         return self.traffic(shape, type) if self.traffic else self.operands(shape, type).nbytes
 
 
+def part(extent: int, rank: int, ranks: int) -> range:
+    """Part `rank` of `ranks` of an extent; the parts differ by at most 1."""
+    return range(extent * rank // ranks, extent * (rank + 1) // ranks)
+
+
+@dataclass(frozen=True)
+class Divided:
+    """How a problem is computed by several GPUs of one host: each holds a part (see `part`) of every array.
+
+    `shapes`: timed with every type of the rungs.
+    `axes`: the axis along which each array is cut, the inputs first.
+    `exact_bits(type)`: as in Computation, for these shapes.
+    `wrong(inputs, out, rank, ranks, random, xp)`: for each row of the part of the output on GPU `rank`, whether it is
+    wrong. `inputs[i][r]` makes GPU r's part of input i anew; `random` is a NumPy generator, `xp` the arrays' module.
+    """
+
+    shapes: tuple[Shape, ...]
+    axes: tuple[int, ...]
+    exact_bits: Callable[[str], tuple[int, ...]]
+    wrong: Callable[..., Array]
+
+
 @dataclass(frozen=True)
 class Rung:
     """One version of a kernel, as the checkout declares it. The measured commit decides how to compile and launch it.
@@ -132,7 +154,8 @@ class Rung:
     `source`: the file that it is made from.
     `repeats`: how often one launch does the work.
     `threads`: "all" if it uses every core, else "1".
-    `where`: "device" for operands in the device's memory, "host" for a GPU rung that streams them from the host's.
+    `where`: "device" for operands in the device's memory, "host" for a GPU rung that streams them from the host's,
+    "several" for one that works on parts of them on several GPUs.
     `input_bytes_max`: the most bytes that each input may have, in the inputs' order.
     `compiled`: whether its package offers its binary, for the exact figures; every CUDA rung does.
     `published_ms`: milliseconds that its origin published, by the extent of a square problem.
@@ -146,7 +169,7 @@ class Rung:
     source: Path | None = None
     repeats: int = 1
     threads: str = "1"
-    where: Literal["device", "host"] = "device"
+    where: Literal["device", "host", "several"] = "device"
     input_bytes_max: tuple[int, ...] = ()
     compiled: bool = False
     published_ms: Mapping[str, float] = field(default_factory=dict)
@@ -180,6 +203,7 @@ class Problem:
     `hot_shapes`: timed hot as well; every shape is timed cold.
     `counted_shapes`: for counting accesses; an even and a ragged one, small, since the emulator is slow.
     `streamed_shapes`: for rungs that stream operands from the host's memory.
+    `divided`: for rungs of several GPUs.
     `noise_cells`: a regular expression on the keys of the cells whose noise an A/A measures, "" for all.
     `lines`: reference lines on a GPU, by name.
     `vendor`: device -> the vendor's rung, with which the others are compared.
@@ -196,6 +220,7 @@ class Problem:
     hot_shapes: tuple[Shape, ...] = ()
     counted_shapes: tuple[Shape, ...] = ()
     streamed_shapes: tuple[Shape, ...] = ()
+    divided: Divided | None = None
     noise_cells: str = ""
     lines: Mapping[str, Line] = field(default_factory=dict)
     vendor: Mapping[str, str] = field(default_factory=dict)

@@ -12,19 +12,22 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from kernelwatch.analysis import launched
-from kernelwatch.plan.cells import Cell, plan
+from kernelwatch.plan.cells import SEVERAL, Cell, plan
 from kernelwatch.plan.problem import dtypes
 from kernelwatch.plan.project import Project
 from kernelwatch.run import checkpoint, outcome
 from kernelwatch.run.outcome import Group
-from kernelwatch.run.processes import Run
+from kernelwatch.run.processes import SILENCE_S, Run
 from kernelwatch.system.options import Options
 from kernelwatch.timing.check import Budget
 from kernelwatch.timing.record import Facts
 
 # By device: the number of fresh processes, and the budget of a measurement. Quick runs are not saved.
-PROCESSES = {"gpu": 6, "cpu": 3, "streamed": 3}
-QUICK_PROCESSES = {"gpu": 2, "cpu": 2, "streamed": 0}
+PROCESSES = {"gpu": 6, "cpu": 3, "streamed": 3, "several": 3}
+QUICK_PROCESSES = {"gpu": 2, "cpu": 2, "streamed": 0, "several": 0}
+SILENCE = {
+    "several": 240.0
+}  # seconds without an event: a device that watches its own processes names the one that hangs
 AWAKE_S = 0.2
 CELLS_LEAST = 4  # for a parallel worker: it takes most of a second to start
 PROCESSES_MAX = 8  # parallel workers for noise-free figures
@@ -32,11 +35,13 @@ BUDGETS = {
     "gpu": Budget(samples=5, sample_s=0.002),
     "cpu": Budget(samples=7, sample_s=0.004),
     "streamed": Budget(samples=5, sample_s=0.0),
+    "several": Budget(samples=5, sample_s=0.1),
 }
 QUICK_BUDGETS = {
     "gpu": Budget(samples=3, sample_s=0.002),
     "cpu": Budget(samples=3, sample_s=0.004),
     "streamed": Budget(samples=1, sample_s=0.0),
+    "several": Budget(samples=1, sample_s=0.1),
 }
 
 
@@ -58,7 +63,7 @@ def roofline(project: Project, cell: Cell, run: Run) -> dict[str, float | str]:
     """
     problem = project.ops[cell.op]
     flops, amount = problem.flops(cell.rung, cell.shape), problem.bytes_moved(cell.rung, cell.type, cell.shape)
-    if not flops:
+    if not flops or cell.device == SEVERAL:  # the ceilings are those of one GPU
         return {}
     figures: dict[str, float | str] = {"flops": flops, "bytes": amount, "intensity_flops_per_byte": flops / amount}
     ceilings = run.group.facts.get("ceilings", {})
@@ -179,7 +184,8 @@ def note_codes(run: Run) -> None:
 
 
 def measure(project: Project, op: str, device: str, options: Options | None = None) -> Group:
-    """Measure all cells of an op on a device ("gpu", "cpu" or "streamed") at the commit under test, and save the group.
+    """Measure all cells of an op on a device ("gpu", "cpu", "streamed" or "several") at the commit under test, and save
+    the group.
 
     Several processes measure every cell once, each in an order of its own, so that drift affects all cells alike. A
     kernel's failure is recorded in its outcome, not raised. What the processes of an interrupted run measured of the
@@ -191,7 +197,7 @@ def measure(project: Project, op: str, device: str, options: Options | None = No
     cells = plan(project.op(op), device, quick=options.quick, only=options.only)
     processes = (QUICK_PROCESSES if options.quick else PROCESSES)[device]
     budget = (QUICK_BUDGETS if options.quick else BUDGETS)[device]
-    run = Run(project, cells, device, installed_package(project, options), budget)
+    run = Run(project, cells, device, installed_package(project, options), budget, SILENCE.get(device, SILENCE_S))
     progress = _Progress(run.group.name, len(cells) * processes, options)
     run.note = progress.note
     done = _resumed(run, options, processes)

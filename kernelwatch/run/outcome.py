@@ -15,7 +15,7 @@ ENOUGH = {0.2: 2, 0.005: 3}
 
 # The facts that must be equal if two records of a group are compared, or if one takes the place of the other.
 CONDITIONS = ("gpu", "nvml_uuid_sha256", "nvml_driver", "cpu", "cores", "compiler", "packages")
-LATER = ("machine",)  # such facts that older records lack; what one record does not know is no difference
+LATER = ("machine", "gpus")  # such facts that older records lack; what one record does not know is no difference
 IMPORT = "import "  # the beginning of such a condition for a distribution that only some commits may import
 
 

@@ -22,7 +22,7 @@ from kernelwatch.timing.record import CellState, Facts, Measurement
 SILENCE_S = 60.0  # a worker that sends nothing and does not work for this long hangs
 ENDLESS_S = 600.0  # a worker that works for this long and sends nothing has an endless cell, or a very slow one
 # Devices on which a worker that waits burns CPU time, so that only the clock counts.
-CLOCKED = ("gpu", "streamed", "launched")
+CLOCKED = ("gpu", "streamed", "several", "launched")
 AHEAD = ("gpu",)  # devices on which other processes may import while one measures; on a CPU it would move the figures
 
 

@@ -14,7 +14,8 @@ import json
 import os
 import sys
 import threading
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -29,12 +30,13 @@ DEVICES = {
     "gpu": "kernelwatch.timing.gpu:Gpu",
     "cpu": "kernelwatch.timing.cpu:Cpu",
     "streamed": "kernelwatch.timing.streamed:Streamed",
+    "several": "kernelwatch.timing.several:Several",
     "static": "kernelwatch.analysis.compiled:Compiler",
     "access": "kernelwatch.analysis.counted:Counter",
     "launched": "kernelwatch.analysis.launched:Launched",
 }
 PLACES = ("site-packages", "dist-packages")  # folders of installed distributions
-ON_A_GPU = ("gpu", "streamed", "launched")
+ON_A_GPU = ("gpu", "streamed", "several", "launched")
 
 
 if TYPE_CHECKING:
@@ -156,26 +158,30 @@ def run(job: dict[str, Any], out: TextIO) -> None:
     _emit(out, event="end")
 
 
-def _alone(job: dict[str, Any], out: TextIO) -> AbstractContextManager[None]:
-    """Hold the lock of the GPU or CPU that is timed, and wait for other runs of this engine from any checkout; nothing
-    if no time is measured."""
+@contextmanager
+def _alone(job: dict[str, Any], out: TextIO) -> Iterator[None]:
+    """Hold the locks of the GPUs or the CPU that are timed, and wait for other runs of this engine from any checkout;
+    nothing if no time is measured."""
     from kernelwatch.system.files import locked
     from kernelwatch.system.options import Options
 
-    device = "CPU"
+    device, names = "CPU", ["cpu"] if job["device"] == "cpu" and job["cells"] else []
     if job["device"] in ON_A_GPU:
         import cupy
 
         # The PCI bus id identifies the card on this machine. Its MIG instances share the lock, since they share its
         # limits.
+        cards = [cupy.cuda.Device()]
+        if job["device"] == "several":
+            cards = [cupy.cuda.Device(at) for at in range(cupy.cuda.runtime.getDeviceCount())]
         device = "GPU"
-        name = "".join(letter if letter.isalnum() else "-" for letter in cupy.cuda.Device().pci_bus_id)
-    elif job["device"] == "cpu" and job["cells"]:
-        name = "cpu"
-    else:
-        return nullcontext()
-    path = Path(Options.here().locks, f"kernelwatch-{name}.lock")
-    return locked(path, lambda who: _emit(out, event="waiting", who=who, device=device))
+        buses = sorted(card.pci_bus_id for card in cards)  # in one order for all, or two runs wait for each other
+        names = ["".join(letter if letter.isalnum() else "-" for letter in bus) for bus in buses]
+    with ExitStack() as locks:
+        for name in names:
+            path = Path(Options.here().locks, f"kernelwatch-{name}.lock")
+            locks.enter_context(locked(path, lambda who: _emit(out, event="waiting", who=who, device=device)))
+        yield
 
 
 def _measure(device: "Device", cells: "list[Cell]", package: "Package", out: TextIO, imports: _Imports) -> None:

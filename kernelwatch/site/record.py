@@ -42,7 +42,7 @@ def parts_of(key: str, group: str) -> Json | None:
     """The parts of a timed cell's key; None for another cell. `group`: such as "transpose gpu"."""
     match = re.fullmatch(r"([^/ ]+)/(\S+) (\S+) (\d+(?:x\d+)*) (\w+)", key)
     device = group.rpartition(" ")[2]
-    if not match or device not in ("gpu", "cpu", "streamed"):
+    if not match or device not in ("gpu", "cpu", "streamed", "several"):
         return None
     op, rung, type, shape, cache = match.groups()
     return {"op": op, "rung": rung, "type": type, "shape": shape, "cache": cache, "device": device}

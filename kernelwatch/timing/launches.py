@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from kernelwatch.plan import checks
-from kernelwatch.plan.cells import Cell
+from kernelwatch.plan.cells import SEVERAL, Cell
 from kernelwatch.plan.package import Absent, Kernel, NotHere, Package
 from kernelwatch.plan.problem import Shape
 from kernelwatch.plan.project import Project, import_package, load
@@ -80,7 +80,8 @@ def everything(project: Project, package: Package, only: str) -> int:
     count = 0
     for problem in project.problems:
         for rung in problem.rungs:
-            for type in rung.types if rung.device == "gpu" and only in f"{problem.name}/{rung.name}" else ():
+            alone = rung.device == "gpu" and rung.where != SEVERAL  # needs no other process
+            for type in rung.types if alone and only in f"{problem.name}/{rung.name}" else ():
                 shape = _ragged(package, problem.name, rung.name, type, len(problem.shapes[0]))
                 cell = Cell(problem.name, rung.name, type, shape, "cold", "gpu")
                 try:

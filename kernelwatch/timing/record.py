@@ -128,6 +128,7 @@ class Facts(TypedDict, total=False):
     resumed: int  # how many of the processes measured before the run was interrupted
     measured_at: str
     nvml_uuid_sha256: str | None
+    gpus: list[str]  # the hashed UUIDs of all GPUs that a rung of several GPUs ran on
     nvml_driver: str | None
     nvml_theoretical_bandwidth_bytes_per_s: float | None
 

@@ -176,7 +176,7 @@
     // A group in words: "transpose GPU", "transpose, counted".
     kernelwatch.group_name = function (group) {
         const [op, kind] = group.split(" ");
-        return op + ({gpu: " GPU", cpu: " CPU", streamed: " GPU, operands from the host", access: ", counted accesses", static: ", compiled"}[kind] || " " + kind);
+        return op + ({gpu: " GPU", cpu: " CPU", streamed: " GPU, operands from the host", several: " on several GPUs", access: ", counted accesses", static: ", compiled"}[kind] || " " + kind);
     };
 
     // The name of an exact figure in words: "static.Transpose.track_spill_bytes" is "spill bytes".

@@ -25,7 +25,7 @@
     // --- what a machine is -----------------------------------------------------------------------------------------
 
     // What the groups of a snapshot read, those of the GPU last: the exact figures may come from another machine.
-    const ORDER = ["static", "access", "cpu", "streamed", "gpu"];
+    const ORDER = ["static", "access", "cpu", "several", "streamed", "gpu"];
     const together = (snapshot) => Object.assign({}, ...d3.sort(Object.entries(snapshot.facts), ([group]) => ORDER.indexOf(group.split(" ")[1])).map(([, facts]) => facts));
 
     // [what, text, number] of what is known of a machine, the number if two machines can be compared by it; nothing is shown
@@ -79,10 +79,10 @@
             ? ["Yes, within a coefficient of variation of ", element("b", {}, percent(d3.median(values, (each) => each[1]))), " (median of " + text.plural(values.length, "cell") + "), "
                 + percent(d3.quantile(values.map((each) => each[1]), 0.95)) + " for 95 % of them and " + percent(values[values.length - 1][1]) + " at worst (", cell_link(values[values.length - 1][0], machine_name), ")."]
             : "Not recorded on this machine: the command noise measures one commit several times (A/A)."]);
-        const small = ["gpu", "cpu", "streamed"].map((device) => [device, cells.filter(([key, cell]) => cell.detectable > 0 && known[key].device === device).map(([, cell]) => cell.detectable).sort(d3.ascending)])
+        const small = ["gpu", "cpu", "streamed", "several"].map((device) => [device, cells.filter(([key, cell]) => cell.detectable > 0 && known[key].device === device).map(([, cell]) => cell.detectable).sort(d3.ascending)])
             .filter(([, each]) => each.length);
         rows.push(["", "How small a change would show?", small.length
-            ? [small.map(([device, each], index) => [index ? "; " : "", {gpu: "GPU", cpu: "CPU", streamed: "GPU fed from the host\u2019s memory"}[device] + ": ", element("b", {}, percent(d3.median(each))), " in the median cell, " + percent(d3.quantile(each, 0.95)) + " or less in 95 % of " + text.plural(each.length, "cell")]),
+            ? [small.map(([device, each], index) => [index ? "; " : "", {gpu: "GPU", cpu: "CPU", streamed: "GPU fed from the host\u2019s memory", several: "several GPUs"}[device] + ": ", element("b", {}, percent(d3.median(each))), " in the median cell, " + percent(d3.quantile(each, 0.95)) + " or less in 95 % of " + text.plural(each.length, "cell")]),
                 ". This is the minimum detectable change of two runs, from the spread between processes at the newest commit."]
             : "Not known: too few processes measured each cell."]);
         const canaries = ["memory", "compute"].map((kind) => [kind, states.map((each) => each["canary_" + kind + "_s"]).filter(Boolean)]).filter(([, each]) => each.length);

@@ -201,7 +201,7 @@ kernelwatch.view("ladder", "Ladders", async function (main, parameters) {
         ...kinds.map(([, label, mean, , per]) => ({name: [label, element("div", {class: "per"}, per)], number: true, title: mean})),
     ].filter(Boolean);
     const listed = rows.map((row) => {
-        const rung = op.rungs.find((each) => each.name === row.name && (each.device === device || device === "streamed")) || {};
+        const rung = op.rungs.find((each) => each.name === row.name && (each.device === device || device === "streamed" || device === "several")) || {};
         const mine = shown.map((each) => by_key.get(kernelwatch.key(op.name, row.name, type, shape, each)));
         const shares = mine.filter((cell) => cell && cell.s && reference(cell)?.s).map((cell) => ladders.share(kernelwatch.rate(cell, cell.s) / kernelwatch.rate(reference(cell), reference(cell).s)));
         return [

@@ -16,7 +16,7 @@
         ["track_shared_store_wavefronts", "store wave\u00adfronts", "passes through the banks of shared memory that a warp\u2019s store takes", "", "per request"],
         ["track_barriers", "barriers", "barriers that a block passes", "", "per block"],
     ];
-    const DEVICES = {gpu: "GPU", cpu: "CPU", streamed: "GPU, operands in the host\u2019s memory"};
+    const DEVICES = {gpu: "GPU", cpu: "CPU", streamed: "GPU, operands in the host\u2019s memory", several: "several GPUs"};
     const LOOK = {
         cold: {color: "var(--cold)", symbol: "circle", word: "cold", mean: "operands come from memory"},
         hot: {color: "var(--hot)", symbol: "square", word: "hot", mean: "operands are in the last-level cache"},
