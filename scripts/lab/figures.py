@@ -189,6 +189,30 @@ def between(record: Record, folder: Path) -> str:
     return table([f"between grids, {record.machine.split('.')[0]}", "figure"], lines)
 
 
+def several(record: Record, folder: Path) -> str:
+    """The table of the product over several GPUs, "" if nothing of it is recorded: TFLOP/s, and the share of as many
+    times the rate of cuBLAS on one GPU, in the same run unless that has none."""
+    path = folder / record.machine / "several.jsonl"
+    entries = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+    if not entries:
+        return ""
+    anywhere = {(each["type"], each["n"]): each for each in entries if each["rung"] == "cublas"}
+    alone = {(each["type"], each["n"], each["gpus"]): each for each in entries if each["rung"] == "cublas"}
+    parts = {(each["type"], each["gpus"], each["n"]): each for each in entries if each["rung"] == "nccl"}
+    sizes = sorted({n for *_, n in parts})
+    rows = []
+    for type, gpus in sorted({place[:2] for place in parts}, reverse=True):
+        row = [f"{type}, {gpus} GPUs"]
+        for n in sizes:
+            found = parts[type, gpus, n]
+            one = alone.get((type, n, gpus), anywhere[type, n])
+            share = one["seconds"] / found["seconds"] / gpus
+            mark = " *" if found["first_launch"] or one["first_launch"] else ""
+            row.append(f"{2e-12 * n**3 / found['seconds']:.4g} ({100 * share:.0f} %){mark}")
+        rows.append(row)
+    return table([f"TFLOP/s, {record.machine.split('.')[0]}", *(f"n = {n}" for n in sizes)], rows)
+
+
 def on_device(record: Record, device: str) -> str:
     """The table of the transposes on one device."""
     facts = {group: each for group, each in record.facts.items() if group.endswith(f" {device}")}
@@ -242,6 +266,7 @@ def write(records: list[Record], root: Path, results: Path) -> None:
             ("docs/matmul.md", "types"): lambda: by_type(multiplied),
             ("docs/matmul.md", "counters"): lambda: counters(multiplied, results, "docs/matmul.md"),
             ("docs/matmul.md", "between"): lambda: between(multiplied, results),
+            ("docs/matmul.md", "several"): lambda: several(multiplied, results),
         }
     if VERSUS.exists():
         makers["docs/comparing.md", "versus"] = lambda: f"```\n{VERSUS.read_text(encoding='utf-8').strip()}\n```"
