@@ -14,7 +14,7 @@ from lab import scale
 from tests.repositories import ROOT
 
 COMMITS = 6
-SERIES = 400  # timed ones and exact ones
+SERIES = 240  # 210 timed ones and some exact ones
 
 
 class Project:
