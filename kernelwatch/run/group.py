@@ -11,7 +11,6 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-from kernelwatch.analysis import launched
 from kernelwatch.plan.cells import Cell, plan
 from kernelwatch.plan.problem import dtypes
 from kernelwatch.plan.project import Project
@@ -160,6 +159,8 @@ def note_codes(run: Run) -> None:
     cells = [cell for cell in run.cells if any("sources" in each for each in outcomes[cell.key].measurements)]
     if not cells:
         return
+    from kernelwatch.analysis import launched  # here, since it imports all that measures on a GPU
+
     looked = Run(run.project, cells, launched.DEVICE, run.package, run.budget)
     looked.note = run.note
     looked.measure_all(0)
