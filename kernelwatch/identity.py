@@ -43,7 +43,7 @@ TIMED = Identity(
         *("timing/gpu.py", "timing/launch.py", "timing/cpu.py", "timing/streamed.py", "timing/replay.py"),
         *("timing/kernels.cu", "timing/device.py", "timing/check.py", "timing/nvml.py"),
         *("plan/cells.py", "plan/problem.py"),
-        *("run/worker.py", "run/processes.py", "run/group.py", "run/outcome.py"),
+        *("run/worker.py", "run/workers.py", "run/processes.py", "run/group.py", "run/outcome.py"),
     ),
     "harness",
     ("stick", {"1a988c45ace2976a": "1", "cf1d4b80fc851a67": "1"}),  # in data/planted; in results/

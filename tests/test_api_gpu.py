@@ -322,7 +322,7 @@ def test_what_a_real_call_does_besides_is_found(cp: Any) -> None:
         (elsewhere, "host", ["it enqueues nothing on the current stream"]),
         (forks, "graph", []),
         (functools.partial(forks, join=False), "host", ["it does some of its work on another stream"]),
-        (lambda source, out: cp.matmul(source[:64].reshape(8, 8), source[:64].reshape(8, 8), out[:64].reshape(8, 8)),
+        (lambda source, out: cp.dot(source[:64].reshape(8, 8), source[:64].reshape(8, 8), out=out[:64].reshape(8, 8)),
          "events", ["it cannot be captured in a CUDA graph (NotImplementedError: calling cuBLAS API"]),
         (real_copy(), "graph", []),
     ):  # fmt: skip

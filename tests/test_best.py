@@ -33,6 +33,7 @@ def test_the_winner_is_the_fastest_of_those_that_may_be_taken() -> None:
     table = writer.tables()["NVIDIA H200"]
     paths = [path for path in sidecars(PROJECT.results) if "nvidia-h200" in path.parent.name]
     record = next(record for path in reversed(paths) if "matmul gpu" in (record := read(path)).facts)
+    less_accurate = ("fp16x3", "tf32", "cublas_tf32")
     for shape in ("512x512x512", "4096x4096x4096"):
         places = {
             key: cell.median_s
@@ -40,7 +41,7 @@ def test_the_winner_is_the_fastest_of_those_that_may_be_taken() -> None:
             if re.fullmatch(rf"matmul/\w+ float32 {shape} cold", key) and cell.seconds
         }
         by_time = [key.split()[0].removeprefix("matmul/") for key in sorted(places, key=lambda key: places[key])]
-        assert table["matmul"]["float32 whole"][shape] == next(name for name in by_time if name != "fp16x3")
+        assert table["matmul"]["float32 whole"][shape] == next(name for name in by_time if name not in less_accurate)
 
 
 @pytest.mark.parametrize("gpu", best._table())

@@ -5,6 +5,7 @@ import importlib
 import io
 import json
 import math
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +17,7 @@ import pytest
 from rich.console import Console
 
 from kernelwatch.plan.project import Project, load_from
-from lab import examples, planted
+from lab import examples, figures, planted
 from lab.planted import Flag
 from tests.pages import browser, opened, pages_group
 
@@ -125,9 +126,19 @@ def test_the_history_can_be_built_anywhere(built: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def page(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def without_a_gpu(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The recorded results of the machine that has no GPU."""
+    folder = tmp_path_factory.mktemp("results")
+    (recorded,) = (examples.EXAMPLES / "results").glob("no-gpu.*")
+    shutil.copytree(recorded, folder / recorded.name)
+    shutil.copy(examples.EXAMPLES / "results" / "benchmarks.json", folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def page(built: Path, without_a_gpu: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("pages")
-    return planted.publish(built, examples.EXAMPLES / "results", folder, examples.NAME)
+    return planted.publish(built, without_a_gpu, folder, examples.NAME)
 
 
 def judged(seconds: list[Flag] | None, exact: list[Flag]) -> tuple[bool, str]:
@@ -135,11 +146,38 @@ def judged(seconds: list[Flag] | None, exact: list[Flag]) -> tuple[bool, str]:
     return examples.judge(seconds, exact, console), console.export_text()
 
 
-def test_the_recorded_results_are_judged_by_what_they_have(built: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_recorded_results_are_judged_by_what_they_have(
+    built: Path, without_a_gpu: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert examples.main(["judge", str(built), "--recorded"]) == 0
+    said = capsys.readouterr().out
+    assert "8 commits, 5 of them planted: flagged is exactly what was planted" in said  # by the seconds
+    assert "8 commits, 2 of them planted: flagged is exactly what was planted" in said  # by the exact figures
+    assert "sm_100 occupancy +50.00%" in " ".join(said.split())
+    folder = without_a_gpu.parent / "examples"
+    folder.mkdir()
+    (folder / "results").symlink_to(without_a_gpu)
+    (folder / "commits.toml").symlink_to(examples.EXAMPLES / "commits.toml")
+    monkeypatch.setattr(examples, "EXAMPLES", folder)
     assert examples.main(["judge", str(built), "--recorded"]) == 0
     said = capsys.readouterr().out
     assert "no GPU timed these commits: judged by the exact figures alone" in said
     assert "8 commits, 2 of them planted: flagged is exactly what was planted" in said
+
+
+def test_the_tables_are_those_of_the_recorded_results(built: Path) -> None:
+    text = (examples.EXAMPLES / "README.md").read_text(encoding="utf-8")
+    records = examples.on_a_gpu(examples.EXAMPLES / "results", planted.commits(built))
+    assert len(records) == 8
+    for name, tables in examples.tables(records).items():
+        begin, end = figures.marks(name, "scripts/examples figures")
+        assert f"{begin}\n\n{tables}\n\n{end}" in text
+
+
+def test_a_change_of_a_cell_is_no_variation_of_it() -> None:
+    assert examples.repeated([1.0, 1.0, 2.0, 2.0], 2) == 0
+    assert examples.repeated([1.0, 3.0], 0) == pytest.approx(math.sqrt(0.5))
+    assert examples.repeated([1.0, 3.0, 4.0, 12.0], 2) == pytest.approx(math.sqrt(0.5))
 
 
 def test_a_flag_too_many_or_too_few_is_told(page: Path) -> None:
@@ -204,3 +242,14 @@ def test_pages_without_a_time_say_so(browser: "Browser", page: Path) -> None:
         assert "this machine\u2019s GPU" not in text
         assert "Other architectures" not in text
         assert "float16 sm_100" in shown.get_by_role("region", name="Exact figures of attention/triton").inner_text()
+
+
+@pages_group
+def test_pages_open_on_a_machine_with_times(browser: "Browser", built: Path, tmp_path: Path) -> None:
+    page = planted.publish(built, examples.EXAMPLES / "results", tmp_path / "pages", examples.NAME)
+    with opened(browser, page.parent, "history") as shown:
+        assert shown.get_by_label("machine").input_value().startswith("nvidia-h200.")
+    with opened(browser, page.parent, "history?machine=no-gpu.amd-epyc.x86-64.linux") as shown:
+        assert "No time is recorded on no-gpu" in shown.locator("main").inner_text()
+        shown.get_by_label("machine").select_option(label="nvidia-h200.intel-xeon-processor.x86-64.linux")
+        shown.get_by_text("median over fresh processes").wait_for()

@@ -19,6 +19,7 @@ from kernelwatch.plan.cells import plan
 from kernelwatch.plan.functions import FunctionPackage, adapt
 from kernelwatch.plan.package import ModulePackage
 from kernelwatch.plan.project import load_from
+from kernelwatch.run import processes
 from kernelwatch.run.outcome import Outcome
 from kernelwatch.run.processes import Run
 from kernelwatch.system import installed
@@ -334,8 +335,8 @@ PROJECT = Project(
 def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Run]:
     """The rungs of an op, once measured by a worker."""
 
-    def of(package: str, op: str = "row_sum") -> Run:
-        texts = {"faulty/__init__.py": package, "faulty/broken.py": "import no_such_module\n"}
+    def of(package: str, op: str = "row_sum", broken: str = "no_such_module") -> Run:
+        texts = {"faulty/__init__.py": package, "faulty/broken.py": f"import {broken}\n"}
         for name, text in {**texts, "described/__init__.py": "", "described/project.py": DESCRIPTION}.items():
             (tmp_path / name).parent.mkdir(exist_ok=True)
             (tmp_path / name).write_text(text)
@@ -347,6 +348,34 @@ def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., R
         return run
 
     return of
+
+
+def test_an_import_that_ends_the_process_costs_only_its_own_rung(
+    measured: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where a process imports what its rungs need before it measures, as for a GPU."""
+    (tmp_path / "lethal.py").write_text("import os\nos._exit(7)\n")
+    for devices in ((), ("cpu",)):
+        monkeypatch.setattr(processes, "AHEAD", devices)
+        found = outcomes(measured(FAULTY, broken="lethal"))
+        assert (found["unimportable"].state, found["good"].state) == ("failed", "ok")
+        assert "exit code 7" in found["unimportable"].reason
+
+
+def test_what_rungs_need_is_imported_before_the_lock(
+    measured: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A module says in which order: the import, then the lock of the CPU, which is a file."""
+    (tmp_path / "telling.py").write_text(
+        f"import os\nwith open({str(tmp_path / 'seen')!r}, 'a') as file:\n"
+        f"    print(os.listdir({str(tmp_path / 'locks')!r}), file=file)\n"
+    )
+    (tmp_path / "locks").mkdir()
+    monkeypatch.setenv("KERNELWATCH_LOCKS", str(tmp_path / "locks"))
+    for devices in (("cpu",), ()):
+        monkeypatch.setattr(processes, "AHEAD", devices)
+        measured(FAULTY, broken="telling")
+    assert (tmp_path / "seen").read_text().splitlines() == ["[]", "['kernelwatch-cpu.lock']"]
 
 
 def outcomes(run: Run) -> dict[str, Outcome]:

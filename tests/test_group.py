@@ -21,9 +21,10 @@ import gpukernels
 from benchmarks.project import PROJECT
 from kernelwatch.plan import package as plan_package
 from kernelwatch.plan.cells import Cell, plan
-from kernelwatch.run import checkpoint, group, processes, worker
+from kernelwatch.run import checkpoint, group, processes, worker, workers
 from kernelwatch.run.outcome import CONDITIONS, Group, Outcome, conditions, group_of, read
-from kernelwatch.run.processes import WORKER, Run
+from kernelwatch.run.processes import Run
+from kernelwatch.run.workers import WORKER, Workers
 from kernelwatch.system.options import Options
 from kernelwatch.timing import cpu as cpu_module
 from kernelwatch.timing.check import Budget
@@ -1004,53 +1005,84 @@ def test_lines_are_read_as_far_as_they_are_whole() -> None:
     assert [group_of(line) for line in (cut, "[]", "null", "{}")] == [None] * 4
 
 
-def test_the_next_process_waits_while_one_measures(package: Package, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes start early on this machine, as they do for a GPU beside many cores."""
     monkeypatch.setattr(processes, "AHEAD", ("cpu",))
+    monkeypatch.setattr(workers, "WAITING_MOST", 2)
+
+
+@pytest.mark.usefixtures("ahead")
+def test_the_next_processes_wait_while_one_measures(package: Package) -> None:
     folder = package()
     run = Run(PROJECT, cells(), "cpu", str(folder), BUDGET)
-    run.measure_all(0, more=True)
-    assert run._next is not None
-    waiting, _ = run._next
-    assert waiting.poll() is None
+    run.measure_all(0, more=3)
+    first, second = run.workers._waiting  # and no third
+    assert first.process.poll() is None
+    assert second.process.poll() is None
     run.measure_all(1)
-    assert run._next is None
-    assert waiting.returncode is not None  # it was the one
+    assert first.process.returncode is not None  # it was the one
+    assert run.workers._waiting == [second]
     for outcome in outcomes(run).values():
         assert_measured(outcome, 2)
-    run.measure_all(2, more=True)
-    assert run._next is not None
-    left, stderr = run._next
-    run.close()
-    run.close()
-    assert left.returncode is not None
-    assert stderr.closed
+    run.workers.close()
+    run.workers.close()
+    assert second.process.returncode is not None
+    assert second.stderr.closed
 
 
-def test_no_process_waits_where_nothing_can_be_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "AHEAD", ("cpu",))
+@pytest.mark.usefixtures("ahead")
+def test_no_process_waits_where_nothing_can_be_measured(tmp_path: Path) -> None:
     run = Run(PROJECT, cells(), "cpu", str(tmp_path), BUDGET)
-    run.measure_all(0, more=True)
+    run.measure_all(0, more=1)
     assert run.unavailable
-    assert run._next is None
+    assert run.workers._waiting == []
 
 
-def test_a_waiting_process_imports_what_the_last_one_did(
-    package: Package, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A rung imports a module when it is loaded. The first process has it then; the second one started before that, and
-    the third has it before its job comes."""
-    monkeypatch.setattr(processes, "AHEAD", ("cpu",))
+@pytest.mark.usefixtures("ahead")
+def test_no_process_waits_when_a_group_is_done(package: Package, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if it is interrupted."""
+    made = list[Workers]()
+    start = Workers.ahead
+
+    def noted(these: Workers, wanted: int) -> None:
+        made.append(these)
+        start(these, wanted)
+
+    monkeypatch.setattr(Workers, "ahead", noted)
+    options = Options(package=str(package()), only="transpose/(c|numpy) .* 256x256 hot")
+    group.measure(PROJECT, "transpose", "cpu", options)
+    assert [these._waiting for these in made] == [[]] * group.PROCESSES["cpu"]
+    monkeypatch.setattr(Run, "_note", lambda *_: interrupt())
+    with pytest.raises(KeyboardInterrupt):
+        group.measure(PROJECT, "transpose", "cpu", options)
+    assert len(made) == group.PROCESSES["cpu"] + 1
+    assert made[-1]._waiting == []
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.usefixtures("ahead")
+def test_a_waiting_process_imports_what_others_did(package: Package, tmp_path: Path) -> None:
+    """A rung imports a module when it is loaded. The first process has it only then; those that wait meanwhile are told
+    of it, and have it before their job comes."""
     folder = package()
     seen = tmp_path / "seen"
     rung = folder / "gpukernels" / "transpose" / "numpy.py"
     late = f"import sys\nwith open({str(seen)!r}, 'a') as file:\n    print('json5' in sys.modules, file=file)\n"
     rung.write_text(f"{late}import json5\n{rung.read_text()}")
-    run = Run(PROJECT, cells(), "cpu", str(folder), BUDGET)
-    for seed in range(3):
-        run.measure_all(seed, more=seed < 2)
+    order = sorted(cells(), key=lambda cell: cell.rung != "numpy")
+    run = Run(PROJECT, order, "cpu", str(folder), BUDGET)
+    run._worker(order, 0, lambda: None, 2)
+    for process in (1, 2):
+        run._worker(order, process, lambda: None)
     assert_measured(outcomes(run)["numpy"], 3)
-    assert seen.read_text().split() == ["False", "False", "True"]
-    assert not [name for name in run._modules if name.partition(".")[0] in ("gpukernels", "kernelwatch", "benchmarks")]
+    assert seen.read_text().split() == ["False", "True", "True"]
+    tops = {name.partition(".")[0] for name in run.workers.modules}
+    assert "json5" in tops
+    assert not tops & {"gpukernels", "kernelwatch", "benchmarks"}
 
 
 # What a job for the CPU may not import: it takes long, or is not installed where only such cells are measured.
@@ -1078,14 +1110,15 @@ def test_a_job_for_the_cpu_loads_nothing_of_the_others(package: Package, tmp_pat
         with process:
             assert process.stdin is not None
             assert process.stdout is not None
-            process.stdin.write(f"[]\n{json.dumps(job)}\n")
+            process.stdin.write(json.dumps(job) + "\n")
             process.stdin.flush()  # and stays open, as long as the process is there
             events = [json.loads(line) for line in process.stdout]
             process.wait()
         stderr.seek(0)
         imported = {line.split("'")[1] for line in stderr if line.startswith("import '")}
     assert process.returncode == 0
-    assert [event["event"] for event in events] == ["start", *["begin", "cell"] * len(mine), "end"]
+    told = [event["event"] for event in events if event["event"] != "modules"]
+    assert told == ["start", *["begin", "cell"] * len(mine), "end"]
     assert {event["state"] for event in events if event["event"] == "cell"} == {"ok"}
     assert {"numpy", "gpukernels", "benchmarks.project", "kernelwatch.timing.cpu"} <= imported
     assert not [name for name in imported if name.startswith(tuple(f"{one}." for one in NOT_IMPORTED))]

@@ -74,7 +74,9 @@ def test_no_two_rungs_look_alike(axes: Any) -> None:
     styles = {(line.get_color(), line.get_marker(), line.get_linestyle(), line.get_markerfacecolor()) for line in lines}
     assert len(styles) == len(lines) > len(picture.COLORS)
     rungs = [line for line in lines if line.get_color() != "#777777"]
-    assert len({(line.get_color(), line.get_linestyle()) for line in rungs}) == len(rungs)  # without looking at symbols
+    assert len({(line.get_color(), str(line._unscaled_dash_pattern)) for line in rungs}) == len(
+        rungs
+    )  # without looking at symbols
 
 
 def test_the_roofline_is_below_its_ceilings(axes: Any, record: Record) -> None:
@@ -88,7 +90,12 @@ def test_the_roofline_is_below_its_ceilings(axes: Any, record: Record) -> None:
     assert all(y < x * bandwidth / 1e9 for line in points for x, y in line.get_xydata())
     faster = [line for line in points if max(line.get_ydata()) > max(roof.get_ydata())]
     names = [name for bars in axes[0].containers if " " not in (name := bars.get_label())]
-    assert {names[points.index(line)] for line in faster} == {"bf16x6", "fp16x3"}  # on tensor cores
+    assert {names[points.index(line)] for line in faster} == {
+        "bf16x6",
+        "fp16x3",
+        "tf32",
+        "cublas_tf32",
+    }  # on tensor cores
     assert axes[1].get_title().endswith("\nabove them: tensor cores")
     cell = record.cells["matmul/thread_tile_2d float32 4096x4096x4096 cold"]
     n = 4096

@@ -79,14 +79,30 @@ def _by_torch(torch: Any, calls: Calls, stream: Any, pool: Any) -> Any:
         calls.launch(stream)
     except Exception:
         with suppress(Exception):
-            graph.capture_end()
+            _end(torch, graph, pool)
         raise
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of an empty graph
-        graph.capture_end()
+    _end(torch, graph, pool)
     if hasattr(graph, "instantiate"):
         graph.instantiate()
     return graph
+
+
+def _end(torch: Any, graph: Any, pool: Any) -> None:
+    """End PyTorch's capture. If the driver refuses it, PyTorch's allocator and its random numbers still take it for
+    running: end it for the first, and begin and end another one for the second. Raises: RuntimeError if it is refused.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of an empty graph
+        try:
+            graph.capture_end()
+        except RuntimeError:
+            with suppress(Exception):
+                torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), pool)
+            with suppress(Exception):
+                empty = torch.cuda.CUDAGraph()
+                empty.capture_begin()
+                empty.capture_end()
+            raise
 
 
 def _nodes(graph: Any) -> int | None:

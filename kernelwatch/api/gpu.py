@@ -30,6 +30,7 @@ PAGE = 1 << 21  # of the GPU's memory
 IDLE_S = 1.0  # after so long without work the clocks must be raised again
 BLOCKER_S = 0.002  # how long the GPU is kept busy to see whether a call waits for it
 BLOCKER_MOST_S = 0.1
+UNJOINED = "unjoined"  # in the error of a capture in which another stream was given work that nothing waits for
 ELSEWHERE_S = 5e-5  # of work that ends after the stream's own, beyond as long as that: it ran on another stream
 
 
@@ -99,7 +100,7 @@ class OnGpu:
             nodes = self._capture(Calls(self.function, [arguments], 1)).nodes
         except Exception as error:
             self.replayer.cupy.cuda.runtime.deviceSynchronize()
-            if self._elsewhere(arguments):
+            if UNJOINED in str(error) or self._elsewhere(arguments):
                 self.warnings.append(
                     "it does some of its work on another stream: timed by the host's clock until the GPU is idle, "
                     "launches included"

@@ -61,6 +61,7 @@ class Pages(OutputPublisher):
         head = max(at.values(), default=0)
         cells: dict[str, Any] = {}
         summaries = [data.write_machine(machine, exact.exact, project, cells, own.writer, head) for machine in machines]
+        summaries.sort(key=lambda summary: not summary["trend"])  # pages open on the first machine: one with times
         own.writer.write("cells", cells)
         by_position = {position: commit for commit, position in at.items()}
         wanted = {by_position[position] for machine in machines for position in machine.commits} | {by_position[head]}

@@ -15,7 +15,7 @@ import hashlib
 import importlib
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -93,6 +93,14 @@ class FunctionPackage(ModulePackage):
         ops = [rungs for rungs in table.values() if isinstance(rungs, Mapping)] if isinstance(table, Mapping) else []
         others = {name for rungs in ops for entry in rungs.values() for name in self._sources(entry).others}
         return installed.versions(installed.providers(others))
+
+    def needed(self, rungs: Iterable[tuple[str, str]]) -> list[str]:
+        """The modules of others that these rungs import; those of an entry that is not as it should be are left out."""
+        found: set[str] = set()
+        for op, rung in rungs:
+            with suppress(Absent, TypeError):
+                found |= self._sources(self._entry(TABLE, op, rung)).others
+        return sorted(found)
 
     @property
     def _folder(self) -> Path:

@@ -150,6 +150,10 @@ class Importing(Protocol):
         """Distribution -> version. An upgrade of one changes the conditions of a group."""
         ...
 
+    def needed(self, rungs: Iterable[tuple[str, str]]) -> list[str]:
+        """The top-level modules of others that these rungs, each (op, rung), import."""
+        ...
+
 
 @dataclass(frozen=True)
 class ModulePackage:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 # The colors of Okabe and Ito, which color-blind readers can tell apart; no rung is told by its color alone.
-LINES = ("-", ":", "-.")
+LINES = ("-", ":", "-.", (0, (5, 1)), (0, (1, 3)))
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = "os^Dv<>Pp*hX"
 
@@ -82,7 +82,7 @@ def _is_reference(problem: Problem, row: Row) -> bool:
 
 
 def _style(at: int, reference: bool) -> dict[str, Any]:
-    """The style of a line. When the colors begin again, symbols are hollow and lines dotted, then dashed and dotted."""
+    """The style of a line. When the colors begin again, lines are broken in another way, and symbols hollow or full."""
     again = at // len(COLORS)  # the round of colors
     return {
         "color": "#777777" if reference else COLORS[at % len(COLORS)],

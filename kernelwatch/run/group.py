@@ -153,15 +153,21 @@ def _resumed(run: Run, options: Options, processes: int) -> int:
     return done
 
 
+def _of_sources(run: Run) -> list[Cell]:
+    """The cells whose identity is of their sources."""
+    outcomes = run.group.outcomes
+    return [cell for cell in run.cells if any("sources" in each for each in outcomes[cell.key].measurements)]
+
+
 def note_codes(run: Run) -> None:
     """Add the code of the kernels to the measurements of cells whose identity is of their sources."""
-    outcomes = run.group.outcomes
-    cells = [cell for cell in run.cells if any("sources" in each for each in outcomes[cell.key].measurements)]
+    cells = _of_sources(run)
     if not cells:
         return
     from kernelwatch.analysis import launched  # here, since it imports all that measures on a GPU
 
-    looked = Run(run.project, cells, launched.DEVICE, run.package, run.budget)
+    outcomes = run.group.outcomes
+    looked = Run(run.project, cells, launched.DEVICE, run.package, run.budget, workers=run.workers)
     looked.note = run.note
     looked.measure_all(0)
     if looked.unavailable:
@@ -195,12 +201,13 @@ def measure(project: Project, op: str, device: str, options: Options | None = No
     if done < processes:
         try:
             for seed in range(done, processes):
-                run.measure_all(seed, progress.tick, more=seed + 1 < processes)
+                last = not options.quick and bool(_of_sources(run))  # the one that looks at the codes
+                run.measure_all(seed, progress.tick, more=processes - 1 - seed + last)
                 checkpoint.keep(run.group, options, processes=seed + 1)
+            if not options.quick:
+                note_codes(run)
         finally:
-            run.close()
-        if not options.quick:
-            note_codes(run)
+            run.workers.close()
         for cell in cells:
             run.group.outcomes[cell.key].roofline = roofline(project, cell, run)
         if run.group.facts:

@@ -1,32 +1,29 @@
 """Runs the worker processes of a group one after another, collects their events, and goes on after a worker dies."""
 
 import json
-import os
 import random
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from dataclasses import asdict
-from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any, cast
 
 from kernelwatch.plan.cells import Cell
 from kernelwatch.plan.project import Project
 from kernelwatch.run import outcome
 from kernelwatch.run.outcome import Group, Outcome
+from kernelwatch.run.workers import Workers
 from kernelwatch.system.patience import Patience, Stuck, output
 from kernelwatch.timing import cpu, nvml
 from kernelwatch.timing.check import Budget
 from kernelwatch.timing.record import CellState, Facts, Measurement
 
-WORKER = Path(__file__).with_name("worker.py")
 SILENCE_S = 60.0  # a worker that sends nothing and does not work for this long hangs
 ENDLESS_S = 600.0  # a worker that works for this long and sends nothing has an endless cell, or a very slow one
 # Devices on which a worker that waits burns CPU time, so that only the clock counts.
 CLOCKED = ("gpu", "streamed", "launched")
-AHEAD = ("gpu",)  # devices on which the next process may import while one measures; on a CPU it would move the figures
+AHEAD = ("gpu",)  # devices on which other processes may import while one measures; on a CPU it would move the figures
 
 
 def _events(
@@ -46,7 +43,7 @@ class Run:
     """The measurement of one group by several workers.
 
     `group`: the outcomes so far. `unavailable`: why nothing can be measured, "" if something can. `note`: called with
-    messages for the user.
+    messages for the user. `workers`: the processes; by default the group's own.
     """
 
     def __init__(
@@ -58,6 +55,7 @@ class Run:
         budget: Budget,
         silence_s: float = SILENCE_S,
         endless_s: float = ENDLESS_S,
+        workers: Workers | None = None,
     ) -> None:
         self.project = project
         self.cells = cells
@@ -70,16 +68,17 @@ class Run:
         self.unavailable = ""
         self.note: Callable[[str], None] = lambda message: print(message, file=sys.stderr, flush=True)
         self._done, self._begun = 0, ""  # of the running worker: the cells it finished, the cell it is measuring
-        self._next: tuple[subprocess.Popen[str], IO[str]] | None = None  # a waiting worker and its stderr
-        self._modules: list[str] = []  # what a waiting worker may import
+        own = cpu.environment() if device == "cpu" else {}
+        self.workers = workers or Workers({**own, **project.environment})
+        self._early = device in AHEAD  # a process imports what its rungs need before it holds the device's lock
         self._running: subprocess.Popen[str] | None = None
 
-    def measure_all(self, seed: int, tick: Callable[[], None] = lambda: None, *, more: bool = False) -> None:
+    def measure_all(self, seed: int, tick: Callable[[], None] = lambda: None, *, more: int = 0) -> None:
         """Measure each cell once in a fresh process, unless it has failed or has enough measurements. If the process
         dies, another one continues.
 
-        `seed`: of the cells' order; it also numbers the process. `tick`: called after each cell. `more`: another round
-        will follow, so its process may start early; `close` ends it.
+        `seed`: of the cells' order; it also numbers the process. `tick`: called after each cell. `more`: how many
+        rounds will follow, whose processes may start early; `workers.close` ends them.
         """
         order = random.Random(seed).sample(self.cells, len(self.cells))
         remaining = [cell for cell in order if self.group.outcomes[cell.key].wanted()]
@@ -94,35 +93,14 @@ class Run:
         probe._worker([], 0, lambda: None)
         return outcome.conditions(probe.group.facts)
 
-    def close(self) -> None:
-        """End a process that was started early for a round that did not come."""
-        if self._next:
-            (process, stderr), self._next = self._next, None
-            with process, stderr:
-                process.kill()
-
     def leave(self) -> None:
         """From another thread: kill the running worker and start no more. The outcomes are then incomplete."""
         self._give_up("interrupted")
         if self._running:
             self._running.kill()
 
-    def _start(self) -> "tuple[subprocess.Popen[str], IO[str]]":
-        """Start a worker, which imports what the last one did and waits for its job; the worker and its stderr."""
-        own = cpu.environment() if self.device == "cpu" else {}
-        environment = {**os.environ, **own, **self.project.environment}
-        stderr = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 (closed with its process)
-        command = [sys.executable, "-P", str(WORKER)]
-        pipe = subprocess.PIPE
-        worker = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=stderr, text=True, env=environment)
-        assert worker.stdin is not None
-        with suppress(BrokenPipeError):  # whoever sends the job sees why it died
-            worker.stdin.write(json.dumps(self._modules) + "\n")
-            worker.stdin.flush()
-        return worker, stderr
-
-    def _worker(self, cells: list[Cell], seed: int, tick: Callable[[], None], more: bool = False) -> int:
-        """Let one process measure `cells`; the number of cells that are settled when it ends, at least one."""
+    def _worker(self, cells: list[Cell], seed: int, tick: Callable[[], None], more: int = 0) -> int:
+        """Let one process measure `cells`; how many of them are settled when it ends, 0 if another one should try."""
         job = {
             "project": str(self.project.here.parent),
             "package": self.package,
@@ -130,9 +108,11 @@ class Run:
             "seed": seed,
             "budget": asdict(self.budget),
             "cells": [cell.as_json() for cell in cells],
+            "early": self._early,
         }
         self._done, self._begun = 0, ""
-        (worker, stderr), self._next = self._next or self._start(), None
+        taken = self.workers.take()
+        worker, stderr = taken.process, taken.stderr
         with stderr, worker:
             assert worker.stdin is not None
             stuck = False
@@ -140,14 +120,13 @@ class Run:
             if self.unavailable:  # `leave` was called before there was a worker to kill
                 worker.kill()
             try:
-                worker.stdin.write(json.dumps(job) + "\n")
-                worker.stdin.flush()  # stdin stays open: the worker exits when it closes
+                taken.send(job)
                 patience = Patience(worker.pid, self.silence_s, self.endless_s, by_clock=self.device in CLOCKED)
                 for event in _events(worker, patience, self._slow):
                     if self._last(event, seed, tick):
                         return len(cells)
-                    if event["event"] == "start" and more and self.device in AHEAD:
-                        self._next = self._start()  # it imports while this one measures
+                    if event["event"] == "start" and self.device in AHEAD:
+                        self.workers.ahead(more)
                 why = f"its process died with exit code {worker.wait()}"
             except Stuck as error:
                 stuck, why = True, f"{error}, its process was killed"
@@ -165,6 +144,9 @@ class Run:
                 for cell in self._alike(self._begun):
                     self._fail(cell.key, f"not tried: {self._begun} did not end", seed)
             return self._done + 1
+        if not self._done and self._early:  # if it died of such an import, that costs only the rung's own cells
+            self._early = False
+            return 0
         if not self._done:  # it did not reach a cell, and the next worker would not either
             self._give_up(f"{why} before the first cell: {last_words}", "failed")
             return len(cells)
@@ -181,7 +163,6 @@ class Run:
             case "start":
                 others = nvml.busiest(self.group.facts.get("others"), event["facts"].get("others"))
                 facts: Facts = event["facts"]
-                self._modules = self._modules or event["modules"]
                 self.group.facts = {**facts, "others": others} if others else facts
             case "begin":
                 self._begun = event["key"]
@@ -190,8 +171,8 @@ class Run:
                 self._begun = ""
                 self._done += 1
                 tick()
-            case "end":
-                self._modules = event["modules"]
+            case "modules":
+                self.workers.imported(event["modules"])
             case "unavailable":
                 self._give_up(event["reason"])
         return event["event"] in ("unavailable", "end")

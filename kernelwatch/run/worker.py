@@ -1,11 +1,11 @@
-"""Measures cells in a fresh process. This script reads two lines of JSON from stdin, and writes events as JSON.
+"""Measures cells in a fresh process. This script reads lines of JSON from stdin, and writes events as JSON.
 
-The first line is a list of modules to import while the process waits for the second, its job.
+It imports the modules of each line that is a list, until a line is its job.
 The events are {"event": "waiting", "who", "device"} as long as another run holds the GPU or CPU; {"event": "start",
-"facts", "modules"}; for each cell {"event": "begin", "key"} and {"event": "cell", "key", "state": "ok" | "na" |
-"failed", "measurement" | "reason"}; and {"event": "end", "modules"}. "modules" are those that the next process may
-import early. If this machine can measure nothing at all, the only event is {"event": "unavailable", "reason"}. If the
-process dies, the cell of the last "begin" is the one that it was measuring.
+"facts"}; for each cell {"event": "begin", "key"} and {"event": "cell", "key", "state": "ok" | "na" | "failed",
+"measurement" | "reason"}; {"event": "modules", "modules"} after those have been imported, which other processes may
+want early; and {"event": "end"}. If this machine can measure nothing at all, the only event is {"event": "unavailable",
+"reason"}. If the process dies, the cell of the last "begin" is the one that it was measuring.
 """
 
 import importlib
@@ -14,7 +14,6 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -34,6 +33,7 @@ DEVICES = {
     "access": "kernelwatch.analysis.counted:Counter",
     "launched": "kernelwatch.analysis.launched:Launched",
 }
+PLACES = ("site-packages", "dist-packages")  # folders of installed distributions
 ON_A_GPU = ("gpu", "streamed", "launched")
 
 
@@ -78,20 +78,28 @@ def _emit(stream: TextIO, **event: object) -> None:
     stream.flush()
 
 
-def _installed_modules(own: str) -> list[str]:
-    """The modules of other distributions that this process has imported, in that order. `own`: the measured package."""
-    places = ("site-packages", "dist-packages")
-    found = []
-    for name, module in list(sys.modules.items()):
-        origin = getattr(getattr(module, "__spec__", None), "origin", None)
-        if isinstance(origin, str) and any(part in places for part in Path(origin).parts):
-            found.append(name)
-    return [name for name in found if name.partition(".")[0] not in (own, "kernelwatch")]
+class _Imports:
+    """The modules of other distributions that this process imports. `own`: the measured package."""
+
+    def __init__(self, own: str) -> None:
+        self._own = (own, "kernelwatch")
+        self._known: set[str] = set()
+
+    def new(self) -> list[str]:
+        """Those since the last call, in the order of their import."""
+        names = [name for name in sys.modules if name not in self._known]
+        self._known.update(names)
+        return [name for name in names if name.partition(".")[0] not in self._own and _installed(sys.modules[name])]
+
+
+def _installed(module: object) -> bool:
+    origin = getattr(getattr(module, "__spec__", None), "origin", None)
+    return isinstance(origin, str) and any(part in PLACES for part in Path(origin).parts)
 
 
 def _import_early(modules: list[str]) -> None:
     for name in modules:
-        with suppress(Exception):  # the job imports what it needs, and reports what fails
+        with suppress(Exception, SystemExit):  # the job imports what it needs, and reports what fails
             importlib.import_module(name)
 
 
@@ -104,7 +112,7 @@ def _device(name: str, *arguments: object) -> "Device":
 def run(job: dict[str, Any], out: TextIO) -> None:
     """Measure the job's cells in order, and write events to `out`. Raises: UserError if the project does not load."""
     from kernelwatch.plan.cells import Cell
-    from kernelwatch.plan.package import Absent, NotHere
+    from kernelwatch.plan.package import Absent, Importing, NotHere
     from kernelwatch.plan.project import import_package, load_from
     from kernelwatch.timing.check import Budget
 
@@ -140,9 +148,12 @@ def run(job: dict[str, Any], out: TextIO) -> None:
 
             _emit(out, event="unavailable", reason=f"no GPU here: {no_gpu(error)}")
             return
+    if job["early"] and isinstance(package, Importing):  # before other runs have to wait for this process
+        _import_early(package.needed({(cell.op, cell.rung) for cell in cells}))
     with _alone(job, out):
         device = _device(job["device"], project, package, cells, Budget(**job["budget"]), job["seed"])
-        _measure(device, cells, package, out, lambda: _installed_modules(project.package))
+        _measure(device, cells, package, out, _Imports(project.package))
+    _emit(out, event="end")
 
 
 def _alone(job: dict[str, Any], out: TextIO) -> AbstractContextManager[None]:
@@ -167,19 +178,18 @@ def _alone(job: dict[str, Any], out: TextIO) -> AbstractContextManager[None]:
     return locked(path, lambda who: _emit(out, event="waiting", who=who, device=device))
 
 
-def _measure(
-    device: "Device", cells: "list[Cell]", package: "Package", out: TextIO, modules: Callable[[], list[str]]
-) -> None:
-    """Measure cells in order. After a CUDA error the process ends, and the next cell gets a fresh one. `modules`:
-    those that the next process may import early."""
+def _measure(device: "Device", cells: "list[Cell]", package: "Package", out: TextIO, imports: _Imports) -> None:
+    """Measure cells in order. After a CUDA error the process ends, and the next cell gets a fresh one."""
     from kernelwatch.identity import TIMED
     from kernelwatch.plan.package import Absent, Importing, NotHere
     from kernelwatch.system.errors import ToolMissing
 
     not_here: tuple[type[Exception], ...] = (Absent, NotHere, ToolMissing, *package.not_here)
-    imports = {"imports": package.imports()} if isinstance(package, Importing) else {}
-    _emit(out, event="start", facts={TIMED.fact: TIMED.version, **device.facts(), **imports}, modules=modules())
+    versions = {"imports": package.imports()} if isinstance(package, Importing) else {}
+    _emit(out, event="start", facts={TIMED.fact: TIMED.version, **device.facts(), **versions})
     for cell in cells:
+        if modules := imports.new():
+            _emit(out, event="modules", modules=modules)
         _emit(out, event="begin", key=cell.key)
         try:
             _emit(out, event="cell", key=cell.key, state="ok", measurement=device.measure(cell))
@@ -190,16 +200,17 @@ def _measure(
             _emit(out, event="cell", key=cell.key, state="failed", reason=reason)
             if "CUDA" in reason:  # in the name of CuPy's error, in the text of PyTorch's and Triton's
                 os._exit(3)  # the CUDA context may be lost, and with it everything on the GPU
-    _emit(out, event="end", modules=modules())
 
 
 if __name__ == "__main__":
     _import_engine()
-    _import_early(json.loads(sys.stdin.readline() or "[]"))
-    line = sys.stdin.readline()
-    if not line:
+    for line in sys.stdin:
+        job = json.loads(line)
+        if isinstance(job, dict):
+            break
+        _import_early(job)
+    else:
         sys.exit()
-    job = json.loads(line)
     _die_with_parent()
     # Events get a stream of their own; other output to stdout, even a C library's, goes to stderr.
     events = os.fdopen(os.dup(1), "w")

@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 
 KINDS = (".dist-info", ".egg-info")
@@ -17,15 +18,22 @@ FILES = ("METADATA", "PKG-INFO", "")  # "": an .egg-info may be a file
 
 def versions(names: Iterable[str]) -> dict[str, str]:
     """Name -> version of those distributions that are installed. Of two, the first on Python's path counts."""
+    places = _places(tuple(sys.path))
+    known = {name: _version(places[_normal(name)]) for name in names if _normal(name) in places}
+    return {name: version for name, version in known.items() if version is not None}
+
+
+@lru_cache(maxsize=4)
+def _places(path: tuple[str, ...]) -> dict[str, Path]:
+    """Distribution -> the folder that describes it."""
     places: dict[str, Path] = {}
-    for folder in sys.path:
+    for folder in path:
         with suppress(OSError):
             for entry in os.listdir(folder or "."):
                 if entry.endswith(KINDS):
                     distribution = entry.rpartition(".")[0].partition("-")[0]
                     places.setdefault(_normal(distribution), Path(folder, entry))
-    known = {name: _version(places[_normal(name)]) for name in names if _normal(name) in places}
-    return {name: version for name, version in known.items() if version is not None}
+    return places
 
 
 def _normal(name: str) -> str:
@@ -42,18 +50,24 @@ def _version(place: Path) -> str | None:
 
 def providers(modules: Iterable[str]) -> list[str]:
     """The names of the distributions that provide these top-level modules."""
+    return list(_providers(tuple(sorted(set(modules))), tuple(sys.path)))
+
+
+@lru_cache(maxsize=64)
+def _providers(modules: tuple[str, ...], path: tuple[str, ...]) -> tuple[str, ...]:
+    """A large installation lists some 100,000 files, and every rung that is loaded asks."""
     wanted = "|".join(map(re.escape, modules))
     if not wanted:
-        return []
+        return ()
     top_level = re.compile(rf"^(?:{wanted})\s*$", re.MULTILINE)
     recorded = re.compile(rf"^(?:{wanted})(?:/|\.)", re.MULTILINE)
     found = []
-    for folder in sys.path:
+    for folder in path:
         with suppress(OSError):
             for entry in os.listdir(folder or "."):
                 if entry.endswith(KINDS) and _provides(Path(folder, entry), top_level, recorded):
                     found.append(_normal(entry.rpartition(".")[0].partition("-")[0]))
-    return sorted(set(found))
+    return tuple(sorted(set(found)))
 
 
 def _provides(place: Path, top_level: re.Pattern[str], recorded: re.Pattern[str]) -> bool:

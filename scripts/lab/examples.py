@@ -4,12 +4,13 @@
 several launchers, described as any project that uses the engine. Measure it there with `kernelwatch bench`. `judge DIR`
 publishes its results and prints which changes were flagged, on which commits: of the seconds if a GPU timed the
 commits, and of the exact figures. With `--recorded` the results are those in examples/results. `demo DIR` writes the
-pages of the recorded results into DIR.
+pages of the recorded results into DIR. `figures DIR` writes the tables in examples/README.md from them.
 """
 
 import json
 import math
 import shutil
+import statistics
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +18,11 @@ from pathlib import Path
 from rich.console import Console
 
 from kernelwatch.commands.arguments import Output, Parser
+from kernelwatch.history.records import Record, read, sidecars
+from kernelwatch.report.markdown import table
+from kernelwatch.report.texts import device_text, time_text
 from lab import planted
+from lab.figures import write_block
 from lab.planted import Change, Flag, changes_in, commit, commits, flags_on, publish, run
 
 EXAMPLES = planted.ROOT / "examples"
@@ -78,10 +83,59 @@ def timed(results: Path) -> bool:
     return any(value is not None and not math.isnan(value) for row in series for value in row[0] or ())
 
 
+def on_a_gpu(results: Path, order: list[str]) -> list[Record]:
+    """The records of the commits that a GPU timed, in this order of commits."""
+    known = {record.commit: record for record in map(read, sidecars(results)) if _groups(record)}
+    return [known[commit[:8]] for commit in order if commit[:8] in known]
+
+
+def _groups(record: Record) -> list[str]:
+    return [group for group, facts in record.facts.items() if facts and group.endswith(" gpu")]
+
+
+def repeated(medians: list[float], step: int) -> float:
+    """The coefficient of variation of a cell's medians over commits that do not change it. `step`: the first commit
+    after a change of the cell, 0 if there is none; the medians before and after it vary about means of their own."""
+    parts = [part for part in (medians[:step], medians[step:]) if part]
+    squares = math.fsum((each / statistics.fmean(part) - 1) ** 2 for part in parts for each in part)
+    return math.sqrt(squares / (len(medians) - len(parts)))
+
+
+def tables(records: list[Record]) -> dict[str, str]:
+    """The tables of the README: the times of the newest commit, and how far the medians of commits differ that do not
+    change a cell."""
+    steps = {change.rung: at for at, change in enumerate(changes(), 1) if change.effect}
+    newest, rungs, times = records[-1], dict[str, list[float]](), []
+    for key, cell in newest.cells.items():
+        if cell.group not in _groups(newest) or cell.state != "ok":
+            continue
+        rung, type, shape, *_ = key.split(" ")
+        medians = [record.cells[key].median_s for record in records]
+        rungs.setdefault(rung.partition("/")[2], []).append(repeated(medians, steps.get(rung, 0)))
+        times.append([rung, type, shape, time_text(cell.median_s), f"{100 * cell.spread:.2f} %"])
+    spreads = [
+        [rung, str(len(each)), f"{100 * statistics.median(each):.2f} %", f"{100 * max(each):.2f} %"]
+        for rung, each in sorted(rungs.items())
+    ]
+    where = f"({device_text(newest, 'gpu')}; commit {newest.commit})"
+    return {
+        "times": f"**Time, cold, median of the processes' medians** {where}\n\n"
+        + table(["rung", "type", "shape", "time", "spread of processes"], sorted(times)),
+        "repeats": f"**The same cell at {len(records)} commits: coefficient of variation of its time**\n\n"
+        + table(["rung", "cells", "median", "worst"], spreads),
+    }
+
+
+def write_tables(folder: Path) -> None:
+    """Write the tables of the recorded results into the README. `folder`: the repository."""
+    for name, text in tables(on_a_gpu(EXAMPLES / "results", commits(folder))).items():
+        write_block(EXAMPLES / "README.md", name, text, "scripts/examples figures")
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Build or judge; the exit code: 1 if the flags differ from the planted changes."""
     parser = Parser("scripts/examples", __doc__)
-    parser.add_argument("what", choices=("build", "judge", "demo"))
+    parser.add_argument("what", choices=("build", "judge", "demo", "figures"))
     parser.add_argument("folder", type=Path, help="of the repository, or of the pages; build needs a new one")
     parser.add_argument("--recorded", action="store_true", help="judge the results in examples/results")
     options = parser.parse_args(arguments)
@@ -96,6 +150,9 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     if not (folder / ".git").is_dir():
         raise SystemExit(f"scripts/examples: {folder} is not a repository; make it with scripts/examples build")
+    if options.what == "figures":
+        write_tables(folder)
+        return 0
     results = recorded if options.recorded else folder / "results"
     page = publish(folder, results, folder / ".asv" / "judged", NAME)
     seconds = flags_on(page) if timed(results) else None

@@ -270,7 +270,9 @@ def flags_on(page: Path, *, exact: bool = False) -> list[Flag]:
 
 def _flag(event: dict[str, Any], change: dict[str, Any]) -> Flag:
     params = {name: value.strip("'") for name, value in change["params"].items()}
-    cell = " ".join([change["benchmark"].split(".")[0], *params.values()])
+    op, *_, figure = change["benchmark"].split(".")
+    named = [figure.removeprefix("track_")] if change["exact"] else []  # a cell has one time, and several exact figures
+    cell = " ".join([op, *params.values(), *named])
     return Flag(event["kind"], event["last"]["subject"], cell, params["rung"], change["change"] or float("inf"))
 
 

@@ -107,9 +107,11 @@
         const state = {cell: keys, machine: parameters.get("machine"), y: parameters.get("y"), to: parameters.get("to"),
             x: parameters.get("x"), rate: parameters.get("rate"), last: parameters.get("last")};
         const go = (changes) => kernelwatch.go("history", {...state, ...changes});
+        const machines = site.machines.length > 1 ? choice("machine", site.machines.map((each) => each.name), machine.summary.name, (name) => go({machine: name})) : null;
         if (!keys.length) {
             main.append(element("h1", {}, "History"), element("p", {}, "No time is recorded on " + machine.summary.name + "; ",
-                link("the Regressions page", "regressions", {machine: machine.summary.name}), " shows what changed in the exact figures."));
+                link("the Regressions page", "regressions", {machine: machine.summary.name}), " shows what changed in the exact figures."),
+                machines ? element("div", {class: "controls"}, machines) : null);
             return;
         }
 
@@ -155,7 +157,7 @@
                 relative ? choice("from", [["", "the first commit shown"], ["newest", "the newest commit"]], to_newest ? "newest" : "", (to) => go({to})) : null,
                 choice("commits", range, newest || "", (last) => go({last})),
                 choice("spaced", [["", "evenly"], ["dated", "by date"]], dated ? "dated" : "", (x) => go({x})),
-                site.machines.length > 1 ? choice("machine", site.machines.map((each) => each.name), machine.summary.name, (name) => go({machine: name})) : null));
+                machines));
         for (const series of all.filter((each) => !each.points.length)) {
             main.append(element("p", {class: "warn"}, series.key + " was never timed on " + machine.summary.name + "."));
         }

@@ -106,7 +106,9 @@
             labeled.map((cell) => x(intensity(cell))), 26 + 6.6 * Math.max(0, ...labeled.map((cell) => label(cell).length)));
         const labels = labeled.map((cell, at) => ({cell, x: intensity(cell), y: rate(cell), to_x: x.invert(x(intensity(cell)) + 22), to_y: y.invert(places[at]), line: lines.includes(cell.rung)}));
         const beside = Math.max(x0, (ridge || x0) * 1.1);  // the names of horizontal ceilings stand right of the ridge
-        const fits = (roof) => x(beside) + roof.words.length * 6.5 < width;
+        // Where such a name must end: before the points whose labels stand beside it.
+        const end = (roof) => Math.min(...labels.filter((each) => Math.abs(y(each.to_y) - y(roof.y1) + 11) < 15).map((each) => x(each.x) - 10), width);
+        const fits = (roof) => x(beside) + roof.words.length * 6.5 < end(roof);
         const keys = new Set(chosen.map((cell) => cell.key));
         const faint = timed.filter((cell) => !keys.has(cell.key));
         const bright = chosen.filter((cell) => cell.s);
@@ -119,7 +121,7 @@
                 Plot.gridY({ticks: d3.range(Math.ceil(Math.log10(y.domain()[0])), Math.log10(y.domain()[1])).map((power) => 10 ** power), stroke: "var(--rule)", strokeOpacity: 0.8}),
                 ...[true, false].map((dashed) => Plot.link(roofs.filter((roof) => Boolean(roof.dashed) === dashed), {x1: "x1", y1: "y1", x2: "x2", y2: "y2", stroke: (roof) => (roof.main ? "var(--ink)" : "var(--quiet)"),
                     strokeWidth: (roof) => (roof.main ? 1.8 : 0.9), strokeDasharray: dashed ? "4,3" : null, ariaDescription: dashed ? "theoretical" : "roof"})),
-                ...roofs.filter((roof) => !roof.bytes).map((roof) => Plot.text([roof], {x: (each) => (fits(each) ? beside : each.x2), y: "y1", text: "words", textAnchor: (fits(roof) ? "start" : "end"), dy: -7, fill: roof.main ? "var(--ink)" : "var(--quiet)", stroke: "var(--page)", strokeWidth: 4})),
+                ...roofs.filter((roof) => !roof.bytes).map((roof) => Plot.text([roof], {x: (each) => (fits(each) ? beside : end(each) < width ? x.invert(end(each)) : each.x2), y: "y1", text: "words", textAnchor: (fits(roof) ? "start" : "end"), dy: -7, fill: roof.main ? "var(--ink)" : "var(--quiet)", stroke: "var(--page)", strokeWidth: 4})),
                 ...roofs.filter((roof) => roof.bytes && !roof.dashed).map((roof) => Plot.text([roof], {x: "x1", y: "y1", text: "words", textAnchor: "start", rotate: angle, dx: 14, dy: 8, fill: "var(--ink)"})),
                 Plot.dot(faint, {x: intensity, y: rate, symbol: (cell) => LOOK[cell.cache]?.symbol || "circle", r: 2.2, fill: "var(--quiet)", fillOpacity: 0.55, ariaDescription: "other"}),
                 new Set(path.map((cell) => cell.shape)).size > 1 ? null : Plot.line(path.filter((cell) => !lines.includes(cell.rung)), {x: intensity, y: rate, stroke: "var(--cold)", strokeWidth: 1, ariaDescription: "path"}),
