@@ -61,8 +61,8 @@ def repository(folder: Path, commits: int) -> list[str]:
 
 
 class Recorder:
-    """Records commits like the newest record of a machine, with the first `series` of its judged series and, beside them,
-    `exact` exact ones."""
+    """Records commits like the newest record of a machine, with the first `series` of its judged series and the first
+    `exact` exact ones of the others."""
 
     def __init__(self, results: Path, series: int, exact: int = 0) -> None:
         sidecar = records.sidecars(PROJECT.results)[-1]
