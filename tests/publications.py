@@ -14,7 +14,7 @@ from lab import scale
 from tests.repositories import ROOT
 
 COMMITS = 6
-SERIES = 400  # timed ones and exact ones
+SERIES, EXACT = 200, 40  # timed series, and exact ones
 
 
 class Project:
@@ -22,7 +22,7 @@ class Project:
 
     def __init__(self, folder: Path, commits: int = COMMITS) -> None:
         self.folder, self.html, self.cache = folder, folder / "html", folder / "cache"
-        self.history = scale.History(folder, commits, SERIES)
+        self.history = scale.History(folder, commits, SERIES, EXACT)
 
     def start(
         self, html: Path | None = None, cache: Path | None = None, command: Sequence[str] = ("-m", "asv")

@@ -11,6 +11,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -146,14 +147,13 @@ def test_a_page_that_somebody_changed_is_made_again(project: Project) -> None:
     assert contents(project.html) == before
 
 
-def without_series(project: Project) -> None:
-    path = project.results()[2]
+def without_series(project: Project, path: Path) -> None:
     result = json.loads(path.read_text())
     path.unlink()
     path.write_text(json.dumps(result | {"results": {}}))
 
 
-def with_surrogates(project: Project) -> None:
+def with_surrogates(project: Project, path: Path) -> None:
     """JSON can hold half of a character, which UTF-8 cannot."""
 
     def how(lines: list[dict[str, Any]]) -> None:
@@ -164,23 +164,23 @@ def with_surrogates(project: Project) -> None:
             {"record": "cell", "group": "a static", "key": "a/\ud800 b", "state": "ok", "reason": "", "visits": visits}
         )
 
-    change(project.results()[2], how)
+    change(path, how)
 
 
-def with_a_name_that_is_no_text(project: Project) -> None:
-    path = os.fsencode(project.results()[2])
-    os.link(path, path.removesuffix(b".json") + b"-\xff.json")
+def with_a_name_that_is_no_text(project: Project, path: Path) -> None:
+    name = os.fsencode(path)
+    os.link(name, name.removesuffix(b".json") + b"-\xff.json")
 
 
-def with_endless_times(project: Project) -> None:
+def with_endless_times(project: Project, path: Path) -> None:
     def how(lines: list[dict[str, Any]]) -> None:
         for visit in itertools.chain.from_iterable(line["visits"] for line in timed(lines)):
             visit["seconds"] = sys.float_info.max  # a sum of two is no number
 
-    change(project.results()[2], how)
+    change(path, how)
 
 
-def with_another_judgment(project: Project) -> None:
+def with_another_judgment(project: Project, _: Path) -> None:
     path = project.folder / "results" / "benchmarks.json"
     series = json.loads(path.read_text())
     names = [name for name, entry in series.items() if name != "version" and entry["judged"] == "seconds"]
@@ -189,7 +189,7 @@ def with_another_judgment(project: Project) -> None:
     path.write_text(json.dumps(series))
 
 
-WARNINGS: dict[Callable[[Project], object], str] = {
+WARNINGS: dict[Callable[[Project, Path], object], str] = {
     without_series: "",
     with_surrogates: "",
     with_a_name_that_is_no_text: "its name is not UTF-8",
@@ -198,16 +198,34 @@ WARNINGS: dict[Callable[[Project], object], str] = {
 }
 
 
-@pytest.mark.parametrize("odd", WARNINGS)
-def test_an_odd_result_leaves_the_others(project: Project, odd: Callable[[Project], object]) -> None:
+@dataclass(frozen=True)
+class Odd:
+    """A publication of odd results: what it said of each, and the pages before and after."""
+
+    said: dict[Callable[[Project, Path], object], str]
+    before: dict[str, str]
+    after: dict[str, str]
+
+
+@pytest.fixture(scope="module")
+def odd_results(published: Published) -> Odd:
+    """All kinds at once, each at a commit of its own."""
+    project = published.again()
     before = contents(project.html)
-    odd(project)
-    said = project.publish()
-    after = contents(project.html)
-    assert WARNINGS[odd] in said
-    assert ("not shown" in said) is bool(WARNINGS[odd])
-    (newest,) = (name for name in before if name.endswith(f"/at/{COMMITS - 1}.json"))
-    assert after[newest] == before[newest]
+    paths = dict(zip(WARNINGS, project.results()[: COMMITS - 1], strict=True))
+    for odd, path in paths.items():
+        odd(project, path)
+    lines = project.publish().splitlines()
+    said = {odd: "\n".join(line for line in lines if path.stem in line) for odd, path in paths.items()}
+    return Odd(said, before, contents(project.html))
+
+
+@pytest.mark.parametrize("odd", WARNINGS)
+def test_an_odd_result_leaves_the_others(odd_results: Odd, odd: Callable[[Project, Path], object]) -> None:
+    assert WARNINGS[odd] in odd_results.said[odd]
+    assert ("not shown" in odd_results.said[odd]) is bool(WARNINGS[odd])
+    (newest,) = (name for name in odd_results.before if name.endswith(f"/at/{COMMITS - 1}.json"))
+    assert odd_results.after[newest] == odd_results.before[newest]
 
 
 def cut(path: Path) -> None:

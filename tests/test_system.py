@@ -1,8 +1,11 @@
-"""What the engine takes from the machine around it: options from the environment, compilers from the PATH."""
+"""What the engine takes from the machine around it: options from the environment, compilers from the PATH; and
+Student's t."""
 
 import importlib.metadata
+import math
 import os
 import shutil
+import statistics
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,6 +21,7 @@ from kernelwatch.run.processes import Run
 from kernelwatch.system import installed, options, tools
 from kernelwatch.system.errors import ToolMissing, UserError
 from kernelwatch.system.options import Options
+from kernelwatch.system.student import quantile
 from kernelwatch.timing import cpu
 from kernelwatch.timing.check import Budget
 
@@ -178,3 +182,36 @@ def test_distributions_that_others_than_pip_installed(monkeypatch: pytest.Monkey
     names = ["a-b", "c", "numpy", "empty"]
     assert installed.versions(names) == {"a-b": "1.0", "c": "2.0", "numpy": "0.1"}
     assert all(importlib.metadata.version(name) == version for name, version in installed.versions(names).items())
+
+
+# --- Student's t ---------------------------------------------------------------------------------------------------
+
+
+def closed(p: float, freedom: int) -> float:
+    """The quantile for the degrees of freedom that have a formula."""
+    if freedom == 1:
+        return math.tan(math.pi * (p - 0.5))
+    root = 2 * math.sqrt(p * (1 - p))
+    if freedom == 2:
+        return (2 * p - 1) * math.sqrt(2) / root
+    assert freedom == 4
+    return 2 * math.sqrt(math.cos(math.acos(root) / 3) / root - 1)
+
+
+@pytest.mark.parametrize("freedom", [1, 2, 4])
+@pytest.mark.parametrize("probability", [0.6, 0.95, 0.995, 1 - 1e-4, 1 - 1e-6])
+def test_the_quantile_is_that_of_the_formula(probability: float, freedom: int) -> None:
+    assert quantile(probability, freedom) == pytest.approx(closed(probability, freedom), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("freedom", "probability", "value"),
+    [(3, 0.975, 3.182446305), (7, 0.95, 1.894578605), (10, 0.975, 2.228138852), (30, 0.995, 2.749995654)],
+)
+def test_the_quantile_is_that_of_the_tables(freedom: int, probability: float, value: float) -> None:
+    assert quantile(probability, freedom) == pytest.approx(value, rel=1e-9)
+
+
+def test_with_many_degrees_of_freedom_the_quantile_is_the_normal_one() -> None:
+    assert quantile(0.975, 10**5) == pytest.approx(statistics.NormalDist().inv_cdf(0.975), rel=1e-4)
+    assert quantile(0.975, 10**5) > statistics.NormalDist().inv_cdf(0.975)

@@ -5,10 +5,12 @@ import inspect
 import json
 import math
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +30,6 @@ browser = test_site.browser  # the fixture
 
 UNTRUSTED = alone("untrusted")
 IMAGE = "<img src=x onerror=window.pwned=1>"
-TAG = "<img/src=x/onerror=window.pwned=1>"  # what git takes for the name of one
 CLIMB = "../../../escaped"
 SCRIPT = "<script>window.pwned=1</script>"
 ATTRIBUTE = '"onmouseover="window.pwned=1"x="'
@@ -80,20 +81,28 @@ def another_machine(project: Path, **more: str) -> None:
     (other / path.name).write_text(json.dumps(json.loads(path.read_text()) | {"params": own}))
 
 
-# Where stock asv lets it run.
-PLANTS: dict[str, Callable[[Path], object]] = {
-    "the code of a benchmark": lambda project: every_benchmark(project, lambda one: one.update(code=IMAGE)),
-    "the name for people": lambda project: every_benchmark(project, lambda one: one.update(pretty_name=IMAGE)),
-    "the name of a benchmark": lambda project: named(project, f"suite.{IMAGE}"),
-    "the name of a suite": lambda project: named(project, f"suite{IMAGE}.step"),
-    "the unit": lambda project: every_benchmark(project, lambda one: one.update(unit=IMAGE)),
-    "the name of a parameter": lambda project: every_benchmark(
-        project, lambda one: one.update(param_names=[IMAGE] * len(one["params"]))
+# Where stock asv lets it run: each plants an image, which it is given as text.
+PLANTS: dict[str, Callable[[Path, str], object]] = {
+    "the code of a benchmark": lambda project, image: every_benchmark(project, lambda one: one.update(code=image)),
+    "the name for people": lambda project, image: every_benchmark(project, lambda one: one.update(pretty_name=image)),
+    "the name of a benchmark": lambda project, image: named(project, f"suite.{image}"),
+    "the name of a suite": lambda project, image: named(project, f"suite{image}.step"),
+    "the unit": lambda project, image: every_benchmark(project, lambda one: one.update(unit=image)),
+    "the name of a parameter": lambda project, image: every_benchmark(
+        project, lambda one: one.update(param_names=[image] * len(one["params"]))
     ),
-    "a machine's value": lambda project: another_machine(project, gpu=IMAGE),
-    "the name of a machine's value": lambda project: another_machine(project, **{f"k{IMAGE}": "x"}),
-    "a tag": lambda project: git(project, "tag", TAG),
+    "a machine's value": lambda project, image: another_machine(project, gpu=image),
+    "the name of a machine's value": lambda project, image: another_machine(project, **{f"k{image}": "x"}),
+    "a tag": lambda project, image: git(project, "tag", re.sub(r" (\w+)=([\w.=]+)", r"/\1='\2'", image)),  # no spaces
 }
+
+
+def plant_all(project: Path) -> dict[str, str]:
+    """Plant everything; the name of what each sets in the page's window if it runs."""
+    names = {plant: f"pwned{at}" for at, plant in enumerate(PLANTS)}
+    for plant, put in PLANTS.items():
+        put(project, IMAGE.replace("pwned", names[plant]))
+    return names
 
 
 def others(project: Path) -> None:
@@ -134,8 +143,7 @@ def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     project = top / "er" / "and" / "deeper"
     project.mkdir(parents=True)
     write_project(project)
-    for plant in PLANTS.values():
-        plant(project)
+    plant_all(project)
     pages = project / "html"
     if request.param == "the policy alone":
         use(project, PLUGIN)
@@ -170,8 +178,12 @@ POINT = """() => {
 }"""
 
 
-def pwned(browser: "Browser", address: str) -> bool:
-    """Whether anything of the hostile ran after a look at all pages, with the mouse over all that may have a tip."""
+PWNED = "() => Object.keys(window).filter(name => name.startsWith('pwned'))"
+
+
+def pwned(browser: "Browser", address: str, wanted: int = 1) -> set[str]:
+    """What of the hostile ran, after a look at all pages with the mouse over all that may have a tip. `wanted`: so many
+    are waited for in the end."""
     import playwright.sync_api as playwright
 
     context = browser.new_context(viewport={"width": 1400, "height": 1000})
@@ -193,8 +205,8 @@ def pwned(browser: "Browser", address: str) -> bool:
                 page.mouse.move(*at)
             page.wait_for_timeout(300)
         with suppress(playwright.TimeoutError):
-            page.wait_for_function("() => window.pwned", timeout=3_000)
-        ran = page.evaluate("window.pwned") is not None
+            page.wait_for_function(f"wanted => ({PWNED})().length >= wanted", arg=wanted, timeout=3_000)
+        ran = set(page.evaluate(PWNED))
         assert ran or [url for url in asked if not url.startswith(address)] == []
         return ran
     finally:
@@ -207,15 +219,23 @@ def test_nothing_of_it_runs(browser: "Browser", site: Path) -> None:
     assert not pwned(browser, f"{site.as_uri()}/")
 
 
-@pytest.mark.parametrize("plant", PLANTS)
-def test_in_the_pages_of_asv_itself_it_runs(browser: "Browser", tmp_path: Path, plant: str) -> None:
-    """Where this fails, asv has mended it."""
-    write_project(tmp_path)
-    PLANTS[plant](tmp_path)
-    done = publish(tmp_path)
+@pytest.fixture(scope="module")
+def ran_in_asvs_own(browser: "Browser", tmp_path_factory: pytest.TempPathFactory) -> set[str]:
+    """Which plants run in the pages of asv itself."""
+    project = tmp_path_factory.mktemp("stock")
+    write_project(project)
+    names = plant_all(project)
+    done = publish(project)
     assert done.returncode == 0, done.stdout + done.stderr
-    with served(tmp_path / "html") as address:
-        assert pwned(browser, address)
+    with served(project / "html") as address:
+        ran = pwned(browser, address, len(names))
+    return {plant for plant, name in names.items() if name in ran}
+
+
+@pytest.mark.parametrize("plant", PLANTS)
+def test_in_the_pages_of_asv_itself_it_runs(ran_in_asvs_own: set[str], plant: str) -> None:
+    """Where this fails, asv has mended it."""
+    assert plant in ran_in_asvs_own
 
 
 def heard(page: "Page") -> list[str]:
@@ -269,18 +289,46 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("value", BAD)
-def test_a_value_that_is_no_number_is_refused_and_the_site_kept(tmp_path: Path, value: str) -> None:
-    write_project(tmp_path)
-    use(tmp_path, PLUGIN, UNTRUSTED)
-    path = results_of(tmp_path)[2]
-    change(path, lambda found: found["results"]["suite.step"].__setitem__(0, [BAD[value]]))
-    done = publish(tmp_path)
+@dataclass(frozen=True)
+class Shown:
+    """A published project: where it is, and what publishing said, on one line."""
+
+    project: Path
+    said: str
+
+    def graph(self, folder: str, name: str) -> list[list[float | None]]:
+        """The points of a series, whose graph lies somewhere below a folder of this name."""
+        (path,) = (self.project / "html" / "graphs").rglob(f"{folder}/**/{name}.json")
+        return list(json.loads(path.read_text()))
+
+
+def shown(project: Path) -> Shown:
+    use(project, PLUGIN, UNTRUSTED)
+    done = publish(project)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert f"{path}: suite.step: " in done.stdout.replace("\n", "")
-    assert "is not a finite number; shown as n/a" in done.stdout
-    (graph,) = (tmp_path / "html" / "graphs" / "branch-main").rglob("suite.step.json")
-    values = [point[1] for point in json.loads(graph.read_text())]
+    return Shown(project, done.stdout.replace("\n", ""))
+
+
+@pytest.fixture(scope="module")
+def with_values(tmp_path_factory: pytest.TempPathFactory) -> Shown:
+    """For each bad value a series with it at the third commit."""
+    project = tmp_path_factory.mktemp("values")
+    write_project(project)
+    for at, value in enumerate(BAD.values()):
+        named(project, f"suite.step{at}")
+        bad = {f"suite.step{at}": [[value], [], "1"]}
+        change(results_of(project)[2], lambda found, bad=bad: found["results"].update(bad))  # type: ignore[misc]
+    return shown(project)
+
+
+@pytest.mark.parametrize("value", BAD)
+def test_a_value_that_is_no_number_is_refused_and_the_site_kept(with_values: Shown, value: str) -> None:
+    name = f"suite.step{list(BAD).index(value)}"
+    refused = (
+        rf"{re.escape(str(results_of(with_values.project)[2]))}: {name}: [^:]* is not a finite number; shown as n/a"
+    )
+    assert re.search(refused, with_values.said)
+    values = [point[1] for point in with_values.graph("branch-main", name)]
     assert values.count(None) + (5 - len(values)) == 1
 
 
@@ -294,24 +342,35 @@ FILES: dict[str, Callable[[str], str]] = {
     "no results": lambda text: '{"version": 2}',
     "results of another kind": lambda text: text.replace('"results": {', '"results": [], "x": {'),
     "no hash": lambda text: re.sub('"commit_hash": "[^"]*"', '"commit_hash": "../../x"', text),
-    "a machine's other name": lambda text: text.replace('"machine": "host"', '"machine": ["host"]'),
+    "a machine's other name": lambda text: re.sub('"machine": ("host.*?")', r'"machine": [\1]', text),
     "columns of another kind": lambda text: text.replace('"result_columns": [', '"result_columns": [1, '),
     "too many parameters": lambda text: text.replace("[[1.0], [], ", f"[[1.0], {json.dumps([['x'] * 9] * 9)}, ", 1),
 }
 
 
+@pytest.fixture(scope="module")
+def with_files(tmp_path_factory: pytest.TempPathFactory) -> Shown:
+    """For each kind of file that cannot be shown a machine whose third result is one."""
+    project = tmp_path_factory.mktemp("files")
+    write_project(project)
+    host = project / "results" / "host"
+    for at, spoil in enumerate(FILES.values()):
+        machine = Path(shutil.copytree(host, host.with_name(f"host{at}")))
+        for path in machine.iterdir():
+            path.write_text(path.read_text().replace('"machine": "host"', f'"machine": "host{at}"'))
+        path = sorted(machine.glob("*-existing.json"))[2]
+        path.write_bytes(spoil(path.read_text()).encode("utf-8", "surrogateescape"))
+    shutil.rmtree(host)
+    return shown(project)
+
+
 @pytest.mark.parametrize("kind", FILES)
-def test_a_file_that_cannot_be_shown_is_named_and_the_others_are_shown(tmp_path: Path, kind: str) -> None:
-    write_project(tmp_path)
-    use(tmp_path, PLUGIN, UNTRUSTED)
-    path = results_of(tmp_path)[2]
-    path.write_bytes(FILES[kind](path.read_text()).encode("utf-8", "surrogateescape"))
-    done = publish(tmp_path)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert f"{path}: " in done.stdout.replace("\n", "")
-    assert "is not shown: " in done.stdout
-    (graph,) = (tmp_path / "html" / "graphs" / "branch-main").rglob("suite.sizes.json")
-    assert len(json.loads(graph.read_text())) in (4, 5)
+def test_a_file_that_cannot_be_shown_is_named_and_the_others_are_shown(with_files: Shown, kind: str) -> None:
+    machine = f"host{list(FILES).index(kind)}"
+    path = sorted((with_files.project / "results" / machine).glob("*-existing.json"))[2]
+    assert f"{path}: " in with_files.said
+    assert "is not shown: " in with_files.said.partition(f"{path}: ")[2].partition("/results/")[0]
+    assert len(with_files.graph(f"machine-{machine}", "suite.sizes")) in (4, 5)
 
 
 HANGS_S = 5  # a publication of this size takes two seconds

@@ -79,6 +79,12 @@ PATCHES = (
         True,
     ),
     Patch("asv.graph:Graph.detect_steps", "3870449aa28fa1f4", "asv's list judges nothing: the events do", False),
+    Patch(
+        "asv.graph:Graph.get_steps",
+        "315eb34c73846147",
+        "asv's list asks for the steps of all series of a graph once for each of them, and need not search them",
+        False,
+    ),
     Patch("asv.plugins.git:Git.get_tags", "f9e41e911e3f0f17", "a tag's name cannot contain markup", True),
     Patch("www/graphdisplay.js", "07e5125f5f5c1d52", "the legend is beside the data; axes of rates start at 0", True),
 )

@@ -56,11 +56,13 @@ def interval(logs: Sequence[float], level: float) -> Interval:
     ordered, n = sorted(logs), len(logs)
     cut = int(TRIMMED * n)
     kept = ordered[cut : n - cut]
-    middle = statistics.mean(kept) if kept else math.nan
+    middle = math.fsum(kept) / len(kept) if kept else math.nan
     if len(kept) < 2:
         return Interval(middle, math.inf, math.inf)
     winsorized = [min(max(value, kept[0]), kept[-1]) for value in ordered]
-    error = statistics.stdev(winsorized) * math.sqrt((n - 1) / (len(kept) * (len(kept) - 1)))
+    mean = math.fsum(winsorized) / n
+    squares = math.fsum((value - mean) ** 2 for value in winsorized)
+    error = math.sqrt(squares / (len(kept) * (len(kept) - 1)))
     freedom = len(kept) - 1
     half = error * quantile(1 - level / 2, freedom)
     return Interval(middle, half, half + error * quantile(SEEN, freedom))
@@ -250,7 +252,7 @@ class Comparison:
     def open(self, key: str) -> bool:
         """Whether another turn could show more of a cell."""
         pairs = self.pairs[key]
-        return not (pairs.left_out or pairs.settled or (pairs.same and self.turns >= LOOKS[0]))
+        return not (pairs.left_out or pairs.settled or (self.turns >= LOOKS[0] and pairs.same))
 
     def verdict(self, key: str) -> Judged:
         """The verdict on a cell as of now."""

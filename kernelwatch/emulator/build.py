@@ -178,13 +178,12 @@ def compile_host(source: CudaSource) -> Path:
         header = path.with_suffix(".h")
         header.write_text(included, encoding="utf-8")  # the compiler reads it if it cannot use the precompiled one
         header.with_suffix(".h.gch").symlink_to(precompiled)
-        kernel, assembly = path.with_suffix(".o"), path.with_suffix(".s")
+        assembly = path.with_suffix(".s")
         _run_compiler(
             who, [*options, *macros, "-include", str(header), "-x", "c++", "-S", str(copy), "-o", str(assembly)]
         )
         assembly.write_text(STATIC.sub(rf"\g<0>\n\t.zero\t{GAP}", assembly.read_text("utf-8")), "utf-8")
-        _run_compiler(who, ["-c", str(assembly), "-o", str(kernel)])
-        _run_compiler(who, ["-shared", "-Wl,-Bsymbolic", "-o", str(path), str(kernel), str(runtime)])
+        _run_compiler(who, ["-shared", "-Wl,-Bsymbolic", "-o", str(path), str(assembly), str(runtime)])
 
     compiler = tools.cxx_compiler()
     key = digest("host", GAP, text, *flags, *_own_headers(), runtime.name, *compiler.command, compiler.version)

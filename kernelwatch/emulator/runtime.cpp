@@ -121,6 +121,7 @@ uint3 block_at, block_size, grid_size;
 std::vector<unsigned char> shared_memory;
 unsigned char *shared_start;
 bool stopped;
+uint64_t own_stack;  // the running thread's
 uint64_t slots[1024];
 
 #if !defined(EMULATOR_UCONTEXT)
@@ -197,6 +198,7 @@ void resume(Thread &thread) {
         prepare(thread, run_thread);
     }
     thread.state = READY;
+    own_stack = reinterpret_cast<uint64_t>(thread.stack);
     enter(thread);
     if (thread.state == DONE && !stopped) {
         stacks.push_back(thread.stack);
@@ -441,8 +443,6 @@ int nearest(uint64_t address) {
 }
 
 __attribute__((noinline)) void look_up(uint64_t address, unsigned size, int kind, void *from) {
-    if (address - reinterpret_cast<uint64_t>(current->stack) < STACK)
-        return;
     const uint64_t site = reinterpret_cast<uint64_t>(from) - reinterpret_cast<uint64_t>(&__ehdr_start);
     const int region = region_of(address);
     const bool inside = region >= 0 && address + size <= regions[region].high;
@@ -469,6 +469,8 @@ __attribute__((noinline)) void look_up(uint64_t address, unsigned size, int kind
 }
 
 inline __attribute__((always_inline)) void access(uint64_t address, unsigned size, int kind, void *from) {
+    if (address - own_stack < STACK)
+        return;
     for (const Window &window : windows[kind != 0])
         if (address - window.low <= window.bytes - size)
             return;

@@ -70,7 +70,7 @@ def around(steps: Shape) -> Iterator[Shape]:
         )
 
 
-def inputs(operands: Operands, random: np.random.Generator) -> list[Array]:
+def inputs(operands: Operands, random: "np.random.Generator") -> list[Array]:
     """NumPy arrays for these operands: small integers, whose sums are exact, or an operand's own values."""
     return [
         array.values(random, array.shape, array.dtype)

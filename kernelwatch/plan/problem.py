@@ -30,7 +30,7 @@ def label(shape: Shape) -> str:
     return "x".join(map(str, shape))
 
 
-Generator = Callable[[np.random.Generator, Shape, Dtype], Array]
+Generator = Callable[["np.random.Generator", Shape, Dtype], Array]  # NumPy imports its random late
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-from kernelwatch.analysis import launched
 from kernelwatch.plan.cells import SEVERAL, Cell, plan
 from kernelwatch.plan.problem import dtypes
 from kernelwatch.plan.project import Project
@@ -170,6 +169,8 @@ def note_codes(run: Run) -> None:
     cells = _of_sources(run)
     if not cells:
         return
+    from kernelwatch.analysis import launched  # here, since it imports all that measures on a GPU
+
     outcomes = run.group.outcomes
     looked = Run(run.project, cells, launched.DEVICE, run.package, run.budget, workers=run.workers)
     looked.note = run.note

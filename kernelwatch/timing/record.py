@@ -138,4 +138,4 @@ def number(measurement: Measurement | dict[str, Any], *names: str) -> float | No
     value: object = measurement
     for name in names:
         value = value.get(name) if isinstance(value, dict) else None
-    return value if isinstance(value, int | float) else None
+    return value if isinstance(value, (int, float)) else None

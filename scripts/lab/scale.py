@@ -61,9 +61,10 @@ def repository(folder: Path, commits: int) -> list[str]:
 
 
 class Recorder:
-    """Records commits like the newest record of a machine, with the first `series` of its judged series."""
+    """Records commits like the newest record of a machine, with the first `series` of its judged series and the first
+    `exact` exact ones of the others."""
 
-    def __init__(self, results: Path, series: int) -> None:
+    def __init__(self, results: Path, series: int, exact: int = 0) -> None:
         sidecar = records.sidecars(PROJECT.results)[-1]
         self.machine = results / sidecar.parent.name
         self.machine.mkdir(parents=True)
@@ -74,15 +75,15 @@ class Recorder:
         self.result = json.loads(sidecar.with_name(sidecar.name.replace(".facts.jsonl", ".json")).read_text())
         self.lines = [json.loads(line) for line in sidecar.read_text(encoding="utf-8").splitlines()]
         benchmarks = json.loads((PROJECT.results / "benchmarks.json").read_text(encoding="utf-8"))
-        cells = self._keep(benchmarks, series)
+        cells = self._keep(benchmarks, series, exact)
         kept = {
             name: entry for name, entry in benchmarks.items() if name in self.result["results"] or name == "version"
         }
         (results / "benchmarks.json").write_text(json.dumps(kept))
         self.lines = [line for line in self.lines if line["record"] == "run" or line["key"] in cells]
 
-    def _keep(self, benchmarks: dict[str, Any], series: int) -> set[str]:
-        """Leave the first judged series in the result; the keys of their cells."""
+    def _keep(self, benchmarks: dict[str, Any], series: int, exact: int) -> set[str]:
+        """Leave these judged series in the result; the keys of their cells."""
         names = [name for name in self.result["results"] if benchmarks.get(name, {}).get("judged")]
         names.sort(key=lambda name: (benchmarks[name]["judged"] == "exact", name))
         cells: set[str] = set()
@@ -92,8 +93,9 @@ class Recorder:
             for at, combination in enumerate(itertools.product(*params)):
                 if values is None or values[at] is None:
                     continue
-                if series:
-                    series -= 1
+                beside = not series and exact > 0 and benchmarks[name]["judged"] == "exact"
+                if series or beside:
+                    series, exact = series - (not beside), exact - beside
                     cells.add(cell_of(ROOT / "benchmarks", name, combination)[0])
                 else:
                     values[at] = None
@@ -140,10 +142,10 @@ class Recorder:
 class History:
     """A synthetic history in a folder, with `commits` of its commits recorded."""
 
-    def __init__(self, folder: Path, commits: int, series: int) -> None:
+    def __init__(self, folder: Path, commits: int, series: int, exact: int = 0) -> None:
         self.folder = folder
         self.hashes = repository(folder / "repository", commits + 1)
-        self.recorder = Recorder(folder / "results", series)
+        self.recorder = Recorder(folder / "results", series, exact)
         conf = json.loads((ROOT / "asv.conf.json").read_text(encoding="utf-8")) | {
             "repo": str(folder / "repository"),
             "benchmark_dir": str(ROOT / "benchmarks"),
