@@ -38,6 +38,19 @@ def reply_of(future: distributed.Future) -> dict[str, Any] | None:
         future.release()
 
 
+class ByValue:
+    """A function that arrives as its code, since neither scheduler nor workers can import this engine."""
+
+    def __init__(self, function: Callable[..., bytes]) -> None:
+        self.code = cloudpickle.dumps(function)
+
+    def __reduce__(self) -> tuple[Callable[[bytes], object], tuple[bytes]]:
+        return cloudpickle.loads, (self.code,)
+
+    def __call__(self, *arguments: object) -> bytes:
+        raise NotImplementedError("it is called on a worker")
+
+
 class Cluster:
     """A connection to a cluster.
 
@@ -94,12 +107,12 @@ class Cluster:
 
     # --- workers -----------------------------------------------------------------------------------------------------
 
-    def submit(self, address: str, name: str, work: Callable[..., Any], *arguments: Any) -> distributed.Future:
+    def submit(self, address: str, name: str, work: Callable[..., bytes], *arguments: Any) -> distributed.Future:
         resources = {"GPU": 1} if "GPU" in self.known.get(address, {}).get("resources", {}) else None
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that the pack of a checkout is large
             return self._client.submit(
-                work,
+                ByValue(work),
                 *arguments,
                 key=f"{name}-{time.monotonic_ns()}",
                 workers=[address],

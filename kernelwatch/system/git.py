@@ -69,11 +69,13 @@ def export(root: Path, commit: str, package: str, folder: Path) -> str:
 
 def snapshot(root: Path, without: list[str]) -> str:
     """Make a commit, without parents and without a branch, of the checkout as it is: with its uncommitted changes and
-    the untracked files that git does not ignore. `without`: paths that are left out. Its hash. Raises: UserError."""
+    the untracked files that git does not ignore. `without`: folders that are left out. Its hash. Raises: UserError."""
     with tempfile.TemporaryDirectory() as folder:
         index = {"GIT_INDEX_FILE": str(Path(folder, "index"))}
         git(root, "read-tree", "HEAD", variables=index)
-        git(root, "add", "--all", "--", ".", *(f":(exclude){path}" for path in without), variables=index)
+        left_out = (f"--exclude=/{path}/" for path in without)
+        files = _run("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", *left_out, root=root)
+        _run("git", "update-index", "-z", "--add", "--remove", "--stdin", root=root, given=files, variables=index)
         git(root, "rm", "-r", "-q", "--cached", "--ignore-unmatch", "--", *without, variables=index)
         tree = git(root, "write-tree", variables=index)
     nobody = {f"GIT_{role}_{what}": "kernelwatch" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
