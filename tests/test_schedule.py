@@ -151,7 +151,12 @@ def test_what_cannot_be_measured_is_explained() -> None:
 
 def test_a_worker_that_differs_is_named() -> None:
     packages = {"nvidia-cuda-nvrtc": "13.0"}
-    right = {"nvml_driver": "590", "compiler": "NVRTC 13.0", "packages": packages, "nvml_uuid_sha256": "a"}
+    right: dict[str, Any] = {
+        "nvml_driver": "590",
+        "compiler": "NVRTC 13.0",
+        "packages": packages,
+        "nvml_uuid_sha256": "a",
+    }
     other = right | {"compiler": "NVRTC 12.9", "packages": {}, "nvml_uuid_sha256": "b"}
     workers = [worker(0, **right), worker(1, **(right | {"nvml_uuid_sha256": "c"})), worker(2, **other)]
     text = "compiler NVRTC 13.0 -> NVRTC 12.9; nvidia-cuda-nvrtc 13.0 -> none"

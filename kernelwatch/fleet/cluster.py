@@ -121,20 +121,20 @@ class Cluster:
                 retries=0,
             )
 
-    def look(self, checkout: tuple[str, bytes, str]) -> None:
-        """See which workers have come and gone. Raises: UserError if the scheduler is lost."""
-        if time.monotonic() - self.heard < LOOK_S and self.known:
+    def look(self, checkout: tuple[str, bytes, str]) -> bool:
+        """See which workers have come and gone; whether the scheduler answers. Raises: UserError if it is lost."""
+        if time.monotonic() - self.heard < LOOK_S and self.known and self._client.status == "running":
             self.ask()
-            return
+            return True
         if self._local:
             self._local.tend()
         try:
             self.known = self._client.scheduler_info()["workers"]
             self.heard = time.monotonic()
-        except (OSError, TimeoutError, RuntimeError) as error:
-            if time.monotonic() - self.heard > LOST_S:
-                raise UserError(f"the scheduler at {self.address} is lost ({error}); {GOES_ON}") from None
-            return
+        except (OSError, TimeoutError, RuntimeError, KeyError):  # KeyError: it is not connected, and tries to be
+            if time.monotonic() - self.heard > LOST_S or self._client.status == "closed":
+                raise self.lost() from None
+            return False
         for address in [*self.workers, *self.probes]:
             if address not in self.known:
                 self.workers.pop(address, None)
@@ -143,6 +143,10 @@ class Cluster:
         for address in self.known.keys() - self.workers.keys() - self.probes.keys() - self.refused:
             self.probes[address] = self.submit(address, "prepare", remote.prepare, *checkout)
         self.ask()
+        return True
+
+    def lost(self) -> UserError:
+        return UserError(f"the scheduler at {self.address} is lost; {GOES_ON}")
 
     def ask(self) -> None:
         """Take in workers that have said what they are."""

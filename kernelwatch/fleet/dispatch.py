@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from distributed.client import ClosedClientError
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
@@ -49,7 +50,10 @@ class Fleet(Cluster):
         columns = (BarColumn(), MofNCompleteColumn(), TextColumn("left"), TimeRemainingColumn())
         with Progress(TextColumn("{task.description:>12}"), *columns, console=console, transient=True) as bar:
             run.bar, run.line = bar, bar.add_task("starting", total=None)
-            return run.go()
+            try:
+                return run.go()
+            except ClosedClientError:  # the connection was lost between two looks
+                raise self.lost() from None
 
 
 class _Run:
@@ -83,10 +87,10 @@ class _Run:
         self._wait_for_workers()
         alone_since = time.monotonic()
         while True:
-            fleet.look(self.checkout)
-            self._admit()
-            self._collect()
-            self._hand_out()
+            if fleet.look(self.checkout):
+                self._admit()
+                self._collect()
+                self._hand_out()
             if fleet.running or fleet.probes:
                 alone_since = time.monotonic()
             elif not len(self.schedule) or time.monotonic() - alone_since > GRACE_S or not self._may_come_back():

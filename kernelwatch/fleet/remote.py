@@ -86,8 +86,8 @@ def run(checkout: str, root: str, request: dict[str, Any]) -> dict[str, Any]:
         if path.exists():
             return dict(json.loads(path.read_text(encoding="utf-8")))
         said.seek(0)
-        words = said.read().decode(errors="replace").strip()[-1000:]
-    return {"why": words or f"the engine ended with exit code {engine.returncode}"}
+        lines = said.read().decode(errors="replace").strip().splitlines()
+    return {"why": lines[-1] if lines else f"the engine ended with exit code {engine.returncode}"}
 
 
 def _wait(engine: "subprocess.Popen[bytes]", worker: Any, key: str) -> None:
