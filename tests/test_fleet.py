@@ -217,7 +217,7 @@ def test_workers_that_are_killed_cost_nothing(
         run = project.begin(cluster.file, "--any-gpu", commits=3)
         while killed < kills:
             try:
-                run.wait(chance.uniform(0.0, 8.0))
+                run.wait(chance.uniform(0.0, 16.0))
                 break
             except subprocess.TimeoutExpired:
                 name = chance.choice(names)
