@@ -20,7 +20,7 @@ import pytest
 
 from kernelwatch.system.errors import CANNOT
 from tests import test_running
-from tests.repositories import INTERRUPTIBLE, copy_into, end_group, new_project, processes_in, rewrite, wait_until
+from tests.repositories import INTERRUPTIBLE, ROOT, copy_into, end_group, new_project, processes_in, rewrite, wait_until
 
 BENCH = r"(transpose|vector_add)\.CPU\.track_seconds"
 CELLS = r"transpose/numpy float32 256x256 hot|vector_add/numpy float32 65536 hot"
@@ -319,6 +319,40 @@ def test_a_cluster_on_this_machine_leaves_nothing(project: Project, undisturbed:
     done = project.fleet("local", commits=3)
     assert done.returncode == 0, done.stdout + done.stderr
     assert project.cells() == undisturbed
+
+
+SBATCH = """#!/bin/sh
+# Slurm, as far as a batch system is needed: it starts the script that it is given, and says under which number.
+cp "$1" "$0.$$"
+FAKE_GPU=job$$ setsid sh "$0.$$" > "$0.$$.log" 2>&1 &
+echo "Submitted batch job $!"
+"""
+SCANCEL = """#!/bin/sh
+for job in "$@"; do kill -KILL -- "-$job"; done
+"""
+
+
+def test_a_batch_system_hands_out_the_gpus(project: Project, tmp_path: Path) -> None:
+    for name, text in (("sbatch", SBATCH), ("scancel", SCANCEL)):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    shown = project.run(sys.executable, str(ROOT / "examples" / "slurm.py"), "--show", "--gres", "gpu:h200:1")
+    assert shown.returncode == 0, shown.stderr
+    assert "#SBATCH --gres=gpu:h200:1" in shown.stdout
+    arguments = [*project.command("", "--any-gpu")[2:]]
+    arguments.remove("--cluster")
+    arguments.remove("")
+    script = [sys.executable, str(ROOT / "examples" / "slurm.py"), "--jobs", "2", "--", *arguments]
+    done = project.run(*script, PATH=f"{tmp_path}{os.pathsep}{os.environ['PATH']}", TMPDIR=str(tmp_path))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(project.gpus()) == 4
+    jobs = set(project.gpus().values())
+    assert jobs
+    assert all(job.startswith("job") for job in jobs)
+    scripts = [path.read_text() for path in tmp_path.glob("sbatch.*") if path.suffix != ".log"]
+    assert len(scripts) == 2
+    assert all("#SBATCH --gres=gpu:1" in text and "--resources GPU=1" in text for text in scripts)
+    assert wait_until(lambda: not processes_in(tmp_path, environment=True), 20)
 
 
 def test_without_a_cluster_dask_is_not_needed(project: Project) -> None:

@@ -99,7 +99,7 @@
         const newest = site.newest[head];
         main.append(element("p", {class: "quiet"}, "The branch " + branch + " is at ", element("span", {class: "hash"}, text.hash(newest.hash)),
             " (" + newest.subject + ", " + text.date(newest.date) + ")."),
-        machines.length > FEW ? overview(all, now) : null,
+        ...(machines.length > FEW ? [overview(all, now)] : []),
         element("div", {class: "cards"}, machines.map((machine) => card(machine, all, now))));
     });
 }
