@@ -86,7 +86,7 @@ class Schedule:
 
     def __init__(self, homes: dict[tuple[str, str], str], *, anywhere: bool = False) -> None:
         self.homes, self.anywhere = homes, anywhere
-        self._left: dict[tuple[str, str], dict[int, list[Unit]]] = {}  # kind, place -> position -> units
+        self._left: dict[tuple[str, str], dict[str, dict[int, Unit]]] = {}  # kind, place -> name -> position -> unit
         self._commits: dict[int, str] = {}
         self._last: dict[tuple[str, str, str], int] = {}  # kind, place, where -> the position of its last job
         self._tentative: set[tuple[str, str]] = set()  # units with a home where nothing was measured yet
@@ -96,7 +96,7 @@ class Schedule:
         they are spread over GPUs."""
         self._commits[at] = commit
         for unit in units:
-            self._left.setdefault((machine, unit.place), {}).setdefault(at, []).append(unit)
+            self._left.setdefault((machine, unit.place), {}).setdefault(unit.name, {})[at] = unit
 
     def put_back(self, job: Job) -> None:
         """A job that was not done is left."""
@@ -107,11 +107,7 @@ class Schedule:
         self._tentative -= {(job.machine, unit.name) for unit in job.units}
 
     def __len__(self) -> int:
-        return sum(len(units) for commits in self._left.values() for units in commits.values())
-
-    def kinds(self) -> set[str]:
-        """The kinds that something is left for."""
-        return {machine for machine, _ in self._left}
+        return sum(len(commits) for units in self._left.values() for commits in units.values())
 
     def take(self, worker: Worker, running: Mapping[Worker, Job], present: Collection[Worker]) -> Job | None:
         """The next job for an idle worker, None if there is none at present. `running`: the jobs of other workers;
@@ -130,52 +126,42 @@ class Schedule:
 
     def _next(self, worker: Worker, place: str, present: Collection[Worker]) -> Job | None:
         left = self._left.get((worker.machine, place), {})
-        if not left:
+        here, names = worker.where(place), list(left)
+        if place and not self.anywhere:
+            names = self._of(worker, here, left)
+            if not names:
+                self._settle(worker, place, left, present)
+                names = self._of(worker, here, left)
+        if not names:
             return None
-        here = worker.where(place)
-        if place == "" or self.anywhere:
-            at = next(iter(left)) if place == "" else self._nearest(worker.machine, place, here, left)
-            return self._pop(worker.machine, place, here, at, left[at])
-        at, units = self._of(worker.machine, here, left)
-        if not units:
-            self._settle(worker, place, left, present)
-            at, units = self._of(worker.machine, here, left)
-        return self._pop(worker.machine, place, here, at, units) if units else None
+        spread = place and self.anywhere
+        at = self._nearest(worker.machine, place, here, left) if spread else next(iter(left[names[0]]))
+        self._last[worker.machine, place, here] = at
+        units = tuple(left[name].pop(at) for name in names if at in left[name])
+        self._left[worker.machine, place] = {name: commits for name, commits in left.items() if commits}
+        return Job(self._commits[at], at, worker.machine, place, units)
 
-    def _of(self, machine: str, here: str, left: Mapping[int, list[Unit]]) -> tuple[int, list[Unit]]:
-        """The next commit that has units whose home is here, and these."""
-        for at, units in left.items():
-            if own := [unit for unit in units if self.homes.get((machine, unit.name)) == here]:
-                return at, own
-        return 0, []
+    def _of(self, worker: Worker, here: str, left: Iterable[str]) -> list[str]:
+        """The units whose home is here."""
+        return [name for name in left if self.homes.get((worker.machine, name)) == here]
 
-    def _settle(self, worker: Worker, place: str, left: Mapping[int, list[Unit]], present: Collection[Worker]) -> None:
+    def _settle(self, worker: Worker, place: str, left: Iterable[str], present: Collection[Worker]) -> None:
         """Make a worker's GPU or host the home of a unit that has none; of all these units if it is the only one."""
-        names = dict.fromkeys(unit.name for units in left.values() for unit in units)
-        homeless = [name for name in names if (worker.machine, name) not in self.homes]
+        homeless = [name for name in left if (worker.machine, name) not in self.homes]
         only = len({other.where(place) for other in present if other.machine == worker.machine}) == 1
         for name in homeless if only else homeless[:1]:
             self.homes[worker.machine, name] = worker.where(place)
             self._tentative.add((worker.machine, name))
 
-    def _nearest(self, machine: str, place: str, here: str, left: Mapping[int, list[Unit]]) -> int:
+    def _nearest(self, machine: str, place: str, here: str, left: Mapping[str, Iterable[int]]) -> int:
         """The commit next to the last one here, so that each GPU has a stretch of the history. A GPU begins as far as
-        possible from where the others are."""
+        possible from where the others are, also where its stretch ends."""
+        commits = set().union(*left.values())
         last = self._last.get((machine, place, here))
-        if last is not None:
-            return min(left, key=lambda at: (abs(at - last), at))
+        if last is not None and (beside := commits & {last - 1, last + 1}):
+            return max(beside)
         others = [at for (kind, own, _), at in self._last.items() if (kind, own) == (machine, place)]
-        return max(left, key=lambda at: (min((abs(at - other) for other in others), default=0), -at))
-
-    def _pop(self, machine: str, place: str, here: str, at: int, units: list[Unit]) -> Job:
-        left = self._left[machine, place]
-        rest = [unit for unit in left.pop(at) if unit not in units]
-        if rest:
-            self._left[machine, place] = {at: rest} | left
-        elif not left:
-            del self._left[machine, place]
-        self._last[machine, place, here] = at
-        return Job(self._commits[at], at, machine, place, tuple(units))
+        return max(commits, key=lambda at: (min((abs(at - other) for other in others), default=0), -at))
 
     def free(self, present: Collection[Worker]) -> None:
         """Units whose home has left before it measured anything have none."""
@@ -190,8 +176,8 @@ class Schedule:
         for (machine, place), left in self._left.items():
             here = sorted({worker.where(place) for worker in present if worker.machine == machine} - {""})
             homes: dict[str, dict[str, None]] = {}
-            for unit in (unit for units in left.values() for unit in units):
-                homes.setdefault(self.homes.get((machine, unit.name), ""), {})[unit.name] = None
+            for name in left:
+                homes.setdefault(self.homes.get((machine, name), ""), {})[name] = None
             what = {"gpu": "GPU", "host": "machine"}.get(place, "worker")
             for home, names in homes.items():
                 if home and here and home not in here:
