@@ -9,7 +9,7 @@ from kernelwatch.detect.conditions import differences
 from kernelwatch.fleet.units import Unit
 from kernelwatch.run import outcome
 
-PLACES = ("gpu", "host", "")  # in this order, since a GPU that waits is the dearest
+PLACES = ("host", "gpu", "")  # in this order: a host times its CPU for one job at a time, while other GPUs go on
 FACTS = {"gpu": "nvml_uuid_sha256", "host": "machine"}  # of a group: where it was measured
 OWN = (*FACTS.values(), "gpu", "cpu")  # conditions that name a worker or its kind
 
@@ -148,6 +148,8 @@ class Schedule:
     def _settle(self, worker: Worker, place: str, left: Iterable[str], present: Collection[Worker]) -> None:
         """Make a worker's GPU or host the home of a unit that has none; of all these units if it is the only one."""
         homeless = [name for name in left if (worker.machine, name) not in self.homes]
+        if not homeless:
+            return
         only = len({other.where(place) for other in present if other.machine == worker.machine}) == 1
         for name in homeless if only else homeless[:1]:
             self.homes[worker.machine, name] = worker.where(place)

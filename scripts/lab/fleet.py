@@ -137,8 +137,8 @@ class Simulation:
         return self.outcome
 
 
-def packed_bytes() -> tuple[float, float]:
-    """The bytes of a commit's results: in git's packs, and as a worker sends them."""
+def packed_bytes() -> tuple[float, float, int]:
+    """The bytes of a commit's results, in git's packs and as a worker sends them; and how many series they have."""
     with tempfile.TemporaryDirectory() as folder:
         history = scale.History(Path(folder), PACKED, 5000)
         results, sizes = history.recorder.machine, []
@@ -151,7 +151,10 @@ def packed_bytes() -> tuple[float, float]:
             sizes.append(len(zlib.compress(sent.encode())))
         subprocess.run([*git, "gc", "-q"], check=True)
         stored = sum(path.stat().st_size for path in (results / ".git" / "objects" / "pack").iterdir())
-        return stored / PACKED, statistics.mean(sizes)
+        series = sum(
+            value is not None for values, *_ in history.recorder.result["results"].values() for value in values
+        )
+        return stored / PACKED, statistics.mean(sizes), series
 
 
 def row(simulation: Simulation) -> list[str]:
@@ -188,11 +191,11 @@ def main(arguments: list[str] | None = None) -> int:
         for gpus in options.gpus
         for anywhere in ((False, True) if gpus > 1 else (False,))
     ]
-    stored, sent = packed_bytes()
+    stored, sent, series = packed_bytes()
     told = (
         f"Seconds of the units as in {path.name.partition('-')[0]}: "
         + ", ".join(f"{name} {value:.0f}" for name, value in sorted(seconds.items(), key=lambda item: -item[1]))
-        + f". A commit of 5,000 series is {stored / 1024:.0f} KiB in git's packs "
+        + f". A commit of {series:,} series is {stored / 1024:.0f} KiB in git's packs "
         f"({stored * options.commits / 2**30:.1f} GiB for {options.commits:,} commits of one kind of GPU), "
         f"and {sent / 1024:.0f} KiB as a worker sends it."
     )
