@@ -29,8 +29,8 @@ from lab import figures, scale
 
 KIND = "kind"
 GPUS_A_HOST = 4
-START_S = 15.0  # of a worker: Python, its clone, the conditions
-OVERHEAD_S = 5.0  # of a job: asv's start, the imports, the way back
+START_S = 20.0  # of a worker: Python, its clone, the conditions
+OVERHEAD_S = 15.0  # of a job: on H200s one with next to nothing to measure took 16 to 20 s, by asv's start and imports
 LIFE_S = 24 * 3600.0  # after which a worker dies, on average
 PACKED = 8  # commits whose results are packed by git, to know their size
 HEADERS = (
