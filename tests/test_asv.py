@@ -710,7 +710,7 @@ def test_the_one_plugin_is_all_of_them() -> None:
         [importlib.import_module(f"kernelwatch.asv.{name}") for name in names]
         for names in (kernelwatch.asv.PATCHING, kernelwatch.asv.FOUND)
     )
-    used = {"cleaning", "diffs", "identity", "patches", "publication", "recorded", "series"}  # by the plugins
+    used = {"cleaning", "diffs", "identity", "merging", "patches", "publication", "recorded", "series"}
     every = {module.name for module in pkgutil.iter_modules(kernelwatch.asv.__path__)}
     assert {*kernelwatch.asv.PATCHING, *kernelwatch.asv.FOUND, *used} == every
     assert all(hasattr(module, "setup") for module in patching)

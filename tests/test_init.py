@@ -49,8 +49,9 @@ def configured(project: Project) -> dict[str, object]:
     return dict(json.loads((project.folder / "asv.conf.json").read_text()))
 
 
-SUITES = {"asv.conf.json", ".gitignore", "benchmarks/__init__.py", "benchmarks/project.py", "benchmarks/row_sum.py"}
-COMMIT = "git add asv.conf.json .gitignore benchmarks {} && git commit -m 'Measure the kernels'"
+GIT = {".gitignore", ".gitattributes"}
+SUITES = {"asv.conf.json", *GIT, "benchmarks/__init__.py", "benchmarks/project.py", "benchmarks/row_sum.py"}
+COMMIT = "git add asv.conf.json .gitattributes .gitignore benchmarks {} && git commit -m 'Measure the kernels'"
 NEXT = f"next:\n  {COMMIT}\n  kernelwatch bench\n"
 
 
@@ -272,7 +273,7 @@ def test_from_a_folder_below(repository: Project, capsys: Said, monkeypatch: pyt
     monkeypatch.chdir(repository.folder / "below")
     code, told, _ = called(capsys)
     assert code == 0
-    assert "git add ../asv.conf.json ../.gitignore ../benchmarks ../rows" in told
+    assert "git add ../asv.conf.json ../.gitattributes ../.gitignore ../benchmarks ../rows" in told
     assert (repository.folder / "rows" / "__init__.py").is_file()
 
 

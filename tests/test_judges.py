@@ -256,10 +256,10 @@ def test_a_run_with_failed_cells_is_no_success(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(bench, "publish", lambda *_: tmp_path / "index.html")
     monkeypatch.setattr(bench, "measure", lambda *_: 2)
     monkeypatch.setattr(running, "set_aside_broken", lambda _: [])
-    assert bench._run(project, arguments, ["a"], tmp_path, quiet()) == 2
+    assert bench._run(project, arguments, ["a"], tmp_path, quiet(), bench.Here()) == 2
     monkeypatch.undo()
     monkeypatch.setattr(watching, "selected", lambda _: "")
-    monkeypatch.setattr(watching, "asv_command", lambda *_: [sys.executable, "-c", "raise SystemExit(2)"])
+    monkeypatch.setattr(watching, "run_command", lambda *_: [sys.executable, "-c", "raise SystemExit(2)"])
     monkeypatch.setattr(watching, "replace", lambda options, **_: Options())
     assert watching.measure(project, tmp_path, ["a"], 0, arguments, quiet()) == 2
 
@@ -272,11 +272,10 @@ def test_the_commit_before_is_the_nearest(tmp_path: Path, monkeypatch: pytest.Mo
         path.write_text("")
         path.with_name(path.name.replace(".facts.jsonl", ".json")).write_text(json.dumps({"date": 9 - at}))
     shown: list[tuple[str, str]] = []
-    monkeypatch.setattr(bench, "identity", lambda: {"machine": machine})
     monkeypatch.setattr(bench, "git", lambda *_: "\n".join(sha * 40 for sha in "cba"))
     monkeypatch.setattr(terminal, "show", lambda *_: None)
     monkeypatch.setattr(terminal, "show_changes", lambda before, after, _: shown.append((before.commit, after.commit)))
-    bench._show_newest(PROJECT, tmp_path, ["c" * 40], quiet())
+    bench._show_newest(PROJECT, tmp_path, ["c" * 40], quiet(), machine)
     assert shown == [("b" * 8, "c" * 8)]
 
 
@@ -291,10 +290,9 @@ def test_the_newest_of_commits_with_one_date_is_the_last_of_the_history(
         os.utime(path, (at, at))
         path.with_name(path.name.replace(".facts.jsonl", ".json")).write_text(json.dumps({"date": 9}))
     shown: list[str] = []
-    monkeypatch.setattr(bench, "identity", lambda: {"machine": "here"})
     monkeypatch.setattr(bench, "git", lambda *_: "")
     monkeypatch.setattr(terminal, "show", lambda record, *_: shown.append(record.commit))
-    bench._show_newest(PROJECT, tmp_path, [sha * 40 for sha in "cba"], quiet())
+    bench._show_newest(PROJECT, tmp_path, [sha * 40 for sha in "cba"], quiet(), "here")
     assert shown == ["c" * 8]
 
 

@@ -60,8 +60,20 @@ def _write_json(path: str, data: Any, api_version: int | None = None, compact: b
     """asv.util.write_json, but atomic: the original truncates the file first, so a full disk destroys a good file."""
     if api_version is not None:
         data = {**data, "version": api_version}
+    if Path(path).name == "benchmarks.json":
+        write_whole(path, by_line(data))
+        return
     layout: dict[str, Any] = {"separators": (",", ":")} if compact else {"indent": 4, "sort_keys": True}
     write_whole(path, json.dumps(data, **layout) + ("" if compact else "\n"))
+
+
+def by_line(benchmarks: dict[str, Any]) -> str:
+    """asv's benchmarks.json with a line for each benchmark, and the same last line always: so git may keep the lines of
+    both sides (merge=union) when two machines have recorded other benchmarks. Of a name that is there twice, JSON takes
+    the last."""
+    names = sorted(benchmarks, key=lambda name: (name == "version", name))
+    lines = (f"{json.dumps(name)}: {json.dumps(benchmarks[name], sort_keys=True)}" for name in names)
+    return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 _save_results = results.Results.save

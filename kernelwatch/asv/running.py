@@ -10,6 +10,7 @@ import errno
 import os
 import re
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,6 +33,16 @@ DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 GOES_ON = (
     "finished commits are in the results, what finished processes measured is kept; the same command goes on there"
 )
+
+
+def asv_command(configuration: Path, *arguments: str) -> list[str]:
+    """The command line of asv with a configuration file."""
+    return [sys.executable, "-m", "asv", "--config", str(configuration), *arguments]
+
+
+def run_command(configuration: Path, *arguments: str) -> list[str]:
+    """The command line of `asv run` with this interpreter and each commit's checkout."""
+    return asv_command(configuration, "run", "-E", "checkout", "--show-stderr", *arguments)
 
 
 def _lock_of(results: Path) -> Path:

@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
@@ -36,7 +37,7 @@ from kernelwatch.commands.confirming import (
 )
 from kernelwatch.commands.gate import gate
 from kernelwatch.commands.phases import Phases
-from kernelwatch.commands.watching import DEVICES, asv_command, measure
+from kernelwatch.commands.watching import DEVICES, measure
 from kernelwatch.comparison.changes import changes
 from kernelwatch.comparison.choice import cells_of, choose
 from kernelwatch.comparison.confirm import Flag
@@ -51,6 +52,9 @@ from kernelwatch.system.errors import UserError
 from kernelwatch.system.files import Busy
 from kernelwatch.system.git import commits as commits_of
 from kernelwatch.system.git import export, git, resolve
+
+if TYPE_CHECKING:
+    from kernelwatch.fleet.dispatch import Fleet
 
 WORKTREE_BUDGET_S = 60.0
 QUICK = {"results_dir": ".asv/quick/results", "html_dir": ".asv/quick/html"}
@@ -91,7 +95,7 @@ def measuring_order(commits: list[str]) -> list[str]:
 
 def publish(project: Project, conf: Path, console: Console) -> Path:
     """Run `asv publish`; the path of the first page. Raises: UserError."""
-    command = asv_command(conf, "publish", "--no-pull")
+    command = running.asv_command(conf, "publish", "--no-pull")
     done = subprocess.run(command, cwd=project.root, capture_output=True, text=True, check=False)
     if done.returncode:
         console.print(done.stdout + done.stderr, markup=False, highlight=False)
@@ -104,6 +108,28 @@ def have_results(folder: Path, commits: list[str]) -> list[str]:
     """The commits of which a machine's folder has a result file."""
     names = [path.name for path in folder.glob("*-checkout-*.json")]
     return [commit for commit in commits if any(name.startswith(commit[:8]) for name in names)]
+
+
+class Here:
+    """Measures on this machine, as a fleet does on others."""
+
+    def __init__(self) -> None:
+        self.machines = [identity()["machine"]]
+        self.measure = measure
+
+
+@contextmanager
+def measuring(project: Project, arguments: argparse.Namespace, console: Console) -> "Iterator[Here | Fleet]":
+    """What measures the commits: this machine, or a cluster. Raises: UserError."""
+    if not arguments.cluster:
+        yield Here()
+        return
+    try:
+        from kernelwatch.fleet.dispatch import Fleet  # Dask is needed for nothing else
+    except ModuleNotFoundError as error:
+        raise UserError(f"--cluster needs Dask ({error}); install kernelwatch[fleet]") from None
+    with Fleet(project, arguments.cluster, console, anywhere=arguments.any_gpu) as fleet:
+        yield fleet
 
 
 def results_folder(project: Project, quick: bool) -> Path:
@@ -123,7 +149,8 @@ def run(project: Project, arguments: argparse.Namespace, console: Console) -> in
                 held.enter_context(admit(folder))
             except Busy as error:
                 raise UserError(running.busy_text(folder, error)) from None
-        return _run(project, arguments, commits, results, console)
+        measurer = held.enter_context(measuring(project, arguments, console))
+        return _run(project, arguments, commits, results, console, measurer)
 
 
 def _asked(project: Project, arguments: argparse.Namespace) -> list[str]:
@@ -145,18 +172,27 @@ def _asked(project: Project, arguments: argparse.Namespace) -> list[str]:
     return commits
 
 
-def _run(project: Project, arguments: argparse.Namespace, commits: list[str], results: Path, console: Console) -> int:
-    root = project.root
+def _run(
+    project: Project,
+    arguments: argparse.Namespace,
+    commits: list[str],
+    results: Path,
+    console: Console,
+    measurer: "Here | Fleet",
+) -> int:
+    root, here = project.root, isinstance(measurer, Here)
     if git(root, "status", "--porcelain", "--", project.package):
         console.print(
             f"note: the uncommitted changes of {project.package}/ are not measured (--worktree measures them)",
             style="yellow",
         )
     phases = Phases(root / ".asv" / "durations.json", "quick" if arguments.quick else "")
-    mine = results / identity()["machine"]
-    for message in running.set_aside_broken(mine):
-        console.print(f"note: {message}", style="yellow", markup=False)
-    known = [] if arguments.again or arguments.quick else have_results(mine, commits)
+    for folder in [results / machine for machine in measurer.machines] if here else results.glob("*/"):
+        for message in running.set_aside_broken(folder):
+            console.print(f"note: {message}", style="yellow", markup=False)
+    known = []
+    if here and not (arguments.again or arguments.quick):
+        known = have_results(results / measurer.machines[0], commits)
     parts = {"gate": int(not arguments.no_gate), "measuring": len(commits) - len(known), "publishing": 1}
     if expected := phases.expected({name: count for name, count in parts.items() if count}):
         console.print(f"expected from the last time here: {expected}")
@@ -172,23 +208,25 @@ def _run(project: Project, arguments: argparse.Namespace, commits: list[str], re
                 "measured (--again measures all)"
             )
         with phases.phase("measuring", parts["measuring"]):
-            code = measure(project, conf, measuring_order(commits[::-1]), len(known), arguments, console)
+            code = measurer.measure(project, conf, measuring_order(commits[::-1]), len(known), arguments, console)
         console.print(
             f"{len(commits) - len(known)} new of {len(commits)} commits in {phases.taken_s['measuring']:.0f} s"
         )
         with phases.phase("publishing"):
             page = publish(project, conf, console)
-        new = Events(page.parent / "data" / "events.json", commits, mine.name)
-        if not (arguments.no_confirm or arguments.quick):
+        news = [Events(page.parent / "data" / "events.json", commits, machine) for machine in measurer.machines]
+        if here and not (arguments.no_confirm or arguments.quick):
             with phases.phase("confirming"):
-                _confirm(project, conf, new, results, arguments, console)
-    _show_newest(project, results, commits, console)
-    show_events(new.now(), console)
+                _confirm(project, conf, news[0], results, arguments, console)
+    for new in news:
+        _show_newest(project, results, commits, console, new.machine)
+        show_events(new.now(), console)
+    events = [event for new in news for event in new.now()]
     if not arguments.quick:  # a first look has nothing to compare with
-        console.print(f"verdict: {verdict(code, new.now())}", soft_wrap=True)
+        console.print(f"verdict: {verdict(code, events)}", soft_wrap=True)
     console.print(f"took {phases.taken()}", soft_wrap=True)
     console.print(f"pages: {page.as_uri()}", soft_wrap=True)
-    return code or code_of(new.now())
+    return code or code_of(events)
 
 
 def verdict(code: int, events: list[Event]) -> str:
@@ -233,10 +271,10 @@ def _confirm(
             return
 
 
-def _show_newest(project: Project, results: Path, commits: list[str], console: Console) -> None:
+def _show_newest(project: Project, results: Path, commits: list[str], console: Console, machine: str) -> None:
     """Print the ladder of the newest of these commits, and its changes since the last earlier commit with results."""
     order = [sha[:8] for sha in reversed(commits)]  # commits may have one date: history tells which is newer
-    paths = [path for path in records.sidecars(results, identity()["machine"]) if path.name[:8] in order]
+    paths = [path for path in records.sidecars(results, machine) if path.name[:8] in order]
     paths.sort(key=lambda path: order.index(path.name[:8]))
     if not paths:
         return
@@ -303,6 +341,17 @@ def main(project: Project, prog: str, arguments: list[str] | None = None) -> int
         action="store_true",
         help=f"only the commits of the range that change {project.package}/, and the newest one",
     )
+    parser.add_argument(
+        "--cluster",
+        default="",
+        metavar="ADDRESS",
+        help="measure on the workers of this Dask scheduler; local: on all GPUs of this machine (docs/fleet.md)",
+    )
+    parser.add_argument(
+        "--any-gpu",
+        action="store_true",
+        help="with --cluster: spread a history over all GPUs of a kind; by default a series stays on its GPU",
+    )
     parser.add_argument("--no-gate", action="store_true", help="skip the gate")
     parser.add_argument(
         "--no-confirm", action="store_true", help="do not compare the commits of new events in turns at the end"
@@ -332,6 +381,10 @@ def main(project: Project, prog: str, arguments: list[str] | None = None) -> int
         parser.error(
             "--exact needs --worktree; a run measures what --bench chooses, such as --bench '^(static|access)'"
         )
+    if parsed.cluster and (parsed.quick or parsed.worktree is not None):
+        parser.error("--cluster measures commits for the history: without --quick and --worktree")
+    if parsed.any_gpu and not parsed.cluster:
+        parser.error("--any-gpu needs --cluster")
     console = Output()
     stop_on_signals()
     try:

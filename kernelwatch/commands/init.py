@@ -10,7 +10,7 @@ import keyword
 import os
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -25,6 +25,8 @@ TEMPLATE = Path(__file__).with_name("template")
 PACKAGE = "PACKAGE"  # stands in the template for the package's name
 ON_GPU = "# with a GPU"  # ends the template's lines that are for a machine with a GPU
 IGNORED = ("/.asv/", "/.asv.quick.conf.json", "/results/**/.*.json*", "/results.lock", "__pycache__/")
+# Lines of both sides are kept where two machines wrote a file: git needs no more to merge results.
+MERGED = ("/results/benchmarks.json merge=union", "/results/**/*.confirmed.jsonl merge=union")
 COMMIT_PAGES = {"github": "commit", "gitlab": "-/commit"}  # by the first or second part of a host's name
 
 
@@ -39,7 +41,8 @@ def main(prog: str, arguments: list[str] | None = None) -> int:
     texts = dict(_from_template(package, is_new, _has_gpu()))
     texts[CONFIGURATION] = _configuration(root, name, remote)
     kept = [file for file in sorted(texts) if not _write(root / file, texts[file])]
-    written = [".gitignore"] if _ignore(root / ".gitignore") else []
+    lines = {".gitattributes": MERGED, ".gitignore": IGNORED}
+    written = [name for name, needed in lines.items() if _append(root / name, needed)]
     written += [file for file in sorted(texts) if file not in kept]
     if written:
         print(f"wrote {', '.join(written)}")
@@ -47,7 +50,7 @@ def main(prog: str, arguments: list[str] | None = None) -> int:
         print(f"left as it is, since it exists: {file}{_lacks(root / file)}")
     if not is_new:
         print(_what_is_missing(root / package))
-    shown = [os.path.relpath(root / file) for file in (CONFIGURATION, ".gitignore", "benchmarks", package)]
+    shown = [os.path.relpath(root / file) for file in (CONFIGURATION, *lines, "benchmarks", package)]
     print(f"next:\n  git add {shlex.join(shown)} && git commit -m 'Measure the kernels'\n  kernelwatch bench")
     return 1 if kept else 0
 
@@ -208,11 +211,11 @@ def _write(path: Path, text: str) -> bool:
     return True
 
 
-def _ignore(path: Path) -> bool:
-    """Append the lines that .gitignore lacks; whether it lacked any. Raises: UserError if it cannot be written."""
+def _append(path: Path, lines: Sequence[str]) -> bool:
+    """Append the lines that a file of git's lacks; whether it lacked any. Raises: UserError if it cannot be written."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
-        missing = [line for line in IGNORED if line not in map(str.strip, text.splitlines())]
+        missing = [line for line in lines if line not in map(str.strip, text.splitlines())]
         if missing:
             with path.open("a", encoding="utf-8") as file:
                 file.write("\n" * (text != "" and not text.endswith("\n")) + "\n".join(missing) + "\n")

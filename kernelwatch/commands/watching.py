@@ -8,7 +8,6 @@ import pkgutil
 import signal
 import statistics
 import subprocess
-import sys
 import tempfile
 import textwrap
 import time
@@ -20,6 +19,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from kernelwatch.analysis import compiled, counted
+from kernelwatch.asv.running import run_command
 from kernelwatch.commands.arguments import selected
 from kernelwatch.plan.cells import SEVERAL, STREAMED, plan
 from kernelwatch.plan.project import Project, suites
@@ -54,11 +54,6 @@ def quick_series(project: Project) -> list[str]:
     ]
 
 
-def asv_command(configuration: Path, *arguments: str) -> list[str]:
-    """The command line of asv with a configuration file."""
-    return [sys.executable, "-m", "asv", "--config", str(configuration), *arguments]
-
-
 def measure(
     project: Project,
     configuration: Path,
@@ -83,7 +78,7 @@ def measure(
             only=selected(arguments),
             progress=str(progress),
         )
-        command = asv_command(configuration, "run", "-E", "checkout", "--show-stderr")
+        command = run_command(configuration)
         if not (arguments.again or arguments.quick):
             command.append("--skip-existing-successful")
         for suite in arguments.bench or (quick_series(project) if arguments.quick else []):

@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from kernelwatch.detect import steps
-from kernelwatch.detect.conditions import differences
+from kernelwatch.detect.conditions import HASHES, differences
 from kernelwatch.detect.point import Points
 from kernelwatch.detect.results import Result, Results, conditions_of
 from kernelwatch.detect.settled import Settled
@@ -20,6 +20,7 @@ from kernelwatch.timing.record import Measurement, number
 
 KINDS = ("regression", "improvement", "environment")
 PROCESSES = 6  # that measure a cell, as a rule
+OTHER_GPU = HASHES["nvml_uuid_sha256"]
 DISTURBED = 5  # the most commits that one disturbance of the machine is assumed to have met
 
 
@@ -143,10 +144,21 @@ class Change:
         return self.last.point.commit - self.before.point.commit
 
     @property
+    def _canary(self) -> float:
+        """The canary's time after the change over that before it, 0 if it is not known. The canary never changes, so it
+        tells how much of the change another GPU may explain."""
+        begin, end = self.levels
+        levels = self.series.points[begin : self._begin].canary, self.series.points[self.step.at : end].canary
+        before, after = (level[np.isfinite(level)] for level in levels)
+        return float(np.median(after) / np.median(before)) if len(before) and len(after) else 0.0
+
+    @property
     def why(self) -> list[str]:
         """The conditions that changed; if none did, the detector's reason, if any."""
         before, after = self.before.conditions, self.last.conditions
         reasons = differences(before, after) if before and after else []
+        if OTHER_GPU in reasons and (canary := self._canary):
+            reasons[reasons.index(OTHER_GPU)] = f"{OTHER_GPU}, whose canary takes {canary - 1:+.2%} of time"
         if not reasons and self.step.why:
             reasons = [self.step.why]
         return reasons

@@ -86,12 +86,16 @@ class Run:
             done = self._worker(remaining, seed, tick, more)
             remaining = [cell for cell in remaining[done:] if self.group.outcomes[cell.key].state in ("waiting", "ok")]
 
-    def conditions(self) -> dict[str, Any]:
-        """The present conditions, from a worker that measures no cell."""
+    def probe(self) -> "Run":
+        """A run whose worker has measured no cell: it knows the facts of this machine, or why it is unavailable."""
         probe = Run(self.project, [], self.device, self.package, self.budget, self.silence_s, self.endless_s)
         probe.note = self.note
         probe._worker([], 0, lambda: None)
-        return outcome.conditions(probe.group.facts)
+        return probe
+
+    def conditions(self) -> dict[str, Any]:
+        """The present conditions, from a worker that measures no cell."""
+        return outcome.conditions(self.probe().group.facts)
 
     def leave(self) -> None:
         """From another thread: kill the running worker and start no more. The outcomes are then incomplete."""

@@ -1,15 +1,20 @@
 """git's answers about the project's repository."""
 
+import os
 import subprocess
+import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from kernelwatch.system.errors import UserError
 
 
-def _run(*command: str, root: Path, given: bytes | None = None) -> bytes:
-    """The output of a program in a folder. `given`: its input. Raises: UserError with the first line of its message."""
+def _run(*command: str, root: Path, given: bytes | None = None, variables: Mapping[str, str] | None = None) -> bytes:
+    """The output of a program in a folder. `given`: its input; `variables`: further ones of its environment. Raises:
+    UserError with the first line of its message."""
+    environment = {**os.environ, **(variables or {})}
     try:
-        done = subprocess.run(command, cwd=root, input=given, capture_output=True, check=False)
+        done = subprocess.run(command, cwd=root, env=environment, input=given, capture_output=True, check=False)
     except FileNotFoundError:
         raise UserError(f"{command[0]} is not on the PATH; install it") from None
     if done.returncode:
@@ -18,10 +23,10 @@ def _run(*command: str, root: Path, given: bytes | None = None) -> bytes:
     return done.stdout
 
 
-def git(root: Path, *arguments: str) -> str:
+def git(root: Path, *arguments: str, variables: Mapping[str, str] | None = None) -> str:
     """The output of a git command in a folder. Raises: UserError with git's message."""
     # A line of `status` may begin with a space.
-    return _run("git", *arguments, root=root).decode(errors="replace").rstrip()
+    return _run("git", *arguments, root=root, variables=variables).decode(errors="replace").rstrip()
 
 
 def resolve(root: Path, name: str) -> str:
@@ -60,3 +65,32 @@ def export(root: Path, commit: str, package: str, folder: Path) -> str:
     folder.mkdir(parents=True, exist_ok=True)
     _run("tar", "-x", "-C", str(folder), root=root, given=archive)
     return str(folder)
+
+
+def snapshot(root: Path, without: list[str]) -> str:
+    """Make a commit, without parents and without a branch, of the checkout as it is: with its uncommitted changes and
+    the untracked files that git does not ignore. `without`: folders that are left out. Its hash. Raises: UserError."""
+    with tempfile.TemporaryDirectory() as folder:
+        index = {"GIT_INDEX_FILE": str(Path(folder, "index"))}
+        git(root, "read-tree", "HEAD", variables=index)
+        left_out = (f"--exclude=/{path}/" for path in without)
+        files = _run("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", *left_out, root=root)
+        _run("git", "update-index", "-z", "--add", "--remove", "--stdin", root=root, given=files, variables=index)
+        git(root, "rm", "-r", "-q", "--cached", "--ignore-unmatch", "--", *without, variables=index)
+        tree = git(root, "write-tree", variables=index)
+    nobody = {f"GIT_{role}_{what}": "kernelwatch" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+    dates = {f"GIT_{role}_DATE": "@1 +0000" for role in ("AUTHOR", "COMMITTER")}  # the same checkout has the same hash
+    return git(root, "commit-tree", tree, "-m", "checkout", variables=nobody | dates)
+
+
+def objects(root: Path, commit: str) -> set[str]:
+    """The hashes of a commit, its trees and its files. Raises: UserError."""
+    lines = git(root, "ls-tree", "-r", "-t", "--full-tree", commit).splitlines()
+    below = {line.split()[2] for line in lines if line.split()[1] != "commit"}  # a submodule's commit lies elsewhere
+    return {commit, git(root, "rev-parse", f"{commit}^{{tree}}"), *below}
+
+
+def pack(root: Path, hashes: set[str]) -> bytes:
+    """These objects as a pack. Raises: UserError."""
+    given = "".join(f"{each}\n" for each in sorted(hashes)).encode()
+    return _run("git", "pack-objects", "--stdout", "-q", root=root, given=given)

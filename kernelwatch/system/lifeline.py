@@ -21,12 +21,16 @@ PROC = Path("/proc")
 
 
 @contextmanager
-def tied() -> Iterator[None]:
-    """Processes started inside the block end with the block, or with this process if it is killed."""
-    if os.environ.get(MARK) or not Path(PROC, "self", "environ").exists():  # an outer run already has a watcher
+def tied(*, nested: bool = False) -> Iterator[None]:
+    """Processes started inside the block end with the block, or with this process if it is killed.
+
+    `nested`: end them with this process even if an outer run, which may go on for longer, will end them too.
+    """
+    outer = os.environ.get(MARK, "")
+    if (outer and not nested) or not Path(PROC, "self", "environ").exists():  # the outer run has a watcher
         yield
         return
-    value = f"{os.getpid()}.{time.time_ns()}"
+    value = "/".join(filter(None, (outer, f"{os.getpid()}.{time.time_ns()}")))
     temporary, before = tempfile.mkdtemp(prefix="kw-"), (os.environ.get("TMPDIR"), tempfile.tempdir)
     watcher = subprocess.Popen(
         [sys.executable, __file__, value, temporary],
@@ -40,6 +44,8 @@ def tied() -> Iterator[None]:
         yield
     finally:
         del os.environ[MARK], os.environ["TMPDIR"]
+        if outer:
+            os.environ[MARK] = outer
         if before[0] is not None:
             os.environ["TMPDIR"] = before[0]
         tempfile.tempdir = before[1]
@@ -49,14 +55,15 @@ def tied() -> Iterator[None]:
 
 
 def marked(value: str) -> list[int]:
-    """The process ids of a run. `value`: what the run's processes have in $KERNELWATCH_RUN."""
-    processes = []
+    """The process ids of a run. `value`: what the run's processes have in $KERNELWATCH_RUN; those of a nested run have
+    more behind a slash."""
+    mark, processes = f"{MARK}={value}".encode(), []
     for folder in PROC.iterdir():
         with suppress(OSError):  # the process has ended, or belongs to another user
             if not folder.name.isdecimal():
                 continue
             environment = Path(folder, "environ").read_bytes().split(b"\0")
-            if f"{MARK}={value}".encode() in environment:
+            if any(variable == mark or variable.startswith(mark + b"/") for variable in environment):
                 processes.append(int(folder.name))
     return processes
 

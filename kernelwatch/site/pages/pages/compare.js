@@ -21,7 +21,7 @@
             {name: "float64", number: true, title: "measured multiply-adds"}, {name: "Commits", number: true}, {name: "Newest"}, {name: ""}],
         site.machines.map((each) => [[link(kernelwatch.device_name(each), "devices", {machine: each.name}), element("div", {class: "small quiet"}, each.name)], each.cpu,
             rate(each, "copy_bytes_per_s", "GB/s"), rate(each, "float32_flops_per_s", "GFLOP/s"), rate(each, "float64_flops_per_s", "GFLOP/s"), String(each.commits),
-            [link(text.hash(commits[each.newest].hash), "commit", {at: each.newest}, {class: "hash"}), " " + text.date(commits[each.newest].date)],
+            [link(text.hash(commits[each.newest].hash), "commit", {at: each.newest}, {class: "hash"}), " ", element("span", {class: "whole"}, text.date(commits[each.newest].date))],
             each === chosen ? "shown here" : link("compare", "devices", {machine: chosen.name, with: each.name}, {"aria-label": "compare with " + each.name})]), {"aria-label": "Machines"});
     };
 

@@ -5,6 +5,7 @@
     const {element, link, text} = kernelwatch;
 
     const SHOWN = 6;  // open regressions
+    const FEW = 4;  // machines whose cards are seen at a glance
 
     // The change that stands for an event: the largest of time if there is one. Changes of exact figures come last.
     const largest = (event) => event.changes.find((change) => !change.exact) || event.changes[0];
@@ -50,9 +51,11 @@
         const commit = all.site.newest[machine.newest];
         const regressions = open(all.events, machine);
         const [kind, words] = verdict(machine, regressions, now, commit);
+        const alike = all.site.machines.filter((other) => kernelwatch.device_name(other) === kernelwatch.device_name(machine)).length > 1;
         const limited = machine.limited.length;
         return element("article", {class: "card machine", "data-machine": machine.name},
             element("h2", {}, link(kernelwatch.device_name(machine), "devices", {machine: machine.name})),
+            alike ? element("p", {class: "quiet small"}, machine.name) : null,
             element("p", {class: "verdict-line " + kind}, element("span", {"aria-hidden": "true", class: "sign"}, SIGNS[kind]), " " + words),
             regressions.length ? element("ul", {class: "small"}, regressions.slice(0, SHOWN).map((event) => element("li", {},
                 link(event.last.subject, "regressions", {q: text.hash(event.last.hash)}), " ", (largest(event).exact ? kernelwatch.figure_name(largest(event).benchmark) + " " : "") + text.change(largest(event).change, 2), ", " + event.verdict)),
@@ -70,6 +73,20 @@
             is_timed(machine) ? element("div", {}, trends(machine, all.site)) : null));
     }
 
+    // A line for each machine, those with bad news first.
+    function overview(all, now) {
+        const order = ["bad", "warn", "good"];
+        const rows = all.site.machines.map((machine) => {
+            const commit = all.site.newest[machine.newest], [kind, words] = verdict(machine, open(all.events, machine), now, commit);
+            return {machine, commit, kind, words};
+        }).sort((a, b) => order.indexOf(a.kind) - order.indexOf(b.kind));
+        return kernelwatch.table([{name: "machine"}, {name: "verdict"}, {name: "newest"}], rows.map(({machine, commit, kind, words}) => [
+            [link(kernelwatch.device_name(machine), "devices", {machine: machine.name}), element("br"), element("span", {class: "quiet small"}, machine.name)],
+            element("span", {class: "verdict-line " + kind}, element("span", {"aria-hidden": "true", class: "sign"}, SIGNS[kind]), " " + words),
+            element("span", {class: "whole"}, text.date(commit.date)),
+        ]), {"aria-label": "All machines"});
+    }
+
     kernelwatch.view("status", "Status", async function (main) {
         const [site, events] = await Promise.all(["site", "events"].map(kernelwatch.load)), all = {site, events};
         const {machines, published, branch, head} = all.site;
@@ -82,6 +99,7 @@
         const newest = site.newest[head];
         main.append(element("p", {class: "quiet"}, "The branch " + branch + " is at ", element("span", {class: "hash"}, text.hash(newest.hash)),
             " (" + newest.subject + ", " + text.date(newest.date) + ")."),
+        ...(machines.length > FEW ? [overview(all, now)] : []),
         element("div", {class: "cards"}, machines.map((machine) => card(machine, all, now))));
     });
 }

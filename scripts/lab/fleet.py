@@ -1,0 +1,213 @@
+"""What measuring a long history on many GPUs costs, and what limits it: a simulation with the fleet's own schedule.
+
+The seconds of each unit are those of this project's most complete record on a GPU. Workers die now and then, which
+costs their job and a new start. The repository's size is that of synthetic results, as git packs them.
+"""
+
+import heapq
+import itertools
+import json
+import random
+import statistics
+import subprocess
+import tempfile
+import time
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from benchmarks.project import PROJECT
+from kernelwatch.commands.arguments import Output, Parser
+from kernelwatch.fleet.schedule import Job, Schedule, Worker
+from kernelwatch.fleet.units import Unit, units
+from kernelwatch.report import markdown
+from lab import figures, scale
+
+KIND = "kind"
+GPUS_A_HOST = 4
+START_S = 20.0  # of a worker: Python, its clone, the conditions
+OVERHEAD_S = 15.0  # of a job: on H200s one with next to nothing to measure took 16 to 20 s, by asv's start and imports
+LIFE_S = 24 * 3600.0  # after which a worker dies, on average
+PACKED = 8  # commits whose results are packed by git, to know their size
+HEADERS = (
+    "GPUs", "commits", "spread", "days", "GPU hours", "at work", "jobs an hour", "decision", "changes of GPU",
+    "lost to deaths",
+)  # fmt: skip
+
+
+@dataclass
+class Outcome:
+    """What a simulated run took. `busy_s`: of all GPUs; `wall_s`; `jobs`; `decided_s`: CPU time of this program's
+    decisions; `changes`: of the GPU in the series that changed it most often; `lost_s`: by workers that died."""
+
+    busy_s: float = 0.0
+    wall_s: float = 0.0
+    jobs: int = 0
+    decided_s: float = 0.0
+    changes: int = 0
+    lost_s: float = 0.0
+
+
+def recorded() -> tuple[dict[str, float], list[Unit], Path]:
+    """The seconds of each unit, the units, and the result file that says so."""
+    benchmarks = json.loads((PROJECT.results / "benchmarks.json").read_text(encoding="utf-8"))
+    paths = sorted(PROJECT.results.glob("*/*-checkout-*.json"))
+    path = max(paths, key=lambda path: len(json.loads(path.read_text(encoding="utf-8"))["durations"]))
+    durations = json.loads(path.read_text(encoding="utf-8"))["durations"]
+    seconds, known = {}, []
+    for unit in units(PROJECT, benchmarks, []):
+        key = benchmarks[next(iter(unit.versions))].get("setup_cache_key")
+        module = str(key).partition(":")[0]
+        # Lines have moved since: the n-th measurement of a module is still the n-th.
+        own = sorted((name for name in durations if name.startswith(f"<setup_cache {module}:")), key=_line)
+        alike = sorted({entry["setup_cache_key"] for entry in benchmarks.values() if _of(entry, module)}, key=_line)
+        if key in alike and alike.index(key) < len(own):
+            seconds[unit.name] = float(durations[own[alike.index(key)]])
+            known.append(unit)
+    return seconds, known, path
+
+
+def _line(key: str) -> int:
+    return int(key.rpartition(":")[2].rstrip(">"))
+
+
+def _of(entry: Any, module: str) -> bool:
+    return isinstance(entry, dict) and str(entry.get("setup_cache_key")).partition(":")[0] == module
+
+
+@dataclass
+class Simulation:
+    """A run of a fleet over a new history."""
+
+    gpus: int
+    commits: int
+    seconds: dict[str, float]
+    units: Iterable[Unit]
+    anywhere: bool
+    seed: int = 0
+    outcome: Outcome = field(default_factory=Outcome)
+
+    def run(self) -> Outcome:
+        chance = random.Random(self.seed)
+        schedule = Schedule({}, anywhere=self.anywhere)
+        for at in range(self.commits):
+            schedule.add(KIND, at, f"{at:040x}", self.units)
+        workers = [Worker(str(at), str(at), KIND, f"gpu {at}", f"host {at // GPUS_A_HOST}") for at in range(self.gpus)]
+        idle, running, now = set(workers), dict[Worker, Job](), 0.0
+        events = list[tuple[float, int, Worker, bool]]()  # time, number, worker, whether it dies then
+        who: dict[str, dict[int, str]] = {unit.name: {} for unit in self.units}
+        numbers = itertools.count()
+        while True:
+            began = time.process_time()
+            for worker in sorted(idle, key=lambda each: each.gpu) if len(schedule) else ():
+                job = schedule.take(worker, running, workers)
+                if job is None:
+                    continue
+                self.outcome.jobs += 1
+                idle.discard(worker)
+                running[worker] = job
+                takes_s = OVERHEAD_S + sum(self.seconds[unit.name] for unit in job.units)
+                dies_s = chance.expovariate(1 / LIFE_S)
+                heapq.heappush(events, (now + min(takes_s, dies_s), next(numbers), worker, dies_s < takes_s))
+                self.outcome.busy_s += min(takes_s, dies_s)
+            self.outcome.decided_s += time.process_time() - began
+            if not events:
+                break
+            before, (now, _, worker, died) = now, heapq.heappop(events)
+            if worker in running:
+                job = running.pop(worker)
+                if died:
+                    schedule.put_back(job)
+                    self.outcome.lost_s += START_S + now - before
+                    heapq.heappush(events, (now + START_S, next(numbers), worker, False))
+                    continue
+                schedule.done(job)
+                for unit in job.units:
+                    if unit.place == "gpu":
+                        who[unit.name][job.at] = worker.gpu
+            idle.add(worker)
+        self.outcome.wall_s = now
+        for places in who.values():
+            order = [places[at] for at in sorted(places)]
+            self.outcome.changes = max(self.outcome.changes, sum(a != b for a, b in itertools.pairwise(order)))
+        return self.outcome
+
+
+def packed_bytes() -> tuple[float, float, int]:
+    """The bytes of a commit's results, in git's packs and as a worker sends them; and how many series they have."""
+    with tempfile.TemporaryDirectory() as folder:
+        history = scale.History(Path(folder), PACKED, 5000)
+        results, sizes = history.recorder.machine, []
+        git = ["git", "-C", str(results), "-c", "user.name=a", "-c", "user.email=a@b.org"]
+        subprocess.run([*git, "init", "-q"], check=True)
+        for commit in history.hashes[:PACKED]:
+            subprocess.run([*git, "add", *[path.name for path in results.glob(f"{commit[:8]}-*")]], check=True)
+            subprocess.run([*git, "commit", "-q", "-m", commit], check=True)
+            sent = "".join(path.read_text() for path in sorted(results.glob(f"{commit[:8]}-*")))
+            sizes.append(len(zlib.compress(sent.encode())))
+        subprocess.run([*git, "gc", "-q"], check=True)
+        stored = sum(path.stat().st_size for path in (results / ".git" / "objects" / "pack").iterdir())
+        series = sum(
+            value is not None for values, *_ in history.recorder.result["results"].values() for value in values
+        )
+        return stored / PACKED, statistics.mean(sizes), series
+
+
+def row(simulation: Simulation) -> list[str]:
+    """A run, as in HEADERS."""
+    done = simulation.run()
+    hours = done.busy_s / 3600
+    return [
+        f"{simulation.gpus}",
+        f"{simulation.commits:,}",
+        "--any-gpu" if simulation.anywhere else "a series on its GPU",
+        f"{done.wall_s / 86400:.1f}",
+        f"{hours:,.0f}",
+        f"{100 * done.busy_s / (done.wall_s * simulation.gpus):.0f} %",
+        f"{done.jobs / (done.wall_s / 3600):,.0f}",
+        f"{1e3 * done.decided_s / done.jobs:.1f} ms",
+        f"{done.changes}",
+        f"{100 * done.lost_s / done.busy_s:.1f} %",
+    ]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Print what fleets of several sizes cost."""
+    parser = Parser("scripts/fleet", __doc__)
+    parser.add_argument("gpus", nargs="*", type=int, default=[1, 4, 100], help="sizes of the fleet (default: 1 4 100)")
+    parser.add_argument("--commits", type=int, default=10_000, help="length of the history (default: 10000)")
+    parser.add_argument("--write", action="store_true", help="write the table into docs/fleet.md")
+    options = parser.parse_args(arguments)
+    if any(gpus < 1 for gpus in options.gpus) or options.commits < 1:
+        parser.error("a fleet has at least one GPU, and a history one commit")
+    seconds, known, path = recorded()
+    plain = Simulation(1, options.commits, seconds, known, False)
+    rows = [
+        row(replace(plain, gpus=gpus, anywhere=anywhere, outcome=Outcome()))
+        for gpus in options.gpus
+        for anywhere in ((False, True) if gpus > 1 else (False,))
+    ]
+    stored, sent, series = packed_bytes()
+    told = (
+        f"Seconds of the units as in {path.name.partition('-')[0]}: "
+        + ", ".join(f"{name} {value:.0f}" for name, value in sorted(seconds.items(), key=lambda item: -item[1]))
+        + f". A commit of {series:,} series is {stored / 1024:.0f} KiB in git's packs "
+        f"({stored * options.commits / 2**30:.1f} GiB for {options.commits:,} commits of one kind of GPU), "
+        f"and {sent / 1024:.0f} KiB as a worker sends it."
+    )
+    table = Table(title_justify="left")
+    for header in HEADERS:
+        table.add_column(header, justify="right")
+    for cells in rows:
+        table.add_row(*cells)
+    console = Output()
+    console.print(table)
+    console.print(told)
+    if options.write:
+        text = f"{markdown.table(list(HEADERS), rows)}\n\n{told}"
+        figures.write_block(scale.ROOT / "docs" / "fleet.md", "fleet", text, "scripts/fleet --write")
+    return 0

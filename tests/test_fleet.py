@@ -1,0 +1,374 @@
+"""A fleet: bench --cluster with Dask's own schedulers and workers, which are killed, differ, and run out of disk.
+
+The workers take CPU cells for those of a GPU whose hashed UUID is in $FAKE_GPU. GPUKERNELS_KILLS says how often
+test_workers_that_are_killed_cost_nothing kills one (2 if unset).
+"""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import distributed
+import pytest
+
+from kernelwatch.system.errors import CANNOT
+from tests import test_running
+from tests.repositories import INTERRUPTIBLE, ROOT, copy_into, end_group, new_project, processes_in, rewrite, wait_until
+
+BENCH = r"(transpose|vector_add)\.CPU\.track_seconds"
+CELLS = r"transpose/numpy float32 256x256 hot|vector_add/numpy float32 65536 hot"
+FAKES = {
+    "kernelwatch/run/group.py": {'"cpu": 3': '"cpu": 1'},
+    "kernelwatch/timing/cpu.py": {
+        '"machine": machine_id(),': '"machine": machine_id(), "nvml_uuid_sha256": os.environ.get("FAKE_GPU"),',
+        '"compiler": compiler(),': '"compiler": os.environ.get("FAKE_COMPILER") or compiler(),',
+    },
+    "kernelwatch/fleet/units.py": {'ON_GPU = ("gpu", STREAMED)': 'ON_GPU = ("gpu", STREAMED, "cpu")'},
+    "kernelwatch/fleet/dispatch.py": {"GRACE_S = 60.0": "GRACE_S = 4.0"},
+    "kernelwatch/fleet/cluster.py": {"LOST_S = 20.0": "LOST_S = 3.0", "CONNECT_S = 10.0": "CONNECT_S = 3.0"},
+}
+pytestmark = [
+    pytest.mark.xdist_group("fleet"),
+    pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="processes are looked up in Linux's /proc"),
+]
+
+
+@dataclass(frozen=True)
+class Project(test_running.Project):
+    """A copy of this project, of so many commits that differ in nothing that is measured."""
+
+    def environment(self, **more: str) -> dict[str, str]:
+        libraries = str(Path(distributed.__file__).parent.parent)  # Dask's, wherever the tests find them
+        return super().environment(**{"KERNELWATCH_ONLY": CELLS, "FAKE_GPU": "here", "PYTHONPATH": libraries, **more})
+
+    def command(self, address: str, *arguments: str, commits: int = 2) -> list[str]:  # type: ignore[override]
+        range = f"{self.commits[0]}..{self.commits[commits]}"
+        options = ["--no-gate", "--no-confirm", "--bench", BENCH, "--cluster", address]
+        return [sys.executable, "scripts/bench", *options, *arguments, range]
+
+    def fleet(self, address: str, *arguments: str, commits: int = 2) -> "subprocess.CompletedProcess[str]":
+        return self.run(*self.command(address, *arguments, commits=commits))
+
+    def begin(self, address: str, *arguments: str, commits: int = 2) -> "subprocess.Popen[str]":
+        """A run in the background, as a shell would have it."""
+        return subprocess.Popen(
+            [sys.executable, "-c", INTERRUPTIBLE, *self.command(address, *arguments, commits=commits)[1:]],
+            cwd=self.folder, env=self.environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True, start_new_session=True,
+        )  # fmt: skip
+
+    def gpus(self) -> dict[tuple[str, str], str]:
+        """Which GPU has measured each group of each commit."""
+        return {
+            (path.name[:8], line["group"]): line["facts"]["nvml_uuid_sha256"]
+            for path in self.results.glob("*/*.facts.jsonl")
+            for line in map(json.loads, path.read_text().splitlines())
+            if line["record"] == "run"
+        }
+
+
+@dataclass
+class Cluster:
+    """A scheduler and workers of Dask's, as a user would start them."""
+
+    folder: Path
+    environment: dict[str, str]
+    processes: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict)
+
+    def start(self, name: str, **more: str) -> None:
+        program, *arguments = ["dask_scheduler", "--port", "0", "--dashboard-address", ":0"]
+        if name != "scheduler":
+            program, *arguments = ["dask_worker", "--name", name, "--nthreads", "1", "--no-nanny", "--no-dashboard"]
+            arguments += ["--local-directory", str(self.folder / name), "--resources", "GPU=1"]
+        command = [sys.executable, "-m", f"distributed.cli.{program}", "--host", "127.0.0.1", *arguments]
+        self.processes[name] = subprocess.Popen(
+            [*command, "--scheduler-file", self.file],
+            cwd=self.folder, env=self.environment | more, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+        assert wait_until(Path(self.file).exists)
+
+    @property
+    def file(self) -> str:
+        return str(self.folder / "scheduler.json")
+
+    def kill(self, name: str) -> None:
+        process = self.processes.pop(name)
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture(scope="module")
+def made(kernel_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Project:
+    project = new_project(tmp_path_factory.mktemp("fleet"))
+    copy_into(project.folder)
+    rewrite(project.folder, FAKES)
+    commits = tuple(project.commit_all(f"commit {at}", "--allow-empty") for at in range(3))
+    return Project(project.folder, project.home, commits)
+
+
+@pytest.fixture
+def project(made: Project) -> Iterator[Project]:
+    """The project with nothing measured."""
+    made.clear()
+    yield made
+    assert wait_until(lambda: not processes_in(made.folder), 20), processes_in(made.folder)
+
+
+@pytest.fixture
+def cluster(made: Project, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A scheduler without a worker."""
+    folder = tmp_path_factory.mktemp("c")
+    cluster = Cluster(folder, made.environment(TMPDIR=str(folder)))
+    cluster.start("scheduler")
+    yield cluster
+    for process in cluster.processes.values():
+        end_group(process)
+    assert wait_until(lambda: not processes_in(folder, environment=True), 20), processes_in(folder, environment=True)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(made: Project) -> set[tuple[str, ...]]:
+    """The cells of two commits that were measured without a cluster."""
+    hashes = made.home / "hashes"
+    hashes.write_text("\n".join(made.commits[1:]))
+    done = made.asv("run", "-E", "checkout", "--bench", BENCH, f"HASHFILE:{hashes}")
+    cells = made.cells()
+    made.clear()
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(cells) == 8  # of each commit two cells in its facts, and two series
+    return cells
+
+
+def test_a_series_stays_on_its_gpu_and_the_pages_say_where_it_changes(project: Project, cluster: Cluster) -> None:
+    for name in ("one", "two"):
+        cluster.start(name, FAKE_GPU=name * 4)
+    first = project.fleet(cluster.file, commits=1)
+    assert first.returncode == 0, first.stdout + first.stderr
+    assert "dashboard: http://" in first.stdout
+    homes: dict[str, set[str]] = {}
+    for (_, group), gpu in project.gpus().items():
+        homes.setdefault(group, set()).add(gpu)
+    assert sorted(map(sorted, homes.values())) == [["oneoneoneone"], ["twotwotwotwo"]]
+    cluster.kill("two")
+    gone = project.fleet(cluster.file, commits=2)
+    assert gone.returncode == CANNOT
+    (lost,) = (group for group, gpus in homes.items() if gpus == {"twotwotwotwo"})
+    (kept,) = homes.keys() - {lost}
+    said = gone.stderr.replace("\n", " ")
+    assert f"{lost} of " in said
+    assert "began on GPU twotwo, which is not in the cluster; it has oneone. Bring it back, or measure on" in said
+    newest = project.commits[2][:8]
+    assert (newest, kept) in project.gpus()  # what can be measured is
+    assert (newest, lost) not in project.gpus()
+    other = project.fleet(cluster.file, "--any-gpu", commits=2)
+    assert other.returncode == 0, other.stdout + other.stderr
+    assert project.gpus()[newest, lost] == "oneoneoneone"
+    assert project.gpus()[project.commits[1][:8], lost] == "twotwotwotwo"
+
+
+def test_a_worker_that_is_unlike_the_others_is_named_and_skipped(project: Project, cluster: Cluster) -> None:
+    """One with another compiler; one that lacks a wheel, which fails before it can say anything."""
+    for name in ("one", "two"):
+        cluster.start(name, FAKE_GPU=name)
+    cluster.start("other", FAKE_GPU="other", FAKE_COMPILER="cc 1.0")
+    broken = cluster.folder / "broken" / "asv"
+    broken.mkdir(parents=True)
+    (broken / "__init__.py").write_text("raise ImportError('no asv for this Python')")
+    path = os.pathsep.join([str(broken.parent), cluster.environment["PYTHONPATH"]])
+    cluster.start("broken", FAKE_GPU="broken", PYTHONPATH=path)
+    assert wait_until(lambda: workers(cluster) == 4)
+    done = project.fleet(cluster.file, commits=1)
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = done.stdout
+    assert "worker other is skipped: unlike the others of its kind: compiler " in said
+    assert "-> cc 1.0" in said
+    assert "worker broken is skipped: " in said
+    assert "no asv for this Python" in said, said
+    assert set(project.gpus().values()) <= {"one", "two"}
+
+
+def workers(cluster: Cluster) -> int:
+    """How many workers the scheduler knows."""
+    with distributed.Client(scheduler_file=cluster.file, set_as_default=False) as client:
+        return len(client.scheduler_info()["workers"])
+
+
+@pytest.mark.timeout(3000)
+def test_workers_that_are_killed_cost_nothing(
+    project: Project, cluster: Cluster, undisturbed: set[tuple[str, ...]]
+) -> None:
+    """kill -9 of a worker at random moments: another one measures its job, and in the end all is there once."""
+    kills = int(os.environ.get("GPUKERNELS_KILLS", "2"))
+    chance, killed, rounds = random.Random(0), 0, 0
+    names = ["one", "two"]
+    for name in names:
+        cluster.start(name, FAKE_GPU=name)
+    while killed < kills:
+        project.clear()
+        rounds += 1
+        run = project.begin(cluster.file, "--any-gpu", commits=2)
+        while killed < kills:
+            try:
+                run.wait(chance.uniform(0.0, 16.0))
+                break
+            except subprocess.TimeoutExpired:
+                name = chance.choice(names)
+                cluster.kill(name)
+                killed += 1
+                project.whole()
+                cluster.start(name, FAKE_GPU=name)
+        said, _ = run.communicate()
+        if run.returncode == CANNOT and "given up" in said:  # one job had all the kills
+            again = project.fleet(cluster.file, "--any-gpu", commits=2)
+            assert again.returncode == 0, again.stdout + again.stderr
+        else:
+            assert run.returncode == 0, said
+        project.whole()
+        assert project.cells() == undisturbed
+    print(f"{killed} times kill -9, {rounds} histories")
+    assert killed == kills
+
+
+def test_a_scheduler_that_is_lost_is_named(project: Project, cluster: Cluster) -> None:
+    cluster.start("one", FAKE_GPU="one")
+    run = project.begin(cluster.file, commits=2)
+    assert wait_until(lambda: len(project.gpus()) >= 2)
+    cluster.kill("scheduler")
+    said, _ = run.communicate()
+    assert run.returncode == CANNOT, said
+    assert f"the scheduler at {cluster.file} is lost; " in said.replace("\n", " ")
+    assert "what was measured is in the results; the same command goes on there" in said.replace("\n", " ")
+    assert "Traceback" not in said
+    project.whole()
+    assert len(project.gpus()) >= 2
+
+
+def test_no_scheduler_is_a_clear_error(project: Project) -> None:
+    done = project.fleet("tcp://127.0.0.1:9")
+    assert done.returncode == CANNOT
+    assert "no Dask scheduler answers at tcp://127.0.0.1:9" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_interrupted_run_ends_its_jobs_and_goes_on(
+    project: Project, cluster: Cluster, undisturbed: set[tuple[str, ...]]
+) -> None:
+    cluster.start("one", FAKE_GPU="one")
+    run = project.begin(cluster.file, commits=2)
+    assert wait_until(lambda: len(project.gpus()) >= 2)
+    assert wait_until(lambda: jobs(cluster))
+    run.send_signal(signal.SIGINT)
+    said, _ = run.communicate()
+    assert run.returncode == 130, said
+    assert "interrupted; " in said
+    assert wait_until(lambda: not jobs(cluster), 20), jobs(cluster)
+    before = {path: path.stat().st_mtime_ns for path in project.results.glob("*/*.json") if path.name[0] != "m"}
+    done = project.fleet(cluster.file, commits=2)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert project.cells() == undisturbed
+    assert {path for path, time in before.items() if path.stat().st_mtime_ns == time}  # not measured again
+
+
+def jobs(cluster: Cluster) -> list[str]:
+    """The engine's programs on the workers."""
+    found = processes_in(cluster.folder, environment=True).values()
+    return [command for command in found if "kernelwatch.fleet.node" in command]
+
+
+def test_a_worker_without_room_is_named_and_the_other_measures(project: Project, cluster: Cluster) -> None:
+    small = cluster.folder / "small"
+    small.mkdir()
+    mounted = project.run("mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(small))
+    if mounted.returncode:
+        pytest.skip(f"no small disk can be mounted here: {mounted.stderr.strip()}")
+    try:
+        cluster.start("small", FAKE_GPU="small", TMPDIR=str(small))
+        cluster.start("one", FAKE_GPU="one")
+        assert wait_until(lambda: workers(cluster) == 2)
+        run = project.begin(cluster.file, "--any-gpu", commits=2)
+        assert wait_until((project.results / "benchmarks.json").exists)  # now the jobs begin
+        filler = test_running.fill(small)
+        said, _ = run.communicate()
+        assert run.returncode == 0, said
+        assert "on small: " in said
+        assert "No space left on device" in said
+        assert set(project.gpus().values()) <= {"small", "one"}
+        assert len(project.gpus()) == 4
+        filler.unlink()
+    finally:
+        cluster.kill("small")
+        project.run("umount", "-l", str(small))
+
+
+def test_a_cluster_on_this_machine_leaves_nothing(project: Project, undisturbed: set[tuple[str, ...]]) -> None:
+    """Killed at once, it leaves no process; what it had measured is there for the next."""
+    run = project.begin("local", commits=2)
+    assert wait_until(lambda: len(project.gpus()) >= 2)
+    run.kill()
+    run.communicate()
+    assert wait_until(lambda: not processes_in(project.folder, environment=True), 20)
+    project.whole()
+    done = project.fleet("local", commits=2)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert project.cells() == undisturbed
+
+
+SBATCH = """#!/bin/sh
+# Slurm, as far as a batch system is needed: it starts the script that it is given, and says under which number.
+cp "$1" "$0.$$"
+FAKE_GPU=job$$ setsid sh "$0.$$" > "$0.$$.log" 2>&1 &
+echo "Submitted batch job $!"
+"""
+SCANCEL = """#!/bin/sh
+for job in "$@"; do kill -KILL -- "-$job"; done
+"""
+
+
+def test_a_batch_system_hands_out_the_gpus(project: Project, tmp_path: Path) -> None:
+    for name, text in (("sbatch", SBATCH), ("scancel", SCANCEL)):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    shown = project.run(sys.executable, str(ROOT / "examples" / "slurm.py"), "--show", "--gres", "gpu:h200:1")
+    assert shown.returncode == 0, shown.stderr
+    assert "#SBATCH --gres=gpu:h200:1" in shown.stdout
+    arguments = [*project.command("", "--any-gpu")[2:]]
+    arguments.remove("--cluster")
+    arguments.remove("")
+    script = [sys.executable, str(ROOT / "examples" / "slurm.py"), "--jobs", "2", "--", *arguments]
+    done = project.run(*script, PATH=f"{tmp_path}{os.pathsep}{os.environ['PATH']}", TMPDIR=str(tmp_path))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(project.gpus()) == 4
+    jobs = set(project.gpus().values())
+    assert jobs
+    assert all(job.startswith("job") for job in jobs)
+    scripts = [path.read_text() for path in tmp_path.glob("sbatch.*") if path.suffix != ".log"]
+    assert len(scripts) == 2
+    assert all("#SBATCH --gres=gpu:1" in text and "--resources GPU=1" in text for text in scripts)
+    assert wait_until(lambda: not processes_in(tmp_path, environment=True), 20)
+
+
+def test_without_a_cluster_dask_is_not_needed(project: Project) -> None:
+    code = "import sys, kernelwatch.commands.bench; print({'distributed', 'dask'} & sys.modules.keys())"
+    assert project.python(code) == "set()"
+    hidden = project.home / "hidden" / "distributed"
+    hidden.mkdir(parents=True, exist_ok=True)
+    (hidden / "__init__.py").write_text("raise ModuleNotFoundError(\"No module named 'distributed'\")")
+    done = project.run(*project.command("local"), PYTHONPATH=str(hidden.parent))
+    assert done.returncode == CANNOT
+    assert "--cluster needs Dask (No module named 'distributed'); install kernelwatch[fleet]" in done.stderr
+    shutil.rmtree(hidden.parent)
+
+
+@pytest.mark.parametrize("arguments", [["--quick", "--cluster", "local"], ["--worktree", "--cluster", "local"]])
+def test_a_cluster_is_for_the_history(project: Project, arguments: list[str]) -> None:
+    done = project.run(sys.executable, "scripts/bench", *arguments)
+    assert done.returncode == CANNOT
+    assert "--cluster measures commits for the history" in done.stderr
