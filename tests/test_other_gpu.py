@@ -13,7 +13,6 @@ import pytest
 from kernelwatch.detect.events import JudgedSeries, events
 from kernelwatch.detect.point import Point
 from kernelwatch.detect.results import Result
-from lab import scale
 from tests.pages import NARROW, browser, fits, opened, pages_group
 from tests.publications import Project
 
@@ -112,7 +111,8 @@ def test_another_gpu_is_an_event_of_the_environment(site: Path) -> None:
 
 
 def test_the_history_says_where_the_gpu_changes(browser: "Browser", site: Path) -> None:
-    with opened(browser, site, f"history?cell={scale.CELL}") as page:
+    cell, *_ = json.loads((site / "data" / "cells.json").read_text())
+    with opened(browser, site, f"history?cell={cell}") as page:
         text = page.locator("main").inner_text()
     assert "another GPU of the same model" in text
     assert f"commit {MOVED}" in text

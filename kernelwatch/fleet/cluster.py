@@ -23,13 +23,16 @@ CONNECT_S = 10.0
 LOST_S = 20.0  # without an answer of the scheduler
 LOOK_S = 1.0  # between two looks at which workers there are
 REPLY_S = 60.0  # for a reply to come over the network
+GONE_S = 2.0  # for a reply of which the scheduler may have a copy, though its worker is gone
 GOES_ON = "what was measured is in the results; the same command goes on there"
 
 
-def reply_of(future: distributed.Future) -> dict[str, Any] | None:
-    """What a worker has sent, None if it died first."""
+def reply_of(future: distributed.Future, *, gone: bool = False) -> dict[str, Any] | None:
+    """What a worker has sent, None if it died first. `gone`: whether it is dead, so that nothing more will come."""
     try:
-        return dict(json.loads(zlib.decompress(future.result(timeout=REPLY_S))))
+        if gone and not future.done():
+            return None
+        return dict(json.loads(zlib.decompress(future.result(timeout=GONE_S if gone else REPLY_S))))
     except (OSError, TimeoutError, CancelledError, distributed.KilledWorker):
         return None
     except Exception as error:  # of the function on the worker

@@ -203,7 +203,7 @@ class _Run:
                 continue
             del fleet.running[address]
             worker = fleet.workers.get(address)
-            reply = reply_of(future)
+            reply = reply_of(future, gone=gone)
             if reply is None:
                 self._again(job, "its worker died")
                 continue
