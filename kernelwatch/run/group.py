@@ -24,9 +24,8 @@ from kernelwatch.timing.record import Facts
 # By device: the number of fresh processes, and the budget of a measurement. Quick runs are not saved.
 PROCESSES = {"gpu": 6, "cpu": 3, "streamed": 3, "several": 3}
 QUICK_PROCESSES = {"gpu": 2, "cpu": 2, "streamed": 0, "several": 0}
-SILENCE = {
-    "several": 240.0
-}  # seconds without an event: a device that watches its own processes names the one that hangs
+# Seconds without an event: a device that watches its own processes names the one that hangs.
+SILENCE = {"several": 240.0}
 AWAKE_S = 0.2
 CELLS_LEAST = 4  # for a parallel worker: it takes most of a second to start
 PROCESSES_MAX = 8  # parallel workers for noise-free figures
