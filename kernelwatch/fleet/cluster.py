@@ -1,6 +1,7 @@
 """A connection to a Dask cluster: which workers it has, and which of them can measure."""
 
 import json
+import logging
 import time
 import warnings
 import zlib
@@ -63,6 +64,8 @@ class Cluster:
 
     def __init__(self, project: Project, address: str, console: Console, *, anywhere: bool = False) -> None:
         self.project, self.address, self.anywhere, self.console = project, address, anywhere, console
+        for library in ("distributed", "tornado", "asyncio"):  # what is lost is said by this module
+            logging.getLogger(library).setLevel(logging.CRITICAL)
         cloudpickle.register_pickle_by_value(remote)
         self._local = Local() if address == "local" else None
         file = str(self._local.file) if self._local else address if address.endswith(".json") else None
