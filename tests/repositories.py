@@ -47,6 +47,12 @@ def copy_into(folder: Path, files: Iterable[str] = FILES) -> None:
         small_cache(folder / "kernelwatch")
 
 
+def without_suites(folder: Path, *names: str) -> None:
+    """Take suites of this project out of a copy, so that asv does not look through them in each run."""
+    for name in names:
+        (folder / "benchmarks" / f"{name}.py").unlink()
+
+
 def small_cache(engine: Path) -> None:
     """Have an engine believe that this CPU's cache is small, so that its workers fill little memory with buffers."""
     rewrite(engine, {"timing/cpu.py": {"CACHE_BYTES_MAX = 256 << 20": "CACHE_BYTES_MAX = 4 << 20"}})

@@ -21,7 +21,17 @@ import pytest
 
 from kernelwatch.system.errors import CANNOT
 from tests import test_running
-from tests.repositories import INTERRUPTIBLE, ROOT, copy_into, end_group, new_project, processes_in, rewrite, wait_until
+from tests.repositories import (
+    INTERRUPTIBLE,
+    ROOT,
+    copy_into,
+    end_group,
+    new_project,
+    processes_in,
+    rewrite,
+    wait_until,
+    without_suites,
+)
 
 BENCH = r"(transpose|vector_add)\.CPU\.track_seconds"
 CELLS = r"transpose/numpy float32 256x256 hot|vector_add/numpy float32 65536 hot"
@@ -111,6 +121,7 @@ def made(kernel_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Projec
     project = new_project(tmp_path_factory.mktemp("fleet"))
     copy_into(project.folder)
     rewrite(project.folder, FAKES)
+    without_suites(project.folder, "access", "device", "matmul", "static")
     commits = tuple(project.commit_all(f"commit {at}", "--allow-empty") for at in range(3))
     return Project(project.folder, project.home, commits)
 

@@ -32,7 +32,15 @@ from kernelwatch.system import git
 from kernelwatch.system.errors import CANNOT
 from kernelwatch.system.files import Busy, locked
 from tests import repositories
-from tests.repositories import INTERRUPTIBLE, copy_into, new_project, processes_in, rewrite, wait_until
+from tests.repositories import (
+    INTERRUPTIBLE,
+    copy_into,
+    new_project,
+    processes_in,
+    rewrite,
+    wait_until,
+    without_suites,
+)
 from tests.test_files import holder
 
 BENCH = r"(transpose|vector_add)\.CPU\.track_seconds"
@@ -120,6 +128,7 @@ class Project(repositories.Project):
 def made(kernel_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Project:
     project = new_project(tmp_path_factory.mktemp("running"))
     copy_into(project.folder)
+    without_suites(project.folder, "access", "device", "matmul", "static")
     rewrite(
         project.folder, {"kernelwatch/run/group.py": {'"cpu": 3': '"cpu": 2'}}
     )  # the fewest between which a kill falls
