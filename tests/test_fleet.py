@@ -19,6 +19,7 @@ from pathlib import Path
 import distributed
 import pytest
 
+from kernelwatch.fleet.cluster import reply_of
 from kernelwatch.system.errors import CANNOT
 from tests import test_running
 from tests.repositories import (
@@ -247,6 +248,25 @@ def test_workers_that_are_killed_cost_nothing(
         assert project.cells() == undisturbed
     print(f"{killed} times kill -9, {rounds} histories")
     assert killed == kills
+
+
+def test_nobody_waits_for_the_reply_of_a_dead_worker() -> None:
+    class Pending:
+        released = False
+
+        def done(self) -> bool:
+            return False
+
+        def result(self, timeout: float) -> bytes:
+            raise AssertionError(f"waited {timeout} s")
+
+        def release(self) -> None:
+            self.released = True
+
+    future = Pending()
+    assert reply_of(future, gone=True) is None
+    assert future.released
+    assert "waited" in str(reply_of(future))  # of one that may still come
 
 
 def test_a_scheduler_that_is_lost_is_named(project: Project, cluster: Cluster) -> None:
