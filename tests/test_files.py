@@ -3,6 +3,8 @@
 import errno
 import fcntl
 import os
+import platform
+import re
 import signal
 import subprocess
 import sys
@@ -11,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kernelwatch.system.files import Busy, locked, write_whole
+from kernelwatch.system.files import Busy, locked, remove, write_whole
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -75,6 +77,40 @@ def test_what_is_replaced_is_synced_before(monkeypatch: pytest.MonkeyPatch, tmp_
     monkeypatch.setattr(os, "replace", move)
     write_whole(tmp_path / "file", "new")
     assert calls == [("fsync", 3), ("replace", 3)]
+
+
+KILLED = """
+import os, signal, sys
+from kernelwatch.system.files import write_whole
+
+os.fsync = lambda file: os.kill(os.getpid(), signal.SIGKILL)
+write_whole(sys.argv[1], "begun")
+"""
+
+
+@pytest.mark.parametrize("act", [lambda path: write_whole(path, "new"), remove])
+def test_what_a_killed_writer_left_goes(act: Any, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("old")
+    killed = subprocess.run([sys.executable, "-c", KILLED, path], cwd=ROOT, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    (left,) = set(tmp_path.iterdir()) - {path}
+    assert left.read_text() == "begun"
+    assert path.read_text() == "old"
+    process = re.sub(r".*\.", "", left.name)
+    others = [
+        left.with_name(name)
+        for name in (
+            left.name.replace(process, str(os.getppid())),  # is being written
+            left.name.replace(platform.node(), "elsewhere"),  # nobody here knows
+            left.name.replace("file", "file2"),
+            ".file.left",
+        )
+    ]
+    for other in others:
+        other.touch()
+    act(path)
+    assert set(tmp_path.iterdir()) - {path} == set(others)
 
 
 # --- locks ---------------------------------------------------------------------------------------------------------

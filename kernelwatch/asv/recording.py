@@ -18,7 +18,7 @@ from kernelwatch.asv.identity import identity
 from kernelwatch.asv.patches import replace
 from kernelwatch.run import checkpoint, outcome
 from kernelwatch.run.group import tell
-from kernelwatch.system.files import write_whole
+from kernelwatch.system.files import remove, write_whole
 from kernelwatch.system.options import Options, hand_on
 from kernelwatch.timing import nvml
 from kernelwatch.timing.record import Facts
@@ -95,7 +95,7 @@ def _save(self: Any, result_dir: str) -> None:
     _save_results(self, result_dir)
     for path in fresh:  # its groups are saved now, so its checkpoint is no longer needed
         kept = f"{checkpoint.stem(self.commit_hash, self.env_name)}{path.name}"
-        Path(options.kept, kept).unlink(missing_ok=True)
+        remove(Path(options.kept, kept))
     tell(options, commit=self.commit_hash, counts=counts)
 
 

@@ -1,6 +1,7 @@
 """Atomic writes, and locks that the system releases when their process ends."""
 
 import os
+import platform
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -15,11 +16,14 @@ class Busy(Exception):
 def write_whole(path: str | Path, text: str) -> None:
     """Replace a file atomically: write a temporary file beside it, sync it, rename it. Encoding: UTF-8.
 
+    What killed writers of the file left behind is removed.
+
     Raises: OSError; the old file, if any, is then unchanged.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    _remove_abandoned(path)
+    fresh = path.with_name(f"{_unfinished(path)}{os.getpid()}")
     try:
         with fresh.open("w", encoding="utf-8") as file:
             file.write(text)
@@ -30,6 +34,41 @@ def write_whole(path: str | Path, text: str) -> None:
         with suppress(OSError):  # the disk may have gone
             fresh.unlink(missing_ok=True)
         raise
+
+
+def remove(path: Path) -> None:
+    """Remove a file, if it exists, and what killed writers of it left behind.
+
+    Raises: OSError.
+    """
+    path.unlink(missing_ok=True)
+    _remove_abandoned(path)
+
+
+def _unfinished(path: Path) -> str:
+    """How the names begin of this machine's temporary files for a file; the ID of the process follows."""
+    return f".{path.name}.{platform.node()}."
+
+
+def _remove_abandoned(path: Path) -> None:
+    """Remove the temporary files of processes of this machine that have ended. Those of other machines, which may share
+    the folder, stay: nobody here knows whether they are being written."""
+    start = _unfinished(path)
+    with suppress(OSError):
+        for found in os.listdir(path.parent):
+            process = found.removeprefix(start)
+            if process != found and process.isdecimal() and not _lives(int(process)):
+                path.with_name(found).unlink(missing_ok=True)
+
+
+def _lives(process: int) -> bool:
+    try:
+        os.kill(process, 0)  # sends nothing
+    except ProcessLookupError:
+        return False
+    except (OverflowError, PermissionError):  # PermissionError: another user's process
+        return True
+    return True
 
 
 @contextmanager
