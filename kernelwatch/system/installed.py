@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 
 CUTE = ("", "-libs-base", "-libs-core", "-libs-cu12", "-libs-cu13")
-# A module or a distribution -> the distributions that compile what it launches and is no file of it.
+# A module or a distribution -> the other distributions that compile its kernels.
 COMPILERS = {
     "cuda-tile": ("nvidia-cuda-nvcc", "nvidia-cuda-tileiras", "nvidia-nvvm"),
     "cutlass": tuple(f"nvidia-cutlass-dsl{part}" for part in CUTE),

@@ -4,8 +4,8 @@
 several launchers, described as any project that uses the engine. Measure it there with `kernelwatch bench`.
 `launchers DIR` adds a commit with more launchers, which has no recorded results. `judge DIR` publishes its results and
 prints which changes were flagged, on which commits: of the seconds if a GPU timed the commits, and of the exact
-figures. With `--recorded` the results are those in examples/results. `demo DIR` writes the pages of the recorded results
-into DIR. `figures DIR` writes the tables in examples/README.md from them.
+figures. With `--recorded` the results are those in examples/results. `demo DIR` writes the pages of the recorded
+results into DIR. `figures DIR` writes the tables in examples/README.md from them.
 """
 
 import json

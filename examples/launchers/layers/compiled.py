@@ -36,7 +36,10 @@ def by_cutile(_type, arch):
     out = ArrayConstraint(ct.float32, 1, stride_constant=(1,), **known)
     signature = KernelSignature([x, out, TILE], CallingConvention.cutile_python_v1())
     cubin = BytesIO()
-    export_kernel(row_sum_kernel, [signature], cubin, gpu_code=arch, output_format="cubin")
+    try:
+        export_kernel(row_sum_kernel, [signature], cubin, gpu_code=arch, output_format="cubin")
+    except FileNotFoundError as error:
+        raise NotHere(f"cuTile's compiler is not installed: {error}") from error
     return binaries.of_cubin(cubin.getvalue(), arch)
 
 
