@@ -33,7 +33,7 @@ from lab import examples, planted
 
 pytestmark = pytest.mark.xdist_group("example launchers")
 
-NEEDS = {"numba": "numba_cuda", "cutile": "cuda.tile", "cute": "cutlass"}
+NEEDS = {"numba": ("numba", "numba_cuda"), "cutile": ("cuda", "cuda.tile"), "cute": ("cutlass",)}
 COMPILERS = {"numba": "numba-cuda", "cutile": "nvidia-cuda-tileiras", "cute": "nvidia-cutlass-dsl-libs-base"}
 WIDER = {
     "numba": ("THREADS, WARPS = 256, 8", "THREADS, WARPS = 512, 16"),
@@ -43,16 +43,14 @@ WIDER = {
 Changed = Callable[..., Path]
 
 
-def here(rung: str) -> bool:
-    """Whether the package that a rung needs is installed."""
-    module = NEEDS[rung]
-    top = module.partition(".")[0]
-    return importlib.util.find_spec(top) is not None and importlib.util.find_spec(module) is not None
+def missing(rung: str) -> str:
+    """The first of the modules that a rung needs that is not installed, "" if all are."""
+    return next((module for module in NEEDS[rung] if importlib.util.find_spec(module) is None), "")
 
 
 def need(rung: str) -> None:
-    if not here(rung):
-        pytest.skip(f"{NEEDS[rung]} is not installed; the head of this module says how to run it")
+    if module := missing(rung):
+        pytest.skip(f"{module} is not installed; the head of this module says how to run it")
 
 
 @contextmanager
@@ -189,13 +187,14 @@ def test_an_edit_moves_the_figures_and_a_comment_does_not(
 
 @pytest.mark.parametrize("rung", NEEDS)
 def test_what_is_not_installed_is_not_applicable(project: Project, built: Path, rung: str) -> None:
-    if here(rung):
-        pytest.skip(f"{NEEDS[rung]} is installed")
+    module = missing(rung)
+    if module in ("", "numba_cuda"):  # without the latter Numba has an older target of its own
+        pytest.skip("what the rung imports is installed")
     targets = compiled.plan(project.op("row_sum"), f"^row_sum/{rung} float32 sm_90$")
     group = measure_once(project, "row_sum", compiled.DEVICE, targets, Options(package=str(built)))
     (outcome,) = group.outcomes.values()
     assert outcome.state == "na"
-    assert f"row_sum/{rung} cannot be compiled here: No module named '{NEEDS[rung].partition('_')[0]}" in outcome.reason
+    assert f"row_sum/{rung} cannot be compiled here: No module named '{module}'" in outcome.reason
 
 
 @pytest.mark.parametrize("rung", NEEDS)

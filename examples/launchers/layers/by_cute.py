@@ -47,5 +47,5 @@ compiled_here = cache(compiled)
 
 def row_sum(x, out, stream):
     _, pointer = stream.__cuda_stream__()
-    tensors = (from_dlpack(array, ALIGNED).mark_layout_dynamic() for array in (x, out))
+    tensors = (from_dlpack(array, ALIGNED).mark_layout_dynamic(array.ndim - 1) for array in (x, out))
     compiled_here()(*tensors, CUstream(pointer))
