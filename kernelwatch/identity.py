@@ -57,7 +57,7 @@ COUNTED = Identity(
 )
 COMPILED = Identity(
     "1",
-    ("plan/binaries.py", *(f"analysis/{name}.py" for name in ("compiled", "cubin", "occupancy", "sass"))),
+    ("plan/binaries.py", "plan/cubin.py", *(f"analysis/{name}.py" for name in ("compiled", "occupancy", "sass"))),
     "reader",
     ("", {}),
 )

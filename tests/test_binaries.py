@@ -5,12 +5,14 @@ import math
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kernelwatch.analysis.occupancy import ARCHES
 from kernelwatch.comparison import exact
 from kernelwatch.comparison.exact import Figures
+from kernelwatch.plan import binaries
 from kernelwatch.plan.package import Absent, NotHere
 from kernelwatch.plan.project import Project, load_from
 
@@ -161,6 +163,45 @@ def test_a_kernel_of_cuda_by_nvrtc(project: Project, package: Changed) -> None:
         project, package(("mine/__init__.py", "BY * x[threadIdx.x]", "BY * x[threadIdx.x] + x[7]")), "raw"
     )
     assert {each.series.rung for each in exact.differences(base, doubled)} == {"scale/raw"}
+
+
+TWO = """
+extern "C" __device__ __noinline__ float doubled(float x) { return 2 * x; }
+extern "C" __global__ void one(float *x) { x[threadIdx.x] = doubled(x[threadIdx.x]); }
+#ifdef BOTH
+extern "C" __global__ void two(float *x) { x[threadIdx.x] = doubled(doubled(x[threadIdx.x])); }
+#endif
+"""
+
+
+def cubin(symbol: str, **options: Any) -> bytes:
+    return binaries.of_cuda(TWO, symbol, "sm_90", 1, **options).path.read_bytes()
+
+
+def test_a_cubin_tells_its_only_kernel() -> None:
+    """A function that a kernel calls is none."""
+    content = cubin("one", relocatable_device_code=True)
+    assert b".text.doubled" in content
+    made = binaries.of_cubin(content, "sm_90", block_threads=96, dynamic_shared_bytes=64)
+    assert (made.symbol, made.block_threads, made.dynamic_shared_bytes) == ("one", 96, 64)
+    assert made.path.read_bytes() == content
+    with pytest.raises(ValueError, match="one takes blocks of any size; of_cubin needs block_threads"):
+        binaries.of_cubin(content, "sm_90")
+    with pytest.raises(ValueError, match=r"the cubin must have one kernel; it has (one, two|two, one)$"):
+        binaries.of_cubin(cubin("one", define_macro="BOTH"), "sm_90", block_threads=96)
+    with pytest.raises(ValueError, match="ELFError: Magic number does not match"):
+        binaries.of_cubin(b".version 9.0", "sm_90", block_threads=96)
+
+
+def test_a_cubin_tells_the_block_that_its_compiler_chose(package: Changed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(package())
+    try:
+        theirs = importlib.import_module("mine").of_triton("float32", "sm_90")
+    finally:
+        for name in [name for name in sys.modules if name.partition(".")[0] == "mine"]:
+            del sys.modules[name]
+    ours = binaries.of_cubin(theirs.path.read_bytes(), "sm_90", dynamic_shared_bytes=theirs.dynamic_shared_bytes)
+    assert ours == theirs
 
 
 def test_what_no_table_lists_is_not_applicable(project: Project, package: Changed) -> None:

@@ -158,8 +158,13 @@ def test_what_is_no_python_concerns_every_rung(identities: Identities, file: str
     assert differ(before, identities({file: "2"})) == set(before)
 
 
-def test_an_upgrade_concerns_what_imports_the_distribution(identities: Identities) -> None:
-    assert differ(identities(version="1.0"), identities(version="1.1")) == {"far"} | UNCLEAR
+def test_an_upgrade_concerns_what_imports_the_distribution(
+    identities: Identities, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = identities(version="1.0")
+    assert differ(before, identities(version="1.1")) == {"far"} | UNCLEAR
+    monkeypatch.setitem(installed.COMPILERS, "foreign", ("pytest",))
+    assert differ(before, identities(version="1.0")) == {"far"} | UNCLEAR
 
 
 def test_who_provides_a_module_is_what_python_says() -> None:
@@ -168,6 +173,31 @@ def test_who_provides_a_module_is_what_python_says() -> None:
     for module, names in said.items():
         assert installed.providers([module]) == sorted({installed._normal(name) for name in names}), module
     assert installed.providers(["no_such_module"]) == installed.providers([]) == []
+
+
+def test_what_compiles_the_kernels_of_a_module_counts_if_it_is_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Numba's compiler is no file of Numba, and cuTile's no file of cuTile; the files of CuTe are no modules."""
+    files = {
+        "numba-1.0": "numba/__init__.py,,",
+        "numba_cuda-2.0": "numba_cuda/__init__.py,,",
+        "cuda_tile-3.0": "cuda/tile/__init__.py,,",
+        "nvidia_cuda_tileiras-4.0": "nvidia/cu13/bin/tileiras,,",
+        "nvidia_cutlass_dsl_libs_cu13-5.0": "nvidia_cutlass_dsl/cu13/lib/x.so,,",
+        "unrelated-6.0": "unrelated.py,,",
+    }
+    for name, record in files.items():
+        info = tmp_path / f"{name}.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nVersion: {name.partition('-')[2]}\n")
+        (info / "RECORD").write_text(f"{record}\n")
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    assert installed.behind(["numba"]) == {"numba": "1.0", "numba-cuda": "2.0"}
+    assert installed.behind(["cuda"]) == {"cuda-tile": "3.0", "nvidia-cuda-tileiras": "4.0"}
+    assert installed.behind(["cutlass"]) == {"nvidia-cutlass-dsl-libs-cu13": "5.0"}
+    assert installed.behind(["unrelated", "no_such_module"]) == {"unrelated": "6.0"}
+    assert installed.behind([]) == {}
 
 
 @pytest.mark.parametrize(

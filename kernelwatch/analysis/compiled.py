@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from kernelwatch.analysis.cubin import Cubin, read_cubin
 from kernelwatch.analysis.occupancy import ARCHES, occupancy
 from kernelwatch.analysis.sass import count_all
 from kernelwatch.plan.cells import Cell
+from kernelwatch.plan.cubin import Cubin, read_cubin
 from kernelwatch.plan.package import NotHere, Package
 from kernelwatch.plan.problem import Problem
 from kernelwatch.plan.project import Project

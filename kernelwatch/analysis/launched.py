@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from kernelwatch.analysis import cupti
-from kernelwatch.analysis.cubin import Cubin, read_cubin
 from kernelwatch.analysis.sass import count_all
 from kernelwatch.plan.cells import Cell
+from kernelwatch.plan.cubin import Cubin, read_cubin
 from kernelwatch.plan.package import NotHere, Package
 from kernelwatch.plan.project import Project
 from kernelwatch.system.errors import ToolMissing

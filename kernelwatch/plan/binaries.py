@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from kernelwatch.plan.cubin import only_kernel, read_cubin
 from kernelwatch.plan.package import Binary, NotHere
 from kernelwatch.system import cache
 
@@ -74,6 +75,16 @@ def of_cuda(
         raise NotHere(f"cuda.core or NVRTC is not installed: {error}") from error
     code = Program(source, "c++", ProgramOptions(arch=arch, **options)).compile("cubin").code
     return Binary(_kept(bytes(code)), symbol, block_threads, dynamic_shared_bytes)
+
+
+def of_cubin(cubin: bytes, arch: str, *, block_threads: int = 0, dynamic_shared_bytes: int = 0) -> Binary:
+    """A cubin that any compiler made, with one kernel. `block_threads`: if the compiler chose them, they are read from
+    the cubin. Raises: ValueError if it is no such cubin, or if it takes blocks of any size and none is given."""
+    symbol = only_kernel(cubin)
+    block_threads = block_threads or read_cubin(cubin, symbol, arch).block_threads
+    if not block_threads:
+        raise ValueError(f"{symbol} takes blocks of any size; of_cubin needs block_threads")
+    return Binary(_kept(cubin), symbol, block_threads, dynamic_shared_bytes)
 
 
 def _kept(cubin: bytes) -> Path:

@@ -92,7 +92,7 @@ class FunctionPackage(ModulePackage):
         table = getattr(self.module, TABLE)
         ops = [rungs for rungs in table.values() if isinstance(rungs, Mapping)] if isinstance(table, Mapping) else []
         others = {name for rungs in ops for entry in rungs.values() for name in self._sources(entry).others}
-        return installed.versions(installed.providers(others))
+        return installed.behind(others)
 
     def needed(self, rungs: Iterable[tuple[str, str]]) -> list[str]:
         """The modules of others that these rungs import; those of an entry that is not as it should be are left out."""
@@ -149,7 +149,7 @@ class FunctionPackage(ModulePackage):
         for path in sorted({*found.files, *sources.data(self._folder)}):
             text = path.read_bytes() if path.is_file() else b""
             digest.update(f"\0{path.relative_to(self._folder)}\0{len(text)}\0".encode() + text)
-        versions = installed.versions(installed.providers(found.others))
+        versions = installed.behind(found.others)
         digest.update(repr(sorted(versions.items())).encode())
         return digest.hexdigest()[:16]
 

@@ -12,6 +12,13 @@ from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
+CUTE = ("", "-libs-base", "-libs-core", "-libs-cu12", "-libs-cu13")
+# A module or a distribution -> the other distributions that compile its kernels.
+COMPILERS = {
+    "cuda-tile": ("nvidia-cuda-nvcc", "nvidia-cuda-tileiras", "nvidia-nvvm"),
+    "cutlass": tuple(f"nvidia-cutlass-dsl{part}" for part in CUTE),
+    "numba": ("llvmlite", "numba-cuda", "nvidia-nvjitlink", "nvidia-nvvm"),
+}
 KINDS = (".dist-info", ".egg-info")
 FILES = ("METADATA", "PKG-INFO", "")  # "": an .egg-info may be a file
 
@@ -46,6 +53,14 @@ def _version(place: Path) -> str | None:
             line = re.search(r"^Version: *(\S+)", (place / file).read_text(encoding="utf-8"), re.MULTILINE)
             return line[1] if line else None
     return None
+
+
+def behind(modules: Iterable[str]) -> dict[str, str]:
+    """Name -> version of the distributions that provide these top-level modules or compile what they launch."""
+    modules = list(modules)
+    names = providers(modules)
+    compilers = [name for each in (*modules, *names) for name in COMPILERS.get(each, ())]
+    return versions(dict.fromkeys([*names, *compilers]))
 
 
 def providers(modules: Iterable[str]) -> list[str]:

@@ -1,10 +1,11 @@
 """Builds the example project (examples/) with its history, and compares its recorded results with what was planted.
 
 `build DIR` makes the repository, whose commit hashes are the same on every machine: layers of neural networks by
-several launchers, described as any project that uses the engine. Measure it there with `kernelwatch bench`. `judge DIR`
-publishes its results and prints which changes were flagged, on which commits: of the seconds if a GPU timed the
-commits, and of the exact figures. With `--recorded` the results are those in examples/results. `demo DIR` writes the
-pages of the recorded results into DIR. `figures DIR` writes the tables in examples/README.md from them.
+several launchers, described as any project that uses the engine. Measure it there with `kernelwatch bench`.
+`launchers DIR` adds a commit with more launchers, which has no recorded results. `judge DIR` publishes its results and
+prints which changes were flagged, on which commits: of the seconds if a GPU timed the commits, and of the exact
+figures. With `--recorded` the results are those in examples/results. `demo DIR` writes the pages of the recorded
+results into DIR. `figures DIR` writes the tables in examples/README.md from them.
 """
 
 import json
@@ -43,10 +44,24 @@ def build(folder: Path) -> list[str]:
     run(folder, "git", "init", "-q", "-b", "main")
     commit(folder, "Layers by several launchers", 0)
     for at, change in enumerate(changes(), 1):
-        path = folder / change.file
-        path.write_text(change.apply(path.read_text(encoding="utf-8")), encoding="utf-8")
+        _replace(folder, change)
         commit(folder, change.subject, at)
     return commits(folder)
+
+
+def add_launchers(folder: Path) -> None:
+    """Add the files of examples/launchers to a built repository, and make the replacements of examples/launchers.toml,
+    in one commit. Raises: SystemExit if it is no such repository, or if it has them."""
+    replacements = changes_in(EXAMPLES / "launchers.toml")
+    for change in replacements:
+        _replace(folder, change)
+    shutil.copytree(EXAMPLES / "launchers", folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+    commit(folder, replacements[0].subject, len(commits(folder)))
+
+
+def _replace(folder: Path, change: Change) -> None:
+    path = folder / change.file
+    path.write_text(change.apply(path.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 def judge(seconds: list[Flag] | None, exact: list[Flag], console: Console) -> bool:
@@ -135,7 +150,7 @@ def write_tables(folder: Path) -> None:
 def main(arguments: list[str] | None = None) -> int:
     """Build or judge; the exit code: 1 if the flags differ from the planted changes."""
     parser = Parser("scripts/examples", __doc__)
-    parser.add_argument("what", choices=("build", "judge", "demo", "figures"))
+    parser.add_argument("what", choices=("build", "launchers", "judge", "demo", "figures"))
     parser.add_argument("folder", type=Path, help="of the repository, or of the pages; build needs a new one")
     parser.add_argument("--recorded", action="store_true", help="judge the results in examples/results")
     options = parser.parse_args(arguments)
@@ -150,6 +165,10 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     if not (folder / ".git").is_dir():
         raise SystemExit(f"scripts/examples: {folder} is not a repository; make it with scripts/examples build")
+    if options.what == "launchers":
+        add_launchers(folder)
+        console.print(f"one more commit in {folder}")
+        return 0
     if options.what == "figures":
         write_tables(folder)
         return 0

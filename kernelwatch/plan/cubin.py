@@ -3,10 +3,13 @@
 import math
 import struct
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
+from typing import Any
 
 KIB = 1024
+PARAMETERS = ".nv.constant0."  # and the symbol: the section of a kernel's parameters, which no other function has
 
 
 @dataclass(frozen=True)
@@ -38,20 +41,35 @@ def _attributes(info: bytes) -> Iterator[tuple[int, bytes]]:
         at += 4 + length
 
 
-def read_cubin(content: bytes, symbol: str, arch: str) -> Cubin:
-    """Read one kernel. Raises: LookupError, ValueError or struct.error if the file is not a cubin with this kernel."""
+@contextmanager
+def _opened(content: bytes) -> Iterator[dict[str, Any]]:
+    """The sections of a cubin by name. Raises: ValueError if the file is damaged or no ELF file."""
     from elftools.common.exceptions import ELFError  # not at the top: asv forks from a process that imports this module
     from elftools.elf.elffile import ELFFile
-    from elftools.elf.sections import SymbolTableSection
 
     try:
-        file = ELFFile(BytesIO(content))
-        sections = {section.name: section for section in file.iter_sections()}
+        yield {section.name: section for section in ELFFile(BytesIO(content)).iter_sections()}
+    except (ELFError, OverflowError) as error:  # OverflowError: an offset or a size is damaged
+        raise ValueError(f"{type(error).__name__}: {error}") from error
+
+
+def only_kernel(content: bytes) -> str:
+    """The symbol of the only kernel in a cubin. Raises: ValueError if it has none, has several, or is no cubin."""
+    with _opened(content) as sections:
+        symbols = [name.removeprefix(PARAMETERS) for name in sections if name.startswith(PARAMETERS)]
+    if len(symbols) != 1:
+        raise ValueError(f"the cubin must have one kernel; it has {', '.join(symbols) or 'none'}")
+    return symbols[0]
+
+
+def read_cubin(content: bytes, symbol: str, arch: str) -> Cubin:
+    """Read one kernel. Raises: LookupError, ValueError or struct.error if the file is not a cubin with this kernel."""
+    from elftools.elf.sections import SymbolTableSection
+
+    with _opened(content) as sections:
         table = sections[".symtab"]
         symbols = [entry.name for entry in table.iter_symbols()] if isinstance(table, SymbolTableSection) else []
         info, code = sections[".nv.info"].data(), sections[f".text.{symbol}"].data()
-    except (ELFError, OverflowError) as error:  # OverflowError: an offset or a size is damaged
-        raise ValueError(f"{type(error).__name__}: {error}") from error
     kernel = symbols.index(symbol)
     of_kernel = {
         attribute: struct.unpack_from("<II", value)[1]
