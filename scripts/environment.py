@@ -247,9 +247,9 @@ def enter() -> None:
 
 def pytest_arguments() -> list[str]:
     """The arguments of pytest for this machine. With a GPU, all tests run in one process. Without one, they are spread
-    over one process more than there are cores, since some tests wait for a browser; tests of an xdist_group share an
-    expensive set-up and stay in one process."""
-    return [] if driver_cuda() else ["-n", str(len(os.sched_getaffinity(0)) + 1), "--dist", "loadgroup"]
+    over two processes more than there are cores, since many tests wait for a browser or a limit; tests of an
+    xdist_group share an expensive set-up and stay in one process."""
+    return [] if driver_cuda() else ["-n", str(len(os.sched_getaffinity(0)) + 2), "--dist", "loadgroup"]
 
 
 def command(name: str) -> NoReturn:
