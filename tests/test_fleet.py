@@ -7,13 +7,16 @@ test_workers_that_are_killed_cost_nothing kills one (1 if unset).
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import distributed
@@ -21,7 +24,7 @@ import pytest
 
 from kernelwatch.fleet.cluster import reply_of
 from kernelwatch.system.errors import CANNOT
-from tests import test_running
+from tests import slurm, test_running
 from tests.repositories import (
     INTERRUPTIBLE,
     ROOT,
@@ -356,7 +359,7 @@ def test_a_cluster_on_this_machine_leaves_nothing(project: Project, undisturbed:
 SBATCH = """#!/bin/sh
 # Slurm, as far as a batch system is needed: it starts the script that it is given, and says under which number.
 cp "$1" "$0.$$"
-FAKE_GPU=job$$ setsid sh "$0.$$" > "$0.$$.log" 2>&1 &
+FAKE_GPU=gpu$$ setsid sh "$0.$$" > "$0.$$.log" 2>&1 &
 echo "Submitted batch job $!"
 """
 SCANCEL = """#!/bin/sh
@@ -371,27 +374,39 @@ def short_path() -> Iterator[Path]:
         yield Path(folder)
 
 
-def test_a_batch_system_hands_out_the_gpus(project: Project, short_path: Path) -> None:
+@contextmanager
+def stand_in(folder: Path) -> Iterator[dict[str, str]]:
+    """Two of Slurm's commands, and the environment that finds them."""
     for name, text in (("sbatch", SBATCH), ("scancel", SCANCEL)):
-        (short_path / name).write_text(text)
-        (short_path / name).chmod(0o755)
-    shown = project.run(sys.executable, str(ROOT / "examples" / "slurm.py"), "--show", "--gres", "gpu:h200:1")
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o755)
+    yield {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"}
+
+
+@pytest.mark.parametrize(
+    "batch_system",
+    [stand_in, pytest.param(slurm.slurm, marks=pytest.mark.skipif(bool(slurm.missing()), reason=f"{slurm.missing()}"))],
+)
+def test_a_batch_system_hands_out_the_gpus(
+    project: Project, short_path: Path, batch_system: Callable[[Path], AbstractContextManager[dict[str, str]]]
+) -> None:
+    example = [sys.executable, str(ROOT / "examples" / "slurm.py")]
+    shown = project.run(*example, "--show", "--gres", "gpu:h200:1")
     assert shown.returncode == 0, shown.stderr
     assert "#SBATCH --gres=gpu:h200:1" in shown.stdout
+    assert "--resources GPU=1" in shown.stdout
     arguments = [*project.command("", "--any-gpu")[2:]]
     arguments.remove("--cluster")
     arguments.remove("")
-    script = [sys.executable, str(ROOT / "examples" / "slurm.py"), "--jobs", "2", "--", *arguments]
-    done = project.run(*script, PATH=f"{short_path}{os.pathsep}{os.environ['PATH']}", TMPDIR=str(short_path))
+    with batch_system(short_path) as variables:
+        done = project.run(*example, "--jobs", "2", "--", *arguments, TMPDIR=str(short_path), **variables)
     assert done.returncode == 0, done.stdout + done.stderr
     assert len(project.gpus()) == 4
-    jobs = set(project.gpus().values())
-    assert jobs
-    assert all(job.startswith("job") for job in jobs)
-    scripts = [path.read_text() for path in short_path.glob("sbatch.*") if path.suffix != ".log"]
-    assert len(scripts) == 2
-    assert all("#SBATCH --gres=gpu:1" in text and "--resources GPU=1" in text for text in scripts)
-    assert wait_until(lambda: not processes_in(short_path, environment=True), 20)
+    gpus = set(project.gpus().values())
+    assert all(re.fullmatch(r"gpu\d+", gpu) for gpu in gpus), gpus  # as the job was given it
+    assert project.git("status", "--porcelain") == "?? results/"
+    left = partial(processes_in, short_path, environment=True)
+    assert wait_until(lambda: not left(), 20), left()
 
 
 def test_without_a_cluster_dask_is_not_needed(project: Project) -> None:
