@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -97,10 +97,10 @@ class Cluster:
     environment: dict[str, str]
     processes: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict)
 
-    def start(self, name: str, **more: str) -> None:
+    def start(self, name: str, options: Sequence[str] = ("--no-nanny",), **more: str) -> None:
         program, *arguments = ["dask_scheduler", "--port", "0", "--dashboard-address", ":0"]
         if name != "scheduler":
-            program, *arguments = ["dask_worker", "--name", name, "--nthreads", "1", "--no-nanny", "--no-dashboard"]
+            program, *arguments = ["dask_worker", "--name", name, "--nthreads", "1", "--no-dashboard", *options]
             arguments += ["--local-directory", str(self.folder / name), "--resources", "GPU=1"]
         command = [sys.executable, "-m", f"distributed.cli.{program}", "--host", "127.0.0.1", *arguments]
         self.processes[name] = subprocess.Popen(
@@ -217,6 +217,12 @@ def workers(cluster: Cluster) -> int:
         return len(client.scheduler_info()["workers"])
 
 
+def processes(cluster: Cluster) -> list[int]:
+    """The workers' process ids."""
+    with distributed.Client(scheduler_file=cluster.file, set_as_default=False) as client:
+        return list(client.run(os.getpid).values())
+
+
 @pytest.mark.timeout(3000)
 def test_workers_that_are_killed_cost_nothing(
     project: Project, cluster: Cluster, undisturbed: set[tuple[str, ...]]
@@ -251,6 +257,24 @@ def test_workers_that_are_killed_cost_nothing(
         assert project.cells() == undisturbed
     print(f"{killed} times kill -9, {rounds} histories")
     assert killed == kills
+
+
+def test_a_nanny_brings_a_killed_worker_back(
+    project: Project, cluster: Cluster, undisturbed: set[tuple[str, ...]]
+) -> None:
+    """Dask's default: a worker has a nanny, which starts it again. Its job is measured once more, by the same GPU."""
+    cluster.start("one", options=(), FAKE_GPU="one")
+    run = project.begin(cluster.file, commits=2)
+    assert wait_until(lambda: jobs(cluster) and len(project.gpus()) >= 1)
+    (worker,) = processes(cluster)
+    os.kill(worker, signal.SIGKILL)
+    said, _ = run.communicate()
+    assert run.returncode == 0, said
+    assert "its worker died" in said, said
+    project.whole()
+    assert project.cells() == undisturbed
+    assert not jobs(cluster)
+    assert processes(cluster) != [worker]
 
 
 def test_nobody_waits_for_the_reply_of_a_dead_worker() -> None:
