@@ -46,7 +46,6 @@ FAKES = {
         '"compiler": compiler(),': '"compiler": os.environ.get("FAKE_COMPILER") or compiler(),',
     },
     "kernelwatch/fleet/units.py": {'ON_GPU = ("gpu", STREAMED)': 'ON_GPU = ("gpu", STREAMED, "cpu")'},
-    "kernelwatch/fleet/dispatch.py": {"GRACE_S = 60.0": "GRACE_S = 4.0"},
     "kernelwatch/fleet/cluster.py": {"LOST_S = 20.0": "LOST_S = 3.0", "CONNECT_S = 10.0": "CONNECT_S = 3.0"},
 }
 pytestmark = [
