@@ -140,9 +140,10 @@ class Simulation:
 
 @dataclass(frozen=True)
 class Results:
-    """Of a commit: bytes in git's packs and as a worker sends them, CPU seconds in which a run that goes on finds what
-    is left, and series by kind."""
+    """Of a commit: bytes as files, in git's packs and as a worker sends them, CPU seconds in which a run that goes on
+    finds what is left, and series by kind."""
 
+    plain: float
     stored: float
     sent: float
     found_s: float
@@ -153,13 +154,14 @@ def results_of(known: list[Unit]) -> Results:
     """What the results of a commit cost, as a mean over PACKED commits."""
     with tempfile.TemporaryDirectory() as folder:
         history = scale.History(Path(folder), PACKED, scale.SERIES)
-        results, sizes = history.recorder.machine, []
+        results, plain, sizes = history.recorder.machine, list[int](), list[int]()
         git = ["git", "-C", str(results), "-c", "user.name=a", "-c", "user.email=a@b.org"]
         subprocess.run([*git, "init", "-q"], check=True)
         for commit in history.hashes[:PACKED]:
             subprocess.run([*git, "add", *[path.name for path in results.glob(f"{commit[:8]}-*")]], check=True)
             subprocess.run([*git, "commit", "-q", "-m", commit], check=True)
             sent = "".join(path.read_text() for path in sorted(results.glob(f"{commit[:8]}-*")))
+            plain.append(len(sent.encode()))
             sizes.append(len(zlib.compress(sent.encode())))
         subprocess.run([*git, "gc", "-q"], check=True)
         stored = sum(path.stat().st_size for path in (results / ".git" / "objects" / "pack").iterdir())
@@ -173,7 +175,7 @@ def results_of(known: list[Unit]) -> Results:
     for name, (values, *_) in history.recorder.result["results"].items():
         kind = "exact" if benchmarks[name]["judged"] == "exact" else "timed"
         series[kind] += sum(value is not None for value in values)
-    return Results(stored / PACKED, statistics.mean(sizes), found_s / PACKED, series)
+    return Results(statistics.mean(plain), stored / PACKED, statistics.mean(sizes), found_s / PACKED, series)
 
 
 def row(simulation: Simulation) -> list[str]:
@@ -221,7 +223,8 @@ def main(arguments: list[str] | None = None) -> int:
     told = (
         f"Seconds of the units {'; '.join(lists)}. A commit of {results.series.total():,} series "
         f"({results.series['timed']:,} times and {results.series['exact']:,} exact figures) is "
-        f"{results.stored / 1024:.0f} KiB in git's packs ({results.stored * options.commits / 2**30:.1f} GiB for "
+        f"{results.plain / 1024:,.0f} KiB as files and {results.stored / 1024:.0f} KiB in git's packs "
+        f"({results.plain * options.commits / 2**30:.0f} and {results.stored * options.commits / 2**30:.1f} GiB for "
         f"{options.commits:,} commits of one kind of GPU), and {results.sent / 1024:.0f} KiB as a worker sends it. The "
         f"command finds out what is left of {options.commits:,} commits in {results.found_s * options.commits:.0f} s "
         "of CPU time."

@@ -8,6 +8,7 @@ its children; a page is opened from its file, in a fresh browser.
 import itertools
 import json
 import os
+import platform
 import random
 import shutil
 import subprocess
@@ -25,6 +26,7 @@ from kernelwatch.asv.recorded import sidecar_of
 from kernelwatch.asv.series import cell_of
 from kernelwatch.commands.arguments import Output, Parser
 from kernelwatch.report import markdown
+from kernelwatch.timing.cpu import cpu_name
 from lab import figures, picture
 from lab.loading import VIEWS, Loaded, load
 
@@ -234,6 +236,12 @@ def row(commits: int, first: Cost, again: Cost, pages: list[Loaded]) -> list[str
     ]
 
 
+def machine(series: int) -> str:
+    """Where and of what the table was measured, in a sentence."""
+    python = f"Python {platform.python_version()}"
+    return f"On {cpu_name()} with {os.cpu_count()} cores that others used as well, {python}; {series:,} judged series."
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Print the costs of histories of several lengths."""
     parser = Parser("scripts/scale", __doc__)
@@ -252,6 +260,6 @@ def main(arguments: list[str] | None = None) -> int:
         table.add_row(*cells)
     Output().print(table)
     if options.write:
-        text = markdown.table(list(HEADERS), rows)
+        text = f"{markdown.table(list(HEADERS), rows)}\n\n{machine(options.series)}"
         figures.write_block(ROOT / "docs" / "data.md", "scale", text, "scripts/scale --write")
     return 0
