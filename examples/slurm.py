@@ -22,6 +22,7 @@ def main() -> int:
     parser.add_argument("--partition", help="Slurm's partition")
     parser.add_argument("--gres", default="gpu:1", help="what a job gets, such as gpu:h200:1 (default: gpu:1)")
     parser.add_argument("--walltime", default="08:00:00", help="the longest time of a job")
+    parser.add_argument("--logs", default=".asv/slurm", help="a folder for what the jobs print (default: .asv/slurm)")
     parser.add_argument("--show", action="store_true", help="print the job's script, and submit nothing")
     parser.add_argument("bench", nargs="*", help="arguments of bench, after --")
     options = parser.parse_args()
@@ -35,6 +36,7 @@ def main() -> int:
         nanny=False,
         job_extra_directives=[f"--gres={options.gres}"],
         worker_extra_args=["--resources", "GPU=1"],
+        log_directory=options.logs,
         python=sys.executable,
     ) as cluster:
         if options.show:

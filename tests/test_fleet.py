@@ -7,13 +7,16 @@ test_workers_that_are_killed_cost_nothing kills one (1 if unset).
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import distributed
@@ -21,7 +24,7 @@ import pytest
 
 from kernelwatch.fleet.cluster import reply_of
 from kernelwatch.system.errors import CANNOT
-from tests import test_running
+from tests import slurm, test_running
 from tests.repositories import (
     INTERRUPTIBLE,
     ROOT,
@@ -43,7 +46,6 @@ FAKES = {
         '"compiler": compiler(),': '"compiler": os.environ.get("FAKE_COMPILER") or compiler(),',
     },
     "kernelwatch/fleet/units.py": {'ON_GPU = ("gpu", STREAMED)': 'ON_GPU = ("gpu", STREAMED, "cpu")'},
-    "kernelwatch/fleet/dispatch.py": {"GRACE_S = 60.0": "GRACE_S = 4.0"},
     "kernelwatch/fleet/cluster.py": {"LOST_S = 20.0": "LOST_S = 3.0", "CONNECT_S = 10.0": "CONNECT_S = 3.0"},
 }
 pytestmark = [
@@ -94,10 +96,10 @@ class Cluster:
     environment: dict[str, str]
     processes: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict)
 
-    def start(self, name: str, **more: str) -> None:
+    def start(self, name: str, options: Sequence[str] = ("--no-nanny",), **more: str) -> None:
         program, *arguments = ["dask_scheduler", "--port", "0", "--dashboard-address", ":0"]
         if name != "scheduler":
-            program, *arguments = ["dask_worker", "--name", name, "--nthreads", "1", "--no-nanny", "--no-dashboard"]
+            program, *arguments = ["dask_worker", "--name", name, "--nthreads", "1", "--no-dashboard", *options]
             arguments += ["--local-directory", str(self.folder / name), "--resources", "GPU=1"]
         command = [sys.executable, "-m", f"distributed.cli.{program}", "--host", "127.0.0.1", *arguments]
         self.processes[name] = subprocess.Popen(
@@ -214,6 +216,12 @@ def workers(cluster: Cluster) -> int:
         return len(client.scheduler_info()["workers"])
 
 
+def processes(cluster: Cluster) -> list[int]:
+    """The workers' process ids."""
+    with distributed.Client(scheduler_file=cluster.file, set_as_default=False) as client:
+        return list(client.run(os.getpid).values())
+
+
 @pytest.mark.timeout(3000)
 def test_workers_that_are_killed_cost_nothing(
     project: Project, cluster: Cluster, undisturbed: set[tuple[str, ...]]
@@ -248,6 +256,24 @@ def test_workers_that_are_killed_cost_nothing(
         assert project.cells() == undisturbed
     print(f"{killed} times kill -9, {rounds} histories")
     assert killed == kills
+
+
+def test_a_nanny_brings_a_killed_worker_back(
+    project: Project, cluster: Cluster, undisturbed: set[tuple[str, ...]]
+) -> None:
+    """Dask's default: a worker has a nanny, which starts it again. Its job is measured once more, by the same GPU."""
+    cluster.start("one", options=(), FAKE_GPU="one")
+    run = project.begin(cluster.file, commits=2)
+    assert wait_until(lambda: jobs(cluster) and len(project.gpus()) >= 1)
+    (worker,) = processes(cluster)
+    os.kill(worker, signal.SIGKILL)
+    said, _ = run.communicate()
+    assert run.returncode == 0, said
+    assert "its worker died" in said, said
+    project.whole()
+    assert project.cells() == undisturbed
+    assert not jobs(cluster)
+    assert processes(cluster) != [worker]
 
 
 def test_nobody_waits_for_the_reply_of_a_dead_worker() -> None:
@@ -356,7 +382,7 @@ def test_a_cluster_on_this_machine_leaves_nothing(project: Project, undisturbed:
 SBATCH = """#!/bin/sh
 # Slurm, as far as a batch system is needed: it starts the script that it is given, and says under which number.
 cp "$1" "$0.$$"
-FAKE_GPU=job$$ setsid sh "$0.$$" > "$0.$$.log" 2>&1 &
+FAKE_GPU=gpu$$ setsid sh "$0.$$" > "$0.$$.log" 2>&1 &
 echo "Submitted batch job $!"
 """
 SCANCEL = """#!/bin/sh
@@ -371,27 +397,39 @@ def short_path() -> Iterator[Path]:
         yield Path(folder)
 
 
-def test_a_batch_system_hands_out_the_gpus(project: Project, short_path: Path) -> None:
+@contextmanager
+def stand_in(folder: Path) -> Iterator[dict[str, str]]:
+    """Two of Slurm's commands, and the environment that finds them."""
     for name, text in (("sbatch", SBATCH), ("scancel", SCANCEL)):
-        (short_path / name).write_text(text)
-        (short_path / name).chmod(0o755)
-    shown = project.run(sys.executable, str(ROOT / "examples" / "slurm.py"), "--show", "--gres", "gpu:h200:1")
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o755)
+    yield {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"}
+
+
+@pytest.mark.parametrize(
+    "batch_system",
+    [stand_in, pytest.param(slurm.slurm, marks=pytest.mark.skipif(bool(slurm.missing()), reason=f"{slurm.missing()}"))],
+)
+def test_a_batch_system_hands_out_the_gpus(
+    project: Project, short_path: Path, batch_system: Callable[[Path], AbstractContextManager[dict[str, str]]]
+) -> None:
+    example = [sys.executable, str(ROOT / "examples" / "slurm.py")]
+    shown = project.run(*example, "--show", "--gres", "gpu:h200:1")
     assert shown.returncode == 0, shown.stderr
     assert "#SBATCH --gres=gpu:h200:1" in shown.stdout
+    assert "--resources GPU=1" in shown.stdout
     arguments = [*project.command("", "--any-gpu")[2:]]
     arguments.remove("--cluster")
     arguments.remove("")
-    script = [sys.executable, str(ROOT / "examples" / "slurm.py"), "--jobs", "2", "--", *arguments]
-    done = project.run(*script, PATH=f"{short_path}{os.pathsep}{os.environ['PATH']}", TMPDIR=str(short_path))
+    with batch_system(short_path) as variables:
+        done = project.run(*example, "--jobs", "2", "--", *arguments, TMPDIR=str(short_path), **variables)
     assert done.returncode == 0, done.stdout + done.stderr
     assert len(project.gpus()) == 4
-    jobs = set(project.gpus().values())
-    assert jobs
-    assert all(job.startswith("job") for job in jobs)
-    scripts = [path.read_text() for path in short_path.glob("sbatch.*") if path.suffix != ".log"]
-    assert len(scripts) == 2
-    assert all("#SBATCH --gres=gpu:1" in text and "--resources GPU=1" in text for text in scripts)
-    assert wait_until(lambda: not processes_in(short_path, environment=True), 20)
+    gpus = set(project.gpus().values())
+    assert all(re.fullmatch(r"gpu\d+", gpu) for gpu in gpus), gpus  # as the job was given it
+    assert project.git("status", "--porcelain") == "?? results/"
+    left = partial(processes_in, short_path, environment=True)
+    assert wait_until(lambda: not left(), 20), left()
 
 
 def test_without_a_cluster_dask_is_not_needed(project: Project) -> None:

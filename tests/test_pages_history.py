@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,7 +36,7 @@ from tests.pages import (
 )
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Page
 
 __all__ = ["browser", "invented_site", "planted_site", "recorded_site"]  # fixtures
 pytestmark = pages_group
@@ -61,6 +62,7 @@ def long_site(recorded_site: Path, tmp_path_factory: pytest.TempPathFactory) -> 
         "s": seconds,
         "low": [0.99 * s for s in seconds],
         "high": [1.01 * s for s in seconds],
+        "power_w": [400.0] * count,
     }
     commit = data(recorded_site, "commits")[str(machine["commits"][0])]
     blocks = {f"history/9999/{block}": range(block * BLOCK, (block + 1) * BLOCK) for block in range(count // BLOCK)}
@@ -79,6 +81,45 @@ def long_site(recorded_site: Path, tmp_path_factory: pytest.TempPathFactory) -> 
         (site / "data" / f"{name}.json").write_text(json.dumps(content), encoding="utf-8")
     write_scripts(site / "data")
     return site
+
+
+def blocks_read(page: "Page", view: str) -> set[int]:
+    """Go to a view; the blocks of the cell with 10,000 commits that it loads."""
+    names: list[str] = []
+    page.on("request", lambda request: names.append(request.url))
+    page.evaluate("view => { location.hash = view; }", f"#/{view}")
+    shown(page, view.partition("?")[0])
+    return {int(found[1]) for name in names if (found := re.search(r"/history/9999/(\d+)\.json", name))}
+
+
+def test_energy_is_drawn_of_the_newest_commits(browser: "Browser", long_site: Path) -> None:
+    """All rungs of an op are drawn: their whole histories would be hundreds of megabytes."""
+    with opened(browser, long_site, "status") as page:
+        assert blocks_read(page, "devices?op=transpose") == {38, 39}
+        assert "The picture is of the newest commits." in page.locator("main").inner_text()
+        found = {each["key"]: float(each["value"]) for each in marks(page.locator("td [data-key][data-value]"))}
+        newest = data(long_site, f"{folder(long_site)}/history/9999/39")["cells"][TILED]["s"][-1]
+        assert found[TILED] == pytest.approx(1e12 * 400 * newest / data(long_site, "cells")[TILED]["bytes"])
+
+
+def test_where_an_op_was_measured_is_looked_up_from_the_end(
+    browser: "Browser", long_site: Path, tmp_path: Path
+) -> None:
+    site = tmp_path / "html"
+    shutil.copytree(long_site, site)
+    newest = details(long_site)["commits"][-1]
+    machine = data(site, "site")["machines"][0]
+    at = f"{machine['folder']}/at/{machine['newest']}"
+    snapshot = data(site, at)
+    snapshot["cells"] = {key: cell for key, cell in snapshot["cells"].items() if not key.startswith("transpose/")}
+    (site / "data" / f"{at}.json").write_text(json.dumps(snapshot))
+    write_scripts(site / "data")
+    with opened(browser, site, "status") as page:
+        assert blocks_read(page, f"ladder?op=transpose&commit={machine['newest']}") == {39}
+        links = page.locator("main p a[href*='commit=']")
+        assert [f"commit={newest - back}" in str(links.nth(back).get_attribute("href")) for back in range(3)] == [
+            True
+        ] * 3
 
 
 # --- History ---------------------------------------------------------------------------------------------------------

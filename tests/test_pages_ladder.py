@@ -281,7 +281,7 @@ def test_a_ladder_is_of_the_newest_commit_that_measured_it(
     with opened(browser, site, "ladder?op=transpose") as page:
         assert f"Commit {hashes[before]}" in page.locator("main").inner_text()
     with opened(browser, site, f"ladder?op=transpose&commit={machine['newest']}") as page:
-        assert "was not measured. It was measured at " + hashes[before] in page.locator("main").inner_text()
+        assert "was not measured. It was last measured at " + hashes[before] in page.locator("main").inner_text()
 
 
 def test_labels_of_exact_figures_do_not_cover_each_other(browser: "Browser", planted_site: Path) -> None:

@@ -1,16 +1,19 @@
-"""The histories of scripts/scale are ones that asv can publish."""
+"""The histories of scripts/scale are ones that asv can publish, and scripts/fleet uses recorded seconds."""
 
 import json
 import math
+import shutil
 from itertools import product
 from pathlib import Path
 
 import pytest
 
+from benchmarks.project import PROJECT
 from kernelwatch.asv import cleaning
+from kernelwatch.asv.recorded import sidecar_of
 from kernelwatch.asv.series import cell_of
 from kernelwatch.history import records
-from lab import scale
+from lab import fleet, scale
 
 
 def test_a_history_is_recorded_commit_by_commit(tmp_path: Path) -> None:
@@ -40,6 +43,38 @@ def test_a_history_is_recorded_commit_by_commit(tmp_path: Path) -> None:
     combination, value = next((each, one) for each, one in zip(product(*params), values, strict=True) if one)
     cell, _ = cell_of(scale.ROOT / "benchmarks", name, combination)
     assert value == pytest.approx(second.cells[cell].median_s)
+
+
+def test_a_history_is_like_the_most_complete_record(tmp_path: Path) -> None:
+    """Not like the newest one, which may have been measured with a filter."""
+    source = scale.by_series(PROJECT.results)[0]
+    result = json.loads(source.read_text())
+    half = dict(list(result["results"].items())[::2])
+    for commit, results, date in (
+        ("1", half, 3),
+        ("2", result["results"], 1),
+        ("3", half, 2),
+        ("4", result["results"], 0),
+    ):
+        path = tmp_path / "machine" / f"{8 * commit}-checkout.json"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps(result | {"results": results, "date": date}))
+        if commit != "4":  # which has no sidecar
+            shutil.copy(sidecar_of(source), sidecar_of(path))
+    assert [path.name[0] for path in scale.by_series(tmp_path)] == ["2", "1", "3"]
+
+
+def test_a_fleet_is_simulated_with_the_seconds_of_the_units() -> None:
+    units = fleet.timed_units()
+    for name, (unit, seconds, commit) in units.items():
+        assert unit.name == name
+        (path, *_) = PROJECT.results.glob(f"*/{commit}-*.json")
+        assert seconds in json.loads(path.read_text())["durations"].values()
+    gpu = units["matmul gpu"]
+    assert gpu[2] == scale.by_series(PROJECT.results)[0].name[:8]
+    done = fleet.Simulation(4, 8, {name: seconds for name, (_, seconds, _) in units.items()}, [gpu[0]], True).run()
+    assert done.jobs == 8
+    assert done.wall_s == pytest.approx(2 * (gpu[1] + fleet.OVERHEAD_S))
 
 
 @pytest.mark.parametrize("arguments", [["0"], ["1", "--series", "0"]])

@@ -12,7 +12,9 @@ import pytest
 from benchmarks.project import PROJECT
 from kernelwatch.asv import merging
 from kernelwatch.fleet.schedule import Job, Schedule, Worker, misfits, recorded
-from kernelwatch.fleet.units import Unit, chosen, read, units
+from kernelwatch.fleet.units import Unit, chosen, missing, read, units
+from kernelwatch.history import records
+from kernelwatch.run import outcome
 from kernelwatch.system import git
 from kernelwatch.system.errors import UserError
 from tests.repositories import new_project
@@ -205,6 +207,54 @@ def test_where_series_are_measured_is_in_the_newest_record(tmp_path: Path) -> No
     names = ("add gpu", "matmul gpu", "transpose gpu")
     found = recorded(tmp_path, ["c" * 40, "a" * 40, "b" * 40], names)
     assert {name: facts["nvml_uuid_sha256"] for name, facts in found.items()} == {"add gpu": "1", "matmul gpu": "3"}
+
+
+def test_of_a_sidecar_only_the_facts_are_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who looks for a unit that was never measured reads the whole history."""
+    path, read_lines, parsed = records.sidecars(PROJECT.results)[-1], outcome.read, list[str]()
+    groups = {group.name for group in read_lines(path.read_text().splitlines()) if group.facts}
+
+    def watched(lines: Iterable[str]) -> list[outcome.Group]:
+        parsed.extend(lines)
+        return read_lines(parsed)
+
+    monkeypatch.setattr(outcome, "read", watched)
+    found = recorded(path.parent, [path.name.partition("-")[0]], {*groups, "never measured"})
+    assert found.keys() == groups
+    assert len(parsed) == len(groups)
+
+
+def test_what_is_missing_is_found_in_one_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folder is listed once, and each file of the commits read once, however many units there are."""
+    result = read(RESULTS[-1])
+    assert result is not None
+    column = result["result_columns"].index("version")
+    names = [name for name, row in result["results"].items() if None not in row[0]][:4]
+    wanted = [Unit(name, "", {name: result["results"][name][column]}) for name in names]
+    kept = {"a": names, "b": names[1:], "c": [], "e": names}  # nothing of d
+    for commit, there in kept.items():
+        text = json.dumps(result | {"results": {name: result["results"][name] for name in there}})
+        (tmp_path / f"{8 * commit}-checkout.json").write_text(text)
+    (tmp_path / "bbbbbbbb-other.json").write_text(json.dumps(result | {"results": {}}))
+    (tmp_path / "machine.json").write_text("{}")
+    looks, text_of, list_of = list[str](), Path.read_text, Path.glob
+
+    def text_once(path: Path, **more: Any) -> str:
+        looks.append(path.name)
+        return text_of(path, **more)
+
+    def list_once(path: Path, pattern: str) -> Iterable[Path]:
+        looks.append("")
+        return list_of(path, pattern)
+
+    monkeypatch.setattr(Path, "read_text", text_once)
+    monkeypatch.setattr(Path, "glob", list_once)
+    found = dict(missing(tmp_path, [40 * commit for commit in "dcba"], wanted))
+    assert {commit[0]: [unit.name for unit in units] for commit, units in found.items()} == {
+        "d": names, "c": names, "b": names[:1], "a": [],
+    }  # fmt: skip
+    assert sorted(looks) == ["", *sorted(path.name for path in list_of(tmp_path, "[abc]*.json"))]
+    assert dict(missing(tmp_path, [40 * "a"], wanted, again=True)) == {40 * "a": wanted}
 
 
 # --- the checkout ----------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from kernelwatch.asv.merging import merge
 from kernelwatch.fleet import remote
 from kernelwatch.fleet.cluster import CONNECT_S, GOES_ON, Cluster, reply_of
 from kernelwatch.fleet.schedule import FACTS, Job, Schedule, misfits, recorded
-from kernelwatch.fleet.units import Unit, read, units
+from kernelwatch.fleet.units import missing, units
 from kernelwatch.plan.project import Project
 from kernelwatch.run import outcome
 from kernelwatch.system.errors import UserError
@@ -152,8 +152,7 @@ class _Run:
             if facts and unit.place == "gpu":
                 self.newest[machine] = outcome.conditions(facts)  # type: ignore[arg-type]
         oldest_first = {commit: at for at, commit in enumerate(self._in_history())}
-        for commit in self.commits:
-            left = [unit for unit in wanted if self.arguments.again or not self._there(folder, commit, unit)]
+        for commit, left in missing(folder, self.commits, wanted, again=self.arguments.again):
             self.schedule.add(machine, oldest_first[commit], commit, left)
             self.total += len(left)
         self.bar.update(self.line, description="measuring", total=self.total)
@@ -162,10 +161,6 @@ class _Run:
         """The commits, the oldest first."""
         places = {commit: at for at, commit in enumerate(self.history)}
         return sorted(self.commits, key=lambda commit: -places.get(commit, len(places)))
-
-    def _there(self, folder: Path, commit: str, unit: Unit) -> bool:
-        results = (read(path) for path in folder.glob(f"{commit[:8]}-*.json"))
-        return any(result is not None and unit.measured(result) for result in results)
 
     def _hand_out(self) -> None:
         fleet = self.fleet

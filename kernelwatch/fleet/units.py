@@ -3,7 +3,7 @@
 import importlib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -75,6 +75,21 @@ def _unit(project: Project, versions: dict[str, str]) -> Unit:
     if timed is None:  # a suite of asv's own kind
         return Unit(first.rpartition(".")[0], "host", versions)
     return Unit(f"{timed.op} {timed.device}", "gpu" if timed.device in ON_GPU else "host", versions)
+
+
+def missing(
+    folder: Path, commits: Iterable[str], wanted: Collection[Unit], *, again: bool = False
+) -> Iterator[tuple[str, list[Unit]]]:
+    """Each commit, and the units that no result file of it in a machine's folder has; with `again`, all of them.
+
+    The folder is listed once and a file read once: a long history has tens of thousands.
+    """
+    files: dict[str, list[Path]] = {}
+    for path in () if again else folder.glob("*-*.json"):
+        files.setdefault(path.name.partition("-")[0], []).append(path)
+    for commit in commits:
+        results = [result for path in files.get(commit[:8], ()) if (result := read(path)) is not None]
+        yield commit, [unit for unit in wanted if not any(map(unit.measured, results))]
 
 
 def read(path: Path) -> dict[str, Any] | None:

@@ -1,6 +1,6 @@
 """What measuring a long history on many GPUs costs, and what limits it: a simulation with the fleet's own schedule.
 
-The seconds of each unit are those of this project's most complete record on a GPU. Workers die now and then, which
+The seconds of each unit are those of this project's most complete record. Workers die now and then, which
 costs their job and a new start. The repository's size is that of synthetic results, as git packs them.
 """
 
@@ -13,6 +13,7 @@ import subprocess
 import tempfile
 import time
 import zlib
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,8 +23,8 @@ from rich.table import Table
 
 from benchmarks.project import PROJECT
 from kernelwatch.commands.arguments import Output, Parser
-from kernelwatch.fleet.schedule import Job, Schedule, Worker
-from kernelwatch.fleet.units import Unit, units
+from kernelwatch.fleet.schedule import Job, Schedule, Worker, recorded
+from kernelwatch.fleet.units import Unit, missing, units
 from kernelwatch.report import markdown
 from lab import figures, scale
 
@@ -32,7 +33,7 @@ GPUS_A_HOST = 4
 START_S = 20.0  # of a worker: Python, its clone, the conditions
 OVERHEAD_S = 15.0  # of a job: on H200s one with next to nothing to measure took 16 to 20 s, by asv's start and imports
 LIFE_S = 24 * 3600.0  # after which a worker dies, on average
-PACKED = 8  # commits whose results are packed by git, to know their size
+PACKED = 32  # commits whose results are packed by git, to know their size
 HEADERS = (
     "GPUs", "commits", "spread", "days", "GPU hours", "at work", "jobs an hour", "decision", "changes of GPU",
     "lost to deaths",
@@ -52,23 +53,23 @@ class Outcome:
     lost_s: float = 0.0
 
 
-def recorded() -> tuple[dict[str, float], list[Unit], Path]:
-    """The seconds of each unit, the units, and the result file that says so."""
+def timed_units() -> dict[str, tuple[Unit, float, str]]:
+    """The units by name, each with its seconds and the commit of the record that says so: of those that have the unit,
+    the one with the most series."""
     benchmarks = json.loads((PROJECT.results / "benchmarks.json").read_text(encoding="utf-8"))
-    paths = sorted(PROJECT.results.glob("*/*-checkout-*.json"))
-    path = max(paths, key=lambda path: len(json.loads(path.read_text(encoding="utf-8"))["durations"]))
-    durations = json.loads(path.read_text(encoding="utf-8"))["durations"]
-    seconds, known = {}, []
-    for unit in units(PROJECT, benchmarks, []):
-        key = benchmarks[next(iter(unit.versions))].get("setup_cache_key")
-        module = str(key).partition(":")[0]
-        # Lines have moved since: the n-th measurement of a module is still the n-th.
-        own = sorted((name for name in durations if name.startswith(f"<setup_cache {module}:")), key=_line)
-        alike = sorted({entry["setup_cache_key"] for entry in benchmarks.values() if _of(entry, module)}, key=_line)
-        if key in alike and alike.index(key) < len(own):
-            seconds[unit.name] = float(durations[own[alike.index(key)]])
-            known.append(unit)
-    return seconds, known, path
+    known: dict[str, tuple[Unit, float, str]] = {}
+    for path in scale.by_series(PROJECT.results):
+        durations = json.loads(path.read_text(encoding="utf-8"))["durations"]
+        for unit in units(PROJECT, benchmarks, []):
+            key = benchmarks[next(iter(unit.versions))].get("setup_cache_key")
+            module = str(key).partition(":")[0]
+            # Lines have moved since: the n-th measurement of a module is still the n-th.
+            own = sorted((name for name in durations if name.startswith(f"<setup_cache {module}:")), key=_line)
+            alike = sorted({entry["setup_cache_key"] for entry in benchmarks.values() if _of(entry, module)}, key=_line)
+            if key in alike and alike.index(key) < len(own):
+                seconds = float(durations[own[alike.index(key)]])
+                known.setdefault(unit.name, (unit, seconds, path.name.partition("-")[0]))
+    return known
 
 
 def _line(key: str) -> int:
@@ -137,24 +138,44 @@ class Simulation:
         return self.outcome
 
 
-def packed_bytes() -> tuple[float, float, int]:
-    """The bytes of a commit's results, in git's packs and as a worker sends them; and how many series they have."""
+@dataclass(frozen=True)
+class Results:
+    """Of a commit: bytes as files, in git's packs and as a worker sends them, CPU seconds in which a run that goes on
+    finds what is left, and series by kind."""
+
+    plain: float
+    stored: float
+    sent: float
+    found_s: float
+    series: Counter[str]
+
+
+def results_of(known: list[Unit]) -> Results:
+    """What the results of a commit cost, as a mean over PACKED commits."""
     with tempfile.TemporaryDirectory() as folder:
-        history = scale.History(Path(folder), PACKED, 5000)
-        results, sizes = history.recorder.machine, []
+        history = scale.History(Path(folder), PACKED, scale.SERIES)
+        results, plain, sizes = history.recorder.machine, list[int](), list[int]()
         git = ["git", "-C", str(results), "-c", "user.name=a", "-c", "user.email=a@b.org"]
         subprocess.run([*git, "init", "-q"], check=True)
         for commit in history.hashes[:PACKED]:
             subprocess.run([*git, "add", *[path.name for path in results.glob(f"{commit[:8]}-*")]], check=True)
             subprocess.run([*git, "commit", "-q", "-m", commit], check=True)
             sent = "".join(path.read_text() for path in sorted(results.glob(f"{commit[:8]}-*")))
+            plain.append(len(sent.encode()))
             sizes.append(len(zlib.compress(sent.encode())))
         subprocess.run([*git, "gc", "-q"], check=True)
         stored = sum(path.stat().st_size for path in (results / ".git" / "objects" / "pack").iterdir())
-        series = sum(
-            value is not None for values, *_ in history.recorder.result["results"].values() for value in values
-        )
-        return stored / PACKED, statistics.mean(sizes), series
+        began = time.process_time()
+        for _ in missing(results, history.hashes, known):
+            pass
+        recorded(results, history.hashes, {unit.name for unit in known})
+        found_s = time.process_time() - began
+        benchmarks = json.loads((results.parent / "benchmarks.json").read_text(encoding="utf-8"))
+    series = Counter[str]()
+    for name, (values, *_) in history.recorder.result["results"].items():
+        kind = "exact" if benchmarks[name]["judged"] == "exact" else "timed"
+        series[kind] += sum(value is not None for value in values)
+    return Results(statistics.mean(plain), stored / PACKED, statistics.mean(sizes), found_s / PACKED, series)
 
 
 def row(simulation: Simulation) -> list[str]:
@@ -184,20 +205,29 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if any(gpus < 1 for gpus in options.gpus) or options.commits < 1:
         parser.error("a fleet has at least one GPU, and a history one commit")
-    seconds, known, path = recorded()
-    plain = Simulation(1, options.commits, seconds, known, False)
+    known = timed_units()
+    seconds = {name: taken for name, (_, taken, _) in known.items()}
+    plain = Simulation(1, options.commits, seconds, [unit for unit, _, _ in known.values()], False)
     rows = [
         row(replace(plain, gpus=gpus, anywhere=anywhere, outcome=Outcome()))
         for gpus in options.gpus
         for anywhere in ((False, True) if gpus > 1 else (False,))
     ]
-    stored, sent, series = packed_bytes()
+    results = results_of([unit for unit, _, _ in known.values()])
+    sources = dict.fromkeys(commit for _, _, commit in known.values())
+    lists = (
+        f"as in {source}: "
+        + ", ".join(f"{name} {taken:.0f}" for name, (_, taken, own) in known.items() if own == source)
+        for source in sources
+    )
     told = (
-        f"Seconds of the units as in {path.name.partition('-')[0]}: "
-        + ", ".join(f"{name} {value:.0f}" for name, value in sorted(seconds.items(), key=lambda item: -item[1]))
-        + f". A commit of {series:,} series is {stored / 1024:.0f} KiB in git's packs "
-        f"({stored * options.commits / 2**30:.1f} GiB for {options.commits:,} commits of one kind of GPU), "
-        f"and {sent / 1024:.0f} KiB as a worker sends it."
+        f"Seconds of the units {'; '.join(lists)}. A commit of {results.series.total():,} series "
+        f"({results.series['timed']:,} times and {results.series['exact']:,} exact figures) is "
+        f"{results.plain / 1024:,.0f} KiB as files and {results.stored / 1024:.0f} KiB in git's packs "
+        f"({results.plain * options.commits / 2**30:.0f} and {results.stored * options.commits / 2**30:.1f} GiB for "
+        f"{options.commits:,} commits of one kind of GPU), and {results.sent / 1024:.0f} KiB as a worker sends it. The "
+        f"command finds out what is left of {options.commits:,} commits in {results.found_s * options.commits:.0f} s "
+        "of CPU time."
     )
     table = Table(title_justify="left")
     for header in HEADERS:

@@ -25,6 +25,7 @@ VIEWS = (
     "regressions",
     "roofline",
     "devices",
+    "devices?op=matmul",
     "commit",
     "rung?op=transpose&rung=padded",
     "search?q=padded",

@@ -1,6 +1,6 @@
 """What publishing costs: `asv publish` of histories of many commits, then of one commit more, and what its pages load.
 
-The histories are made from this project's newest record on a GPU, whose timed series come first: VARIANTS records with
+The histories are made from this project's most complete record, whose timed series come first: VARIANTS records with
 noise, of which each commit of an empty repository has one. CPU seconds and peak memory are those of `asv publish` and
 its children; a page is opened from its file, in a fresh browser.
 """
@@ -8,6 +8,7 @@ its children; a page is opened from its file, in a fresh browser.
 import itertools
 import json
 import os
+import platform
 import random
 import shutil
 import subprocess
@@ -21,18 +22,22 @@ from urllib.parse import quote
 from rich.table import Table
 
 from benchmarks.project import PROJECT
+from kernelwatch.asv.recorded import sidecar_of
 from kernelwatch.asv.series import cell_of
 from kernelwatch.commands.arguments import Output, Parser
-from kernelwatch.history import records
 from kernelwatch.report import markdown
+from kernelwatch.timing.cpu import cpu_name
 from lab import figures, picture
-from lab.loading import Loaded, load
+from lab.loading import VIEWS, Loaded, load
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 START = 1_767_225_600  # the date of the first commit
 NOISE = 2e-4  # relative, of a cell from commit to commit
 VARIANTS = 64
-HEADERS = ("commits", "CPU", "one commit more", "peak memory", "site", "files", "Status", "History")
+SERIES = 5000  # judged ones of a commit
+HEADERS = (
+    "commits", "CPU", "one commit more", "peak memory", "site", "files", "Status", "History", "slowest page",
+)  # fmt: skip
 CELL = "transpose/padded float32 4096x4096 cold"  # whose history is opened
 
 
@@ -60,19 +65,31 @@ def repository(folder: Path, commits: int) -> list[str]:
     return listed.stdout.split()
 
 
+def by_series(results: Path) -> list[Path]:
+    """The result files that have a sidecar, those with the most series first."""
+
+    def size(path: Path) -> int:
+        recorded = json.loads(path.read_text(encoding="utf-8"))["results"].values()
+        return sum(value is not None for values, *_ in recorded for value in values or ())
+
+    paths = [path for path in sorted(results.glob("*/*-*.json")) if sidecar_of(path).exists()]
+    return sorted(paths, key=size, reverse=True)
+
+
 class Recorder:
-    """Records commits like the newest record of a machine, with the first `series` of its judged series and the first
+    """Records commits like the most complete record of all, with the first `series` of its judged series and the first
     `exact` exact ones of the others."""
 
     def __init__(self, results: Path, series: int, exact: int = 0) -> None:
-        sidecar = records.sidecars(PROJECT.results)[-1]
+        path = by_series(PROJECT.results)[0]
+        sidecar = sidecar_of(path)
         self.machine = results / sidecar.parent.name
         self.machine.mkdir(parents=True)
         self.variants = results.parent / "variants"
         self.variants.mkdir()
         shutil.copy(sidecar.parent / "machine.json", self.machine)
-        self.environment = sidecar.name.removesuffix(".facts.jsonl").split("-", 1)[1]
-        self.result = json.loads(sidecar.with_name(sidecar.name.replace(".facts.jsonl", ".json")).read_text())
+        self.environment = path.stem.split("-", 1)[1]
+        self.result = json.loads(path.read_text(encoding="utf-8"))
         self.lines = [json.loads(line) for line in sidecar.read_text(encoding="utf-8").splitlines()]
         benchmarks = json.loads((PROJECT.results / "benchmarks.json").read_text(encoding="utf-8"))
         cells = self._keep(benchmarks, series, exact)
@@ -183,26 +200,30 @@ class History:
         return Cost(float(cpu_s), 1024 * int(kilobytes), sum(path.stat().st_size for path in files), len(files))
 
     def opened(self) -> list[Loaded]:
-        """The Status page, and the history of a cell."""
+        """The Status page, the history of a cell, and the other pages."""
         from playwright.sync_api import sync_playwright
 
         with sync_playwright() as driver:
             browser = driver.chromium.launch(executable_path=picture.browser(), args=["--no-sandbox", "--disable-gpu"])
-            views = ("status", f"history?cell={quote(CELL)}")
+            views = dict.fromkeys(["status", f"history?cell={quote(CELL)}", *VIEWS])
             found = [load(browser, self.folder / "html", view) for view in views]
             browser.close()
         return found
 
 
-def row(commits: int, series: int, folder: Path | None) -> list[str]:
+def measure(commits: int, series: int, folder: Path | None) -> list[str]:
     """The costs of a history, as in HEADERS."""
     with tempfile.TemporaryDirectory(dir=folder) as temporary:
         history = History(Path(temporary), commits, series)
         first = history.publish()
         history.more()
-        again = history.publish()
-        status, cell = history.opened()
+        return row(commits, first, history.publish(), history.opened())
+
+
+def row(commits: int, first: Cost, again: Cost, pages: list[Loaded]) -> list[str]:
+    """A line of the table."""
     memory = max(first.memory_bytes, again.memory_bytes)
+    slowest = max(pages, key=lambda page: page.shown_ms)
     return [
         f"{commits:,}",
         f"{first.cpu_s:.1f} s",
@@ -210,15 +231,22 @@ def row(commits: int, series: int, folder: Path | None) -> list[str]:
         f"{memory / 2**20:,.0f} MiB",
         f"{again.site_bytes / 2**20:,.0f} MiB",
         f"{again.files:,}",
-        *(f"{(page.drawn_ms or 0) / 1000:.1f} s, {page.bytes / 2**20:.1f} MiB" for page in (status, cell)),
+        *(f"{(page.drawn_ms or 0) / 1000:.1f} s, {page.bytes / 2**20:.1f} MiB" for page in pages[:2]),
+        f"{slowest.view.partition('?')[0].capitalize()}: {slowest.shown_ms / 1000:.1f} s",
     ]
+
+
+def machine(series: int) -> str:
+    """Where and of what the table was measured, in a sentence."""
+    python = f"Python {platform.python_version()}"
+    return f"On {cpu_name()} with {os.cpu_count()} cores that others used as well, {python}; {series:,} judged series."
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Print the costs of histories of several lengths."""
     parser = Parser("scripts/scale", __doc__)
-    parser.add_argument("commits", nargs="*", type=int, default=[100, 1000], help="lengths (default: 100 1000)")
-    parser.add_argument("--series", type=int, default=1000, help="judged series of a commit, default 1000")
+    parser.add_argument("commits", nargs="*", type=int, default=[200, 1000], help="lengths (default: 200 1000)")
+    parser.add_argument("--series", type=int, default=SERIES, help="judged series of a commit (default: %(default)s)")
     parser.add_argument("--folder", type=Path, help="where the histories are made (default: the temporary folder)")
     parser.add_argument("--write", action="store_true", help="write the table into docs/data.md")
     options = parser.parse_args(arguments)
@@ -227,11 +255,11 @@ def main(arguments: list[str] | None = None) -> int:
     table = Table(title=f"asv publish, {options.series:,} series", title_justify="left")
     for header in HEADERS:
         table.add_column(header, justify="right")
-    rows = [row(commits, options.series, options.folder) for commits in options.commits]
+    rows = [measure(commits, options.series, options.folder) for commits in options.commits]
     for cells in rows:
         table.add_row(*cells)
     Output().print(table)
     if options.write:
-        text = markdown.table(list(HEADERS), rows)
+        text = f"{markdown.table(list(HEADERS), rows)}\n\n{machine(options.series)}"
         figures.write_block(ROOT / "docs" / "data.md", "scale", text, "scripts/scale --write")
     return 0

@@ -47,9 +47,13 @@
         return found;
     }
 
+    // The number of the block of commits that a file of a history holds.
+    kernelwatch.block_of = (name) => Number(name.split("/").pop());
+
     // The machine that the address names, by default the one with the newest commit: {summary, details, load, history,
-    // states}. `history(rung, at)`: the columns of each cell of a rung ("op/rung"); with a position `at`, those of the
-    // commits around it only. `states()`: of the machine at each commit.
+    // recent, states}. `history(rung, at)`: the columns of each cell of a rung ("op/rung"); with a position `at`, those of
+    // the commits around it only. `recent(rung)`: those of its newest commits, up to twice `block`. `states()`: of the
+    // machine at each commit.
     kernelwatch.machine = async function (name) {
         const {machines, block} = await kernelwatch.load("site");
         if (!machines.length) throw new Error("nothing is recorded yet: measure a commit (the command bench), then publish");
@@ -57,16 +61,18 @@
         if (!summary) throw new Error("there is no machine " + name + "; there are " + machines.map((each) => each.name).join(", "));
         const load = (file) => kernelwatch.load(summary.folder + "/" + file);
         const details = await load("machine");
-        const history = async function (rung, at) {
-            const names = (details.history[rung] || []).filter((name) => at === undefined || Math.abs(Number(name.split("/").pop()) - Math.floor(at / block)) <= 1);
+        const columns_of = async function (names) {
             const cells = new Map();
             for (const part of await Promise.all(names.map(load))) {
                 for (const [key, columns] of Object.entries(part.cells)) cells.set(key, [...(cells.get(key) || []), columns]);
             }
             return Object.fromEntries([...cells].map(([key, blocks]) => [key, blocks.length > 1 ? joined(blocks) : blocks[0]]));
         };
+        const files = (rung) => details.history[rung] || [];
+        const history = (rung, at) => columns_of(files(rung).filter((name) => at === undefined || Math.abs(kernelwatch.block_of(name) - Math.floor(at / block)) <= 1));
+        const recent = (rung) => columns_of(files(rung).slice(-2));
         const states = async () => (await Promise.all(details.states.map(load))).flat();
-        return {summary, details, load, history, states};
+        return {summary, details, load, history, recent, states};
     };
 
     // A machine's device in words: the GPU if it has one.

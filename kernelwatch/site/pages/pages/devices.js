@@ -222,8 +222,9 @@
             return;
         }
         const series = [];
-        for (const rung of op.order.gpu) {
-            const cells = await machine.history(op.name + "/" + rung);
+        const recent = await Promise.all(op.order.gpu.map((rung) => machine.recent(op.name + "/" + rung)));
+        for (const [index, cells] of recent.entries()) {
+            const rung = op.order.gpu[index];
             const key = kernelwatch.key(op.name, rung, op.types[0], op.element_shape, "cold"), columns = cells[key];
             const work = common.cells[key] && kernelwatch.work(common.cells[key]);
             if (!columns || !columns.power_w || !work) continue;
@@ -232,7 +233,8 @@
             if (points.length) series.push({rung, key, points, newest: points[points.length - 1]});
         }
         const per = op.unit === "GFLOP/s" ? "pJ/FLOP" : "pJ/byte";
-        main.append(element("p", {}, "The device\u2019s power, as NVML reads it while a cell runs, times the seconds of one pass, over its " + (op.unit === "GFLOP/s" ? "operations" : "compulsory bytes") + ". NVML averages power over some time and counts the whole board, so compare rungs by it, not boards."),
+        main.append(element("p", {}, "The device\u2019s power, as NVML reads it while a cell runs, times the seconds of one pass, over its " + (op.unit === "GFLOP/s" ? "operations" : "compulsory bytes") + ". NVML averages power over some time and counts the whole board, so compare rungs by it, not boards."
+            + (op.order.gpu.some((rung) => (machine.details.history[op.name + "/" + rung] || []).length > 2) ? " The picture is of the newest commits." : "")),
             element("div", {class: "controls"}, choice("op", ops.map((each) => each.name), op.name, (name) => go({op: name}))));
         if (!series.length) {
             main.append(element("p", {}, "No power was recorded for " + op.name + " " + op.types[0] + " " + op.element_shape + " cold."));

@@ -15,7 +15,7 @@ kernelwatch.view("ladder", "Ladders", async function (main, parameters) {
     let snapshot = await machine.load("at/" + at);
     const asked = (cell) => cell.op === given.op && (!given.type || cell.type === given.type) && (!given.device || cell.device === given.device);
     if (!given.commit && given.op && !ladders.cells(snapshot, cells, given.op).some((cell) => cell.state !== "na" && asked(cell))) {
-        at = (await measured_at(given.op, asked)).at(-1) ?? at;  // the newest commit may have measured other ops only
+        at = (await measured_at(given.op, asked, 1))[0] ?? at;  // the newest commit may have measured other ops only
         snapshot = await machine.load("at/" + at);
     }
     const has_figures = (op) => ladders.cells(snapshot, cells, op.name).some((cell) => cell.s);
@@ -64,23 +64,27 @@ kernelwatch.view("ladder", "Ladders", async function (main, parameters) {
     if (!found.some((cell) => cell.s || cell.state === "failed")) {
         const timed_types = types.filter((each) => each !== type && of_device.some((cell) => cell.type === each && cell.s));
         const others = timed_types.length ? " Measured there: " + timed_types.join(", ") + "." : "";
-        const known = await measured_at(op.name, (cell) => cell.device === device && cell.type === type);
+        const known = await measured_at(op.name, (cell) => cell.device === device && cell.type === type, 3);
         main.append(element("p", {}, "At the commit ", kernelwatch.commit_link(at, commits), ", " + op.name + " with " + type + " on the " + DEVICES[device] + " of " + machine.summary.name + " was not measured." + others,
-            known.length ? [" It was measured at ", known.slice(-3).reverse().map((each, index) => [index ? ", " : "", link(text.hash(commits[each].hash), "ladder", {...given, commit: each}, {class: "hash"})]), known.length > 3 ? " and " + (known.length - 3) + " commits before." : "."] : ""));
+            known.length ? [" It was last measured at ", known.map((each, index) => [index ? ", " : "", link(text.hash(commits[each].hash), "ladder", {...given, commit: each}, {class: "hash"})]), "."] : ""));
         return;
     }
 
-    // The commits at which cells of an op were measured.
-    async function measured_at(name, wanted) {
-        const names = Object.keys(machine.details.history).filter((each) => each.startsWith(name + "/"));
-        const histories = await Promise.all(names.map((each) => machine.history(each)));
+    // The newest commits at which cells of an op were measured, the newest first, so many at most. Histories are read from
+    // their end.
+    async function measured_at(name, wanted, most) {
+        const rungs = new Set(Object.values(cells).filter((cell) => cell.op === name && wanted(cell)).map((cell) => name + "/" + cell.rung));
+        const files = [...rungs].flatMap((rung) => machine.details.history[rung] || []);
         const positions = new Set();
-        for (const history of histories) {
-            for (const [key, columns] of Object.entries(history)) {
-                if (cells[key] && wanted(cells[key])) columns.at.forEach((each) => positions.add(each));
+        for (const [, names] of d3.sort(d3.group(files, kernelwatch.block_of), ([block]) => -block)) {
+            for (const part of await Promise.all(names.map(machine.load))) {
+                for (const [key, columns] of Object.entries(part.cells)) {
+                    if (cells[key] && wanted(cells[key])) columns.at.forEach((each) => positions.add(each));
+                }
             }
+            if (positions.size >= most) break;
         }
-        return [...positions].sort((a, b) => a - b);
+        return [...positions].sort((a, b) => b - a).slice(0, most);
     }
 
     main.append(element("p", {class: "small quiet"}, "Commit ", kernelwatch.commit_link(at, commits), facts.measured_at ? ", measured " + facts.measured_at.slice(0, 10) : "",
