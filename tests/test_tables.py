@@ -441,6 +441,75 @@ def test_the_ladder_of_an_op_that_the_newest_record_lacks(
     assert "note: no cell of matmul was timed at fedcba98 on nvidia-h200.x" in capsys.readouterr().err
 
 
+FIGURES: Measurement = {
+    "process": 0, "registers": 28, "shared_bytes": 4224, "spill_load_bytes": 8, "spill_store_bytes": 4,
+    "occupancy_percent": 100 * 2 / 3, "instructions": 148,
+    "mix": {"global": 8, "shared": 9, "fma": 1, "tensor": 2, "control": 13, "other": 115},
+}  # fmt: skip
+ROW = ["28", "4224", "12", "66.7 %", "148", "8", "9", "1", "2", "13", "115"]
+
+
+@pytest.fixture
+def compiled(elsewhere: Project, results: Path) -> Project:
+    """Those results, and an older commit whose transposes were compiled."""
+    lacking: Measurement = {"process": 0, "registers": 14, "shared_bytes": 0}  # no nvdisasm, no occupancy calculator
+    said = [
+        json.dumps(
+            {"group": "transpose static", "record": "run", "facts": {"packages": {"nvidia-cuda-nvrtc": "13.0"}}}
+        ),
+        cell("transpose/padded float32 sm_90", group="transpose static", visits=[FIGURES]),
+        cell("transpose/padded float32 sm_75", group="transpose static", visits=[FIGURES | {"registers": 31}]),
+        cell("transpose/padded uint8 sm_90", group="transpose static", visits=[FIGURES | {"registers": 9}]),
+        cell("transpose/dynamic float32 sm_90", group="transpose static", visits=[lacking]),
+        cell("transpose/tiled float32 sm_90", "failed", "NVRTC: expected a ;", group="transpose static", visits=[]),
+    ]
+    path = results / "nvidia-h200.x" / "0000aaaa-checkout-py3.12.facts.jsonl"
+    path.write_text("\n".join(said))
+    path.with_name("0000aaaa-checkout-py3.12.json").write_text(json.dumps({"date": 1}))
+    return elsewhere
+
+
+def test_what_rungs_compile_to(
+    compiled: Project, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    assert ladder.main(compiled, "scripts/ladder", ["--arch", "sm_90", "transpose", "vector_add"]) == 0
+    told = capsys.readouterr()
+    by_rung = {
+        line.split()[1]: re.split(r" *│ *", line)[2:-1] for line in told.out.splitlines() if line.startswith("│")
+    }
+    assert by_rung == {"padded": ROW, "dynamic": ["14", "0", *[""] * 9]}
+    assert "transpose; compiled for sm_90; nvidia-cuda-nvrtc 13.0" in told.out
+    assert "failed: transpose/tiled float32 sm_90: NVRTC: expected a ;" in told.out
+    assert "note: transpose, vector_add was last compiled at 0000aaaa; there are newer records without it" in told.err
+    assert "note: vector_add was not compiled for sm_90 at 0000aaaa on nvidia-h200.x" in told.err
+
+
+@pytest.mark.parametrize(("options", "registers"), [(["sm_75"], "31"), (["sm_90", "--type", "uint8"], "9")])
+def test_what_one_rung_compiles_to_as_markdown(
+    compiled: Project, options: list[str], registers: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ladder.main(compiled, "scripts/ladder", ["transpose", "--markdown", "--arch", *options]) == 0
+    told = capsys.readouterr().out
+    assert f"| padded | {registers} | {' | '.join(ROW[1:])} |" in told.splitlines()
+    assert "(commit 0000aaaa)" in told
+    with pytest.raises(SystemExit):
+        ladder.main(compiled, "scripts/ladder", ["transpose", "--arch", *options, "--device", "gpu"])
+    assert "--arch prints compile-time figures, which have no --device, no --shape" in capsys.readouterr().err
+
+
+def test_a_narrow_terminal_has_no_classes_of_instructions(
+    compiled: Project, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert ladder.main(compiled, "scripts/ladder", ["--arch", "sm_90"]) == 0
+    told = capsys.readouterr().out
+    assert "instructions by class: in a wider terminal, or with --markdown" in told
+    assert "control" not in told
+    assert "…" not in told
+    assert max(map(len, told.splitlines())) <= 80
+
+
 BLOCKS = {
     "README.md": ["bench"],
     "docs/comparing.md": ["versus"],

@@ -4,14 +4,16 @@ import argparse
 import sys
 from pathlib import Path
 
+from kernelwatch.analysis.compiled import DEVICE
+from kernelwatch.analysis.occupancy import ARCHES
 from kernelwatch.asv.identity import identity
 from kernelwatch.commands.arguments import Output, Parser
 from kernelwatch.history import records
 from kernelwatch.history.records import Record
 from kernelwatch.plan.cells import CACHES
-from kernelwatch.plan.problem import label
+from kernelwatch.plan.problem import Shape, label
 from kernelwatch.plan.project import Project
-from kernelwatch.report import picture, terminal
+from kernelwatch.report import compiled, picture, terminal
 from kernelwatch.report.markdown import markdown
 from kernelwatch.report.rows import sections
 from kernelwatch.run.group import PROCESSES
@@ -32,6 +34,11 @@ def add_arguments(parser: argparse.ArgumentParser, project: Project) -> None:
     parser.add_argument("--commit", default="", help="the first digits of a commit (default: the newest)")
     parser.add_argument(
         "--type", help="element type (default: float32; the others at one shape, cold); in quotes if it has a '>'"
+    )
+    parser.add_argument(
+        "--arch",
+        choices=ARCHES,
+        help="what the rungs compile to for this architecture, instead of times: registers, occupancy, instructions",
     )
     parser.add_argument("--cache", choices=CACHES, default=CACHES[0], help="of a picture (default: %(default)s)")
     for format in ("png", "svg"):
@@ -57,15 +64,18 @@ def recorded(project: Project, machine: str | None, commit: str) -> list[Path]:
 
 
 def _record(project: Project, arguments: argparse.Namespace) -> tuple[Record, list[str]]:
-    """The newest matching record in which one of the named ops was timed; without such an op or record, the newest.
-    And what a reader should know about it. Raises: UserError if there is none."""
+    """The newest matching record in which one of the named ops was timed (compiled, with --arch); without such an op or
+    record, the newest. And what a reader should know about it. Raises: UserError if there is none."""
     paths = recorded(project, arguments.machine, arguments.commit)
-    groups = {f"{op} {device}" for op in arguments.op for device in PROCESSES}
+    devices = (DEVICE,) if arguments.arch else PROCESSES
+    groups = {f"{op} {device}" for op in arguments.op or (project.ops if arguments.arch else ()) for device in devices}
     if not any(groups & set(records.read(path).facts) for path in reversed(paths[-RECENT:])):
         return records.newest(paths)
     record, notes = records.newest(paths, groups)
     if not paths[-1].name.startswith(record.commit):
-        notes.append(f"{', '.join(arguments.op)} was last timed at {record.commit}; there are newer records without it")
+        what = ", ".join(arguments.op) or "some op"
+        did = "compiled" if arguments.arch else "timed"
+        notes.append(f"{what} was last {did} at {record.commit}; there are newer records without it")
     return record, notes
 
 
@@ -79,14 +89,11 @@ def show(project: Project, arguments: argparse.Namespace, parser: argparse.Argum
         project.op(op)
     record, notes = _record(project, arguments)
     ops, here = arguments.op or list(project.ops), identity()["machine"]
-    if record.machine != here:
+    if record.machine != here and not arguments.arch:
         notes.append(f"these figures are of another machine, {record.machine}; this one is {here}")
-    shape = None
-    if arguments.shape:
-        shapes = {label(each): each for op in ops for each in (*project.op(op).shapes, *project.op(op).cpu_shapes)}
-        if arguments.shape not in shapes:
-            parser.error(f"no shape {arguments.shape}; there are {', '.join(shapes)}")
-        shape = shapes[arguments.shape]
+    shape = _shape(project, ops, arguments, parser)
+    if arguments.arch:
+        return _show_compiled(record, project, ops, arguments, notes, parser)
     if missing := [op for op in ops if not sections(record, project, [op], None, arguments.type)]:
         named = "" if arguments.op else "; name an op to see the newest record in which it was"
         notes.append(f"no cell of {', '.join(missing)} was timed at {record.commit} on {record.machine}{named}")
@@ -104,6 +111,42 @@ def show(project: Project, arguments: argparse.Namespace, parser: argparse.Argum
         print(markdown(record, project, ops, [shape] if shape else None, arguments.type))
     else:
         terminal.show(record, project, Output(), ops, arguments.type, shape, arguments.device)
+    return 0
+
+
+def _shape(
+    project: Project, ops: list[str], arguments: argparse.Namespace, parser: argparse.ArgumentParser
+) -> Shape | None:
+    """The shape that --shape names; None without the option."""
+    if not arguments.shape:
+        return None
+    shapes = {label(each): each for op in ops for each in (*project.op(op).shapes, *project.op(op).cpu_shapes)}
+    if arguments.shape not in shapes:
+        parser.error(f"no shape {arguments.shape}; there are {', '.join(shapes)}")
+    return shapes[arguments.shape]
+
+
+def _show_compiled(
+    record: Record,
+    project: Project,
+    ops: list[str],
+    arguments: argparse.Namespace,
+    notes: list[str],
+    parser: argparse.ArgumentParser,
+) -> int:
+    """Print what the rungs compile to."""
+    if arguments.device or arguments.shape or arguments.png or arguments.svg:
+        parser.error("--arch prints compile-time figures, which have no --device, no --shape and no picture")
+    arch, type = arguments.arch, arguments.type
+    if missing := [op for op in ops if not compiled.cells_of(record, project.op(op), arch, type)]:
+        what = f"{', '.join(missing)}{f' with {type}' if type else ''}"
+        notes.append(f"{what} was not compiled for {arch} at {record.commit} on {record.machine}")
+    for note in notes:
+        print(f"note: {note}", file=sys.stderr)
+    if arguments.markdown:
+        print(compiled.markdown(record, project, ops, arch, type))
+    else:
+        compiled.show(record, project, Output(), ops, arch, type)
     return 0
 
 
