@@ -91,8 +91,13 @@ class Project(test_running.Project):
         }
 
     def jobs(self) -> list[str]:
-        """The runs of asv that measure a job."""
-        return [command for command in self.processes().values() if " -m asv " in command and "HASHFILE:" in command]
+        """The processes of asv that measure something for a job."""
+        return self.running("benchmark.py setup_cache", "benchmark.py run_server")
+
+    def running(self, *programs: str) -> list[str]:
+        """The processes of this project that run one of these programs."""
+        commands = self.processes().values()
+        return [command for command in commands if any(program in command for program in programs)]
 
     def processes(self) -> dict[int, str]:
         """Everything that this project has started."""
@@ -237,8 +242,9 @@ def test_workers_that_are_killed_cost_nothing(
         project.clear()
         rounds += 1
         run = project.begin(cluster.file, "--any-gpu")
-        if rounds == 1:  # each has a job
-            assert wait_until(lambda: len(project.jobs()) == len(names), pause_s=0.1)
+        if rounds == 1:  # all have said what they are, and each has a job
+            assert wait_until((project.results / "benchmarks.json").exists)
+            assert wait_until(lambda: len(project.running("kernelwatch.fleet.node")) == len(names), pause_s=0.1)
         while killed < kills:
             try:
                 run.wait(chance.uniform(0.0, 16.0 if killed else 1.0))
