@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -90,14 +91,24 @@ class Project(test_running.Project):
             if line["record"] == "run"
         }
 
-    def jobs(self) -> list[str]:
+    def jobs(self) -> list[int]:
         """The processes of asv that measure something for a job."""
         return self.running("benchmark.py setup_cache", "benchmark.py run_server")
 
-    def running(self, *programs: str) -> list[str]:
+    def job_held(self) -> bool:
+        """Stop a job where it is, so that it does not end by itself; whether there was one."""
+        held = False
+        for process in self.jobs():
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGSTOP)
+                held = True
+        return held
+
+    def running(self, *programs: str) -> list[int]:
         """The processes of this project that run one of these programs."""
-        commands = self.processes().values()
-        return [command for command in commands if any(program in command for program in programs)]
+        return [
+            process for process, command in self.processes().items() if any(program in command for program in programs)
+        ]
 
     def processes(self) -> dict[int, str]:
         """Everything that this project has started."""
@@ -299,20 +310,21 @@ def test_however_a_run_ends_the_next_goes_on(
     project: Project, cluster: Cluster, undisturbed: set[tuple[str, ...]]
 ) -> None:
     """Ctrl-C, then a scheduler that is lost, then kill -9 of a run that has a cluster of its own: each in the midst of
-    the second commit. Nobody is left, and what was measured stays and is not measured again."""
+    the second commit, whose job would never end. Nobody is left, and what was measured stays and is not measured
+    again."""
     cluster.start("one")
     run = project.begin(cluster.file)
-    assert wait_until(lambda: project.gpus() and project.jobs(), pause_s=0.1)
+    assert wait_until(lambda: project.gpus() and project.job_held(), pause_s=0.1)
     first = {path: path.stat().st_mtime_ns for path in project.results.glob("*/*-checkout-*")}
     assert len(first) == 2
     run.send_signal(signal.SIGINT)
     said, _ = run.communicate()
     assert run.returncode == 130, said
     assert "interrupted; " in said
-    assert wait_until(lambda: not project.jobs(), 20), project.jobs()
+    assert wait_until(lambda: not project.jobs(), 20, 0.1), project.processes()
 
     run = project.begin(cluster.file)
-    assert wait_until(project.jobs, pause_s=0.1)
+    assert wait_until(project.job_held, pause_s=0.1)
     cluster.kill("scheduler")
     said, _ = run.communicate()
     assert run.returncode == CANNOT, said
@@ -320,13 +332,13 @@ def test_however_a_run_ends_the_next_goes_on(
     assert "what was measured is in the results; the same command goes on there" in said.replace("\n", " ")
     assert "Traceback" not in said
     cluster.kill("one")  # it would wait for its scheduler
-    assert wait_until(lambda: not project.processes(), 20), project.processes()
+    assert wait_until(lambda: not project.processes(), 20, 0.1), project.processes()
 
     run = project.begin("local")
-    assert wait_until(project.jobs, pause_s=0.1)
+    assert wait_until(project.job_held, pause_s=0.1)
     run.kill()
     run.communicate()
-    assert wait_until(lambda: not project.processes(), 20), project.processes()
+    assert wait_until(lambda: not project.processes(), 20, 0.1), project.processes()
     project.whole()
 
     done = project.fleet("local")
