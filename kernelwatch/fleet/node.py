@@ -10,6 +10,7 @@ import platform
 import sys
 import tempfile
 import threading
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -85,6 +86,9 @@ def _asv(project: Project, *arguments: str, again: bool = False) -> tuple[int, s
             asv_main()
         except SystemExit as ended:
             code = ended.code
+        except Exception:  # the interpreter of an asv of its own would say this
+            traceback.print_exc()
+            code = 1
         sys.stdout.flush()
         sys.stderr.flush()
         said.seek(0)
