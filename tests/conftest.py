@@ -102,7 +102,7 @@ def no_gpu(kernel_cache: Path) -> str:
 def installed_engine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the programs of an environment in which the engine is installed from its folder. Tests that use it
     are in the xdist_group "foreign", so that one worker makes it."""
-    from tests.repositories import small_cache
+    from tests.repositories import rewrite, small_cache
 
     base = tmp_path_factory.mktemp("an environment, größer")
     venv.create(base / "venv")  # without a pip of its own, which takes seconds to install
@@ -119,6 +119,7 @@ def installed_engine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert not done.returncode, done.stderr
     (installed,) = (base / "venv").glob("lib/*/site-packages/kernelwatch")
     small_cache(installed)
+    rewrite(installed, {"run/group.py": {'"cpu": 3': '"cpu": 1'}})  # processes of a group
     return programs
 
 

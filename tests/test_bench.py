@@ -18,7 +18,15 @@ import pytest
 import gpukernels
 from kernelwatch.commands import bench
 from kernelwatch.system.errors import CANNOT
-from tests.repositories import CELLS, INTERRUPTIBLE, Project, copy_into, new_project, processes_in
+from tests.repositories import (
+    CELLS,
+    INTERRUPTIBLE,
+    Project,
+    copy_into,
+    new_project,
+    processes_in,
+    without_suites,
+)
 from tests.test_site import browser, visit
 from tests.test_tables import table_row
 
@@ -76,6 +84,7 @@ def committed(kernel_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> P
     """A copy of this project, committed: as it is, then with one more rung (a source and an entry, nothing else)."""
     project = new_project(tmp_path_factory.mktemp("bench"), FOLDER)
     copy_into(project.folder)
+    without_suites(project.folder, "access", "device", "matmul", "static")
     project.commit_all("as it is")
     with (project.folder / "gpukernels" / "ladder.toml").open("a") as file:
         file.write(ENTRY)
@@ -260,32 +269,40 @@ def test_a_clean_tree_has_nothing_to_compare(project: Project) -> None:
     assert "gpukernels/ is as it is in HEAD: nothing to compare" in done.stdout
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (
-            ("--worktree", "transpose/warp"),
-            "scripts/bench: no rung transpose/warp; the ladder has vector_add/elementwise, ",
-        ),
-        (("HEAD..HEAD", "--no-gate", "--quick"), "scripts/bench: no commits in HEAD..HEAD"),
-        (
-            ("no-such-branch", "--quick"),
-            "scripts/bench: git rev-list --first-parent no-such-branch: fatal: ambiguous argument",
-        ),
-        (
-            ("--no-gate", "--only", "c_blocked"),
-            "scripts/bench: some cells only would leave holes in the results: choose cells together with --quick\n",
-        ),
-        (("--no-gate", "--shape", "256x256"), "scripts/bench: some cells only would leave holes in the results: "),
-        (("--quick", "--no-gate", "--only", "nonsense"), "scripts/bench: no cell matches 'nonsense'; noth"),
-        (("--changed",), "usage: scripts/bench "),
-    ],
-)
-def test_what_cannot_be_done_is_said(project: Project, arguments: tuple[str, ...], message: str) -> None:
-    done = project.bench(*arguments, only="")
-    assert done.returncode == CANNOT
-    assert done.stderr.startswith(message)
-    assert "Traceback" not in done.stderr
+# What scripts/bench does, once for each list of arguments in the first argument; its exit codes, and what is on stderr.
+EACH = """
+import contextlib, io, json, sys
+from kernelwatch.__main__ import run
+said = []
+for arguments in json.loads(sys.argv[1]):
+    with contextlib.redirect_stderr(io.StringIO()) as stderr:
+        said.append((run("bench", arguments, "scripts/bench"), stderr.getvalue()))
+print(json.dumps(said))
+"""
+IMPOSSIBLE = {
+    ("--worktree", "transpose/warp"): "scripts/bench: no rung transpose/warp; the ladder has vector_add/elementwise, ",
+    ("HEAD..HEAD", "--no-gate", "--quick"): "scripts/bench: no commits in HEAD..HEAD",
+    ("no-such-branch", "--quick"): (
+        "scripts/bench: git rev-list --first-parent no-such-branch: fatal: ambiguous argument"
+    ),
+    ("--no-gate", "--only", "c_blocked"): (
+        "scripts/bench: some cells only would leave holes in the results: choose cells together with --quick\n"
+    ),
+    ("--no-gate", "--shape", "256x256"): "scripts/bench: some cells only would leave holes in the results: ",
+    ("--quick", "--no-gate", "--only", "nonsense"): "scripts/bench: no cell matches 'nonsense'; noth",
+    ("--changed",): "usage: scripts/bench ",
+}
+
+
+def test_what_cannot_be_done_is_said(project: Project) -> None:
+    done = project.run(sys.executable, "-c", EACH, json.dumps(list(IMPOSSIBLE)), PYTHONPATH=str(project.folder))
+    assert done.returncode == 0, done.stderr
+    for (arguments, message), (code, said) in zip(
+        IMPOSSIBLE.items(), json.loads(done.stdout.splitlines()[-1]), strict=True
+    ):
+        assert code == CANNOT, arguments
+        assert said.startswith(message)
+        assert "Traceback" not in said
     assert not (project.folder / "results").exists()
 
 

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -37,7 +37,8 @@ from tests.repositories import (
     without_suites,
 )
 
-BENCH = r"(transpose|vector_add)\.CPU\.track_seconds"
+ONE = r"vector_add\.CPU\.track_seconds"  # one group, unless a test needs two
+TWO = r"(transpose|vector_add)\.CPU\.track_seconds"
 CELLS = r"transpose/numpy float32 256x256 hot|vector_add/numpy float32 65536 hot"
 FAKES = {
     "kernelwatch/run/group.py": {'"cpu": 3': '"cpu": 1'},
@@ -62,18 +63,22 @@ class Project(test_running.Project):
         libraries = str(Path(distributed.__file__).parent.parent)  # Dask's, wherever the tests find them
         return super().environment(**{"KERNELWATCH_ONLY": CELLS, "FAKE_GPU": "here", "PYTHONPATH": libraries, **more})
 
-    def command(self, address: str, *arguments: str, commits: int = 2) -> list[str]:  # type: ignore[override]
+    def command(  # type: ignore[override]
+        self, address: str, *arguments: str, commits: int = 2, bench: str = ONE
+    ) -> list[str]:
         range = f"{self.commits[0]}..{self.commits[commits]}"
-        options = ["--no-gate", "--no-confirm", "--bench", BENCH, "--cluster", address]
+        options = ["--no-gate", "--no-confirm", "--bench", bench, "--cluster", address]
         return [sys.executable, "scripts/bench", *options, *arguments, range]
 
-    def fleet(self, address: str, *arguments: str, commits: int = 2) -> "subprocess.CompletedProcess[str]":
-        return self.run(*self.command(address, *arguments, commits=commits))
+    def fleet(
+        self, address: str, *arguments: str, commits: int = 2, bench: str = ONE
+    ) -> "subprocess.CompletedProcess[str]":
+        return self.run(*self.command(address, *arguments, commits=commits, bench=bench))
 
-    def begin(self, address: str, *arguments: str, commits: int = 2) -> "subprocess.Popen[str]":
-        """A run in the background, as a shell would have it."""
+    def begin(self, address: str, *arguments: str) -> "subprocess.Popen[str]":
+        """A run over two commits in the background, as a shell would have it."""
         return subprocess.Popen(
-            [sys.executable, "-c", INTERRUPTIBLE, *self.command(address, *arguments, commits=commits)[1:]],
+            [sys.executable, "-c", INTERRUPTIBLE, *self.command(address, *arguments)[1:]],
             cwd=self.folder, env=self.environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, text=True, start_new_session=True,
         )  # fmt: skip
@@ -86,6 +91,29 @@ class Project(test_running.Project):
             for line in map(json.loads, path.read_text().splitlines())
             if line["record"] == "run"
         }
+
+    def jobs(self) -> list[int]:
+        """The processes of asv that measure something for a job."""
+        return self.running("benchmark.py setup_cache", "benchmark.py run_server")
+
+    def job_held(self) -> bool:
+        """Stop a job where it is, so that it does not end by itself; whether there was one."""
+        held = False
+        for process in self.jobs():
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGSTOP)
+                held = True
+        return held
+
+    def running(self, *programs: str) -> list[int]:
+        """The processes of this project that run one of these programs."""
+        return [
+            process for process, command in self.processes().items() if any(program in command for program in programs)
+        ]
+
+    def processes(self) -> dict[int, str]:
+        """Everything that this project has started."""
+        return processes_in(self.home, environment=True)
 
 
 @dataclass
@@ -152,28 +180,43 @@ def cluster(made: Project, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 @pytest.fixture(scope="module")
 def undisturbed(made: Project) -> set[tuple[str, ...]]:
     """The cells of two commits that were measured without a cluster."""
+    made.clear()
     hashes = made.home / "hashes"
     hashes.write_text("\n".join(made.commits[1:]))
-    done = made.asv("run", "-E", "checkout", "--bench", BENCH, f"HASHFILE:{hashes}")
+    done = made.asv("run", "-E", "checkout", "--bench", ONE, f"HASHFILE:{hashes}")
     cells = made.cells()
     made.clear()
     assert done.returncode == 0, done.stdout + done.stderr
-    assert len(cells) == 8  # of each commit two cells in its facts, and two series
+    assert len(cells) == 4  # of each commit a cell in its facts, and a series
     return cells
 
 
-def test_a_series_stays_on_its_gpu_and_the_pages_say_where_it_changes(project: Project, cluster: Cluster) -> None:
+def test_a_series_stays_on_its_gpu_and_workers_unlike_the_others_get_none(project: Project, cluster: Cluster) -> None:
+    """Unlike the others are one with another compiler, and one that lacks a wheel, which fails before it can say
+    anything."""
     for name in ("one", "two"):
         cluster.start(name, FAKE_GPU=name * 4)
-    first = project.fleet(cluster.file, commits=1)
+    cluster.start("other", FAKE_GPU="other", FAKE_COMPILER="cc 1.0")
+    broken = cluster.folder / "broken" / "asv"
+    broken.mkdir(parents=True)
+    (broken / "__init__.py").write_text("raise ImportError('no asv for this Python')")
+    path = os.pathsep.join([str(broken.parent), cluster.environment["PYTHONPATH"]])
+    cluster.start("broken", FAKE_GPU="broken", PYTHONPATH=path)
+    assert wait_for_workers(cluster, 4)
+    first = project.fleet(cluster.file, commits=1, bench=TWO)
     assert first.returncode == 0, first.stdout + first.stderr
     assert "dashboard: http://" in first.stdout
+    assert "worker other is skipped: unlike the others of its kind: compiler " in first.stdout
+    assert "-> cc 1.0" in first.stdout
+    assert "worker broken is skipped: " in first.stdout
+    assert "no asv for this Python" in first.stdout
     homes: dict[str, set[str]] = {}
     for (_, group), gpu in project.gpus().items():
         homes.setdefault(group, set()).add(gpu)
     assert sorted(map(sorted, homes.values())) == [["oneoneoneone"], ["twotwotwotwo"]]
-    cluster.kill("two")
-    gone = project.fleet(cluster.file, commits=2)
+    for name in ("two", "other", "broken"):
+        cluster.kill(name)
+    gone = project.fleet(cluster.file, bench=TWO)
     assert gone.returncode == CANNOT
     (lost,) = (group for group, gpus in homes.items() if gpus == {"twotwotwotwo"})
     (kept,) = homes.keys() - {lost}
@@ -183,37 +226,16 @@ def test_a_series_stays_on_its_gpu_and_the_pages_say_where_it_changes(project: P
     newest = project.commits[2][:8]
     assert (newest, kept) in project.gpus()  # what can be measured is
     assert (newest, lost) not in project.gpus()
-    other = project.fleet(cluster.file, "--any-gpu", commits=2)
+    other = project.fleet(cluster.file, "--any-gpu", bench=TWO)
     assert other.returncode == 0, other.stdout + other.stderr
     assert project.gpus()[newest, lost] == "oneoneoneone"
     assert project.gpus()[project.commits[1][:8], lost] == "twotwotwotwo"
 
 
-def test_a_worker_that_is_unlike_the_others_is_named_and_skipped(project: Project, cluster: Cluster) -> None:
-    """One with another compiler; one that lacks a wheel, which fails before it can say anything."""
-    for name in ("one", "two"):
-        cluster.start(name, FAKE_GPU=name)
-    cluster.start("other", FAKE_GPU="other", FAKE_COMPILER="cc 1.0")
-    broken = cluster.folder / "broken" / "asv"
-    broken.mkdir(parents=True)
-    (broken / "__init__.py").write_text("raise ImportError('no asv for this Python')")
-    path = os.pathsep.join([str(broken.parent), cluster.environment["PYTHONPATH"]])
-    cluster.start("broken", FAKE_GPU="broken", PYTHONPATH=path)
-    assert wait_until(lambda: workers(cluster) == 4)
-    done = project.fleet(cluster.file, commits=1)
-    assert done.returncode == 0, done.stdout + done.stderr
-    said = done.stdout
-    assert "worker other is skipped: unlike the others of its kind: compiler " in said
-    assert "-> cc 1.0" in said
-    assert "worker broken is skipped: " in said
-    assert "no asv for this Python" in said, said
-    assert set(project.gpus().values()) <= {"one", "two"}
-
-
-def workers(cluster: Cluster) -> int:
-    """How many workers the scheduler knows."""
+def wait_for_workers(cluster: Cluster, count: int) -> bool:
+    """Until the scheduler knows so many workers."""
     with distributed.Client(scheduler_file=cluster.file, set_as_default=False) as client:
-        return len(client.scheduler_info()["workers"])
+        return bool(wait_until(lambda: len(client.scheduler_info()["workers"]) == count, pause_s=0.1))
 
 
 def processes(cluster: Cluster) -> list[int]:
@@ -226,32 +248,39 @@ def processes(cluster: Cluster) -> list[int]:
 def test_workers_that_are_killed_cost_nothing(
     project: Project, cluster: Cluster, undisturbed: set[tuple[str, ...]]
 ) -> None:
-    """kill -9 of a worker at random moments: another one measures its job, and in the end all is there once."""
+    """kill -9 of a worker in the midst of its job, and more of them at random moments: another one measures the job,
+    and in the end all is there once."""
     kills = int(os.environ.get("GPUKERNELS_KILLS", "1"))
     chance, killed, rounds = random.Random(0), 0, 0
     names = ["one", "two"]
     for name in names:
         cluster.start(name, FAKE_GPU=name)
+    assert wait_for_workers(cluster, len(names))
     while killed < kills:
         project.clear()
         rounds += 1
-        run = project.begin(cluster.file, "--any-gpu", commits=2)
+        run = project.begin(cluster.file, "--any-gpu")
+        if rounds == 1:  # all have said what they are, and each has a job
+            assert wait_until((project.results / "benchmarks.json").exists)
+            assert wait_until(lambda: len(project.running("kernelwatch.fleet.node")) == len(names), pause_s=0.1)
         while killed < kills:
             try:
-                run.wait(chance.uniform(0.0, 16.0))
+                run.wait(chance.uniform(0.0, 16.0 if killed else 1.0))
                 break
             except subprocess.TimeoutExpired:
                 name = chance.choice(names)
                 cluster.kill(name)
                 killed += 1
                 project.whole()
-                cluster.start(name, FAKE_GPU=name)
+                if killed < kills:
+                    cluster.start(name, FAKE_GPU=name)
         said, _ = run.communicate()
         if run.returncode == CANNOT and "given up" in said:  # one job had all the kills
-            again = project.fleet(cluster.file, "--any-gpu", commits=2)
+            again = project.fleet(cluster.file, "--any-gpu")
             assert again.returncode == 0, again.stdout + again.stderr
         else:
             assert run.returncode == 0, said
+        assert rounds > 1 or ": its worker died" in said
         project.whole()
         assert project.cells() == undisturbed
     print(f"{killed} times kill -9, {rounds} histories")
@@ -263,8 +292,8 @@ def test_a_nanny_brings_a_killed_worker_back(
 ) -> None:
     """Dask's default: a worker has a nanny, which starts it again. Its job is measured once more, by the same GPU."""
     cluster.start("one", options=(), FAKE_GPU="one")
-    run = project.begin(cluster.file, commits=2)
-    assert wait_until(lambda: jobs(cluster) and len(project.gpus()) >= 1)
+    run = project.begin(cluster.file)
+    assert wait_until(lambda: project.gpus() and project.jobs(), pause_s=0.1)
     (worker,) = processes(cluster)
     os.kill(worker, signal.SIGKILL)
     said, _ = run.communicate()
@@ -272,7 +301,7 @@ def test_a_nanny_brings_a_killed_worker_back(
     assert "its worker died" in said, said
     project.whole()
     assert project.cells() == undisturbed
-    assert not jobs(cluster)
+    assert not project.jobs()
     assert processes(cluster) != [worker]
 
 
@@ -295,20 +324,6 @@ def test_nobody_waits_for_the_reply_of_a_dead_worker() -> None:
     assert "waited" in str(reply_of(future))  # of one that may still come
 
 
-def test_a_scheduler_that_is_lost_is_named(project: Project, cluster: Cluster) -> None:
-    cluster.start("one", FAKE_GPU="one")
-    run = project.begin(cluster.file, commits=2)
-    assert wait_until(lambda: len(project.gpus()) >= 2)
-    cluster.kill("scheduler")
-    said, _ = run.communicate()
-    assert run.returncode == CANNOT, said
-    assert f"the scheduler at {cluster.file} is lost; " in said.replace("\n", " ")
-    assert "what was measured is in the results; the same command goes on there" in said.replace("\n", " ")
-    assert "Traceback" not in said
-    project.whole()
-    assert len(project.gpus()) >= 2
-
-
 def test_no_scheduler_is_a_clear_error(project: Project) -> None:
     done = project.fleet("tcp://127.0.0.1:9")
     assert done.returncode == CANNOT
@@ -316,29 +331,45 @@ def test_no_scheduler_is_a_clear_error(project: Project) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_an_interrupted_run_ends_its_jobs_and_goes_on(
+def test_however_a_run_ends_the_next_goes_on(
     project: Project, cluster: Cluster, undisturbed: set[tuple[str, ...]]
 ) -> None:
-    cluster.start("one", FAKE_GPU="one")
-    run = project.begin(cluster.file, commits=2)
-    assert wait_until(lambda: len(project.gpus()) >= 2)
-    assert wait_until(lambda: jobs(cluster))
+    """Ctrl-C, then a scheduler that is lost, then kill -9 of a run that has a cluster of its own: each in the midst of
+    the second commit, whose job would never end. Nobody is left, and what was measured stays and is not measured
+    again."""
+    cluster.start("one")
+    run = project.begin(cluster.file)
+    assert wait_until(lambda: project.gpus() and project.job_held(), pause_s=0.1)
+    first = {path: path.stat().st_mtime_ns for path in project.results.glob("*/*-checkout-*")}
+    assert len(first) == 2
     run.send_signal(signal.SIGINT)
     said, _ = run.communicate()
     assert run.returncode == 130, said
     assert "interrupted; " in said
-    assert wait_until(lambda: not jobs(cluster), 20), jobs(cluster)
-    before = {path: path.stat().st_mtime_ns for path in project.results.glob("*/*.json") if path.name[0] != "m"}
-    done = project.fleet(cluster.file, commits=2)
+    assert wait_until(lambda: not project.jobs(), 20, 0.1), project.processes()
+
+    run = project.begin(cluster.file)
+    assert wait_until(project.job_held, pause_s=0.1)
+    cluster.kill("scheduler")
+    said, _ = run.communicate()
+    assert run.returncode == CANNOT, said
+    assert f"the scheduler at {cluster.file} is lost; " in said.replace("\n", " ")
+    assert "what was measured is in the results; the same command goes on there" in said.replace("\n", " ")
+    assert "Traceback" not in said
+    cluster.kill("one")  # it would wait for its scheduler
+    assert wait_until(lambda: not project.processes(), 20, 0.1), project.processes()
+
+    run = project.begin("local")
+    assert wait_until(project.job_held, pause_s=0.1)
+    run.kill()
+    run.communicate()
+    assert wait_until(lambda: not project.processes(), 20, 0.1), project.processes()
+    project.whole()
+
+    done = project.fleet("local")
     assert done.returncode == 0, done.stdout + done.stderr
     assert project.cells() == undisturbed
-    assert {path for path, time in before.items() if path.stat().st_mtime_ns == time}  # not measured again
-
-
-def jobs(cluster: Cluster) -> list[str]:
-    """The engine's programs on the workers."""
-    found = processes_in(cluster.folder, environment=True).values()
-    return [command for command in found if "kernelwatch.fleet.node" in command]
+    assert {path: path.stat().st_mtime_ns for path in first} == first
 
 
 def test_a_worker_without_room_is_named_and_the_other_measures(project: Project, cluster: Cluster) -> None:
@@ -350,8 +381,8 @@ def test_a_worker_without_room_is_named_and_the_other_measures(project: Project,
     try:
         cluster.start("small", FAKE_GPU="small", TMPDIR=str(small))
         cluster.start("one", FAKE_GPU="one")
-        assert wait_until(lambda: workers(cluster) == 2)
-        run = project.begin(cluster.file, "--any-gpu", commits=2)
+        assert wait_for_workers(cluster, 2)
+        run = project.begin(cluster.file, "--any-gpu")
         assert wait_until((project.results / "benchmarks.json").exists)  # now the jobs begin
         filler = test_running.fill(small)
         said, _ = run.communicate()
@@ -359,24 +390,11 @@ def test_a_worker_without_room_is_named_and_the_other_measures(project: Project,
         assert "on small: " in said
         assert "No space left on device" in said
         assert set(project.gpus().values()) <= {"small", "one"}
-        assert len(project.gpus()) == 4
+        assert len(project.gpus()) == 2
         filler.unlink()
     finally:
         cluster.kill("small")
         project.run("umount", "-l", str(small))
-
-
-def test_a_cluster_on_this_machine_leaves_nothing(project: Project, undisturbed: set[tuple[str, ...]]) -> None:
-    """Killed at once, it leaves no process; what it had measured is there for the next."""
-    run = project.begin("local", commits=2)
-    assert wait_until(lambda: len(project.gpus()) >= 2)
-    run.kill()
-    run.communicate()
-    assert wait_until(lambda: not processes_in(project.folder, environment=True), 20)
-    project.whole()
-    done = project.fleet("local", commits=2)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert project.cells() == undisturbed
 
 
 SBATCH = """#!/bin/sh
@@ -424,8 +442,8 @@ def test_a_batch_system_hands_out_the_gpus(
     with batch_system(short_path) as variables:
         done = project.run(*example, "--jobs", "2", "--", *arguments, TMPDIR=str(short_path), **variables)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert len(project.gpus()) == 4
-    gpus = set(project.gpus().values())
+    gpus = project.gpus().values()
+    assert len(gpus) == 2
     assert all(re.fullmatch(r"gpu\d+", gpu) for gpu in gpus), gpus  # as the job was given it
     assert project.git("status", "--porcelain") == "?? results/"
     left = partial(processes_in, short_path, environment=True)

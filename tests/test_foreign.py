@@ -85,7 +85,7 @@ def foreign(tmp_path_factory: pytest.TempPathFactory, installed_engine: Path) ->
 @pytest.fixture(scope="module")
 def measured(foreign: Foreign) -> str:
     """What `kernelwatch bench` prints of both commits."""
-    return foreign.call("kernelwatch", "bench", "main")
+    return foreign.call("kernelwatch", "bench", "--no-confirm", "main")
 
 
 def cells(foreign: Foreign, commit: str) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """asv runs that are killed, interrupted, crowded or out of disk: nothing is lost, nothing stays behind, all goes on.
 
 Real asv on a copy of this project with two commits and a few cells. GPUKERNELS_KILLS says how often
-test_a_run_that_is_killed_goes_on does so (5 if unset).
+test_a_run_that_is_killed_goes_on does so (3 if unset).
 """
 
 import inspect
@@ -149,15 +149,27 @@ def project(made: Project) -> Iterator[Project]:
     assert left == {}
 
 
+@dataclass(frozen=True)
+class Undisturbed:
+    """What a run has measured that nobody disturbed: the cells, and a copy of its results."""
+
+    cells: set[tuple[str, ...]]
+    results: Path
+
+    def first_commit(self, project: Project) -> None:
+        """Put what it measured of the first commit into a project that has no results."""
+        left = f"{project.commits[1][:8]}-*"
+        shutil.copytree(self.results, project.results, ignore=shutil.ignore_patterns(left), dirs_exist_ok=True)
+
+
 @pytest.fixture(scope="module")
-def undisturbed(made: Project) -> set[tuple[str, ...]]:
-    """What a run measures that nobody disturbs."""
+def undisturbed(made: Project) -> Undisturbed:
     made.clear()
     done = made.measure()
     assert done.returncode == 0, done.stdout + done.stderr
     found = made.cells()
     assert len({name for name, *_ in found}) == 4  # a result and a sidecar a commit
-    return found
+    return Undisturbed(found, made.results.rename(made.home / "undisturbed"))
 
 
 def processes_of(project: repositories.Project) -> dict[int, str]:
@@ -178,10 +190,10 @@ pytestmark = pytest.mark.xdist_group("running")  # one project for all of these
 
 @linux
 @pytest.mark.timeout(3000)
-def test_a_run_that_is_killed_goes_on(project: Project, undisturbed: set[tuple[str, ...]]) -> None:
+def test_a_run_that_is_killed_goes_on(project: Project, undisturbed: Undisturbed) -> None:
     """kill -9 at random points, again and again: after each all files are whole and nobody is left, and the run that
     is let through at last has just the cells of one that was never disturbed."""
-    kills = int(os.environ.get("GPUKERNELS_KILLS", "5"))
+    kills = int(os.environ.get("GPUKERNELS_KILLS", "3"))
     chance = random.Random(0)
     longest, rounds, resumed = 4.5, 1, 0
     for _ in range(kills):
@@ -196,14 +208,14 @@ def test_a_run_that_is_killed_goes_on(project: Project, undisturbed: set[tuple[s
         assert wait_until(lambda: gone(project)), processes_of(project)
         project.whole()
         if ended:  # it was through before its time: the next one begins anew
-            assert project.cells() == undisturbed
+            assert project.cells() == undisturbed.cells
             resumed += project.resumed()
             project.clear()
             rounds += 1
     done = project.measure()
     assert done.returncode == 0, done.stdout + done.stderr
     project.whole()
-    assert project.cells() == undisturbed
+    assert project.cells() == undisturbed.cells
     resumed += project.resumed()
     assert list(project.kept.glob("*")) == []
     print(f"{kills} times kill -9, {rounds} histories, {resumed} groups taken up from before a kill")
@@ -347,9 +359,8 @@ def fill(disk: Path) -> Path:
 
 
 @linux
-def test_a_full_disk_costs_nothing(project: Project, small_disk: Path, undisturbed: set[tuple[str, ...]]) -> None:
-    first = project.measure(commits=1)
-    assert first.returncode == 0, first.stdout + first.stderr
+def test_a_full_disk_costs_nothing(project: Project, undisturbed: Undisturbed, small_disk: Path) -> None:
+    undisturbed.first_commit(project)
     before = {path: path.read_bytes() for path in small_disk.rglob("*.json*")}
     process = subprocess.Popen(
         project.command(), cwd=project.folder, env=project.environment(), stdin=subprocess.DEVNULL,
@@ -366,13 +377,12 @@ def test_a_full_disk_costs_nothing(project: Project, small_disk: Path, undisturb
     filler.unlink()
     done = project.measure()
     assert done.returncode == 0, done.stdout + done.stderr
-    assert project.cells() == undisturbed
+    assert project.cells() == undisturbed.cells
     assert all(facts.get("resumed") for facts in project.facts(project.commits[1]).values())
 
 
-def test_files_that_asv_cannot_use_are_set_aside(project: Project) -> None:
-    done = project.measure(commits=1)
-    assert done.returncode == 0, done.stdout + done.stderr
+def test_files_that_asv_cannot_use_are_set_aside(project: Project, undisturbed: Undisturbed) -> None:
+    undisturbed.first_commit(project)
     (path,) = project.results.glob("*/*-checkout-*.json")
     whole = project.cells()
     foreign = {

@@ -7,13 +7,17 @@ import ctypes
 import json
 import os
 import platform
-import subprocess
 import sys
 import tempfile
 import threading
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from asv.main import main as asv_main
 
 from kernelwatch.asv.identity import identity
 from kernelwatch.asv.running import run_command
@@ -43,9 +47,9 @@ def probe(project: Project) -> dict[str, Any]:
         raise UserError(asked.unavailable)
     facts = asked.group.facts
     conditions = outcome.conditions(facts)
-    done = _asv(project, "--bench", "just-discover")
-    if done.returncode:
-        raise UserError("asv finds no benchmarks: " + _last(done.stdout))
+    code, said = _asv(project, "--bench", "just-discover")
+    if code:
+        raise UserError(f"asv finds no benchmarks: {_last(said)}")
     return {
         "machine": own["machine"],
         "gpu": facts.get("nvml_uuid_sha256") or "",
@@ -61,30 +65,48 @@ def measure(project: Project, request: dict[str, Any]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as temporary:
         hashes = Path(temporary, "commits")
         hashes.write_text(request["commit"])
-        done = _asv(project, "--bench", chosen(request["benchmarks"]), f"HASHFILE:{hashes}", again=request["again"])
-    if done.returncode not in (0, 2):
-        raise UserError(f"asv run failed with exit code {done.returncode}: {_last(done.stdout)}")
+        bench = chosen(request["benchmarks"])
+        code, said = _asv(project, "--bench", bench, f"HASHFILE:{hashes}", again=request["again"])
+    if code not in (0, 2):
+        raise UserError(f"asv run failed with exit code {code}: {_last(said)}")
     paths = [folder / "machine.json", *folder.glob(f"{request['commit'][:8]}-*")]
     files = {path.name: path.read_text(encoding="utf-8") for path in paths}
     for path in paths[1:]:  # the next job of this commit measures other series, and would send these again
         path.unlink()
-    return {"code": done.returncode, "files": files}
+    return {"code": code, "files": files}
 
 
-def _asv(project: Project, *arguments: str, again: bool = False) -> "subprocess.CompletedProcess[str]":
-    options = replace(Options.here(), again=again)
-    command = run_command(project.root / CONFIGURATION, *arguments)
-    return subprocess.run(
-        command,
-        cwd=project.root,
-        env=options.environment(),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        check=False,
-    )
+def _asv(project: Project, *arguments: str, again: bool = False) -> tuple[int, str]:
+    """Let asv run in this process, which has imported most of it; its exit code, and what it and its children print."""
+    replace(Options.here(), again=again).hand_on()
+    sys.argv = run_command(project.root / CONFIGURATION, *arguments)[2:]
+    code: object = 0
+    with tempfile.TemporaryFile() as said, _printing_to(said.fileno()):
+        try:
+            asv_main()
+        except SystemExit as ended:
+            code = ended.code
+        except Exception:  # the interpreter of an asv of its own would say this
+            traceback.print_exc()
+            code = 1
+        sys.stdout.flush()
+        sys.stderr.flush()
+        said.seek(0)
+        return (code if isinstance(code, int) else 1), said.read().decode(errors="replace")
+
+
+@contextmanager
+def _printing_to(file: int) -> Iterator[None]:
+    """What this process and those that it starts print goes into a file."""
+    before = {stream: os.dup(stream) for stream in (1, 2)}
+    for stream in before:
+        os.dup2(file, stream)
+    try:
+        yield
+    finally:
+        for stream, kept in before.items():
+            os.dup2(kept, stream)
+            os.close(kept)
 
 
 def _last(said: str) -> str:
@@ -101,21 +123,30 @@ def _has_gpu() -> bool:
     return driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0 and count.value > 0
 
 
-def _die_with_parent() -> None:
+def _die_with_parent(stdin: int) -> None:
     """Leave as soon as stdin closes: then nobody waits for the reply."""
 
     def watch() -> None:
-        while os.read(0, 4096):
+        while os.read(stdin, 4096):
             pass
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
 
 
+def _own_input() -> int:
+    """The descriptor of stdin, which the processes that this one starts do not get."""
+    mine = os.dup(0)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    return mine
+
+
 def main(reply: Path) -> None:
     request = json.loads(sys.stdin.readline())
     with lifeline.tied(nested=True):
-        _die_with_parent()
+        _die_with_parent(_own_input())
         try:
             project = load(find_root(Path.cwd()))
             answer = probe(project) if request["program"] == "probe" else measure(project, request)
