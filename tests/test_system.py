@@ -5,9 +5,11 @@ import importlib.metadata
 import math
 import os
 import shutil
+import socket
 import statistics
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import fields, replace
 from pathlib import Path
@@ -18,7 +20,7 @@ import pytest
 from benchmarks.project import PROJECT
 from kernelwatch.plan.cells import plan
 from kernelwatch.run.processes import Run
-from kernelwatch.system import installed, options, tools
+from kernelwatch.system import installed, lifeline, options, tools
 from kernelwatch.system.errors import ToolMissing, UserError
 from kernelwatch.system.options import Options
 from kernelwatch.system.student import quantile
@@ -215,3 +217,24 @@ def test_the_quantile_is_that_of_the_tables(freedom: int, probability: float, va
 def test_with_many_degrees_of_freedom_the_quantile_is_the_normal_one() -> None:
     assert quantile(0.975, 10**5) == pytest.approx(statistics.NormalDist().inv_cdf(0.975), rel=1e-4)
     assert quantile(0.975, 10**5) > statistics.NormalDist().inv_cdf(0.975)
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="processes are looked up in Linux's /proc")
+@pytest.mark.parametrize("name", ["short", "long" * 20])
+def test_a_socket_fits_into_the_folder_of_temporary_files(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """asv makes one there. A path of more than 107 bytes, under a long $TMPDIR, is none of a socket."""
+    base = Path(tempfile.mkdtemp(prefix="s", dir="/tmp")) if name == "short" else tmp_path / name
+    base.mkdir(exist_ok=True)
+    monkeypatch.setenv("TMPDIR", str(base))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    with lifeline.tied(nested=True):
+        folder = Path(tempfile.gettempdir())
+        assert os.environ["TMPDIR"] == str(folder)
+        assert (folder.parent == base) == (name == "short")
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(str(Path(tempfile.mkdtemp(prefix="asv-forkserver-"), "socket")))
+    assert not folder.exists()
+    assert os.environ["TMPDIR"] == str(base)
+    base.rmdir()

@@ -18,6 +18,9 @@ from pathlib import Path
 
 MARK = "KERNELWATCH_RUN"
 PROC = Path("/proc")
+SHORT = Path("/tmp")
+# A socket's path has 103 bytes at most on every system; asv makes one in the folder of the temporary files.
+LONGEST = 103 - len("/kw-12345678/asv-forkserver-12345678/socket")
 
 
 @contextmanager
@@ -31,7 +34,7 @@ def tied(*, nested: bool = False) -> Iterator[None]:
         yield
         return
     value = "/".join(filter(None, (outer, f"{os.getpid()}.{time.time_ns()}")))
-    temporary, before = tempfile.mkdtemp(prefix="kw-"), (os.environ.get("TMPDIR"), tempfile.tempdir)
+    temporary, before = tempfile.mkdtemp(prefix="kw-", dir=_place()), (os.environ.get("TMPDIR"), tempfile.tempdir)
     watcher = subprocess.Popen(
         [sys.executable, __file__, value, temporary],
         stdin=subprocess.PIPE,
@@ -52,6 +55,12 @@ def tied(*, nested: bool = False) -> Iterator[None]:
         assert watcher.stdin is not None
         watcher.stdin.close()
         watcher.wait()
+
+
+def _place() -> str | None:
+    """Where the folder of temporary files is made: None for $TMPDIR, or /tmp if that path is too long for a socket."""
+    long = len(os.fsencode(tempfile.gettempdir())) > LONGEST
+    return str(SHORT) if long and os.access(SHORT, os.W_OK | os.X_OK) else None
 
 
 def marked(value: str) -> list[int]:
