@@ -103,7 +103,6 @@ def _configuration(root: Path, name: str, remote: str) -> str:
     values |= {
         "branches": [branch],
         "environment_type": "checkout",
-        "launch_method": "forkserver",  # a series is read from what setup_cache has measured: no process has to start
         "plugins": [".kernelwatch.asv"],
         "benchmark_dir": "benchmarks",
         "results_dir": "results",
