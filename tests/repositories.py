@@ -1,5 +1,6 @@
 """Small repositories that tests build in temporary folders: copies of this project, and bare projects of asv's."""
 
+import importlib.util
 import os
 import shutil
 import signal
@@ -186,3 +187,13 @@ def wait_until(true: Callable[[], Any], limit_s: float = 600.0, pause_s: float =
             return found
         time.sleep(pause_s)
     return None
+
+
+def module_of(source: Path) -> Any:
+    """The module of a rung, which the package imports under no name of its own."""
+    spec = importlib.util.spec_from_file_location(f"{source.stem}_rung", source)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -1,6 +1,5 @@
 """matmul/between_grids: the plan, the order of its steps, and the product of matrices larger than its memory."""
 
-import importlib.util
 import itertools
 import os
 import random
@@ -20,22 +19,12 @@ from numpy.typing import NDArray
 
 import gpukernels
 from gpukernels import KernelError, LadderError, ToolMissing
+from tests.repositories import module_of
 
 SOURCE = Path(gpukernels.__file__).parent / "matmul" / "between_grids.py"
 MIB = 1 << 20
 TYPES = [("float32", "float32"), ("float64", "float64"), ("float16", "float32"), ("bfloat16", "float32")]
-
-
-def load_module() -> Any:
-    spec = importlib.util.spec_from_file_location("between_grids", SOURCE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-module = load_module()
+module = module_of(SOURCE)
 
 
 def least(*sizes: Any, scratch: bool) -> int:

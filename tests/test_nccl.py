@@ -1,6 +1,5 @@
 """matmul/nccl: the plan of its transfers, and the order of its work on streams that run in any order that they may."""
 
-import importlib.util
 import itertools
 import os
 import random
@@ -20,20 +19,10 @@ import gpukernels
 from gpukernels import KernelError
 from gpukernels.compiler import in_and_out
 from tests.fake_gpu import Memory
+from tests.repositories import module_of
 
 SOURCE = Path(gpukernels.__file__).parent / "matmul" / "nccl.py"
-
-
-def load_module() -> Any:
-    spec = importlib.util.spec_from_file_location("nccl_rung", SOURCE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-module = load_module()
+module = module_of(SOURCE)
 
 # --- the plan ------------------------------------------------------------------------------------------------------
 
