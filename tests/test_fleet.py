@@ -22,6 +22,7 @@ from pathlib import Path
 import distributed
 import pytest
 
+from kernelwatch.fleet import remote
 from kernelwatch.fleet.cluster import reply_of
 from kernelwatch.system.errors import CANNOT
 from tests import slurm, test_running
@@ -322,6 +323,14 @@ def test_nobody_waits_for_the_reply_of_a_dead_worker() -> None:
     assert reply_of(future, gone=True) is None
     assert future.released
     assert "waited" in str(reply_of(future))  # of one that may still come
+
+
+def test_a_worker_measures_on_its_own_gpu_alone() -> None:
+    """The workers of dask-cuda are shown all GPUs of their machine, each another one first."""
+    shown = {"CUDA_VISIBLE_DEVICES": "2,3,0,1", "KERNELWATCH_LOCKED": "here", "A": "b"}
+    assert remote.environment(shown) == {"CUDA_VISIBLE_DEVICES": "2", "A": "b"}
+    assert remote.environment({"A": "b"}) == {"A": "b"}
+    assert remote.environment({"CUDA_VISIBLE_DEVICES": ""}) == {"CUDA_VISIBLE_DEVICES": ""}  # none
 
 
 def test_no_scheduler_is_a_clear_error(project: Project) -> None:

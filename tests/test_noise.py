@@ -64,6 +64,59 @@ def test_runs_differ_by_their_medians(
     assert "1 cells: median 47.140 %, worst 47.140 %; recorded in results/here/noise.jsonl" in said
 
 
+BUSY = """
+import os, sys
+with open(f"{sys.argv[0]}.{os.environ['CUDA_VISIBLE_DEVICES']}", "a") as file:
+    file.write("+")
+print("busy", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_every_other_run_has_neighbors_at_work(
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Alone, beside, beside, alone; the load's program is a stand-in that needs no GPU and marks that it ran."""
+    program = tmp_path / "load.py"
+    program.write_text(BUSY)
+    seen: list[int] = []
+
+    def measured(*_: object) -> Group:
+        marks = [len(path.read_text()) for path in sorted(tmp_path.glob("load.py.*"))]
+        seen.append(sum(marks))
+        busy = len(seen) in (2, 3)
+        return group(2.02, 2.04) if busy else group(1.0, 2.0, 3.0)
+
+    monkeypatch.setattr(noise, "LOAD", program)
+    monkeypatch.setattr(noise, "gpus", lambda: ["0", "4", "7"])
+    monkeypatch.setattr(noise, "measure", measured)
+    monkeypatch.setattr(noise, "identity", lambda: {"machine": "here"})
+    assert noise.main(project, "scripts/noise", ["--neighbors", "--runs", "4", "transpose"]) == 0
+    assert {path.name for path in tmp_path.glob("load.py.*")} == {"load.py.4", "load.py.7"}  # not the one that measures
+    assert seen == [0, 2, 4, 4]
+    (line,) = map(json.loads, (tmp_path / "results/here/neighbors.jsonl").read_text().splitlines())
+    assert (line["busy"], line["alone_s"], line["beside_s"]) == (2, [[1.0, 2.0, 3.0]] * 2, [[2.02, 2.04]] * 2)
+    said = capsys.readouterr().out
+    assert "1 cells beside 2 busy GPUs: median +1.500 %" in said
+    assert "50.000 % alone and 0.697 % beside them" in said
+
+
+def test_a_neighbor_that_cannot_work_is_said(project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "load.py"
+    program.write_text("raise SystemExit('no CuPy')")
+    monkeypatch.setattr(noise, "LOAD", program)
+    monkeypatch.setattr(noise, "gpus", lambda: ["0", "4"])
+    monkeypatch.setattr(noise, "measure", lambda *_: group(1.0, 2.0))
+    with pytest.raises(UserError, match="GPU 4 cannot be kept busy"):
+        noise.main(project, "scripts/noise", ["--neighbors", "transpose"])
+
+
+def test_neighbors_need_a_second_gpu(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(noise, "gpus", lambda: ["0"])
+    with pytest.raises(UserError, match="--neighbors needs a second GPU"):
+        noise.main(project, "scripts/noise", ["--neighbors", "transpose"])
+
+
 def test_a_wrong_kernel_is_no_noise(runs: list[Group], project: Project, tmp_path: Path) -> None:
     runs[:] = [group(state="failed")]
     with pytest.raises(UserError, match="transpose/padded failed: wrong"):

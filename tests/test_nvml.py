@@ -10,7 +10,17 @@ from typing import Any
 import pytest
 
 from kernelwatch.timing import nvml as nvml_module
-from kernelwatch.timing.nvml import LIMITS, Nvml, Others, Process, busiest, disturbed, limits
+from kernelwatch.timing.nvml import (
+    LIMITS,
+    Neighbors,
+    Nvml,
+    Others,
+    Process,
+    busiest,
+    disturbed,
+    limits,
+    most_neighbors,
+)
 
 BUS = "00000000:1B:00.0"
 UUID = "GPU-6a4c3f2e-0000-1111-2222-333344445555"
@@ -303,3 +313,38 @@ def test_the_real_one_answers() -> None:
     assert set(nvml.state()) == set(STATE)
     assert all(isinstance(value, int | float | None) for value in nvml.state().values())
     assert set(nvml.others()) == {"processes", "utilisation_percent"}
+
+
+class Machine(FakePynvml):
+    """Several GPUs, by UUID and utilization in percent; an exception in place of it is raised."""
+
+    def __init__(self, *gpus: tuple[str, Any]) -> None:
+        super().__init__()
+        del self.nvmlDeviceGetUUID  # the same answer for each
+        self.gpus = gpus
+
+    def nvmlDeviceGetCount(self) -> int:
+        return len(self.gpus)
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> object:
+        return index
+
+    def nvmlDeviceGetUUID(self, handle: object) -> str:
+        return UUID if handle is self.HANDLE else self.gpus[int(str(handle))][0]
+
+    def nvmlDeviceGetUtilizationRates(self, handle: object) -> Any:
+        return SimpleNamespace(gpu=self.said(self.gpus[int(str(handle))][1]))
+
+
+def test_the_other_gpus_of_the_machine_and_which_of_them_work() -> None:
+    found = Nvml(BUS, Machine(("a", 0), (UUID, 99), ("b", 1), ("c", NVMLError("Insufficient Permissions")))).neighbors()
+    assert found == {"gpus": 2, "busy": 1}
+    assert Nvml(BUS, Machine((UUID, 99))).neighbors() == {"gpus": 0, "busy": 0}
+    assert Nvml(BUS, FakePynvml()).neighbors() is None  # a binding without the count
+
+
+def test_the_process_with_the_most_neighbors_at_work_counts() -> None:
+    few, many = Neighbors(gpus=3, busy=1), Neighbors(gpus=3, busy=3)
+    assert most_neighbors(few, many) == most_neighbors(many, few) == many
+    assert most_neighbors(None, few) == most_neighbors(few, None) == few
+    assert most_neighbors(None, None) is None

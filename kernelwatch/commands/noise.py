@@ -4,27 +4,36 @@ Nothing changes between the runs, so that they show the machine's noise, and hen
 record is noise.jsonl among the machine's results, one line per cell: the seconds of each process of each run, the
 medians of the runs and their coefficient of variation (standard deviation over mean). It is written after each run; the
 same command goes on where an interrupted one was.
+
+With --neighbors every other run has the other GPUs of this machine at work: whether a GPU measures as quietly beside
+busy ones as alone. That record is neighbors.jsonl.
 """
 
 import json
 import os
 import statistics
+import subprocess
+import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from kernelwatch.asv.identity import identity
 from kernelwatch.commands.arguments import Parser, add_selection, selected
+from kernelwatch.fleet.local import gpus
 from kernelwatch.plan.project import Project
 from kernelwatch.run.group import measure
 from kernelwatch.system.errors import UserError
 from kernelwatch.system.files import write_whole
 from kernelwatch.system.options import Options
 from kernelwatch.system.tools import digest
+from kernelwatch.timing import load
 
 WHO = ("gpu", "nvml_uuid_sha256", "nvml_driver", "harness")
+LOAD = Path(load.__file__)
+Processes = dict[str, list[float]]  # the seconds of each process of a run, by cell
 
 
 def read(path: Path) -> dict[str, str]:
@@ -33,12 +42,12 @@ def read(path: Path) -> dict[str, str]:
 
 
 @contextmanager
-def _kept(project: Project, run: int) -> Iterator[Options]:
-    """The options of one run, whose groups are kept until all runs are done; a run that was interrupted goes on from
+def _kept(project: Project, run: str) -> Iterator[Options]:
+    """The options of a run, whose groups are kept until all runs are done; a run that was interrupted goes on from
     them. They are kept for the package as it is: after an edit all runs are measured again."""
     files = sorted(path for path in Path(project.root, project.package).rglob("*") if path.is_file())
     texts = [path.read_bytes() for path in files if path.suffix != ".pyc"]
-    own = {"ASV_COMMIT": f"noise{digest(*texts)[:8]}", "ASV_ENV_NAME": f"run{run + 1}"}  # as asv names a checkpoint
+    own = {"ASV_COMMIT": f"noise{digest(*texts)[:8]}", "ASV_ENV_NAME": run}  # as asv names a checkpoint
     before = {name: os.environ.get(name) for name in own}
     os.environ.update(own)
     try:
@@ -50,10 +59,10 @@ def _kept(project: Project, run: int) -> Iterator[Options]:
                 os.environ[name] = value
 
 
-def _run(project: Project, ops: list[str], options: Options) -> tuple[dict[str, list[float]], dict[str, object]]:
-    """The seconds of each process of one run by cell, and the facts of the machine. Raises: UserError if a cell fails
-    or nothing can be measured."""
-    processes: dict[str, list[float]] = {}
+def _run(project: Project, ops: list[str], options: Options) -> tuple[Processes, dict[str, object]]:
+    """What one run measures, and the facts of the machine. Raises: UserError if a cell fails or nothing can be
+    measured."""
+    processes: Processes = {}
     facts: dict[str, object] = {}
     why = "no cell is chosen"
     for op in ops:
@@ -71,24 +80,101 @@ def _run(project: Project, ops: list[str], options: Options) -> tuple[dict[str, 
     return processes, facts
 
 
-def _record(path: Path, runs: list[dict[str, list[float]]], facts: dict[str, object]) -> dict[str, float]:
-    """Write what the runs so far show, in place of older lines of the same cells; the variation by cell."""
-    by_cell = {key: [run[key] for run in runs if key in run] for run in runs for key in run}
-    medians = {key: [statistics.median(run) for run in own] for key, own in by_cell.items() if len(own) > 1}
-    variation = {key: statistics.stdev(values) / statistics.mean(values) for key, values in medians.items()}
+def _by_cell(runs: Sequence[Processes]) -> dict[str, list[list[float]]]:
+    """The seconds of each process of each run, by cell."""
+    return {key: [run[key] for run in runs if key in run] for run in runs for key in run}
+
+
+def _variation(values: Sequence[float]) -> float:
+    """The coefficient of variation: standard deviation over mean."""
+    return statistics.stdev(values) / statistics.mean(values)
+
+
+def _write(path: Path, fresh: dict[str, dict[str, object]], facts: dict[str, object]) -> None:
+    """Write a line for each cell, in place of its older line; those of other cells stay."""
     who = {name: facts.get(name) for name in WHO}
-    fresh = {
-        key: json.dumps({"key": key, "cv": cv, "medians_s": medians[key], "processes_s": by_cell[key], "who": who})
-        for key, cv in variation.items()
-    }
-    kept = read(path) if path.exists() else {}  # lines of cells that were not measured now
-    write_whole(path, "".join(f"{line}\n" for line in (kept | fresh).values()))
+    lines = {key: json.dumps({"key": key, **figures, "who": who}) for key, figures in fresh.items()}
+    kept = read(path) if path.exists() else {}
+    write_whole(path, "".join(f"{line}\n" for line in (kept | lines).values()))
+
+
+def _record(path: Path, runs: list[Processes], facts: dict[str, object]) -> dict[str, float]:
+    """Write what the runs so far show; the variation between runs, by cell."""
+    by_cell = _by_cell(runs)
+    medians = {key: [statistics.median(run) for run in own] for key, own in by_cell.items() if len(own) > 1}
+    variation = {key: _variation(values) for key, values in medians.items()}
+    fresh = {key: {"cv": cv, "medians_s": medians[key], "processes_s": by_cell[key]} for key, cv in variation.items()}
+    _write(path, fresh, facts)
     return variation
+
+
+# --- neighbors -----------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _at_work(devices: Sequence[str]) -> Iterator[None]:
+    """Keep these GPUs busy, as CUDA_VISIBLE_DEVICES names them. Raises: UserError if one cannot be."""
+    with ExitStack() as running:
+        started = []
+        for device in devices:
+            process = subprocess.Popen(
+                [sys.executable, "-P", str(LOAD)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                env={**os.environ, "CUDA_VISIBLE_DEVICES": device},
+            )
+            running.enter_context(process)
+            running.callback(process.kill)
+            started.append(process)
+        for device, process in zip(devices, started, strict=True):
+            if process.stdout is None or not process.stdout.readline():
+                raise UserError(f"GPU {device} cannot be kept busy; why is said above")
+        yield
+
+
+def beside(alone: Sequence[Sequence[float]], busy: Sequence[Sequence[float]]) -> tuple[float, float, float]:
+    """How much longer a cell takes beside busy GPUs (0.01 is 1 %), and its variation between processes alone and
+    beside them, the median over the runs. `alone`, `busy`: the seconds of each process of each run."""
+    medians = [statistics.median(map(statistics.median, runs)) for runs in (alone, busy)]
+    quiet, loud = (statistics.median(map(_variation, runs)) for runs in (alone, busy))
+    return medians[1] / medians[0] - 1, quiet, loud
+
+
+def _neighbors(project: Project, ops: list[str], only: str, pairs: int) -> int:
+    """Measure in turns alone and beside busy GPUs. Raises: UserError without a second GPU."""
+    others = gpus()[1:]
+    if not others:
+        raise UserError("--neighbors needs a second GPU: CUDA shows none")
+    path = project.results / identity()["machine"] / "neighbors.jsonl"
+    runs: dict[bool, list[Processes]] = {False: [], True: []}
+    for number in range(2 * pairs):
+        busy = number % 4 in (1, 2)  # alone, beside, beside, alone: a drift counts for both
+        with _kept(project, f"neighbors{number + 1}") as options, _at_work(others if busy else []):
+            seconds, facts = _run(project, ops, replace(options, only=only))
+        runs[busy].append(seconds)
+        print(f"run {number + 1} of {2 * pairs}: {f'beside {len(others)} busy GPUs' if busy else 'alone'}", flush=True)
+    alone, loud = _by_cell(runs[False]), _by_cell(runs[True])
+    _write(path, {key: {"busy": len(others), "alone_s": alone[key], "beside_s": loud[key]} for key in loud}, facts)
+    found = {key: beside(alone[key], loud[key]) for key in loud}
+    print("   longer   between processes, alone   and beside   cell")
+    for key, figures in sorted(found.items(), key=lambda item: -abs(item[1][0])):
+        longer, quiet, noisy = (100 * figure for figure in figures)
+        print(f"{longer:+8.3f} % {quiet:25.3f} % {noisy:10.3f} %  {key}")
+    longer, quiet, noisy = (100 * statistics.median(column) for column in zip(*found.values(), strict=True))
+    print(
+        f"{len(found)} cells beside {len(others)} busy GPUs: median {longer:+.3f} %, variation between processes "
+        f"{quiet:.3f} % alone and {noisy:.3f} % beside them; recorded in {path.relative_to(project.root)}"
+    )
+    return 0
 
 
 def main(project: Project, prog: str, arguments: list[str] | None = None) -> int:
     parser = Parser(prog, __doc__)
     parser.add_argument("--runs", type=int, default=10, help="how many runs (default: 10)")
+    parser.add_argument(
+        "--neighbors", action="store_true", help="half of the runs beside the other GPUs of this machine at work"
+    )
     parser.add_argument("op", nargs="*", help=f"of {', '.join(project.ops)} (default: all)")
     add_selection(parser, "cells (default: all, or those that the description of an expensive op names)")
     parsed = parser.parse_args(arguments)
@@ -97,12 +183,14 @@ def main(project: Project, prog: str, arguments: list[str] | None = None) -> int
         parser.error(f"no op {', '.join(unknown)}; there are {', '.join(project.ops)}")
     if parsed.runs < 2:
         parser.error(f"--runs must be at least 2, to differ; got {parsed.runs}")
+    if parsed.neighbors:
+        return _neighbors(project, parsed.op or list(project.ops), selected(parsed), max(1, parsed.runs // 2))
     path = project.results / identity()["machine"] / "noise.jsonl"
-    runs: list[dict[str, list[float]]] = []
+    runs: list[Processes] = []
     variation: dict[str, float] = {}
     for number in range(parsed.runs):
         began = time.monotonic()
-        with _kept(project, number) as options:
+        with _kept(project, f"run{number + 1}") as options:
             seconds, facts = _run(project, parsed.op or list(project.ops), replace(options, only=selected(parsed)))
         runs.append(seconds)
         if len(runs) > 1:  # one run does not differ

@@ -10,12 +10,14 @@ import subprocess
 import sys
 import tempfile
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from distributed import get_worker
 
 CLONES = "kernelwatch"
+VISIBLE = "CUDA_VISIBLE_DEVICES"
 LOOK_S = 0.2  # between two looks at whether the job is still wanted
 
 
@@ -59,6 +61,15 @@ def _packed(reply: dict[str, Any]) -> bytes:
     return zlib.compress(json.dumps(reply).encode())
 
 
+def environment(variables: Mapping[str, str]) -> dict[str, str]:
+    """The variables of the engine's program. A worker has one GPU: the first that CUDA shows it (dask-cuda's workers
+    are shown all GPUs of the machine, each another one first)."""
+    kept = {name: value for name, value in variables.items() if name != "KERNELWATCH_LOCKED"}
+    if shown := kept.get(VISIBLE):
+        kept[VISIBLE] = shown.partition(",")[0]
+    return kept
+
+
 def run(checkout: str, root: str, request: dict[str, Any]) -> dict[str, Any]:
     """The reply of the engine's program in the clone. The program ends if this process does (its input closes), or if
     nobody wants the job any more."""
@@ -70,7 +81,7 @@ def run(checkout: str, root: str, request: dict[str, Any]) -> dict[str, Any]:
         engine = subprocess.Popen(
             [sys.executable, "-m", "kernelwatch.fleet.node", str(path)],
             cwd=folder,
-            env={name: value for name, value in os.environ.items() if name != "KERNELWATCH_LOCKED"},
+            env=environment(os.environ),
             stdin=subprocess.PIPE,
             stdout=said,
             stderr=said,

@@ -165,9 +165,12 @@ class Run:
             case "waiting":
                 self.note(f"waiting: {event['who']} is measuring on the {event['device']}")
             case "start":
-                others = nvml.busiest(self.group.facts.get("others"), event["facts"].get("others"))
-                facts: Facts = event["facts"]
-                self.group.facts = {**facts, "others": others} if others else facts
+                before, facts = self.group.facts, cast(Facts, event["facts"])
+                if others := nvml.busiest(before.get("others"), facts.get("others")):
+                    facts["others"] = others
+                if neighbors := nvml.most_neighbors(before.get("neighbors"), facts.get("neighbors")):
+                    facts["neighbors"] = neighbors
+                self.group.facts = facts
             case "begin":
                 self._begun = event["key"]
             case "cell":

@@ -19,6 +19,7 @@ class RunDevice(Replayer):
 
         nvml = Nvml(cupy.cuda.Device().pci_bus_id)
         self.others = nvml.others()  # while this process does nothing yet
+        self.neighbors = nvml.neighbors()
         super().__init__(nvml)
         self.project = project
 
@@ -42,6 +43,7 @@ class RunDevice(Replayer):
             "packages": packages(self.project.conditions),
             "nvml": self.nvml.why_not or "ok",
             "others": self.others,
+            "neighbors": self.neighbors,
             "ceilings": self.ceilings,
             **{f"nvml_{key}": value for key, value in self.nvml_facts.items()},  # type: ignore[typeddict-item]
         }

@@ -31,6 +31,13 @@ class Others(TypedDict):
     utilisation_percent: int | None
 
 
+class Neighbors(TypedDict):
+    """The other GPUs of this machine, and how many of them were at work."""
+
+    gpus: int
+    busy: int
+
+
 FADE_S = 2.0  # NVML averages utilization over a second at most: after this, our previous process no longer counts
 
 # The event reasons that lower the clocks, by NVML's bits (nvml.h, nvmlClocksEventReasons).
@@ -58,6 +65,11 @@ def busiest(one: Others | None, other: Others | None) -> Others | None:
             one["utilisation_percent"], other["utilisation_percent"], key=lambda percent: percent or 0
         ),
     }
+
+
+def most_neighbors(one: Neighbors | None, other: Neighbors | None) -> Neighbors | None:
+    """The one of two results of `Nvml.neighbors` with more GPUs at work."""
+    return max((found for found in (one, other) if found), key=lambda found: found["busy"], default=None)
 
 
 def disturbed(others: Others | None) -> str:
@@ -165,6 +177,21 @@ class Nvml:
             processes = [process for process in processes if process["pid"] != os.getpid()]
         return {"processes": processes, "utilisation_percent": busy}
 
+    def neighbors(self) -> Neighbors | None:
+        """The other GPUs of this machine that NVML shows, whichever CUDA shows; those of other machines are unknown."""
+        count, own = self._system("nvmlDeviceGetCount"), self._ask("nvmlDeviceGetUUID")
+        if count is None or own is None:
+            return None
+        found = []
+        for index in range(count):
+            try:
+                handle = self._module.nvmlDeviceGetHandleByIndex(index)
+                if self._module.nvmlDeviceGetUUID(handle) != own:
+                    found.append(int(self._module.nvmlDeviceGetUtilizationRates(handle).gpu))
+            except self._module.NVMLError:  # of a GPU that this user may not ask
+                continue
+        return {"gpus": len(found), "busy": sum(map(bool, found))}
+
     def processes(self) -> list[Process] | None:
         """The compute processes on the GPU."""
         processes = None
@@ -181,7 +208,7 @@ class Nvml:
 
     def _system(self, name: str) -> Any:
         """What an NVML function of the driver returns; None if it fails."""
-        if self._handle is None:
+        if self._handle is None or not hasattr(self._module, name):
             return None
         try:
             return getattr(self._module, name)()

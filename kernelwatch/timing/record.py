@@ -2,7 +2,7 @@
 
 from typing import Any, Literal, TypedDict
 
-from kernelwatch.timing.nvml import Others, State
+from kernelwatch.timing.nvml import Neighbors, Others, State
 
 CellState = Literal["waiting", "ok", "na", "failed"]  # not measured yet; measured; not measurable; wrong or died
 
@@ -120,6 +120,7 @@ class Facts(TypedDict, total=False):
     imports: dict[str, str]
     nvml: str
     others: Others | None
+    neighbors: Neighbors | None
     ceilings: dict[str, float]
     harness: str
     emulator: str

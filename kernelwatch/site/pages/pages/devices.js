@@ -112,6 +112,12 @@
             rows.push([busy ? "!" : "\u2713", "Was anything else running on the GPU?", others.processes === null ? "The driver does not say."
                 : busy ? [element("b", {}, text.plural(busy, "other process", "other processes")), ", GPU in use " + (others.utilisation_percent || 0) + " % of the time before the first measurement."] : "No other process, GPU in use " + (others.utilisation_percent || 0) + " % of the time before the first measurement."]);
         }
+        const neighbors = facts.neighbors;
+        if (neighbors && neighbors.gpus) {
+            rows.push([neighbors.busy ? "!" : "\u2713", "Did the machine\u2019s other GPUs work?", neighbors.busy
+                ? [element("b", {}, neighbors.busy + " of " + text.plural(neighbors.gpus, "other GPU")), " worked when a process of the newest run began."]
+                : "None of " + text.plural(neighbors.gpus, "other GPU") + " worked when a process of the newest run began."]);
+        }
         return rows;
     }
 
