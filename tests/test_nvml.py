@@ -23,6 +23,7 @@ from kernelwatch.timing.nvml import (
 )
 
 BUS = "00000000:1B:00.0"
+TOO_LARGE = 1 << 22  # for the id of a process of this machine
 UUID = "GPU-6a4c3f2e-0000-1111-2222-333344445555"
 
 # What an H200 says, and a little more than it does at once.
@@ -254,12 +255,14 @@ def utilisation(module: FakePynvml, *percent: int) -> FakePynvml:
 
 def test_others_on_the_gpu_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nvml_module, "FADE_S", 0.05)
-    mine, theirs = process(os.getpid()), [process(4, None), process(5)]
-    module = utilisation(FakePynvml(nvmlDeviceGetComputeRunningProcesses=[mine, *theirs]), 35)
+    mine, parent = process(os.getpid()), process(os.getppid())  # who waits for this process disturbs nothing
+    theirs = [process(TOO_LARGE, None), process(TOO_LARGE + 1)]
+    module = utilisation(FakePynvml(nvmlDeviceGetComputeRunningProcesses=[mine, parent, *theirs]), 35)
     found = Nvml(BUS, module).others()
-    listed = [{"pid": 4, "memory_bytes": None}, {"pid": 5, "memory_bytes": 1 << 30}]
+    listed = [{"pid": TOO_LARGE, "memory_bytes": None}, {"pid": TOO_LARGE + 1, "memory_bytes": 1 << 30}]
     assert found == {"processes": listed, "utilisation_percent": 35}
-    assert disturbed(found) == "other processes use the GPU (4, 5), and the GPU was 35 % busy before we began"
+    who = f"other processes use the GPU ({TOO_LARGE}, {TOO_LARGE + 1})"
+    assert disturbed(found) == f"{who}, and the GPU was 35 % busy before we began"
 
 
 def test_alone_on_the_gpu_what_ran_before_fades() -> None:

@@ -59,6 +59,12 @@ def _kept(project: Project, run: str) -> Iterator[Options]:
                 os.environ[name] = value
 
 
+def _forget(options: Options) -> None:
+    """Remove what was kept of the runs, which are all done."""
+    for left in Path(options.kept).glob("noise*"):
+        left.unlink(missing_ok=True)
+
+
 def _run(project: Project, ops: list[str], options: Options) -> tuple[Processes, dict[str, object]]:
     """What one run measures, and the facts of the machine. Raises: UserError if a cell fails or nothing can be
     measured."""
@@ -153,9 +159,10 @@ def _neighbors(project: Project, ops: list[str], only: str, pairs: int) -> int:
         with _kept(project, f"neighbors{number + 1}") as options, _at_work(others if busy else []):
             seconds, facts = _run(project, ops, replace(options, only=only))
         runs[busy].append(seconds)
+        alone, loud = _by_cell(runs[False]), _by_cell(runs[True])
+        _write(path, {key: {"busy": len(others), "alone_s": alone[key], "beside_s": loud[key]} for key in loud}, facts)
         print(f"run {number + 1} of {2 * pairs}: {f'beside {len(others)} busy GPUs' if busy else 'alone'}", flush=True)
-    alone, loud = _by_cell(runs[False]), _by_cell(runs[True])
-    _write(path, {key: {"busy": len(others), "alone_s": alone[key], "beside_s": loud[key]} for key in loud}, facts)
+    _forget(options)
     found = {key: beside(alone[key], loud[key]) for key in loud}
     print("   longer   between processes, alone   and beside   cell")
     for key, figures in sorted(found.items(), key=lambda item: -abs(item[1][0])):
@@ -196,8 +203,7 @@ def main(project: Project, prog: str, arguments: list[str] | None = None) -> int
         if len(runs) > 1:  # one run does not differ
             variation = _record(path, runs, facts)
         print(f"run {number + 1} of {parsed.runs}: {time.monotonic() - began:.1f} s", flush=True)
-    for left in Path(options.kept).glob("noise*"):
-        left.unlink(missing_ok=True)
+    _forget(options)
     for key in sorted(variation, key=variation.__getitem__, reverse=True):
         median_s = statistics.median(statistics.median(run[key]) for run in runs if key in run)
         print(f"{100 * variation[key]:7.3f} %  {1e6 * median_s:12.3f} us  {key}")

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import time
+from pathlib import Path
 from typing import Any, TypedDict
 
 
@@ -168,13 +169,13 @@ class Nvml:
 
     def others(self) -> Others:
         """Other users of the GPU, to be called before this process uses it: the compute processes ("memory_bytes" is
-        None if a container hides it), and the utilization in percent once that of our previous process has faded."""
+        None if a container hides it) but for those that wait for this one, and the utilization in percent once that of our previous process has faded."""
         processes, busy, until = self.processes(), self._busy(), time.monotonic() + FADE_S
         while busy and time.monotonic() < until:
             time.sleep(FADE_S / 10)
             busy = self._busy()
         if processes is not None:
-            processes = [process for process in processes if process["pid"] != os.getpid()]
+            processes = [process for process in processes if process["pid"] not in _lineage()]
         return {"processes": processes, "utilisation_percent": busy}
 
     def neighbors(self) -> Neighbors | None:
@@ -222,3 +223,17 @@ def _text(value: str | bytes | None) -> str | None:
 
 def _flag(value: int | None) -> bool | None:
     return None if value is None else bool(value)
+
+
+def _lineage() -> set[int]:
+    """This process and those that it descends from, which wait for it (a worker of dask-cuda holds a CUDA context)."""
+    found: set[int] = set()
+    pid = os.getpid()
+    while pid and pid not in found:
+        found.add(pid)
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+        except OSError:  # not Linux, or not ours to read
+            break
+        pid = int(stat.rpartition(")")[2].split()[1])  # after the name, which may hold anything
+    return found
