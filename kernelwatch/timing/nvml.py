@@ -168,8 +168,10 @@ class Nvml:
         }
 
     def others(self) -> Others:
-        """Other users of the GPU, to be called before this process uses it: the compute processes ("memory_bytes" is
-        None if a container hides it) but for those that wait for this one, and the utilization in percent once that of our previous process has faded."""
+        """Other users of the GPU, to be called before this process uses it.
+
+        These are the compute processes ("memory_bytes" is None if a container hides it) but for those that wait for
+        this one, and the utilization in percent once that of our previous process has faded."""
         processes, busy, until = self.processes(), self._busy(), time.monotonic() + FADE_S
         while busy and time.monotonic() < until:
             time.sleep(FADE_S / 10)
