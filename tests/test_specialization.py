@@ -6,7 +6,7 @@ import itertools
 import math
 import sys
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -167,7 +167,8 @@ def test_a_changed_launch_changes_the_figures(kernel_cache: Path, tmp_path: Path
 
 
 def test_a_commit_that_does_not_say_it() -> None:
-    older = SimpleNamespace(**{name: getattr(gpukernels, name) for name in gpukernels.__all__ if name != "specialized"})
+    older = ModuleType("gpukernels")
+    vars(older).update({name: getattr(gpukernels, name) for name in gpukernels.__all__ if name != "specialized"})
     with pytest.raises(Absent, match="this commit's gpukernels lacks specialized: older than the harness"):
         Gpukernels(older).binary("matmul", "triton", "float32", SM)
 
