@@ -102,7 +102,7 @@ def _rungs(op: str) -> tuple[Rung, ...]:
             threads=rung.threads,
             where=rung.operands,
             input_bytes_max=rung.input_bytes_max,
-            compiled=TRITON in rung.needs,
+            compiled=TRITON in getattr(rung, "needs", ()),  # the planted history has an older ladder
             published_ms=dict(rung.published_ms),
         )
         for rung in _ladder().op(op).rungs
