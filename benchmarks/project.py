@@ -9,7 +9,6 @@ import json
 import math
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,13 +16,16 @@ from typing import Any
 import numpy as np
 
 from benchmarks.parts import PARTS
+from benchmarks.streamed import Streamed
+from kernelwatch.plan import binaries
 from kernelwatch.plan.package import Absent, Binary, CudaSource, Kernel, NotHere
-from kernelwatch.plan.problem import Array, Computation, Line, Problem, Rung, Shape, dtypes
+from kernelwatch.plan.problem import Computation, Line, Problem, Rung, Shape, dtypes
 from kernelwatch.plan.project import Parts, Project
-from kernelwatch.system import installed
+from kernelwatch.system import installed, tools
 
 HERE = Path(__file__).resolve()
 PACKAGE = HERE.parent.parent / "gpukernels"
+TRITON = "triton"  # a rung that needs it is compiled by it
 
 
 def _ladder() -> ModuleType:
@@ -100,6 +102,7 @@ def _rungs(op: str) -> tuple[Rung, ...]:
             threads=rung.threads,
             where=rung.operands,
             input_bytes_max=rung.input_bytes_max,
+            compiled=TRITON in getattr(rung, "needs", ()),  # the planted history has an older ladder
             published_ms=dict(rung.published_ms),
         )
         for rung in _ladder().op(op).rungs
@@ -165,7 +168,6 @@ PROBLEMS = (
 # --- the measured package ------------------------------------------------------------------------------------------
 
 NEEDED = ("load", "rung", "LadderError")  # the names that a commit must have to be measured at all
-STREAMED_SHARE = 3  # a streamed rung may use device memory for this fraction, 1/3, of its operands' bytes
 
 # Element type -> its name in CUDA C++, and CUDA's header for it.
 CUDA_TYPES = {
@@ -177,41 +179,6 @@ CUDA_TYPES = {
     "float64": ("double", ""),
     "complex128": ("double2", ""),
 }
-
-
-@dataclass(frozen=True)
-class Streaming:
-    """A launch of matmul/between_grids. A call returns the share of the copies' time that was hidden, from 0 to 1."""
-
-    identity: str
-    call: Callable[[], object]
-    reports: list[Any]
-
-    def __call__(self) -> float:
-        self.call()
-        return float(self.reports[-1].hidden_share)
-
-
-@dataclass(frozen=True)
-class Streamed:
-    """A rung on operands in the host's memory, with device memory for only a third of them."""
-
-    module: Any
-    op: str
-    rung: str
-    type: str
-
-    def bind(self, *inputs: Array, out: Array, **_scalars: Any) -> Streaming:
-        """As in Kernel. Raises: Absent if the commit's rung does not take the memory limit."""
-        limit_bytes = sum(array.nbytes for array in (*inputs, out)) // STREAMED_SHARE
-        reports: list[Any] = []
-        options = {"limit_bytes": limit_bytes, "report": reports.append}
-        try:
-            kernel = self.module.load(self.op, self.rung, self.type, **options)
-        except self.module.LadderError as error:  # the commit does not have this option yet
-            raise Absent(f"at this commit {error}") from error
-        launch = kernel.bind(*inputs, out=out)
-        return Streaming(launch.identity, launch, reports)
 
 
 def of_type(entry: Any, type: str) -> Any:
@@ -255,18 +222,26 @@ class Gpukernels:
         return [self.module.load(op, rung, type, edge=edge) for edge in entry.edges or (None,)]
 
     def imports(self) -> dict[str, str]:
-        """Distribution -> version, of what single rungs need. These distributions have the names of their modules."""
+        """Name -> version, of what single rungs need. These distributions have the names of their modules."""
         rungs = [rung for op in getattr(self.module, "ops", tuple)() for rung in op.rungs]
-        return installed.versions(sorted({module for rung in rungs for module in getattr(rung, "needs", ())}))
+        needs = sorted({module for rung in rungs for module in getattr(rung, "needs", ())})
+        return installed.versions(needs) | (tools.ptxas_of_triton() if TRITON in needs else {})
+
+    def needed(self, _rungs: Iterable[tuple[str, str]]) -> list[str]:
+        """None early: PyTorch is imported when its rungs are loaded, as when the history was recorded."""
+        return []
 
     def repeats(self, op: str, rung: str) -> int:
         return int(self.rung(op, rung, "").repeats)
 
     def binary(self, op: str, rung: str, type: str, arch: str) -> Binary:
-        if not hasattr(self.module, "compile_cuda"):
-            raise Absent("this commit's gpukernels lacks compile_cuda: older than the harness")
+        compile_cuda = self._function("compile_cuda")
+        if TRITON in getattr(self.rung(op, rung, type), "needs", ()):
+            told = self._function("specialized")(self.rung(op, rung, type), type)
+            specialization = {"divisible": told.divisible, **told.options}
+            return binaries.of_triton(told.kernel, arch, told.signature, told.constants, **specialization)
         entry = self._cuda(op, rung, type)
-        path, symbol = self.module.compile_cuda(entry, type, arch)
+        path, symbol = compile_cuda(entry, type, arch)
         edge = next(iter(entry.edges), None)
         shared_bytes = entry.shared_bytes(dtypes(type)[0].itemsize, edge)
         return Binary(path, symbol, math.prod(entry.block_threads(edge)), shared_bytes)
@@ -276,6 +251,12 @@ class Gpukernels:
             return cuda_source(self._cuda(op, rung, type), type)
         except AttributeError as error:
             raise Absent(f"this commit's gpukernels is older than the emulator: {error}") from error
+
+    def _function(self, name: str) -> Any:
+        """A function of the commit's. Raises: Absent if it has none of this name."""
+        if not hasattr(self.module, name):
+            raise Absent(f"this commit's gpukernels lacks {name}: older than the harness")
+        return getattr(self.module, name)
 
     def _cuda(self, op: str, name: str, type: str) -> Any:
         """The ladder entry of a CUDA rung. Raises: Absent."""
@@ -339,12 +320,8 @@ def cuda_source(rung: Any, type: str, edge: int | None = None) -> CudaSource:
 
 # --- what a rung is made from --------------------------------------------------------------------------------------
 
-WORDS = (
-    "idea",
-    "origin",
-    "limits",
-    "published_ms",
-)  # keys of an entry that describe the rung and do not affect its launch
+# Keys of an entry that describe the rung and do not affect its launch.
+WORDS = ("idea", "origin", "limits", "published_ms")
 COMPILED = (".cu", ".c")
 
 

@@ -1,4 +1,4 @@
-"""The suites of compile-time figures: every CUDA rung by element type and architecture, exact, without a GPU too."""
+"""The suites of compile-time figures: every rung of CUDA C++ and Triton by element type and architecture, exact."""
 
 from benchmarks.project import PROJECT
 from kernelwatch.run.outcome import Group

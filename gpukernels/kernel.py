@@ -25,8 +25,18 @@ from gpukernels.compiler import (
     in_and_out,
 )
 from gpukernels.ladder import LadderError, Rung, rung
+from gpukernels.specialization import Specialization
 
-__all__ = ["Kernel", "KernelError", "Launch", "LimitError", "ToolMissing", "load_rung", "python_function"]
+__all__ = [
+    "Kernel",
+    "KernelError",
+    "Launch",
+    "LimitError",
+    "ToolMissing",
+    "load_rung",
+    "python_function",
+    "specialized",
+]
 
 PREPARE = Path(__file__).with_name("prepare.py")  # what the preparations of launches share
 TORCH_STREAM = Path(__file__).with_name("torch_stream.py")  # what the rungs that need PyTorch share
@@ -330,6 +340,16 @@ def _module_needed(found: Rung, module: str) -> None:
         importlib.import_module(module)
     except ImportError as error:
         raise ToolMissing(f"{found}: needs {module}, which cannot be imported: {error}") from error
+
+
+def specialized(found: Rung, type: str) -> Specialization:
+    """What Triton compiles for a rung that needs it, for one element type; its .py says so by a function of this name.
+
+    Raises: ToolMissing if Triton is not installed.
+    """
+    _module_needed(found, "triton")
+    told: Specialization = python_function(found, found.source).__globals__["specialized"](type)
+    return told
 
 
 def load_rung(op: str, name: str, type: str = "float32", *, edge: int | None = None, **options: Any) -> Kernel:

@@ -35,7 +35,7 @@ from tests.test_emulator import loaded
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORDS = sorted(ROOT.glob("results/*/access.jsonl"))
-CUDA_RUNGS = [f"{problem.name}/{rung}" for problem in PROBLEMS for rung in compiled.compiled(problem)]
+CUDA_RUNGS = [f"{problem.name}/{rung}" for problem in PROBLEMS for rung in counted.cuda(problem)]
 
 # --- wavefronts ----------------------------------------------------------------------------------------------------
 

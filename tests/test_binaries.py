@@ -13,7 +13,7 @@ from kernelwatch.analysis.occupancy import ARCHES
 from kernelwatch.comparison import exact
 from kernelwatch.comparison.exact import Figures
 from kernelwatch.plan import binaries
-from kernelwatch.plan.package import Absent, NotHere
+from kernelwatch.plan.package import Absent, Importing, NotHere
 from kernelwatch.plan.project import Project, load_from
 
 pytest.importorskip("triton", reason="compiles kernels without a GPU; it is in the requirements of the tests")
@@ -216,6 +216,8 @@ def test_what_a_table_of_binaries_must_be(package: Changed, monkeypatch: pytest.
     module = importlib.import_module("mine")
     try:
         offered = adapt(module)
+        assert isinstance(offered, Importing)
+        assert offered.imports().keys() >= {"triton", "triton ptxas", "triton ptxas-blackwell"}
         with pytest.raises(Absent, match=r"this commit has no scale/other: mine.BINARIES does not list it"):
             offered.binary("scale", "other", "float32", "sm_90")
         for table, said in {

@@ -56,6 +56,7 @@ def test_rungs_say_what_the_package_says(op: str) -> None:
     assert [one.where for one in said] == [found.operands for found in ladder]
     assert [dict(one.published_ms) for one in said] == [dict(found.published_ms) for found in ladder]
     assert [one.is_cuda for one in said] == [found.source.suffix == ".cu" for found in ladder]
+    assert [one.compiled for one in said] == ["triton" in found.needs for found in ladder]
     assert {one.where for one in said} <= {"device", "host", "several"}
 
 

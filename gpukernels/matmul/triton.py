@@ -8,10 +8,11 @@ Source: Triton documentation, tutorial 3: matrix multiplication.
 
 from typing import Any
 
-import torch
 import triton
 import triton.language as tl
 
+from gpukernels.compiler import in_and_out
+from gpukernels.specialization import POINTERS, Specialization
 from gpukernels.torch_stream import on_current_stream
 
 GROUP = 8
@@ -51,8 +52,24 @@ def version() -> str:
     return f"Triton {triton.__version__}"
 
 
+def specialized(type: str) -> Specialization:
+    """What a launch compiles if N and K are multiples of 16, whatever M is. For other N or K Triton compiles another
+    kernel."""
+    into, out = in_and_out(type)
+    tile_m, tile_n, tile_k, warps, stages = TILES[into]
+    return Specialization(
+        matmul_tile,
+        {"a": POINTERS[into], "b": POINTERS[into], "c": POINTERS[out], "M": "i32", "N": "i32", "K": "i32"},
+        {"TILE_M": tile_m, "TILE_N": tile_n, "TILE_K": tile_k, "GROUP": GROUP},
+        divisible=("a", "b", "c", "N", "K"),
+        options={"num_warps": warps, "num_stages": stages},
+    )
+
+
 def matmul_triton(a: Any, b: Any, out: Any) -> None:
     """out is overwritten: C-contiguous CuPy arrays, no dimension 0. Enqueued on CuPy's current stream."""
+    import torch  # not above: without PyTorch the kernel can still be compiled
+
     (M, K), N = a.shape, b.shape[1]
     tile_m, tile_n, tile_k, warps, stages = TILES[a.dtype.name]
     grid = (triton.cdiv(M, tile_m) * triton.cdiv(N, tile_n),)

@@ -7,10 +7,10 @@ Source: Tillet, Kung and Cox 2019, Triton; Triton documentation: triton.language
 
 from typing import Any
 
-import torch
 import triton
 import triton.language as tl
 
+from gpukernels.specialization import POINTERS, Specialization
 from gpukernels.torch_stream import on_current_stream
 
 TILE_M, TILE_N, WARPS = 64, 64, 8
@@ -32,8 +32,22 @@ def version() -> str:
     return f"Triton {triton.__version__}"
 
 
+def specialized(type: str) -> Specialization:
+    """What a launch compiles if M and N are multiples of 16. For other extents, such as 16411 x 8209, Triton compiles
+    another kernel."""
+    return Specialization(
+        transpose_tile,
+        {"a": POINTERS[type], "out": POINTERS[type], "M": "i32", "N": "i32"},
+        {"TILE_M": TILE_M, "TILE_N": TILE_N},
+        divisible=("a", "out", "M", "N"),
+        options={"num_warps": WARPS},
+    )
+
+
 def transpose_triton(a: Any, out: Any) -> None:
     """out is overwritten: C-contiguous CuPy arrays, no dimension 0. Enqueued on CuPy's current stream."""
+    import torch  # not above: without PyTorch the kernel can still be compiled
+
     M, N = a.shape
     grid = (triton.cdiv(M, TILE_M) * triton.cdiv(N, TILE_N),)
     with on_current_stream():

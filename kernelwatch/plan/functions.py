@@ -30,7 +30,7 @@ from kernelwatch.plan import sources
 from kernelwatch.plan.package import Absent, Binary, Kernel, Launch, ModulePackage, NotHere, Package
 from kernelwatch.plan.problem import Array
 from kernelwatch.plan.sources import Sources
-from kernelwatch.system import installed
+from kernelwatch.system import installed, tools
 
 TABLE = "KERNELS"
 BINARIES = "BINARIES"
@@ -88,11 +88,12 @@ class FunctionPackage(ModulePackage):
         return binary
 
     def imports(self) -> dict[str, str]:
-        """Distribution -> version, of all that the rungs of the table import; {} if it is no such table."""
+        """Distribution -> version, of all that the rungs of the table import, and of the assemblers that Triton calls;
+        {} if it is no such table."""
         table = getattr(self.module, TABLE)
         ops = [rungs for rungs in table.values() if isinstance(rungs, Mapping)] if isinstance(table, Mapping) else []
         others = {name for rungs in ops for entry in rungs.values() for name in self._sources(entry).others}
-        return installed.behind(others)
+        return installed.behind(others) | (tools.ptxas_of_triton() if "triton" in others else {})
 
     def needed(self, rungs: Iterable[tuple[str, str]]) -> list[str]:
         """The modules of others that these rungs import; those of an entry that is not as it should be are left out."""

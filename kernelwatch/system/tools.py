@@ -1,7 +1,9 @@
 """Finds the programs and headers that the engine uses; no other module searches for them."""
 
 import hashlib
+import importlib.util
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -86,6 +88,21 @@ def nvdisasm() -> Tool:
     if not path:
         raise ToolMissing("nvdisasm is not found; it comes with pip install nvidia-cuda-nvdisasm")
     return _asked((str(path),))
+
+
+def ptxas_of_triton() -> dict[str, str]:
+    """Name -> version of the assemblers that Triton calls, such as {"triton ptxas": "12.8.93"}; {} if Triton is not
+    installed. They are Triton's own, unless an environment variable names another."""
+    spec = importlib.util.find_spec("triton")
+    versions: dict[str, str] = {}
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        for name in ("ptxas", "ptxas-blackwell"):
+            told = os.environ.get(f"TRITON_{name.upper().replace('-', '_')}_PATH", "")
+            for path in (told, str(Path(folder, "backends", "nvidia", "bin", name))):  # as Triton looks for it
+                with suppress(OSError):
+                    if version := re.search(r"\bV(\d[\d.]*)", _asked((path,)).version):
+                        versions.setdefault(f"triton {name}", version[1])
+    return versions
 
 
 def ncu() -> str:
