@@ -18,9 +18,9 @@ import numpy as np
 from benchmarks.parts import PARTS
 from benchmarks.streamed import Streamed
 from kernelwatch.plan import binaries
-from kernelwatch.plan.package import Absent, Binary, CudaSource, Kernel, NotHere
+from kernelwatch.plan.package import Absent, Binary, CudaSource, Kernel, NotHere, Parts
 from kernelwatch.plan.problem import Computation, Line, Problem, Rung, Shape, dtypes
-from kernelwatch.plan.project import Parts, Project
+from kernelwatch.plan.project import Project
 from kernelwatch.system import installed, tools
 
 HERE = Path(__file__).resolve()

@@ -266,7 +266,7 @@ def test_a_source_of_two_rungs_is_both_and_no_more(project: Project) -> None:
 def test_a_clean_tree_has_nothing_to_compare(project: Project) -> None:
     done = project.bench("--worktree")
     assert done.returncode == 0
-    assert "gpukernels/ is as it is in HEAD: nothing to compare" in done.stdout
+    assert "no rung of gpukernels/ differs from HEAD: nothing to compare" in done.stdout
 
 
 # What scripts/bench does, once for each list of arguments in the first argument; its exit codes, and what is on stderr.

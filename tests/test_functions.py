@@ -12,13 +12,14 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from kernelwatch.comparison.changes import changes
 from kernelwatch.detect.events import JudgedSeries
 from kernelwatch.history.records import Measured, Record
 from kernelwatch.plan import functions, sources
 from kernelwatch.plan.cells import plan
-from kernelwatch.plan.functions import FunctionPackage, adapt
+from kernelwatch.plan.functions import FunctionPackage, adapt, parts_of_table
 from kernelwatch.plan.package import ModulePackage
-from kernelwatch.plan.project import load_from
+from kernelwatch.plan.project import Project, load_from
 from kernelwatch.run import processes
 from kernelwatch.run.outcome import Outcome
 from kernelwatch.run.processes import Run
@@ -83,10 +84,7 @@ def identities(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Call
         nonlocal count
         count += 1
         folder = tmp_path / str(count)
-        for name, text in {**FILES, **(changed or {})}.items():
-            path = folder / "mine" / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
+        written(folder, changed or {})
         distribution(folder / "site", version)
         for name in [name for name in sys.modules if name.partition(".")[0] in ("mine", "foreign")]:
             del sys.modules[name]
@@ -149,6 +147,82 @@ def test_every_rung_has_an_identity_of_its_own(identities: Identities) -> None:
 def test_a_source_concerns_what_imports_it(identities: Identities, file: str, rungs: set[str]) -> None:
     """However far away: `far` imports `near` within the function, and `near` imports `deep`."""
     assert differ(identities(), identities({file: f"{FILES[file]}\n# changed\n"})) == rungs | UNCLEAR
+
+
+PARTS = {
+    **{f"row_sum/{rung}": {"sums.py"} for rung in ("plain", "scaled")},
+    "row_sum/far": {"rungs/far.py", "helpers/near.py", "helpers/deep.py"},
+    **{f"row_sum/{rung}": {name for name in FILES if name.endswith(".py")} for rung in UNCLEAR},
+}
+
+
+def written(folder: Path, changed: Mapping[str, str]) -> Path:
+    for name, text in {**FILES, **changed}.items():
+        path = folder / "mine" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return folder / "mine"
+
+
+def test_what_a_rung_is_made_from_is_read_from_the_sources(tmp_path: Path) -> None:
+    """As its identity has it, for a function, a function of a module, a text, and what a call makes."""
+    assert {rung: set(parts.sources) for rung, parts in parts_of_table(written(tmp_path, {})).items()} == PARTS
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("KERNELS =", "KERNELS: dict[str, object] ="),
+        ("from mine import sums\nfrom mine.sums import plain", "from . import sums\nfrom .sums import plain"),
+        ("from mine.sums import plain", "from mine.sums import plain as simple"),
+    ],
+)
+def test_a_table_may_be_written_otherwise(tmp_path: Path, old: str, new: str) -> None:
+    text = FILES["__init__.py"].replace(old, new)
+    if "simple" in new:
+        text = text.replace(": plain", ": simple")
+    assert {
+        rung: set(parts.sources) for rung, parts in parts_of_table(written(tmp_path, {"__init__.py": text})).items()
+    } == PARTS
+
+
+@pytest.mark.parametrize(
+    "more", ["plain = sums.make(2)", "def load(op, rung, type): ...", "from mine.sums import load"]
+)
+def test_what_a_table_does_not_tell_is_not_taken_from_it(tmp_path: Path, more: str) -> None:
+    """A name that is bound anew may be anything; a package with `load` need not go by its table."""
+    head, table = FILES["__init__.py"].split("\nKERNELS")
+    found = parts_of_table(written(tmp_path, {"__init__.py": f"{head}\n{more}\nKERNELS{table}"}))
+    if "load" in more:
+        assert found == {}
+    else:
+        assert "__init__.py" in found["row_sum/plain"].sources
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "rungs"),
+    [
+        ("sums.py", "# changed", {"plain", "scaled"} | UNCLEAR),
+        ("helpers/deep.py", "# changed", {"far"} | UNCLEAR),
+        (
+            "__init__.py",
+            FILES["__init__.py"].replace("mine.rungs.far:far", "mine.helpers.deep:deep"),
+            {"far"} | UNCLEAR,
+        ),
+        ("__init__.py", FILES["__init__.py"] + "# changed", UNCLEAR),
+        ("kernel.cu", "new", {"plain", "scaled", "far"} | UNCLEAR),
+    ],
+)
+def test_an_edit_changes_the_rungs_that_it_reaches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, text: str, rungs: set[str]
+) -> None:
+    project = Project("mine", tmp_path / "project.py", ())
+    names = [f"row_sum/{name}" for name in ("plain", "scaled", "far", *UNCLEAR)]
+    monkeypatch.setattr(Project, "rungs", lambda _: names)
+    sides = [tmp_path / side for side in ("base", "head")]
+    written(sides[0], {})
+    written(sides[1], {file: text})
+    assert {name.removeprefix("row_sum/") for name in changes(project, *map(str, sides)).rungs} == rungs
 
 
 @pytest.mark.parametrize("file", ["kernel.cu", "rungs/_fast.cpython-311-x86_64-linux-gnu.so"])

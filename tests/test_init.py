@@ -401,11 +401,14 @@ class TestThePage:
         assert said in done.stdout
 
     def test_an_edit_of_something_else_is_not(self, reader: Reader) -> None:
-        """Without a GPU, that of a rung on the GPU cannot be told."""
-        done = edited(reader, "__init__.py", "KERNELS = {", "# A comment\nKERNELS = {")
-        assert "note: all rungs depend on __init__.py, which differs" in done.stdout
-        assert "cannot tell: axpy/cuda, axpy/elementwise, axpy/triton and 2 more: " in done.stdout
+        """Without a GPU, that of a rung on the GPU cannot be told; no other rung imports its file."""
+        done = edited(reader, "axpy_triton.py", "import triton\n", "import triton  # a comment\n")
+        assert "cannot tell: axpy/triton: " in done.stdout
         assert "row_sum" not in done.stdout
+
+    def test_an_edit_that_no_rung_is_made_from_is_none(self, reader: Reader) -> None:
+        done = edited(reader, "__init__.py", "KERNELS = {", "# A comment\nKERNELS = {")
+        assert "no rung of rows/ differs from HEAD: nothing to compare" in done.stdout
 
 
 def edited(reader: Reader, file: str, old: str, new: str) -> "subprocess.CompletedProcess[str]":

@@ -550,9 +550,9 @@ def test_a_comment_compiles_to_the_same(history: History) -> None:
 def test_a_commit_against_itself(history: History) -> None:
     done = history.versus("good", "good")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "gpukernels/ is the same: nothing\nto compare" in done.stdout
+    assert "no rung of gpukernels/ differs:\nnothing to compare" in done.stdout
     comment = history.versus("good", "good", "--markdown")
-    assert comment.stdout.startswith("**no change: gpukernels/ is the same: nothing to compare** (BASE = good (")
+    assert comment.stdout.startswith("**no change: no rung of gpukernels/ differs: nothing to compare** (BASE = good (")
     done = history.versus("good", "good", "--all")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "no change =" in done.stdout

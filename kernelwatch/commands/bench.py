@@ -313,9 +313,8 @@ def worktree(project: Project, arguments: argparse.Namespace, console: Console) 
             cells = cells_of(project, [arguments.worktree], only)
             choice = choose(project, cells, {arguments.worktree}, differ.rungs)
         elif not differ.rungs:
-            console.print(
-                f"{project.package}/ is as it is in HEAD: nothing to compare (name a rung to compare it nevertheless)"
-            )
+            same = f"no rung of {project.package}/ differs from HEAD: nothing to compare"
+            console.print(f"{same} (name a rung to compare it nevertheless)", soft_wrap=True)
             return 0
         report = Report(project, head, tree, "the dirty tree against HEAD", only, exact_only=arguments.exact)
         return versus.finish(report, choice, console, WORKTREE_BUDGET_S)

@@ -42,7 +42,7 @@ def versus(project: Project, arguments: argparse.Namespace, console: Console) ->
         elif only:
             choice = by_pattern(project, only, differ.rungs)
         elif not differ.rungs:
-            same = f"{project.package}/ is the same: nothing to compare"
+            same = f"no rung of {project.package}/ differs: nothing to compare"
             if arguments.markdown:
                 print(f"**no change: {same}** ({what})")
             else:

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernelwatch.plan.project import Parts, Project
+from kernelwatch.plan.package import Parts
+from kernelwatch.plan.project import Project
 
 
 @dataclass(frozen=True)
@@ -42,9 +43,7 @@ def changes(project: Project, base: str, head: str) -> Changes:
         if not (name in files[0] and name in files[1])
         or not filecmp.cmp(Path(base, project.package, name), Path(head, project.package, name), shallow=False)
     }
-    parts: list[dict[str, Parts]] = [
-        dict(project.parts(package)) if package and project.parts else {} for package in packages
-    ]
+    parts: list[dict[str, Parts]] = [project.parts_in(package) if package else {} for package in packages]
     of_rung = {rung: [part[rung] for part in parts if rung in part] for rung in project.rungs()}
     claimed = {name for part in parts for files_of in part.values() for name in files_of.sources | files_of.others}
     unclaimed = sorted(differ - claimed)
@@ -53,11 +52,11 @@ def changes(project: Project, base: str, head: str) -> Changes:
     shared = [name for name in unclaimed if name.split("/")[0] not in whole]
     launched, compiled, new = [], [], []
     for rung, sides in of_rung.items():
-        if parts and rung in parts[1] and rung not in parts[0]:
+        if rung in parts[1] and rung not in parts[0]:
             new.append(rung)
         sources = {name for side in sides for name in side.sources}
         alike = len(sides) == 2 and sides[0].launch == sides[1].launch
-        if rung.split("/")[0] in whole or (project.parts and sides and not alike):
+        if rung.split("/")[0] in whole or (sides and not alike):
             launched.append(rung)
         elif shared or sources & differ:
             compiled.append(rung)

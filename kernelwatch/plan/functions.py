@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from kernelwatch.plan import sources
-from kernelwatch.plan.package import Absent, Binary, Kernel, Launch, ModulePackage, NotHere, Package
+from kernelwatch.plan.package import Absent, Binary, Kernel, Launch, ModulePackage, NotHere, Package, Parts
 from kernelwatch.plan.problem import Array
 from kernelwatch.plan.sources import Sources
 from kernelwatch.system import installed, tools
@@ -138,11 +138,7 @@ class FunctionPackage(ModulePackage):
     def _sources(self, entry: object) -> Sources:
         """What an entry of the table depends on; all of the package if that cannot be told."""
         module = entry.partition(":")[0] if isinstance(entry, str) else _home(entry)
-        if module.partition(".")[0] == self.module.__name__:
-            own = sources.reached(self._folder, (module,))
-            if own.complete:
-                return own
-        return sources.reached(self._folder, (*sources.modules(self._folder), *filter(None, [module])))
+        return sources.reached_by(self._folder, module)
 
     def _identity(self, op: str, rung: str, entry: object) -> str:
         found = self._sources(entry)
@@ -158,6 +154,22 @@ class FunctionPackage(ModulePackage):
 def adapt(module: ModuleType) -> Package:
     """The package of a module with `load`, or with a table of functions."""
     return FunctionPackage(module) if hasattr(module, TABLE) and not hasattr(module, "load") else ModulePackage(module)
+
+
+def parts_of_table(package: Path) -> dict[str, Parts]:
+    """What each rung of a package's table KERNELS is made from, and compiled by (BINARIES), by "op/rung".
+
+    It is read from the package's sources; {} if they do not list the table. A rung whose function is made by a call is
+    made from the whole package.
+    """
+    kernels, binaries = (sources.table(package, name) for name in (TABLE, BINARIES))
+    found = {}
+    for rung, entry in kernels.items():
+        entries = [entry, *filter(None, [binaries.get(rung)])]
+        files = {path for _, module in entries for path in sources.reached_by(package, module).files}
+        names = frozenset(path.relative_to(package).as_posix() for path in files)
+        found[rung] = Parts(" ".join(text for text, _ in entries), names, frozenset({"__init__.py"}))
+    return found
 
 
 def _takes_stream(function: Callable[..., object], on_host: bool) -> bool:

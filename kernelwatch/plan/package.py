@@ -61,6 +61,20 @@ class Kernel(Protocol):
 
 
 @dataclass(frozen=True)
+class Parts:
+    """What one rung of one commit is made from.
+
+    `launch`: everything that decides how it is launched, as text.
+    `sources`: the files that are compiled, relative to the package. If only these differ, the binaries may be equal.
+    `others`: the files that `launch` accounts for, relative to the package.
+    """
+
+    launch: str
+    sources: frozenset[str] = frozenset()
+    others: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
 class Binary:
     """A compiled kernel and its launch. `path`: the cubin; `symbol`: the kernel's mangled name in it;
     `block_threads`: threads of a block; `dynamic_shared_bytes`: dynamic shared memory of a block."""

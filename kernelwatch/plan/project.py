@@ -17,26 +17,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from kernelwatch.plan.functions import adapt
-from kernelwatch.plan.package import Package
+from kernelwatch.plan.functions import adapt, parts_of_table
+from kernelwatch.plan.package import Package, Parts
 from kernelwatch.plan.problem import Computation, Problem
 from kernelwatch.system.errors import UserError
 
 CONFIGURATION = "asv.conf.json"
-
-
-@dataclass(frozen=True)
-class Parts:
-    """What one rung of one commit is made from.
-
-    `launch`: everything that decides how it is launched, as text.
-    `sources`: the files that are compiled, relative to the package. If only these differ, the binaries may be equal.
-    `others`: the files that `launch` accounts for, relative to the package.
-    """
-
-    launch: str
-    sources: frozenset[str] = frozenset()
-    others: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,8 +32,7 @@ class Project:
     `package`: the import name of the measured package, which is also its folder in the repository.
     `here`: the description's own file.
     `adapt`: makes a Package from the imported module; by default one that has `load` or a table KERNELS.
-    `parts(folder)`: "op/rung" -> what that rung of a package folder is made from. Without it, every difference counts
-    for every rung.
+    `parts(folder)`: "op/rung" -> what that rung of a package folder is made from, if no table KERNELS says it.
     `conditions`: distributions, besides the engine's own, on whose versions a figure may depend.
     `gate`: arguments of pytest for the tests that must pass before anything is timed.
     `truth_cells`: keys of the cells that are compared with Nsight Compute.
@@ -93,6 +78,13 @@ class Project:
     def computes(self, op: str, name: str) -> Computation:
         """What a rung or reference line of an op computes. Raises: KeyError."""
         return self.ops[op].computes(name)
+
+    def parts_in(self, package: Path) -> dict[str, Parts]:
+        """What each rung of a package folder is made from, by "op/rung"; {} if that is not known. A difference in what
+        no rung is made from counts for every rung."""
+        if self.parts:
+            return dict(self.parts(package))
+        return parts_of_table(package) if self.adapt is adapt else {}
 
     def rungs(self) -> list[str]:
         """All rungs, as "op/rung"."""

@@ -4,6 +4,7 @@ The import statements are read from the sources; nothing is imported.
 """
 
 import ast
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -33,6 +34,15 @@ def data(package: Path) -> list[Path]:
     return sorted(path for path in _files(package) if path.suffix not in (".py", ".pyc"))
 
 
+def reached_by(package: Path, module: str) -> Sources:
+    """What a module depends on, "" if it is not known; all of the package if that cannot be told."""
+    if module.partition(".")[0] == package.name:
+        own = reached(package, (module,))
+        if own.complete:
+            return own
+    return reached(package, (*modules(package), *filter(None, [module])))
+
+
 @lru_cache(maxsize=256)
 def reached(package: Path, names: tuple[str, ...]) -> Sources:
     """What these modules depend on, directly or not. `package`: the package's folder."""
@@ -53,6 +63,59 @@ def reached(package: Path, names: tuple[str, ...]) -> Sources:
         complete = complete and imported is not None
         waiting += imported or ()
     return Sources(frozenset(files), frozenset(others - sys.stdlib_module_names), complete)
+
+
+def table(package: Path, name: str) -> dict[str, tuple[str, str]]:
+    """A table {op: {rung: function}} as a package's __init__.py lists it: "op/rung" -> how the entry is written, and
+    the module that it names by a text "module:function" or by a function of that module, "" if it is neither. {} if the
+    table is not written there, or if there is a function `load`, which then says what is measured."""
+    try:
+        tree = ast.parse((package / "__init__.py").read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return {}
+    if re.search(r"^(def load|from .*\bload\b|load =)", ast.unparse(tree), re.MULTILINE):
+        return {}
+    bound = _bound_by_imports(tree, package.name)
+    found: dict[str, tuple[str, str]] = {}
+    for node in tree.body:
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        if name in [target.id for target in targets if isinstance(target, ast.Name)]:
+            for op, rungs in _items(getattr(node, "value", None)):
+                for rung, entry in _items(rungs):
+                    found[f"{op}/{rung}"] = (ast.unparse(entry), _module(entry, bound, package.name))
+    return found
+
+
+def _bound_by_imports(tree: ast.Module, package: str) -> dict[str, str]:
+    """The names that imports at the top of a package's __init__.py bind, and nothing else in it: the dotted name of
+    each."""
+    imports = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
+    bound = {
+        alias.asname or alias.name: f"{_absolute(node, package, True)}.{alias.name}"
+        for node in imports
+        for alias in node.names
+    }
+    stored = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    return {name: dotted for name, dotted in bound.items() if name not in stored}
+
+
+def _module(entry: ast.expr, bound: dict[str, str], package: str) -> str:
+    """The module that an entry of a table names, or a dotted name in it."""
+    if isinstance(entry, ast.Constant) and isinstance(entry.value, str):
+        return entry.value.partition(":")[0]
+    if isinstance(entry, ast.Name):
+        return bound.get(entry.id, package)  # what is no import is the __init__.py's own
+    if isinstance(entry, ast.Attribute) and (above := _module(entry.value, bound, "")):
+        return f"{above}.{entry.attr}"
+    return ""
+
+
+def _items(node: ast.expr | None) -> Iterator[tuple[str, ast.expr]]:
+    """The items of a dictionary as it is written, whose keys are texts."""
+    if isinstance(node, ast.Dict):
+        for key, value in zip(node.keys, node.values, strict=True):
+            if isinstance(key, ast.Constant) and isinstance(key.value, str):
+                yield key.value, value
 
 
 def _files(package: Path) -> Iterator[Path]:
