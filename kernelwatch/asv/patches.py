@@ -86,6 +86,12 @@ PATCHES = (
         False,
     ),
     Patch("asv.plugins.git:Git.get_tags", "f9e41e911e3f0f17", "a tag's name cannot contain markup", True),
+    Patch(
+        "asv.plugins.git:Git._run_git",
+        "b36e26ab5ba9e0ea",
+        "a checkout without submodules is not searched for them",
+        True,
+    ),
     Patch("www/graphdisplay.js", "07e5125f5f5c1d52", "the legend is beside the data; axes of rates start at 0", True),
 )
 TABLE = {patch.target: patch for patch in PATCHES}
