@@ -30,6 +30,7 @@ def browser(request: pytest.FixtureRequest) -> "Browser":
             pytest.skip(f"chromium is not installed: none of {', '.join(names)} is on the PATH")
         switches = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
         switches += ["--disable-component-update", "--disable-sync", f"--disable-features={','.join(WITHOUT)}"]
+        switches.append("--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1")  # no page reaches the network
         driver = playwright.sync_playwright().start()
         request.config.add_cleanup(driver.stop)
         stash[BROWSER] = driver.chromium.launch(executable_path=chromium, args=switches)
