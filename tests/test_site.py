@@ -287,6 +287,10 @@ class Tab:
         if not request.url.startswith(self.address):
             self.problems.append(f"asked for {request.url}")
 
+    def on_failure(self, request: "Request") -> None:
+        if request.failure != "net::ERR_ABORTED":  # the page was left before it had all
+            self.problems.append(f"did not get {request.url}: {request.failure}")
+
     def on_console(self, message: "ConsoleMessage") -> None:
         if message.type == "error":
             self.problems.append(f"{message.text} ({message.location['url']})")
@@ -302,7 +306,7 @@ def new_tab(browser: "Browser") -> Tab:
     page.set_default_timeout(15_000)
     page.on("console", tab.on_console)
     page.on("pageerror", lambda error: tab.problems.append(f"page error: {error}"))
-    page.on("requestfailed", lambda request: tab.problems.append(f"did not get {request.url}"))
+    page.on("requestfailed", tab.on_failure)
     return tab
 
 
