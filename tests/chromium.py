@@ -24,7 +24,7 @@ def browser(request: pytest.FixtureRequest) -> "Browser":
     stash = request.config.stash
     if BROWSER not in stash:
         playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-        names = ("chromium", "chromium-browser", "google-chrome")
+        names = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
         chromium = next(filter(None, map(shutil.which, names)), None)
         if chromium is None:
             pytest.skip(f"chromium is not installed: none of {', '.join(names)} is on the PATH")
