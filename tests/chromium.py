@@ -24,12 +24,13 @@ def browser(request: pytest.FixtureRequest) -> "Browser":
     stash = request.config.stash
     if BROWSER not in stash:
         playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-        names = ("chromium", "chromium-browser", "google-chrome")
+        names = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
         chromium = next(filter(None, map(shutil.which, names)), None)
         if chromium is None:
             pytest.skip(f"chromium is not installed: none of {', '.join(names)} is on the PATH")
         switches = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
         switches += ["--disable-component-update", "--disable-sync", f"--disable-features={','.join(WITHOUT)}"]
+        switches.append("--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1")  # no page reaches the network
         driver = playwright.sync_playwright().start()
         request.config.add_cleanup(driver.stop)
         stash[BROWSER] = driver.chromium.launch(executable_path=chromium, args=switches)

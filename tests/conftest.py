@@ -143,6 +143,19 @@ def _name(item: pytest.Item) -> None:
     print(f"\n{item.nodeid} does not end", file=sys.stderr, flush=True)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes() -> None:
+    """In a fresh clone, rewrite the assertions of all tests once: each of pytest-xdist's workers would do so itself."""
+    modules = sorted(map(str, Path(__file__).parent.glob("test_*.py")))
+    if any(Path(__file__).parent.glob("__pycache__/test_*.pyc")):
+        return
+    count = len(os.sched_getaffinity(0))
+    command = [sys.executable, "-m", "pytest", "--collect-only", "--quiet", "-p", "no:cacheprovider"]
+    parts = [subprocess.Popen([*command, *modules[at::count]], stdout=subprocess.DEVNULL) for at in range(count)]
+    for part in parts:
+        part.wait()  # what it cannot collect, the workers tell
+
+
 collect_ignore = ["data"]  # other projects, with a package `benchmarks` and tests of their own
 
 # The modules with the longest groups of tests, in the order in which they start, so that the workers end at one time.

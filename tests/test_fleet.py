@@ -24,6 +24,7 @@ import pytest
 
 from kernelwatch.fleet import remote
 from kernelwatch.fleet.cluster import reply_of
+from kernelwatch.fleet.local import QUIET
 from kernelwatch.system.errors import CANNOT
 from tests import slurm, test_running
 from tests.repositories import (
@@ -62,7 +63,9 @@ class Project(test_running.Project):
 
     def environment(self, **more: str) -> dict[str, str]:
         libraries = str(Path(distributed.__file__).parent.parent)  # Dask's, wherever the tests find them
-        return super().environment(**{"KERNELWATCH_ONLY": CELLS, "FAKE_GPU": "here", "PYTHONPATH": libraries, **more})
+        return super().environment(
+            **{"KERNELWATCH_ONLY": CELLS, "FAKE_GPU": "here", "PYTHONPATH": libraries, **QUIET, **more}
+        )
 
     def command(  # type: ignore[override]
         self, address: str, *arguments: str, commits: int = 2, bench: str = ONE

@@ -1,5 +1,6 @@
 """The table of what is replaced of asv: each digest holds, and an asv that differs is refused by name."""
 
+import inspect
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,13 @@ PLUGINS = Path(patches.__file__).parent
 @pytest.mark.parametrize("target", patches.TABLE)
 def test_asv_is_the_one_that_is_replaced(target: str) -> None:
     patches.check(target)
+
+
+@pytest.mark.parametrize("target", [target for target in patches.TABLE if ":" in target])
+def test_all_of_a_function_counts(target: str) -> None:
+    owner, name = patches._owner(target)
+    function = getattr(owner, name)
+    assert patches._source(function.__code__) == inspect.getsource(function)
 
 
 def test_another_asv_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

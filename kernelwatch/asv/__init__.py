@@ -10,7 +10,17 @@ Its modules are imported by `setup`: a command of the engine that uses one of th
 import importlib
 
 # The order matters: `untrusted` wraps what `pages` and `offline` add to publishing.
-PATCHING = ("recording", "running", "together", "direction", "regressions", "offline", "pages", "untrusted")
+PATCHING = (
+    "recording",
+    "running",
+    "submodules",
+    "together",
+    "direction",
+    "regressions",
+    "offline",
+    "pages",
+    "untrusted",
+)
 
 # asv finds these itself, and what `pages` publishes: they are subclasses of its Environment and OutputPublisher.
 FOUND = ("environment", "plots")

@@ -11,6 +11,13 @@ from pathlib import Path
 from kernelwatch.system.errors import UserError
 
 START_S = 60.0
+# Dask's workers interrupt themselves a hundred times a second for a profile, and all its processes fifty times to see
+# how late they are. The kernels would be measured beside that.
+QUIET = {
+    "DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "False",
+    "DASK_DISTRIBUTED__ADMIN__TICK__INTERVAL": "500ms",
+    "DASK_DISTRIBUTED__ADMIN__SYSTEM_MONITOR__INTERVAL": "5s",
+}
 
 
 def gpus() -> list[str]:
@@ -53,7 +60,7 @@ class Local:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=os.environ | variables,
+                env=os.environ | QUIET | variables,
                 start_new_session=True,  # Ctrl-C is for the command, which ends its workers
             )
 
