@@ -114,7 +114,8 @@ SLOWER = {"vector_add": 1.42, "transpose": 1.5, "matmul": 1.04}  # seconds of th
 
 
 def on_h100(line: str) -> str:
-    """A line of a sidecar as an H100 might have recorded it: less bandwidth, as much arithmetic, no complex128."""
+    """A line of a sidecar as an H100 might have recorded it: less bandwidth, as much arithmetic, no complex128,
+    beside other GPUs."""
     entry = json.loads(line)
     if not entry["group"].endswith((" gpu", " streamed")):
         return line
@@ -123,6 +124,7 @@ def on_h100(line: str) -> str:
         facts = entry["facts"]
         facts["nvml_uuid_sha256"], facts["l2_bytes"] = "0123456789abcdef", 50 << 20
         facts["nvml_theoretical_bandwidth_bytes_per_s"] = 3352e9
+        facts["neighbors"] = {"gpus": 3, "busy": 2}
         facts["ceilings"] = {
             name: value * (0.68 if "bytes" in name else 0.97) for name, value in facts["ceilings"].items()
         }

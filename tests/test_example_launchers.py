@@ -1,12 +1,14 @@
 """The launchers that `scripts/examples launchers` adds to the example: Numba, cuTile and the CuTe DSL.
 
 Their packages are too large for the requirements of the tests; a test whose package is missing is skipped. All run in
-an environment of the tests after `pip install "numba-cuda[cu13]" "cuda-tile[tileiras]" "nvidia-cutlass-dsl[cu13]"`.
+an environment of the tests after `pip install "numba-cuda[cu13]" "cuda-tile[tileiras]>=1.7" "nvidia-cutlass-dsl[cu13]"`
+(without the bound pip may take a cuda-tile that has no compiler).
 """
 
 import importlib
 import importlib.util
 import math
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -221,7 +223,7 @@ def test_what_is_compiled_again_is_the_same_binary(built: Path, rung: str) -> No
 # --- with a GPU ----------------------------------------------------------------------------------------------------
 
 PREFIX = "import cupy\n\nOTHER = cupy.cuda.Stream(non_blocking=True)\n"
-BEYOND = "wrote 1024 of the 4096 bytes after its output"
+BEYOND = r"wrote 1\d\d\d of the 4096 bytes after its output"  # 1024, but for those that have the guard's value anyway
 ELSEWHERE = ("    _, pointer = stream.__cuda_stream__()\n", "    pointer = OTHER.ptr\n")
 
 
@@ -264,7 +266,7 @@ def test_what_is_launched_is_what_was_compiled(
         ("numba", ("out[row] = total", "out[row] = total\n        out[row + 256] = total"), BEYOND),
         ("cute", ("out[row] = total", "out[row] = total\n        out[row + 256] = total"), BEYOND),
         # cuTile stores nothing beyond an array.
-        ("cutile", ("tile)):", "tile) - 1):"), "256 of 256 elements wrong, the first at [0], off by "),
+        ("cutile", ("tile)):", "tile) - 1):"), r"256 of 256 elements wrong, the first at \[0\], off by "),
     ],
 )
 def test_a_fault_costs_its_own_cell(
@@ -274,4 +276,4 @@ def test_a_fault_costs_its_own_cell(
     first = {"numba": "from numba", "cutile": "import cuda.tile", "cute": "from functools"}[rung]
     outcome = measured(project, changed(rung, (first, PREFIX + first), fault), rung)
     assert outcome.state == "failed"
-    assert said in outcome.reason
+    assert re.search(said, outcome.reason)

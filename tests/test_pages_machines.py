@@ -139,7 +139,9 @@ def test_two_gpus_are_set_side_by_side(browser: "Browser", two_gpus_site: Path) 
             assert float(point["second"]) == pytest.approx(float(point["first"]) * rate / scale, rel=1e-4)
     for place in ("devices", "history", "roofline", "ladder"):
         with opened(browser, two_gpus_site, view(place, machine=names[0], **{"with": ""})) as page:
-            assert H100 in page.locator("main").inner_text()
+            said = page.locator("main").inner_text()
+            assert H100 in said
+            assert ("2 of 3 other GPUs worked when a process" in said) == (place == "devices")
     with opened(browser, two_gpus_site, "status", NARROW) as page:
         assert page.locator(".machine").count() == 2
         assert fits(page)

@@ -104,7 +104,11 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Device:
     """In the place of CuPy, NVML and the host's clock."""
     fake = Device()
     nvml = SimpleNamespace(
-        others=lambda: None, facts=lambda: {"sm_clock_max_mhz": None}, state=lambda: SILENT, why_not="none"
+        others=lambda: None,
+        neighbors=lambda: None,
+        facts=lambda: {"sm_clock_max_mhz": None},
+        state=lambda: SILENT,
+        why_not="none",
     )
     clock = SimpleNamespace(monotonic=fake.now, perf_counter=fake.now, sleep=fake.sleep)
     monkeypatch.setitem(sys.modules, "cupy", cast(Any, Cupy(fake)))
