@@ -186,17 +186,61 @@ def test_a_table_may_be_written_otherwise(tmp_path: Path, old: str, new: str) ->
     } == PARTS
 
 
-@pytest.mark.parametrize(
-    "more", ["plain = sums.make(2)", "def load(op, rung, type): ...", "from mine.sums import load"]
-)
-def test_what_a_table_does_not_tell_is_not_taken_from_it(tmp_path: Path, more: str) -> None:
-    """A name that is bound anew may be anything; a package with `load` need not go by its table."""
+def before_table(more: str) -> str:
     head, table = FILES["__init__.py"].split("\nKERNELS")
-    found = parts_of_table(written(tmp_path, {"__init__.py": f"{head}\n{more}\nKERNELS{table}"}))
-    if "load" in more:
-        assert found == {}
-    else:
-        assert "__init__.py" in found["row_sum/plain"].sources
+    return f"{head}\n{more}\nKERNELS{table}"
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "plain = sums.make(2)",
+        "def plain(a, out): ...",
+        "try:\n    from mine.rungs.far import far as plain\nexcept ImportError:\n    pass",
+    ],
+)
+def test_a_name_that_is_bound_twice_may_be_anything(tmp_path: Path, more: str) -> None:
+    found = parts_of_table(written(tmp_path, {"__init__.py": before_table(more)}))
+    assert {"__init__.py", "sums.py"} <= found["row_sum/plain"].sources
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        before_table("def load(op, rung, type): ..."),
+        before_table("from mine.sums import load"),
+        before_table("from mine.sums import *"),
+        before_table("more = {}").replace('"plain": plain', '**more, "plain": plain'),
+        before_table("OP = 'row_sum'").replace('"row_sum": {', "OP: {"),
+        FILES["__init__.py"] + "KERNELS['row_sum']['plain'] = sums.scaled",
+        FILES["__init__.py"] + "KERNELS.update(more)",
+        FILES["__init__.py"] + "BINARIES = make_binaries()",
+        FILES["__init__.py"] + "BINARIES = {**sums.BINARIES}",
+        FILES["__init__.py"] + "from mine.sums import BINARIES",
+        "from mine.sums import KERNELS",
+        "KERNELS = {'row_sum': {",
+    ],
+)
+def test_a_table_that_the_source_does_not_tell(tmp_path: Path, text: str) -> None:
+    """It is made or changed by code, or there is `load`: every edit concerns every rung."""
+    assert parts_of_table(written(tmp_path, {"__init__.py": text})) == {}
+
+
+def changed(base: Path, head: Path, monkeypatch: pytest.MonkeyPatch, *rungs: str) -> set[str]:
+    """Of these rungs, those that differ between the packages in two folders."""
+    monkeypatch.setattr(Project, "rungs", lambda _: [f"row_sum/{name}" for name in rungs])
+    project = Project("mine", base / "project.py", ())
+    return {name.removeprefix("row_sum/") for name in changes(project, str(base), str(head)).rungs}
+
+
+def test_a_rung_that_is_registered_by_code_may_depend_on_everything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base, head = tmp_path / "base", tmp_path / "head"
+    written(base, {})
+    written(head, {"hidden.py": "# changed"})
+    assert changed(base, head, monkeypatch, "plain", "registered") == {"registered"}
+    assert changed(base, base, monkeypatch, "plain", "registered") == set()
 
 
 @pytest.mark.parametrize(
@@ -216,13 +260,10 @@ def test_what_a_table_does_not_tell_is_not_taken_from_it(tmp_path: Path, more: s
 def test_an_edit_changes_the_rungs_that_it_reaches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, text: str, rungs: set[str]
 ) -> None:
-    project = Project("mine", tmp_path / "project.py", ())
-    names = [f"row_sum/{name}" for name in ("plain", "scaled", "far", *UNCLEAR)]
-    monkeypatch.setattr(Project, "rungs", lambda _: names)
-    sides = [tmp_path / side for side in ("base", "head")]
-    written(sides[0], {})
-    written(sides[1], {file: text})
-    assert {name.removeprefix("row_sum/") for name in changes(project, *map(str, sides)).rungs} == rungs
+    base, head = tmp_path / "base", tmp_path / "head"
+    written(base, {})
+    written(head, {file: text})
+    assert changed(base, head, monkeypatch, "plain", "scaled", "far", *UNCLEAR) == rungs
 
 
 @pytest.mark.parametrize("file", ["kernel.cu", "rungs/_fast.cpython-311-x86_64-linux-gnu.so"])

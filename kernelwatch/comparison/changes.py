@@ -58,6 +58,6 @@ def changes(project: Project, base: str, head: str) -> Changes:
         alike = len(sides) == 2 and sides[0].launch == sides[1].launch
         if rung.split("/")[0] in whole or (sides and not alike):
             launched.append(rung)
-        elif shared or sources & differ:
-            compiled.append(rung)
+        elif shared or sources & differ or (differ and not sides and not project.parts):
+            compiled.append(rung)  # a rung that no table lists may have been added to one by code
     return Changes(launched, compiled, shared, new)

@@ -159,11 +159,13 @@ def adapt(module: ModuleType) -> Package:
 def parts_of_table(package: Path) -> dict[str, Parts]:
     """What each rung of a package's table KERNELS is made from, and compiled by (BINARIES), by "op/rung".
 
-    It is read from the package's sources; {} if they do not list the table. A rung whose function is made by a call is
-    made from the whole package.
+    It is read from the package's sources; {} if they do not tell all of both tables. A rung whose function is made by a
+    call is made from the whole package.
     """
     kernels, binaries = (sources.table(package, name) for name in (TABLE, BINARIES))
-    found = {}
+    found: dict[str, Parts] = {}
+    if kernels is None or binaries is None:
+        return found
     for rung, entry in kernels.items():
         entries = [entry, *filter(None, [binaries.get(rung)])]
         files = {path for _, module in entries for path in sources.reached_by(package, module).files}

@@ -4,8 +4,8 @@ The import statements are read from the sources; nothing is imported.
 """
 
 import ast
-import re
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -65,38 +65,55 @@ def reached(package: Path, names: tuple[str, ...]) -> Sources:
     return Sources(frozenset(files), frozenset(others - sys.stdlib_module_names), complete)
 
 
-def table(package: Path, name: str) -> dict[str, tuple[str, str]]:
-    """A table {op: {rung: function}} as a package's __init__.py lists it: "op/rung" -> how the entry is written, and
-    the module that it names by a text "module:function" or by a function of that module, "" if it is neither. {} if the
-    table is not written there, or if there is a function `load`, which then says what is measured."""
+def table(package: Path, name: str) -> dict[str, tuple[str, str]] | None:
+    """A table {op: {rung: function}} as a package's __init__.py writes it: "op/rung" -> how the entry is written, and
+    the module that it names by a text "module:function" or by a function of that module, "" if it is neither.
+
+    {} if nothing has this name; None if the source does not tell the whole table: it is made or changed by code, or
+    there may be a function `load`, which then says what is measured.
+    """
     try:
         tree = ast.parse((package / "__init__.py").read_bytes())
     except (OSError, SyntaxError, ValueError):
-        return {}
-    if re.search(r"^(def load|from .*\bload\b|load =)", ast.unparse(tree), re.MULTILINE):
-        return {}
-    bound = _bound_by_imports(tree, package.name)
-    found: dict[str, tuple[str, str]] = {}
+        return None
+    bindings = _bindings(tree)
+    uses = sum(isinstance(node, ast.Name) and node.id == name for node in ast.walk(tree))
+    if bindings["load"] or bindings["*"] or uses > 1 or bindings[name] > uses:
+        return None
+    bound = _bound_by_imports(tree, package.name, bindings)
     for node in tree.body:
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
-        if name in [target.id for target in targets if isinstance(target, ast.Name)]:
-            for op, rungs in _items(getattr(node, "value", None)):
-                for rung, entry in _items(rungs):
-                    found[f"{op}/{rung}"] = (ast.unparse(entry), _module(entry, bound, package.name))
-    return found
+        if [target.id for target in targets if isinstance(target, ast.Name)] == [name]:
+            entries = _entries(getattr(node, "value", None))
+            if entries is None:
+                return None
+            return {rung: (ast.unparse(entry), _module(entry, bound, package.name)) for rung, entry in entries.items()}
+    return None if uses else {}
 
 
-def _bound_by_imports(tree: ast.Module, package: str) -> dict[str, str]:
-    """The names that imports at the top of a package's __init__.py bind, and nothing else in it: the dotted name of
+def _bindings(tree: ast.Module) -> Counter[str]:
+    """How often each name is bound in a module, in its functions as well; "*" by an import of all names."""
+    names: list[str] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            names += (alias.asname or alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.append(node.name)
+        elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            names.append(node.id)
+    return Counter(names)
+
+
+def _bound_by_imports(tree: ast.Module, package: str, bindings: Counter[str]) -> dict[str, str]:
+    """The names that an import at the top of a package's __init__.py binds, and nothing else in it: the dotted name of
     each."""
-    imports = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
-    bound = {
-        alias.asname or alias.name: f"{_absolute(node, package, True)}.{alias.name}"
-        for node in imports
+    return {
+        own: f"{_absolute(node, package, True)}.{alias.name}"
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom)
         for alias in node.names
+        if bindings[own := alias.asname or alias.name] == 1
     }
-    stored = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-    return {name: dotted for name, dotted in bound.items() if name not in stored}
 
 
 def _module(entry: ast.expr, bound: dict[str, str], package: str) -> str:
@@ -110,12 +127,27 @@ def _module(entry: ast.expr, bound: dict[str, str], package: str) -> str:
     return ""
 
 
-def _items(node: ast.expr | None) -> Iterator[tuple[str, ast.expr]]:
-    """The items of a dictionary as it is written, whose keys are texts."""
-    if isinstance(node, ast.Dict):
-        for key, value in zip(node.keys, node.values, strict=True):
-            if isinstance(key, ast.Constant) and isinstance(key.value, str):
-                yield key.value, value
+def _entries(table: ast.expr | None) -> dict[str, ast.expr] | None:
+    """The entries of a table {op: {rung: ...}} by "op/rung"; None if it is no literal dictionary of such."""
+    ops = _items(table)
+    if ops is None:
+        return None
+    found: dict[str, ast.expr] = {}
+    for op, rungs in ops:
+        entries = _items(rungs)
+        if entries is None:
+            return None
+        found |= {f"{op}/{rung}": entry for rung, entry in entries}
+    return found
+
+
+def _items(node: ast.expr | None) -> list[tuple[str, ast.expr]] | None:
+    """The items of a dictionary as it is written; None if it is none, or if a key is no text."""
+    if not isinstance(node, ast.Dict):
+        return None
+    keys = [key.value if isinstance(key, ast.Constant) else None for key in node.keys]
+    texts = [key for key in keys if isinstance(key, str)]
+    return list(zip(texts, node.values, strict=True)) if len(texts) == len(keys) else None
 
 
 def _files(package: Path) -> Iterator[Path]:
