@@ -196,6 +196,7 @@ def before_table(more: str) -> str:
     [
         "plain = sums.make(2)",
         "def plain(a, out): ...",
+        "plain.factor = 2",
         "try:\n    from mine.rungs.far import far as plain\nexcept ImportError:\n    pass",
     ],
 )
@@ -210,6 +211,8 @@ def test_a_name_that_is_bound_twice_may_be_anything(tmp_path: Path, more: str) -
         before_table("def load(op, rung, type): ..."),
         before_table("from mine.sums import load"),
         before_table("from mine.sums import *"),
+        before_table("def binary(op, rung, type, arch): ..."),
+        before_table("def __getattr__(name): ..."),
         before_table("more = {}").replace('"plain": plain', '**more, "plain": plain'),
         before_table("OP = 'row_sum'").replace('"row_sum": {', "OP: {"),
         FILES["__init__.py"] + "KERNELS['row_sum']['plain'] = sums.scaled",
@@ -254,6 +257,7 @@ def test_a_rung_that_is_registered_by_code_may_depend_on_everything(
             {"far"} | UNCLEAR,
         ),
         ("__init__.py", FILES["__init__.py"] + "# changed", UNCLEAR),
+        ("__init__.py", FILES["__init__.py"].replace("mine.sums import", "mine.hidden import"), {"plain"} | UNCLEAR),
         ("kernel.cu", "new", {"plain", "scaled", "far"} | UNCLEAR),
     ],
 )

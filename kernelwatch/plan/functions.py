@@ -34,6 +34,7 @@ from kernelwatch.system import installed, tools
 
 TABLE = "KERNELS"
 BINARIES = "BINARIES"
+INSTEAD = ("load", "binary", "repeats", "cuda_source", "__getattr__")  # what a package may have in place of a table
 
 
 @dataclass(frozen=True)
@@ -162,7 +163,7 @@ def parts_of_table(package: Path) -> dict[str, Parts]:
     It is read from the package's sources; {} if they do not tell all of both tables. A rung whose function is made by a
     call is made from the whole package.
     """
-    kernels, binaries = (sources.table(package, name) for name in (TABLE, BINARIES))
+    kernels, binaries = (sources.table(package, name, INSTEAD) for name in (TABLE, BINARIES))
     found: dict[str, Parts] = {}
     if kernels is None or binaries is None:
         return found
@@ -170,7 +171,8 @@ def parts_of_table(package: Path) -> dict[str, Parts]:
         entries = [entry, *filter(None, [binaries.get(rung)])]
         files = {path for _, module in entries for path in sources.reached_by(package, module).files}
         names = frozenset(path.relative_to(package).as_posix() for path in files)
-        found[rung] = Parts(" ".join(text for text, _ in entries), names, frozenset({"__init__.py"}))
+        launch = " ".join(f"{text} of {module}" for text, module in entries)
+        found[rung] = Parts(launch, names, frozenset({"__init__.py"}))
     return found
 
 

@@ -65,12 +65,12 @@ def reached(package: Path, names: tuple[str, ...]) -> Sources:
     return Sources(frozenset(files), frozenset(others - sys.stdlib_module_names), complete)
 
 
-def table(package: Path, name: str) -> dict[str, tuple[str, str]] | None:
+def table(package: Path, name: str, instead: Iterable[str]) -> dict[str, tuple[str, str]] | None:
     """A table {op: {rung: function}} as a package's __init__.py writes it: "op/rung" -> how the entry is written, and
     the module that it names by a text "module:function" or by a function of that module, "" if it is neither.
 
-    {} if nothing has this name; None if the source does not tell the whole table: it is made or changed by code, or
-    there may be a function `load`, which then says what is measured.
+    {} if nothing has this name; None if the source does not tell the whole table: it is made or changed by code, or the
+    package may have one of these functions `instead`.
     """
     try:
         tree = ast.parse((package / "__init__.py").read_bytes())
@@ -78,7 +78,7 @@ def table(package: Path, name: str) -> dict[str, tuple[str, str]] | None:
         return None
     bindings = _bindings(tree)
     uses = sum(isinstance(node, ast.Name) and node.id == name for node in ast.walk(tree))
-    if bindings["load"] or bindings["*"] or uses > 1 or bindings[name] > uses:
+    if any(bindings[other] for other in ("*", *instead)) or uses > 1 or bindings[name] > uses:
         return None
     bound = _bound_by_imports(tree, package.name, bindings)
     for node in tree.body:
@@ -92,15 +92,19 @@ def table(package: Path, name: str) -> dict[str, tuple[str, str]] | None:
 
 
 def _bindings(tree: ast.Module) -> Counter[str]:
-    """How often each name is bound in a module, in its functions as well; "*" by an import of all names."""
+    """How often each name is bound in a module, in its functions as well, or an attribute or item of it; "*" by an
+    import of all names."""
     names: list[str] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import | ast.ImportFrom):
             names += (alias.asname or alias.name.partition(".")[0] for alias in node.names)
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             names.append(node.name)
-        elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
-            names.append(node.id)
+        elif not isinstance(getattr(node, "ctx", ast.Load()), ast.Load):
+            target = node
+            while isinstance(target, ast.Attribute | ast.Subscript):
+                target = target.value
+            names.append(getattr(target, "id", ""))
     return Counter(names)
 
 
