@@ -111,6 +111,34 @@ def test_a_neighbor_that_cannot_work_is_said(project: Project, tmp_path: Path, m
         noise.main(project, "scripts/noise", ["--neighbors", "transpose"])
 
 
+def test_a_neighbor_that_stops_within_a_run_is_said(
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what was measured beside it is forgotten: the next call does not take it up."""
+    program, ended, kept = (tmp_path / name for name in ("load.py", "ended", ".asv/kept/noise1"))
+    program.write_text(f"import os\nprint('busy', flush=True)\nopen({str(ended)!r}, 'w').close()\nos._exit(1)")
+    kept.parent.mkdir(parents=True)
+
+    def measured(*_: object) -> Group:
+        kept.touch()
+        while beside and (not ended.exists() or running()):
+            pass
+        beside.append(True)
+        return group(1.0, 2.0)
+
+    def running() -> bool:
+        return os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+
+    beside: list[bool] = []
+    monkeypatch.setattr(noise, "LOAD", program)
+    monkeypatch.setattr(noise, "gpus", lambda: ["0", "4"])
+    monkeypatch.setattr(noise, "measure", measured)
+    monkeypatch.setattr(noise, "identity", lambda: {"machine": "here"})
+    with pytest.raises(UserError, match="GPU 4 stopped working within run 2"):
+        noise.main(project, "scripts/noise", ["--neighbors", "--runs", "2", "transpose"])
+    assert not kept.exists()
+
+
 def test_neighbors_need_a_second_gpu(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(noise, "gpus", lambda: ["0"])
     with pytest.raises(UserError, match="--neighbors needs a second GPU"):

@@ -15,7 +15,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -118,8 +118,9 @@ def _record(path: Path, runs: list[Processes], facts: dict[str, object]) -> dict
 
 
 @contextmanager
-def _at_work(devices: Sequence[str]) -> Iterator[None]:
-    """Keep these GPUs busy, as CUDA_VISIBLE_DEVICES names them. Raises: UserError if one cannot be."""
+def _at_work(devices: Sequence[str]) -> Iterator[Callable[[], list[str]]]:
+    """Keep these GPUs busy, as CUDA_VISIBLE_DEVICES names them; gives a function that tells those whose program has
+    ended. Raises: UserError if one cannot be kept busy."""
     with ExitStack() as running:
         started = []
         for device in devices:
@@ -136,7 +137,7 @@ def _at_work(devices: Sequence[str]) -> Iterator[None]:
         for device, process in zip(devices, started, strict=True):
             if process.stdout is None or not process.stdout.readline():
                 raise UserError(f"GPU {device} cannot be kept busy; why is said above")
-        yield
+        yield lambda: [device for device, process in zip(devices, started, strict=True) if process.poll() is not None]
 
 
 def beside(alone: Sequence[Sequence[float]], busy: Sequence[Sequence[float]]) -> tuple[float, float, float]:
@@ -156,8 +157,11 @@ def _neighbors(project: Project, ops: list[str], only: str, pairs: int) -> int:
     runs: dict[bool, list[Processes]] = {False: [], True: []}
     for number in range(2 * pairs):
         busy = number % 4 in (1, 2)  # alone, beside, beside, alone: a drift counts for both
-        with _kept(project, f"neighbors{number + 1}") as options, _at_work(others if busy else []):
+        with _kept(project, f"neighbors{number + 1}") as options, _at_work(others if busy else []) as ended:
             seconds, facts = _run(project, ops, replace(options, only=only))
+            if idle := ended():
+                _forget(options)  # what was measured beside idle GPUs is not to be taken up again
+                raise UserError(f"GPU {', '.join(idle)} stopped working within run {number + 1}; run the command again")
         runs[busy].append(seconds)
         alone, loud = _by_cell(runs[False]), _by_cell(runs[True])
         _write(path, {key: {"busy": len(others), "alone_s": alone[key], "beside_s": loud[key]} for key in loud}, facts)
