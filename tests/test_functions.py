@@ -247,6 +247,28 @@ def test_a_rung_that_is_registered_by_code_may_depend_on_everything(
 
 
 @pytest.mark.parametrize(
+    ("bound", "counts"),
+    [
+        ("from .quick import far", True),
+        ("from .far import far as _far\nfar = print(_far)", True),
+        ("from . import far", False),
+    ],
+)
+def test_a_function_with_the_name_of_a_module_is_the_one_that_the_folder_binds(
+    tmp_path: Path, bound: str, counts: bool
+) -> None:
+    files = {
+        "rungs/__init__.py": bound,
+        "rungs/quick.py": "def far(a, out): ...",
+        "sums.py": "from mine.rungs import far\n" + FILES["sums.py"],
+    }
+    found = parts_of_table(written(tmp_path, files))["row_sum/plain"].sources
+    assert found >= {"sums.py", "rungs/far.py"}
+    assert ("rungs/__init__.py" in found) == counts
+    assert ("rungs/quick.py" in found) == ("quick" in bound)
+
+
+@pytest.mark.parametrize(
     ("file", "text", "rungs"),
     [
         ("sums.py", "# changed", {"plain", "scaled"} | UNCLEAR),

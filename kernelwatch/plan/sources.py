@@ -55,6 +55,8 @@ def reached(package: Path, names: tuple[str, ...]) -> Sources:
         if top != package.name:
             others.add(top)
             continue
+        if _shadowed(package, name):
+            waiting.append(name.rpartition(".")[0])
         path = _located(package, name)
         if path in files:
             continue
@@ -174,6 +176,26 @@ def _located(package: Path, name: str) -> Path:
                 return path
         parts.pop()
     return package / "__init__.py"
+
+
+def _shadowed(package: Path, name: str) -> bool:
+    """Whether a dotted name is a module's, and the __init__.py above it binds the same name to something else."""
+    above, _, last = name.rpartition(".")
+    init = package.parent.joinpath(*above.split("."), "__init__.py")
+    if not (above and init.is_file()) or _located(package, name) == init:
+        return False
+    try:
+        tree = ast.parse(init.read_bytes())
+    except (SyntaxError, ValueError):
+        return True
+    own = [
+        alias
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and _absolute(node, above, True) == above
+        for alias in node.names
+        if alias.name == last and alias.asname in (None, last)
+    ]
+    return _bindings(tree)[last] > len(own)
 
 
 def _imported(path: Path, module: str) -> list[str] | None:
