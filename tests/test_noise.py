@@ -139,6 +139,12 @@ def test_a_neighbor_that_stops_within_a_run_is_said(
     assert not kept.exists()
 
 
+def test_half_of_the_runs_are_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        noise.main(PROJECT, "scripts/noise", ["--neighbors", "--runs", "5"])
+    assert "--neighbors takes an even number of --runs, half of them alone; got 5" in capsys.readouterr().err
+
+
 def test_neighbors_need_a_second_gpu(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(noise, "gpus", lambda: ["0"])
     with pytest.raises(UserError, match="--neighbors needs a second GPU"):

@@ -164,6 +164,7 @@ def _neighbors(project: Project, ops: list[str], only: str, pairs: int) -> int:
                 raise UserError(f"GPU {', '.join(idle)} stopped working within run {number + 1}; run the command again")
         runs[busy].append(seconds)
         alone, loud = _by_cell(runs[False]), _by_cell(runs[True])
+        loud = {key: seconds for key, seconds in loud.items() if key in alone}  # the others are n/a at times
         _write(path, {key: {"busy": len(others), "alone_s": alone[key], "beside_s": loud[key]} for key in loud}, facts)
         print(f"run {number + 1} of {2 * pairs}: {f'beside {len(others)} busy GPUs' if busy else 'alone'}", flush=True)
     _forget(options)
@@ -192,10 +193,12 @@ def main(project: Project, prog: str, arguments: list[str] | None = None) -> int
     unknown = [op for op in parsed.op if op not in project.ops]
     if unknown:
         parser.error(f"no op {', '.join(unknown)}; there are {', '.join(project.ops)}")
+    if parsed.neighbors and parsed.runs % 2:
+        parser.error(f"--neighbors takes an even number of --runs, half of them alone; got {parsed.runs}")
     if parsed.runs < 2:
         parser.error(f"--runs must be at least 2, to differ; got {parsed.runs}")
     if parsed.neighbors:
-        return _neighbors(project, parsed.op or list(project.ops), selected(parsed), max(1, parsed.runs // 2))
+        return _neighbors(project, parsed.op or list(project.ops), selected(parsed), parsed.runs // 2)
     path = project.results / identity()["machine"] / "noise.jsonl"
     runs: list[Processes] = []
     variation: dict[str, float] = {}
