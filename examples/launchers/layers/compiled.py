@@ -11,15 +11,16 @@ LEAST = 80  # the compute capability that cuTile and the CuTe DSL support, times
 
 
 def by_numba(_type, arch):
-    """As cuda.jit does it: NVVM makes PTX, nvJitLink a cubin."""
+    """As cuda.jit does it: NVVM makes PTX, nvJitLink a cubin; from compute capability 9.0 on for that GPU alone."""
     from cuda.core import Linker, LinkerOptions, ObjectCode
     from layers.by_numba import THREADS, row_sum_kernel
     from numba import cuda, float32, void
 
     signature, capability = void(float32[:, ::1], float32[::1]), divmod(int(arch[3:]), 10)
-    ptx, _ = cuda.compile(row_sum_kernel.py_func, signature, device=False, abi="numba", cc=capability)
+    alone = "a" if capability >= (9, 0) else ""
+    ptx, _ = cuda.compile(row_sum_kernel.py_func, signature, device=False, abi="numba", cc=(*capability, alone))
     ptx = re.sub(r"B\dv\d+B", "B", ptx)  # in names: how many functions Numba has compiled in this process
-    linked = Linker(ObjectCode.from_ptx(ptx.encode()), options=LinkerOptions(arch=arch)).link("cubin")
+    linked = Linker(ObjectCode.from_ptx(ptx.encode()), options=LinkerOptions(arch=arch + alone)).link("cubin")
     return binaries.of_cubin(bytes(linked.code), arch, block_threads=THREADS)
 
 
