@@ -1,6 +1,7 @@
 """The versions of the measuring code: what changes them, what does not, and how recorded figures stay comparable."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -139,10 +140,14 @@ def test_the_command_shows_what_changed_and_accepts_it(
     lock = identity.now()
     lock["counted"]["version"] = "0"
     identity.LOCK.write_text(json.dumps(lock))
-    assert command.main(PROJECT, "kernelwatch identity", []) == 1
+    project = replace(PROJECT, here=tmp_path / "project.py")  # --accept writes the lock beside it
+    project.here.write_text("SHAPES = (256,)\n")
+    project.here.with_suffix(".lock").write_text("another\n")
+    assert command.main(project, "kernelwatch identity", []) == 1
     said = capsys.readouterr().out
     assert f"timed figures: version {TIMED.version}\n" in said
     assert f"counted figures: the version changed. Rewrite the lock: {identity.WRITE}" in said
-    assert command.main(PROJECT, "kernelwatch identity", ["--accept"]) == 0
+    assert command.main(project, "kernelwatch identity", ["--accept"]) == 0
     assert "every file is as the lock has it" in capsys.readouterr().out
+    assert identity.changed_description(project.here) == ""
     assert json.loads(identity.LOCK.read_text()) == identity.now()

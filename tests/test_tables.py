@@ -513,7 +513,7 @@ def test_a_narrow_terminal_has_no_classes_of_instructions(
 BLOCKS = {
     "README.md": ["bench"],
     "docs/comparing.md": ["versus"],
-    "docs/transpose.md": ["transpose", "cpu", "types", "counters"],
+    "docs/transpose.md": ["transpose", "cpu", "types", "sizes", "counters"],
     "docs/matmul.md": ["matmul", "cpu", "shapes", "types", "counters", "between"],
     "docs/access.md": ["access"],
 }
@@ -599,6 +599,31 @@ def test_products_by_shape_and_by_type() -> None:
     typed = figures.by_type(product_record())
     assert row_of(typed, "cublas")[3] == "687195 (100 %) *"
     assert row_of(typed, "wmma") == ["wmma", "n/a", "n/a", "137439 (20 %)", "n/a", "n/a", "n/a"]
+
+
+def test_transposes_stand_beside_the_best_copy() -> None:
+    """Bytes over seconds; the share of the fastest copy of that column, whichever it is; no column without a copy."""
+    small, large = "256x256 cold", "4096x4096 cold"
+    seconds = {
+        f"transpose/padded float32 {small}": 2e-6,
+        f"transpose/memcpy float32 {small}": 1e-6,
+        f"transpose/vector_copy float32 {small}": 1.5e-6,
+        f"transpose/padded float32 {large}": 4e-5,
+        f"transpose/vector_copy float32 {large}": 3e-5,
+        f"transpose/cupy_transpose float32 {large}": 1e-5,  # no copy
+        f"transpose/padded uint8 {large}": 2e-5,
+        f"transpose/memcpy uint8 {large}": 1e-5,
+        "transpose/padded float32 1024x1024 cold": 3e-6,
+    }
+    cells = {key: Measured(key, "ok", "", (value,) * 3, ()) for key, value in seconds.items()}
+    record = Record("a-gpu.x", "0123abcd", {"transpose gpu": {"gpu": "A GPU"}}, cells)
+    sizes = figures.transposed_by_size(record)
+    assert row_of(sizes, "rung") == ["rung", "256x256", "4096x4096"]
+    assert row_of(sizes, "padded") == ["padded", "262 (50.0 %)", "3355 (75.0 %)"]
+    assert row_of(sizes, "memcpy") == ["memcpy", "524 (100.0 %)", "n/a"]
+    types = figures.transposed_by_type(record)
+    assert row_of(types, "rung") == ["rung", "float32", "uint8"]
+    assert row_of(types, "padded") == ["padded", "3355 (75.0 %)", "1678 (50.0 %)"]
 
 
 def test_every_block_is_written_from_the_newest_record_that_has_it(papers: Path) -> None:

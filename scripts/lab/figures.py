@@ -51,11 +51,11 @@ def who(record: Record, device: str) -> str:
     return f"({device_text(record, device)}; commit {record.commit})"
 
 
-def rate(row: Row | None) -> str:
-    """A row's GFLOP/s and its share of the vendor's rate; "n/a" without a time."""
+def rate(row: Row | None, digits: int = 0) -> str:
+    """A row's rate and its share, such as of the vendor's rate, with so many decimals; "n/a" without a time."""
     if row is None or not row.cell.seconds:
         return "n/a"
-    share = "" if math.isnan(row.share) else f" ({100 * row.share:.0f} %)"
+    share = "" if math.isnan(row.share) else f" ({100 * row.share:.{digits}f} %)"
     mark = " *" if row.cell.throttled else ""
     return f"{rate_text(row.rate)}{share}{mark}"
 
@@ -111,18 +111,33 @@ def by_type(record: Record) -> str:
     return title + table(["rung", *rows_by_type], lines)
 
 
-def transposed_by_type(record: Record) -> str:
-    """The table of the transposes' element types, at the shape at which all of them are timed, "" without a cell."""
+def transposed(record: Record, places: Mapping[str, tuple[str, Shape]], title: str) -> str:
+    """A table of the transposes, cold, with shares of the fastest copy of any kind; "" without a cell. `places`: the
+    type and shape of a column by its header."""
     problem = PROJECT.op("transpose")
-    rows_by_type = {
-        type: {row.rung: row for row in ladder(record, problem, "gpu", TURNED, "cold", type)} for type in problem.types
-    }
-    names = dict.fromkeys(name for rows in rows_by_type.values() for name in rows)
+    copies = [name for name, line in problem.lines.items() if line.computes == "copy"]
+    columns: dict[str, dict[str, str]] = {}
+    for header, (type, shape) in places.items():
+        found = {row.rung: row for row in ladder(record, problem, "gpu", shape, "cold", type) if row.cell.seconds}
+        if best := max((found[name].rate for name in copies if name in found), default=0.0):
+            columns[header] = {name: rate(replace(row, share=row.rate / best), 1) for name, row in found.items()}
+    names = dict.fromkeys(name for column in columns.values() for name in column)
     if not names:
         return ""
-    lines = [[name, *(rate(rows_by_type[type].get(name)) for type in rows_by_type)] for name in names]
-    title = f"**transpose {label(TURNED)}, cold, GPU: GB/s (share of vector_copy)** {who(record, 'gpu')}\n\n"
-    return title + table(["rung", *rows_by_type], lines)
+    lines = [[name, *(column.get(name, "n/a") for column in columns.values())] for name in names]
+    head = f"**transpose {title}, cold, GPU: GB/s (share of the best copy)** {who(record, 'gpu')}\n\n"
+    return head + table(["rung", *columns], lines)
+
+
+def transposed_by_type(record: Record) -> str:
+    """The table of the transposes' element types, at the shape at which all of them are timed."""
+    return transposed(record, {type: (type, TURNED) for type in PROJECT.op("transpose").types}, label(TURNED))
+
+
+def transposed_by_size(record: Record) -> str:
+    """The table of the transposes of float32 at every shape."""
+    type, *_ = PROJECT.op("transpose").types
+    return transposed(record, {label(shape): (type, shape) for shape in PROJECT.op("transpose").shapes}, type)
 
 
 def counters(record: Record, folder: Path, file: str) -> str:
@@ -247,18 +262,19 @@ def write(records: list[Record], root: Path, results: Path) -> None:
     def newest(group: str) -> Record | None:
         return next((record for record in reversed(records) if record.facts.get(group)), None)
 
-    transposed, multiplied, on_cpu = newest("transpose gpu"), newest("matmul gpu"), newest("matmul cpu")
-    transposed_on_cpu = newest("transpose cpu")
+    turned, multiplied, on_cpu = newest("transpose gpu"), newest("matmul gpu"), newest("matmul cpu")
+    turned_on_cpu = newest("transpose cpu")
     makers: dict[tuple[str, str], Callable[[], str]] = {}
-    if transposed:
+    if turned:
         makers |= {
-            ("README.md", "bench"): lambda: printed(transposed),
-            ("docs/transpose.md", "transpose"): lambda: on_device(transposed, "gpu"),
-            ("docs/transpose.md", "types"): lambda: transposed_by_type(transposed),
-            ("docs/transpose.md", "counters"): lambda: counters(transposed, results, "docs/transpose.md"),
+            ("README.md", "bench"): lambda: printed(turned),
+            ("docs/transpose.md", "transpose"): lambda: on_device(turned, "gpu"),
+            ("docs/transpose.md", "types"): lambda: transposed_by_type(turned),
+            ("docs/transpose.md", "sizes"): lambda: transposed_by_size(turned),
+            ("docs/transpose.md", "counters"): lambda: counters(turned, results, "docs/transpose.md"),
         }
-    if transposed_on_cpu:
-        makers["docs/transpose.md", "cpu"] = lambda: on_device(transposed_on_cpu, "cpu")
+    if turned_on_cpu:
+        makers["docs/transpose.md", "cpu"] = lambda: on_device(turned_on_cpu, "cpu")
     if multiplied:
         makers |= {
             ("docs/matmul.md", "matmul"): lambda: squares(multiplied, "gpu"),
