@@ -106,6 +106,16 @@ def test_configurations_with_as_many_registers_are_told_apart_by_their_block(
         assert found["kernels"][1]["code"] == code["code"]
 
 
+def test_a_tile_kernel_is_launched_with_one_thread() -> None:
+    """Its compiler chose the block, as that of cuTile does; the launch says 1 x 1 x 1."""
+    chosen: Code = {**CODES[0], "only_threads": 256}
+    found = measured(24)
+    for block, known in (([1, 1, 1], True), ([256, 1, 1], True), ([128, 1, 1], False)):
+        found["kernels"][1] = {**measured(24)["kernels"][1], "block": block}
+        launched.note(found, [chosen])
+        assert (found["kernels"][1].get("code") == "aa") == known
+
+
 def test_kernels_with_the_same_instructions_have_both_their_code(monkeypatch: pytest.MonkeyPatch) -> None:
     source = 'extern "C" __global__ void NAME(float *x) { x[threadIdx.x] = 3.0f; }'
     made = [

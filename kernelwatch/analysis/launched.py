@@ -100,7 +100,8 @@ def note(measurement: Measurement, codes: Iterable[Code]) -> None:
 
 
 def _fits(code: Code, node: Ran) -> bool:
-    """Whether a node may run this code."""
+    """Whether a node may run this code. A tile kernel, whose compiler chose the block, is launched with one thread."""
     if any(node.get(name) != code[name] for name in SAME):  # type: ignore[literal-required]
         return False
-    return code.get("only_threads", 0) in (0, math.prod(node["block"]))
+    threads = math.prod(node["block"])
+    return threads == 1 or code.get("only_threads", 0) in (0, threads)
