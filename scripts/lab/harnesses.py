@@ -95,13 +95,17 @@ def do_bench_median(function: Callable[..., object], arguments: tuple[Any, ...],
 
 
 def _repeated(call: Callable[[], object], seconds: float, **options: str) -> float:
-    """The median of as many runs of do_bench as the time allows."""
     from triton.testing import do_bench
 
+    return _median_until(seconds, lambda: float(do_bench(call, **options)) / 1000)
+
+
+def _median_until(seconds: float, take: Callable[[], float]) -> float:
+    """The median of as many figures as are begun within so many seconds, at least one."""
     figures: list[float] = []
     until = time.perf_counter() + seconds
     while not figures or time.perf_counter() < until:
-        figures.append(float(do_bench(call, **options)) / 1000)
+        figures.append(take())
     return statistics.median(figures)
 
 
@@ -116,7 +120,7 @@ def benchmark(function: Callable[..., object], arguments: tuple[Any, ...], secon
     from torch.utils.benchmark import Timer
 
     timer = Timer("function(*arguments)", globals={"function": function, "arguments": arguments})
-    return float(timer.blocked_autorange(min_run_time=seconds).median)
+    return _median_until(seconds, lambda: float(timer.blocked_autorange(min_run_time=seconds / 4).median))
 
 
 def nvbench(kernels: dict[str, Case], seconds: float) -> Figures:
