@@ -179,7 +179,7 @@ def product_of(type: str, out: Any, depth: int = 8192) -> str:
     return describe_wrong(where, PRODUCT, [a, b], [out(a, b).astype(out_dtype)], {}, np)
 
 
-PRODUCTS = ["float32", "float64", "float16->float32", "bfloat16->float32"]
+PRODUCTS = ["float32", "float64", "float16->float32", "bfloat16->float32", "float8_e4m3fn->float32"]
 
 
 @pytest.mark.parametrize("type", PRODUCTS)
@@ -208,6 +208,20 @@ def test_a_checked_product_of_16_bits_is_rounded_once(type: str) -> None:
 
     assert product_of(type, total) == ""
     assert "elements" in product_of(type, in_two_parts)
+
+
+def test_a_checked_product_of_float8_is_exact_in_14_bits() -> None:
+    """Those that Hopper's tensor cores keep of a sum."""
+
+    def in_order(a: Any, b: Any) -> Any:
+        units = np.ldexp(a.astype(np.float64), 4), b.astype(np.float64)
+        total = np.zeros((len(a), b.shape[1]))
+        for k in range(0, len(b), 32):
+            total += units[0][:, k : k + 32] @ units[1][k : k + 32]
+            assert abs(total).max() < 2**14
+        return np.ldexp(total, -4)
+
+    assert product_of("float8_e4m3fn->float32", in_order) == ""
 
 
 @pytest.mark.parametrize("depth", [64, 8192])
