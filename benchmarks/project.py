@@ -19,7 +19,7 @@ from benchmarks.parts import PARTS
 from benchmarks.streamed import Streamed
 from kernelwatch.plan import binaries
 from kernelwatch.plan.package import Absent, Binary, CudaSource, Kernel, NotHere, Parts
-from kernelwatch.plan.problem import Computation, Line, Problem, Rung, Shape, dtypes
+from kernelwatch.plan.problem import Array, Computation, Line, Problem, Rung, Shape, dtypes
 from kernelwatch.plan.project import Project
 from kernelwatch.system import installed, tools
 
@@ -44,8 +44,15 @@ def _ladder() -> ModuleType:
 # --- the ops -------------------------------------------------------------------------------------------------------
 
 # By type, the bits of the numbers in A and B when a matrix product is checked. A has enough bits to tell the type from
-# a narrower one (12: TF32 has 11). B has few enough that sums of 8192 products are exact in any order.
-EXACT_BITS = {"float32": (12, 3), "float64": (24, 18), "float16": (10, 3), "bfloat16": (7, 3)}
+# a narrower one (12: TF32 has 11). B has few enough that sums of 8192 products are exact in any order; those of float8
+# in the 14 bits that Hopper's tensor cores keep of them.
+EXACT_BITS = {
+    "float32": (12, 3),
+    "float64": (24, 18),
+    "float16": (10, 3),
+    "bfloat16": (7, 3),
+    "float8_e4m3fn": (4, 0),
+}
 TF32_BITS = (10, 3)
 
 ADDITION = Computation.of_shapes(lambda shape: (shape, shape), lambda shape: shape, lambda a, b: a + b)
@@ -57,10 +64,20 @@ def _exact_bits(type: str) -> tuple[int, int]:
     return EXACT_BITS[dtypes(type)[0].name]
 
 
+def _wide(operand: Array) -> Array:
+    """A NumPy or CuPy array in float64. CuPy converts no float8: its numbers come from a table of all of them."""
+    if isinstance(operand, np.ndarray) or operand.dtype.itemsize > 1:
+        return operand.astype(np.float64)
+    import cupy
+
+    numbers = np.arange(256, dtype=np.uint8).view(operand.dtype).astype(np.float64)
+    return cupy.asarray(numbers)[operand.view(np.uint8)]
+
+
 PRODUCT = Computation.of_shapes(
     lambda shape: ((shape[0], shape[2]), (shape[2], shape[1])),
     lambda shape: shape[:2],
-    lambda a, b: a.astype(np.float64) @ b.astype(np.float64),
+    lambda a, b: _wide(a) @ _wide(b),
     exact_bits=_exact_bits,
     flops=lambda shape: 2 * math.prod(shape),
 )
@@ -79,7 +96,7 @@ def _transposed_product(exact_bits: Callable[[str], tuple[int, ...]]) -> Computa
     return Computation.of_shapes(
         lambda shape: ((shape[0], shape[2]), (shape[1], shape[2])),
         lambda shape: shape[:2],
-        lambda a, b: a.astype(np.float64) @ b.astype(np.float64).T,
+        lambda a, b: _wide(a) @ _wide(b).T,
         exact_bits=exact_bits,
         flops=lambda shape: 2 * math.prod(shape),
     )
@@ -173,6 +190,7 @@ NEEDED = ("load", "rung", "LadderError")  # the names that a commit must have to
 CUDA_TYPES = {
     "uint8": ("unsigned char", ""),
     "uint16": ("unsigned short", ""),
+    "float8_e4m3fn": ("__nv_fp8_e4m3", "cuda_fp8.h"),
     "float16": ("__half", "cuda_fp16.h"),
     "bfloat16": ("__nv_bfloat16", "cuda_bf16.h"),
     "float32": ("float", ""),

@@ -13,15 +13,16 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-import ml_dtypes  # noqa: F401 (gives NumPy and CuPy the type bfloat16)
+import ml_dtypes  # noqa: F401 (gives NumPy and CuPy the types bfloat16 and float8)
 
 from gpukernels.ladder import Rung
 
 # Element type -> its name in CUDA C++ and in C, and CUDA's header for it. An op that only moves elements takes the
-# unsigned types as bits.
+# unsigned types as bits. C has no 8-bit floating-point type.
 TYPES = {
     "uint8": ("unsigned char", "unsigned char", ""),
     "uint16": ("unsigned short", "unsigned short", ""),
+    "float8_e4m3fn": ("__nv_fp8_e4m3", "", "cuda_fp8.h"),
     "float16": ("__half", "_Float16", "cuda_fp16.h"),
     "bfloat16": ("__nv_bfloat16", "__bf16", "cuda_bf16.h"),
     "float32": ("float", "float", ""),

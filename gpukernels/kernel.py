@@ -73,7 +73,8 @@ class Kernel:
     Inputs and output are C-contiguous CuPy arrays of the current device (NumPy arrays for a CPU rung, and for
     matmul/between_grids) of `type`, shaped as ladder.toml says: vector_add (N), (N) -> (N); transpose (M, N) -> (N, M);
     matmul (M, K), (K, N) -> (M, N). `out` is overwritten, and made where none is given; it must not overlap an input.
-    Any dimension may be 0: then nothing is launched (a sum over nothing is 0).
+    Any dimension may be 0: then nothing is launched (a sum over nothing is 0). CuPy makes no float8 arrays, but views
+    its bytes as such: `bytes.view("float8_e4m3fn")`.
     """
 
     def __init__(self, found: Rung, type: str, edge: int | None = None) -> None:

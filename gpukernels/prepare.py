@@ -16,6 +16,7 @@ from gpukernels.compiler import KernelError
 ALIGNMENT = 16  # bytes at multiples of which the copy engine lets a matrix and its rows begin
 
 _ELEMENTS = {
+    "uint8": driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_UINT8,
     "float16": driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
     "bfloat16": driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
     "float32": driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_FLOAT32,

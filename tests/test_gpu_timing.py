@@ -179,7 +179,7 @@ def product_of(type: str, out: Any, depth: int = 8192) -> str:
     return describe_wrong(where, PRODUCT, [a, b], [out(a, b).astype(out_dtype)], {}, np)
 
 
-PRODUCTS = ["float32", "float64", "float16->float32", "bfloat16->float32"]
+PRODUCTS = ["float32", "float64", "float16->float32", "bfloat16->float32", "float8_e4m3fn->float32"]
 
 
 @pytest.mark.parametrize("type", PRODUCTS)
@@ -208,6 +208,20 @@ def test_a_checked_product_of_16_bits_is_rounded_once(type: str) -> None:
 
     assert product_of(type, total) == ""
     assert "elements" in product_of(type, in_two_parts)
+
+
+def test_a_checked_product_of_float8_is_exact_in_14_bits() -> None:
+    """Those that Hopper's tensor cores keep of a sum."""
+    unit = 2.0 ** -sum(EXACT_BITS["float8_e4m3fn"])
+
+    def in_order(a: Any, b: Any) -> Any:
+        total = np.zeros((len(a), b.shape[1]))
+        for k in range(0, len(b), 32):
+            total += a[:, k : k + 32].astype(np.float64) @ b[k : k + 32].astype(np.float64)
+            assert abs(total).max() < 2**14 * unit
+        return total
+
+    assert product_of("float8_e4m3fn->float32", in_order) == ""
 
 
 @pytest.mark.parametrize("depth", [64, 8192])
@@ -949,6 +963,22 @@ def test_launches_go_round_buffers_of_random_numbers(cache: str) -> None:
     inputs = [gpu._operands(where, slot)[0][0].get() for slot in range(measured["slots"])]
     assert all(0.5 < values.std() < 0.65 and abs(values.mean()) < 0.02 for values in inputs)  # uniform in [-1, 1)
     assert len({values.tobytes() for values in inputs}) == len(inputs)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("short", "arguments"), [("", ()), ("_short", (np.int32(4),))])
+def test_numbers_of_float8_are_those_of_float32_cut_toward_zero(short: str, arguments: tuple[Any, ...]) -> None:
+    import cupy
+
+    count, gpu = 100_003, device()
+    filled = {"fill": cupy.empty(count, np.float32), "fill_float8": cupy.empty(count, np.uint8)}
+    with gpu.stream:
+        for name, memory in filled.items():
+            gpu.kernels[name + short]((64,), (256,), (memory, np.int64(count), np.uint64(7), *arguments))
+        wide, codes = (memory.get() for memory in filled.values())
+    sizes = np.arange(0x7F, dtype=np.uint8).view("float8_e4m3fn").astype(np.float32)
+    cut = np.copysign(sizes[np.searchsorted(sizes, abs(wide), "right") - 1], wide)
+    assert (codes.view("float8_e4m3fn").astype(np.float32) == cut).all()
 
 
 @pytest.mark.gpu

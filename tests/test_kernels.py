@@ -56,8 +56,9 @@ def addends(rng: np.random.Generator, inputs: list[NDArray[Any]]) -> None:
         operand.reshape(-1)[at] = column[: len(at)]
 
 
-# The bits of integers of which every sum of products is exact in the type: in A more than a narrower type has.
-EXACT = {"float32": (12, 3), "float64": (24, 18), "float16": (10, 3), "bfloat16": (7, 3)}
+# The bits of integers of which every sum of products is exact in the type: in A more than a narrower type has. Of
+# float8 it is exact in the 14 bits that Hopper's tensor cores keep.
+EXACT = {"float32": (12, 3), "float64": (24, 18), "float16": (10, 3), "bfloat16": (7, 3), "float8_e4m3fn": (4, 0)}
 EXACT_TF32 = {"float32": (10, 3)}
 
 
@@ -67,7 +68,7 @@ def exact_integers(
     """Of which every sum of some ten thousand products is exact, in any order; and in no narrower type. Longer sums are
     exact too: the numbers are of both signs, so that sums grow with the root of the count."""
     for operand, bits in zip(inputs, exact[inputs[0].dtype.name], strict=True):
-        operand[...] = rng.integers(-(1 << bits), 1 << bits, operand.shape)
+        operand[...] = rng.integers(-(1 << bits), 1 << bits, operand.shape, endpoint=True)
 
 
 def signed_numbers(rng: np.random.Generator, inputs: list[NDArray[Any]]) -> None:
@@ -115,12 +116,26 @@ def split_bound(found: Rung, a: Array, b: Array) -> Array:
     return (relative + 3 * 2.0**-22) * (wide_a @ wide_b) + 2.0**-38 * (most_a @ wide_b + wide_a @ most_b)
 
 
+def float8_error(found: Rung, depth: int) -> float:
+    """How far a sum of `depth` products of float8 may be off, relative to the sum of their sizes.
+
+    An instruction sums 32 products and what was before. It cuts each of these 33 where the largest has 14 bits, and
+    their sum to 14 bits (u = 2**-13), so that it adds 33 errors of u, and one more, of what there is. Promoted sums of
+    128 are added in float32.
+    """
+    promoted = "PROMOTE" in found.macros() and found.source.suffix == ".cu"
+    u, instructions = 2.0**-13, -(-(min(depth, 128) if promoted else depth) // 32)
+    cut = ((1 + 33 * u) * (1 + u)) ** instructions - 1
+    additions = -(-depth // 128) if promoted else 0
+    return cut + (1 + cut) * additions * 2.0**-23
+
+
 def product_bound(found: Rung, type: str, a: Array, b: Array) -> Array:
     """How far a product may lie from the float64 one: gamma(n) (|A| |B|), n the roundings on any path of a sum.
 
     A sum of K products has at most K of them, of u = 2**-24 in float32. Tensor cores (16-bit operands, TF32) are taken
     to cut where others round, and to add their own sum to C for every 4 products or more: K and a quarter, of 2**-23.
-    TF32 cuts each operand by up to 2**-10 of it. An output of 16 bits is rounded once more.
+    TF32 cuts each operand by up to 2**-10 of it. Float8: see float8_error. An output of 16 bits is rounded once more.
     """
     if found.source.stem == "split":
         return split_bound(found, a, b)
@@ -128,8 +143,10 @@ def product_bound(found: Rung, type: str, a: Array, b: Array) -> Array:
     into, _, out = type.partition("->")
     depth, tf32 = a.shape[1], found.computes == "matmul_tf32"
     tensor = tf32 or into in ("float16", "bfloat16")
-    n, u = (depth + depth // 4 + 1, 2.0**-23) if tensor else (depth, {"float32": 2.0**-24, "float64": 2.0**-53}[into])
+    n, u = (depth + depth // 4 + 1, 2.0**-23) if tensor else (depth, 2.0**-53 if into == "float64" else 2.0**-24)
     gamma = n * u / (1 - n * u) + depth * 2.0**-53
+    if into == "float8_e4m3fn":
+        gamma = float8_error(found, depth) + depth * 2.0**-53
     if tf32:
         gamma += (2 * 2.0**-10 + 2.0**-20) * (1 + gamma)
     bound = gamma * (abs(a.astype(np.float64)) @ abs(b.astype(np.float64)))
@@ -787,6 +804,45 @@ def test_gate_passes_every_right_way_to_sum() -> None:
 
     for kernel in (one_by_one, lambda a, b, out: one_by_one(a, b, out, -1), at_the_end):
         check(kernel, cpu_rung("matmul"), "float32", {"M": 33, "N": 65, "K": 65})
+
+
+def summed_in_bits(bits: int, a: Array, b: Array, out: Array, fewest: int = 0) -> None:
+    """As Hopper's tensor cores sum products of float8: 32 of them and what was before are cut where the largest of them
+    has so many bits, added, and cut. If `fewest`, numbers of A with that many bits or more lose one."""
+    wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
+    if fewest:
+        wide_a = cut_to(fewest - 1, wide_a)
+    total = np.zeros(out.shape)
+    for k in range(0, a.shape[1], 32):
+        terms = np.concatenate([total[..., None], wide_a[:, None, k : k + 32] * wide_b.T[None, :, k : k + 32]], axis=2)
+        unit = np.ldexp(1.0, np.frexp(abs(terms).max(axis=2, keepdims=True))[1] - bits)
+        total = cut_to(bits, (np.trunc(terms / unit) * unit).sum(axis=2))
+    out[...] = total
+
+
+def cut_to(bits: int, numbers: Array) -> Array:
+    unit = np.ldexp(1.0, np.frexp(numbers)[1] - bits)
+    return np.trunc(numbers / unit) * unit
+
+
+@pytest.mark.parametrize("type", ["float8_e4m3fn->float32", "float8_e4m3fn->bfloat16"])
+@pytest.mark.parametrize("extents", [(33, 65, 65), (5, 7, 1009), (1, 1, 65_551)], ids=str)
+def test_gate_passes_sums_of_14_bits_of_float8_alone(type: str, extents: tuple[int, ...]) -> None:
+    found, shape = cpu_rung("matmul"), dict(zip("MNK", extents, strict=True))
+    exact, near, _ = references(found)
+    for right in (exact, near):
+        check_against(right, functools.partial(summed_in_bits, 14), found, type, shape, None, 0)
+    if extents[0] == 1:  # a result of 8 bits can be right by chance
+        return
+    for wrong in (functools.partial(summed_in_bits, 6), functools.partial(summed_in_bits, 14, fewest=4)):
+        with pytest.raises(pytest.fail.Exception, match="elements wrong"):
+            check_against(exact, wrong, found, type, shape, None, 0)
+
+
+def test_sums_of_float8_that_are_promoted_are_nearer() -> None:
+    plain, promoted = (gpukernels.rung("matmul", name) for name in ("wgmma_fp8", "wgmma_fp8_promoted"))
+    assert float8_error(plain, 128) == pytest.approx(float8_error(promoted, 128), rel=1e-4)
+    assert float8_error(promoted, 8192) < 0.02 < float8_error(plain, 8192)
 
 
 # What a slip of the keyboard makes of a real kernel: text, what stands there instead, how often it stands there.

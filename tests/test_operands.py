@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 import gpukernels
 from gpukernels import Kernel, KernelError, LadderError, Rung
@@ -42,14 +43,25 @@ def module_of(found: Rung) -> Any:
     return cupy
 
 
+def zeros(found: Rung, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """CuPy makes no arrays of 8-bit numbers but uint8, and views those as others."""
+    xp = module_of(found)
+    return xp.zeros(shape, np.uint8).view(dtype) if dtype.itemsize == 1 else xp.zeros(shape, dtype)
+
+
+def on_host(array: Array) -> NDArray[Any]:
+    """A NumPy array of the same elements, which may be 8-bit numbers."""
+    return array if isinstance(array, np.ndarray) else bytes_of(array).get().view(array.dtype).reshape(array.shape)
+
+
 def operands(found: Rung, type: str) -> list[Array]:
     """Inputs that fit, their bytes counted up, and last an output that fits, all zero."""
     xp = module_of(found)
     extents = {dim: 5 + 2 * at for at, dim in enumerate(found.dims)}
-    made = [xp.zeros(pick(pattern, extents), dtype) for pattern, dtype in patterns(found, type)]
+    made = [zeros(found, pick(pattern, extents), dtype) for pattern, dtype in patterns(found, type)]
     for operand in made[:-1]:
         if found.op == "matmul":  # numbers of which sums are exact
-            operand[...] = (xp.arange(operand.size) % 7 - 3).reshape(operand.shape)
+            bytes_of(operand)[...] = xp.asarray(bytes_of((np.arange(operand.size) % 7 - 3).astype(operand.dtype)))
         else:
             bytes_of(operand)[...] = xp.arange(operand.nbytes, dtype=xp.uint8).reshape(operand.size, -1) % 64
     return made
@@ -57,7 +69,8 @@ def operands(found: Rung, type: str) -> list[Array]:
 
 def assert_right(found: Rung, operands: Sequence[Array]) -> None:
     *inputs, out = operands
-    expected = module_of(found).ascontiguousarray(reference(found).function(*inputs)).astype(out.dtype)
+    out = on_host(out)
+    expected = np.ascontiguousarray(reference(found).function(*map(on_host, inputs))).astype(out.dtype)
     assert (bytes_of(out) == bytes_of(expected)).all(), f"{found}: {out} is not {expected}"
 
 
@@ -88,8 +101,8 @@ def test_operands_that_do_not_fit(found: Rung) -> None:
         good = operands(found, kernel.type)
         for at, name in enumerate(names):
             fits = good[at]
-            longer = xp.zeros((*fits.shape[:-1], fits.shape[-1] + 1), fits.dtype)
-            spread = xp.zeros((*fits.shape[:-1], 2 * fits.shape[-1]), fits.dtype)[..., ::2]
+            longer = zeros(found, (*fits.shape[:-1], fits.shape[-1] + 1), fits.dtype)
+            spread = zeros(found, (*fits.shape[:-1], 2 * fits.shape[-1]), fits.dtype)[..., ::2]
             # The first input with a dim says what its extent is: then the next one with it is what does not fit.
             all_dims = [pattern.split() for pattern in (*found.inputs, found.output)]
             last = all_dims[at][-1]
@@ -98,13 +111,13 @@ def test_operands_that_do_not_fit(found: Rung) -> None:
             who, wanted, got = (name, fits.shape, longer.shape) if after == at else (names[after], "", "")
             array = f"{name} must be a {xp.__name__}.ndarray ({found.device} rung), got "
             bad: list[tuple[Any, list[str]]] = [
-                (fits.tolist(), [f"{array}builtins.list"]),
+                (on_host(fits).tolist(), [f"{array}builtins.list"]),
                 (None if at < len(found.inputs) else "out", [array]),
                 (xp.zeros(fits.shape, "int64"), [f"{name} must be {fits.dtype}, got int64"]),
                 (fits[None], [f"{name} must have {fits.ndim} dimensions, got shape {(1, *fits.shape)}"]),
                 (fits.reshape(-1), [f"{name} must have {fits.ndim} dimensions, got shape {(fits.size,)}"]),
                 (spread, [f"{name} must be C-contiguous, got strides {spread.strides} for shape {fits.shape}"]),
-                (xp.zeros(fits.shape[::-1], fits.dtype).T, [f"{name} must be C-contiguous"]),
+                (zeros(found, fits.shape[::-1], fits.dtype).T, [f"{name} must be C-contiguous"]),
                 (longer, [f"{who} must have shape {wanted}", f"got {got}"]),
             ]
             if fits.ndim == 1:  # flat already, and its own transpose
@@ -185,7 +198,8 @@ def test_empty_operands_launch_nothing(found: Rung, monkeypatch: pytest.MonkeyPa
             kernel(*operands(found, kernel.type)[:-1])
         for shape in itertools.product((0, 1, 33), repeat=len(found.dims)):
             extents = dict(zip(found.dims, shape, strict=True))
-            *inputs, out = (xp.zeros(pick(pattern, extents), dtype) for pattern, dtype in patterns(found, kernel.type))
+            described = patterns(found, kernel.type)
+            *inputs, out = (zeros(found, pick(pattern, extents), dtype) for pattern, dtype in described)
             if 0 in shape:
                 made = kernel(*inputs)
                 assert isinstance(made, xp.ndarray)
@@ -270,7 +284,7 @@ def test_array_of_the_other_kind(found: Rung) -> None:
     if module_of(found) is np:
         other, wanted, got = cupy.asarray, f"numpy.ndarray ({found.device} rung)", "got cupy.ndarray"
     else:
-        other, wanted, got = cupy.asnumpy, "cupy.ndarray (gpu rung)", "got numpy.ndarray"
+        other, wanted, got = on_host, "cupy.ndarray (gpu rung)", "got numpy.ndarray"
     for kernel in kernels(found):
         first, *others, out = operands(found, kernel.type)
         assert_refused(kernel, [other(first), *others, out], f"input 0 must be a {wanted}", got)

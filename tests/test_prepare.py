@@ -70,7 +70,8 @@ def test_a_capture_keeps_nothing(stream: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("columns", "itemsize", "wanted"), [(1, 2, 8), (8, 2, 8), (9, 2, 16), (4099, 2, 4104), (5, 4, 8), (4, 4, 4)]
+    ("columns", "itemsize", "wanted"),
+    [(1, 2, 8), (8, 2, 8), (9, 2, 16), (4099, 2, 4104), (5, 4, 8), (4, 4, 4), (1, 1, 16), (17, 1, 32)],
 )
 def test_rows_are_padded_to_what_the_copy_engine_takes(columns: int, itemsize: int, wanted: int) -> None:
     assert prepare.padded(columns, itemsize) == wanted

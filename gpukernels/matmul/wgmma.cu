@@ -1,9 +1,9 @@
 // matmul/wgmma: C[m][n] = sum over k of A[m][k] B[k][n], on Hopper's tensor cores, fed by its copy engine.
 //
 // A   M x K    B   K x N, or N x K if B_K_MAJOR    C   M x N, overwritten    row major, A and B of T, C of Out, any
-// M, N, K >= 1. T is __half or __nv_bfloat16, or float if B_K_MAJOR: then the tensor cores take the first 19 bits of a
-// number (TF32). Sums are float. The operands come as tensor maps, which wgmma.py makes: rows begin at multiples of 16
-// bytes.
+// M, N, K >= 1. T is __half or __nv_bfloat16, or if B_K_MAJOR also __nv_fp8_e4m3, or float, of which the tensor cores take
+// the first 19 bits (TF32). Sums are float; the tensor cores keep 14 bits of a sum of 8-bit operands. The operands come as
+// tensor maps, which wgmma.py makes: rows begin at multiples of 16 bytes.
 //
 // A block has three groups of four warps. The first, the producer, lets the copy engine (TMA) fill STAGES stages of
 // shared memory, each TILE_K along K, and keeps ahead of the others as far as there are free stages. The two consumers
@@ -16,6 +16,7 @@
 // Results go through shared memory in parts of 128 bytes a row, from where the copy engine stores them. Those of 16 bits
 // wait in registers, two in each, and leave under the first products of the next tile; for others there are too few.
 // The launch may overlap the one before it (griddepcontrol): barriers are ready before that one has ended.
+// If PROMOTE, the tensor cores sum no more than a stage, and the sum of the stages is in registers, in all bits of float.
 // Rows in shared memory are 128 bytes; 16-byte pieces of 8 rows are exchanged by the copy engine (128-byte swizzle), so
 // that neither it nor the tensor cores meet bank conflicts.
 // Source: NVIDIA, PTX ISA: wgmma, cp.async.bulk.tensor, mbarrier, setmaxnreg, griddepcontrol; NVIDIA, CUTLASS,
@@ -23,6 +24,9 @@
 
 #ifndef B_K_MAJOR
 #define B_K_MAJOR 0
+#endif
+#ifndef PROMOTE
+#define PROMOTE 0
 #endif
 
 struct alignas(64) TensorMap {
@@ -98,21 +102,21 @@ __device__ void settle(float (&d)[SUMS]) {
 }
 
 // What an instruction multiplies: the elements' types, and whether A and B are row major in their tiles (tnspA, tnspB).
-#if defined(__CUDA_BF16_H__)  // the header of T is included before this file
+#if defined(__CUDA_FP8_H__)  // the header of T is included before this file; this one includes those of 16-bit types
+#define KIND "k32.f32.e4m3.e4m3 "
+#elif defined(__CUDA_BF16_H__)
 #define KIND "k16.f32.bf16.bf16 "
 #elif defined(__CUDA_FP16_H__)
 #define KIND "k16.f32.f16.f16 "
 #else
 #define KIND "k8.f32.tf32.tf32 "
 #endif
-#if defined(__CUDA_BF16_H__) || defined(__CUDA_FP16_H__)
-#if B_K_MAJOR
+#if defined(__CUDA_FP8_H__) || !defined(__CUDA_BF16_H__) && !defined(__CUDA_FP16_H__)
+#define MAJOR ""
+#elif B_K_MAJOR
 #define MAJOR ", 0, 0"
 #else
 #define MAJOR ", 0, 1"
-#endif
-#else
-#define MAJOR ""
 #endif
 
 #define REGISTERS_32 \
@@ -225,7 +229,7 @@ __global__ void __launch_bounds__(3 * GROUP, 1)
     matmul_wgmma(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b,
                  const __grid_constant__ TensorMap map_c, int M, int N, int K) {
     static_assert(TILE_K * sizeof(T) == ROW_BYTES, "rows of 128 bytes");
-    static_assert(B_K_MAJOR || sizeof(T) == 2, "32-bit operands must be K-major");
+    static_assert(B_K_MAJOR || sizeof(T) == 2, "operands of 8 and of 32 bits must be K-major");
     static_assert(TILE_COLUMNS * sizeof(Out) / ROW_BYTES % BUFFERS == 0, "a tile leaves through every buffer as often");
     extern __shared__ unsigned char shared[];
     __shared__ u64 full[STAGES], empty[STAGES];
@@ -294,10 +298,14 @@ __global__ void __launch_bounds__(3 * GROUP, 1)
     constexpr bool NARROW = sizeof(Out) == 2;
     constexpr int PARTS = TILE_COLUMNS * sizeof(Out) / ROW_BYTES;
     int stage = 0, parity = 0, m = -1, n = 0;
-    float d[SUMS];
+    float d[SUMS], total[SUMS];
+    const float (&sums)[SUMS] = PROMOTE ? total : d;
     u32 pairs[SUMS / 2];  // of 16-bit results, of the tile before, at m, n
     for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
         int before = -1;
+#pragma unroll
+        for (int i = 0; i < SUMS && PROMOTE; ++i)
+            total[i] = 0;
         for (int step = 0; step < steps; ++step) {
             wait(full + stage, parity);
             const u32 a = address(stages + stage * STAGE_BYTES) + consumer * ROWS * ROW_BYTES;
@@ -306,7 +314,7 @@ __global__ void __launch_bounds__(3 * GROUP, 1)
             asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
             for (int byte = 0; byte < ROW_BYTES; byte += STEP_BYTES)
-                multiply(d, descriptor(a + byte, 16, 8 * ROW_BYTES), part_of_b(b, byte), step > 0 || byte > 0);
+                multiply(d, descriptor(a + byte, 16, 8 * ROW_BYTES), part_of_b(b, byte), (step > 0 && !PROMOTE) || byte > 0);
             asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
             settle(d);
             if (NARROW && m >= 0)
@@ -314,16 +322,23 @@ __global__ void __launch_bounds__(3 * GROUP, 1)
                 for (int part = 0; part < PARTS; ++part)
                     if (part == step)
                         exit.leave(pairs, part, m, n);
-            asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
-            if (before >= 0 && lane == 0)
-                arrive(empty + before);
+            asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PROMOTE ? 0 : 1) : "memory");
+            const int free = PROMOTE ? stage : before;
+            if (free >= 0 && lane == 0)
+                arrive(empty + free);
             before = stage;
+            if (PROMOTE) {
+                settle(d);
+#pragma unroll
+                for (int i = 0; i < SUMS; ++i)
+                    total[i] += d[i];
+            }
             if (++stage == STAGES)
                 stage = 0, parity ^= 1;
         }
         asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
         settle(d);
-        if (lane == 0)
+        if (lane == 0 && !PROMOTE)
             arrive(empty + before);
         if (NARROW && m >= 0)
 #pragma unroll
@@ -333,10 +348,10 @@ __global__ void __launch_bounds__(3 * GROUP, 1)
         place(tile, down, across, m, n);
 #pragma unroll
         for (int part = 0; part < PARTS && !NARROW; ++part)
-            exit.leave(d, part, m, n);
+            exit.leave(sums, part, m, n);
 #pragma unroll
         for (int i = 0; i < SUMS / 2 && NARROW; ++i)
-            pairs[i] = packed(d[2 * i], d[2 * i + 1]);
+            pairs[i] = packed(sums[2 * i], sums[2 * i + 1]);
     }
 #pragma unroll
     for (int part = 0; part < PARTS && NARROW; ++part)  // the grid has no more blocks than tiles: there is a last one

@@ -19,6 +19,11 @@ ROW_BYTES = 128  # of a row in shared memory, as wide as the swizzle
 EXTENT_MAX = 2**31 - 256  # rounded up to whole tiles it fits an int
 
 
+def _copyable(matrix: Any) -> Any:
+    """`matrix`, a float8 one as bytes: CuPy makes and copies no float8."""
+    return matrix.view(np.uint8) if matrix.itemsize == 1 else matrix
+
+
 def _takes(matrix: Any) -> bool:
     pitch = matrix.strides[0]  # of a single row it may be anything, such as negative
     starts = matrix.data.ptr % prepare.ALIGNMENT == 0 and pitch % prepare.ALIGNMENT == 0
@@ -50,6 +55,7 @@ def matmul_wgmma(
     """
     if max(dims) > EXTENT_MAX:
         raise LimitError(f"{rung}: an extent must be at most {EXTENT_MAX}, got {' x '.join(map(str, dims))}")
+    operands = tuple(map(_copyable, operands))
     a, b, c = map(_aligned, operands)
     inputs = [(new, old) for new, old in zip((a, b), operands, strict=False) if new is not old]
     rows, columns, k = map(int, dims)

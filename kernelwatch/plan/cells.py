@@ -113,7 +113,7 @@ def _of_rung(problem: Problem, rung: Rung, device: str, quick: bool) -> list[Cel
 
 
 def _of_vendor(problem: Problem, device: str, others: list[Cell]) -> list[Cell]:
-    """The vendor's rung at every type, shape and cache state of `others` at which it is not timed yet."""
+    """The vendor's rung at every type of its own, shape and cache state of `others` at which it is not timed yet."""
     name = problem.vendor.get(device)
     vendors = [cell for cell in others if cell.rung == name]
     if not vendors:
@@ -123,7 +123,7 @@ def _of_vendor(problem: Problem, device: str, others: list[Cell]) -> list[Cell]:
     return [
         replace(vendors[0], type=type, shape=shape, cache=cache, launch_cost=False)
         for type, shape, cache in places
-        if (type, shape, cache) not in planned
+        if type in problem.rung(vendors[0].rung).types and (type, shape, cache) not in planned
     ]
 
 

@@ -14,8 +14,9 @@ __device__ float short_value(long long i, unsigned long long seed, int bits) {
     return ldexpf((float)scaled, -bits);
 }
 
-// Fill kernels by type, since the operands of an arithmetic op are numbers in its own format. The 16-bit types are
-// written as bits, since this file includes no header: float16 rounded by the GPU, bfloat16 cut to the upper half.
+// Fill kernels by type, since the operands of an arithmetic op are numbers in its own format. The types of 16 and 8 bits
+// are written as bits, since this file includes no header: float16 rounded by the GPU, bfloat16 cut to the upper half,
+// float8 (e4m3) cut to its 3 bits after the leading one, or to multiples of 2^-9.
 #define FILL(name, T, converted)                                                                                       \
     extern "C" __global__ void name##_short(T *out, long long n, unsigned long long seed, int bits) {                  \
         for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n;                                    \
@@ -33,10 +34,16 @@ __device__ unsigned short as_float16(float x) {
     return bits;
 }
 __device__ unsigned short as_bfloat16(float x) { return __float_as_uint(x) >> 16; }
+__device__ unsigned char as_float8(float x) {
+    const unsigned bits = __float_as_uint(x), sign = bits >> 24 & 0x80;
+    const float size = fabsf(x);
+    return sign | (size < 0.015625f ? (unsigned)(size * 512) : (bits >> 20 & 0x7FF) - (120 << 3));
+}
 FILL(fill, float, float)
 FILL(fill_float64, double, double)
 FILL(fill_float16, unsigned short, as_float16)
 FILL(fill_bfloat16, unsigned short, as_bfloat16)
+FILL(fill_float8, unsigned char, as_float8)
 
 // The copy with which other rungs are compared: 16 bytes per access, four accesses in flight per thread, contiguous
 // memory for each warp. Both pointers are multiples of 16; `bytes` need not be.

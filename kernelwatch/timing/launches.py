@@ -18,7 +18,7 @@ import numpy as np
 from kernelwatch.plan import checks
 from kernelwatch.plan.cells import SEVERAL, Cell
 from kernelwatch.plan.package import Absent, Kernel, NotHere, Package
-from kernelwatch.plan.problem import Shape
+from kernelwatch.plan.problem import Array, Shape
 from kernelwatch.plan.project import Project, import_package, load
 from kernelwatch.timing.check import Budget
 
@@ -42,6 +42,13 @@ def _ragged(package: Package, op: str, rung: str, type: str, dims: int) -> Shape
         return checks.ragged((checks.STEP,) * dims)
 
 
+def _copied(array: Array) -> Array:
+    """A copy on the GPU. Of 8-bit numbers CuPy copies the bytes."""
+    import cupy
+
+    return cupy.asarray(array.view(np.uint8)).view(array.dtype) if array.itemsize == 1 else cupy.asarray(array)
+
+
 def _launch(project: Project, kernel: Kernel, cell: Cell, *, where: str = "device") -> None:
     """Launch a kernel once on new arrays, and wait for it. `where`: the memory of the operands, "device" or "host"."""
     import cupy
@@ -49,7 +56,7 @@ def _launch(project: Project, kernel: Kernel, cell: Cell, *, where: str = "devic
     operands = project.computes(cell.op, cell.rung).operands(cell.shape, cell.type)
     inputs, empty = checks.inputs(operands, np.random.default_rng()), np.empty
     if where == "device":  # the outputs are not copied, so that initcheck sees a read of unwritten elements
-        inputs, empty = [cupy.asarray(array) for array in inputs], cupy.empty
+        inputs, empty = list(map(_copied, inputs)), cupy.empty
     outs = [empty(array.shape, array.dtype) for array in operands.outputs]
     kernel.bind(*inputs, out=outs[0] if len(outs) == 1 else tuple(outs), **operands.scalars)()
     cupy.cuda.runtime.deviceSynchronize()

@@ -30,7 +30,12 @@ WARM_UP_S = 0.15  # an idle GPU needs some 100 ms to raise its clocks
 CANARY_BYTES = 64 << 20
 CANARY_ROUNDS = 4096
 CANARY_NODES = 2
-FILLS = {"float64": "fill_float64", "float16": "fill_float16", "bfloat16": "fill_bfloat16"}  # others: "fill"
+FILLS = {  # others: "fill"
+    "float64": "fill_float64",
+    "float16": "fill_float16",
+    "bfloat16": "fill_bfloat16",
+    "float8_e4m3fn": "fill_float8",
+}
 
 
 class Graph(Protocol):

@@ -102,9 +102,9 @@ def shapes(record: Record) -> str:
 
 
 def by_type(record: Record) -> str:
-    """The table of the element types, at the shape at which all of them are timed."""
+    """The table of the element types that were timed, at the shape at which all of them are."""
     shape = MATMUL.element_shape
-    rows_by_type = {type: rows_of(record, "gpu", shape, type) for type in MATMUL.types}
+    rows_by_type = {type: rows for type in MATMUL.types if (rows := rows_of(record, "gpu", shape, type))}
     names = dict.fromkeys(name for rows in rows_by_type.values() for name in rows)
     lines = [[name, *(rate(rows_by_type[type].get(name)) for type in rows_by_type)] for name in names]
     title = f"**matmul {label(shape)}, cold, GPU: GFLOP/s (share of cublas)** {who(record, 'gpu')}\n\n"
