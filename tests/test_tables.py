@@ -514,7 +514,7 @@ BLOCKS = {
     "README.md": ["bench"],
     "docs/comparing.md": ["versus"],
     "docs/transpose.md": ["transpose", "cpu", "types", "sizes", "counters"],
-    "docs/matmul.md": ["matmul", "cpu", "shapes", "types", "counters", "between"],
+    "docs/matmul.md": ["matmul", "cpu", "shapes", "types", "float8", "counters", "between"],
     "docs/access.md": ["access"],
 }
 
@@ -600,6 +600,23 @@ def test_products_by_shape_and_by_type() -> None:
     assert row_of(typed, "rung") == ["rung", "float32", "float16->float32"]  # no other type has a figure
     assert row_of(typed, "cublas")[2] == "687195 (100 %) *"
     assert row_of(typed, "wmma") == ["wmma", "n/a", "137439 (20 %)"]
+
+
+def test_float8_stands_beside_the_vendors_sums_alike() -> None:
+    type, small, large = "float8_e4m3fn->bfloat16", "256x256x256 cold", "4096x4096x4096 cold"
+    seconds = {
+        f"matmul/wgmma_fp8 {type} {large}": 1e-4,
+        f"matmul/torch_fp8 {type} {large}": 1.1e-4,
+        f"matmul/wgmma_fp8_promoted {type} {large}": 2e-4,
+        f"matmul/torch_fp8_promoted {type} {large}": 1e-4,
+        f"matmul/wgmma_fp8 {type} {small}": 1e-6,
+    }
+    cells = {key: Measured(key, "ok", "", (value,) * 3, ()) for key, value in seconds.items()}
+    text = figures.float8(Record("a-gpu.x", "0123abcd", {"matmul gpu": {"gpu": "A GPU"}}, cells))
+    at = {shape: row_of(text, "rung").index(shape.split()[0]) for shape in (small, large)}
+    assert [row_of(text, name)[at[large]] for name in figures.FLOAT8] == ["1374390 (110 %)", "687195 (50 %)"]
+    assert [row_of(text, name)[at[small]] for name in figures.FLOAT8] == ["33554", "n/a"]
+    assert figures.float8(product_record()) == ""
 
 
 def test_transposes_stand_beside_the_best_copy() -> None:

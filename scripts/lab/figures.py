@@ -27,6 +27,7 @@ TURNED = (4096, 4096)
 VERSUS = PROJECT.root / "docs" / "versus.txt"  # the output of scripts/versus on a GPU
 CUBES = tuple(shape for shape in MATMUL.shapes if len(set(shape)) == 1)
 OTHERS = tuple(shape for shape in MATMUL.shapes if shape not in CUBES)
+FLOAT8 = {"wgmma_fp8": "torch_fp8", "wgmma_fp8_promoted": "torch_fp8_promoted"}  # what each is held against
 PRINTED = ((4096, 4096), (16411, 8209))  # the shapes of the transposes in README.md
 WRITER = "scripts/figures"
 
@@ -99,6 +100,22 @@ def shapes(record: Record) -> str:
     lines = [[name, *(rate(by_shape[shape].get(name)) for shape in OTHERS)] for name in names]
     title = f"**matmul M x N x K, cold, GPU: GFLOP/s (share of cublas)** {who(record, 'gpu')}\n\n"
     return title + table(["rung", *(label(shape) for shape in OTHERS)], lines)
+
+
+def float8(record: Record) -> str:
+    """The table of the products of float8, each rung beside the vendor's that sums alike; "" without a cell."""
+    lines = [[name] for name in FLOAT8]
+    for shape in MATMUL.shapes:
+        rows_here = {name.partition(" ")[0]: row for name, row in rows_of(record, "gpu", shape).items()}
+        for line, (name, vendor) in zip(lines, FLOAT8.items(), strict=True):
+            row = rows_here.get(name)
+            if row and vendor in rows_here:
+                row = replace(row, share=row.rate / rows_here[vendor].rate)
+            line.append(rate(row))
+    if all(cell == "n/a" for line in lines for cell in line[1:]):
+        return ""
+    title = f"**matmul, float8, cold, GPU: GFLOP/s (share of the vendor's like)** {who(record, 'gpu')}\n\n"
+    return title + table(["rung", *map(label, MATMUL.shapes)], lines)
 
 
 def by_type(record: Record) -> str:
@@ -280,6 +297,7 @@ def write(records: list[Record], root: Path, results: Path) -> None:
             ("docs/matmul.md", "matmul"): lambda: squares(multiplied, "gpu"),
             ("docs/matmul.md", "shapes"): lambda: shapes(multiplied),
             ("docs/matmul.md", "types"): lambda: by_type(multiplied),
+            ("docs/matmul.md", "float8"): lambda: float8(multiplied),
             ("docs/matmul.md", "counters"): lambda: counters(multiplied, results, "docs/matmul.md"),
             ("docs/matmul.md", "between"): lambda: between(multiplied, results),
             ("docs/matmul.md", "several"): lambda: several(multiplied, results),
