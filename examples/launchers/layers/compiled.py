@@ -1,6 +1,5 @@
 """What row_sum of Numba, cuTile and the CuTe DSL is compiled to, without a GPU, at the shapes that are timed."""
 
-import re
 import tempfile
 from io import BytesIO
 
@@ -11,16 +10,17 @@ LEAST = 80  # the compute capability that cuTile and the CuTe DSL support, times
 
 
 def by_numba(_type, arch):
-    """As cuda.jit does it: NVVM makes PTX, nvJitLink a cubin; from compute capability 9.0 on for that GPU alone."""
+    """As cuda.jit does it: NVVM makes LTO-IR, nvJitLink a cubin; from compute capability 9.0 on for that GPU alone."""
     from cuda.core import Linker, LinkerOptions, ObjectCode
     from layers.by_numba import THREADS, row_sum_kernel
     from numba import cuda, float32, void
 
-    signature, capability = void(float32[:, ::1], float32[::1]), divmod(int(arch[3:]), 10)
+    capability = divmod(int(arch[3:]), 10)
     alone = "a" if capability >= (9, 0) else ""
-    ptx, _ = cuda.compile(row_sum_kernel.py_func, signature, device=False, abi="numba", cc=(*capability, alone))
-    ptx = re.sub(r"B\dv\d+B", "B", ptx)  # in names: how many functions Numba has compiled in this process
-    linked = Linker(ObjectCode.from_ptx(ptx.encode()), options=LinkerOptions(arch=arch + alone)).link("cubin")
+    signature, how = void(float32[:, ::1], float32[::1]), {"device": False, "abi": "numba", "output": "ltoir"}
+    code, _ = cuda.compile(row_sum_kernel.py_func, signature, cc=(*capability, alone), **how)
+    options = LinkerOptions(arch=arch + alone, link_time_optimization=True)
+    linked = Linker(ObjectCode.from_ltoir(code), options=options).link("cubin")
     return binaries.of_cubin(bytes(linked.code), arch, block_threads=THREADS)
 
 
