@@ -516,6 +516,7 @@ BLOCKS = {
     "docs/transpose.md": ["transpose", "cpu", "types", "sizes", "counters"],
     "docs/matmul.md": ["matmul", "cpu", "shapes", "types", "float8", "counters", "between"],
     "docs/access.md": ["access"],
+    "docs/fleet.md": ["neighbors"],
 }
 
 
@@ -617,6 +618,22 @@ def test_float8_stands_beside_the_vendors_sums_alike() -> None:
     assert [row_of(text, name)[at[large]] for name in figures.FLOAT8] == ["1374390 (110 %)", "687195 (50 %)"]
     assert [row_of(text, name)[at[small]] for name in figures.FLOAT8] == ["33554", "n/a"]
     assert figures.float8(product_record()) == ""
+
+
+def test_cells_beside_busy_neighbors(tmp_path: Path) -> None:
+    """The median of the runs' medians; between the processes of a run, the median of the runs; the slowest first."""
+    alone, beside = [[1.0, 1.0, 1.0], [2.0, 2.0, 2.0]], [[3.0, 3.03, 2.97], [3.0, 3.0, 3.0]]
+    cells = [("quiet", alone, alone), ("moved", alone, beside)]
+    lines = [
+        json.dumps({"key": key, "busy": 3, "alone_s": one, "beside_s": other, "who": {"gpu": "A GPU"}})
+        for key, one, other in cells
+    ]
+    path = tmp_path / "neighbors.jsonl"
+    path.write_text("\n".join(lines) + "\n")
+    text = figures.neighbors(path)
+    assert text.startswith("**A GPU: alone")
+    assert row_of(text, "moved") == ["moved", "3", "+100.00 %", "0.00 %", "0.50 %"]
+    assert text.index("| moved |") < text.index("| quiet |")
 
 
 def test_transposes_stand_beside_the_best_copy() -> None:

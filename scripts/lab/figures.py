@@ -12,6 +12,7 @@ from rich.console import Console
 
 from benchmarks.project import PROJECT
 from kernelwatch.commands.arguments import Parser
+from kernelwatch.commands.noise import beside
 from kernelwatch.history.records import Record, read, sidecars
 from kernelwatch.plan.problem import Shape, label
 from kernelwatch.report import rows, terminal
@@ -245,6 +246,19 @@ def several(record: Record, folder: Path) -> str:
     return table([f"TFLOP/s, {record.machine.split('.')[0]}", *(f"n = {n}" for n in sizes)], rows)
 
 
+def neighbors(path: Path) -> str:
+    """The table of the cells that were measured alone and beside busy GPUs, those that took the longest first."""
+    cells = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    found = [(*beside(cell["alone_s"], cell["beside_s"]), cell) for cell in cells]
+    lines = [
+        [cell["key"], str(cell["busy"]), f"{100 * longer:+.2f} %", *(f"{100 * cv:.2f} %" for cv in (quiet, loud))]
+        for longer, quiet, loud, cell in sorted(found, key=lambda one: -one[0])
+    ]
+    gpus = ", ".join(sorted({cell["who"]["gpu"] for cell in cells}))
+    title = f"**{gpus}: alone, and beside busy GPUs of the same machine**\n\n"
+    return title + table(["cell", "busy GPUs", "longer", "between processes, alone", "beside them"], lines)
+
+
 def on_device(record: Record, device: str) -> str:
     """The table of the transposes on one device."""
     facts = {group: each for group, each in record.facts.items() if group.endswith(f" {device}")}
@@ -306,6 +320,8 @@ def write(records: list[Record], root: Path, results: Path) -> None:
         makers["docs/comparing.md", "versus"] = lambda: f"```\n{VERSUS.read_text(encoding='utf-8').strip()}\n```"
     if on_cpu:
         makers["docs/matmul.md", "cpu"] = lambda: squares(on_cpu, "cpu")
+    if paths := sorted(results.glob("*/neighbors.jsonl")):
+        makers["docs/fleet.md", "neighbors"] = lambda path=paths[-1]: neighbors(path)  # type: ignore[misc]
     if paths := sorted(results.glob("*/access.jsonl")):
         makers["docs/access.md", "access"] = lambda: access(paths[-1])
     for (file, name), make in makers.items():
