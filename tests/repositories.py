@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelwatch.system import lifeline
+from tests.preloaded import Preloaded
 
 ROOT = Path(__file__).resolve().parents[1]
 FILES = (
@@ -27,6 +28,8 @@ INTERRUPTIBLE = (
     "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL);"
     "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
 )
+
+PRELOADED = Preloaded()  # one in each of pytest-xdist's workers
 
 MEMORY_BYTES, CPU_S = 4 << 30, 60
 # A Python program that would take all memory, or never end, is stopped also if the test itself is killed.
@@ -84,6 +87,9 @@ class Project:
 
     def run(self, *command: str, **more: str) -> "subprocess.CompletedProcess[str]":
         """A command with nothing to answer questions with. `more`: environment variables."""
+        program, *arguments = command
+        if program == sys.executable and (arguments[0] == "-m" or not arguments[0].startswith("-")):
+            return PRELOADED.run(arguments, self.folder, self.environment(**more))
         return subprocess.run(
             command,
             cwd=self.folder,

@@ -9,7 +9,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,7 +23,7 @@ from asv.util import UserError
 from kernelwatch.asv import offline
 from kernelwatch.site.writer import as_script
 from tests.chromium import browser
-from tests.repositories import alone, link_engine
+from tests.repositories import PRELOADED, alone, link_engine
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, ConsoleMessage, Page, Request
@@ -116,8 +115,7 @@ def write_project(project: Path, *plugins: str) -> None:
 
 
 def publish(project: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "asv", "publish", "--no-pull"]
-    return subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
+    return PRELOADED.run(["-m", "asv", "publish", "--no-pull"], project, os.environ)
 
 
 @pytest.fixture(scope="module")
