@@ -55,7 +55,7 @@ class Preloaded:
         finally:
             self._busy.release()
 
-    def _ask(self, request: dict[str, object]) -> int:
+    def _ask(self, request: Mapping[str, object]) -> int:
         if self._process is None:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,

@@ -21,7 +21,7 @@ FILES = (
     ".gitignore",
 )  # fmt: skip
 CELLS = r"transpose/(numpy|c_blocked|c_lines) float32 256x256"
-MADE = shutil.ignore_patterns("__pycache__", ".*_cache")
+MADE = shutil.ignore_patterns(".*_cache")
 PERSON = {f"GIT_{role}_{what}": "a@b.org" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
 # What runs in the background ignores the terminal's interrupt, and so would its children.
 INTERRUPTIBLE = (
