@@ -21,7 +21,7 @@ FILES = (
     ".gitignore",
 )  # fmt: skip
 CELLS = r"transpose/(numpy|c_blocked|c_lines) float32 256x256"
-MADE = shutil.ignore_patterns(".*_cache")
+MADE = shutil.ignore_patterns("*.pyc.*", ".*_cache")  # another process may be writing a .pyc.1234
 PERSON = {f"GIT_{role}_{what}": "a@b.org" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
 # What runs in the background ignores the terminal's interrupt, and so would its children.
 INTERRUPTIBLE = (
@@ -41,7 +41,7 @@ LIMITED = (
 
 
 def copy_into(folder: Path, files: Iterable[str] = FILES) -> None:
-    """Files and folders of this project, without what was made from them; its engine has a `small_cache`."""
+    """Files and folders of this project, with their bytecode; its engine has a `small_cache`."""
     for name in files:
         if (ROOT / name).is_dir():
             shutil.copytree(ROOT / name, folder / name, ignore=MADE)
