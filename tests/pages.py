@@ -16,7 +16,7 @@ import pytest
 from kernelwatch.asv.offline import write_scripts
 from lab import picture, planted
 from tests.repositories import ROOT
-from tests.test_site import browser, served, visit
+from tests.test_site import TABS, Tab, browser, left, load, new_tab, served, watched
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page
@@ -201,15 +201,53 @@ def data(site: Path, name: str) -> Any:
     return json.loads((site / "data" / f"{name}.json").read_text(encoding="utf-8"))
 
 
+OPEN: list[Tab] = []  # tabs in which a site is open, the latest last
+OPEN_MOST = 4  # as many sites as most tests are about
+# Follow a link within the page; false if it leads where the page already is.
+GO = """async (location_hash) => {
+    const before = location.href;
+    location.hash = location_hash;
+    if (location.href === before) return false;
+    await new Promise((changed) => addEventListener("hashchange", changed, {once: true}));
+    return true;
+}"""
+
+
 @contextmanager
 def opened(
-    browser: "Browser", site: Path, view: str, size: tuple[int, int] = WIDE, scheme: Literal["light", "dark"] = "light"
+    browser: "Browser",
+    site: Path,
+    view: str,
+    size: tuple[int, int] = WIDE,
+    scheme: Literal["light", "dark"] = "light",
+    *,
+    fresh: bool = False,
 ) -> Iterator["Page"]:
     """A view ("ladder?op=transpose") of a site, from a file and without a network, when all of it is drawn. At the end
-    the page must have had no error, and asked for nothing that lies elsewhere."""
-    with visit(browser, f"{site.as_uri()}/", f"#/{view}", size=size, scheme=scheme) as page:
+    the page must have had no error, and asked for nothing that lies elsewhere.
+
+    A site that is open in this size is not loaded again, which takes four times as long as to draw a view, unless it is
+    to be `fresh`.
+    """
+    address = f"{site.as_uri()}/"
+    tab = next((tab for tab in OPEN if tab.address == address), None)
+    if tab is not None:
+        OPEN.remove(tab)
+    is_open = tab is not None and not fresh and tab.page.viewport_size == {"width": size[0], "height": size[1]}
+    tab = tab or (TABS.pop() if TABS else new_tab(browser))
+    with watched(tab) as page:
+        if is_open:
+            page.emulate_media(color_scheme=scheme)
+            page.mouse.move(0, 0)
+            is_open = page.evaluate(GO, f"#/{view}")
+        if not is_open:
+            page.goto("about:blank")
+            load(tab, address, f"#/{view}", size, scheme)
         shown(page, view.partition("?")[0])
         yield page
+    OPEN.append(tab)
+    if len(OPEN) > OPEN_MOST:
+        left(OPEN.pop(0))
 
 
 def shown(page: "Page", view: str) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab import scale
-from tests.repositories import ROOT
+from tests.repositories import PRELOADED, ROOT
 
 COMMITS = 6
 SERIES, EXACT = 200, 40  # timed series, and exact ones
@@ -27,11 +27,11 @@ class Project:
     def start(
         self, html: Path | None = None, cache: Path | None = None, command: Sequence[str] = ("-m", "asv")
     ) -> "subprocess.Popen[str]":
-        arguments = ["--config", str(self.folder / "asv.conf.json"), "publish", "--no-pull"]
+        arguments, variables = self._publication(html, cache)
         return subprocess.Popen(
-            [sys.executable, *command, *arguments, "--html-dir", str(html or self.html)],
+            [sys.executable, *command, *arguments],
             cwd=ROOT,
-            env=os.environ | {"PYTHONPATH": str(ROOT), "KERNELWATCH_CACHE": str(cache or self.cache)},
+            env=variables,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -39,10 +39,16 @@ class Project:
 
     def publish(self, html: Path | None = None, cache: Path | None = None) -> str:
         """Publish; what it said."""
-        process = self.start(html, cache)
-        said, _ = process.communicate()
-        assert process.returncode == 0, said
-        return said
+        arguments, variables = self._publication(html, cache)
+        done = PRELOADED.run(["-m", "asv", *arguments], ROOT, variables)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    def _publication(self, html: Path | None, cache: Path | None) -> tuple[list[str], dict[str, str]]:
+        """The arguments of asv, and the environment variables."""
+        arguments = ["--config", str(self.folder / "asv.conf.json"), "publish", "--no-pull"]
+        variables = {"PYTHONPATH": str(ROOT), "KERNELWATCH_CACHE": str(cache or self.cache)}
+        return [*arguments, "--html-dir", str(html or self.html)], os.environ | variables
 
     def under_way(self, name: str) -> list[Path]:
         """What publications that have not ended have made of this name."""

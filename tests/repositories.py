@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelwatch.system import lifeline
+from tests.preloaded import Preloaded
 
 ROOT = Path(__file__).resolve().parents[1]
 FILES = (
@@ -20,13 +21,15 @@ FILES = (
     ".gitignore",
 )  # fmt: skip
 CELLS = r"transpose/(numpy|c_blocked|c_lines) float32 256x256"
-MADE = shutil.ignore_patterns("__pycache__", ".*_cache")
+MADE = shutil.ignore_patterns("*.pyc.*", ".*_cache")  # another process may be writing a .pyc.1234
 PERSON = {f"GIT_{role}_{what}": "a@b.org" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
 # What runs in the background ignores the terminal's interrupt, and so would its children.
 INTERRUPTIBLE = (
     "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL);"
     "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
 )
+
+PRELOADED = Preloaded()  # one in each of pytest-xdist's workers
 
 MEMORY_BYTES, CPU_S = 4 << 30, 60
 # A Python program that would take all memory, or never end, is stopped also if the test itself is killed.
@@ -38,7 +41,7 @@ LIMITED = (
 
 
 def copy_into(folder: Path, files: Iterable[str] = FILES) -> None:
-    """Files and folders of this project, without what was made from them; its engine has a `small_cache`."""
+    """Files and folders of this project, with their bytecode; its engine has a `small_cache`."""
     for name in files:
         if (ROOT / name).is_dir():
             shutil.copytree(ROOT / name, folder / name, ignore=MADE)
@@ -84,6 +87,9 @@ class Project:
 
     def run(self, *command: str, **more: str) -> "subprocess.CompletedProcess[str]":
         """A command with nothing to answer questions with. `more`: environment variables."""
+        program, *arguments = command
+        if program == sys.executable and (arguments[0] == "-m" or not arguments[0].startswith("-")):
+            return PRELOADED.run(arguments, self.folder, self.environment(**more))
         return subprocess.run(
             command,
             cwd=self.folder,

@@ -3,14 +3,13 @@
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from asv.commands import compare
 
 from kernelwatch.asv import direction
-from tests.repositories import alone, link_engine
+from tests.repositories import PRELOADED, alone, link_engine
 from tests.test_site import benchmark, git, write_project
 
 PLUGIN = alone("direction")
@@ -34,11 +33,7 @@ def write_levels(project: Path, levels: dict[str, tuple[float, float]], *plugins
 
 
 def asv(project: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    environment = os.environ | {"HOME": str(project)}
-    return subprocess.run(
-        [sys.executable, "-m", "asv", *arguments], cwd=project, env=environment, stdin=subprocess.DEVNULL,
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    return PRELOADED.run(["-m", "asv", *arguments], project, os.environ | {"HOME": str(project)})
 
 
 @pytest.mark.parametrize(

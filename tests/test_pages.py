@@ -63,7 +63,7 @@ def violations(page: "Page") -> list[str]:
 @pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.partition("?")[0])
 def test_a_view_opens_and_shuts_nobody_out(browser: "Browser", planted_site: Path, view: str) -> None:
     """Wide and light, then dark, then narrow: the page is drawn anew for its width."""
-    with opened(browser, planted_site, view) as page:
+    with opened(browser, planted_site, view, fresh=True) as page:
         changes: tuple[tuple[Callable[[], object], int], ...] = (
             (lambda: None, WIDE[0]),
             (lambda: page.emulate_media(color_scheme="dark"), WIDE[0]),
@@ -108,7 +108,7 @@ def test_over_http_too(browser: "Browser", recorded_site: Path) -> None:
 
 
 def test_the_page_works_by_keyboard(browser: "Browser", recorded_site: Path) -> None:
-    with opened(browser, recorded_site, "status") as page:
+    with opened(browser, recorded_site, "status", fresh=True) as page:
         page.keyboard.press("Tab")
         assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
         page.get_by_role("searchbox").press_sequentially("padded 16384")

@@ -94,7 +94,7 @@ def blocks_read(page: "Page", view: str) -> set[int]:
 
 def test_energy_is_drawn_of_the_newest_commits(browser: "Browser", long_site: Path) -> None:
     """All rungs of an op are drawn: their whole histories would be hundreds of megabytes."""
-    with opened(browser, long_site, "status") as page:
+    with opened(browser, long_site, "status", fresh=True) as page:
         assert blocks_read(page, "devices?op=transpose") == {38, 39}
         assert "The picture is of the newest commits." in page.locator("main").inner_text()
         found = {each["key"]: float(each["value"]) for each in marks(page.locator("td [data-key][data-value]"))}
@@ -114,7 +114,7 @@ def test_where_an_op_was_measured_is_looked_up_from_the_end(
     snapshot["cells"] = {key: cell for key, cell in snapshot["cells"].items() if not key.startswith("transpose/")}
     (site / "data" / f"{at}.json").write_text(json.dumps(snapshot))
     write_scripts(site / "data")
-    with opened(browser, site, "status") as page:
+    with opened(browser, site, "status", fresh=True) as page:
         assert blocks_read(page, f"ladder?op=transpose&commit={machine['newest']}") == {39}
         links = page.locator("main p a[href*='commit=']")
         assert [f"commit={newest - back}" in str(links.nth(back).get_attribute("href")) for back in range(3)] == [

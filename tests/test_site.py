@@ -9,7 +9,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,7 +23,7 @@ from asv.util import UserError
 from kernelwatch.asv import offline
 from kernelwatch.site.writer import as_script
 from tests.chromium import browser
-from tests.repositories import alone, link_engine
+from tests.repositories import PRELOADED, alone, link_engine
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, ConsoleMessage, Page, Request
@@ -116,8 +115,7 @@ def write_project(project: Path, *plugins: str) -> None:
 
 
 def publish(project: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "asv", "publish", "--no-pull"]
-    return subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
+    return PRELOADED.run(["-m", "asv", "publish", "--no-pull"], project, os.environ)
 
 
 @pytest.fixture(scope="module")
@@ -311,6 +309,27 @@ def new_tab(browser: "Browser") -> Tab:
 
 
 @contextmanager
+def watched(tab: Tab, missing: str = "nothing") -> "Iterator[Page]":
+    """A tab's page. When the context ends without an error, the page had none either but for the missing file, and it
+    has asked for nothing that lies elsewhere."""
+    tab.problems.clear()
+    try:
+        yield tab.page
+        assert tab.page.evaluate("window.pwned") is None
+        assert [problem for problem in tab.problems if missing not in problem] == []
+    except BaseException:  # nothing of this visit must reach the next one
+        tab.page.context.close()
+        raise
+
+
+def load(tab: Tab, address: str, location: str, size: tuple[int, int], scheme: Literal["light", "dark"]) -> None:
+    tab.address = address
+    tab.page.set_viewport_size({"width": size[0], "height": size[1]})
+    tab.page.emulate_media(color_scheme=scheme)
+    tab.page.goto(f"{address}index.html{location}")
+
+
+@contextmanager
 def visit(
     browser: "Browser",
     address: str,
@@ -319,24 +338,17 @@ def visit(
     size: tuple[int, int] = (1200, 900),
     scheme: Literal["light", "dark"] = "light",
 ) -> "Iterator[Page]":
-    """A page of the site at address, which can reach nothing else. `scheme`: "light" or "dark".
-
-    When the context ends without an error, the page had none either but for the missing file, and it has
-    asked for nothing that lies elsewhere.
-    """
+    """A page of the site at address, as `watched`. `scheme`: "light" or "dark"."""
     tab = TABS.pop() if TABS else new_tab(browser)
-    try:
-        tab.address, tab.problems[:] = address, []
-        tab.page.set_viewport_size({"width": size[0], "height": size[1]})
-        tab.page.emulate_media(color_scheme=scheme)
-        tab.page.goto(f"{address}index.html{location}")
+    with watched(tab, missing):
+        load(tab, address, location, size, scheme)
         yield tab.page
-        assert tab.page.evaluate("window.pwned") is None
-        assert [problem for problem in tab.problems if missing not in problem] == []
-        tab.page.goto("about:blank")
-    except BaseException:  # nothing of this visit must reach the next one
-        tab.page.context.close()
-        raise
+    left(tab)
+
+
+def left(tab: Tab) -> None:
+    """Leave a tab to the visits to come."""
+    tab.page.goto("about:blank")
     TABS.append(tab)
 
 

@@ -332,7 +332,7 @@ def rungs_of(op: str) -> list[str]:
 
 def test_the_same_package_differs_in_nothing(packages: Packages) -> None:
     made = packages.head / PROJECT.package / "transpose" / "__pycache__"
-    made.mkdir()
+    made.mkdir(exist_ok=True)
     (made / "numpy.pyc").touch()
     assert packages.differ() == ([], [], [])
 

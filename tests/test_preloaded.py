@@ -1,0 +1,77 @@
+"""Commands that run in forks of a process behave as in interpreters of their own."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.repositories import PRELOADED, processes_in, wait_until
+
+TELLS = """
+import atexit, os, sys, threading
+atexit.register(print, "registered")
+threading.Timer(0.2, print, ["a thread"]).start()
+import beside, shadowed
+print(sys.argv, os.getcwd(), os.environ.get("TOLD"), os.environ.get("PATH"), sys.stdin.read(), __name__)
+print(beside.__file__, shadowed.__file__, sorted({"kernelwatch", "gpukernels", "tests"} & set(sys.modules)))
+"""
+ENDS = {
+    "falls off": "",
+    "a code": "import sys; sys.exit(3)",
+    "a sentence": "raise SystemExit('why')",
+    "nothing": "raise SystemExit(None)",
+    "an error": "print('before')\n1 / 0",
+    "a signal": "import os, signal; os.kill(os.getpid(), signal.SIGKILL)",
+}
+
+
+def alone(folder: Path, variables: dict[str, str], *arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, *arguments], cwd=folder, env=variables, stdin=subprocess.DEVNULL, capture_output=True,
+        text=True, check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("arguments", [("scripts/program.py", "one", "two words"), ("-m", "package", "--option")])
+def test_a_command_sees_what_it_is_given(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    for name in ("scripts", "package", "path"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "shadowed.py").touch()
+    for name in ("scripts/beside.py", "beside.py", "package/__init__.py", "shadowed.py"):
+        (tmp_path / name).touch()
+    for name in ("scripts/program.py", "package/__main__.py"):
+        (tmp_path / name).write_text(TELLS)
+    variables = {"TOLD": "ä", "PYTHONPATH": str(tmp_path / "path"), "PYTHONIOENCODING": "utf-8"}
+    done, expected = PRELOADED.run(arguments, tmp_path, variables), alone(tmp_path, variables, *arguments)
+    assert expected.returncode == 0, expected.stderr
+    assert (done.returncode, done.stdout, done.stderr) == (0, expected.stdout, expected.stderr)
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_command_ends_as_it_does_alone(tmp_path: Path, end: str) -> None:
+    (tmp_path / "program.py").write_text(ENDS[end])
+    done = PRELOADED.run(["program.py"], tmp_path, os.environ)
+    expected = alone(tmp_path, dict(os.environ), "program.py")
+    assert (done.returncode, done.stdout) == (expected.returncode, expected.stdout)
+    assert done.stderr.splitlines()[-1:] == expected.stderr.splitlines()[-1:]
+
+
+def test_a_test_that_is_stopped_leaves_no_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "program.py").write_text("import subprocess; subprocess.run(['sleep', '1000'])")
+    PRELOADED.run(["-m", "platform"], tmp_path, os.environ)  # it has started
+    process = PRELOADED._process
+    assert process is not None
+    assert process.stdout is not None
+
+    def interrupted() -> str:
+        assert wait_until(lambda: processes_in(tmp_path, environment=True), 60)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(process.stdout, "readline", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            PRELOADED.run(["program.py"], tmp_path, os.environ | {"HERE": str(tmp_path)})
+    assert wait_until(lambda: not processes_in(tmp_path, environment=True), 10)
+    assert PRELOADED.run(["-m", "platform"], tmp_path, os.environ).returncode == 0
