@@ -100,6 +100,7 @@ class Matrix:
                 for name, own in names.items():
                     mine = own[has[own]]
                     table[at, mine] = record.numbers[name][cells[mine]]
+            self.spreads[at, np.isnan(self.spreads[at])] = 0.0  # of a figure that the processes do not have
 
     def _cells(self, record: Columns) -> Ints:
         """The index of each series' cell in a record; -1 if it has none."""
