@@ -42,7 +42,7 @@
                 {name: "since the first", number: true, title: "the first commit that was measured under the newest conditions: this GPU or CPU, driver, packages and harness"}],
             rows.map(([op, device, points]) => [
                 link(op + " " + device.toUpperCase(), "ladder", {op, device, machine: machine.name}),
-                points.length > 1 ? kernelwatch.sparkline(points, op + " on the " + device.toUpperCase() + ": time at " + text.plural(points.length, "commit")) : machine.commits > 1 ? "one commit so far" : "one commit",
+                points.length > 1 ? kernelwatch.sparkline(points, op + " on the " + device.toUpperCase() + ": time at " + text.plural(points.length, "commit")) : machine.commits > 1 ? "one commit under the newest conditions" : "one commit",
                 points.length > 1 ? text.change(points.at(-1)[1] / points[0][1] - 1) : "",
             ]), {"aria-label": "Trend of each op"});
     }
