@@ -843,6 +843,19 @@ def test_sums_of_float8_that_are_promoted_are_nearer() -> None:
     plain, promoted = (gpukernels.rung("matmul", name) for name in ("wgmma_fp8", "wgmma_fp8_promoted"))
     assert float8_error(plain, 128) == pytest.approx(float8_error(promoted, 128), rel=1e-4)
     assert float8_error(promoted, 8192) < 0.02 < float8_error(plain, 8192)
+    # Of positive numbers, whose sums grow, the tensor cores' own sum loses more than the promoted one may.
+    rng = np.random.default_rng(0)
+    a, b = (rng.uniform(0.5, 1, shape).astype("float8_e4m3fn") for shape in ((3, 8192), (8192, 5)))
+    own, parts = np.empty((3, 5)), np.zeros((3, 5), np.float32)
+    summed_in_bits(14, a, b, own)
+    for k in range(0, 8192, 128):
+        part = np.empty((3, 5))
+        summed_in_bits(14, a[:, k : k + 128], b[k : k + 128], part)
+        parts += part.astype(np.float32)
+    exact = a.astype(np.float64) @ b.astype(np.float64)
+    allowed = float8_error(promoted, 8192) * exact
+    assert (abs(parts - exact) <= allowed).all()
+    assert (abs(own - exact) > allowed).all()
 
 
 # What a slip of the keyboard makes of a real kernel: text, what stands there instead, how often it stands there.

@@ -101,12 +101,14 @@ def _repeated(call: Callable[[], object], seconds: float, **options: str) -> flo
 
 
 def _median_until(seconds: float, take: Callable[[], float]) -> float:
-    """The median of as many figures as are begun within so many seconds, at least one."""
+    """The median of as many figures as take so many seconds, to the nearest whole number of figures, at least one."""
     figures: list[float] = []
-    until = time.perf_counter() + seconds
-    while not figures or time.perf_counter() < until:
+    began = time.perf_counter()
+    while True:
         figures.append(take())
-    return statistics.median(figures)
+        took = time.perf_counter() - began
+        if took + took / len(figures) / 2 > seconds:
+            return statistics.median(figures)
 
 
 def do_bench_cudagraph(function: Callable[..., object], arguments: tuple[Any, ...], seconds: float) -> float:
