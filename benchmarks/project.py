@@ -86,7 +86,7 @@ VECTORS: tuple[Shape, ...] = ((256**2,), (1024**2,), (4096**2,), (16384**2,), (1
 # The last is ragged on purpose: no tile divides its extents, which are prime.
 MATRICES: tuple[Shape, ...] = (*((n, n) for n in (256, 1024, 4096, 8192, 16384)), (16411, 8209))
 # M, N, K: the squares of the lectures; a few rows times a layer's weights; a matrix product with a small K; the filters
-# of a convolution, whose 64 KiB fit in constant memory; one that no tile divides; rows are 16-byte vectors
+# of a convolution, whose 64 KiB fit in constant memory; one that no tile divides, whose rows are whole 16-byte vectors
 # in types of 2 bytes or more.
 SQUARES: tuple[Shape, ...] = tuple((n, n, n) for n in (256, 512, 1024, 2048, 4096, 8192))
 PRODUCTS: tuple[Shape, ...] = (*SQUARES, (128, 4096, 4096), (4096, 4096, 64), (64, 65536, 256), (4000, 4104, 4040))

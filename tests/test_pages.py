@@ -1,7 +1,9 @@
 """The frame of the pages: every view opens from a file and over http, wide and narrow, in light and dark, and axe finds
 nothing serious."""
 
+import json
 import re
+import shutil
 import tomllib
 from collections.abc import Callable
 from hashlib import sha256
@@ -134,6 +136,21 @@ def test_the_status_says_what_was_measured(browser: "Browser", recorded_site: Pa
         change = 100 * (host["trend"]["transpose gpu"][-1][1] / host["trend"]["transpose gpu"][0][1] - 1)
         told = page.locator("tr", has_text="transpose GPU").locator("td").last.inner_text()
         assert float(told.replace("\u2212", "-").removesuffix(" %")) == pytest.approx(change, abs=0.006)
+
+
+def test_a_trend_of_one_commit_is_none(browser: "Browser", recorded_site: Path, tmp_path: Path) -> None:
+    """The newest commit on another GPU than those before, and the only one of all."""
+    shutil.copytree(recorded_site, tmp_path / "site")
+    path = tmp_path / "site" / "data" / "site.json"
+    for commits, told in ((5, "one commit under the newest conditions"), (1, "one commit")):
+        site = json.loads(path.read_text(encoding="utf-8"))
+        (host,) = site["machines"]
+        host |= {"commits": commits, "trend": {op: points[-1:] for op, points in host["trend"].items()}}
+        path.write_text(json.dumps(site), encoding="utf-8")
+        offline.write_scripts(path.parent)
+        with opened(browser, tmp_path / "site", "status", fresh=True) as page:
+            cells = page.locator(".machine tbody td:nth-child(2)").all_inner_texts()
+            assert cells == [told] * len(host["trend"])
 
 
 def test_the_status_counts_what_is_open(browser: "Browser", planted_site: Path) -> None:
