@@ -4,6 +4,7 @@ The names of the rungs come from the checkout's ladder; the measured commit deci
 """
 
 import ctypes
+import functools
 import importlib.util
 import json
 import math
@@ -288,7 +289,7 @@ class Gpukernels:
 # --- the emulator --------------------------------------------------------------------------------------------------
 
 
-def _texture(_library: Any, addresses: list[int], _sizes: list[int], dims: list[Any]) -> list[Any]:
+def _texture(_rung: Any, _library: Any, addresses: list[int], _sizes: list[int], dims: list[Any]) -> list[Any]:
     """The arguments that matmul/texture.py makes for operands that are not aligned: A and B are textures that begin
     some elements before the operand."""
     firsts = (3, 5)
@@ -296,14 +297,25 @@ def _texture(_library: Any, addresses: list[int], _sizes: list[int], dims: list[
     return [*map(ctypes.c_uint64, [*handles, addresses[2]]), *dims, *map(ctypes.c_int32, firsts)]
 
 
-def _constant(library: Any, addresses: list[int], sizes: list[int], dims: list[Any]) -> list[Any]:
+def _constant(_rung: Any, library: Any, addresses: list[int], sizes: list[int], dims: list[Any]) -> list[Any]:
     """The arguments that matmul/constant.py makes. A is copied into the constant memory of the library."""
     ctypes.memmove(ctypes.addressof(ctypes.c_char.in_dll(library, "constant_A")), addresses[0], sizes[0])
     return [*map(ctypes.c_uint64, addresses[1:]), *dims]
 
 
-# Symbol -> a function that prepares the arguments on the emulator, as the .py beside the .cu does on a GPU.
-PREPARED: dict[str, Callable[..., list[Any]]] = {"matmul_texture": _texture, "matmul_constant": _constant}
+def _split_tail(rung: Any, _library: Any, addresses: list[int], _sizes: list[int], dims: list[Any]) -> list[Any]:
+    """The arguments that matmul/split_tail.py makes if there are as many tiles as multiprocessors: none is split."""
+    rows, columns = (-(-dim.value // extent) for dim, extent in zip(dims, rung.tile, strict=False))
+    whole, splits, first = rows * columns, 1, 0
+    return [*map(ctypes.c_uint64, addresses), *dims, ctypes.c_uint64(0), *map(ctypes.c_int32, (whole, splits, first))]
+
+
+# The name of a .py that prepares a launch -> a function that prepares the arguments on the emulator, as it does on a GPU.
+PREPARED: dict[str, Callable[..., list[Any]]] = {
+    "texture": _texture,
+    "constant": _constant,
+    "split_tail": _split_tail,
+}
 
 
 def cuda_source(rung: Any, type: str, edge: int | None = None) -> CudaSource:
@@ -314,7 +326,8 @@ def cuda_source(rung: Any, type: str, edge: int | None = None) -> CudaSource:
     """
     rung = of_type(rung, type)
     edge = edge if edge is not None else next(iter(rung.edges), None)
-    if rung.preparation and rung.symbol not in PREPARED:
+    prepare = PREPARED.get(rung.preparation.stem) if rung.preparation else None
+    if rung.preparation and not prepare:
         raise NotHere(f"{rung} is launched by {rung.preparation.name}, for which the emulator has no stand-in")
     into, out = dtypes(type)
     names = list(dict.fromkeys((into.name, out.name)))
@@ -333,7 +346,7 @@ def cuda_source(rung: Any, type: str, edge: int | None = None) -> CudaSource:
         block=rung.block_threads(edge),
         dynamic_shared_bytes=rung.shared_bytes(into.itemsize, edge),
         loop_step=rung.macros().get("TILE_K", 0),
-        arguments=PREPARED.get(rung.symbol),
+        arguments=functools.partial(prepare, rung) if prepare else None,
     )
 
 
@@ -345,7 +358,7 @@ COMPILED = (".cu", ".c")
 
 
 def parts(folder: Path) -> Mapping[str, Parts]:
-    """The parts of each rung ("op/rung") of a package folder: its ladder entry, and the files with its source's name.
+    """The parts of each rung ("op/rung") of a package folder: its ladder entry, its source, and what prepares its launch.
 
     {} if the folder's ladder cannot be read.
     """
@@ -361,7 +374,7 @@ def parts(folder: Path) -> Mapping[str, Parts]:
                 name: value for name, value in sorted(vars(rung).items()) if name not in WORDS and name != "source"
             }
             entry["source"] = rung.source.name
-            files = [path for path in sorted(rung.source.parent.glob(f"{rung.source.stem}.*")) if path.is_file()]
+            files = sorted({rung.source, rung.preparation or rung.source})
             names = {path.relative_to(folder).as_posix(): path for path in files}
             sources = frozenset(name for name, path in names.items() if path.suffix in COMPILED)
             beside = {name: path.read_text(encoding="utf-8") for name, path in names.items() if name not in sources}

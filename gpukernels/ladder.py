@@ -70,9 +70,10 @@ class Rung:
 
     @property
     def preparation(self) -> Path | None:
-        """The .py beside a .cu that is not one plain launch of its operands: it prepares the launch."""
-        beside = self.source.with_suffix(".py")
-        return beside if self.source.suffix == ".cu" and beside.is_file() else None
+        """The .py beside a .cu that is not one plain launch of its operands: it prepares the launch. It has the name of
+        the rung or of the source."""
+        beside = [self.source.with_name(f"{name}.py") for name in (self.name, self.source.stem)]
+        return next((path for path in beside if self.source.suffix == ".cu" and path.is_file()), None)
 
     def grid(self, shape: Mapping[str, int], edge: int | None = None) -> tuple[int, int, int]:
         """Blocks in x, y, z that cover `shape` (dimension -> extent): columns along x, rows along y.

@@ -270,7 +270,7 @@ def counts_of(profiler: profile.Profiler, cell: Cell) -> Counts:
 # instructions of one architecture alone.
 NOT_PROFILED = {
     *("transpose/vectorized", "transpose/sector_aligned"),
-    *("matmul/pipelined", "matmul/pipelined_64x128", "matmul/pipelined_32x64"),
+    *("matmul/pipelined", "matmul/pipelined_64x128", "matmul/pipelined_32x64", "matmul/split_tail"),
     *(str(rung) for op in gpukernels.ops() for rung in op.rungs if rung.arch_only),
 }
 

@@ -10,10 +10,21 @@
 // vectors of A and two of B.
 // Blocks go over the tiles of C in bands of BAND tiles, so that blocks at work at one time share tiles of A and B in the
 // L2 cache.
-// Multiply-adds go down two columns at a time, and back up the next two. Their order decides which registers the compiler
-// takes, and with them how often the dispatch of an instruction stalls; of the orders that were measured this one is
-// good with all three tiles.
+// Multiply-adds go down two columns at a time, and back up the next two; TOGETHER rows keep their order on the way back.
+// The order decides which registers the compiler takes, and with them how often the dispatch of an instruction stalls: each
+// rung has the best of those that were measured.
+// If SPLIT_TAIL, tiles that do not fill a last turn of the multiprocessors are split along K: split_tail.py says how. The
+// sums of their parts go to memory, and a second kernel adds them.
 // Source: NVIDIA, CUTLASS, efficient GEMM in CUDA; NVIDIA, CUDA C++ Programming Guide, asynchronous data copies.
+
+#ifndef SPLIT_TAIL
+#define SPLIT_TAIL 0
+#endif
+#if SPLIT_TAIL
+typedef int Extent;  // leaves the multiply-adds more registers
+#else
+typedef long long Extent;
+#endif
 
 constexpr int VECTOR = 4;  // elements of 16 bytes
 constexpr int LANES_M = 4, LANES_N = 8;
@@ -21,7 +32,8 @@ constexpr int WARPS_N = TILE_COLUMNS / WARP_COLUMNS;
 constexpr int THREADS = BLOCK_X * BLOCK_Y;
 constexpr int GROUPS_M = WARP_ROWS / (VECTOR * LANES_M), GROUPS_N = WARP_COLUMNS / (VECTOR * LANES_N);
 constexpr int TM = GROUPS_M * VECTOR, TN = GROUPS_N * VECTOR;  // results a thread: rows, columns
-constexpr long long BAND = 8;  // rows of tiles
+constexpr long long BAND = 8;      // rows of tiles
+constexpr int TAIL_THREADS = 256;  // of a block of matmul_pipelined_tail
 
 // Rows of A's tile, which are columns of A, have 4 spare elements: lanes that copy a row of A store to 8 banks, not to one.
 constexpr int PITCH_A = TILE_ROWS + VECTOR, PITCH_B = TILE_COLUMNS;
@@ -71,24 +83,35 @@ __device__ void wait_for_stage() {
 #endif
 }
 
+// Where a thread's results begin in the tile, and which lane of which warp it is.
+struct Place {
+    int thread, m0, n0;
+
+    __device__ Place() : thread(threadIdx.y * BLOCK_X + threadIdx.x) {
+        const int warp = thread / 32, lane = thread % 32, lane_m = lane / 2 % 4, lane_n = lane / 8 * 2 + lane % 2;
+        m0 = warp / WARPS_N * WARP_ROWS + VECTOR * lane_m;
+        n0 = warp % WARPS_N * WARP_COLUMNS + VECTOR * lane_n;
+    }
+};
+
+// A thread's results of the tile at row0, column0: sums over the first `depth` columns of A, which has pitch K.
 // BY: elements that a copy of B takes, 4 if all rows of B begin at multiples of 16 bytes, else 1.
 template <int BY, typename T>
-__device__ void multiply(T *shared, const T *__restrict__ A, const T *__restrict__ B, T *__restrict__ C, long long M,
-                         long long N, long long K, long long row0, long long column0) {
-    const int thread = threadIdx.y * BLOCK_X + threadIdx.x, warp = thread / 32, lane = thread % 32;
-    const int lane_m = lane / 2 % 4, lane_n = lane / 8 * 2 + lane % 2;
-    const int m0 = warp / WARPS_N * WARP_ROWS + VECTOR * lane_m, n0 = warp % WARPS_N * WARP_COLUMNS + VECTOR * lane_n;
+__device__ void multiply(T (&sum)[TM][TN], T *shared, const T *__restrict__ A, const T *__restrict__ B, Extent M, Extent N,
+                         Extent K, Extent depth, Extent row0, Extent column0) {
+    const Place place;
+    const int thread = place.thread, m0 = place.m0, n0 = place.n0;
 
     // Where this thread starts in the tiles that it helps to copy: neighboring threads along the rows of each.
     constexpr int A_ROWS = THREADS / TILE_K, B_VECTORS = TILE_COLUMNS / BY, B_ROWS = THREADS / B_VECTORS;
     static_assert(THREADS % TILE_K == 0 && TILE_ROWS % A_ROWS == 0, "whole steps of rows of A's tile");
     static_assert(THREADS % B_VECTORS == 0 && TILE_K % B_ROWS == 0, "whole steps of rows of B's tile");
     const int a_m = thread / TILE_K, a_k = thread % TILE_K, b_k = thread / B_VECTORS, b_n = thread % B_VECTORS * BY;
-    const T *a_from = A + (row0 + a_m) * K + a_k;
+    const T *a_from = A + (long long)(row0 + a_m) * K + a_k;
     const T *b_from = B + b_k * N + column0 + b_n;
 
-    const int steps = (int)((K + TILE_K - 1) / TILE_K), rest = (int)(K - (steps - 1LL) * TILE_K);
-    // Past M, N and K the stages hold 0, so that what is added there is 0 whatever else A and B hold. The last steps fill
+    const int steps = (int)((depth + TILE_K - 1) / TILE_K), rest = (int)(depth - (steps - 1LL) * TILE_K);
+    // Past M, N and depth the stages hold 0, so that what is added there is 0 whatever else A and B hold. The last steps fill
     // stages with 0 that are fetched from, but not used.
     auto copy = [&](int step, int stage) {
         T *const As = shared + stage * STAGE, *const Bs = As + TILE_K * PITCH_A;
@@ -120,7 +143,11 @@ __device__ void multiply(T *shared, const T *__restrict__ A, const T *__restrict
             b[slot][g] = *(const float4 *)(Bs + g * VECTOR * LANES_N);
     };
 
-    T sum[TM][TN] = {};
+#pragma unroll
+    for (int i = 0; i < TM; ++i)
+#pragma unroll
+        for (int j = 0; j < TN; ++j)
+            sum[i][j] = 0;
     wait_for_stage();
     __syncthreads();
     fetch(0, 0, 0);
@@ -144,7 +171,8 @@ __device__ void multiply(T *shared, const T *__restrict__ A, const T *__restrict
             for (int pair = 0; pair < TN; pair += 2)
 #pragma unroll
                 for (int at = 0; at < TM; ++at) {
-                    const int i = pair / 2 % 2 ? TM - 1 - at : at;
+                    const int back = (TM / TOGETHER - 1 - at / TOGETHER) * TOGETHER + at % TOGETHER;
+                    const int i = pair / 2 % 2 ? back : at;
 #pragma unroll
                     for (int e = 0; e < 2; ++e) {
                         const int j = pair + (at % 2 ? 1 - e : e);
@@ -154,7 +182,14 @@ __device__ void multiply(T *shared, const T *__restrict__ A, const T *__restrict
         }
         stage = next;
     }
+}
 
+// Store a thread's results of the tile at row0, column0.
+template <int BY, typename T>
+__device__ void store(const T (&sum)[TM][TN], T *__restrict__ C, long long M, long long N, long long row0,
+                      long long column0) {
+    const Place place;
+    const int m0 = place.m0, n0 = place.n0;
 #pragma unroll
     for (int i = 0; i < TM; ++i) {
         const long long row = row0 + m0 + i / VECTOR * VECTOR * LANES_M + i % VECTOR;
@@ -171,25 +206,118 @@ __device__ void multiply(T *shared, const T *__restrict__ A, const T *__restrict
     }
 }
 
+// `sums`: where a part's sums go, a matrix of TILE_ROWS x TILE_COLUMNS; nullptr if the tile is not split.
+template <int BY, typename T>
+__device__ void compute(T *shared, const T *__restrict__ A, const T *__restrict__ B, T *__restrict__ C, long long M,
+                        long long N, long long K, long long depth, long long row0, long long column0, T *sums) {
+    T sum[TM][TN];
+    multiply<BY>(sum, shared, A, B, (Extent)M, (Extent)N, (Extent)K, (Extent)depth, (Extent)row0, (Extent)column0);
+    if (SPLIT_TAIL && sums)
+        store<VECTOR>(sum, sums, TILE_ROWS, TILE_COLUMNS, 0, 0);
+    else
+        store<BY>(sum, C, M, N, row0, column0);
+}
+
+// Where a tile begins. Tiles lie in bands, whose columns come one after the other.
+struct Tile {
+    long long row0, column0;
+
+    __device__ Tile(long long tile, long long down, long long across) {
+        const long long band = tile / (BAND * across), within = tile % (BAND * across);
+        const long long high = min(BAND, down - band * BAND);
+        row0 = (band * BAND + within % high) * TILE_ROWS;
+        column0 = within / high * TILE_COLUMNS;
+    }
+};
+
+template <typename T>
+__device__ void run(const T *__restrict__ A, const T *__restrict__ B, T *__restrict__ C, long long M, long long N,
+                    long long K, long long depth, const Tile &tile, T *sums) {
+    static_assert(sizeof(T) == 4, "elements of 4 bytes");
+    extern __shared__ __align__(16) unsigned char shared[];
+    if (((unsigned long long)B | (unsigned long long)C | N * sizeof(T)) % 16)
+        compute<1>((T *)shared, A, B, C, M, N, K, depth, tile.row0, tile.column0, sums);
+    else
+        compute<VECTOR>((T *)shared, A, B, C, M, N, K, depth, tile.row0, tile.column0, sums);
+}
+
+#if SPLIT_TAIL
+// What a block computes: the steps along K from `from` to `to` of a tile. Tiles from `whole` on are split into `splits`
+// parts, the first of which has `first` steps; the others share the rest. The first parts of all tiles come first.
+struct Part {
+    int tile, which, from, to;
+
+    __device__ Part(int block, int tiles, int steps, int whole, int splits, int first)
+        : tile(block), which(0), from(0), to(steps) {
+        if (block < whole)
+            return;
+        const int left = tiles - whole;
+        const long long rest = steps - first;
+        which = (block - whole) / left;
+        tile = whole + (block - whole) % left;
+        from = which == 0 ? 0 : (int)(first + rest * (which - 1) / (splits - 1));
+        to = (int)(first + rest * which / (splits - 1));
+    }
+};
+
+// A block for each whole tile and each part. The sums of parts go to `parts`, where matmul_pipelined_tail finds them.
+template <typename T>
+__global__ void __launch_bounds__(THREADS)
+    matmul_pipelined(const T *__restrict__ A, const T *__restrict__ B, T *__restrict__ C, long long M, long long N,
+                     long long K, T *__restrict__ parts, int whole, int splits, int first) {
+    const int down = (M + TILE_ROWS - 1) / TILE_ROWS, across = (N + TILE_COLUMNS - 1) / TILE_COLUMNS;
+    const int block = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
+    if (block >= whole && block - whole >= (down * across - whole) * splits)
+        return;
+    const Part part(block, down * across, (K + TILE_K - 1) / TILE_K, whole, splits, first);
+    long long depth = K;
+    T *sums = nullptr;
+    if (part.tile >= whole) {
+        const long long from = (long long)part.from * TILE_K;
+        sums = parts + ((part.tile - whole) * splits + part.which) * (long long)(TILE_ROWS * TILE_COLUMNS);
+        depth = min(K, (long long)part.to * TILE_K) - from;
+        A += from;
+        B += from * N;
+    }
+    run(A, B, C, M, N, K, depth, Tile(part.tile, down, across), sums);
+}
+
+// Store the sums of the tiles from `whole` on: those of their parts, in their order. A thread has four results of a row.
+extern "C" __global__ void __launch_bounds__(TAIL_THREADS)
+    matmul_pipelined_tail(const float *__restrict__ parts, float *__restrict__ C, long long M, long long N, int whole,
+                          int splits) {
+    constexpr int QUADS = TILE_ROWS * TILE_COLUMNS / VECTOR;
+    const int tail = blockIdx.y, quad = blockIdx.x * TAIL_THREADS + threadIdx.x;
+    const float4 *const from = (const float4 *)parts + (long long)tail * splits * QUADS + quad;
+    float4 sum = from[0];
+#pragma unroll 8
+    for (int part = 1; part < splits; ++part) {
+        const float4 more = from[part * QUADS];
+        sum.x += more.x, sum.y += more.y, sum.z += more.z, sum.w += more.w;
+    }
+    const int down = (M + TILE_ROWS - 1) / TILE_ROWS, across = (N + TILE_COLUMNS - 1) / TILE_COLUMNS;
+    const Tile tile(whole + tail, down, across);
+    const long long row = tile.row0 + quad * VECTOR / TILE_COLUMNS, column = tile.column0 + quad * VECTOR % TILE_COLUMNS;
+    if (row >= M)
+        return;
+    if (column + VECTOR <= N && ((unsigned long long)C + (row * N + column) * sizeof(float)) % 16 == 0) {
+        *(float4 *)(C + row * N + column) = sum;
+        return;
+    }
+    const float values[] = {sum.x, sum.y, sum.z, sum.w};
+#pragma unroll
+    for (int e = 0; e < VECTOR; ++e)
+        if (column + e < N)
+            C[row * N + column + e] = values[e];
+}
+#else
 template <typename T>
 __global__ void __launch_bounds__(THREADS) matmul_pipelined(const T *__restrict__ A, const T *__restrict__ B,
                                                             T *__restrict__ C, long long M, long long N, long long K) {
-    static_assert(sizeof(T) == 4, "elements of 4 bytes");
-    extern __shared__ __align__(16) unsigned char shared[];
-
-    // A grid has at most 65,535 blocks in y and in z: z counts on where y ends. Bands lie along the columns of blocks.
+    // A grid has at most 65,535 blocks in y and in z: z counts on where y ends.
     const long long down = (M + TILE_ROWS - 1) / TILE_ROWS;
     const long long block = (blockIdx.y + (long long)gridDim.y * blockIdx.z) * gridDim.x + blockIdx.x;
-    const long long band = block / (BAND * gridDim.x), within = block % (BAND * gridDim.x);
-    const long long high = min(BAND, down - band * BAND);
-    if (high <= 0)
-        return;
-    const long long row0 = (band * BAND + within % high) * TILE_ROWS, column0 = within / high * TILE_COLUMNS;
-    if (column0 >= N)
-        return;
-
-    if (((unsigned long long)B | (unsigned long long)C | N * sizeof(T)) % 16)
-        multiply<1>((T *)shared, A, B, C, M, N, K, row0, column0);
-    else
-        multiply<VECTOR>((T *)shared, A, B, C, M, N, K, row0, column0);
+    if (block < down * gridDim.x)
+        run(A, B, C, M, N, K, K, Tile(block, down, gridDim.x), (T *)nullptr);
 }
+#endif

@@ -1,0 +1,86 @@
+"""matmul/pipelined: how pipelined.cu is launched with SPLIT_TAIL: which tiles are split along K, and into which parts.
+
+The sums of the parts take memory, 128 KiB each; a second kernel adds them.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import cupy
+import numpy as np
+
+from gpukernels import prepare
+from gpukernels.kernel import LimitError
+from gpukernels.ladder import Rung
+
+EXTENTS_MAX = (
+    2**31 - 256,
+    2**27 - 256,
+    2**24,
+)  # of M, N and K: rounded up to tiles, times TILE_K, times TILE_ROWS an int
+SPLITS_MOST = 32
+PART_STEPS = 2  # what a part costs beside its own steps, and the second kernel beside its parts, in steps along K
+PARTS_A_STEP = 32  # parts that are written, read and added in the time of a step
+TAIL_THREADS = 256  # of a block of matmul_pipelined_tail; each has VECTOR results
+VECTOR = 4
+
+
+def schedule(tiles: int, steps: int, processors: int) -> tuple[int, int, int]:
+    """How many of `tiles` tiles of `steps` steps along K stay whole; into how many parts each other tile is split; the
+    steps of its first part. The other parts share the rest.
+
+    Whole tiles fill as many turns of the multiprocessors as they can. The first parts of the other tiles take a
+    multiprocessor each. The remaining multiprocessors take the other parts in turn, which are so small that all end at
+    the same time. The number of parts is that with the shortest last turn. All tiles stay whole if that is no shorter.
+    """
+    left = tiles % processors
+    shortest, chosen = steps, (tiles, 1, steps)
+    for splits in range(2, SPLITS_MOST + 1) if left else ():
+        others = splits - 1
+        turns = math.ceil(left * others / (processors - left))
+        least = (steps - (turns - 1) * PART_STEPS) // (turns + others)  # steps of the other parts
+        first = steps - others * least
+        needed = max(first + PART_STEPS, turns * (least + PART_STEPS)) + PART_STEPS + left * splits / PARTS_A_STEP
+        if least > 0 and needed < shortest:
+            shortest, chosen = needed, (tiles - left, splits, first)
+    return chosen
+
+
+def matmul_pipelined(
+    rung: Rung,
+    module: cupy.RawModule,
+    function: prepare.Enqueue,
+    _grid: tuple[int, ...],
+    block: tuple[int, ...],
+    operands: tuple[Any, Any, Any],
+    dims: tuple[np.int64, np.int64, np.int64],
+) -> Callable[[], None]:
+    """The launch of `function` on `operands` A, B, C (M x K, K x N, M x N, float32), C overwritten, for `dims` M, N, K.
+
+    The launch runs on CuPy's current stream; not synchronized. It keeps the memory of its operands and of the parts.
+
+    Raises: LimitError if an extent exceeds EXTENTS_MAX.
+    """
+    for name, extent, most in zip(rung.dims, dims, EXTENTS_MAX, strict=True):
+        if extent > most:
+            raise LimitError(f"{rung}: {name} must be at most {most}, got {name} = {extent}")
+    rows, columns, k = map(int, dims)
+    tile_rows, tile_columns = rung.tile
+    tiles = -(-rows // tile_rows) * -(-columns // tile_columns)
+    processors = operands[2].device.attributes["MultiProcessorCount"]
+    whole, splits, first = schedule(tiles, -(-k // rung.macros()["TILE_K"]), processors)
+    left = tiles - whole
+    parts = cupy.empty((left * splits, tile_rows, tile_columns), np.float32)
+    split = tuple(map(np.int32, (whole, splits)))
+    arguments = (*operands, *dims, parts, *split, np.int32(first))
+    add = module.get_function("matmul_pipelined_tail")
+    tail_grid = (tile_rows * tile_columns // (VECTOR * TAIL_THREADS), left)
+
+    def launch(_alive: object = operands) -> None:
+        function((whole + left * splits,), block, arguments)
+        if left:
+            add(tail_grid, (TAIL_THREADS,), (parts, operands[2], *dims[:2], *split))
+        prepare.keep_until_run(parts)
+
+    return launch
