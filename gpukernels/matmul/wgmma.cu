@@ -320,28 +320,25 @@ __global__ void CLUSTERED __launch_bounds__(3 * GROUP, 1)
             asm volatile("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(keep));
             pass = keep;
         }
+        constexpr auto copy = CLUSTER == 1 ? load : multicast;
         int stage = 0, parity = 1;  // all stages are free: the phase before the first has ended
         bool upward = false;
         for (int tile = blockIdx.x / CLUSTER; tile < tiles; tile += gridDim.x / CLUSTER, upward = SERPENTINE && !upward) {
             int m, n;
             place(tile, down, across, blockIdx.x % CLUSTER, m, n);
-            for (int i = 0; i < steps; ++i) {
-                const int k = (upward ? steps - 1 - i : i) * TILE_K;
+            for (int step = 0; step < steps; ++step) {
+                const int k = (upward ? steps - 1 - step : step) * TILE_K;
                 unsigned char *const a = stages + stage * STAGE_BYTES, *const b = a + A_BYTES;
                 wait(empty + stage, parity);
                 expect(full + stage, STAGE_BYTES);
                 load(a, &map_a, full + stage, k, m * TILE_ROWS, keep);
                 if (B_K_MAJOR)
                     load(b, &map_b, full + stage, k, n * TILE_COLUMNS, pass);
-                else if (CLUSTER == 1)
-#pragma unroll
-                    for (int j = 0; j < TILE_COLUMNS; j += 64)  // a row in shared memory
-                        load(b + j * ROW_BYTES, &map_b, full + stage, n * TILE_COLUMNS + j, k, pass);
                 else
 #pragma unroll
-                    for (int i = 0; i < TILE_COLUMNS / CLUSTER; i += 64) {
+                    for (int i = 0; i < TILE_COLUMNS / CLUSTER; i += 64) {  // a row in shared memory
                         const int j = blockIdx.x % CLUSTER * (TILE_COLUMNS / CLUSTER) + i;
-                        multicast(b + j * ROW_BYTES, &map_b, full + stage, n * TILE_COLUMNS + j, k, pass);
+                        copy(b + j * ROW_BYTES, &map_b, full + stage, n * TILE_COLUMNS + j, k, pass);
                     }
                 if (++stage == STAGES)
                     stage = 0, parity ^= 1;
