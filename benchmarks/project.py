@@ -310,7 +310,7 @@ def _split_tail(rung: Any, _library: Any, addresses: list[int], _sizes: list[int
     return [*map(ctypes.c_uint64, addresses), *dims, ctypes.c_uint64(0), *map(ctypes.c_int32, (whole, splits, first))]
 
 
-# The name of a .py that prepares a launch -> a function that prepares the arguments on the emulator, as it does on a GPU.
+# The name of a .py that prepares a launch -> a function that prepares the arguments on the emulator, as that does.
 PREPARED: dict[str, Callable[..., list[Any]]] = {
     "texture": _texture,
     "constant": _constant,
@@ -358,7 +358,8 @@ COMPILED = (".cu", ".c")
 
 
 def parts(folder: Path) -> Mapping[str, Parts]:
-    """The parts of each rung ("op/rung") of a package folder: its ladder entry, its source, and what prepares its launch.
+    """The parts of each rung ("op/rung") of a package folder: its ladder entry, its source, and the .py that prepares
+    its launch.
 
     {} if the folder's ladder cannot be read.
     """

@@ -85,6 +85,8 @@ def test_rows_are_padded_to_what_the_copy_engine_takes(columns: int, itemsize: i
         ("wgmma_specialized", 2048, 128, True),
         ("wgmma_specialized", 4096, 512, False),  # a block for each
         ("wgmma_128x128", 2048, 128, False),
+        ("wgmma_multicast", 2048, 128, True),  # 128 tiles, two for each cluster
+        ("wgmma_multicast", 4096, 128, False),  # 512 tiles in four turns of 64 clusters
         ("wgmma_k_major", 1024, 32, True),
     ],
 )

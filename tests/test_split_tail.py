@@ -2,7 +2,6 @@
 
 import ctypes
 import subprocess
-from pathlib import Path
 from typing import Any
 
 import numpy as np

@@ -10,6 +10,9 @@
 // have the upper and the lower half of the block's tile of C, in registers which the producer gave away. Warp group
 // matrix instructions read A and B from shared memory while the next are issued. Barriers in shared memory count the
 // bytes that have come to a stage, and the warps that have done with it.
+// The blocks of a cluster have tiles one below the other, which need the same columns of B. Each block copies its part
+// of B's tile into all of them (multicast), when the consumers of all have done with the stage. They have as many tiles
+// as each other, if need be below C. A band then has BAND rows of such tiles of a cluster.
 // A block goes on with the next tile of C as soon as it has one (persistent blocks), so that the copies for a tile start
 // under the products of the tile before it. Tiles are in bands of BAND rows of tiles. If SERPENTINE, every second tile goes
 // down K: what was read last is read first. If KEEP, A stays in the L2 cache longer than B (evict last, evict first).
@@ -19,7 +22,7 @@
 // If PROMOTE, the tensor cores sum no more than a stage, and the sum of the stages is in registers, in all bits of float.
 // Rows in shared memory are 128 bytes; 16-byte pieces of 8 rows are exchanged by the copy engine (128-byte swizzle), so
 // that neither it nor the tensor cores meet bank conflicts.
-// Source: NVIDIA, PTX ISA: wgmma, cp.async.bulk.tensor, mbarrier, setmaxnreg, griddepcontrol; NVIDIA, CUTLASS,
+// Source: NVIDIA, PTX ISA: wgmma, cp.async.bulk.tensor, mbarrier, mapa, setmaxnreg, griddepcontrol; NVIDIA, CUTLASS,
 // warp-specialized persistent kernels for Hopper.
 
 #ifndef B_K_MAJOR
@@ -27,6 +30,14 @@
 #endif
 #ifndef PROMOTE
 #define PROMOTE 0
+#endif
+#ifndef CLUSTER
+#define CLUSTER 1
+#endif
+#if CLUSTER > 1
+#define CLUSTERED __cluster_dims__(CLUSTER, 1, 1)
+#else
+#define CLUSTERED
 #endif
 
 struct alignas(64) TensorMap {
@@ -37,16 +48,19 @@ typedef unsigned int u32;
 typedef unsigned long long u64;
 
 constexpr int GROUP = 128;               // threads of a warp group
-constexpr int ROWS = TILE_ROWS / 2;      // rows of C a consumer
+constexpr int ROWS = 64;                 // of C an instruction, and a store
 constexpr int ROW_BYTES = 128;           // of a row in shared memory
 constexpr int STEP_BYTES = 32;           // of a row of A an instruction
 constexpr int PART_BYTES = ROWS * ROW_BYTES;  // in a store
 constexpr int A_BYTES = TILE_ROWS * ROW_BYTES, B_BYTES = TILE_COLUMNS * ROW_BYTES, STAGE_BYTES = A_BYTES + B_BYTES;
-constexpr int SUMS = TILE_COLUMNS / 2;  // a thread
+constexpr int SUMS = TILE_ROWS / 2 * TILE_COLUMNS / GROUP;  // a thread
 
 static_assert(BLOCK_X * BLOCK_Y == 3 * GROUP, "a producer and two consumers");
-static_assert(TILE_ROWS == 128, "a consumer has 64 rows");
+static_assert(TILE_ROWS == 128 || TILE_ROWS == 256, "a consumer has 64 rows, or twice as many");
 static_assert(TILE_COLUMNS == 256 || TILE_COLUMNS == 128, "the width of an instruction");
+static_assert(SUMS <= 128, "registers");
+static_assert(CLUSTER == 1 || !B_K_MAJOR, "a block copies some columns of B for its cluster");
+static_assert(TILE_COLUMNS % (64 * CLUSTER) == 0, "all blocks of a cluster copy as much of B");
 static_assert(1024 + STAGES * STAGE_BYTES + 2 * BUFFERS * PART_BYTES == SHARED_BYTES, "shared in the ladder");
 
 __device__ u32 address(const void *p) { return (u32)__cvta_generic_to_shared(p); }
@@ -57,6 +71,28 @@ __device__ void init(u64 *barrier, int arrivals) {
 
 __device__ void arrive(u64 *barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(address(barrier)) : "memory");
+}
+
+// Arrive at the barrier of block `rank` of the cluster that lies there where `barrier` lies here. Not release.cluster,
+// which would wait for all memory accesses: what was read came and was read by the asynchronous proxy, and is done with.
+__device__ void arrive(u64 *barrier, int rank) {
+    asm volatile(
+        "{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\n"
+        "mbarrier.arrive.shared::cluster.b64 _, [there];\n}" ::"r"(address(barrier)), "r"(rank)
+        : "memory");
+}
+
+// A warp has done with a stage. The producers of all blocks of the cluster copy to it, so that all must know.
+__device__ void release(u64 *barrier, int lane) {
+    if (CLUSTER == 1 && lane == 0)
+        arrive(barrier);
+    if (CLUSTER > 1 && lane < CLUSTER)
+        arrive(barrier, lane);
+}
+
+// All threads of the cluster's blocks meet, which then see each other's barriers.
+__device__ void meet() {
+    asm volatile("barrier.cluster.arrive.relaxed;\nbarrier.cluster.wait.acquire;" ::: "memory");
 }
 
 // Arrive, and let the barrier's phase end only when so many bytes have come.
@@ -78,6 +114,15 @@ __device__ void load(void *to, const TensorMap *map, u64 *barrier, int column, i
         "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint "
         "[%0], [%1, {%3, %4}], [%2], %5;" ::"r"(address(to)), "l"(map), "r"(address(barrier)), "r"(column), "r"(row),
         "l"(policy)
+        : "memory");
+}
+
+// The same for all blocks of the cluster: copy to where `to` lies in each, and signal the barrier there.
+__device__ void multicast(void *to, const TensorMap *map, u64 *barrier, int column, int row, u64 policy) {
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster"
+        ".L2::cache_hint [%0], [%1, {%3, %4}], [%2], %5, %6;" ::"r"(address(to)), "l"(map), "r"(address(barrier)),
+        "r"(column), "r"(row), "h"((unsigned short)((1 << CLUSTER) - 1)), "l"(policy)
         : "memory");
 }
 
@@ -142,19 +187,19 @@ __device__ void settle(float (&d)[SUMS]) {
                  : sums \
                  : "l"(a), "l"(b), "r"(add))
 
-// d += A B for 64 x TILE_COLUMNS results, STEP_BYTES along K; d = A B if not `add`.
-__device__ void multiply(float (&d)[SUMS], u64 a, u64 b, int add) {
+// d += A B for ROWS x TILE_COLUMNS results, from `d[first]` on, STEP_BYTES along K; d = A B if not `add`.
+__device__ void multiply(float (&d)[SUMS], int first, u64 a, u64 b, int add) {
 #if TILE_COLUMNS == 256
-    MULTIPLY("256", REGISTERS_128, "%128", "%129", "%130", SUMS_128(0));
+    MULTIPLY("256", REGISTERS_128, "%128", "%129", "%130", SUMS_128(first));
 #else
-    MULTIPLY("128", REGISTERS_64, "%64", "%65", "%66", SUMS_64(0));
+    MULTIPLY("128", REGISTERS_64, "%64", "%65", "%66", SUMS_64(first));
 #endif
 }
 
-// The tile's row and column of tiles.
-__device__ void place(int tile, int down, int across, int &m, int &n) {
+// The row and column of tiles of a cluster's tile, of its block `rank`. `down`, `across`: the tiles of clusters.
+__device__ void place(int tile, int down, int across, int rank, int &m, int &n) {
     const int band = tile / (BAND * across), within = tile % (BAND * across), high = min(BAND, down - band * BAND);
-    m = band * BAND + within % high;
+    m = (band * BAND + within % high) * CLUSTER + rank;
     n = within / high;
 }
 
@@ -177,8 +222,8 @@ __device__ u32 packed(float low, float high) {
     return both;
 }
 
-// Results of 128 bytes of each row, from column `part` such parts on, into shared memory. A lane holds two neighbors of
-// every 8 columns, in row lane / 4 of the warp's 16 and 8 rows below.
+// A part of the results, ROWS rows of 128 bytes, into shared memory. Parts go on to the right, then ROWS rows below.
+// A lane holds two neighbors of every 8 columns, in row lane / 4 of the warp's 16 and 8 rows below.
 __device__ void put(unsigned char *buffer, const float (&d)[SUMS], int part, int warp, int lane) {
 #pragma unroll
     for (int j = 0; j < 4; ++j)
@@ -212,6 +257,7 @@ struct Exit {
     template <typename Values>
     __device__ void leave(const Values &values, int part, int m, int n) const {
         constexpr int COLUMNS = sizeof(Values) == sizeof(float) * SUMS ? ROW_BYTES / 4 : ROW_BYTES / 2;
+        const int below = TILE_ROWS == 2 * ROWS ? 0 : part / (TILE_COLUMNS / COLUMNS);
         unsigned char *const buffer = buffers + part % BUFFERS * PART_BYTES;
         if (thread == 0)  // the store that read this buffer last has read all
             asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(BUFFERS - 1) : "memory");
@@ -220,24 +266,27 @@ struct Exit {
         asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
         asm volatile("bar.sync %0, %1;" ::"r"(1 + consumer), "n"(GROUP) : "memory");
         if (thread == 0)
-            store(map, buffer, n * TILE_COLUMNS + part * COLUMNS, m * TILE_ROWS + consumer * ROWS);
+            store(map, buffer, (n - below) * TILE_COLUMNS + part * COLUMNS,
+                  m * TILE_ROWS + consumer * (TILE_ROWS / 2) + below * ROWS);
     }
 };
 
 template <typename T, typename Out = T>
-__global__ void __launch_bounds__(3 * GROUP, 1)
+__global__ void CLUSTERED __launch_bounds__(3 * GROUP, 1)
     matmul_wgmma(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b,
                  const __grid_constant__ TensorMap map_c, int M, int N, int K) {
     static_assert(TILE_K * sizeof(T) == ROW_BYTES, "rows of 128 bytes");
     static_assert(B_K_MAJOR || sizeof(T) == 2, "operands of 8 and of 32 bits must be K-major");
-    static_assert(TILE_COLUMNS * sizeof(Out) / ROW_BYTES % BUFFERS == 0, "a tile leaves through every buffer as often");
+    constexpr int PARTS = TILE_ROWS / 2 / ROWS * TILE_COLUMNS * sizeof(Out) / ROW_BYTES;
+    static_assert(PARTS % BUFFERS == 0, "a tile leaves through every buffer as often");
     extern __shared__ unsigned char shared[];
     __shared__ u64 full[STAGES], empty[STAGES];
 
     // Matrices with the 128-byte swizzle begin at multiples of 1024 bytes.
     unsigned char *const stages = shared + (1024 - address(shared) % 1024) % 1024;
     unsigned char *const parts = stages + STAGES * STAGE_BYTES;
-    const int down = (M + TILE_ROWS - 1) / TILE_ROWS, across = (N + TILE_COLUMNS - 1) / TILE_COLUMNS;
+    const int down = ((M + TILE_ROWS - 1) / TILE_ROWS + CLUSTER - 1) / CLUSTER;  // the last block's tile may be empty
+    const int across = (N + TILE_COLUMNS - 1) / TILE_COLUMNS;
     const int tiles = down * across, steps = (K + TILE_K - 1) / TILE_K;
     const int thread = threadIdx.y * BLOCK_X + threadIdx.x;
     const int group = __shfl_sync(0xFFFFFFFF, thread / GROUP, 0);  // the compiler now knows that a warp agrees
@@ -248,12 +297,15 @@ __global__ void __launch_bounds__(3 * GROUP, 1)
         asm volatile("prefetch.tensormap [%0];" ::"l"(&map_b) : "memory");
         for (int s = 0; s < STAGES; ++s) {
             init(full + s, 1);
-            init(empty + s, 8);  // the consumers' warps
+            init(empty + s, 8 * CLUSTER);  // the consumers' warps
         }
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
         asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
     }
-    __syncthreads();
+    if (CLUSTER > 1)
+        meet();
+    else
+        __syncthreads();
     asm volatile("griddepcontrol.wait;" ::: "memory");  // from here on memory is as the launch before left it
 
     if (group == 0) {
@@ -268,13 +320,14 @@ __global__ void __launch_bounds__(3 * GROUP, 1)
             asm volatile("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(keep));
             pass = keep;
         }
+        constexpr auto copy = CLUSTER == 1 ? load : multicast;
         int stage = 0, parity = 1;  // all stages are free: the phase before the first has ended
         bool upward = false;
-        for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x, upward = SERPENTINE && !upward) {
+        for (int tile = blockIdx.x / CLUSTER; tile < tiles; tile += gridDim.x / CLUSTER, upward = SERPENTINE && !upward) {
             int m, n;
-            place(tile, down, across, m, n);
-            for (int i = 0; i < steps; ++i) {
-                const int k = (upward ? steps - 1 - i : i) * TILE_K;
+            place(tile, down, across, blockIdx.x % CLUSTER, m, n);
+            for (int step = 0; step < steps; ++step) {
+                const int k = (upward ? steps - 1 - step : step) * TILE_K;
                 unsigned char *const a = stages + stage * STAGE_BYTES, *const b = a + A_BYTES;
                 wait(empty + stage, parity);
                 expect(full + stage, STAGE_BYTES);
@@ -283,11 +336,19 @@ __global__ void __launch_bounds__(3 * GROUP, 1)
                     load(b, &map_b, full + stage, k, n * TILE_COLUMNS, pass);
                 else
 #pragma unroll
-                    for (int j = 0; j < TILE_COLUMNS; j += 64)  // a row in shared memory
-                        load(b + j * ROW_BYTES, &map_b, full + stage, n * TILE_COLUMNS + j, k, pass);
+                    for (int i = 0; i < TILE_COLUMNS / CLUSTER; i += 64) {  // a row in shared memory
+                        const int j = blockIdx.x % CLUSTER * (TILE_COLUMNS / CLUSTER) + i;
+                        copy(b + j * ROW_BYTES, &map_b, full + stage, n * TILE_COLUMNS + j, k, pass);
+                    }
                 if (++stage == STAGES)
                     stage = 0, parity ^= 1;
             }
+        }
+        // Shared memory must live until the cluster's consumers have arrived at its barriers for the last time.
+        for (int s = 0; s < STAGES && CLUSTER > 1; ++s) {
+            wait(empty + stage, parity);
+            if (++stage == STAGES)
+                stage = 0, parity ^= 1;
         }
         return;
     }
@@ -296,25 +357,27 @@ __global__ void __launch_bounds__(3 * GROUP, 1)
     const int consumer = group - 1, lane = thread % 32;
     const Exit exit = {parts + consumer * BUFFERS * PART_BYTES, &map_c, consumer, thread % GROUP};
     constexpr bool NARROW = sizeof(Out) == 2;
-    constexpr int PARTS = TILE_COLUMNS * sizeof(Out) / ROW_BYTES;
     int stage = 0, parity = 0, m = -1, n = 0;
     float d[SUMS], total[SUMS];
     const float (&sums)[SUMS] = PROMOTE ? total : d;
     u32 pairs[SUMS / 2];  // of 16-bit results, of the tile before, at m, n
-    for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+    for (int tile = blockIdx.x / CLUSTER; tile < tiles; tile += gridDim.x / CLUSTER) {
         int before = -1;
 #pragma unroll
         for (int i = 0; i < SUMS && PROMOTE; ++i)
             total[i] = 0;
         for (int step = 0; step < steps; ++step) {
             wait(full + stage, parity);
-            const u32 a = address(stages + stage * STAGE_BYTES) + consumer * ROWS * ROW_BYTES;
+            const u32 a = address(stages + stage * STAGE_BYTES) + consumer * (TILE_ROWS / 2) * ROW_BYTES;
             const u32 b = address(stages + stage * STAGE_BYTES + A_BYTES);
             settle(d);
             asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
             for (int byte = 0; byte < ROW_BYTES; byte += STEP_BYTES)
-                multiply(d, descriptor(a + byte, 16, 8 * ROW_BYTES), part_of_b(b, byte), (step > 0 && !PROMOTE) || byte > 0);
+#pragma unroll
+                for (int row = 0; row < TILE_ROWS / 2; row += ROWS)
+                    multiply(d, row / ROWS * (TILE_COLUMNS / 2), descriptor(a + row * ROW_BYTES + byte, 16, 8 * ROW_BYTES),
+                             part_of_b(b, byte), (step > 0 && !PROMOTE) || byte > 0);
             asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
             settle(d);
             if (NARROW && m >= 0)
@@ -324,8 +387,8 @@ __global__ void __launch_bounds__(3 * GROUP, 1)
                         exit.leave(pairs, part, m, n);
             asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PROMOTE ? 0 : 1) : "memory");
             const int free = PROMOTE ? stage : before;
-            if (free >= 0 && lane == 0)
-                arrive(empty + free);
+            if (free >= 0)
+                release(empty + free, lane);
             before = stage;
             if (PROMOTE) {
                 settle(d);
@@ -338,14 +401,14 @@ __global__ void __launch_bounds__(3 * GROUP, 1)
         }
         asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
         settle(d);
-        if (lane == 0 && !PROMOTE)
-            arrive(empty + before);
+        if (!PROMOTE)
+            release(empty + before, lane);
         if (NARROW && m >= 0)
 #pragma unroll
             for (int part = 0; part < PARTS; ++part)
                 if (part >= steps)
                     exit.leave(pairs, part, m, n);
-        place(tile, down, across, m, n);
+        place(tile, down, across, blockIdx.x % CLUSTER, m, n);
 #pragma unroll
         for (int part = 0; part < PARTS && !NARROW; ++part)
             exit.leave(sums, part, m, n);

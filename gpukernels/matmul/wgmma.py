@@ -16,6 +16,7 @@ from gpukernels.kernel import LimitError
 from gpukernels.ladder import Rung
 
 ROW_BYTES = 128  # of a row in shared memory, as wide as the swizzle
+STORED_ROWS = 64  # of C, in a store
 EXTENT_MAX = 2**31 - 256  # rounded up to whole tiles it fits an int
 
 
@@ -36,6 +37,19 @@ def _aligned(matrix: Any) -> Any:
         return matrix
     rows, columns = matrix.shape  # zeros, since initcheck does not see what the copy engine stores
     return cupy.zeros((rows, prepare.padded(columns, matrix.itemsize)), matrix.dtype)[:, :columns]
+
+
+def schedule(rung: Rung, rows: int, columns: int, processors: int) -> tuple[int, bool]:
+    """How many blocks compute a C of `rows` x `columns` on so many multiprocessors, and whether all its tiles are on
+    the GPU at once. The blocks are whole clusters, whose tiles lie one below the other."""
+    macros = rung.macros()
+    cluster = macros.get("CLUSTER", 1)
+    tile_rows, tile_columns = rung.tile
+    tiles = -(-rows // (cluster * tile_rows)) * -(-columns // tile_columns)  # of a cluster
+    at_once = processors // cluster
+    turns = math.ceil(tiles / at_once) if macros["PERSISTENT"] else 1
+    # as many as finish in as many turns: all have equal work
+    return cluster * math.ceil(tiles / turns), tiles <= at_once
 
 
 def matmul_wgmma(
@@ -59,21 +73,19 @@ def matmul_wgmma(
     a, b, c = map(_aligned, operands)
     inputs = [(new, old) for new, old in zip((a, b), operands, strict=False) if new is not old]
     rows, columns, k = map(int, dims)
+    blocks, at_once = schedule(rung, rows, columns, c.device.attributes["MultiProcessorCount"])
+    grid = (blocks, 1, 1)
     tile_rows, tile_columns = rung.tile
     macros = rung.macros()
-    tiles = -(-rows // tile_rows) * -(-columns // tile_columns)
-    processors = c.device.attributes["MultiProcessorCount"]
-    turns = math.ceil(tiles / processors) if macros["PERSISTENT"] else 1
-    grid = (math.ceil(tiles / turns), 1, 1)  # as many blocks as finish in as many turns: all blocks have equal work
     wide = ROW_BYTES // b.itemsize
     box_b = (tile_columns, wide) if "B_K_MAJOR" in macros else (macros["TILE_K"], wide)
-    boxes = ((a, (tile_rows, wide)), (b, box_b), (c, (tile_rows // 2, ROW_BYTES // c.itemsize)))
+    boxes = ((a, (tile_rows, wide)), (b, box_b), (c, (STORED_ROWS, ROW_BYTES // c.itemsize)))
     maps = [prepare.tensor_map(str(rung), matrix, box) for matrix, box in boxes]
     arguments = (*maps, *map(np.int32, (rows, columns, k)))
 
     # If all tiles fit on the GPU at once, only the launch before this one can hide its start. With more tiles it costs
     # more to let the blocks of the next launch in.
-    enqueue = prepare.overlapping(function, grid, block, arguments) if tiles <= processors else None
+    enqueue = prepare.overlapping(function, grid, block, arguments) if at_once else None
 
     def launch(_alive: object = (a, b, c)) -> None:
         for new, old in inputs:

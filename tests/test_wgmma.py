@@ -1,0 +1,127 @@
+"""matmul/wgmma.cu: every tile of C belongs to one block, and the blocks of a cluster go along with each other."""
+
+import ctypes
+import random
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("cupy", reason="CuPy is not installed")
+
+import gpukernels
+from gpukernels.kernel import python_function
+from gpukernels.ladder import Rung
+from kernelwatch.system.errors import ToolMissing
+from kernelwatch.system.tools import cxx_compiler
+from tests.test_kernels import check, load
+
+RUNGS = [found for found in gpukernels.op("matmul").rungs if found.source.name == "wgmma.cu"]
+CLUSTERED = [found for found in RUNGS if found.macros().get("CLUSTER", 1) > 1]
+
+HOST = """\
+#include <algorithm>
+using std::min;
+#define __device__
+{macros}
+{source}
+extern "C" void tiles(int block, int blocks, int down, int across, int *counts, int *first_column) {{
+    const int turns = down * across;
+    for (int tile = block / CLUSTER; tile < turns; tile += blocks / CLUSTER) {{
+        int m, n;
+        place(tile, down, across, block % CLUSTER, m, n);
+        ++counts[m * across + n];
+        *first_column++ = n;
+    }}
+}}
+"""
+
+
+def compiled(found: Rung, folder: Path) -> Any:
+    """`place` of wgmma.cu, compiled for this machine, and the kernel's walk over the tiles."""
+    text = found.source.read_text(encoding="utf-8")
+    begin, end = text.index("// The row and column of tiles"), text.index("// B's tile in shared memory")
+    macros = "\n".join(f"#define {name} {value}" for name, value in ({"CLUSTER": 1} | found.macros()).items())
+    (folder / "place.cpp").write_text(HOST.format(macros=macros, source=text[begin:end]), encoding="utf-8")
+    try:
+        compiler = cxx_compiler().command
+    except ToolMissing as error:
+        pytest.skip(str(error))
+    subprocess.run([*compiler, "-shared", "-fPIC", "-o", folder / "place.so", folder / "place.cpp"], check=True)
+    return ctypes.CDLL(str(folder / "place.so"))
+
+
+def shapes(found: Rung) -> list[tuple[int, int, int]]:
+    """Rows, columns and multiprocessors."""
+    rng = random.Random(0)
+    rows, columns = found.tile
+    edges = [(rows * m + off, columns * n + off, processors) for m in (1, 2, 3, 16, 17) for n in (1, 5, 33)
+             for off in (-1, 0, 1) for processors in (2, 78, 114, 132)]  # fmt: skip
+    return edges + [(rng.randrange(1, 9000), rng.randrange(1, 9000), rng.randrange(2, 200)) for _ in range(200)]
+
+
+@pytest.mark.parametrize("found", RUNGS, ids=str)
+def test_every_tile_is_one_blocks_and_clusters_share_columns(found: Rung, tmp_path: Path) -> None:
+    library = compiled(found, tmp_path)
+    assert found.preparation
+    schedule = python_function(found, found.preparation).__globals__["schedule"]
+    cluster = found.macros().get("CLUSTER", 1)
+    persistent = found.macros()["PERSISTENT"]
+    for rows, columns, processors in shapes(found):
+        who = f"{found}: {rows} x {columns} on {processors}"
+        blocks, at_once = schedule(found, rows, columns, processors)
+        down, across = -(-rows // (cluster * found.tile[0])), -(-columns // found.tile[1])
+        turns = -(-down * across // (processors // cluster)) if persistent else 1
+        assert blocks % cluster == 0, who
+        assert blocks <= processors or not persistent, who
+        assert at_once == (down * across <= processors // cluster), who
+        counts = np.zeros((cluster * down, across), np.int32)
+        walks = np.full((blocks, down * across), -1, np.int32)
+        for block in range(blocks):
+            library.tiles(block, blocks, down, across, counts.ctypes, walks[block].ctypes)
+        assert (counts == 1).all(), who
+        lengths = (walks >= 0).sum(axis=1)
+        assert lengths.min() >= 1, who
+        assert lengths.max() == turns, who
+        # in each turn the same columns, so that blocks copy parts of the same B, and end after as many steps
+        assert (walks.reshape(-1, cluster, walks.shape[1]) == walks[::cluster, None]).all(), who
+
+
+def test_a_product_whose_rows_begin_within_a_sector_takes_four_whole_turns() -> None:
+    found = gpukernels.rung("matmul", "wgmma_multicast")
+    assert found.preparation
+    schedule = python_function(found, found.preparation).__globals__["schedule"]
+    assert schedule(found, 4000, 4104, 132) == (132, False)
+    assert -(-4000 // 512) * -(-4104 // 128) == 4 * 132 // 2
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("found", "type"), [(found.of(type), type) for found in CLUSTERED for type in found.types])
+def test_clusters_are_right_in_several_turns(found: Rung, type: str) -> None:
+    """Also if the second block of a cluster has no rows of C."""
+    import cupy
+
+    processors = cupy.cuda.Device().attributes["MultiProcessorCount"]
+    rows, columns = found.tile
+    for shape in ((3 * rows - 1, columns * processors + 8, 200), (rows, columns, 64), (5 * rows + 1, 1000, 1000)):
+        check(load(found, type, None), found, type, dict(zip("MNK", shape, strict=True)))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("found", "type"), [(found.of(type), type) for found in CLUSTERED for type in found.types])
+def test_each_launch_of_clusters_has_the_same_result(found: Rung, type: str) -> None:
+    """A block that copied B into a stage that the other block still reads would change some results."""
+    import cupy
+
+    rng = np.random.default_rng(0)
+    into = np.dtype(type.partition("->")[0])
+    a, b = (cupy.asarray(rng.uniform(-1, 1, shape).astype(into)) for shape in ((4000, 1048), (1048, 4104)))
+    launch = load(found, type, None).bind(a, b)
+    results = set()
+    for _ in range(50):
+        launch.out.fill(0)
+        launch()
+        results.add(launch.out.get().tobytes())
+    assert len(results) == 1
