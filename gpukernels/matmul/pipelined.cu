@@ -10,9 +10,9 @@
 // vectors of A and two of B.
 // Blocks go over the tiles of C in bands of BAND tiles, so that blocks at work at one time share tiles of A and B in the
 // L2 cache.
-// Multiply-adds go down two columns at a time, and back up the next two; TOGETHER rows keep their order on the way back.
-// The order decides which registers the compiler takes, and with them how often the dispatch of an instruction stalls: each
-// rung has the best of those that were measured.
+// Multiply-adds go down two columns at a time, and back up the next two. Their order decides which registers the compiler
+// takes, and with them how often the dispatch of an instruction stalls; it is the best of those that were measured, for
+// all three tiles together, and with SPLIT_TAIL for its one.
 // If SPLIT_TAIL, tiles that do not fill a last turn of the multiprocessors are split along K: split_tail.py says how. The
 // sums of their parts go to memory, and a second kernel adds them.
 // Source: NVIDIA, CUTLASS, efficient GEMM in CUDA; NVIDIA, CUDA C++ Programming Guide, asynchronous data copies.
@@ -167,15 +167,15 @@ __device__ void multiply(T (&sum)[TM][TN], T *shared, const T *__restrict__ A, c
                 fetch(next, 0, 0);
             }
             const T *const held_a = (const T *)a[k % 2], *const held_b = (const T *)b[k % 2];
+            constexpr int PAIRS[] = {3, 2, 0, 1};
 #pragma unroll
-            for (int pair = 0; pair < TN; pair += 2)
+            for (int turn = 0; turn < TN / 2; ++turn)
 #pragma unroll
                 for (int at = 0; at < TM; ++at) {
-                    const int back = (TM / TOGETHER - 1 - at / TOGETHER) * TOGETHER + at % TOGETHER;
-                    const int i = pair / 2 % 2 ? back : at;
+                    const int i = turn % 2 ? TM - 1 - at : at;
 #pragma unroll
                     for (int e = 0; e < 2; ++e) {
-                        const int j = pair + (at % 2 ? 1 - e : e);
+                        const int j = 2 * (SPLIT_TAIL ? PAIRS[turn] : turn) + (at % 2 ? 1 - e : e);
                         sum[i][j] += held_a[i] * held_b[j];
                     }
                 }
