@@ -466,6 +466,16 @@ def test_bench_says_each_commit_in_that_order(project: Project) -> None:
     assert "\x1b" not in done.stdout
 
 
+def test_a_run_on_checkouts_makes_no_other_environment(project: Project) -> None:
+    """The configured one is a virtualenv's, and asv would import what makes those."""
+    command = ["-m", "asv", "run", "-E", "checkout", "--bench", "just-discover", "HEAD^!"]
+    done = project.run(sys.executable, "-X", "importtime", *command)
+    assert done.returncode == 0, done.stdout + done.stderr
+    imported = re.findall(r"\| +([\w.]+)$", done.stderr, re.MULTILINE)
+    assert "asv.main" in imported
+    assert "virtualenv" not in imported
+
+
 # --- asv, as it is: what fails here is a work-around that must change or may go --------------------------------------
 
 

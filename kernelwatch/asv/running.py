@@ -21,6 +21,7 @@ from asv.commands.run import Run
 from asv.console import log
 
 from kernelwatch.asv.cleaning import problem
+from kernelwatch.asv.environment import Checkout
 from kernelwatch.asv.identity import identity
 from kernelwatch.asv.patches import replace
 from kernelwatch.system import lifeline
@@ -42,7 +43,7 @@ def asv_command(configuration: Path, *arguments: str) -> list[str]:
 
 def run_command(configuration: Path, *arguments: str) -> list[str]:
     """The command line of `asv run` with this interpreter and each commit's checkout."""
-    return asv_command(configuration, "run", "-E", "checkout", "--show-stderr", *arguments)
+    return asv_command(configuration, "run", "-E", Checkout.tool_name, "--show-stderr", *arguments)
 
 
 def _lock_of(results: Path) -> Path:
@@ -119,6 +120,10 @@ def _measure(cls: type[Run], /, conf: Any, *args: Any, dry_run: bool | None = Fa
             machine_folder = results / (kwargs.get("machine") or identity()["machine"])
             for message in set_aside_broken(machine_folder) + set_aside_broken(results, "benchmarks.json"):
                 log.warning(message)
+            if kwargs.get("env_spec") == [Checkout.tool_name]:
+                # asv makes the configured environment as well, for its name. To make a virtualenv's takes longer than
+                # to import NumPy.
+                conf.environment_type = Checkout.tool_name
             if not dry_run:  # a dry run saves no results, so a later run must not continue from it
                 hand_on(kept=str(KEPT.absolute()))
             return _run(cls, conf, *args, dry_run=dry_run, **kwargs)
