@@ -22,8 +22,9 @@ class Table:
 
     def code(self, text: str) -> int:
         """The place of a text in the table, to which it is added if it is new."""
-        code = self._codes.setdefault(text, len(self.texts))
-        if code == len(self.texts):
+        code = self._codes.get(text)
+        if code is None:
+            code = self._codes[text] = len(self.texts)
             self.texts.append(text)
         return code
 
@@ -49,7 +50,7 @@ class Texts(Sequence[str]):
     @classmethod
     def of(cls, texts: Iterable[str], table: Table | None = None) -> "Texts":
         table = table or Table()
-        return cls(np.fromiter((table.code(text) for text in texts), np.int32), table)
+        return cls(np.fromiter(map(table.code, texts), np.int32), table)
 
     def __len__(self) -> int:
         return len(self.codes)
