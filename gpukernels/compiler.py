@@ -144,13 +144,11 @@ def compile_cuda(found: Rung, type: str, arch: str) -> tuple[Path, str]:
 
     Raises: KernelError with NVRTC's own words.
     """
+    missing = f"{found}: CUDA kernels are compiled through cuda-core, which is not installed"
     try:
         from cuda.bindings import nvrtc
-        from cuda.core import Program, ProgramOptions
     except ImportError as error:
-        raise ToolMissing(
-            f"{found}: CUDA kernels are compiled through cuda-core, which is not installed: {error}"
-        ) from error
+        raise ToolMissing(f"{missing}: {error}") from error
     found = found.of(type)
     least, here = dict(found.arch_min).get(type, 0), _capability(arch)
     if here < least:
@@ -172,6 +170,10 @@ def compile_cuda(found: Rung, type: str, arch: str) -> tuple[Path, str]:
     name = f"{found.op}/{found.source.name}"
 
     def build(path: Path) -> str:
+        try:  # here, since it takes longer than to find a cubin in the cache
+            from cuda.core import Program, ProgramOptions
+        except ImportError as error:
+            raise ToolMissing(f"{missing}: {error}") from error
         options = ProgramOptions(
             name=name, arch=arch, std=CUDA_STANDARD, define_macro=macros, include_path=list(folders)
         )
