@@ -71,8 +71,8 @@ def _rungs(op: str, type: str, but: tuple[str, ...] = ()) -> tuple[str, ...]:
 _COMMON = ("us", "blocks", "warps, %")
 _SHARED = ("shared wavefronts, M", "bank conflicts, M")
 _WORK = ("L2 sectors read, M", "instructions, M")
-# `constant` takes only a small A; a launch of the products by parts is several kernels.
-_PRODUCTS = _rungs("matmul", "float32", ("constant", "bf16x6", "fp16x3", "tf32"))
+# `constant` takes only a small A; a launch of the products by parts, or of split tiles, is several kernels.
+_PRODUCTS = _rungs("matmul", "float32", ("constant", "split_tail", "bf16x6", "fp16x3", "tf32"))
 _TENSOR = tuple(name for name in _rungs("matmul", "float16->float32") if name.startswith("w"))
 # File -> its tables.
 TABLES = {
@@ -92,9 +92,15 @@ TABLES = {
             )
             for n in (256, 2048)
         ),
-        Table(
-            *("matmul", "float16->float32", (4096, 4096, 4096), _TENSOR),
-            ("us", "blocks", "tensor pipe, %", "clock, MHz", "L2 sectors read, M", "memory read, MB", "memory, %"),
+        *(
+            Table(
+                *("matmul", "float16->float32", shape, rungs),
+                ("us", "blocks", "tensor pipe, %", "clock, MHz", "L2 sectors read, M", "memory read, MB", "memory, %"),
+            )
+            for shape, rungs in (
+                ((4096, 4096, 4096), _TENSOR),
+                ((4000, 4104, 4040), ("wgmma", "wgmma_128x128", "wgmma_multicast")),
+            )
         ),
     ],
     "docs/transpose.md": [
