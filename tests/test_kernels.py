@@ -396,13 +396,14 @@ def fits(found: Rung, extents: Mapping[str, int], itemsize: int = 8) -> bool:
 
 
 def cases(device: str | None = None) -> list[Any]:
-    """Every rung, type and edge of the ladder, as parameters; those that need a GPU marked so."""
+    """Every rung, type and edge of the ladder, as parameters; those that need a GPU marked so. A rung of several GPUs
+    takes a process for each: tests/test_nccl.py has its checks."""
     return [
         pytest.param(found.of(type), type, edge, id=f"{found}{f'@{edge}' if edge else ''}-{type}",
                      marks=[pytest.mark.gpu] if found.device == "gpu" else [])
         for op in gpukernels.ops()
         for found in op.rungs
-        if device in (None, found.device)
+        if device in (None, found.device) and found.operands != "several"
         for edge in (found.edges or (None,))
         for type in found.types
     ]  # fmt: skip

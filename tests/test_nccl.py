@@ -20,6 +20,7 @@ from gpukernels import KernelError
 from gpukernels.compiler import in_and_out
 from tests.fake_gpu import Memory
 from tests.repositories import module_of
+from tests.test_kernels import cases
 
 SOURCE = Path(gpukernels.__file__).parent / "matmul" / "nccl.py"
 module = module_of(SOURCE)
@@ -268,6 +269,11 @@ def test_parts_that_do_not_fit_are_refused(machine: Machine, shapes: tuple[tuple
     parts = [memory(np.zeros(shape, np.float32)) for shape in shapes]
     with pytest.raises(KernelError, match="matmul/nccl: part 1 of 2 must be of "):
         module.matmul_nccl(*parts, communicator=Communicator(machine, 1))
+
+
+def test_the_gate_does_not_bind_parts_on_one_gpu() -> None:
+    """A launch needs a communicator, which a single process does not have: on a GPU the gate would fail."""
+    assert not [case.id for case in cases() if case.values[0].operands == "several"]
 
 
 # --- on GPUs -------------------------------------------------------------------------------------------------------
