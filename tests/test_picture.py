@@ -22,10 +22,14 @@ def pyplot() -> Any:
     return pytest.importorskip("matplotlib.pyplot", reason="matplotlib is not installed")
 
 
+def newest(op: str) -> Record:
+    """The newest record of this project in which an op was timed."""
+    return records.newest(records.sidecars(PROJECT.results, "h200"), [f"{op} gpu"])[0]
+
+
 @pytest.fixture(scope="module")
 def record() -> Record:
-    """The newest one of this project in which the matrix products were timed."""
-    return records.newest(records.sidecars(PROJECT.results, "h200"), ["matmul gpu"])[0]
+    return newest("matmul")
 
 
 @pytest.fixture
@@ -52,8 +56,9 @@ def test_the_ladder_is_what_was_recorded(axes: Any, record: Record) -> None:
 
 
 def test_an_op_without_arithmetic_is_below_its_bandwidths(
-    pyplot: Any, record: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    pyplot: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    record = newest("transpose")
     drawn: list[Any] = []
     monkeypatch.setattr(pyplot, "close", drawn.append)
     picture.draw(record, PROJECT, "transpose", "gpu", "cold", None, tmp_path / "a.svg")
@@ -121,11 +126,9 @@ def test_the_command_writes_both_formats(tmp_path: Path, capsys: pytest.CaptureF
         ("matmul", "tpu", "cold", "a.svg", "matmul was not timed cold on the TPU at "),
     ],
 )
-def test_what_cannot_be_drawn_is_told(
-    record: Record, tmp_path: Path, op: str, device: str, cache: str, name: str, why: str
-) -> None:
+def test_what_cannot_be_drawn_is_told(tmp_path: Path, op: str, device: str, cache: str, name: str, why: str) -> None:
     with pytest.raises(UserError, match=why):
-        picture.draw(record, PROJECT, op, device, cache, None, tmp_path / name)
+        picture.draw(newest(op), PROJECT, op, device, cache, None, tmp_path / name)
 
 
 def test_without_matplotlib_it_is_named(record: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
