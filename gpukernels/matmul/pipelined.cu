@@ -56,8 +56,10 @@ __device__ unsigned int shared_address(const void *p) {
 template <int COUNT, typename T>
 __device__ void copy_async(T *to, const T *from, bool there) {
 #ifdef KERNELWATCH_HOST
-    for (int i = 0; i < COUNT; ++i)
-        to[i] = there ? from[i] : T(0);
+    struct alignas(COUNT * sizeof(T)) Copy {
+        T values[COUNT];
+    };
+    *(Copy *)to = there ? *(const Copy *)from : Copy();
 #else
     if constexpr (COUNT * sizeof(T) == 16)
         asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),

@@ -53,7 +53,7 @@ COMPARED = {
 }
 METRICS = tuple(name for names in COMPARED.values() for name in names)
 # The known reasons why a count differs from the hardware's; docs/access.md explains each.
-RULES = TEXTURE, MERGED, SELECTED = "texture", "merged", "selected"
+RULES = TEXTURE, MERGED, SELECTED, ASYNCHRONOUS = "texture", "merged", "selected", "asynchronous"
 
 
 def compared(counts: Counts) -> dict[str, int]:
@@ -101,6 +101,9 @@ class Profiler:
         source, size = self.source(cell).read_text(encoding="utf-8"), dtypes(cell.type)[0].itemsize
         if name.startswith("load") and "cudaTextureObject_t" in source:
             return TEXTURE
+        stores = (name.startswith("store") and there > here) or (name == "shared store wavefronts" and there < here)
+        if stores and "cp.async.c" in source:
+            return ASYNCHRONOUS
         figures = self.figures(cell.op, cell.rung, cell.type, arch)
         if name == "shared load wavefronts" and there < here and figures["shared_load_bytes"] > size:
             return MERGED
