@@ -306,15 +306,15 @@ def _constant(_rung: Any, library: Any, addresses: list[int], sizes: list[int], 
 def _split_tail(rung: Any, _library: Any, addresses: list[int], _sizes: list[int], dims: list[Any]) -> list[Any]:
     """The arguments that matmul/split_tail.py makes if there are as many tiles as multiprocessors: none is split."""
     rows, columns = (-(-dim.value // extent) for dim, extent in zip(dims, rung.tile, strict=False))
-    whole, splits, first = rows * columns, 1, 0
+    whole, splits, first = rows * columns, 1, -(-dims[2].value // rung.macros()["TILE_K"])
     return [*map(ctypes.c_uint64, addresses), *dims, ctypes.c_uint64(0), *map(ctypes.c_int32, (whole, splits, first))]
 
 
-# The name of a .py that prepares a launch -> a function that prepares the arguments on the emulator, as that does.
+# A .py that prepares a launch -> a function that prepares the arguments on the emulator, as that does.
 PREPARED: dict[str, Callable[..., list[Any]]] = {
-    "texture": _texture,
-    "constant": _constant,
-    "split_tail": _split_tail,
+    "matmul/texture.py": _texture,
+    "matmul/constant.py": _constant,
+    "matmul/split_tail.py": _split_tail,
 }
 
 
@@ -326,7 +326,7 @@ def cuda_source(rung: Any, type: str, edge: int | None = None) -> CudaSource:
     """
     rung = of_type(rung, type)
     edge = edge if edge is not None else next(iter(rung.edges), None)
-    prepare = PREPARED.get(rung.preparation.stem) if rung.preparation else None
+    prepare = PREPARED.get(f"{rung.op}/{rung.preparation.name}") if rung.preparation else None
     if rung.preparation and not prepare:
         raise NotHere(f"{rung} is launched by {rung.preparation.name}, for which the emulator has no stand-in")
     into, out = dtypes(type)

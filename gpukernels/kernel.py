@@ -57,7 +57,11 @@ def _overlap(a: Any, b: Any) -> bool:
 @dataclass(frozen=True)
 class Launch:
     """A kernel bound to its operands. Calling it enqueues the work on CuPy's current stream and waits for nothing
-    (a CPU rung has finished when the call returns). `out` is the output; `identity` says what is launched."""
+    (a CPU rung has finished when the call returns). `out` is the output; `identity` says what is launched.
+
+    A launch may have memory of its own: enqueue it on one stream at a time, and keep it as long as a graph that was
+    captured from it is replayed.
+    """
 
     out: Any
     identity: str
@@ -87,7 +91,8 @@ class Kernel:
         return f"<{self.rung} {self.type}>"
 
     def __call__(self, *inputs: Any, out: Any = None) -> Any:
-        """The output of the kernel on `inputs`; enqueued on the current stream, not synchronised.
+        """The output of the kernel on `inputs`; enqueued on the current stream, not synchronised. In a capture use
+        `bind`, and keep the launch.
 
         Raises: KernelError where an operand does not fit.
         """

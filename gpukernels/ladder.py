@@ -71,7 +71,7 @@ class Rung:
     @property
     def preparation(self) -> Path | None:
         """The .py beside a .cu that is not one plain launch of its operands: it prepares the launch. It has the name of
-        the rung or of the source."""
+        the rung, or else of the source."""
         beside = [self.source.with_name(f"{name}.py") for name in (self.name, self.source.stem)]
         return next((path for path in beside if self.source.suffix == ".cu" and path.is_file()), None)
 

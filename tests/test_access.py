@@ -266,8 +266,8 @@ def counts_of(profiler: profile.Profiler, cell: Cell) -> Counts:
     return counts
 
 
-# No rule explains why Nsight Compute counts fewer wavefronts for sector_aligned; split_tail splits on a GPU what it does
-# not split on the emulator; and the emulator lacks the instructions of one architecture alone.
+# No rule explains why Nsight Compute counts fewer wavefronts for sector_aligned; split_tail splits on a GPU what it
+# does not split on the emulator; and the emulator lacks the instructions of one architecture alone.
 NOT_PROFILED = {
     "transpose/sector_aligned",
     "matmul/split_tail",

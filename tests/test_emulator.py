@@ -43,8 +43,11 @@ def loaded(function: Any, *arguments: Any, **options: Any) -> Any:
 
 
 def has_smallest_tile(found: Rung) -> bool:
-    """Of the rungs with its source: a wide index is wide with any tile, and a large one takes long to emulate."""
+    """Of the rungs with its source and the same indexes: a wide index is wide with any tile, and a large one takes long
+    to emulate."""
+    indexes = found.macros().get("SPLIT_TAIL")  # its are of 32 bits
     same = [other for other in gpukernels.op(found.op).rungs if other.source == found.source]
+    same = [other for other in same if other.macros().get("SPLIT_TAIL") == indexes]
     return found.name == min(same, key=lambda other: math.prod(other.tile)).name
 
 

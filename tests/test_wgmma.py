@@ -40,7 +40,7 @@ extern "C" void tiles(int block, int blocks, int down, int across, int *counts, 
 
 
 def compiled(found: Rung, folder: Path) -> Any:
-    """`place` of wgmma.cu, compiled for this machine, and the kernel's walk over the tiles."""
+    """`place` of wgmma.cu, compiled for this machine, and a copy of the kernel's walk over the tiles."""
     text = found.source.read_text(encoding="utf-8")
     begin, end = text.index("// The row and column of tiles"), text.index("// B's tile in shared memory")
     macros = "\n".join(f"#define {name} {value}" for name, value in ({"CLUSTER": 1} | found.macros()).items())
@@ -94,7 +94,9 @@ def test_a_product_whose_rows_begin_within_a_sector_takes_four_whole_turns() -> 
     assert found.preparation
     schedule = python_function(found, found.preparation).__globals__["schedule"]
     assert schedule(found, 4000, 4104, 132) == (132, False)
-    assert -(-4000 // 512) * -(-4104 // 128) == 4 * 132 // 2
+    rows, columns = found.tile
+    clusters = 132 // found.macros()["CLUSTER"]
+    assert -(-4000 // (found.macros()["CLUSTER"] * rows)) * -(-4104 // columns) == 4 * clusters
 
 
 @pytest.mark.gpu

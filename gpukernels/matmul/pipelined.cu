@@ -1,6 +1,7 @@
 // matmul/pipelined: C[m][n] = sum over k of A[m][k] B[k][n], tiles copied while products are made.
 //
 // A   M x K    B   K x N    C   M x N, overwritten    row major, A, B, C and the sum of T (float), any M, N, K >= 1
+// (if SPLIT_TAIL, up to EXTENTS_MAX of split_tail.py)
 //
 // Shared memory holds STAGES steps of TILE_K along K. Asynchronous copies fill the stages ahead, past the registers; one
 // barrier a step says that a stage is full for all and the one before it free. A is stored transposed.
@@ -12,7 +13,7 @@
 // L2 cache.
 // Multiply-adds go down two columns at a time, and back up the next two. Their order decides which registers the compiler
 // takes, and with them how often the dispatch of an instruction stalls; it is the best of those that were measured, for
-// all three tiles together, and with SPLIT_TAIL for its one.
+// all three tiles together; with SPLIT_TAIL, for the tile of split_tail.
 // If SPLIT_TAIL, tiles that do not fill a last turn of the multiprocessors are split along K: split_tail.py says how. The
 // sums of their parts go to memory, and a second kernel adds them.
 // Source: NVIDIA, CUTLASS, efficient GEMM in CUDA; NVIDIA, CUDA C++ Programming Guide, asynchronous data copies.
@@ -42,6 +43,8 @@ constexpr int STAGE = TILE_K * (PITCH_A + PITCH_B);  // elements of a stage
 static_assert(THREADS == 32 * WARPS_N * (TILE_ROWS / WARP_ROWS), "a warp for each tile of a warp");
 static_assert(GROUPS_M * LANES_M * VECTOR == WARP_ROWS && GROUPS_N * LANES_N * VECTOR == WARP_COLUMNS, "whole groups");
 static_assert(TILE_K % 2 == 0 && STAGES >= 2, "two fragments in turn, a stage to fill");
+static_assert(!SPLIT_TAIL || TN == 8, "an order of four pairs of columns");
+static_assert(TILE_ROWS * TILE_COLUMNS % (VECTOR * TAIL_THREADS) == 0, "whole blocks of matmul_pipelined_tail");
 static_assert(STAGES * STAGE * 4 == SHARED_BYTES, "shared_bytes in the ladder is the size of the stages");
 
 __device__ unsigned int shared_address(const void *p) {

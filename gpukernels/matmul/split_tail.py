@@ -1,6 +1,7 @@
 """matmul/pipelined: how pipelined.cu is launched with SPLIT_TAIL: which tiles are split along K, and into which parts.
 
-The sums of the parts take memory, 128 KiB each; a second kernel adds them.
+The sums of the parts take memory, 128 KiB each: tens of MiB at K = 4096, some hundreds at most. A second kernel adds
+them.
 """
 
 import math
@@ -14,11 +15,9 @@ from gpukernels import prepare
 from gpukernels.kernel import LimitError
 from gpukernels.ladder import Rung
 
-EXTENTS_MAX = (
-    2**31 - 256,
-    2**27 - 256,
-    2**24,
-)  # of M, N and K: rounded up to tiles, times TILE_K, times TILE_ROWS an int
+# Of M, N and K. The kernel has ints for M rounded up to whole tiles, for TILE_K rows of B, and for the 113 rows of A
+# from the first to the last one that a thread copies.
+EXTENTS_MAX = (2**31 - 256, 2**27 - 256, 2**24)
 SPLITS_MOST = 32
 PART_STEPS = 2  # what a part costs beside its own steps, and the second kernel beside its parts, in steps along K
 PARTS_A_STEP = 32  # parts that are written, read and added in the time of a step
@@ -59,6 +58,7 @@ def matmul_pipelined(
     """The launch of `function` on `operands` A, B, C (M x K, K x N, M x N, float32), C overwritten, for `dims` M, N, K.
 
     The launch runs on CuPy's current stream; not synchronized. It keeps the memory of its operands and of the parts.
+    How K is split depends on the number of multiprocessors, and so may the last bits of C.
 
     Raises: LimitError if an extent exceeds EXTENTS_MAX.
     """
@@ -77,10 +77,10 @@ def matmul_pipelined(
     add = module.get_function("matmul_pipelined_tail")
     tail_grid = (tile_rows * tile_columns // (VECTOR * TAIL_THREADS), left)
 
-    def launch(_alive: object = operands) -> None:
+    def launch() -> None:
         function((whole + left * splits,), block, arguments)
         if left:
             add(tail_grid, (TAIL_THREADS,), (parts, operands[2], *dims[:2], *split))
-        prepare.keep_until_run(parts)
+            prepare.keep_until_run(parts)
 
     return launch

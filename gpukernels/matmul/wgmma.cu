@@ -11,8 +11,8 @@
 // matrix instructions read A and B from shared memory while the next are issued. Barriers in shared memory count the
 // bytes that have come to a stage, and the warps that have done with it.
 // The blocks of a cluster have tiles one below the other, which need the same columns of B. Each block copies its part
-// of B's tile into all of them (multicast), when the consumers of all have done with the stage. They have as many tiles
-// as each other, if need be below C. A band then has BAND rows of such tiles of a cluster.
+// of B's tile into all of them (multicast), when the consumers of all have done with the stage. All have the same
+// number of tiles; the last ones may lie below C. A band then has BAND rows of such tiles of a cluster.
 // A block goes on with the next tile of C as soon as it has one (persistent blocks), so that the copies for a tile start
 // under the products of the tile before it. Tiles are in bands of BAND rows of tiles. If SERPENTINE, every second tile goes
 // down K: what was read last is read first. If KEEP, A stays in the L2 cache longer than B (evict last, evict first).
