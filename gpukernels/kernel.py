@@ -59,13 +59,14 @@ class Launch:
     """A kernel bound to its operands. Calling it enqueues the work on CuPy's current stream and waits for nothing
     (a CPU rung has finished when the call returns). `out` is the output; `identity` says what is launched.
 
-    A launch may have memory of its own: enqueue it on one stream at a time, and keep it as long as a graph that was
-    captured from it is replayed.
+    `has_memory`: the launch has memory of its own. Enqueue it on one stream at a time, and keep it as long as a graph
+    that was captured from it is replayed.
     """
 
     out: Any
     identity: str
     _run: Callable[[], object]
+    has_memory: bool = False
 
     def __call__(self) -> None:
         self._run()
@@ -91,12 +92,16 @@ class Kernel:
         return f"<{self.rung} {self.type}>"
 
     def __call__(self, *inputs: Any, out: Any = None) -> Any:
-        """The output of the kernel on `inputs`; enqueued on the current stream, not synchronised. In a capture use
-        `bind`, and keep the launch.
+        """The output of the kernel on `inputs`; enqueued on the current stream, not synchronised.
 
-        Raises: KernelError where an operand does not fit.
+        Raises: KernelError where an operand does not fit, or in a capture if the launch has memory of its own.
         """
         launch = self.bind(*inputs, out=out)
+        if launch.has_memory and self._array_module().cuda.get_current_stream().is_capturing():
+            raise KernelError(
+                f"{self.rung}: the launch has memory that a graph needs whenever it is replayed; bind it before the "
+                f"capture, call the launch in it, and keep the launch"
+            )
         launch()
         return launch.out
 
@@ -266,7 +271,7 @@ class _GpuKernel(Kernel):
 
             enqueue = Enqueue(function, shared)
             prepared = self._prepare(self.rung, self._module, enqueue, grid, block, operands, dims)
-            return Launch(operands[-1], identity, prepared)
+            return Launch(operands[-1], identity, prepared, has_memory=True)
         return Launch(operands[-1], identity, lambda: function(grid, block, arguments, shared_mem=shared))
 
 

@@ -11,7 +11,7 @@ pytest.importorskip("cupy", reason="CuPy is not installed")
 
 import gpukernels
 from gpukernels import prepare
-from gpukernels.kernel import python_function
+from gpukernels.kernel import Launch, python_function
 
 
 class Event:
@@ -112,3 +112,26 @@ def test_a_launch_overlaps_the_one_before_it_if_all_its_tiles_fit_on_the_gpu(
     make = python_function(found, found.preparation)
     make(found, None, plain, (), (128, 3), (matrix, matrix, matrix), (np.int64(edge),) * 3)()
     assert grids == {"overlapping": [blocks] if overlaps else [], "plain": [] if overlaps else [blocks]}
+
+
+@pytest.mark.parametrize(("has_memory", "capturing"), [(True, False), (False, True), (True, True)])
+def test_a_call_in_a_capture_is_refused_if_its_launch_has_memory(has_memory: bool, capturing: bool) -> None:
+    """The call would drop the launch, and with it memory that the graph still writes to."""
+    ran: list[str] = []
+    stream = SimpleNamespace(is_capturing=lambda: capturing)
+
+    class Called(gpukernels.Kernel):
+        def _array_module(self) -> Any:
+            return SimpleNamespace(cuda=SimpleNamespace(get_current_stream=lambda: stream))
+
+        def bind(self, *_inputs: Any, out: Any = None) -> Launch:
+            return Launch(out, "", lambda: ran.append("run"), has_memory)
+
+    kernel = Called(gpukernels.rung("matmul", "split_tail"), "float32")
+    if has_memory and capturing:
+        with pytest.raises(gpukernels.KernelError, match=r"matmul/split_tail: .* bind it before the capture"):
+            kernel(out=1)
+        assert not ran
+    else:
+        assert kernel(out=1) == 1
+        assert ran == ["run"]
