@@ -25,7 +25,7 @@ from tests import test_kernels as gate
 
 ROOT = Path(__file__).resolve().parents[1]
 # Elements of a tile. Beyond them not all shapes are emulated, since that takes minutes: some of those around the tile,
-# and the long ones only with the smallest tile of a source.
+# and the long ones only with the smallest tile of a source and its indexes.
 LARGEST_TILE, LARGEST_LONG = 128 * 128, 64 * 64
 CASES: list[Any] = [
     pytest.param(*case.values, id=case.id)

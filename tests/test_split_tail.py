@@ -1,7 +1,7 @@
 """matmul/split_tail: every step along K of every tile is computed once, and the last turn is shorter for it."""
 
 import ctypes
-import subprocess
+import re
 from typing import Any
 
 import numpy as np
@@ -12,8 +12,7 @@ pytest.importorskip("cupy", reason="CuPy is not installed")
 
 import gpukernels
 from gpukernels.kernel import python_function
-from kernelwatch.system.errors import ToolMissing
-from kernelwatch.system.tools import cxx_compiler
+from tests import host
 from tests.test_kernels import SEED
 
 RUNG = gpukernels.rung("matmul", "split_tail")
@@ -41,13 +40,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Any:
     text = RUNG.source.read_text(encoding="utf-8")
     begin = text.index("struct Part {")
     source = text[begin : text.index("};\n", begin) + 3]
-    (folder / "part.cpp").write_text(HOST.format(source=source), encoding="utf-8")
-    try:
-        compiler = cxx_compiler().command
-    except ToolMissing as error:
-        pytest.skip(str(error))
-    subprocess.run([*compiler, "-shared", "-fPIC", "-o", folder / "part.so", folder / "part.cpp"], check=True)
-    return ctypes.CDLL(str(folder / "part.so"))
+    return host.library(HOST.format(source=source), folder)
 
 
 def parts(library: Any, tiles: int, steps: int, processors: int) -> NDArray[np.int32]:
@@ -98,6 +91,13 @@ def test_the_last_turn_ends_sooner(processors: int, library: Any) -> None:
 )
 def test_tiles_stay_whole_if_parts_cost_more_than_they_gain(tiles: int, steps: int) -> None:
     assert schedule(tiles, steps, 132)[0] == tiles
+
+
+def test_the_second_kernel_has_the_threads_that_it_is_launched_with() -> None:
+    launched = python_function(RUNG, RUNG.preparation).__globals__
+    text = RUNG.source.read_text(encoding="utf-8")
+    for name in ("TAIL_THREADS", "VECTOR"):
+        assert re.findall(rf"^constexpr int {name} = (\d+);", text, re.MULTILINE) == [str(launched[name])]
 
 
 def test_an_extent_whose_indexes_are_no_int_is_refused() -> None:

@@ -1,8 +1,6 @@
 """matmul/wgmma.cu: every tile of C belongs to one block, and the blocks of a cluster go along with each other."""
 
-import ctypes
 import random
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +12,7 @@ pytest.importorskip("cupy", reason="CuPy is not installed")
 import gpukernels
 from gpukernels.kernel import python_function
 from gpukernels.ladder import Rung
-from kernelwatch.system.errors import ToolMissing
-from kernelwatch.system.tools import cxx_compiler
+from tests import host
 from tests.test_kernels import check, load
 
 RUNGS = [found for found in gpukernels.op("matmul").rungs if found.source.name == "wgmma.cu"]
@@ -44,13 +41,7 @@ def compiled(found: Rung, folder: Path) -> Any:
     text = found.source.read_text(encoding="utf-8")
     begin, end = text.index("// The row and column of tiles"), text.index("// B's tile in shared memory")
     macros = "\n".join(f"#define {name} {value}" for name, value in ({"CLUSTER": 1} | found.macros()).items())
-    (folder / "place.cpp").write_text(HOST.format(macros=macros, source=text[begin:end]), encoding="utf-8")
-    try:
-        compiler = cxx_compiler().command
-    except ToolMissing as error:
-        pytest.skip(str(error))
-    subprocess.run([*compiler, "-shared", "-fPIC", "-o", folder / "place.so", folder / "place.cpp"], check=True)
-    return ctypes.CDLL(str(folder / "place.so"))
+    return host.library(HOST.format(macros=macros, source=text[begin:end]), folder)
 
 
 def shapes(found: Rung) -> list[tuple[int, int, int]]:

@@ -27,7 +27,7 @@ PATCHING = (
 FOUND = ("environment", "plots")
 
 # New objects after which Python looks for cycles among them. asv holds all results, and makes few cycles: with Python's
-# default, a good part of a publication is spent on looking.
+# default, some percent of a publication are spent on looking.
 GARBAGE = 100_000
 
 

@@ -121,8 +121,7 @@ def _measure(cls: type[Run], /, conf: Any, *args: Any, dry_run: bool | None = Fa
             for message in set_aside_broken(machine_folder) + set_aside_broken(results, "benchmarks.json"):
                 log.warning(message)
             if kwargs.get("env_spec") == [Checkout.tool_name]:
-                # asv makes the configured environment as well, for its name. To make a virtualenv's takes longer than
-                # to import NumPy.
+                # asv makes the configured environment as well, only for its name; a virtualenv's imports virtualenv.
                 conf.environment_type = Checkout.tool_name
             if not dry_run:  # a dry run saves no results, so a later run must not continue from it
                 hand_on(kept=str(KEPT.absolute()))
