@@ -554,13 +554,14 @@ def test_beyond_32_bit_indices(found: Rung, type: str, edge: int | None) -> None
         if case.values[0].op == "matmul" and case.values[1] in ("float32", "bfloat16->float32")
     ],
 )
-@pytest.mark.parametrize("which", ["A", "B", "C"])
+@pytest.mark.parametrize("which", ["A", "B", "C", "K"])
 def test_product_beyond_32_bit_indices(found: Rung, type: str, edge: int | None, which: str) -> None:
     """An operand of over 2**31 elements, the two others small: sums of small integers, made once more on the GPU."""
     import cupy
 
     deep, wide = 2**31 // 64 + 3, 46_351  # 64 times the one, the other squared: beyond 2**31
-    M, N, K = {"A": (deep, 3, 64), "B": (3, deep, 64), "C": (wide, wide + 2, 3)}[which]
+    long = 2**24 - 3  # 131 times it: beyond 2**31
+    M, N, K = {"A": (deep, 3, 64), "B": (3, deep, 64), "C": (wide, wide + 2, 3), "K": (131, 66, long)}[which]
     if not on_gpu(found) or not fits(found, dict(zip(found.dims, (M, N, K), strict=True)), itemsize(type)):
         pytest.skip(f"{found} does not take an operand of this size")
     transposed = found.inputs[1] == "N K"
@@ -576,14 +577,18 @@ def test_product_beyond_32_bit_indices(found: Rung, type: str, edge: int | None,
         return made
 
     a, b = numbers(M, K, 3), numbers(K, N, 5)
+    if K == long:  # one product in 61 is not 0: sums stay below 2**24, and any order of them is exact
+        a *= (cupy.arange(K, dtype=np.int32) % 61 == 60).astype(into)[None]
     out = cupy.full((M, N), np.nan, np.float32)
     load(found, type, edge)(a, cupy.ascontiguousarray(b.T) if transposed else b, out=out)
-    wrong, lines = 0, max(1, CHUNK // N)
+    wrong, lines = 0, min(M, max(1, CHUNK // N))
+    depth = max(1, CHUNK // max(lines, N))
     first: list[int] = []
     for row in range(0, M, lines):
-        expected = cupy.zeros((min(lines, M - row), N), np.float32)
-        for k in range(K):
-            expected += a[row : row + lines, k, None].astype(np.float32) * b[None, k].astype(np.float32)
+        expected = cupy.zeros((min(lines, M - row), N), np.float64)
+        for k in range(0, K, depth):
+            left, right = a[row : row + lines, k : k + depth], b[k : k + depth]
+            expected += left.astype(np.float64) @ right.astype(np.float64)
         bad = ~(out[row : row + lines] == expected)
         if count := int(bad.sum()):
             first = first or [row + int(bad.reshape(-1).argmax()) // N, int(bad.reshape(-1).argmax()) % N]
