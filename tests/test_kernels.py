@@ -577,7 +577,7 @@ def test_product_beyond_32_bit_indices(found: Rung, type: str, edge: int | None,
         return made
 
     a, b = numbers(M, K, 3), numbers(K, N, 5)
-    if K == long:  # one product in 61 is not 0: sums stay below 2**24, and any order of them is exact
+    if long == K:  # one product in 61 is not 0: sums stay below 2**24, and any order of them is exact
         a *= (cupy.arange(K, dtype=np.int32) % 61 == 60).astype(into)[None]
     out = cupy.full((M, N), np.nan, np.float32)
     load(found, type, edge)(a, cupy.ascontiguousarray(b.T) if transposed else b, out=out)

@@ -70,9 +70,11 @@ def _rungs(op: str, type: str, but: tuple[str, ...] = ()) -> tuple[str, ...]:
 
 _COMMON = ("us", "blocks", "warps, %")
 _SHARED = ("shared wavefronts, M", "bank conflicts, M")
-_WORK = ("L2 sectors read, M", "instructions, M")
-# `constant` takes only a small A; a launch of the products by parts, or of split tiles, is several kernels.
+# `constant` takes only a small A. A launch of the products by parts, of rounded operands or of split tiles is several
+# kernels, of which the counters are of the products alone.
 _PRODUCTS = _rungs("matmul", "float32", ("constant", "split_tail", "bf16x6", "fp16x3", "tf32"))
+_TENSOR_COLUMNS = ("us", "blocks", "tensor pipe, %", "clock, MHz", "L2 sectors read, M", "memory read, MB", "memory, %")
+_MOVED = ("L2 sectors read, M", "L2 sectors written, M", "memory read, MB", "memory written, MB", "memory, %")
 _TENSOR = tuple(name for name in _rungs("matmul", "float16->float32") if name.startswith("w"))
 # File -> its tables.
 TABLES = {
@@ -93,13 +95,11 @@ TABLES = {
             for n in (256, 2048)
         ),
         *(
-            Table(
-                *("matmul", "float16->float32", shape, rungs),
-                ("us", "blocks", "tensor pipe, %", "clock, MHz", "L2 sectors read, M", "memory read, MB", "memory, %"),
-            )
-            for shape, rungs in (
-                ((4096, 4096, 4096), _TENSOR),
-                ((4000, 4104, 4040), ("wgmma", "wgmma_128x128", "wgmma_multicast")),
+            Table(*("matmul", type, shape, rungs), _TENSOR_COLUMNS)
+            for type, shape, rungs in (
+                ("float16->float32", (4096, 4096, 4096), _TENSOR),
+                ("float16->float32", (4000, 4104, 4040), ("wgmma", "wgmma_128x128", "wgmma_multicast")),
+                ("float32", (4096, 4096, 4096), ("tf32", "bf16x6", "fp16x3")),
             )
         ),
     ],
@@ -107,7 +107,20 @@ TABLES = {
         Table(
             *("transpose", "float32", (4096, 4096), _rungs("transpose", "float32")),
             (*_COMMON, "L1 data, %", *_SHARED, "L2 sectors read, M", "L2 sectors written, M", "memory, %"),
-        )
+        ),
+        *(
+            Table(*("transpose", type, shape, rungs), ("us", "warps, %", *_MOVED))
+            for type, shape, rungs in (
+                ("float32", (8192, 8192), ("copy", "padded", "vectorized")),
+                ("float32", (16411, 8209), ("copy", "naive_write", "padded", "vectorized", "sector_aligned")),
+                ("uint16", (4096, 4096), ("copy", "padded", "vectorized", "sector_aligned")),
+            )
+        ),
+        # The copies that the transposes at 4096 x 4096 and at 16411 x 8209 are held against.
+        *(
+            Table(*("vector_add", "float32", (elements,), ("vector_copy",)), ("us", "warps, %", *_MOVED))
+            for elements in (4096 * 4096, 16411 * 8209)
+        ),
     ],
 }
 
