@@ -67,7 +67,7 @@ def test_a_run_tells_what_is_caught(
     assert said == [f"{word}: {name} ({FILE})" for word, name in
                     ((CAUGHT, "renamed"), (SURVIVED, "unseen"), (GONE, "gone"))]  # fmt: skip
     page = mutants.RECORD.read_text()
-    assert "3 mutants: 1 caught, 1 SURVIVED, 1 does not apply." in page
+    assert "3 mutants; caught: 1; SURVIVED: 1; does not apply: 1." in page
     assert f"| renamed | `{FILE}` | `test_it.py::test_errors` |" in page
     assert mutants.main(["renamed"]) == 0
     monkeypatch.setattr(mutants, "mutants", lambda: [dataclasses.replace(right, tests=("tests/test_it.py::test_no",))])

@@ -124,8 +124,8 @@ def verdict(mutant: Mutant, ready: Path) -> str:
 def page(verdicts: Sequence[tuple[Mutant, str]]) -> str:
     """docs/mutants.md."""
     counts = {word: sum(own == word for _, own in verdicts) for word in (CAUGHT, NEEDS_GPU, SURVIVED, GONE)}
-    told = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
-    lines = [HEAD, f"{len(verdicts)} mutants: {told}.", ""]
+    told = "; ".join(f"{word}: {count}" for word, count in counts.items() if count)
+    lines = [HEAD, f"{len(verdicts)} mutants; {told}.", ""]
     for room in dict.fromkeys(mutant.room for mutant, _ in verdicts):
         lines += [f"## {room.capitalize()}", "", "| mistake | file | tests |", "| --- | --- | --- |"]
         for mutant, own in verdicts:
