@@ -24,9 +24,7 @@ from kernelwatch.system.errors import ToolMissing
 from tests import test_kernels as gate
 
 ROOT = Path(__file__).resolve().parents[1]
-# Elements of a tile. Beyond them not all shapes are emulated, since that takes minutes: some of those around the tile,
-# and the long ones only with the smallest tile of a source.
-LARGEST_TILE, LARGEST_LONG = 128 * 128, 64 * 64
+LARGEST_TILE = 128 * 128  # elements; beyond them some of the shapes around the tile are emulated, all take minutes
 SMALLER: dict[str, dict[str, Any]] = {  # a smaller tile for a rung whose indexes are its own, for the long shapes
     "matmul/split_tail": {
         "tile": (32, 64),
@@ -58,7 +56,7 @@ def has_smallest_tile(found: Rung) -> bool:
 
 @pytest.mark.parametrize(("found", "type", "edge"), CASES)
 def test_rung_on_the_cpu(found: Rung, type: str, edge: int | None) -> None:
-    """Right, and without a fault, at the shapes of the gate; the long ones with one type."""
+    """Right, and without a fault, at the shapes of the gate; the long ones with one type and tile of a source."""
     kernel = loaded(load, cuda_source(found, type, edge))
     here = dataclasses.replace(found, device="cpu")  # the gate then leaves the operands on the host
     first, *others = gate.references(found)
@@ -66,7 +64,7 @@ def test_rung_on_the_cpu(found: Rung, type: str, edge: int | None) -> None:
     every = 8 if large > LARGEST_TILE else 1
     for extents in itertools.islice(gate.shapes(found, edge, random_count=1), 0, None, every):
         gate.check_against(first, kernel, here, type, extents, edge, 0)
-    if type == found.types[0] and (large <= LARGEST_LONG or has_smallest_tile(found) or str(found) in SMALLER):
+    if type == found.types[0] and (has_smallest_tile(found) or str(found) in SMALLER):
         smaller = dataclasses.replace(here, **SMALLER.get(str(found), {}))
         lengthy = load(cuda_source(smaller, type, edge))
         for extents in gate.long_shapes(smaller):
