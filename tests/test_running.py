@@ -1,7 +1,7 @@
 """asv runs that are killed, interrupted, crowded or out of disk: nothing is lost, nothing stays behind, all goes on.
 
 Real asv on a copy of this project with two commits and a few cells. GPUKERNELS_KILLS says how often
-test_a_run_that_is_killed_goes_on does so (5 if unset).
+test_a_run_that_is_killed_goes_on does so (2 if unset).
 """
 
 import inspect
@@ -193,7 +193,7 @@ pytestmark = pytest.mark.xdist_group("running")  # one project for all of these
 def test_a_run_that_is_killed_goes_on(project: Project, undisturbed: Undisturbed) -> None:
     """kill -9 at random points, again and again: after each all files are whole and nobody is left, and the run that
     is let through at last has just the cells of one that was never disturbed."""
-    kills = int(os.environ.get("GPUKERNELS_KILLS", "5"))
+    kills = int(os.environ.get("GPUKERNELS_KILLS", "2"))
     chance = random.Random(0)
     longest, rounds, resumed = 4.5, 1, 0
     for _ in range(kills):
