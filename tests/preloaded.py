@@ -2,13 +2,15 @@
 
 Each command is still a process of its own, with its arguments, variables, folder and output. What is imported before is
 installed and the same for all; the engine and the project come from the folders that the command names.
-This file, run as a script, is the process that forks: it reads a command as a line of JSON, and writes its exit code.
+This file, run as a script, is the process that forks: it reads requests as lines of JSON, and answers each with a line
+of JSON.
 """
 
 import atexit
 import gc
 import importlib
 import json
+import math
 import os
 import runpy
 import signal
@@ -16,18 +18,26 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 EARLY = ("ml_dtypes", "sqlite3", "filelock", "asv.main", "rich.console", "rich.progress", "rich.table", "scipy.special")
 
 
-class Preloaded:
-    """The process that forks, which ends with this one; it starts with the first command."""
+POLL_S = 0.02
 
-    def __init__(self) -> None:
+
+class Preloaded:
+    """The process that forks, which ends with this one; it starts with the first command.
+
+    `modules`: what it imports besides EARLY; `variables`: environment variables that these modules read.
+    """
+
+    def __init__(self, *modules: str, **variables: str) -> None:
+        self._modules, self._variables = modules, variables
         self._process: subprocess.Popen[str] | None = None
         self._busy = threading.Lock()
 
@@ -48,25 +58,40 @@ class Preloaded:
             )
         try:
             with tempfile.NamedTemporaryFile() as out, tempfile.NamedTemporaryFile() as err:
-                request = {"arguments": arguments, "folder": str(folder), "variables": dict(variables)}
-                code = self._ask(request | {"out": out.name, "err": err.name})
+                request = _request(arguments, folder, variables)
+                code = int(self.ask(request | {"out": out.name, "err": err.name}))
                 said = [file.read().decode() for file in (out, err)]
             return subprocess.CompletedProcess([sys.executable, *arguments], code, *said)
         finally:
             self._busy.release()
 
-    def _ask(self, request: Mapping[str, object]) -> int:
+    def start(self, arguments: Sequence[str], folder: Path, variables: Mapping[str, str]) -> "Background":
+        """The same in the background, in a session of its own. /proc shows the arguments and variables of what it
+        starts, and not its own."""
+        with tempfile.NamedTemporaryFile(delete=False) as said:
+            request = _request(arguments, folder, variables) | {"out": said.name, "err": said.name, "leads": True}
+        with self._busy:
+            return Background(self, int(self.ask(request)), Path(said.name))
+
+    def ended(self, process: int) -> int | None:
+        """The exit code of a command in the background, None as long as it runs."""
+        with self._busy:
+            code = self.ask({"ended": process})
+        return None if code is None else int(code)
+
+    def ask(self, request: Mapping[str, object]) -> Any:
         if self._process is None:
+            left = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
             self._process = subprocess.Popen(
-                [sys.executable, "-P", __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"}, start_new_session=True,
+                [sys.executable, "-P", __file__, *self._modules], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                text=True, env=left | self._variables, start_new_session=True,
             )  # fmt: skip
             atexit.register(self.end)
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:
             print(json.dumps(request), file=self._process.stdin, flush=True)
-            return int(self._process.stdout.readline())
+            return json.loads(self._process.stdout.readline())
         except BaseException:  # the test ran out of time, or was interrupted
             self.end()
             raise
@@ -79,20 +104,74 @@ class Preloaded:
                 self._process = None
 
 
-def serve() -> None:
-    """Fork for each line of stdin, one after the other."""
-    for name in EARLY:
+class Background:
+    """A command in the background, with what subprocess.Popen offers for one. `said`: the file that it prints into."""
+
+    def __init__(self, server: Preloaded, pid: int, said: Path) -> None:
+        self._server, self.pid, self._said = server, pid, said
+        self.returncode: int | None = None
+
+    @property
+    def said(self) -> str:
+        """What it has printed so far."""
+        return self._said.read_text(encoding="utf-8")
+
+    def poll(self) -> int | None:
+        if self.returncode is None:
+            self.returncode = self._server.ended(self.pid)
+        return self.returncode
+
+    def wait(self, timeout: float = math.inf) -> int:
+        """Its exit code. `timeout`: seconds. Raises: subprocess.TimeoutExpired."""
+        end = time.monotonic() + timeout
+        while (code := self.poll()) is None:
+            if time.monotonic() > end:
+                raise subprocess.TimeoutExpired(str(self.pid), timeout)
+            time.sleep(POLL_S)
+        return code
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def finish(self) -> str:
+        """Wait until it ends; what it has printed."""
+        self.wait()
+        return self.said
+
+
+def _request(arguments: Sequence[str], folder: Path, variables: Mapping[str, str]) -> dict[str, object]:
+    return {"arguments": list(arguments), "folder": str(folder), "variables": dict(variables)}
+
+
+def serve(modules: Sequence[str]) -> None:
+    """Fork for each command, and answer with its exit code, or at once with its process id if it leads a session."""
+    for name in (*EARLY, *modules):
         importlib.import_module(name)
     gc.freeze()  # so that a collection in a fork copies nothing of it
     for line in sys.stdin:
-        fork = os.fork()
-        if not fork:
-            _become(json.loads(line))
-        print(os.waitstatus_to_exitcode(os.waitpid(fork, 0)[1]), flush=True)
+        request = json.loads(line)
+        if "ended" in request:
+            answer = _exit_code(request["ended"], os.WNOHANG)
+        elif fork := os.fork():
+            answer = fork if "leads" in request else _exit_code(fork)
+        else:
+            _become(request)
+        print(json.dumps(answer), flush=True)
+
+
+def _exit_code(fork: int, options: int = 0) -> int | None:
+    process, status = os.waitpid(fork, options)
+    return os.waitstatus_to_exitcode(status) if process else None
 
 
 def _become(request: dict[str, object]) -> NoReturn:
     """Be the interpreter of a command, from its start to its end."""
+    if "leads" in request:
+        os.setsid()
     files = (os.devnull, os.O_RDONLY), (request["out"], os.O_WRONLY), (request["err"], os.O_WRONLY)
     for stream, (name, flags) in enumerate(files):
         file = os.open(str(name), flags | os.O_APPEND)
@@ -133,4 +212,4 @@ def _interpret(arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    serve()
+    serve(sys.argv[1:])

@@ -10,10 +10,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from kernelwatch.system import lifeline
-from tests.preloaded import Preloaded
+from tests.preloaded import Background, Preloaded
 
 ROOT = Path(__file__).resolve().parents[1]
 FILES = (
@@ -78,6 +78,7 @@ class Project:
 
     folder: Path
     home: Path
+    preloaded: ClassVar[Preloaded] = PRELOADED
 
     def environment(self, **more: str) -> dict[str, str]:
         """What its commands run with: nothing of a run or a project that the tests themselves are in."""
@@ -89,7 +90,7 @@ class Project:
         """A command with nothing to answer questions with. `more`: environment variables."""
         program, *arguments = command
         if program == sys.executable and (arguments[0] == "-m" or not arguments[0].startswith("-")):
-            return PRELOADED.run(arguments, self.folder, self.environment(**more))
+            return self.preloaded.run(arguments, self.folder, self.environment(**more))
         return subprocess.run(
             command,
             cwd=self.folder,
@@ -99,6 +100,10 @@ class Project:
             text=True,
             check=False,
         )
+
+    def begin(self, *arguments: str, **more: str) -> Background:
+        """A Python program in the background: a script or `-m` and a module, then its own arguments."""
+        return self.preloaded.start(arguments, self.folder, self.environment(**more))
 
     def git(self, *arguments: str) -> str:
         done = self.run("git", *arguments)
@@ -171,7 +176,7 @@ def processes_in(folder: Path, environment: bool = False) -> dict[int, str]:
     return found
 
 
-def end_group(process: "subprocess.Popen[Any]") -> None:
+def end_group(process: "subprocess.Popen[Any] | Background") -> None:
     """Kill a process that leads a session, and everything that it has started."""
 
     def gone() -> bool:

@@ -1,13 +1,14 @@
 """Commands that run in forks of a process behave as in interpreters of their own."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.repositories import PRELOADED, processes_in, wait_until
+from tests.repositories import PRELOADED, end_group, processes_in, wait_until
 
 TELLS = """
 import atexit, os, sys, threading
@@ -75,3 +76,20 @@ def test_a_test_that_is_stopped_leaves_no_command(tmp_path: Path, monkeypatch: p
             PRELOADED.run(["program.py"], tmp_path, os.environ | {"HERE": str(tmp_path)})
     assert wait_until(lambda: not processes_in(tmp_path, environment=True), 10)
     assert PRELOADED.run(["-m", "platform"], tmp_path, os.environ).returncode == 0
+
+
+def test_a_command_in_the_background_is_a_process_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(
+        "import os, subprocess, sys, time\n"
+        "print(os.getsid(0) == os.getpid() != os.getppid(), *sys.argv[1:], flush=True)\n"
+        "if sys.argv[1] == 'on': subprocess.run(['sleep', '1000'])\n"
+        "sys.exit(3)\n"
+    )
+    endless, short = (PRELOADED.start(["program.py", word], tmp_path, os.environ) for word in ("on", "short"))
+    assert (short.finish(), short.returncode) == ("True short\n", 3)
+    assert wait_until(lambda: endless.said) == "True on\n"
+    with pytest.raises(subprocess.TimeoutExpired):
+        endless.wait(0.1)
+    assert PRELOADED.run(["-m", "platform"], tmp_path, os.environ).returncode == 0  # beside it
+    end_group(endless)
+    assert endless.returncode == -signal.SIGKILL

@@ -16,10 +16,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from asv import util
@@ -32,8 +32,8 @@ from kernelwatch.system import git
 from kernelwatch.system.errors import CANNOT
 from kernelwatch.system.files import Busy, locked
 from tests import repositories
+from tests.preloaded import Background
 from tests.repositories import (
-    INTERRUPTIBLE,
     copy_into,
     new_project,
     processes_in,
@@ -75,12 +75,9 @@ class Project(repositories.Project):
         """asv run over the first of the commits."""
         return self.run(*self.command(commits=commits))
 
-    def start(self, *arguments: str, commits: int = 2, **more: str) -> "subprocess.Popen[bytes]":
-        """asv in the background, as a shell would have it."""
-        return subprocess.Popen(
-            self.command(*arguments, commits=commits), cwd=self.folder, env=self.environment(**more),
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
-        )  # fmt: skip
+    def start(self, commits: int = 2, **more: str) -> Background:
+        """asv in the background."""
+        return self.begin(*self.command(commits=commits)[1:], **more)
 
     @property
     def results(self) -> Path:
@@ -151,25 +148,30 @@ def project(made: Project) -> Iterator[Project]:
 
 @dataclass(frozen=True)
 class Undisturbed:
-    """What a run has measured that nobody disturbed: the cells, and a copy of its results."""
+    """What a run measures that nobody disturbs: the cells of two commits, and a copy of the first one's results."""
 
     cells: set[tuple[str, ...]]
     results: Path
 
+    @classmethod
+    def of_two(cls, cells: set[tuple[str, ...]], results: Path, commits: Sequence[str]) -> Self:
+        """From the first commit's. `cells`: of which the second commit has the same, in files of its own."""
+        first, second = (commit[:8] for commit in commits)
+        return cls(cells | {(name.replace(first, second), *cell) for name, *cell in cells}, results)
+
     def first_commit(self, project: Project) -> None:
         """Put what it measured of the first commit into a project that has no results."""
-        left = f"{project.commits[1][:8]}-*"
-        shutil.copytree(self.results, project.results, ignore=shutil.ignore_patterns(left), dirs_exist_ok=True)
+        shutil.copytree(self.results, project.results, dirs_exist_ok=True)
 
 
 @pytest.fixture(scope="module")
 def undisturbed(made: Project) -> Undisturbed:
     made.clear()
-    done = made.measure()
+    done = made.measure(commits=1)
     assert done.returncode == 0, done.stdout + done.stderr
     found = made.cells()
-    assert len({name for name, *_ in found}) == 4  # a result and a sidecar a commit
-    return Undisturbed(found, made.results.rename(made.home / "undisturbed"))
+    assert len({name for name, *_ in found}) == 2  # a result and a sidecar
+    return Undisturbed.of_two(found, made.results.rename(made.home / "undisturbed"), made.commits[:2])
 
 
 def processes_of(project: repositories.Project) -> dict[int, str]:
@@ -191,22 +193,41 @@ pytestmark = pytest.mark.xdist_group("running")  # one project for all of these
 @linux
 @pytest.mark.timeout(3000)
 def test_a_run_that_is_killed_goes_on(project: Project, undisturbed: Undisturbed) -> None:
-    """kill -9 at random points, again and again: after each all files are whole and nobody is left, and the run that
-    is let through at last has just the cells of one that was never disturbed."""
+    """kill -9 when a group is finished, which the next run takes up, and then at random points: after each all files
+    are whole and nobody is left, and the run that is let through at last has just the cells of one that was never
+    disturbed."""
+
+    def kill(process: Background) -> None:
+        process.kill()
+        process.wait()
+        assert wait_until(lambda: gone(project)), processes_of(project)
+        project.whole()
+
+    process = project.start()
+    kept = project.kept.glob
+    assert wait_until(lambda: any("measured_at" in path.read_text() for path in kept("*.transpose.cpu.jsonl")))
+    kill(process)
+    (path,) = project.kept.glob("*.transpose.cpu.jsonl")
+    before = json.loads(path.read_text().splitlines()[0])["facts"]
+    done = project.measure(commits=1)
+    assert done.returncode == 0, done.stdout + done.stderr
+    after = project.facts(project.commits[0])["transpose cpu"]
+    assert after == before | {"resumed": (count := after["resumed"])}
+    assert count >= 1
+    assert f"transpose cpu: {count} of its processes measured before an interruption" in done.stdout
+    assert list(project.kept.iterdir()) == []
+
     kills = int(os.environ.get("GPUKERNELS_KILLS", "2"))
     chance = random.Random(0)
     longest, rounds, resumed = 4.5, 1, 0
-    for _ in range(kills):
+    for _ in range(kills - 1):
         process = project.start()
         try:
             assert process.wait(chance.uniform(0.0, longest)) == 0
             ended = True
         except subprocess.TimeoutExpired:
             ended = False
-        process.kill()
-        process.wait()
-        assert wait_until(lambda: gone(project)), processes_of(project)
-        project.whole()
+        kill(process)
         if ended:  # it was through before its time: the next one begins anew
             assert project.cells() == undisturbed.cells
             resumed += project.resumed()
@@ -219,24 +240,6 @@ def test_a_run_that_is_killed_goes_on(project: Project, undisturbed: Undisturbed
     resumed += project.resumed()
     assert list(project.kept.glob("*")) == []
     print(f"{kills} times kill -9, {rounds} histories, {resumed} groups taken up from before a kill")
-
-
-@linux
-def test_a_finished_group_is_taken_up_and_its_file_goes(project: Project) -> None:
-    process = project.start(commits=1)
-    kept = project.kept.glob
-    assert wait_until(lambda: any("measured_at" in path.read_text() for path in kept("*.transpose.cpu.jsonl")))
-    process.kill()
-    process.wait()
-    (path,) = project.kept.glob("*.transpose.cpu.jsonl")
-    before = json.loads(path.read_text().splitlines()[0])["facts"]
-    done = project.measure(commits=1)
-    assert done.returncode == 0, done.stdout + done.stderr
-    after = project.facts(project.commits[0])["transpose cpu"]
-    assert after == before | {"resumed": (count := after["resumed"])}
-    assert count >= 1
-    assert f"transpose cpu: {count} of its processes measured before an interruption" in done.stdout
-    assert list(project.kept.iterdir()) == []
 
 
 @pytest.fixture
@@ -261,20 +264,16 @@ def temporary(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @linux
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_whatever_ends_asv_ends_all_that_it_started(
     hanging: tuple[Project, str, Path], temporary: Path, number: signal.Signals
 ) -> None:
     project, _, begun = hanging
-    command = [sys.executable, "-c", INTERRUPTIBLE, *project.command(commits=1)[1:]]
-    process = subprocess.Popen(
-        command, cwd=project.folder, env=project.environment(TMPDIR=str(temporary)),
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
-    )  # fmt: skip
+    process = project.start(commits=1, TMPDIR=str(temporary))
     assert wait_until(begun.exists)
     assert any("kernelwatch/run/worker.py" in command for command in processes_of(project).values())
     process.send_signal(number)
-    said, _ = process.communicate()
+    said = process.finish()
     assert wait_until(lambda: gone(project)), processes_of(project)
     left = {path.name.rpartition("-")[0] for path in temporary.iterdir()}
     assert left == ({"kernelwatch-facts"} if number == signal.SIGKILL else set())
@@ -285,6 +284,20 @@ def test_whatever_ends_asv_ends_all_that_it_started(
     project.whole()
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_is_an_interruption_as_long_as_asv_runs(number: signal.Signals) -> None:
+    arrived: list[int] = []
+    before = signal.signal(number, lambda number, _: arrived.append(number))
+    try:
+        with running._interruptible(), pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(number)
+        assert arrived == []
+        signal.raise_signal(number)
+        assert arrived == [number]
+    finally:
+        signal.signal(number, before)
+
+
 @linux
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_whatever_ends_bench_ends_all_that_it_started(
@@ -292,10 +305,7 @@ def test_whatever_ends_bench_ends_all_that_it_started(
 ) -> None:
     project, _, begun = hanging
     command = ["scripts/bench", "--quick", "--no-gate", "--bench", "transpose.CPU", "--only", CELLS]
-    process = subprocess.Popen(
-        [sys.executable, *command], cwd=project.folder, env=project.environment(TMPDIR=str(temporary)),
-        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True,
-    )  # fmt: skip
+    process = project.begin(*command, TMPDIR=str(temporary))
     assert wait_until(begun.exists)
     process.send_signal(number)
     process.wait()
@@ -362,13 +372,10 @@ def fill(disk: Path) -> Path:
 def test_a_full_disk_costs_nothing(project: Project, undisturbed: Undisturbed, small_disk: Path) -> None:
     undisturbed.first_commit(project)
     before = {path: path.read_bytes() for path in small_disk.rglob("*.json*")}
-    process = subprocess.Popen(
-        project.command(), cwd=project.folder, env=project.environment(), stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-    )  # fmt: skip
+    process = project.start()
     assert wait_until(lambda: list(project.kept.glob(f"{project.commits[1]}*.jsonl")))
     filler = fill(small_disk)
-    said, _ = process.communicate()
+    said = process.finish()
     assert process.returncode == 1
     assert "No space left on device" in said
     assert f"every file is as it was before: make room; {running.GOES_ON}" in said
