@@ -445,9 +445,10 @@ def test_importing_the_suites_touches_no_gpu_starts_no_thread_compiles_nothing(t
         "print(sorted(names), loaded, threading.active_count(), len(os.listdir('/proc/self/task')))\n"
     )
     caches = {name: str(tmp_path / name) for name in ("GPUKERNELS_CACHE", "KERNELWATCH_CACHE", "CUPY_CACHE_DIR")}
-    here = Project(tmp_path, tmp_path)
     # NumPy's BLAS starts threads when it is imported: not ours, and it survives a fork.
-    done = here.run(sys.executable, "-c", code, PYTHONPATH=str(ROOT), OPENBLAS_NUM_THREADS="1", **caches)
+    variables = Project(tmp_path, tmp_path).environment(PYTHONPATH=str(ROOT), OPENBLAS_NUM_THREADS="1", **caches)
+    command = [sys.executable, "-c", code]  # an interpreter of its own, which has imported nothing
+    done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False)
     names = sorted(f"benchmarks.{path.stem}" for path in (ROOT / "benchmarks").glob("[!_]*.py"))
     assert (done.stdout, done.stderr) == (f"{names} [] 1 1\n", "")
     assert list(tmp_path.iterdir()) == []
@@ -610,12 +611,12 @@ def setup():
 
 
 def test_a_series_answers_at_once_what_it_answers_one_by_one(history: History) -> None:
-    cells = r"transpose/(tiled|padded|dynamic) (float32|uint8) 256x256|vector_add/elementwise float32 65536"
+    cells = r"transpose/(tiled|padded) (float32|uint8) 256x256"
     commit, hashes = history.commits[1], history.home / "hashes-once"
     hashes.write_text(commit)
     stock = history.folder / "one_by_one.py"
     stock.write_text(ONE_BY_ONE)
-    bench = r"^access\.(Transpose|VectorAdd)\.track_moved"
+    bench = r"^access\.Transpose\.track_moved"
     values = []
     for name, plugins in (("at-once", []), ("one-by-one", [f".{stock.stem}"])):
         conf = json.loads((history.folder / "asv.conf.json").read_text())
@@ -641,7 +642,7 @@ def test_a_series_answers_at_once_what_it_answers_one_by_one(history: History) -
         path.unlink()
     stock.unlink()
     for found in values:
-        assert sum(value is not None and not math.isnan(value) for value in found[MOVED]["result"]) == 6
+        assert sum(value is not None and not math.isnan(value) for value in found[MOVED]["result"]) == 4
     for name in values[0]:
         assert repr(values[0][name]["result"]) == repr(values[1][name]["result"])
         assert values[0][name]["params"] == values[1][name]["params"]

@@ -23,6 +23,7 @@ from tests.repositories import (
     INTERRUPTIBLE,
     Project,
     copy_into,
+    few_turns,
     new_project,
     processes_in,
     without_suites,
@@ -84,6 +85,7 @@ def committed(kernel_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> P
     """A copy of this project, committed: as it is, then with one more rung (a source and an entry, nothing else)."""
     project = new_project(tmp_path_factory.mktemp("bench"), FOLDER)
     copy_into(project.folder)
+    few_turns(project.folder / "kernelwatch")
     without_suites(project.folder, "access", "device", "matmul", "static")
     project.commit_all("as it is")
     with (project.folder / "gpukernels" / "ladder.toml").open("a") as file:
@@ -176,14 +178,14 @@ def test_a_slower_tree_shows_and_nothing_is_saved(project: Project) -> None:
     source = blocked(project).read_text()
     loop = "    for (long long m0 = 0;"
     assert source.count(loop) == 1
-    blocked(project).write_text(source.replace(loop, f"    for (volatile int again = 0; again < 400; ++again)\n{loop}"))
+    blocked(project).write_text(source.replace(loop, f"    for (volatile int again = 0; again < 100; ++again)\n{loop}"))
     before = sorted(path for path in project.folder.rglob("*") if ".git" not in path.parts and path.suffix != ".pyc")
     done = project.bench("--worktree", "transpose/c_blocked", only="256x256 hot")
     assert done.returncode == 1, done.stdout + done.stderr
     row = next(line for line in done.stdout.splitlines() if line.startswith("256x256 hot"))
     _, _, head, head_unit, tree, tree_unit, change, *_, verdict = row.split()
     assert change.startswith("x"), done.stdout  # a factor
-    assert float(change[1:]) > 2, done.stdout  # of 400 times the work
+    assert float(change[1:]) > 2, done.stdout  # of 100 times the work
     assert (head, head_unit) != (tree, tree_unit)
     assert verdict == "worse"
     assert done.stdout.index("c_blocked") < done.stdout.index("numpy float32, CPU (control)")

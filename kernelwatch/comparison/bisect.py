@@ -6,7 +6,7 @@ code show that, or the compiled binaries if the hashes differ. A commit that can
 
 import re
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby
@@ -17,7 +17,7 @@ from rich.console import Console
 from kernelwatch.comparison import exact
 from kernelwatch.comparison.changes import changes
 from kernelwatch.comparison.choice import binaries_of_cpu, choose
-from kernelwatch.comparison.exact import ExactSeries
+from kernelwatch.comparison.exact import ExactSeries, Value
 from kernelwatch.comparison.paired import SAME, Comparison, Judged, Side
 from kernelwatch.plan.cells import Cell, timed
 from kernelwatch.plan.project import Project
@@ -36,12 +36,28 @@ class Commit:
     sha: str
     folder: Path
     _package: str | None = field(default=None, repr=False)
+    _binaries: dict[str, object] = field(default_factory=dict, repr=False)
+    _figures: dict[ExactSeries, Value] = field(default_factory=dict, repr=False)
 
     @property
     def package(self) -> str:
         if self._package is None:
             self._package = export(self.project.root, self.sha, self.project.package, self.folder / self.sha)
         return self._package
+
+    def binary(self, rung: str, cpu: bool) -> object:
+        """The identity of what a rung launches, measured once; None if it fails."""
+        if rung not in self._binaries:
+            read = binaries_of_cpu if cpu else _binaries
+            self._binaries[rung] = read(self.project, self.package, [rung]).get(rung)
+        return self._binaries[rung]
+
+    def figure(self, of: ExactSeries) -> Value:
+        """The figure of an exact series, measured once."""
+        if of not in self._figures:
+            name = of.name.rpartition(".")[2]
+            self._figures[of] = exact.measure(self.project, self.package, {of.rung}, name).values[of]
+        return self._figures[of]
 
     @cached_property
     def subject(self) -> str:
@@ -87,12 +103,11 @@ def _alike(before: Commit, after: Commit, rung: str, cpu: bool) -> bool:
         return False
     if rung not in differ.compiled:
         return True
-    read = binaries_of_cpu if cpu else _binaries
-    old, new = (read(project, commit.package, [rung]).get(rung) for commit in (before, after))
+    old, new = (commit.binary(rung, cpu) for commit in (before, after))
     return old is not None and old == new
 
 
-def _binaries(project: Project, package: str, names: list[str]) -> dict[str, object]:
+def _binaries(project: Project, package: str, names: Iterable[str]) -> dict[str, object]:
     return dict(exact.measure(project, package, set(names), "track_registers").binaries)
 
 
@@ -120,8 +135,7 @@ def _judge(
     """Compare a commit with GOOD."""
     project = good.project
     if isinstance(of, ExactSeries):
-        name = of.name.rpartition(".")[2]
-        base, head = (exact.measure(project, commit.package, {of.rung}, name).values[of] for commit in (good, other))
+        base, head = good.figure(of), other.figure(of)
         word = of.verdict(base, head)
         if word == "changed" and isinstance(base, float) and isinstance(head, float):
             # The pages do not judge this series, but here it was asked for by name.
