@@ -20,6 +20,7 @@ import tempfile
 import threading
 import time
 import traceback
+import types
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -44,8 +45,9 @@ class Preloaded:
     def run(
         self, arguments: Sequence[str], folder: Path, variables: Mapping[str, str]
     ) -> "subprocess.CompletedProcess[str]":
-        """What `python` does with these arguments: a script or `-m` and a module, then its own arguments. With nothing
-        to answer questions with. Commands of several threads run at once, all but one in interpreters of their own."""
+        """What `python` does with these arguments: a script, `-m` and a module or `-c` and a program, then its own
+        arguments. With nothing to answer questions with. Commands of several threads run at once, all but one in
+        interpreters of their own."""
         if not self._busy.acquire(blocking=False):
             return subprocess.run(
                 [sys.executable, *arguments],
@@ -205,6 +207,11 @@ def _interpret(arguments: list[str]) -> None:
         sys.argv = arguments[1:]
         sys.path[:0] = [os.getcwd(), *paths]
         runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+    elif arguments[0] == "-c":
+        sys.argv = ["-c", *arguments[2:]]
+        sys.path[:0] = ["", *paths]
+        sys.modules["__main__"] = main = types.ModuleType("__main__")
+        exec(arguments[1], vars(main))
     else:
         sys.argv = arguments
         sys.path[:0] = [str(Path(arguments[0]).resolve().parent), *paths]

@@ -89,7 +89,7 @@ class Project:
     def run(self, *command: str, **more: str) -> "subprocess.CompletedProcess[str]":
         """A command with nothing to answer questions with. `more`: environment variables."""
         program, *arguments = command
-        if program == sys.executable and (arguments[0] == "-m" or not arguments[0].startswith("-")):
+        if program == sys.executable and (arguments[0] in ("-m", "-c") or not arguments[0].startswith("-")):
             return self.preloaded.run(arguments, self.folder, self.environment(**more))
         return subprocess.run(
             command,

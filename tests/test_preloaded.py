@@ -35,7 +35,9 @@ def alone(folder: Path, variables: dict[str, str], *arguments: str) -> "subproce
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("arguments", [("scripts/program.py", "one", "two words"), ("-m", "package", "--option")])
+@pytest.mark.parametrize(
+    "arguments", [("scripts/program.py", "one", "two words"), ("-m", "package", "--option"), ("-c", TELLS, "one")]
+)
 def test_a_command_sees_what_it_is_given(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     for name in ("scripts", "package", "path"):
         (tmp_path / name).mkdir()

@@ -27,7 +27,15 @@ from kernelwatch.report import comparison
 from kernelwatch.run.outcome import Outcome
 from kernelwatch.system.errors import CANNOT, UserError
 from kernelwatch.system.student import quantile
-from tests.repositories import INTERRUPTIBLE, ROOT, Project, copy_into, new_project, processes_in, rewrite
+from tests.repositories import (
+    INTERRUPTIBLE,
+    ROOT,
+    Project,
+    copy_into,
+    new_project,
+    processes_in,
+    rewrite,
+)
 
 # --- statistics ----------------------------------------------------------------------------------------------------
 
