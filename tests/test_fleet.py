@@ -27,7 +27,7 @@ from kernelwatch.fleet import remote
 from kernelwatch.fleet.cluster import reply_of
 from kernelwatch.fleet.local import QUIET
 from kernelwatch.system.errors import CANNOT
-from tests import slurm, test_running
+from tests import repositories, slurm, test_running
 from tests.preloaded import Background, Preloaded
 from tests.repositories import (
     PRELOADED,
@@ -471,12 +471,12 @@ def test_a_batch_system_hands_out_the_gpus(
 
 def test_without_a_cluster_dask_is_not_needed(project: Project) -> None:
     code = "import sys, kernelwatch.commands.bench; print({'distributed', 'dask'} & sys.modules.keys())"
-    assert project.python(code) == "set()"
+    plain = repositories.Project(project.folder, project.home)  # its commands are forks of a process without Dask
+    assert plain.python(code) == "set()"
     hidden = project.home / "hidden" / "distributed"
     hidden.mkdir(parents=True, exist_ok=True)
     (hidden / "__init__.py").write_text("raise ModuleNotFoundError(\"No module named 'distributed'\")")
-    variables = project.environment(PYTHONPATH=str(hidden.parent))
-    done = PRELOADED.run(project.command("local")[1:], project.folder, variables)
+    done = plain.run(*project.command("local"), PYTHONPATH=str(hidden.parent))
     assert done.returncode == CANNOT
     assert "--cluster needs Dask (No module named 'distributed'); install kernelwatch[fleet]" in done.stderr
     shutil.rmtree(hidden.parent)
