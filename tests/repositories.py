@@ -7,7 +7,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -60,6 +61,21 @@ def without_suites(folder: Path, *names: str) -> None:
 def small_cache(engine: Path) -> None:
     """Have an engine believe that this CPU's cache is small, so that its workers fill little memory with buffers."""
     rewrite(engine, {"timing/cpu.py": {"CACHE_BYTES_MAX = 256 << 20": "CACHE_BYTES_MAX = 4 << 20"}})
+
+
+@contextmanager
+def without_modules(*names: str) -> Iterator[None]:
+    """Forget the modules of these packages here, and afterwards what was imported in their place."""
+
+    def taken() -> dict[str, object]:
+        return {name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] in names}
+
+    known = taken()
+    try:
+        yield
+    finally:
+        taken()
+        sys.modules.update(known)  # type: ignore[arg-type]
 
 
 def rewrite(folder: Path, edits: Mapping[str, Mapping[str, str]]) -> None:

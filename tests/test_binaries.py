@@ -15,6 +15,7 @@ from kernelwatch.comparison.exact import Figures
 from kernelwatch.plan import binaries
 from kernelwatch.plan.package import Absent, Importing, NotHere
 from kernelwatch.plan.project import Project, load_from
+from tests.repositories import without_modules
 
 pytest.importorskip("triton", reason="compiles kernels without a GPU; it is in the requirements of the tests")
 
@@ -104,11 +105,8 @@ def package(tmp_path: Path) -> Changed:
 
 @pytest.fixture
 def project(package: Changed) -> Iterator[Project]:
-    before = dict(sys.modules)
-    yield load_from(Path(package()) / "suites")
-    for name in sys.modules.keys() - before:
-        if name.partition(".")[0] == "suites":
-            del sys.modules[name]
+    with without_modules("suites"):
+        yield load_from(Path(package()) / "suites")
 
 
 def figures(project: Project, folder: str, *rungs: str) -> Figures:

@@ -10,9 +10,7 @@ import importlib.util
 import math
 import re
 import shutil
-import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 
@@ -33,6 +31,7 @@ from kernelwatch.run.processes import Run
 from kernelwatch.system.options import Options
 from kernelwatch.timing.check import Budget
 from lab import examples, planted
+from tests.repositories import without_modules
 
 pytestmark = pytest.mark.xdist_group("example launchers")
 
@@ -54,19 +53,6 @@ def missing(rung: str) -> str:
 def need(rung: str) -> None:
     if module := missing(rung):
         pytest.skip(f"{module} is not installed; the head of this module says how to run it")
-
-
-@contextmanager
-def without_modules(*names: str) -> Iterator[None]:
-    """Forget the modules of these packages, and afterwards what was imported in their place."""
-
-    def taken() -> dict[str, object]:
-        return {name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] in names}
-
-    known = taken()
-    yield
-    taken()
-    sys.modules.update(known)  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")

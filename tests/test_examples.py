@@ -6,7 +6,6 @@ import io
 import json
 import math
 import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -20,6 +19,7 @@ from kernelwatch.plan.project import Project, load_from
 from lab import examples, figures, planted
 from lab.planted import Flag
 from tests.pages import browser, opened, pages_group
+from tests.repositories import without_modules
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -32,13 +32,9 @@ ROOT = examples.EXAMPLES / "repository"
 @pytest.fixture(scope="module")
 def project() -> Iterator[Project]:
     """The example's description, as the engine loads it, with the package beside it importable."""
-    known = {name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] == "benchmarks"}
-    with pytest.MonkeyPatch.context() as patch:
+    with without_modules("benchmarks", "layers"), pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(ROOT))
         yield load_from(ROOT / "benchmarks")
-    for name in [name for name in sys.modules if name.partition(".")[0] in ("benchmarks", "layers")]:
-        del sys.modules[name]
-    sys.modules.update(known)
 
 
 @pytest.fixture(scope="module")

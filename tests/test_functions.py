@@ -26,6 +26,7 @@ from kernelwatch.run.processes import Run
 from kernelwatch.system import installed
 from kernelwatch.timing.check import Budget
 from kernelwatch.timing.record import Facts, Measurement
+from tests.repositories import without_modules
 from tests.series import results_of
 
 FILES = {
@@ -503,7 +504,7 @@ PROJECT = Project(
 
 
 @pytest.fixture
-def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Run]:
+def measured(tmp_path: Path) -> Callable[..., Run]:
     """The rungs of an op, once measured by a worker."""
 
     def of(package: str, op: str = "row_sum", broken: str = "no_such_module") -> Run:
@@ -511,9 +512,8 @@ def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., R
         for name, text in {**texts, "described/__init__.py": "", "described/project.py": DESCRIPTION}.items():
             (tmp_path / name).parent.mkdir(exist_ok=True)
             (tmp_path / name).write_text(text)
-        project = load_from(tmp_path / "described")
-        for name in ("described", "described.project"):
-            monkeypatch.delitem(sys.modules, name)
+        with without_modules("described"):
+            project = load_from(tmp_path / "described")
         run = Run(project, plan(project.op(op), "cpu"), "cpu", str(tmp_path), Budget(3, 0.0002))
         run.measure_all(0)
         return run

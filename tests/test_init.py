@@ -4,10 +4,8 @@ import json
 import os
 import re
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -17,7 +15,7 @@ from kernelwatch.commands import init
 from kernelwatch.history import records
 from kernelwatch.plan.project import load_from
 from kernelwatch.system.errors import CANNOT
-from tests.repositories import ROOT, Project, new_project
+from tests.repositories import ROOT, Project, new_project, without_modules
 
 Said = pytest.CaptureFixture[str]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -72,10 +70,8 @@ def test_with_a_gpu_it_writes_a_rung_for_it(repository: Project, capsys: Said, m
     found = texts(repository.folder)
     assert "rows/on_gpu.py" in found
     assert "with a GPU" not in "".join(found.values())
-    for name in ("benchmarks.project", "benchmarks"):  # this project's own are put back afterwards
-        monkeypatch.setitem(sys.modules, name, ModuleType(name))
-    del sys.modules["benchmarks.project"]
-    (problem,) = load_from(repository.folder / "benchmarks").problems
+    with without_modules("benchmarks"):
+        (problem,) = load_from(repository.folder / "benchmarks").problems
     assert [(rung.name, rung.device) for rung in problem.rungs] == [
         ("numpy", "cpu"),
         ("einsum", "cpu"),

@@ -33,7 +33,7 @@ from kernelwatch.system import cache, git
 from kernelwatch.system.errors import CANNOT, UserError
 from kernelwatch.system.files import Busy
 from kernelwatch.system.options import Options
-from tests.repositories import ROOT, Project, processes_in
+from tests.repositories import ROOT, Project, processes_in, without_modules
 from tests.test_files import holder
 
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -218,6 +218,19 @@ def test_a_description_that_cannot_be_imported(tmp_path: Path) -> None:
         plan_project.load_from(suites)
     assert str(error.value).startswith(f"{description} cannot be imported: OSError: ")
     assert "Too many levels of symbolic links" in str(error.value)
+
+
+def test_two_projects_whose_folders_have_one_name_are_told_apart(tmp_path: Path) -> None:
+    described = "from pathlib import Path\nfrom kernelwatch.plan.project import Project\nfrom .name import NAME\n"
+    with without_modules("same_name"):
+        for package in ("one", "two"):
+            folder = tmp_path / package / "same_name"
+            folder.mkdir(parents=True)
+            (folder / "__init__.py").touch()
+            (folder / "name.py").write_text(f"NAME = {package!r}\n")
+            (folder / "project.py").write_text(f"{described}PROJECT = Project(NAME, Path(__file__), ())\n")
+            assert plan_project.load_from(folder).package == package
+        assert plan_project.load_from(tmp_path / "one" / "same_name").package == "one"
 
 
 def test_what_this_machine_cannot_take_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from kernelwatch.run.outcome import Outcome
 from kernelwatch.run.processes import Run
 from kernelwatch.timing.check import Budget
 from kernelwatch.timing.record import Measurement
-from tests.repositories import ROOT, new_project
+from tests.repositories import ROOT, new_project, without_modules
 from tests.test_init import Reader
 
 pytestmark = [pytest.mark.gpu, pytest.mark.xdist_group("launchers")]
@@ -29,10 +29,8 @@ FAULTY = ("wrong", "beyond", "far", "far_triton", "elsewhere", "partly", "view",
 
 def run_of(*rungs: str, silence_s: float) -> Run:
     """The rungs, once measured."""
-    before = set(sys.modules)
-    project = load_from(DATA / "described")
-    for name in sys.modules.keys() - before:
-        del sys.modules[name]
+    with without_modules("described"):
+        project = load_from(DATA / "described")
     cells = [cell for cell in plan(project.op("axpy"), "gpu") if cell.rung in rungs]
     run = Run(project, cells, "gpu", str(DATA), Budget(3, 0.0005), silence_s)
     run.measure_all(0)
@@ -157,13 +155,8 @@ def test_the_launchers_of_the_page(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "kernelwatch", "init"]
     subprocess.run(command, cwd=project.folder, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True)
     Typing(project, tmp_path, {}).do((ROOT / "docs" / "own.md").read_text(encoding="utf-8"))
-    own = {name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] == "benchmarks"}
-    try:
+    with without_modules("benchmarks"):
         described = load_from(project.folder / "benchmarks")
-    finally:
-        for name in [name for name in sys.modules if name.partition(".")[0] == "benchmarks"]:
-            del sys.modules[name]
-        sys.modules.update(own)
     cells = [cell for cell in plan(described.op("axpy"), "gpu") if cell.shape == (1 << 16,)]
     assert {cell.rung for cell in cells} == {"cuda", "elementwise", "triton", "torch", "core"}
     run = Run(described, cells, "gpu", str(project.folder), Budget(3, 0.0005))

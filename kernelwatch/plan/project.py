@@ -149,6 +149,8 @@ def suites(folder: Path) -> ModuleType:
         return known
     if not (folder / "__init__.py").is_file():
         raise UserError(f"{folder} has no __init__.py: asv's suites are a package")
+    for name in [name for name in sys.modules if name.partition(".")[0] == folder.name]:
+        del sys.modules[name]  # of another project, whose folder has the same name
     spec = importlib.util.spec_from_file_location(
         folder.name, folder / "__init__.py", submodule_search_locations=[str(folder)]
     )
