@@ -1,6 +1,7 @@
 """What the tests share: a cache of compiled kernels that is not the user's, and the GPU or why there is none."""
 
 import functools
+import gc
 import os
 import signal
 import subprocess
@@ -23,6 +24,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 from gpukernels import compiler
 
 ROOT = Path(__file__).resolve().parent.parent
+gc.set_threshold(100_000)  # with Python's default, each process of pytest looks for cycles for an eighth of its time
 sys.dont_write_bytecode = False  # each of pytest-xdist's workers would rewrite all assertions
 
 # A shell starts what is in its background with Ctrl-C ignored, which all children inherit. The tests send it.
@@ -164,6 +166,10 @@ LONGEST = (
     *("test_static", "test_running", "test_pages", "test_versus", "test_planted", "test_foreign", "test_init"),
     *("test_asv", "test_confirm", "test_bench", "test_untrusted", "test_publishing"),
 )
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()  # the tests stay: nobody need look for cycles among them
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

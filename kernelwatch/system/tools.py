@@ -98,7 +98,8 @@ def ptxas_of_triton() -> dict[str, str]:
     for folder in (spec.submodule_search_locations or ()) if spec else ():
         for name in ("ptxas", "ptxas-blackwell"):
             told = os.environ.get(f"TRITON_{name.upper().replace('-', '_')}_PATH", "")
-            for path in (told, str(Path(folder, "backends", "nvidia", "bin", name))):  # as Triton looks for it
+            own = str(Path(folder, "backends", "nvidia", "bin", name))
+            for path in (told, own) if told else (own,):  # as Triton looks for it
                 with suppress(OSError):
                     if version := re.search(r"\bV(\d[\d.]*)", _asked((path,)).version):
                         versions.setdefault(f"triton {name}", version[1])
