@@ -26,12 +26,13 @@ from tests import test_kernels as gate
 ROOT = Path(__file__).resolve().parents[1]
 LARGEST_TILE = 128 * 128  # elements; beyond them some of the shapes around the tile are emulated, all take minutes
 SMALLER: dict[str, dict[str, Any]] = {  # a smaller tile for a rung whose indexes are its own, for the long shapes
+    "matmul/thread_tile_2d": {"tile": (32, 32), "block": (8, 8)},
     "matmul/split_tail": {
         "tile": (32, 64),
         "block": (32, 2),
         "shared": 51200,
         "constants": (("TILE_K", 32), ("STAGES", 4), ("WARP_ROWS", 16), ("WARP_COLUMNS", 64), ("SPLIT_TAIL", 1)),
-    }
+    },
 }
 CASES: list[Any] = [
     pytest.param(*case.values, id=case.id)
