@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 # Set before NumPy is imported: OpenBLAS's idle threads would spin, some 0.1 s in each process. Those of a worker that
-# times CPU rungs, which has as many as cores, sleep soon.
-os.environ |= {"OPENBLAS_NUM_THREADS": "1", "OPENBLAS_THREAD_TIMEOUT": "4"}
+# times CPU rungs, which has as many as cores, sleep soon; and so do OpenMP's, which wait for each other.
+os.environ |= {"OPENBLAS_NUM_THREADS": "1", "OPENBLAS_THREAD_TIMEOUT": "4", "OMP_WAIT_POLICY": "passive"}
 
 # The tests start hundreds of processes: each would compile the engine's modules anew if no bytecode were written.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -373,7 +373,7 @@ def test_a_file_that_cannot_be_shown_is_named_and_the_others_are_shown(with_file
     assert len(with_files.graph(f"machine-{machine}", "suite.sizes")) in (4, 5)
 
 
-HANGS_S = 5  # a publication of this size takes two seconds
+HANGS_S = 3  # a publication of this size takes two seconds
 
 
 @pytest.mark.parametrize("value", ["infinite", "text"])
