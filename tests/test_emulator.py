@@ -25,9 +25,9 @@ from tests import test_kernels as gate
 
 ROOT = Path(__file__).resolve().parents[1]
 LARGEST_TILE = 128 * 128  # elements; beyond them some of the shapes around the tile are emulated, all take minutes
-SQUARE = ("initial", "coalesced", "conflict_free", "unrolled", "read_only")  # a thread sums an element
+ONE_EACH = ("initial", "coalesced", "conflict_free", "unrolled", "read_only")  # a thread sums an element
 SMALLER: dict[str, dict[str, Any]] = {  # a smaller tile for a rung whose indexes are its own, for the long shapes
-    **{f"matmul/{name}": {"tile": (8, 8), "block": (8, 8)} for name in SQUARE},
+    **{f"matmul/{name}": {"tile": (8, 8), "block": (8, 8)} for name in ONE_EACH},
     "matmul/thread_tile_1d": {"tile": (16, 16), "block": (16, 8)},
     "matmul/thread_tile_2d": {"tile": (32, 32), "block": (8, 8)},
     "matmul/split_tail": {
