@@ -26,8 +26,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 EARLY = ("ml_dtypes", "sqlite3", "filelock", "asv.main", "rich.console", "rich.progress", "rich.table", "scipy.special")
-
-
 POLL_S = 0.02
 
 
@@ -61,7 +59,7 @@ class Preloaded:
         try:
             with tempfile.NamedTemporaryFile() as out, tempfile.NamedTemporaryFile() as err:
                 request = _request(arguments, folder, variables)
-                code = int(self.ask(request | {"out": out.name, "err": err.name}))
+                code = int(self._ask(request | {"out": out.name, "err": err.name}))
                 said = [file.read().decode() for file in (out, err)]
             return subprocess.CompletedProcess([sys.executable, *arguments], code, *said)
         finally:
@@ -73,15 +71,15 @@ class Preloaded:
         with tempfile.NamedTemporaryFile(delete=False) as said:
             request = _request(arguments, folder, variables) | {"out": said.name, "err": said.name, "leads": True}
         with self._busy:
-            return Background(self, int(self.ask(request)), Path(said.name))
+            return Background(self, int(self._ask(request)), Path(said.name))
 
     def ended(self, process: int) -> int | None:
         """The exit code of a command in the background, None as long as it runs."""
         with self._busy:
-            code = self.ask({"ended": process})
+            code = self._ask({"ended": process})
         return None if code is None else int(code)
 
-    def ask(self, request: Mapping[str, object]) -> Any:
+    def _ask(self, request: Mapping[str, object]) -> Any:
         if self._process is None:
             left = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
             self._process = subprocess.Popen(

@@ -264,7 +264,7 @@ def temporary(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @linux
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_whatever_ends_asv_ends_all_that_it_started(
     hanging: tuple[Project, str, Path], temporary: Path, number: signal.Signals
 ) -> None:
