@@ -51,7 +51,7 @@ FAKES = {
         '"compiler": compiler(),': '"compiler": os.environ.get("FAKE_COMPILER") or compiler(),',
     },
     "kernelwatch/fleet/units.py": {'ON_GPU = ("gpu", STREAMED)': 'ON_GPU = ("gpu", STREAMED, "cpu")'},
-    "kernelwatch/fleet/dispatch.py": {"TRIES = 5": "TRIES = 9"},  # a job here meets a full disk and two deaths in one run
+    "kernelwatch/fleet/dispatch.py": {"TRIES = 5": "TRIES = 9"},  # one run has a full disk and two deaths
     "kernelwatch/fleet/cluster.py": {"LOST_S = 20.0": "LOST_S = 3.0", "CONNECT_S = 10.0": "CONNECT_S = 3.0"},
 }
 WITH_DASK = Preloaded("distributed", **QUIET)
