@@ -266,13 +266,8 @@ def counts_of(profiler: profile.Profiler, cell: Cell) -> Counts:
     return counts
 
 
-# No rule explains why Nsight Compute counts fewer wavefronts for sector_aligned; split_tail splits on a GPU what it
-# does not split on the emulator; and the emulator lacks the instructions of one architecture alone.
-NOT_PROFILED = {
-    "transpose/sector_aligned",
-    "matmul/split_tail",
-    *(str(rung) for op in gpukernels.ops() for rung in op.rungs if rung.arch_only),
-}
+# The emulator lacks the instructions of one architecture alone.
+NOT_PROFILED = {str(rung) for op in gpukernels.ops() for rung in op.rungs if rung.arch_only}
 
 
 @pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.parent.name)
@@ -294,29 +289,60 @@ def test_the_counts_are_those_that_were_held_against_hardware(
         cell = cells[line["key"]]
         for name, value in profile.compared(counts_of(profiler, cell)).items():
             here, there, why = line["compared"][name]
-            if value != here:  # another g++ than the recorded one
-                assert profiler.rule(cell, name, value, there, line["arch"]) == profile.SELECTED, (
+            if value != here:  # another g++ than the recorded one, which may store a class in other pieces
+                rules = {profile.SELECTED} | ({profile.ASYNCHRONOUS} if name == "shared store wavefronts" else set())
+                assert profiler.rule(cell, name, value, there, line["arch"]) in rules, (
                     f"{cell.key}: {name}: record it again with scripts/profile --record"
                 )
             assert (why == "=") == (here == there)
             assert why in ("=", *profile.RULES), f"{cell.key}: {name}: {here}, by ncu {there}"
 
 
-def test_a_difference_without_a_rule_is_told(profiler: profile.Profiler) -> None:
-    padded = next(cell for cell in counted.plan(PROJECT.op("transpose"), "/padded float32 "))
-    there = {name: float(value) for name, value in profile.compared(counts_of(profiler, padded)).items()}
+def compared_with(profiler: profile.Profiler, op: str, rung: str, more: dict[str, int]) -> profile.Comparison:
+    """The comparison of a rung's first counted cell with hardware that counts as the emulator does, and `more`."""
+    cell = next(cell for cell in counted.plan(PROJECT.op(op)) if cell.rung == rung)
     try:
-        figures: Any = profiler.figures("transpose", "padded", "float32", "sm_90")
+        figures: Any = profiler.figures(op, rung, cell.type, "sm_90")
     except gpukernels.ToolMissing as error:
         pytest.skip(str(error))
-    there |= {name: figures[name] for name in ATTRIBUTES}
-    found = profiler.compare(padded, there | {"dynamic shared bytes": 0}, "sm_90")
+    there = profile.compared(counts_of(profiler, cell)) | {name: figures[name] for name in ATTRIBUTES}
+    there |= {"dynamic shared bytes": figures["dynamic_shared_bytes"]}
+    return profiler.compare(cell, {name: float(value + more.get(name, 0)) for name, value in there.items()}, "sm_90")
+
+
+def test_a_difference_without_a_rule_is_told(profiler: profile.Profiler) -> None:
+    found = compared_with(profiler, "transpose", "padded", {})
     assert profile.explained(found)
     assert {why for *_, why in found.values()} == {"="}
-    there["shared load wavefronts"] *= 32
-    found = profiler.compare(padded, there | {"dynamic shared bytes": 0}, "sm_90")
-    assert found["shared load wavefronts"][2] == "?"
-    assert not profile.explained(found)
+    for more in (-1, 1, 1000):
+        found = compared_with(profiler, "transpose", "padded", {"shared load wavefronts": more})
+        assert found["shared load wavefronts"][2] == "?"
+        assert not profile.explained(found)
+
+
+def test_accesses_that_lanes_make_unequally_often_may_cost_less(profiler: profile.Profiler) -> None:
+    """Rows of sector_aligned's output begin at another lane each: which lanes load together is not known."""
+    cells = {cell.rung: cell for cell in reversed(list(counted.plan(PROJECT.op("transpose"))))}
+    assert counts_of(profiler, cells["padded"]).unpaired == frozenset()
+    own = counts_of(profiler, cells["sector_aligned"])
+    assert own.unpaired == {"shared_load", "global_store"}
+    least = own.shared_load.ideal - own.shared_load.cost
+    assert least < 0
+    for more, why in ((least, profile.GUARDED), (least - 1, "?"), (1, "?")):
+        found = compared_with(profiler, "transpose", "sector_aligned", {"shared load wavefronts": more})
+        assert found["shared load wavefronts"][2] == why
+
+
+def test_another_grid_explains_the_counts_of_a_launch_that_a_gpu_prepares(profiler: profile.Profiler) -> None:
+    sectors = {"load sectors": 1}
+    other = sectors | {"blocks": 7}
+    for rung, more, why in (
+        ("split_tail", other, profile.GRID),
+        ("split_tail", sectors, "?"),
+        ("tiled_16", other, "?"),
+    ):
+        found = compared_with(profiler, "matmul", rung, more)
+        assert {name: word for name, (*_, word) in found.items() if word != "="} == dict.fromkeys(more, why)
 
 
 @pytest.mark.gpu

@@ -14,6 +14,7 @@ from benchmarks.project import PROJECT
 from gpukernels import Rung
 from kernelwatch import emulator
 from kernelwatch.analysis import counted
+from kernelwatch.commands import sanitize
 from kernelwatch.identity import HERE
 from kernelwatch.plan import checks
 from kernelwatch.plan.cells import COUNTED, Cell
@@ -64,10 +65,32 @@ def test_a_long_shape_is_beyond_16_bits_in_each_dimension() -> None:
     assert all(any(math.prod(shape) > 10**6 for shape in checks.LONG[count]) for count in (1, 2))
 
 
-def test_the_sanitizer_has_the_ragged_shape_of_each_rung() -> None:
+def test_the_sanitizer_has_ragged_shapes_of_each_rung() -> None:
     package = PROJECT.adapt(gpukernels)
-    assert launches._ragged(package, "matmul", "thread_tile_2d", "float32", 3) == checks.ragged((128, 128, 32))
-    assert launches._ragged(package, "matmul", "cublas", "float32", 3) == checks.ragged((32, 32, 32))
+    rows, columns, depth = checks.ragged((128, 128, 32))
+    deep = ((rows, columns, depth + 16 * 32), (rows, columns, depth))
+    assert launches._shapes(package, "matmul", "thread_tile_2d", "float32", 3) == deep
+    usual = (checks.ragged((256, 256, 256)), checks.ragged((32, 32, 32)))
+    assert launches._shapes(package, "matmul", "cublas", "float32", 3) == usual
+
+
+def test_under_the_sanitizer_a_ring_of_buffers_is_filled_again() -> None:
+    """At the first of its shapes, which is within the limits of all rungs."""
+    package = PROJECT.adapt(gpukernels)
+    problem = PROJECT.op("matmul")
+    for rung in (rung for rung in problem.rungs if rung.device == "gpu"):
+        first, _ = launches._shapes(package, "matmul", rung.name, rung.types[0], 3)
+        assert problem.takes(rung, first, rung.types[0]), rung.name
+    wide = gpukernels.rung("matmul", "wgmma")
+    shape = launches._shapes(package, "matmul", "wgmma", "float16->float32", 3)[0]
+    assert all(extent > tile for extent, tile in zip(shape, wide.tile, strict=False))
+    assert shape[2] > wide.macros()["STAGES"] * wide.macros()["TILE_K"]
+
+
+def test_what_a_tool_of_the_sanitizer_cannot_judge_is_a_rung_and_a_tool() -> None:
+    for tool, name in PROJECT.unsanitized:
+        assert tool in sanitize.TOOLS
+        assert name in PROJECT.rungs()
 
 
 # --- what must be right before it is counted -----------------------------------------------------------------------

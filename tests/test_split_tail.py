@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 pytest.importorskip("cupy", reason="CuPy is not installed")
 
 import gpukernels
+from benchmarks.project import PROJECT
 from gpukernels.kernel import python_function
+from kernelwatch.timing.launches import _shapes
 from tests import host
 from tests.test_kernels import SEED
 
@@ -134,3 +136,12 @@ def test_whole_and_split_tiles_are_right(m: int, n: int, k: int) -> None:
     out.fill(np.nan)
     launch()
     assert bool((out == before).all())
+
+
+def test_the_sanitizer_sees_tiles_that_are_split() -> None:
+    rows, columns, depth = _shapes(PROJECT.adapt(gpukernels), "matmul", "split_tail", "float32", 3)[0]
+    tiles = -(-rows // RUNG.tile[0]) * -(-columns // RUNG.tile[1])
+    for processors in (46, 72, 108, 132, 148):
+        whole, splits, _ = schedule(tiles, -(-depth // RUNG.macros()["TILE_K"]), processors)
+        assert whole < tiles
+        assert splits > 1

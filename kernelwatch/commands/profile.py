@@ -50,10 +50,20 @@ COMPARED = {
     "shared load wavefronts": (SHARED.format("ld"), SHARED.format("ldsm")),
     "shared store wavefronts": (SHARED.format("st"), SHARED.format("stsm")),
     "dynamic shared bytes": ("launch__shared_mem_per_block_dynamic",),
+    "blocks": ("launch__grid_size",),
 }
 METRICS = tuple(name for names in COMPARED.values() for name in names)
 # The known reasons why a count differs from the hardware's; docs/access.md explains each.
-RULES = TEXTURE, MERGED, SELECTED, ASYNCHRONOUS = "texture", "merged", "selected", "asynchronous"
+RULES = TEXTURE, MERGED, SELECTED, ASYNCHRONOUS, GUARDED, GRID = (
+    *("texture", "merged", "selected"),
+    *("asynchronous", "guarded", "grid"),
+)
+COSTS = {  # count -> the kind of access whose cost it is
+    "load sectors": "global_load",
+    "store sectors": "global_store",
+    "shared load wavefronts": "shared_load",
+    "shared store wavefronts": "shared_store",
+}
 
 
 def compared(counts: Counts) -> dict[str, int]:
@@ -65,6 +75,7 @@ def compared(counts: Counts) -> dict[str, int]:
         "store sectors": counts.global_store.cost,
         "shared load wavefronts": counts.shared_load.cost,
         "shared store wavefronts": counts.shared_store.cost,
+        "blocks": counts.blocks,
     }
 
 
@@ -109,6 +120,9 @@ class Profiler:
             return MERGED
         if name == "shared store wavefronts" and there < here and cell.type.startswith(("float16", "bfloat16")):
             return SELECTED
+        counts, kind = self.counts(cell), COSTS.get(name, "")
+        if kind in counts.unpaired and getattr(counts, kind).ideal <= there < here:
+            return GUARDED
         return ""
 
     def compare(self, cell: Cell, there: dict[str, float], arch: str) -> Comparison:
@@ -117,9 +131,13 @@ class Profiler:
         here = compared(self.counts(cell))
         here |= {name: figures[name] for name in ATTRIBUTES}  # type: ignore[literal-required]
         here["dynamic shared bytes"] = figures["dynamic_shared_bytes"]
+        prepared = self.package.cuda_source(cell.op, cell.rung, cell.type).arguments is not None
+        another = GRID if prepared and here["blocks"] != there["blocks"] else ""
 
         def why(name: str, value: int) -> str:
-            return "=" if value == there[name] else self.rule(cell, name, value, there[name], arch) or "?"
+            if value == there[name]:
+                return "="
+            return another or self.rule(cell, name, value, there[name], arch) or "?"
 
         return {name: (value, there[name], why(name, value)) for name, value in here.items()}
 

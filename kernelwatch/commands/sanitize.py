@@ -2,6 +2,7 @@
 of bounds, misaligned), racecheck (shared-memory hazards), initcheck (reads of unwritten memory), synccheck (barriers).
 """
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -24,7 +25,7 @@ def command(sanitizer: str, tool: str, root: Path, only: str) -> list[str]:
     """
     report = ("--report-api-errors", "no") if tool == "memcheck" else ()
     exit_code = ("--error-exitcode", str(FOUND))
-    return [sanitizer, "--tool", tool, *report, *exit_code, sys.executable, *CHILD, "all", str(root), only]
+    return [sanitizer, "--tool", tool, *report, *exit_code, sys.executable, *CHILD, "all", str(root), only, tool]
 
 
 def main(project: Project, prog: str, arguments: list[str] | None = None) -> int:
@@ -41,7 +42,7 @@ def main(project: Project, prog: str, arguments: list[str] | None = None) -> int
             check=False,
             cwd=project.root,
         )
-        last = [line for line in done.stdout.splitlines() if "SUMMARY" in line or "launches" in line]
+        last = [line for line in done.stdout.splitlines() if re.search("SUMMARY|launches$|^left out", line)]
         print(f"{tool}: {'clean' if done.returncode == 0 else 'FOUND'}: {'; '.join(line.strip('= ') for line in last)}")
         if done.returncode:
             print(done.stdout[-6000:], done.stderr[-2000:], sep="\n")

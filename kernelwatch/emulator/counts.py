@@ -48,6 +48,9 @@ class Counts:
     `stored_bytes`: the bytes of global memory that all requests together write.
     `barriers`: how often a block waited at a barrier, summed over all blocks.
     `by_line`: the tallies by source line and kind (global_load, ...).
+    `unpaired`: the kinds with an access that lanes of a warp made unequally often, such as one with a guard in a loop.
+    It is not known which of a lane's accesses the hardware serves together with which of its neighbor's. The first
+    accesses of all lanes are counted as one request, the second as another, and so on.
     """
 
     global_load: Tally
@@ -59,6 +62,7 @@ class Counts:
     blocks: int
     barriers: int
     by_line: Mapping[tuple[int, str], Tally] = field(default_factory=dict)
+    unpaired: frozenset[str] = frozenset()
 
     @property
     def moved_bytes(self) -> int:
@@ -93,10 +97,13 @@ def _count(run: Traced) -> Counts:
     raws: list[RawTally] = launched.tallies[: launched.tally_count]
     lines = run.lines(raw.site for raw in raws)
     by_line: dict[tuple[int, str], Tally] = {}
+    unpaired = set()
     for raw in raws:
         kind = KINDS[2 * (raw.region_kind != GLOBAL) + (raw.access != 0)]
         key = lines.get(raw.site, 0), kind
         by_line[key] = by_line.get(key, Tally()) + Tally(raw.requests, raw.cost, raw.ideal)
+        if raw.unpaired:
+            unpaired.add(kind)
     totals = dict.fromkeys(KINDS, Tally())
     for (_, kind), tally in by_line.items():
         totals[kind] += tally
@@ -107,4 +114,5 @@ def _count(run: Traced) -> Counts:
         blocks=math.prod(launched.grid),
         barriers=launched.barriers,
         by_line=dict(sorted(by_line.items())),
+        unpaired=frozenset(unpaired),
     )

@@ -52,6 +52,7 @@ struct Tally {  // the accesses of one site to one kind of memory
     uint64_t site;
     int32_t region_kind, access;
     uint64_t requests, cost, ideal, bytes;  // cost: sectors of global, wavefronts of shared memory
+    uint64_t unpaired;  // requests of a warp whose lanes came to the site unequally often
 };
 
 // RUN reports accesses out of bounds and writes to inputs; CHECK also unwritten reads, races and divergent barriers.
@@ -300,7 +301,7 @@ void count(int region, uint64_t address, unsigned size, int access, uint64_t sit
     const auto [found, fresh] = site_numbers.try_emplace(site * 4 + place.kind * 2 + (access != 0), tallies.size());
     const unsigned number = found->second;
     if (fresh)
-        tallies.push_back({site, place.kind, access, 0, 0, 0, 0});
+        tallies.push_back({site, place.kind, access, 0, 0, 0, 0, 0});
     if (current->seen.size() <= number)
         current->seen.resize(number + 1);
     auto &of_warp = requests[current->linear / WARP];
@@ -381,6 +382,8 @@ void close_requests() {
         for (unsigned number = 0; number < of_warp.size(); ++number) {
             Tally &tally = tallies[number];
             tally.requests += of_warp[number].size();
+            if (!of_warp[number].empty() && of_warp[number].front().lanes != of_warp[number].back().lanes)
+                tally.unpaired += of_warp[number].size();
             for (const Request &request : of_warp[number])
                 tally.region_kind == SHARED ? add_shared(tally, request) : add_global(tally, request);
             of_warp[number].clear();

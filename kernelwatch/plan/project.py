@@ -36,6 +36,7 @@ class Project:
     `conditions`: distributions, besides the engine's own, on whose versions a figure may depend.
     `gate`: arguments of pytest for the tests that must pass before anything is timed.
     `truth_cells`: keys of the cells that are compared with Nsight Compute.
+    `unsanitized`: (tool of compute-sanitizer, "op/rung") -> why the tool cannot judge that rung, which is left out.
     `environment`: environment variables of the worker processes.
     """
 
@@ -47,6 +48,7 @@ class Project:
     conditions: tuple[str, ...] = ()
     gate: tuple[str, ...] = ()
     truth_cells: tuple[str, ...] = ()
+    unsanitized: Mapping[tuple[str, str], str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property

@@ -4,7 +4,8 @@
 
 - `rotating CELL COUNT`: launch a cell over its rotating buffers;
 - `each CELLS FILE`: launch each cell once, and write CUDA's attributes of its loaded kernel into a file;
-- `all ONLY`: launch every GPU rung and type at ragged extents, with each array in an allocation of its own.
+- `all ONLY TOOL`: launch every GPU rung and type at ragged extents, with each array in an allocation of its own, for a
+  tool of the sanitizer.
 
 CELL and CELLS are JSON.
 """
@@ -25,6 +26,9 @@ from kernelwatch.timing.check import Budget
 # Compile-time figure -> CUDA's name for it as an attribute of the loaded kernel.
 ATTRIBUTES = {"registers": "num_regs", "static_shared_bytes": "shared_size_bytes", "stack_bytes": "local_size_bytes"}
 
+DEEP = 16  # steps along the last dimension that a shape for the sanitizer has besides
+TILE = 256  # of a rung whose tile is not known: as large as any that is usual
+
 
 def rotating(project: Project, package: Package, cell: Cell, count: int) -> None:
     """Launch a cell `count` times over its rotating buffers. Raises: any error of loading, binding or launching."""
@@ -34,12 +38,19 @@ def rotating(project: Project, package: Package, cell: Cell, count: int) -> None
     gpu.launch_all(cell, count)
 
 
-def _ragged(package: Package, op: str, rung: str, type: str, dims: int) -> Shape:
-    """A shape of more than one tile of a rung; of a usual tile if the rung has no CUDA source that shows its own."""
+def _shapes(package: Package, op: str, rung: str, type: str, dims: int) -> tuple[Shape, ...]:
+    """Ragged shapes of more than one tile of a rung; one that shows more comes first.
+
+    In that one, the last dimension has DEEP more steps: a ring of buffers is filled more than once, and a sum that may
+    be split among blocks is split. If no CUDA source shows the tile of a rung, TILE in each dimension is taken for it.
+    """
     try:
-        return checks.ragged(checks.steps_of(package.cuda_source(op, rung, type)))
+        steps = checks.steps_of(package.cuda_source(op, rung, type))
     except (Absent, NotHere):
-        return checks.ragged((checks.STEP,) * dims)
+        steps = (TILE,) * dims
+        return checks.ragged(steps), checks.ragged((checks.STEP,) * dims)
+    *others, last = checks.ragged(steps)
+    return (*others, last + DEEP * steps[-1]), (*others, last)
 
 
 def _copied(array: Array) -> Array:
@@ -79,8 +90,9 @@ def _not_here(package: Package) -> tuple[type[Exception], ...]:
     return (Absent, NotHere, *package.not_here)
 
 
-def everything(project: Project, package: Package, only: str) -> int:
-    """Launch every GPU rung and type once at ragged extents; the number of launches. `only`: a part of "op/rung"."""
+def everything(project: Project, package: Package, only: str, tool: str) -> int:
+    """Launch every GPU rung and type once at ragged extents, without the rungs that the tool cannot judge; the number
+    of launches. `only`: a part of "op/rung"."""
     import cupy
 
     cupy.cuda.set_allocator(None)  # a pool would put other arrays where an overrun lands
@@ -88,8 +100,14 @@ def everything(project: Project, package: Package, only: str) -> int:
     for problem in project.problems:
         for rung in problem.rungs:
             alone = rung.device == "gpu" and rung.where != SEVERAL  # needs no other process
-            for type in rung.types if alone and only in f"{problem.name}/{rung.name}" else ():
-                shape = _ragged(package, problem.name, rung.name, type, len(problem.shapes[0]))
+            name = f"{problem.name}/{rung.name}"
+            chosen = alone and only in name
+            if chosen and (reason := project.unsanitized.get((tool, name))):
+                print(f"left out: {name}: {reason}")
+                continue
+            for type in rung.types if chosen else ():
+                shapes = _shapes(package, problem.name, rung.name, type, len(problem.shapes[0]))
+                shape = next((shape for shape in shapes if problem.takes(rung, shape, type)), shapes[-1])
                 cell = Cell(problem.name, rung.name, type, shape, "cold", "gpu")
                 try:
                     kernels = package.variants(problem.name, rung.name, type)
@@ -113,7 +131,7 @@ def main(arguments: list[str]) -> int:
     elif what == "each":
         each(project, package, [Cell.from_json(values) for values in json.loads(rest[0])], Path(rest[1]))
     elif what == "all":
-        return 0 if everything(project, package, rest[0]) else 1
+        return 0 if everything(project, package, *rest) else 1
     else:
         raise NotHere(f"no launches called {what}; there are rotating, each, all")
     return 0

@@ -116,11 +116,6 @@ TABLES = {
                 ("uint16", (4096, 4096), ("copy", "padded", "vectorized", "sector_aligned")),
             )
         ),
-        # The copies that the transposes at 4096 x 4096 and at 16411 x 8209 are held against.
-        *(
-            Table(*("vector_add", "float32", (elements,), ("vector_copy",)), ("us", "warps, %", *_MOVED))
-            for elements in (4096 * 4096, 16411 * 8209)
-        ),
     ],
 }
 
