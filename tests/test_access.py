@@ -323,9 +323,9 @@ def test_a_difference_without_a_rule_is_told(profiler: profile.Profiler) -> None
 def test_accesses_that_lanes_make_unequally_often_may_cost_less(profiler: profile.Profiler) -> None:
     """Rows of sector_aligned's output begin at another lane each: which lanes load together is not known."""
     cells = {cell.rung: cell for cell in reversed(list(counted.plan(PROJECT.op("transpose"))))}
-    assert counts_of(profiler, cells["padded"]).unpaired == frozenset()
+    assert counts_of(profiler, cells["padded"]).unpaired == ()
     own = counts_of(profiler, cells["sector_aligned"])
-    assert own.unpaired == {"shared_load", "global_store"}
+    assert own.unpaired == ("global_store", "shared_load")
     least = own.shared_load.ideal - own.shared_load.cost
     assert least < 0
     for more, why in ((least, profile.GUARDED), (least - 1, "?"), (1, "?")):

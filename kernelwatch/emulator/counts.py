@@ -62,7 +62,7 @@ class Counts:
     blocks: int
     barriers: int
     by_line: Mapping[tuple[int, str], Tally] = field(default_factory=dict)
-    unpaired: frozenset[str] = frozenset()
+    unpaired: tuple[str, ...] = ()
 
     @property
     def moved_bytes(self) -> int:
@@ -114,5 +114,5 @@ def _count(run: Traced) -> Counts:
         blocks=math.prod(launched.grid),
         barriers=launched.barriers,
         by_line=dict(sorted(by_line.items())),
-        unpaired=frozenset(unpaired),
+        unpaired=tuple(sorted(unpaired)),
     )
