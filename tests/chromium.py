@@ -28,7 +28,8 @@ def browser(request: pytest.FixtureRequest) -> "Browser":
         chromium = next(filter(None, map(shutil.which, names)), None)
         if chromium is None:
             pytest.skip(f"chromium is not installed: none of {', '.join(names)} is on the PATH")
-        switches = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
+        switches = ["--no-sandbox", "--disable-gpu", "--in-process-gpu"]  # no process that draws
+        switches += ["--disable-background-networking", "--no-first-run"]
         switches += ["--disable-component-update", "--disable-sync", f"--disable-features={','.join(WITHOUT)}"]
         switches.append("--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1")  # no page reaches the network
         driver = playwright.sync_playwright().start()
