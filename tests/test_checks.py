@@ -4,7 +4,9 @@ import dataclasses
 import math
 import re
 import shutil
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -87,10 +89,23 @@ def test_under_the_sanitizer_a_ring_of_buffers_is_filled_again() -> None:
     assert shape[2] > wide.macros()["STAGES"] * wide.macros()["TILE_K"]
 
 
-def test_what_a_tool_of_the_sanitizer_cannot_judge_is_a_rung_and_a_tool() -> None:
-    for tool, name in PROJECT.unsanitized:
-        assert tool in sanitize.TOOLS
-        assert name in PROJECT.rungs()
+def test_what_a_tool_of_the_sanitizer_cannot_judge_is_left_out_and_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without a GPU: what would be launched is told, and nothing is."""
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=SimpleNamespace(set_allocator=lambda _: None)))
+    launched: list[str] = []
+    monkeypatch.setattr(launches, "_launch", lambda _project, _kernel, cell, **_: launched.append(cell.name))
+    package = PROJECT.adapt(gpukernels)
+    monkeypatch.setattr(type(package), "variants", lambda *_: [None])
+    assert PROJECT.unsanitized
+    for (tool, name), reason in PROJECT.unsanitized.items():
+        for other in sanitize.TOOLS:
+            launched.clear()
+            count = launches.everything(PROJECT, package, name, other)
+            assert count == len(launched)
+            assert (name in launched) == ((other, name) not in PROJECT.unsanitized)
+            assert (f"left out: {name}: {reason}\n" in capsys.readouterr().out) == (other == tool)
 
 
 # --- what must be right before it is counted -----------------------------------------------------------------------

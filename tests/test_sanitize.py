@@ -25,7 +25,9 @@ needs_sanitizer = pytest.mark.skipif(
 @pytest.mark.parametrize("tool", sanitize.TOOLS)
 def test_every_rung_is_clean(tool: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert sanitize.main(PROJECT, "scripts/sanitize", ["--tool", tool]) == 0
-    assert f"{tool}: clean" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert f"{tool}: clean" in said
+    assert all((f"left out: {name}: " in said) == (other == tool) for other, name in PROJECT.unsanitized)
 
 
 @pytest.mark.gpu
