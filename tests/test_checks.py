@@ -82,11 +82,22 @@ def test_under_the_sanitizer_a_ring_of_buffers_is_filled_again() -> None:
     problem = PROJECT.op("matmul")
     for rung in (rung for rung in problem.rungs if rung.device == "gpu"):
         first, _ = launches._shapes(package, "matmul", rung.name, rung.types[0], 3)
-        assert problem.takes(rung, first, rung.types[0]), rung.name
+        assert launches._shape(package, problem, rung, rung.types[0]) == first, rung.name
     wide = gpukernels.rung("matmul", "wgmma")
     shape = launches._shapes(package, "matmul", "wgmma", "float16->float32", 3)[0]
     assert all(extent > tile for extent, tile in zip(shape, wide.tile, strict=False))
     assert shape[2] > wide.macros()["STAGES"] * wide.macros()["TILE_K"]
+
+
+def test_the_sanitizer_takes_no_large_shape_and_none_beyond_the_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    package, problem = PROJECT.adapt(gpukernels), PROJECT.op("matmul")
+    rung = problem.rung("tiled_16")
+    first, last = launches._shapes(package, "matmul", "tiled_16", "float32", 3)
+    assert launches._shape(package, problem, rung, "float32") == first
+    limited = dataclasses.replace(rung, input_bytes_max=(4 * first[0] * first[2] - 1,))
+    assert launches._shape(package, problem, limited, "float32") == last
+    monkeypatch.setattr(checks, "LONG_BYTES_MOST", 4 * first[0] * first[2])
+    assert launches._shape(package, problem, rung, "float32") == last
 
 
 def test_what_a_tool_of_the_sanitizer_cannot_judge_is_left_out_and_said(

@@ -26,7 +26,7 @@ LONG: dict[int, tuple[Shape, ...]] = {
     3: ((65_551, 1, 2), (1, 65_551, 2), (1, 1, 65_551)),
 }
 
-LONG_BYTES_MOST = 64 << 20  # of all operands, at a long shape: those of another op may grow with a square
+LONG_BYTES_MOST = 64 << 20  # of all operands, at a shape of many elements: those of another op may grow with a square
 
 
 def steps(

@@ -19,7 +19,7 @@ import numpy as np
 from kernelwatch.plan import checks
 from kernelwatch.plan.cells import SEVERAL, Cell
 from kernelwatch.plan.package import Absent, Kernel, NotHere, Package
-from kernelwatch.plan.problem import Array, Shape
+from kernelwatch.plan.problem import Array, Problem, Rung, Shape
 from kernelwatch.plan.project import Project, import_package, load
 from kernelwatch.timing.check import Budget
 
@@ -51,6 +51,14 @@ def _shapes(package: Package, op: str, rung: str, type: str, dims: int) -> tuple
         return checks.ragged(steps), checks.ragged((checks.STEP,) * dims)
     *others, last = checks.ragged(steps)
     return (*others, last + DEEP * steps[-1]), (*others, last)
+
+
+def _shape(package: Package, problem: Problem, rung: Rung, type: str) -> Shape:
+    """The first of a rung's shapes that is within its limits and is not large; the last one if none is."""
+    shapes = _shapes(package, problem.name, rung.name, type, len(problem.shapes[0]))
+    operands = problem.computes(rung.name).operands
+    fit = (shape for shape in shapes if problem.takes(rung, shape, type))
+    return next((shape for shape in fit if operands(shape, type).nbytes <= checks.LONG_BYTES_MOST), shapes[-1])
 
 
 def _copied(array: Array) -> Array:
@@ -106,8 +114,7 @@ def everything(project: Project, package: Package, only: str, tool: str) -> int:
                 print(f"left out: {name}: {reason}")
                 continue
             for type in rung.types if chosen else ():
-                shapes = _shapes(package, problem.name, rung.name, type, len(problem.shapes[0]))
-                shape = next((shape for shape in shapes if problem.takes(rung, shape, type)), shapes[-1])
+                shape = _shape(package, problem, rung, type)
                 cell = Cell(problem.name, rung.name, type, shape, "cold", "gpu")
                 try:
                     kernels = package.variants(problem.name, rung.name, type)
