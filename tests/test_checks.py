@@ -113,8 +113,9 @@ def test_what_a_tool_of_the_sanitizer_cannot_judge_is_left_out_and_said(
     for (tool, name), reason in PROJECT.unsanitized.items():
         for other in sanitize.TOOLS:
             launched.clear()
-            count = launches.everything(PROJECT, package, name, other)
+            count, unjudged = launches.everything(PROJECT, package, name, other)
             assert count == len(launched)
+            assert (unjudged > 0) == (other == tool)
             assert (name in launched) == ((other, name) not in PROJECT.unsanitized)
             assert (f"left out: {name}: {reason}\n" in capsys.readouterr().out) == (other == tool)
 

@@ -1,5 +1,6 @@
 """kernelwatch sanitize with the real compute-sanitizer: the shipped rungs are clean, planted faults are found."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -53,6 +54,22 @@ def test_a_planted_fault_is_found(tmp_path: Path, tool: str, right: str, wrong: 
     assert done.returncode not in (0, 1), done.stdout + done.stderr
     assert words in done.stdout
     assert "transpose_padded" in done.stdout
+
+
+def test_a_rung_that_a_tool_cannot_judge_is_neither_clean_nor_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With a sanitizer that only runs the program, which launches nothing."""
+    pytest.importorskip("cupy", reason="CuPy is not installed")
+    tool = tmp_path / "compute-sanitizer"
+    tool.write_text(f'#!/bin/sh\nwhile [ "$1" != {sys.executable} ]; do shift; done\nexec "$@"\n')
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    name = "matmul/fp16x3"
+    assert sanitize.main(PROJECT, "scripts/sanitize", ["--tool", "racecheck", "--only", name]) == 0
+    reason = PROJECT.unsanitized["racecheck", name]
+    assert capsys.readouterr().out == f"racecheck: not judged: left out: {name}: {reason}; 0 launches\n"
+    assert sanitize.main(PROJECT, "scripts/sanitize", ["--tool", "racecheck", "--only", "no/such"]) == 1
 
 
 def test_without_the_tool_it_says_where_it_comes_from(

@@ -43,7 +43,9 @@ def main(project: Project, prog: str, arguments: list[str] | None = None) -> int
             cwd=project.root,
         )
         last = [line for line in done.stdout.splitlines() if re.search("SUMMARY|launches$|^left out", line)]
-        print(f"{tool}: {'clean' if done.returncode == 0 else 'FOUND'}: {'; '.join(line.strip('= ') for line in last)}")
+        verdict = "not judged" if "0 launches" in last else "clean"
+        verdict = verdict if done.returncode == 0 else "FOUND"
+        print(f"{tool}: {verdict}: {'; '.join(line.strip('= ') for line in last)}")
         if done.returncode:
             print(done.stdout[-6000:], done.stderr[-2000:], sep="\n")
         worst = max(worst, 0 if done.returncode == 0 else 1)

@@ -98,13 +98,13 @@ def _not_here(package: Package) -> tuple[type[Exception], ...]:
     return (Absent, NotHere, *package.not_here)
 
 
-def everything(project: Project, package: Package, only: str, tool: str) -> int:
-    """Launch every GPU rung and type once at ragged extents, without the rungs that the tool cannot judge; the number
-    of launches. `only`: a part of "op/rung"."""
+def everything(project: Project, package: Package, only: str, tool: str) -> tuple[int, int]:
+    """Launch every GPU rung and type once at ragged extents; the number of launches, and of the rungs that are left out
+    since the tool cannot judge them. `only`: a part of "op/rung"."""
     import cupy
 
     cupy.cuda.set_allocator(None)  # a pool would put other arrays where an overrun lands
-    count = 0
+    count = unjudged = 0
     for problem in project.problems:
         for rung in problem.rungs:
             alone = rung.device == "gpu" and rung.where != SEVERAL  # needs no other process
@@ -112,6 +112,7 @@ def everything(project: Project, package: Package, only: str, tool: str) -> int:
             chosen = alone and only in name
             if chosen and (reason := project.unsanitized.get((tool, name))):
                 print(f"left out: {name}: {reason}")
+                unjudged += 1
                 continue
             for type in rung.types if chosen else ():
                 shape = _shape(package, problem, rung, type)
@@ -125,11 +126,11 @@ def everything(project: Project, package: Package, only: str, tool: str) -> int:
                     _launch(project, kernel, cell, where=rung.where)
                     count += 1
     print(f"{count} launches")
-    return count
+    return count, unjudged
 
 
 def main(arguments: list[str]) -> int:
-    """Run as the child process; the exit code: 1 if `all` launched nothing. Raises: NotHere if WHAT is unknown."""
+    """Run as the child process; the exit code: 1 if `all` has no rung. Raises: NotHere if WHAT is unknown."""
     what, root, *rest = arguments
     project = load(Path(root))
     package = import_package(project, root)
@@ -138,7 +139,7 @@ def main(arguments: list[str]) -> int:
     elif what == "each":
         each(project, package, [Cell.from_json(values) for values in json.loads(rest[0])], Path(rest[1]))
     elif what == "all":
-        return 0 if everything(project, package, *rest) else 1
+        return 0 if any(everything(project, package, *rest)) else 1
     else:
         raise NotHere(f"no launches called {what}; there are rotating, each, all")
     return 0
