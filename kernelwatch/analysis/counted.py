@@ -127,6 +127,7 @@ class Counter:
             "compulsory_bytes": counts.compulsory_bytes,
             "blocks": counts.blocks,
             "barriers": counts.barriers,
+            "repeats": self.package.repeats(cell.op, cell.rung),
         }
 
     def _check(self, cell: Cell, kernel: emulator.Emulated) -> None:

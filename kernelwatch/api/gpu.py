@@ -13,7 +13,7 @@ from kernelwatch.api.arguments import Rotation
 from kernelwatch.api.capture import Calls, Captured, Sets
 from kernelwatch.api.result import MeasureError
 from kernelwatch.api.rounds import Round, returned_bytes
-from kernelwatch.system.files import locked
+from kernelwatch.system.files import gpu_lock, locked
 from kernelwatch.system.machine import no_gpu
 from kernelwatch.system.options import Options
 from kernelwatch.timing.gpu import GRAPH_NODES_MAX, HOT_ROTATION, ROTATION
@@ -215,8 +215,7 @@ class Gpu:
         """Make the replayer's stream the current one of CuPy and PyTorch, once the GPU is idle and no other run of the
         engine measures on it."""
         with ExitStack() as stack:
-            bus = "".join(letter if letter.isalnum() else "-" for letter in self.bus)
-            stack.enter_context(locked(Path(Options.here().locks, f"kernelwatch-{bus}.lock"), _waiting))
+            stack.enter_context(locked(Path(Options.here().locks, gpu_lock(self.bus)), _waiting))
             self.cupy.cuda.runtime.deviceSynchronize()
             stack.enter_context(current(self.replayer.stream))
             if time.monotonic() - self.used_at > IDLE_S:

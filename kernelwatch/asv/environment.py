@@ -48,5 +48,5 @@ class Checkout(environment.Environment):
         self.checkout_project(repo, commit_hash)
 
     def run(self, args: list[str], **kwargs: Any) -> Any:
-        own = {**self._global_env_vars, "ASV_PYTHONPATH": self._build_root, f"{PREFIX}PACKAGE": self._build_root}
+        own = {**self._global_env_vars, "ASV_PYTHONPATH": self._build_root, f"{PREFIX}TREE": self._build_root}
         return util.check_output([sys.executable, *args], env={**kwargs.pop("env", os.environ), **own}, **kwargs)

@@ -51,7 +51,7 @@ from kernelwatch.system import lifeline
 from kernelwatch.system.errors import UserError
 from kernelwatch.system.files import Busy
 from kernelwatch.system.git import commits as commits_of
-from kernelwatch.system.git import export, git, resolve
+from kernelwatch.system.git import export, export_checkout, git, resolve
 
 if TYPE_CHECKING:
     from kernelwatch.fleet.dispatch import Fleet
@@ -305,19 +305,16 @@ def worktree(project: Project, arguments: argparse.Namespace, console: Console) 
     if arguments.worktree and arguments.worktree not in project.rungs():
         raise UserError(f"no rung {arguments.worktree}; the ladder has {', '.join(project.rungs())}")
     with tempfile.TemporaryDirectory(prefix="kernelwatch-") as folder:
-        head = Side("HEAD", export(project.root, "HEAD", project.package, Path(folder)))
-        tree = Side("tree", str(project.root))
-        differ, only = changes(project, head.package, tree.package), selected(arguments)
-        choice = None
+        head = Side("HEAD", export(project.root, "HEAD", Path(folder, "HEAD")))
+        export_checkout(project.root, Path(folder, "tree"))
+        tree = Side("tree", str(Path(folder, "tree")))
+        only, choice, differ = selected(arguments), None, None
         if arguments.worktree:
             cells = cells_of(project, [arguments.worktree], only)
+            differ = changes(project, head.tree, tree.tree)
             choice = choose(project, cells, {arguments.worktree}, differ.rungs)
-        elif not differ.rungs:
-            same = f"no rung of {project.package}/ differs from HEAD: nothing to compare"
-            console.print(f"{same} (name a rung to compare it nevertheless)", soft_wrap=True)
-            return 0
         report = Report(project, head, tree, "the dirty tree against HEAD", only, exact_only=arguments.exact)
-        return versus.finish(report, choice, console, WORKTREE_BUDGET_S)
+        return versus.finish(report, choice, console, WORKTREE_BUDGET_S, differ=differ)
 
 
 def main(project: Project, prog: str, arguments: list[str] | None = None) -> int:

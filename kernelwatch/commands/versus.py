@@ -1,7 +1,8 @@
 """Compare two commits (worse, better, no change, cannot tell), or find the commit that caused a change.
 
-Exit code: 0, no change or better; 1, worse; 2, undecided, or a cell of HEAD fails; 130, interrupted. A rung whose
-binary differs is undecided if it cannot be timed here, unless --exact leaves time out of account.
+Exit code: 0, no change or better; 1, worse; 2, undecided, or a cell of HEAD fails; 130, interrupted. A rung that is
+launched differently is undecided if it cannot be timed here, unless --exact leaves time out of account and its exact
+figures were compared. A rung, type or figure that is gone is undecided.
 """
 
 import argparse
@@ -12,7 +13,7 @@ from rich.console import Console
 
 from kernelwatch.commands.arguments import Output, Parser, add_selection, selected, stop_on_signals
 from kernelwatch.comparison import bisect
-from kernelwatch.comparison.changes import changes
+from kernelwatch.comparison.changes import Changes, changes
 from kernelwatch.comparison.choice import Choice, by_pattern, choose
 from kernelwatch.comparison.paired import LOOKS, Side
 from kernelwatch.comparison.verdict import Report, compare
@@ -30,25 +31,19 @@ def versus(project: Project, arguments: argparse.Namespace, console: Console) ->
     only = selected(arguments)
     with tempfile.TemporaryDirectory(prefix="kernelwatch-") as folder:
         base, head = (
-            Side(side, export(project.root, sha, project.package, Path(folder, side)))
+            Side(side, export(project.root, sha, Path(folder, side)))
             for side, sha in zip(("BASE", "HEAD"), shas, strict=True)
         )
         what = f"BASE = {names[0]} ({shas[0][:8]}), HEAD = {names[1]} ({shas[1][:8]})"
         report = Report(project, base, head, what, exact_only=arguments.exact)
-        differ = changes(project, base.package, head.package)
+        with console.status("looking for what changed ..."):
+            differ = changes(project, base.tree, head.tree)
         choice: Choice | None = None
         if arguments.all:
             choice = choose(project, timed(project), set(project.rungs()), differ.rungs)
         elif only:
             choice = by_pattern(project, only, differ.rungs)
-        elif not differ.rungs:
-            same = f"no rung of {project.package}/ differs: nothing to compare"
-            if arguments.markdown:
-                print(f"**no change: {same}** ({what})")
-            else:
-                console.print(f"{what}: {same} (--only and --all compare nevertheless)")
-            return 0
-        return finish(report, choice, console, arguments.budget, arguments.within, arguments.markdown)
+        return finish(report, choice, console, arguments.budget, arguments.within, arguments.markdown, differ)
 
 
 def finish(
@@ -58,12 +53,13 @@ def finish(
     budget_s: float,
     within: float | None = None,
     as_markdown: bool = False,
+    differ: Changes | None = None,
 ) -> int:
     """Compare, print the report even after an interrupt, and return the exit code."""
     interrupted = False
     try:
         with console.status("compiling ...") as status:
-            compare(report, choice, budget_s, within, status.update)
+            compare(report, choice, budget_s, within, status.update, differ)
         report.whole = True
     except KeyboardInterrupt:
         interrupted = True

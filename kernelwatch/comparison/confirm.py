@@ -50,13 +50,13 @@ def confirm(
         return gone
     with tempfile.TemporaryDirectory(prefix="kernelwatch-") as folder:
         old, new = (
-            Side(sha[:8], export(project.root, sha, project.package, Path(folder, sha)))
-            for sha in (known[0].before, known[0].after)
+            Side(sha[:8], export(project.root, sha, Path(folder, sha))) for sha in (known[0].before, known[0].after)
         )
         cells = [every[flag.cell] for flag in known]
-        choice = choose(project, cells, set(), changes(project, old.package, new.package).rungs)
+        differ = changes(project, old.tree, new.tree).rungs
+        choice = choose(project, cells, set(), differ)
         within = {flag.cell: math.expm1(LEAST_SHARE * abs(math.log1p(flag.change))) for flag in known}
-        comparison = Comparison(project, old, new, choice.cells, choice.controls, within)
+        comparison = Comparison(project, old, new, choice.cells, choice.controls, within, differ)
         comparison.run(budget_s, tell)
     return gone + [_verdict(flag, comparison, at) for flag in known]
 

@@ -6,9 +6,9 @@ enqueues on the current stream, which CuPy and PyTorch know; a function with a p
 with __cuda_stream__ (with NumPy's arrays only if the parameter has no default). An entry may also be the text
 "module:function", whose module is imported only when the rung is measured.
 
-The identity of a launch covers the function's module, all modules of the package that it imports, directly or not,
-every file of the package that is no Python source, and the versions of the distributions that these modules import. If
-it cannot be told what a function depends on, it covers all of the package.
+The identity of a launch covers the function's module, all modules of the tree that it imports, directly or not, every
+file of the tree that is no Python source, and the versions of the distributions that these modules import. If it cannot
+be told what a function depends on, it covers all modules of the tree.
 """
 
 import hashlib
@@ -26,10 +26,11 @@ from typing import Any
 
 import numpy as np
 
-from kernelwatch.plan import sources
+from kernelwatch.plan import sources, tree
 from kernelwatch.plan.package import Absent, Binary, Kernel, Launch, ModulePackage, NotHere, Package, Parts
 from kernelwatch.plan.problem import Array
 from kernelwatch.plan.sources import Sources
+from kernelwatch.plan.tree import Places
 from kernelwatch.system import installed, tools
 
 TABLE = "KERNELS"
@@ -105,8 +106,13 @@ class FunctionPackage(ModulePackage):
         return sorted(found)
 
     @property
-    def _folder(self) -> Path:
-        return Path(self.module.__path__[0])
+    def _places(self) -> Places:
+        """Where the modules of the measured tree lie; without a tree, beside the module."""
+        known = tree.guard()
+        if known and (known.places.source(self.module.__name__) or known.places.description):
+            return known.places
+        folder = Path(next(iter(getattr(self.module, "__path__", [])), "") or self.module.__file__ or "").parent
+        return Places(folder, (folder,))
 
     def _named(self, table: str, *keys: str) -> str:
         return f"{self.module.__name__}.{table}" + "".join(f'["{key}"]' for key in keys)
@@ -137,16 +143,17 @@ class FunctionPackage(ModulePackage):
         return function
 
     def _sources(self, entry: object) -> Sources:
-        """What an entry of the table depends on; all of the package if that cannot be told."""
+        """What an entry of the table depends on; all modules of the tree if that cannot be told."""
         module = entry.partition(":")[0] if isinstance(entry, str) else _home(entry)
-        return sources.reached_by(self._folder, module)
+        return sources.reached_by(self._places, module)
 
     def _identity(self, op: str, rung: str, entry: object) -> str:
         found = self._sources(entry)
         digest = hashlib.sha256(f"{op}/{rung} {entry if isinstance(entry, str) else _place(entry)}".encode())
-        for path in sorted({*found.files, *sources.data(self._folder)}):
+        places = self._places
+        for path in sorted({*found.files, *sources.data(places)}):
             text = path.read_bytes() if path.is_file() else b""
-            digest.update(f"\0{path.relative_to(self._folder)}\0{len(text)}\0".encode() + text)
+            digest.update(f"\0{places.name(path)}\0{len(text)}\0".encode() + text)
         versions = installed.behind(found.others)
         digest.update(repr(sorted(versions.items())).encode())
         return digest.hexdigest()[:16]
@@ -157,22 +164,27 @@ def adapt(module: ModuleType) -> Package:
     return FunctionPackage(module) if hasattr(module, TABLE) and not hasattr(module, "load") else ModulePackage(module)
 
 
-def parts_of_table(package: Path) -> dict[str, Parts]:
-    """What each rung of a package's table KERNELS is made from, and compiled by (BINARIES), by "op/rung".
+def parts_of_table(places: Places, module: str) -> dict[str, Parts]:
+    """What each rung of a module's table KERNELS is made from, and compiled by (BINARIES), by "op/rung".
 
-    It is read from the package's sources; {} if they do not tell all of both tables. A rung whose function is made by a
-    call is made from the whole package.
+    It is read from the sources of a tree; {} if they do not tell all of both tables. What a rung is made from is not
+    known, and has no files, if its function is made by a call, or if a module imports others by computed names.
     """
-    kernels, binaries = (sources.table(package, name, INSTEAD) for name in (TABLE, BINARIES))
+    source = places.source(module)
+    if source is None:
+        return {}
+    kernels, binaries = (sources.table(source, module, name, INSTEAD) for name in (TABLE, BINARIES))
     found: dict[str, Parts] = {}
     if kernels is None or binaries is None:
         return found
+    table_text = hashlib.sha256(sources.code_text(source, (TABLE, BINARIES))).hexdigest()
     for rung, entry in kernels.items():
         entries = [entry, *filter(None, [binaries.get(rung)])]
-        files = {path for _, module in entries for path in sources.reached_by(package, module).files}
-        names = frozenset(path.relative_to(package).as_posix() for path in files)
-        launch = " ".join(f"{text} of {module}" for text, module in entries)
-        found[rung] = Parts(launch, names, frozenset({"__init__.py"}))
+        reached = [sources.reached_by(places, home) for _, home in entries]
+        known = all(home and each.complete for (_, home), each in zip(entries, reached, strict=True))
+        files = {path for each in reached for path in each.files} if known else set()
+        launch = " ".join([*(f"{text} of {home}" for text, home in entries), table_text])
+        found[rung] = Parts(launch, frozenset(files - {source}), frozenset({source}), known)
     return found
 
 

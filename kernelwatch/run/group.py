@@ -43,11 +43,11 @@ QUICK_BUDGETS = {
 }
 
 
-def installed_package(project: Project, options: Options) -> str:
-    """The folder from which the package under test is imported, "" if there is none: the commit's checkout if the
-    options name it (another version may be installed), else where Python finds the package."""
-    if options.package:
-        return options.package if Path(options.package, project.package, "__init__.py").is_file() else ""
+def measured_tree(project: Project, options: Options) -> str:
+    """The folder of the tree under test: the commit's if the options name it (another version may be installed), else
+    the folder from which Python imports the package; "" if there is none."""
+    if options.tree:
+        return options.tree
     spec = importlib.util.find_spec(project.package)
     return str(Path(spec.origin).parent.parent) if spec and spec.origin else ""
 
@@ -124,8 +124,8 @@ def measure_once(
     options = options or Options.here()
     count = max(1, min(len(os.sched_getaffinity(0)), PROCESSES_MAX, len(cells) // CELLS_LEAST))
     shares = [list(cells[at::count]) for at in range(min(count, len(cells)))]
-    package = installed_package(project, options)
-    runs = [Run(project, share, device, package, Budget(0, 0.0)) for share in shares]
+    tree = measured_tree(project, options)
+    runs = [Run(project, share, device, tree, Budget(0, 0.0)) for share in shares]
     progress = _Progress(f"{op} {device}", len(cells), options)
     with ThreadPoolExecutor(count) as pool:
         try:
@@ -171,7 +171,7 @@ def note_codes(run: Run) -> None:
     from kernelwatch.analysis import launched  # here, since it imports all that measures on a GPU
 
     outcomes = run.group.outcomes
-    looked = Run(run.project, cells, launched.DEVICE, run.package, run.budget, workers=run.workers)
+    looked = Run(run.project, cells, launched.DEVICE, run.tree, run.budget, workers=run.workers)
     looked.note = run.note
     looked.measure_all(0)
     if looked.unavailable:
@@ -197,7 +197,7 @@ def measure(project: Project, op: str, device: str, options: Options | None = No
     cells = plan(project.op(op), device, quick=options.quick, only=options.only)
     processes = (QUICK_PROCESSES if options.quick else PROCESSES)[device]
     budget = (QUICK_BUDGETS if options.quick else BUDGETS)[device]
-    run = Run(project, cells, device, installed_package(project, options), budget, SILENCE.get(device, SILENCE_S))
+    run = Run(project, cells, device, measured_tree(project, options), budget, SILENCE.get(device, SILENCE_S))
     progress = _Progress(run.group.name, len(cells) * processes, options)
     run.note = progress.note
     done = _resumed(run, options, processes)

@@ -42,6 +42,7 @@ def _events(
 class Run:
     """The measurement of one group by several workers.
 
+    `tree`: the folder of the measured tree, "" if there is none.
     `group`: the outcomes so far. `unavailable`: why nothing can be measured, "" if something can. `note`: called with
     messages for the user. `workers`: the processes; by default the group's own.
     """
@@ -51,7 +52,7 @@ class Run:
         project: Project,
         cells: list[Cell],
         device: str,
-        package: str,
+        tree: str,
         budget: Budget,
         silence_s: float = SILENCE_S,
         endless_s: float = ENDLESS_S,
@@ -60,7 +61,7 @@ class Run:
         self.project = project
         self.cells = cells
         self.device = device
-        self.package = package
+        self.tree = tree
         self.budget = budget
         self.silence_s = silence_s
         self.endless_s = endless_s
@@ -88,7 +89,7 @@ class Run:
 
     def probe(self) -> "Run":
         """A run whose worker has measured no cell: it knows the facts of this machine, or why it is unavailable."""
-        probe = Run(self.project, [], self.device, self.package, self.budget, self.silence_s, self.endless_s)
+        probe = Run(self.project, [], self.device, self.tree, self.budget, self.silence_s, self.endless_s)
         probe.note = self.note
         probe._worker([], 0, lambda: None)
         return probe
@@ -107,7 +108,7 @@ class Run:
         """Let one process measure `cells`; how many of them are settled when it ends, 0 if another one should try."""
         job = {
             "project": str(self.project.here.parent),
-            "package": self.package,
+            "tree": self.tree,
             "device": self.device,
             "seed": seed,
             "budget": asdict(self.budget),
@@ -182,7 +183,9 @@ class Run:
                 self.workers.imported(event["modules"])
             case "unavailable":
                 self._give_up(event["reason"])
-        return event["event"] in ("unavailable", "end")
+            case "broken":
+                self._give_up(event["reason"], "failed")
+        return event["event"] in ("unavailable", "broken", "end")
 
     def _fail(self, key: str, reason: str, process: int) -> None:
         self._note({"key": key, "state": "failed", "reason": reason}, process)

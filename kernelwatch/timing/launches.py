@@ -133,7 +133,7 @@ def main(arguments: list[str]) -> int:
     """Run as the child process; the exit code: 1 if `all` has no rung. Raises: NotHere if WHAT is unknown."""
     what, root, *rest = arguments
     project = load(Path(root))
-    package = import_package(project, root)
+    package = import_package(project, str(project.repository))
     if what == "rotating":
         rotating(project, package, Cell.from_json(json.loads(rest[0])), int(rest[1]))
     elif what == "each":

@@ -49,6 +49,7 @@ class Measurement(TypedDict, total=False):
     for each time, if any; the `kernels` that it runs; `configurations` that autotuners chose; `sources`: the identity
     of the sources, if `identity` covers what was launched as well.
     Launched: `codes` of the kernels.
+    Identified: `files` of the tree that were used, with digests; `error` of the launch; `absent`: no such rung exists.
     Streamed: `hidden_share`, the share of the copies' time that was hidden under other work.
     Compiled: the figures of the cubin. Counted: tallies by kind of access.
     """
@@ -73,6 +74,10 @@ class Measurement(TypedDict, total=False):
     configurations: list[str]
     sources: str
     codes: list[Code]
+    # identified
+    files: dict[str, str]
+    error: str
+    absent: bool
     # compiled
     cubin: str
     symbol: str
@@ -98,6 +103,7 @@ class Measurement(TypedDict, total=False):
     compulsory_bytes: int
     blocks: int
     barriers: int
+    repeats: int
 
 
 class Facts(TypedDict, total=False):
