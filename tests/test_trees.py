@@ -9,6 +9,7 @@ from textwrap import dedent
 
 import pytest
 
+from kernelwatch.system.errors import CANNOT
 from tests.repositories import MADE, ROOT, Project, new_project, small_cache
 
 pytestmark = pytest.mark.xdist_group("trees")  # one copy of the engine for all
@@ -196,3 +197,199 @@ def test_a_slower_commit_is_worse_wherever_the_kernels_lie(rows: Rows, layout: s
     rows.commit_all("harmless")
     told = rows.kernelwatch("versus", "HEAD~1", "HEAD", code=0)
     assert "no change: all 1 launch are the same, and nothing was timed" in told
+
+
+def test_a_submodule_is_measured_at_its_commit(rows: Rows, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    library = new_project(tmp_path / "elsewhere", "library")
+    (library.folder / "sums.py").write_text(FAST)
+    library.commit_all("fast")
+    rows.describe()
+    rows.write_files({"rows/__init__.py": 'KERNELS = {"row_sum": {"plain": "vendored.sums:plain"}}\n'})
+    rows.git("-c", "protocol.file.allow=always", "submodule", "add", "-q", str(library.folder), "vendored")
+    rows.commit_all("fast")
+    (rows.folder / "vendored" / "sums.py").write_text(SLOW)
+    assert "tree is worse than HEAD: 1 cell" in rows.kernelwatch("bench", "--worktree", code=1)
+    rows.run("git", "-C", "vendored", "commit", "-qam", "slow")
+    rows.commit_all("slow")
+    told = rows.kernelwatch("versus", "HEAD~1", "HEAD", code=1)
+    assert "changed: row_sum/plain: vendored/sums.py" in told
+    shutil.rmtree(rows.folder / "vendored")
+    told = rows.kernelwatch("versus", "HEAD~1", "HEAD", code=CANNOT)
+    assert "needs the submodule vendored" in told
+    assert "git submodule update --init" in told
+
+
+FINDER = """
+import importlib.util
+import sys
+
+class Editable:
+    def find_spec(self, name, path=None, target=None):
+        path = {folder!r} + "/" + name.replace(".", "/")
+        for file, folders in ((path + "/__init__.py", [path]), (path + ".py", None)):
+            try:
+                open(file).close()
+            except OSError:
+                continue
+            return importlib.util.spec_from_file_location(name, file, submodule_search_locations=folders)
+
+sys.meta_path.insert(0, Editable())
+"""
+
+
+@pytest.mark.parametrize("how", ["path", "finder"])
+def test_an_editable_install_does_not_put_the_checkout_in_the_place_of_a_commit(
+    rows: Rows, tmp_path: Path, how: str
+) -> None:
+    """As setuptools installs a project, by a path; or as scikit-build-core does, by the first finder."""
+    rows.describe()
+    rows.write_files({"src/rows/__init__.py": TABLE, "src/rows/sums.py": FAST})
+    rows.commit_all("fast")
+    rows.write_files({"src/rows/sums.py": SLOW})
+    rows.commit_all("slow")
+    site = tmp_path / "site"
+    site.mkdir()
+    if how == "finder":
+        (site / "sitecustomize.py").write_text(FINDER.format(folder=str(rows.folder / "src")))
+        path = f"{rows.engine}:{site}"
+    else:
+        path = f"{rows.folder / 'src'}:{rows.engine}"
+    assert "HEAD is worse than BASE" in rows.kernelwatch("versus", "HEAD~1", "HEAD", code=1, PYTHONPATH=path)
+
+
+def test_what_a_tree_lacks_is_not_taken_from_the_checkout(rows: Rows, tmp_path: Path) -> None:
+    """A module that nobody built in the commit's tree, and a file that is read from the checkout."""
+    rows.describe()
+    rows.write_files({"rows/__init__.py": TABLE, "rows/sums.py": "from rows._built import plain\n"})
+    rows.write_files({".gitignore": "_built.py\n/.asv/\n__pycache__/\n"})
+    rows.commit_all("needs a build")
+    rows.write_files({"rows/_built.py": FAST})
+    told = rows.kernelwatch("versus", "HEAD", "HEAD", "--all", code=2)
+    assert "No module named 'rows._built'" in told
+    where = rows.folder / "rows" / "_built.py"
+    reading = f"exec(open({str(where)!r}).read())\n"
+    rows.write_files({"rows/sums.py": reading})
+    rows.commit_all("reads the checkout's")
+    told = rows.kernelwatch("versus", "HEAD", "HEAD", "--all", code=2)
+    assert f"it used {where}, which is not in the tree that is measured, /" in told
+    imported = f"import sys\nsys.path.insert(0, {str(where.parent)!r})\nfrom _built import plain\n"
+    rows.write_files({"rows/sums.py": imported})
+    rows.commit_all("imports the checkout's")
+    told = rows.kernelwatch("versus", "HEAD", "HEAD", "--all", code=2)
+    assert f"_built is {where}, which is no file of the measured tree" in told
+
+
+# --- the past ------------------------------------------------------------------------------------------------------
+
+RUNGS = """
+from kernelwatch.plan.package import Absent
+
+def plain(a, out):
+    try:
+        from kernels.sums import plain
+    except ImportError:  # its name until it could do more than one thing
+        from kernels.first import sum_rows as plain
+    plain(a, out)
+
+def other(a, out):
+    from kernels.others import other
+
+    other(a, out)
+
+KERNELS = {"row_sum": {"plain": plain, "other": other}}
+"""
+
+
+def test_a_table_beside_the_description_reaches_commits_from_before_it(rows: Rows) -> None:
+    """The first commits have no description; in the first, a function has another name, and one rung is missing."""
+    rows.write_files({"kernels/__init__.py": "", "kernels/first.py": SLOW.replace("def plain", "def sum_rows")})
+    rows.commit_all("first")
+    rows.git("mv", "kernels/first.py", "kernels/sums.py")
+    rows.write_files({"kernels/sums.py": FAST, "kernels/others.py": OTHER_KERNEL})
+    rows.commit_all("faster, under another name")
+    rows.describe(PLAIN + OTHER, 'table="rungs",')
+    text = (rows.folder / "benchmarks" / "project.py").read_text().replace('package="rows"', 'package="kernels"')
+    rows.write_files({"benchmarks/project.py": text, "benchmarks/rungs.py": RUNGS})
+    told = rows.kernelwatch("versus", "HEAD~1", "HEAD", "--only", "plain", code=0)
+    assert "HEAD is better than BASE: 1 cell" in told
+    told = rows.kernelwatch("bench", "--no-gate", "--no-confirm", "HEAD", code=0)
+    assert "first: " in told
+    assert "1 ok, 1 n/a; 1 to go" in told
+    assert "verdict: no new regression" in told
+
+
+# --- no green without evidence -------------------------------------------------------------------------------------
+
+
+def test_a_package_that_cannot_be_imported_has_failed(rows: Rows) -> None:
+    rows.describe()
+    rows.write_files({"rows/__init__.py": TABLE, "rows/sums.py": FAST})
+    rows.commit_all("good")
+    rows.write_files({"rows/__init__.py": f"import no_such_distribution\n{TABLE}"})
+    rows.commit_all("broken")
+    why = "rows cannot be imported: ModuleNotFoundError: No module named 'no_such_distribution'"
+    told = rows.kernelwatch("bench", "--no-gate", "--no-confirm", code=2)
+    assert "1 failed" in told
+    assert why in told
+    assert "verdict: some cells failed" in told
+    assert why in rows.kernelwatch("versus", "HEAD~1", "HEAD", code=2)
+
+
+def test_a_description_of_a_package_that_does_not_exist_measures_nothing(rows: Rows) -> None:
+    rows.describe()
+    rows.write_files({"others/__init__.py": TABLE})
+    rows.commit_all("another name")
+    for arguments in (("bench", "--no-gate"), ("versus", "HEAD", "HEAD"), ("bench", "--worktree")):
+        told = rows.kernelwatch(*arguments, code=CANNOT)
+        assert "the checkout has no package rows" in told
+        assert "`package` of the Project" in told
+
+
+def test_a_rung_that_is_gone_or_renamed_is_a_difference(rows: Rows) -> None:
+    rows.describe(PLAIN + OTHER)
+    both = 'KERNELS = {"row_sum": {"plain": "rows.sums:plain", "other": "rows.others:other"}}\n'
+    rows.write_files({"rows/__init__.py": both, "rows/sums.py": FAST, "rows/others.py": OTHER_KERNEL})
+    rows.commit_all("both")
+    rows.write_files({"rows/__init__.py": both.replace('"other"', '"einsum"')})
+    rows.describe(PLAIN + OTHER.replace("other", "einsum"))
+    rows.commit_all("renamed")
+    told = rows.kernelwatch("versus", "HEAD~1", "HEAD", code=2)
+    assert "cannot tell: row_sum/other: is gone" in told
+    assert "new: row_sum/einsum" in told
+    rows.write_files({"rows/__init__.py": TABLE})
+    rows.describe()
+    rows.commit_all("removed")
+    for arguments in (("versus", "HEAD~1", "HEAD"), ("versus", "--exact", "HEAD~1", "HEAD")):
+        assert "cannot tell: row_sum/einsum: is gone" in rows.kernelwatch(*arguments, code=2)
+    rows.write_files({"README.md": "harmless"})
+    rows.commit_all("harmless")
+    rows.kernelwatch("versus", "HEAD~1", "HEAD", code=0)
+
+
+def test_another_launch_by_the_same_binary_is_timed(rows: Rows) -> None:
+    """A table of the package says how often the same code runs; it is read when the rung is first called."""
+    reading = FAST.replace("TIMES = 4", "TIMES = int((Path(__file__).parent / 'times.txt').read_text())")
+    rows.describe()
+    rows.write_files({"rows/__init__.py": TABLE, "rows/sums.py": f"from pathlib import Path\n{reading}"})
+    rows.write_files({"rows/times.txt": "4", "rows/unread.json": "{}"})
+    rows.commit_all("fast")
+    rows.write_files({"rows/times.txt": "100"})
+    rows.commit_all("slow")
+    told = rows.kernelwatch("versus", "HEAD~1", "HEAD", code=1)
+    assert "changed: row_sum/plain: rows/times.txt" in told
+    rows.write_files({"rows/unread.json": "[]"})
+    rows.commit_all("a file that the rung does not read")
+    assert "all 1 launch are the same" in rows.kernelwatch("versus", "HEAD~1", "HEAD", code=0)
+
+
+def test_what_was_not_judged_is_not_green_under_exact(rows: Rows) -> None:
+    """A rung without exact figures."""
+    rows.describe()
+    rows.write_files({"rows/__init__.py": TABLE, "rows/sums.py": FAST})
+    rows.commit_all("fast")
+    rows.write_files({"rows/sums.py": SLOW})
+    rows.commit_all("slow")
+    told = rows.kernelwatch("versus", "--exact", "HEAD~1", "HEAD", code=2)
+    assert "cannot tell: row_sum/plain: its launch differs, and was not judged (times were not asked for)" in told
+    assert "evidence: 1 launch changed; 1 not judged" in told

@@ -4,6 +4,7 @@ Each rung gets a process of its own, a fork of the worker, which imports the mea
 its smallest shape and says what it has used. Nothing is timed.
 """
 
+import ctypes
 import json
 import os
 import signal
@@ -18,13 +19,14 @@ from kernelwatch.plan import sources, tree
 from kernelwatch.plan.cells import Cell
 from kernelwatch.plan.functions import BINARIES, TABLE
 from kernelwatch.plan.package import Absent, Launch, Package
-from kernelwatch.plan.project import Project, import_package
+from kernelwatch.plan.project import Project, import_package, lacking
 from kernelwatch.system.files import gpu_lock, locked
 from kernelwatch.system.options import Options
 from kernelwatch.timing.check import Budget, packages
 from kernelwatch.timing.record import Facts, Measurement
 
 DEVICE = "identified"
+PR_SET_PDEATHSIG = 1  # of linux/prctl.h
 DIED = 70  # the exit code of a process that could not say anything
 
 
@@ -61,6 +63,7 @@ class Identifier:
 
 def _child(project: Project, folder: str, cell: Cell, write: int) -> None:
     """Launch a rung and write what it used to a pipe; ends this process."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # an endless kernel ends with the worker
     os.dup2(2, 1)
     answer: dict[str, Any] = {"identity": "", "error": "", "absent": False}
     try:
@@ -69,6 +72,8 @@ def _child(project: Project, folder: str, cell: Cell, write: int) -> None:
     except Absent as error:
         answer |= {"absent": True, "error": str(error)}
     except BaseException as error:
+        lacks = lacking(project, error) if isinstance(error, Exception) else ""
+        answer["absent"] = bool(lacks)
         if not isinstance(error, Exception):
             traceback.print_exc()
         answer["error"] = f"{type(error).__name__}: {error}"

@@ -38,8 +38,8 @@ from kernelwatch.commands.confirming import (
 from kernelwatch.commands.gate import gate
 from kernelwatch.commands.phases import Phases
 from kernelwatch.commands.watching import DEVICES, measure
-from kernelwatch.comparison.changes import changes
-from kernelwatch.comparison.choice import cells_of, choose
+from kernelwatch.comparison.changes import Changes
+from kernelwatch.comparison.choice import Choice, cells_of, choose
 from kernelwatch.comparison.confirm import Flag
 from kernelwatch.comparison.paired import Side
 from kernelwatch.comparison.verdict import Report
@@ -140,6 +140,7 @@ def results_folder(project: Project, quick: bool) -> Path:
 def run(project: Project, arguments: argparse.Namespace, console: Console) -> int:
     """Measure and publish, as the only run in the results folder; a quick look also keeps away from a recording run.
     Raises: UserError."""
+    project.check()
     results = results_folder(project, arguments.quick)
     commits = _asked(project, arguments)  # before any file is written
     admitted = {project.results: running.not_beside} if arguments.quick else {}
@@ -302,19 +303,23 @@ def show_events(events: list[Event], console: Console) -> None:
 
 def worktree(project: Project, arguments: argparse.Namespace, console: Console) -> int:
     """Compare the dirty tree with HEAD as the command versus compares commits; the exit code. Nothing is saved."""
+    project.check()
     if arguments.worktree and arguments.worktree not in project.rungs():
         raise UserError(f"no rung {arguments.worktree}; the ladder has {', '.join(project.rungs())}")
     with tempfile.TemporaryDirectory(prefix="kernelwatch-") as folder:
         head = Side("HEAD", export(project.root, "HEAD", Path(folder, "HEAD")))
         export_checkout(project.root, Path(folder, "tree"))
         tree = Side("tree", str(Path(folder, "tree")))
-        only, choice, differ = selected(arguments), None, None
-        if arguments.worktree:
+        only = selected(arguments)
+
+        def choose_from(differ: Changes) -> Choice | None:
+            if not arguments.worktree:
+                return None
             cells = cells_of(project, [arguments.worktree], only)
-            differ = changes(project, head.tree, tree.tree)
-            choice = choose(project, cells, {arguments.worktree}, differ.rungs)
+            return choose(project, cells, {arguments.worktree}, differ.rungs)
+
         report = Report(project, head, tree, "the dirty tree against HEAD", only, exact_only=arguments.exact)
-        return versus.finish(report, choice, console, WORKTREE_BUDGET_S, differ=differ)
+        return versus.finish(report, choose_from, console, WORKTREE_BUDGET_S)
 
 
 def main(project: Project, prog: str, arguments: list[str] | None = None) -> int:

@@ -7,13 +7,14 @@ figures were compared. A rung, type or figure that is gone is undecided.
 
 import argparse
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from rich.console import Console
 
 from kernelwatch.commands.arguments import Output, Parser, add_selection, selected, stop_on_signals
 from kernelwatch.comparison import bisect
-from kernelwatch.comparison.changes import Changes, changes
+from kernelwatch.comparison.changes import Changes
 from kernelwatch.comparison.choice import Choice, by_pattern, choose
 from kernelwatch.comparison.paired import LOOKS, Side
 from kernelwatch.comparison.verdict import Report, compare
@@ -27,6 +28,7 @@ BUDGET_S = 300.0
 
 def versus(project: Project, arguments: argparse.Namespace, console: Console) -> int:
     """Compare two commits and print the report."""
+    project.check()
     names, shas = arguments.commits, [resolve(project.root, name) for name in arguments.commits]
     only = selected(arguments)
     with tempfile.TemporaryDirectory(prefix="kernelwatch-") as folder:
@@ -36,30 +38,28 @@ def versus(project: Project, arguments: argparse.Namespace, console: Console) ->
         )
         what = f"BASE = {names[0]} ({shas[0][:8]}), HEAD = {names[1]} ({shas[1][:8]})"
         report = Report(project, base, head, what, exact_only=arguments.exact)
-        with console.status("looking for what changed ..."):
-            differ = changes(project, base.tree, head.tree)
-        choice: Choice | None = None
-        if arguments.all:
-            choice = choose(project, timed(project), set(project.rungs()), differ.rungs)
-        elif only:
-            choice = by_pattern(project, only, differ.rungs)
-        return finish(report, choice, console, arguments.budget, arguments.within, arguments.markdown, differ)
+
+        def choose_from(differ: Changes) -> Choice | None:
+            if arguments.all:
+                return choose(project, timed(project), set(project.rungs()), differ.rungs)
+            return by_pattern(project, only, differ.rungs) if only else None
+
+        return finish(report, choose_from, console, arguments.budget, arguments.within, arguments.markdown)
 
 
 def finish(
     report: Report,
-    choice: Choice | None,
+    choose_from: Callable[[Changes], Choice | None],
     console: Console,
     budget_s: float,
     within: float | None = None,
     as_markdown: bool = False,
-    differ: Changes | None = None,
 ) -> int:
     """Compare, print the report even after an interrupt, and return the exit code."""
     interrupted = False
     try:
         with console.status("compiling ...") as status:
-            compare(report, choice, budget_s, within, status.update, differ)
+            compare(report, choose_from, budget_s, within, status.update)
         report.whole = True
     except KeyboardInterrupt:
         interrupted = True

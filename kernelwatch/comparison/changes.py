@@ -16,8 +16,11 @@ from kernelwatch.plan.package import Parts
 from kernelwatch.plan.project import Project
 from kernelwatch.plan.tree import COMPILED, Places
 from kernelwatch.run.group import measure_once
+from kernelwatch.run.processes import Run
 from kernelwatch.system.options import Options
+from kernelwatch.timing.check import Budget
 
+ENDLESS_S = 120.0  # a rung that does not end when it is launched once is told by its sources
 ENTRY = "its entry in the table of rungs"
 
 
@@ -43,7 +46,8 @@ class Changes:
 
     `same`: certainly launched alike. `launched`: launched otherwise, with the files that differ. `compiled`: only
     sources for a compiler differ, so that the binaries may be equal. `new`, `gone`: the rungs that only the second or
-    the first tree has, some of which the checkout may not describe.
+    the first tree has, some of which the checkout may not describe. `rebuilt`: those of `same` that sources which
+    differ were compiled to the same binary. `broken`: why the package of either tree cannot be imported, or "".
     """
 
     same: frozenset[str] = frozenset()
@@ -51,6 +55,8 @@ class Changes:
     compiled: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     new: tuple[str, ...] = ()
     gone: tuple[str, ...] = ()
+    rebuilt: tuple[str, ...] = ()
+    broken: tuple[str, str] = ("", "")
 
     @property
     def rungs(self) -> list[str]:
@@ -66,6 +72,8 @@ class Changes:
             {rung: files for rung, files in self.compiled.items() if rung in wanted},
             tuple(rung for rung in self.new if rung in wanted),
             tuple(rung for rung in self.gone if rung in wanted),
+            tuple(rung for rung in self.rebuilt if rung in wanted),
+            self.broken,
         )
 
 
@@ -73,6 +81,9 @@ def changes(project: Project, base: str, head: str, rungs: Iterable[str] | None 
     """How two trees differ. `base`, `head`: their folders, "" for a tree without anything; `rungs`: those that are
     asked, by default all that the checkout describes or a tree lists. Raises: UserError."""
     asked = list(dict.fromkeys(project.rungs() if rungs is None else rungs))
+    broken = why_broken(project, base), why_broken(project, head)
+    if any(broken):
+        return Changes(broken=broken)
     before, after = read(project, base, asked), read(project, head, asked)
     unclear = [rung for rung in asked if rung in before and rung in after and _differ(before[rung], after[rung])]
     for side, folder in ((before, base), (after, head)):
@@ -84,9 +95,17 @@ def changes(project: Project, base: str, head: str, rungs: Iterable[str] | None 
     return classify(before, after, described=set(asked) if rungs is not None else None)
 
 
+def why_broken(project: Project, folder: str) -> str:
+    """Why the measured package cannot be imported from a tree; "" if it can, or if it is not there."""
+    if not folder:
+        return ""
+    probe = Run(project, [], "static", folder, Budget(0, 0.0)).probe()
+    return probe.unavailable if probe.broken else ""
+
+
 def classify(base: Mapping[str, Launch], head: Mapping[str, Launch], described: set[str] | None = None) -> Changes:
     """How the launches on two sides differ. `described`: the only rungs that count, None for all."""
-    same, launched, compiled = set(), {}, {}
+    same, launched, compiled, rebuilt = set(), {}, {}, []
     names = [rung for rung in dict.fromkeys((*head, *base)) if described is None or rung in described]
     for rung in names:
         if rung not in base or rung not in head:
@@ -98,12 +117,14 @@ def classify(base: Mapping[str, Launch], head: Mapping[str, Launch], described: 
         elif before.whole and after.whole and all(Path(name).suffix in COMPILED for name in differ):
             if before.binary and before.binary == after.binary:
                 same.add(rung)
+                rebuilt.append(rung)
             else:
                 compiled[rung] = differ
         else:
             launched[rung] = differ
     new = tuple(rung for rung in names if rung not in base)
-    return Changes(frozenset(same), launched, compiled, new, tuple(rung for rung in names if rung not in head))
+    gone = tuple(rung for rung in names if rung not in head)
+    return Changes(frozenset(same), launched, compiled, new, gone, tuple(rebuilt))
 
 
 def _differ(before: Launch, after: Launch) -> tuple[str, ...]:
@@ -136,8 +157,8 @@ def read(project: Project, folder: str, rungs: Iterable[str]) -> dict[str, Launc
     found: dict[str, Launch] = {}
     for rung in dict.fromkeys((*rungs, *parts)):
         part = parts.get(rung)
-        if part is None and parts:
-            continue  # the tree lists its rungs, and has no such
+        if part is None and parts and project.parts:
+            continue  # the tree lists its rungs, and has no such; code may add more to a table
         if part is not None and part.whole:
             found[rung] = Launch(of(_made_from(places, part)), part.launch, accounted=_names(places, part))
             continue
@@ -182,7 +203,7 @@ def ran(project: Project, folder: str, rungs: Iterable[str]) -> dict[str, Launch
         own = [cell for cell in cells if cell.device == device]
         if not own or not folder or (device == "gpu" and not has_gpu()):
             continue
-        group = measure_once(project, "launches", identified.DEVICE, own, Options(tree=folder))
+        group = measure_once(project, "launches", identified.DEVICE, own, Options(tree=folder), ENDLESS_S)
         for cell in own:
             for answer in group.outcomes[cell.key].measurements:
                 if answer["absent"]:

@@ -44,6 +44,7 @@ class Report:
     gone: list[str] = field(default_factory=list)  # rungs that only the first side has
     decided: dict[str, str] = field(default_factory=dict)  # changed file that no cell measures -> what it decides
     differences: list[Difference] = field(default_factory=list)
+    broken: tuple[str, str] = ("", "")  # why a side's package cannot be imported
     figures: Figures | None = None  # of the second side
     reworked: dict[str, tuple[int, int]] = field(default_factory=dict)  # rung -> how often a launch does the work
     comparison: Comparison | None = None
@@ -53,6 +54,8 @@ class Report:
         """The cells and series that fail on the second side, with the reasons."""
         exact = {str(pair.series): str(pair.head) for pair in self.differences if pair.verdict == "failed"}
         timed = self.comparison.failed() if self.comparison else {}
+        if self.broken[1]:
+            return {self.project.module: self.broken[1]}
         return exact | {key: judged.why for key, judged in timed.items()}
 
     def judged(self) -> list[tuple[Pairs, Judged]]:
@@ -85,7 +88,7 @@ class Report:
     @property
     def undecided(self) -> list[str]:
         """Why more cannot be said, one reason a line; [] if nothing is undecided."""
-        reasons = []
+        reasons = [f"{self.base.name}: {self.broken[0]}"] if self.broken[0] else []
         if cells := self.counts()["cannot tell"][0]:
             reasons.append(f"{cells} cell{'s' if cells > 1 else ''}")
         gone_cells, gone_figures = self.counts()["gone"]
@@ -113,7 +116,7 @@ class Report:
         timed = {pairs.cell.name for pairs, judged in self.judged() if judged.word not in ("n/a", "gone")}
         changed = list(self.changed)
         by_time = sum(rung in timed for rung in changed)
-        by_figures = sum(rung in self.by_figures for rung in changed)
+        by_figures = sum(rung in self.by_figures for rung in changed) if self.exact_only else 0
         parts = [f"{plural(len(changed), 'launch')} changed"] if changed else []
         if changed:
             counts = [(by_time, "by time"), (by_figures, "by exact figures only")]
@@ -186,18 +189,20 @@ def some(names: Iterable[str]) -> str:
 
 def compare(
     report: Report,
-    choice: Choice | None,
+    choose_from: Callable[[Changes], Choice | None],
     budget_s: float,
     within: float | None,
     tell: Callable[[str], None],
-    differ: Changes | None = None,
 ) -> None:
-    """Fill a report. `choice`: what to compare, by default the rungs that are launched differently; `tell` gets the
-    text of each stage; `differ`: how the launches of the sides differ, if it is known. Raises: UserError."""
+    """Fill a report. `choose_from`: chooses what to compare, knowing what changed; None stands for the rungs that are
+    launched differently. `tell` gets the text of each stage. Raises: UserError."""
     project, base, head = report.project, report.base, report.head
     tell("looking for what changed ...")
-    if differ is None:
-        differ = changes(project, base.tree, head.tree)
+    differ = changes(project, base.tree, head.tree)
+    report.broken = differ.broken
+    if any(differ.broken):
+        return
+    choice = choose_from(differ)
     rungs = choice.exact if choice else {*differ.rungs, *differ.gone}
     described = set(project.rungs())
     differ = differ.only(rungs if choice else {*described, *differ.gone})
@@ -277,14 +282,14 @@ def _recompiled(report: Report, differ: Changes, figures: list[Figures], chosen:
     """Of the rungs of which only compiled sources changed, those whose binary changed or is not known. Adds a note
     about the others, unless the cells to time were `chosen`: then they are timed all the same."""
     changed: dict[str, tuple[str, ...]] = {}
-    alike: list[str] = []
+    alike = list(differ.rebuilt)
     for rung, files in differ.compiled.items():
         binaries = [side.binaries.get(rung) for side in figures]
         if binaries[0] is not None and binaries[0] == binaries[1]:
             alike.append(rung)
         else:
             changed[rung] = files
-    report.same += len(alike)
+    report.same += len(alike) - len(differ.rebuilt)
     if alike and not chosen:
         report.notes.append(f"the source differs, the binary is the same: {some(alike)}")
     return changed

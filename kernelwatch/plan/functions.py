@@ -145,15 +145,16 @@ class FunctionPackage(ModulePackage):
     def _sources(self, entry: object) -> Sources:
         """What an entry of the table depends on; all modules of the tree if that cannot be told."""
         module = entry.partition(":")[0] if isinstance(entry, str) else _home(entry)
-        return sources.reached_by(self._places, module)
+        with tree.unwatched():
+            return sources.reached_by(self._places, module)
 
     def _identity(self, op: str, rung: str, entry: object) -> str:
         found = self._sources(entry)
         digest = hashlib.sha256(f"{op}/{rung} {entry if isinstance(entry, str) else _place(entry)}".encode())
         places = self._places
-        for path in sorted({*found.files, *sources.data(places)}):
-            text = path.read_bytes() if path.is_file() else b""
-            digest.update(f"\0{places.name(path)}\0{len(text)}\0".encode() + text)
+        with tree.unwatched():
+            for path in sorted({*found.files, *sources.data(places)}):
+                digest.update(f"\0{places.name(path)}\0{sources.digest(path)}".encode())
         versions = installed.behind(found.others)
         digest.update(repr(sorted(versions.items())).encode())
         return digest.hexdigest()[:16]
@@ -177,13 +178,14 @@ def parts_of_table(places: Places, module: str) -> dict[str, Parts]:
     found: dict[str, Parts] = {}
     if kernels is None or binaries is None:
         return found
-    table_text = hashlib.sha256(sources.code_text(source, (TABLE, BINARIES))).hexdigest()
+    beside = sources.besides(source, (TABLE, BINARIES))  # code of the table's module that runs for every rung
     for rung, entry in kernels.items():
         entries = [entry, *filter(None, [binaries.get(rung)])]
-        reached = [sources.reached_by(places, home) for _, home in entries]
-        known = all(home and each.complete for (_, home), each in zip(entries, reached, strict=True))
+        homes = [home for _, home in entries] + [module] * bool(beside)
+        reached = [sources.reached_by(places, home) for home in homes]
+        known = all(home and each.complete for home, each in zip(homes, reached, strict=True))
         files = {path for each in reached for path in each.files} if known else set()
-        launch = " ".join([*(f"{text} of {home}" for text, home in entries), table_text])
+        launch = " ".join([*(f"{text} of {home}" for text, home in entries), beside])
         found[rung] = Parts(launch, frozenset(files - {source}), frozenset({source}), known)
     return found
 

@@ -103,13 +103,21 @@ class Project:
         found = tree.places(top, self.package, self.source)
         here = self.here.parent
         own = here.relative_to(self.repository) if here.is_relative_to(self.repository) else Path(here.name)
-        apart = (top / own, *(top / name for name in self._made))
+        apart = (*([top / own] if own.parts else []), *(top / name for name in self._made))
         return replace(found, apart=apart, description=here if self.table else None)
 
     @property
     def module(self) -> str:
         """The name of the module that is imported to be measured: the package, or the description's table."""
         return f"{self.here.parent.name}.{self.table}" if self.table else self.package
+
+    def check(self) -> None:
+        """Raises: UserError if the checkout has no package to measure: the description names none that exists."""
+        if self.places(str(self.repository)).package(self.package) is None:
+            raise UserError(
+                f"the checkout has no package {self.package} in {self.repository}: `package` of the Project in "
+                f"{self.here} must name one that can be imported, and `source` the folder of it if it is not found"
+            )
 
     def parts_in(self, places: tree.Places) -> dict[str, Parts]:
         """What each rung of a tree is made from, by "op/rung"; {} if that is not known."""
@@ -203,6 +211,24 @@ def suites(folder: Path) -> ModuleType:
     sys.modules[folder.name] = module
     spec.loader.exec_module(module)
     return module
+
+
+def lacking(project: Project, error: Exception) -> str:
+    """What a commit lacks, if the project's own table of rungs tried to import it from there; "" for another error.
+
+    The table is the checkout's, and may name what older or newer commits have; a module of the tree that cannot import
+    another one is broken.
+    """
+    guard = tree.guard()
+    if not (project.table and guard and isinstance(error, ImportError) and error.name):
+        return ""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame.filename for frame in frames if "importlib" not in frame.filename]
+    if not own or not Path(own[-1]).is_relative_to(project.here.parent):
+        return ""
+    if error.name.partition(".")[0] != project.package and guard.places.source(error.name) is None:
+        return ""  # a module of another distribution
+    return f"this commit has no such: {error}"
 
 
 def import_package(project: Project, folder: str) -> Package:

@@ -119,6 +119,23 @@ def code_text(path: Path, without: Iterable[str] = ()) -> bytes:
     return ast.dump(module).encode()
 
 
+def besides(path: Path, without: Iterable[str]) -> str:
+    """A digest of the code of a module without imports and without the assignments of these names; "" if there is
+    nothing else."""
+    try:
+        module = ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return digest(path)
+    left = [
+        node
+        for node in module.body
+        if not isinstance(node, ast.Import | ast.ImportFrom) and not any(_assigns(node, name) for name in without)
+    ]
+    if _has_docstring(ast.Module(left, [])):
+        del left[0]
+    return hashlib.sha256(ast.dump(ast.Module(left, [])).encode()).hexdigest()[:16] if left else ""
+
+
 def digest(path: Path, without: Iterable[str] = ()) -> str:
     """A digest of what counts of a file, as `code_text`; of a file that cannot be read, "missing"."""
     try:

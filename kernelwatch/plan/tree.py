@@ -14,7 +14,7 @@ import re
 import sys
 import tomllib
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.abc import MetaPathFinder
@@ -226,6 +226,7 @@ class Guard(MetaPathFinder):
         self._before = frozenset(sys.modules)
         self._refused: dict[str, str] = {}
         self._opened: set[str] = set()
+        self.watches = True
 
     def install(self) -> None:
         """Become the first finder, and watch the files that are opened. What is imported by then and is also a module
@@ -246,7 +247,10 @@ class Guard(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """The module of the tree, else what the other finders find outside of the repository."""
+        """The module of the tree, else what the other finders find outside of the repository.
+
+        Raises: ModuleNotFoundError if the repository has such a module outside of the tree, and nowhere else.
+        """
         if path is None:
             if fullname in sys.stdlib_module_names:
                 return None
@@ -269,6 +273,8 @@ class Guard(MetaPathFinder):
             if not self.is_stray(spec.origin or ""):
                 return spec
             self._refused[fullname] = str(spec.origin)
+        if fullname in self._refused:  # if it were not raised, Python would ask the other finders
+            raise ModuleNotFoundError(f"No module named {fullname!r}", name=fullname)
         return None
 
     def refused(self) -> str:
@@ -294,7 +300,8 @@ class Guard(MetaPathFinder):
         of the tree."""
         used = {_origin(module) for name, module in list(sys.modules.items()) if name not in self._before}
         opened = (path for path in self._opened if os.path.splitext(path)[1] in SOURCES)
-        return sorted({path for path in (*used, *opened, *_mapped()) if path and self.is_stray(path)})
+        strays = {path for path in (*used, *opened, *_mapped()) if path and self.is_stray(path)}
+        return sorted(filter(os.path.isfile, strays))
 
     def used(self) -> set[Path]:
         """The files of the tree that this process has imported, loaded or read, and what they include."""
@@ -307,6 +314,8 @@ class Guard(MetaPathFinder):
         return os.path.abspath(path).startswith(self._tree)
 
     def _audit(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if not self.watches:
+            return
         if event in ("open", "ctypes.dlopen"):
             self._note(arguments[0])
         elif event == "subprocess.Popen":  # a compiler that this process starts
@@ -351,7 +360,8 @@ def all_files(folder: Path) -> Iterator[Path]:
     """All files of a tree, without git's own, hidden ones and bytecode."""
     for top, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if name != "__pycache__" and not name.startswith("."))
-        yield from (Path(top, name) for name in sorted(files) if not name.startswith("."))
+        paths = (Path(top, name) for name in sorted(files) if not name.startswith("."))
+        yield from filter(Path.is_file, paths)  # no FIFO, and no link that leads nowhere or to itself
 
 
 # --- the tree of this process --------------------------------------------------------------------------------------
@@ -363,6 +373,20 @@ _guards: list[Guard] = []  # of this process: one, since a process measures one 
 def guard() -> Guard | None:
     """The guard of the tree that this process measures; None if it measures none."""
     return _guards[-1] if _guards else None
+
+
+@contextmanager
+def unwatched() -> Iterator[None]:
+    """What this process opens inside the block is opened by the engine, and not by the measured code."""
+    known = guard()
+    if known is None or not known.watches:
+        yield
+        return
+    known.watches = False
+    try:
+        yield
+    finally:
+        known.watches = True
 
 
 def enter(found: Places, repository: Path, exempt: Iterable[Path]) -> Guard:

@@ -16,7 +16,7 @@ from kernelwatch.plan.problem import dtypes
 from kernelwatch.plan.project import Project
 from kernelwatch.run import checkpoint, outcome
 from kernelwatch.run.outcome import Group
-from kernelwatch.run.processes import SILENCE_S, Run
+from kernelwatch.run.processes import ENDLESS_S, SILENCE_S, Run
 from kernelwatch.system.options import Options
 from kernelwatch.timing.check import Budget
 from kernelwatch.timing.record import Facts
@@ -116,16 +116,21 @@ def save(group: Group, options: Options) -> None:
 
 
 def measure_once(
-    project: Project, op: str, device: str, cells: Sequence[Cell], options: Options | None = None
+    project: Project,
+    op: str,
+    device: str,
+    cells: Sequence[Cell],
+    options: Options | None = None,
+    endless_s: float = ENDLESS_S,
 ) -> Group:
     """Measure each cell once at the commit under test, with as many parallel processes as there are cores. This is for
     exact figures, which do not depend on what else runs. The caller saves the group. `options`: by default those of
-    this process."""
+    this process; `endless_s`: a cell that works for this long has failed."""
     options = options or Options.here()
     count = max(1, min(len(os.sched_getaffinity(0)), PROCESSES_MAX, len(cells) // CELLS_LEAST))
     shares = [list(cells[at::count]) for at in range(min(count, len(cells)))]
     tree = measured_tree(project, options)
-    runs = [Run(project, share, device, tree, Budget(0, 0.0)) for share in shares]
+    runs = [Run(project, share, device, tree, Budget(0, 0.0), endless_s=endless_s) for share in shares]
     progress = _Progress(f"{op} {device}", len(cells), options)
     with ThreadPoolExecutor(count) as pool:
         try:

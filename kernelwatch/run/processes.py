@@ -67,6 +67,7 @@ class Run:
         self.endless_s = endless_s
         self.group = Group(f"{cells[0].op} {device}" if cells else device, {cell.key: Outcome() for cell in cells}, {})
         self.unavailable = ""
+        self.broken = False  # nothing can be measured, since the measured package cannot be imported
         self.note: Callable[[str], None] = lambda message: print(message, file=sys.stderr, flush=True)
         self._done, self._begun = 0, ""  # of the running worker: the cells it finished, the cell it is measuring
         own = cpu.environment() if device == "cpu" else {}
@@ -184,6 +185,7 @@ class Run:
             case "unavailable":
                 self._give_up(event["reason"])
             case "broken":
+                self.broken = True
                 self._give_up(event["reason"], "failed")
         return event["event"] in ("unavailable", "broken", "end")
 

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 if TYPE_CHECKING:
     from kernelwatch.plan.cells import Cell
     from kernelwatch.plan.package import Package
+    from kernelwatch.plan.project import Project
     from kernelwatch.timing.record import Facts, Measurement
 
 # The class that measures, by device. It is called with the project, its package, the cells, the budget of each and a
@@ -124,15 +125,16 @@ def run(job: dict[str, Any], out: TextIO) -> None:
 
     project = load_from(Path(job["project"]))
     cells = [Cell.from_json(values) for values in job["cells"]]
+    tree = job["tree"]
     try:
-        if not job["tree"]:
+        if not tree:
             raise Absent(f"this commit has no package {project.package} to measure")
         _prepare(job["device"])
         if job["device"] == "identified":  # its processes import the package
-            _measure(_device("identified", project, job["tree"]), cells, None, out, _Imports(project.package))
+            _measure(_device("identified", project, tree), cells, project, None, out, _Imports(project.package))
             _emit(out, event="end")
             return
-        package = import_package(project, job["tree"])
+        package = import_package(project, tree)
     except (Absent, NotHere) as error:
         _emit(out, event="unavailable", reason=str(error))
         return
@@ -147,7 +149,7 @@ def run(job: dict[str, Any], out: TextIO) -> None:
         _import_early(package.needed({(cell.op, cell.rung) for cell in cells}))
     with _alone(job, out):
         device = _device(job["device"], project, package, cells, Budget(**job["budget"]), job["seed"])
-        _measure(device, cells, package, out, _Imports(project.package))
+        _measure(device, cells, project, package, out, _Imports(project.package))
     _emit(out, event="end")
 
 
@@ -224,10 +226,18 @@ def _alone(job: dict[str, Any], out: TextIO) -> Iterator[None]:
         yield
 
 
-def _measure(device: "Device", cells: "list[Cell]", package: "Package | None", out: TextIO, imports: _Imports) -> None:
+def _measure(
+    device: "Device",
+    cells: "list[Cell]",
+    project: "Project",
+    package: "Package | None",
+    out: TextIO,
+    imports: _Imports,
+) -> None:
     """Measure cells in order. After a CUDA error the process ends, and the next cell gets a fresh one."""
     from kernelwatch.identity import TIMED
     from kernelwatch.plan.package import Absent, Importing, NotHere
+    from kernelwatch.plan.project import lacking
     from kernelwatch.system.errors import ToolMissing
 
     not_here: tuple[type[Exception], ...] = (Absent, NotHere, ToolMissing, *(package.not_here if package else ()))
@@ -244,6 +254,9 @@ def _measure(device: "Device", cells: "list[Cell]", package: "Package | None", o
         except not_here as error:
             _emit(out, event="cell", key=cell.key, state="na", reason=str(error))
         except Exception as error:
+            if lacks := lacking(project, error):
+                _emit(out, event="cell", key=cell.key, state="na", reason=lacks)
+                continue
             reason = _told(error)
             _emit(out, event="cell", key=cell.key, state="failed", reason=reason)
             if "CUDA" in reason:  # in the name of CuPy's error, in the text of PyTorch's and Triton's
