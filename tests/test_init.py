@@ -398,7 +398,7 @@ class TestThePage:
 
     def test_an_edit_of_something_else_is_not(self, reader: Reader) -> None:
         """Without a GPU, that of a rung on the GPU cannot be told; no other rung imports its file."""
-        done = edited(reader, "axpy_triton.py", "import triton\n", "import triton  # a comment\n")
+        done = edited(reader, "axpy_triton.py", "import triton\n", "import triton\n\nMORE = 1\n")
         assert "cannot tell: axpy/triton: " in done.stdout
         assert "row_sum" not in done.stdout
 

@@ -1,8 +1,11 @@
 """Commits are measured as trees: the layouts that repositories have, and what is never called unchanged."""
 
 import json
+import os
+import re
 import shutil
 import sys
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import dedent
@@ -196,7 +199,7 @@ def test_a_slower_commit_is_worse_wherever_the_kernels_lie(rows: Rows, layout: s
     rows.write_files({"README.md": "Something else."})
     rows.commit_all("harmless")
     told = rows.kernelwatch("versus", "HEAD~1", "HEAD", code=0)
-    assert "no change: all 1 launch are the same, and nothing was timed" in told
+    assert "no change: the only launch is the same, and nothing was timed" in told
 
 
 def test_a_submodule_is_measured_at_its_commit(rows: Rows, tmp_path: Path) -> None:
@@ -278,6 +281,155 @@ def test_what_a_tree_lacks_is_not_taken_from_the_checkout(rows: Rows, tmp_path: 
     rows.commit_all("imports the checkout's")
     told = rows.kernelwatch("versus", "HEAD", "HEAD", "--all", code=2)
     assert f"_built is {where}, which is no file of the measured tree" in told
+
+
+# --- builds --------------------------------------------------------------------------------------------------------
+
+C_SUMS = """
+void row_sum(const float *a, float *out, long long rows, long long columns) {{
+    for (volatile int again = 0; again < {times}; ++again)
+        for (long long row = 0; row < rows; ++row) {{
+            double sum = 0;
+            for (long long at = 0; at < columns; ++at)
+                sum += a[row * columns + at];
+            out[row] = sum;
+        }}
+}}
+"""
+BY_CTYPES = """
+import ctypes
+from pathlib import Path
+
+LIBRARY = ctypes.CDLL(str(Path(__file__).parent / "libsums.so"))
+
+
+def plain(a, out):
+    pointers = (ctypes.c_void_p(array.ctypes.data) for array in (a, out))
+    LIBRARY.row_sum(*pointers, ctypes.c_longlong(a.shape[0]), ctypes.c_longlong(a.shape[1]))
+"""
+PYBIND = """
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+
+using Array = pybind11::array_t<float, pybind11::array::c_style>;
+
+void plain(Array a, Array out) {{
+    auto in = a.unchecked<2>();
+    auto to = out.mutable_unchecked<1>();
+    for (volatile int again = 0; again < {times}; ++again)
+        for (long row = 0; row < in.shape(0); ++row) {{
+            double sum = 0;
+            for (long at = 0; at < in.shape(1); ++at)
+                sum += in(row, at);
+            to(row) = sum;
+        }}
+}}
+
+PYBIND11_MODULE(_sums, module) {{
+    module.def("plain", &plain, pybind11::arg("a").noconvert(), pybind11::arg("out").noconvert());
+}}
+"""
+SETUPTOOLS = {
+    "pyproject.toml": """
+    [build-system]
+    requires = ["setuptools", "pybind11"]
+    build-backend = "setuptools.build_meta"
+    [project]
+    name = "rows"
+    version = "1"
+    """,
+    "setup.py": """
+    from pybind11.setup_helpers import Pybind11Extension
+    from setuptools import setup
+
+    setup(packages=["rows"], ext_modules=[Pybind11Extension("rows._sums", ["native/sums.cpp"])])
+    """,
+}
+SCIKIT_BUILD = {
+    "pyproject.toml": """
+    [build-system]
+    requires = ["scikit-build-core", "pybind11"]
+    build-backend = "scikit_build_core.build"
+    [project]
+    name = "rows"
+    version = "1"
+    """,
+    "CMakeLists.txt": """
+    cmake_minimum_required(VERSION 3.15)
+    project(rows LANGUAGES CXX)
+    find_package(pybind11 REQUIRED)
+    pybind11_add_module(_sums native/sums.cpp)
+    install(TARGETS _sums DESTINATION rows)
+    """,
+}
+WHEEL = 'build="python -m pip wheel --quiet . --no-deps -w {wheels}",'
+FROM_NATIVE = {"rows/__init__.py": 'KERNELS = {"row_sum": {"plain": "rows._sums:plain"}}\n'}
+# By the way it is built: the fields of the Project, the files, and the source with the number of times as text.
+BUILDS = {
+    "Makefile": (
+        'build="make -s",',
+        {
+            "Makefile": "rows/libsums.so: native/sums.c\n\t$(CC) -O2 -shared -fPIC -o $@ $<\n",
+            "rows/__init__.py": TABLE,
+            "rows/sums.py": BY_CTYPES,
+        },
+        ("native/sums.c", C_SUMS),
+    ),
+    "setuptools": (WHEEL, {**SETUPTOOLS, **FROM_NATIVE}, ("native/sums.cpp", PYBIND)),
+    "scikit-build": (WHEEL, {**SCIKIT_BUILD, **FROM_NATIVE}, ("native/sums.cpp", PYBIND)),
+}
+BUILDS["asv"] = ('build="asv",', *BUILDS["Makefile"][1:])
+# Each of the others fetches its build backend for each tree, which takes a minute and more.
+QUICK = ("Makefile", "asv")
+
+
+@pytest.mark.parametrize("how", BUILDS)
+def test_a_commit_is_built(rows: Rows, how: str) -> None:
+    if how not in QUICK and not os.environ.get("KERNELWATCH_BUILDS"):
+        pytest.skip("builds by pip take minutes: $KERNELWATCH_BUILDS=1 asks for them")
+    more, files, (source, text) = BUILDS[how]
+    rows.describe(more=more)
+    configuration = {**CONFIGURATION, "build_command": ["make -s"]}
+    rows.write_files({**files, source: text.format(times=4), "asv.conf.json": json.dumps(configuration)})
+    rows.commit_all("fast")
+    rows.write_files({source: text.format(times=200)})
+    rows.commit_all("slow")
+    told = rows.kernelwatch("versus", "HEAD~1", "HEAD")
+    if "No matching distribution found" in told:
+        pytest.skip("pip has no network to build with")
+    assert "HEAD is worse than BASE: 1 cell" in told
+    rows.write_files({"README.md": "harmless"})
+    rows.commit_all("harmless")
+    assert "the only launch is the same" in rows.kernelwatch("versus", "HEAD~1", "HEAD", code=0)
+    rows.write_files({source: "no such thing"})
+    rows.commit_all("broken")
+    told = rows.kernelwatch("versus", "HEAD~1", "HEAD", code=2)
+    assert "the build failed: `" in told
+    log = re.search(r"its output: (\S+)", told)
+    assert log is not None
+    assert "no such thing" in Path(log[1]).read_text() or "error" in Path(log[1]).read_text()
+    if how in QUICK:
+        told = rows.kernelwatch("bench", "--no-gate", "--no-confirm", "HEAD~1..HEAD", code=2)
+        assert "1 failed" in told
+        assert "the build failed: `make -s`" in told
+
+
+def test_wheels_that_were_built_elsewhere_are_imported(rows: Rows) -> None:
+    rows.describe(more='wheels="wheels/{commit}/*.whl",')
+    rows.write_files({"rows/__init__.py": TABLE, ".gitignore": "/wheels/\n/.asv/\n__pycache__/\n"})
+    for text in (FAST, SLOW):
+        rows.write_files({"version.txt": str(len(text))})
+        commit = rows.commit_all("a wheel of it lies elsewhere")
+        folder = rows.folder / "wheels" / commit
+        folder.mkdir(parents=True)
+        with zipfile.ZipFile(folder / "rows-1-py3-none-any.whl", "w") as wheel:
+            wheel.writestr("rows/__init__.py", TABLE)
+            wheel.writestr("rows/sums.py", dedent(text))
+    told = rows.kernelwatch("versus", "HEAD~1", "HEAD", code=1)
+    assert "HEAD is worse than BASE: 1 cell" in told
+    shutil.rmtree(folder)
+    told = rows.kernelwatch("versus", "HEAD~1", "HEAD", code=CANNOT)
+    assert f"no wheel of commit {commit[:8]}: " in told
 
 
 # --- the past ------------------------------------------------------------------------------------------------------
@@ -380,7 +532,7 @@ def test_another_launch_by_the_same_binary_is_timed(rows: Rows) -> None:
     assert "changed: row_sum/plain: rows/times.txt" in told
     rows.write_files({"rows/unread.json": "[]"})
     rows.commit_all("a file that the rung does not read")
-    assert "all 1 launch are the same" in rows.kernelwatch("versus", "HEAD~1", "HEAD", code=0)
+    assert "the only launch is the same" in rows.kernelwatch("versus", "HEAD~1", "HEAD", code=0)
 
 
 def test_what_was_not_judged_is_not_green_under_exact(rows: Rows) -> None:

@@ -44,6 +44,7 @@ from kernelwatch.comparison.confirm import Flag
 from kernelwatch.comparison.paired import Side
 from kernelwatch.comparison.verdict import Report
 from kernelwatch.history import records
+from kernelwatch.plan.build import tree_of_checkout, tree_of_commit
 from kernelwatch.plan.cells import plan
 from kernelwatch.plan.project import CONFIGURATION, Project
 from kernelwatch.report import terminal
@@ -51,7 +52,7 @@ from kernelwatch.system import lifeline
 from kernelwatch.system.errors import UserError
 from kernelwatch.system.files import Busy
 from kernelwatch.system.git import commits as commits_of
-from kernelwatch.system.git import export, export_checkout, git, resolve
+from kernelwatch.system.git import git, resolve
 
 if TYPE_CHECKING:
     from kernelwatch.fleet.dispatch import Fleet
@@ -307,9 +308,8 @@ def worktree(project: Project, arguments: argparse.Namespace, console: Console) 
     if arguments.worktree and arguments.worktree not in project.rungs():
         raise UserError(f"no rung {arguments.worktree}; the ladder has {', '.join(project.rungs())}")
     with tempfile.TemporaryDirectory(prefix="kernelwatch-") as folder:
-        head = Side("HEAD", export(project.root, "HEAD", Path(folder, "HEAD")))
-        export_checkout(project.root, Path(folder, "tree"))
-        tree = Side("tree", str(Path(folder, "tree")))
+        head = Side("HEAD", tree_of_commit(project, "HEAD", Path(folder, "HEAD")))
+        tree = Side("tree", tree_of_checkout(project, Path(folder, "tree")))
         only = selected(arguments)
 
         def choose_from(differ: Changes) -> Choice | None:

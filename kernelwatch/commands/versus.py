@@ -18,10 +18,11 @@ from kernelwatch.comparison.changes import Changes
 from kernelwatch.comparison.choice import Choice, by_pattern, choose
 from kernelwatch.comparison.paired import LOOKS, Side
 from kernelwatch.comparison.verdict import Report, compare
+from kernelwatch.plan.build import tree_of_commit
 from kernelwatch.plan.cells import timed
 from kernelwatch.plan.project import Project
 from kernelwatch.report import comparison
-from kernelwatch.system.git import export, resolve
+from kernelwatch.system.git import resolve
 
 BUDGET_S = 300.0
 
@@ -33,7 +34,7 @@ def versus(project: Project, arguments: argparse.Namespace, console: Console) ->
     only = selected(arguments)
     with tempfile.TemporaryDirectory(prefix="kernelwatch-") as folder:
         base, head = (
-            Side(side, export(project.root, sha, Path(folder, side)))
+            Side(side, tree_of_commit(project, sha, Path(folder, side)))
             for side, sha in zip(("BASE", "HEAD"), shas, strict=True)
         )
         what = f"BASE = {names[0]} ({shas[0][:8]}), HEAD = {names[1]} ({shas[1][:8]})"

@@ -18,10 +18,11 @@ from kernelwatch.comparison.changes import changes
 from kernelwatch.comparison.choice import choose
 from kernelwatch.comparison.exact import ExactSeries, Value
 from kernelwatch.comparison.paired import SAME, Comparison, Judged, Side
+from kernelwatch.plan.build import tree_of_commit
 from kernelwatch.plan.cells import Cell, timed
 from kernelwatch.plan.project import Project
 from kernelwatch.system.errors import UserError
-from kernelwatch.system.git import export, git, resolve, tree_hash
+from kernelwatch.system.git import git, resolve, tree_hash
 
 JUDGED_BAD = ("worse", "better", "higher", "lower")
 BAD = (*JUDGED_BAD, "failed")  # the search is for the one of these that the last commit shows
@@ -41,7 +42,7 @@ class Commit:
     def tree(self) -> str:
         """The folder of its files."""
         if self._tree is None:
-            self._tree = export(self.project.root, self.sha, self.folder / self.sha)
+            self._tree = tree_of_commit(self.project, self.sha, self.folder / self.sha)
         return self._tree
 
     def figure(self, of: ExactSeries) -> Value:

@@ -168,7 +168,8 @@ class Report:
         if not self.whole:
             parts.append("interrupted before all was decided")
         elif not parts:
-            parts = [f"no change: all {plural(self.same, 'launch')} are the same, and nothing was timed"]
+            launches = "the only launch is" if self.same == 1 else f"all {self.same} launches are"
+            parts = [f"no change: {launches} the same, and nothing was timed"]
             if not self.alike:
                 parts = ["no change"]
         alone = ["by the exact figures alone"] if self.exact_only and not self.alike else []

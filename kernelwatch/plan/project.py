@@ -39,6 +39,11 @@ class Project:
     checkout's, whatever commit is measured, and imports the commit's package.
     `adapt`: makes a Package from the imported module; by default one that has `load` or a table KERNELS.
     `parts(places)`: "op/rung" -> what that rung of a tree is made from, if no table KERNELS says it.
+    `build`: commands that build a tree, such as "python -m pip wheel . --no-deps -w {wheels}" or "make". They run in
+    the tree's folder, once for each tree and environment, without a shell. {tree} stands for that folder, {python} for
+    this interpreter, {wheels} for a folder whose wheels are then imported; "asv" for the build_command of asv's
+    configuration.
+    `wheels`: the path of wheels that were built elsewhere, relative to asv's configuration, with {commit} and "*".
     `decides`: files of the repository, such as a table of the fastest kernels -> what they decide, if no cell measures
     it. A change of one is never called "no change".
     `conditions`: distributions, besides the engine's own, on whose versions a figure may depend.
@@ -53,6 +58,8 @@ class Project:
     problems: tuple[Problem, ...]
     source: str = ""
     table: str = ""
+    build: str | tuple[str, ...] = ()
+    wheels: str = ""
     adapt: Callable[[ModuleType], Package] = adapt
     parts: Callable[[tree.Places], Mapping[str, Parts]] | None = None
     decides: Mapping[str, str] = field(default_factory=dict)

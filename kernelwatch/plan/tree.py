@@ -24,6 +24,7 @@ from typing import Any
 
 from kernelwatch.system.errors import UserError
 
+BROKEN = ".broken"  # the file of a tree that could not be built, with the reason
 BUILT = ".built"  # the folder of a tree into which its wheels were unpacked
 USUAL = ("src", "python")  # folders in which projects usually keep their packages
 INSTALLED = ("site-packages", "dist-packages")  # folders of installed distributions

@@ -121,6 +121,7 @@ def run(job: dict[str, Any], out: TextIO) -> None:
     from kernelwatch.plan.cells import Cell
     from kernelwatch.plan.package import Absent, Importing, NotHere
     from kernelwatch.plan.project import import_package, load_from
+    from kernelwatch.plan.tree import BROKEN
     from kernelwatch.timing.check import Budget
 
     project = load_from(Path(job["project"]))
@@ -129,6 +130,9 @@ def run(job: dict[str, Any], out: TextIO) -> None:
     try:
         if not tree:
             raise Absent(f"this commit has no package {project.package} to measure")
+        if (broken := Path(tree, BROKEN)).is_file():
+            _emit(out, event="broken", reason=broken.read_text(encoding="utf-8"))
+            return
         _prepare(job["device"])
         if job["device"] == "identified":  # its processes import the package
             _measure(_device("identified", project, tree), cells, project, None, out, _Imports(project.package))
