@@ -432,6 +432,41 @@ def test_wheels_that_were_built_elsewhere_are_imported(rows: Rows) -> None:
     assert f"no wheel of commit {commit[:8]}: " in told
 
 
+CARELESS = """
+import ctypes
+import os
+import subprocess
+from pathlib import Path
+
+import numpy as np
+
+LIBRARY = Path(os.environ["XDG_CACHE_HOME"], "rows", "row_sum.so")  # whatever it is made from
+if not LIBRARY.exists():
+    LIBRARY.parent.mkdir(parents=True, exist_ok=True)
+    source = Path(__file__).parents[1] / "native" / "sums.c"
+    subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", LIBRARY, source], check=True)
+ROW_SUM = ctypes.CDLL(str(LIBRARY)).row_sum
+
+
+def plain(a, out):
+    pointers = (ctypes.c_void_p(array.ctypes.data) for array in (a, out))
+    ROW_SUM(*pointers, ctypes.c_longlong(a.shape[0]), ctypes.c_longlong(a.shape[1]))
+"""
+
+
+def test_a_commit_is_never_given_what_another_one_compiled(rows: Rows, tmp_path: Path) -> None:
+    """The commits keep what they compile under a key that lacks its source."""
+    rows.describe()
+    rows.write_files({"rows/__init__.py": TABLE, "rows/sums.py": CARELESS, "native/sums.c": C_SUMS.format(times=4)})
+    rows.commit_all("fast")
+    rows.write_files({"native/sums.c": C_SUMS.format(times=200)})
+    rows.commit_all("slow")
+    for _ in range(2):  # the second time, all that is compiled is in the caches
+        told = rows.kernelwatch("versus", "HEAD~1", "HEAD", code=1, XDG_CACHE_HOME=str(tmp_path / "cache"))
+        assert "HEAD is worse than BASE: 1 cell" in told
+        assert "changed: row_sum/plain: native/sums.c" in told
+
+
 # --- the past ------------------------------------------------------------------------------------------------------
 
 RUNGS = """

@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import sys
+import tempfile
 import traceback
 from collections.abc import Mapping
 from contextlib import suppress
@@ -20,6 +21,7 @@ from kernelwatch.plan.cells import Cell
 from kernelwatch.plan.functions import BINARIES, TABLE
 from kernelwatch.plan.package import Absent, Launch, Package
 from kernelwatch.plan.project import Project, import_package, lacking
+from kernelwatch.system.cache import CACHES
 from kernelwatch.system.files import gpu_lock, locked
 from kernelwatch.system.options import Options
 from kernelwatch.timing.check import Budget, packages
@@ -46,14 +48,17 @@ class Identifier:
         "error" says why it could not be launched; the files are then those that were used until then.
         """
         read, write = os.pipe()
-        child = os.fork()
-        if child == 0:
-            os.close(read)
-            _child(self.project, self.folder, cell, write)
-        os.close(write)
-        with os.fdopen(read, "rb") as pipe:
-            text = pipe.read()
-        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        with tempfile.TemporaryDirectory() as cold:
+            child = os.fork()
+            if child == 0:
+                os.close(read)
+                # What a cache of compiled kernels already has would be compiled from sources that nobody reads.
+                os.environ.update({name: os.path.join(cold, place) for name, place in CACHES.items()})
+                _child(self.project, self.folder, cell, write)
+            os.close(write)
+            with os.fdopen(read, "rb") as pipe:
+                text = pipe.read()
+            code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         if not text:
             died = signal.Signals(-code).name if code < 0 else f"exit code {code}"
             return {"identity": "", "files": {}, "absent": False, "error": f"its process died ({died})"}

@@ -30,7 +30,8 @@ class Launch:
 
     `files`: file -> digest of what counts of it. `entry`: how the tree declares the rung. `binary`: the identity of
     what was launched here, "" if it was not launched, or if that is one of sources. `whole`: whether there is certainly
-    nothing else; if not, `files` has all files of the tree. `accounted`: files for which the entry stands.
+    nothing else; if not, `files` has all files of the tree. `accounted`: files for which the entry stands. `maybe`:
+    those of `files` that it may read or not.
     """
 
     files: Mapping[str, str]
@@ -38,6 +39,7 @@ class Launch:
     binary: str = ""
     whole: bool = True
     accounted: frozenset[str] = frozenset()
+    maybe: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -160,7 +162,10 @@ def read(project: Project, folder: str, rungs: Iterable[str]) -> dict[str, Launc
         if part is None and parts and project.parts:
             continue  # the tree lists its rungs, and has no such; code may add more to a table
         if part is not None and part.whole:
-            found[rung] = Launch(of(_made_from(places, part)), part.launch, accounted=_names(places, part))
+            certain = (set(part.sources) | places.included(part.sources)) - part.others
+            data = set(sources.data(places)) - part.others - certain if part.data else set()
+            files, maybe = of(sorted(certain | data)), frozenset(map(places.name, data))
+            found[rung] = Launch(files, part.launch, accounted=_names(places, part), maybe=maybe)
             continue
         everything = everything or of(list(places.files()))
         accounted = _names(places, part) if part else frozenset()
@@ -171,13 +176,6 @@ def read(project: Project, folder: str, rungs: Iterable[str]) -> dict[str, Launc
 
 def _names(places: Places, part: Parts) -> frozenset[str]:
     return frozenset(map(places.name, part.others))
-
-
-def _made_from(places: Places, part: Parts) -> list[Path]:
-    files = set(part.sources) | places.included(part.sources)
-    if part.data:
-        files |= set(sources.data(places))
-    return sorted(files - part.others)
 
 
 # --- from the processes --------------------------------------------------------------------------------------------
@@ -229,6 +227,6 @@ def _merged(known: Launch, seen: Launch) -> Launch:
     """
     files = {name: value for name, value in seen.files.items() if name not in known.accounted}
     if known.whole:
-        modules = {name: value for name, value in known.files.items() if name.endswith(".py")}
-        files = modules | {name: value for name, value in files.items() if not name.endswith(".py")}
+        certain = {name: value for name, value in known.files.items() if name not in known.maybe}
+        files = certain | {name: value for name, value in files.items() if not name.endswith(".py")}
     return Launch(files, known.entry, seen.binary)

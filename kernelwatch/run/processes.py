@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, cast
 
 from kernelwatch.plan.cells import Cell
@@ -14,6 +15,7 @@ from kernelwatch.plan.project import Project
 from kernelwatch.run import outcome
 from kernelwatch.run.outcome import Group, Outcome
 from kernelwatch.run.workers import Workers
+from kernelwatch.system import cache
 from kernelwatch.system.patience import Patience, Stuck, output
 from kernelwatch.timing import cpu, nvml
 from kernelwatch.timing.check import Budget
@@ -71,7 +73,8 @@ class Run:
         self.note: Callable[[str], None] = lambda message: print(message, file=sys.stderr, flush=True)
         self._done, self._begun = 0, ""  # of the running worker: the cells it finished, the cell it is measuring
         own = cpu.environment() if device == "cpu" else {}
-        self.workers = workers or Workers({**own, **project.environment})
+        caches = cache.of_tree(project.places(tree).files(), Path(tree)) if tree and not workers else {}
+        self.workers = workers or Workers({**caches, **own, **project.environment})
         self._early = device in AHEAD  # a process imports what its rungs need before it holds the device's lock
         self._running: subprocess.Popen[str] | None = None
 

@@ -6,7 +6,8 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -25,6 +26,40 @@ def folder() -> Path:
         path = Path(tempfile.mkdtemp(prefix="kernelwatch-"))
         atexit.register(shutil.rmtree, path, ignore_errors=True)
     return path
+
+
+# Variables that name the caches of compilers and libraries, and of packages that keep what they compile.
+CACHES = {
+    "CUDA_CACHE_PATH": "cuda",
+    "CUPY_CACHE_DIR": "cupy",
+    "NUMBA_CACHE_DIR": "numba",
+    "TORCHINDUCTOR_CACHE_DIR": "inductor",
+    "TORCH_EXTENSIONS_DIR": "extensions",
+    "TRITON_CACHE_DIR": "triton",
+    "XDG_CACHE_HOME": "others",
+}
+KEPT_MOST = 32  # trees whose caches are kept
+
+
+def of_tree(files: Iterable[Path], folder_of_tree: Path) -> dict[str, str]:
+    """Environment variables with which a tree gets compile caches of its own: a commit whose cache has an incomplete
+    key is then never given what another commit compiled. Trees with the same files share them."""
+    digest = hashlib.sha256()
+    for path in files:
+        with suppress(OSError):
+            content = path.read_bytes()
+            digest.update(f"\0{path.relative_to(folder_of_tree)}\0{len(content)}\0".encode() + content)
+    home = folder() / "compiled"
+    own = home / digest.hexdigest()[:24]
+    try:
+        own.mkdir(parents=True, exist_ok=True)
+        os.utime(own)
+        others = sorted((path for path in home.iterdir() if path.is_dir()), key=lambda path: path.stat().st_mtime)
+    except OSError:  # another process removes some
+        others = []
+    for path in others[:-KEPT_MOST]:
+        shutil.rmtree(path, ignore_errors=True)
+    return {name: str(own / place) for name, place in CACHES.items()} | {"KERNELWATCH_CACHE": str(folder())}
 
 
 def built(key: str, suffix: str, build: Callable[[Path], None]) -> Path:
