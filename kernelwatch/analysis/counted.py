@@ -109,8 +109,8 @@ class Counter:
         operands = (source.dims, source.inputs, source.output)
         launched = (source.grid(extents), source.block, source.dynamic_shared_bytes)
         repeats = self.package.repeats(cell.op, cell.rung)
-        description = self.project.here.read_text(encoding="utf-8")
-        key = digest("counts", kernel.kernel.path.name, cell.key, operands, launched, repeats, description, _counting())
+        made = cache.inputs(kernel.kernel.path)
+        key = digest("counts", made, cell.key, operands, launched, repeats, self._described(), _counting())
         path = cache.built(key, ".counts", count)
         return cast(Measurement, json.loads(path.read_text(encoding="utf-8")))
 
@@ -148,11 +148,21 @@ class Counter:
                 run(shape)
             path.touch()
 
+        if source.arguments:  # code of the package, which is part of no key
+            for shape in shapes:
+                run(shape)
+            return
         grids = [source.grid(dict(zip(source.dims, shape, strict=True))) for shape in shapes]
         launched = (shapes, grids, source.block, source.dynamic_shared_bytes)
-        description = self.project.here.read_text(encoding="utf-8")
-        key = digest("right", kernel.kernel.path.name, launched, description, IDENTITY.version)
-        cache.built(key, ".right", run_all)
+        operands_named = (source.dims, source.inputs, source.output)
+        what = (cell.name, cell.type, cache.inputs(kernel.kernel.path), operands_named, launched)
+        cache.built(digest("right", *what, self._described(), _counting()), ".right", run_all)
+
+    def _described(self) -> str:
+        """A hash of the project's description, with the modules beside it that it may import."""
+        folder = self.project.here.parent
+        files = sorted(folder.rglob("*.py"))
+        return digest(*(text for path in files for text in (path.relative_to(folder), path.read_text("utf-8"))))
 
     def _run(self, cell: Cell, launch: Callable[[list[Array], Array], Result]) -> Result:
         """Call `launch(inputs, out)` with inputs of small integers, and check the output. Raises: WrongOutput."""
