@@ -76,7 +76,7 @@ def test_what_a_launcher_runs(
     one = measured(outcomes, rung)
     assert "timed_by" not in one
     assert "configurations" not in one
-    assert one.get("allocated_bytes", 0) == (4 * 100_003 if rung == "temporary" else 0)
+    assert one.get("peak_allocated_bytes", 0) == (4 * 100_003 if rung == "temporary" else 0)
     ran = one["kernels"]
     assert kernels is None or [each["kernel"] for each in ran] == kernels
     for each in ran:

@@ -25,6 +25,7 @@ from kernelwatch.plan.project import Project
 from kernelwatch.system import cache
 from kernelwatch.system.errors import ToolMissing
 from kernelwatch.system.tools import cxx_compiler, digest
+from kernelwatch.timing import usage
 from kernelwatch.timing.check import POISON, WrongOutput, describe_wrong, packages
 from kernelwatch.timing.record import Facts, Measurement
 
@@ -57,7 +58,7 @@ def plan(problem: Problem, only: str = "") -> list[Cell]:
         Cell(problem.name, rung.name, type, shape, COUNTED, DEVICE)
         for rung in problem.rungs
         for type, shape in places(problem)
-        if type in cuda(problem).get(rung.name, ()) and problem.takes(rung, shape, type)
+        if type in cuda(problem).get(rung.name, ()) and problem.within(rung, shape, type)
     ]
     return [cell for cell in cells if re.search(only, cell.key)]
 
@@ -97,6 +98,7 @@ class Counter:
 
         Raises: NotHere, Absent; Faulty, WrongOutput; CompileError if g++ rejects the source; ToolMissing.
         """
+        usage.declared(self.project, cell)
         kernel = emulator.Emulated(self.package.cuda_source(cell.op, cell.rung, cell.type))
         self._check(cell, kernel)
         source, extents = kernel.kernel.source, dict(zip(kernel.kernel.source.dims, cell.shape, strict=True))
