@@ -135,6 +135,7 @@ def test_a_call_that_allocates_is_found(device: Device) -> None:
 
     found = kernelwatch.measure(allocates, array(), array())
     assert found.warnings == ("it allocates 1.5 MiB in each call",)
+    assert found.peak_allocated_bytes == 3 << 19
     assert found.method == "graph"
 
 

@@ -63,6 +63,7 @@ class OnGpu:
             start = time.perf_counter()
             self._call(arguments)
             host_s = time.perf_counter() - start
+        self.peak_allocated_bytes: int | None = allocations.peak_bytes
         if allocations.peak_bytes:
             self.warnings.append(f"it allocates {allocations.peak_bytes / (1 << 20):.3g} MiB in each call")
         if self._waits(arguments, host_s):
