@@ -198,11 +198,10 @@ class Gpu(RunDevice):
         given = [array.copy() if one.updated else array for array, one in zip(inputs, operands.inputs, strict=True)]
         updated = [array for array, one in zip(inputs, operands.inputs, strict=True) if one.updated]
         captured = self._results(cell, launch) if isinstance(launch, _Returned) else ()
-        for memory in captured:  # in the memory of the graph, which each replay writes
-            memory[...] = _poisoned(memory.dtype)
         end = self._slot_bytes(cell)[0][-1] + operands.arrays[-1].nbytes
         guard = self.arena[end : end + GUARD_BYTES]
-        for memory, value in (*((out, POISON) for out in outs), (guard, GUARD)):
+        own = [memory for memory in captured if memory.flags.c_contiguous]  # of the graph, which each replay writes
+        for memory, value in (*((out, POISON) for out in (*outs, *own)), (guard, GUARD)):
             self.cupy.cuda.runtime.memsetAsync(memory.data.ptr, value, memory.nbytes, self.stream.ptr)
         taken = self.take(launch, 1, 1, 1, tuple(self.canaries.values()))
 
@@ -452,7 +451,3 @@ class Gpu(RunDevice):
             for turn in range(count):
                 launches[turn % len(launches)]()
         self.cupy.cuda.runtime.deviceSynchronize()
-
-
-def _poisoned(dtype: Any) -> Any:
-    return np.frombuffer(bytes([POISON]) * dtype.itemsize, dtype)[0]
