@@ -236,7 +236,7 @@ def test_what_is_launched_is_what_was_compiled(
     assert (outcome.state, outcome.reason) == ("ok", "")
     (one,) = outcome.measurements
     assert "timed_by" not in one
-    assert one.get("allocated_bytes", 0) == 0
+    assert one.get("peak_allocated_bytes", 0) == 0
     (kernel,) = one["kernels"]
     assert "row_sum_kernel" in kernel["kernel"]
     assert kernel["grid"] == [256, 1, 1]

@@ -578,10 +578,7 @@ def test_a_faulty_rung_costs_only_itself(measured: Callable[..., Run]) -> None:
     assert one["seconds"] > 0
     wrong = said.pop("returns")
     assert wrong[0] == "failed"
-    assert wrong[1].startswith(
-        "WrongOutput: row_sum/returns at (512, 512) float32: 512 of 512 elements wrong, the first at [0]"
-    )
-    assert wrong[1].endswith("512 never written")
+    assert wrong[1].startswith("WrongOutput: row_sum/returns returned an array and left out untouched: ")
     entry = 'TypeError: faulty.KERNELS["row_sum"]'
     assert said == {
         "good": ("ok", ""),

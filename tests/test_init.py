@@ -356,13 +356,14 @@ class TestThePage:
     def test_both_commits_are_measured(self, reader: Reader) -> None:
         first = {f"row_sum/{rung} float32 256x256 cold": "ok" for rung in ("numpy", "einsum")}
         own = {
-            "axpy/numpy float32 65536 cold": "ok",
+            **{f"axpy/{rung} float32 65536 cold": "ok" for rung in ("numpy", "new")},
             **{
                 f"axpy/{rung} float32 {size} cold": "na"
                 for rung in ("cuda", "elementwise", "triton", "torch", "core")
                 for size in (1 << 16, 1 << 24)
             },
-            **{f"axpy/triton float32 {arch}": "na" for arch in ARCHES},  # Triton is not installed
+            # Neither Triton nor CuPy is installed.
+            **{f"axpy/{rung} float32 {arch}": "na" for rung in ("triton", "cuda") for arch in ARCHES},
         }
         assert states(reader, "HEAD~1") == first
         assert states(reader, "HEAD") == first | own
@@ -377,6 +378,7 @@ class TestThePage:
             ("row_sum.CPU.track_seconds", "numpy"),
             ("row_sum.CPU.track_seconds", "einsum"),
             ("axpy.CPU.track_seconds", "numpy"),
+            ("axpy.CPU.track_seconds", "new"),
         }
         newest = json.loads(max((pages / "data").glob("**/at/*.json"), key=lambda path: int(path.stem)).read_text())
         assert newest["cells"]["axpy/numpy float32 65536 cold"]["state"] == "ok"

@@ -99,30 +99,29 @@ def _launched(project: Project, package: Package, cell: Cell) -> str:
     """Launch a rung once; the identity of its launch, "" if that is one of sources."""
     if cell.device == "cpu":
         from kernelwatch.timing.cpu import Cpu
+        from kernelwatch.timing.launch import bind
 
         class OnceCpu(Cpu):
             def launch(self) -> Launch:
                 kernel = self.package.load(cell.op, cell.rung, cell.type)
                 self._fill(cell, 0)
-                inputs, outs = self._operands(cell, 0)
-                out = outs[0] if len(outs) == 1 else tuple(outs)
-                launch = kernel.bind(*inputs, out=out, **self._operands_of(cell).scalars)
+                rung = self.project.ops[cell.op].rung(cell.rung)
+                launch = bind(kernel, rung, self._operands_of(cell), *self._operands(cell, 0))
                 launch()
                 return launch
 
         launch = OnceCpu(project, package, [cell], Budget(1, 0.0), 0).launch()
     else:
         from kernelwatch.timing.gpu import Gpu
-        from kernelwatch.timing.launch import current
+        from kernelwatch.timing.launch import bind, current
 
         class OnceGpu(Gpu):
             def launch(self) -> Launch:
                 kernel = self.package.load(cell.op, cell.rung, cell.type)
-                inputs, outs = self._operands(cell, 0)
+                rung = self.project.ops[cell.op].rung(cell.rung)
                 with current(self.stream):
                     self._fill(cell)
-                    out = outs[0] if len(outs) == 1 else tuple(outs)
-                    launch = kernel.bind(*inputs, out=out, **self._operands_of(cell).scalars)
+                    launch = bind(kernel, rung, self._operands_of(cell), *self._operands(cell, 0))
                     launch()
                 self.stream.synchronize()
                 return launch

@@ -63,8 +63,9 @@ class OnGpu:
             start = time.perf_counter()
             self._call(arguments)
             host_s = time.perf_counter() - start
-        if allocations.nbytes:
-            self.warnings.append(f"it allocates {allocations.nbytes / (1 << 20):.3g} MiB in each call")
+        self.peak_allocated_bytes: int | None = allocations.peak_bytes
+        if allocations.peak_bytes:
+            self.warnings.append(f"it allocates {allocations.peak_bytes / (1 << 20):.3g} MiB in each call")
         if self._waits(arguments, host_s):
             self.warnings.append("it waits for the GPU in each call, which keeps a program from queueing further work")
         self.method = self._method(arguments)
@@ -129,7 +130,7 @@ class OnGpu:
         return time.perf_counter() - start > 2 * own_s + ELSEWHERE_S
 
     def _capture(self, calls: Calls) -> Captured:
-        self.captured = Captured(calls, self.replayer.stream, self.captured)
+        self.captured = Captured(self.replayer.cupy, calls, self.replayer.stream, self.captured)
         return self.captured
 
     def _enqueue(self, sets: Sets, count: int) -> Graph:

@@ -1,10 +1,11 @@
 """A measured package whose rungs are plain functions, in a table: KERNELS = {op: {rung: function}}.
 
 A function takes the inputs, `out=` (a tuple of arrays if the problem has several outputs) and the problem's scalars by
-name, and overwrites `out`. On a GPU the arrays are CuPy's, which offer DLPack and __cuda_array_interface__, and it
-enqueues on the current stream, which CuPy and PyTorch know; a function with a parameter `stream` gets it, as an object
-with __cuda_stream__ (with NumPy's arrays only if the parameter has no default). An entry may also be the text
-"module:function", whose module is imported only when the rung is measured.
+name, and overwrites `out`. One without a parameter `out` returns its output, a new array, or a tuple of them. On a GPU
+the arrays are CuPy's, which offer DLPack and __cuda_array_interface__, and it enqueues on the current stream, which
+CuPy and PyTorch know; a function with a parameter `stream` gets it, as an object with __cuda_stream__ (with NumPy's
+arrays only if the parameter has no default). An entry may also be the text "module:function", whose module is imported
+only when the rung is measured.
 
 The identity of a launch covers the function's module, all modules of the tree that it imports, directly or not, every
 file of the tree that is no Python source, and the versions of the distributions that these modules import. If it cannot
@@ -45,6 +46,7 @@ class _Launch:
     call: Callable[[], object]
     identity: str
     of_sources: bool = True
+    returns: bool = False
 
     def __call__(self) -> object:
         return self.call()
@@ -56,11 +58,14 @@ class _Function:
     identity: str
 
     def bind(self, *inputs: Array, out: Array | tuple[Array, ...], **scalars: Any) -> Launch:
-        call = partial(self.function, *inputs, out=out, **scalars)
-        on_host = isinstance(out[0] if isinstance(out, tuple) else out, np.ndarray)
+        outs = out if isinstance(out, tuple) else (out,)
+        fills = _takes_out(self.function)
+        call = partial(self.function, *inputs, **({"out": out} if fills else {}), **scalars)
+        returns = not fills and outs != ()
+        on_host = _on_host((*outs, *inputs)[0])
         if "stream" not in scalars and _takes_stream(self.function, on_host):
-            return _Launch(lambda: call(stream=_stream()), self.identity)
-        return _Launch(call, self.identity)
+            return _Launch(lambda: call(stream=_stream()), self.identity, returns=returns)
+        return _Launch(call, self.identity, returns=returns)
 
 
 @dataclass(frozen=True)
@@ -198,6 +203,20 @@ def _takes_stream(function: Callable[..., object], on_host: bool) -> bool:
     except (TypeError, ValueError):  # a callable of a C extension may have no signature
         return False
     return parameter is not None and not (on_host and parameter.default is not parameter.empty)
+
+
+def _takes_out(function: Callable[..., object]) -> bool:
+    """Whether a function is given the arrays to overwrite; if not, it returns its results."""
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):  # of a C extension, as NumPy's own functions, which take it
+        return True
+    return "out" in parameters or any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+
+
+def _on_host(array: Any) -> bool:
+    """Whether an array is NumPy's, or a tensor of PyTorch in the host's memory."""
+    return isinstance(array, np.ndarray) or getattr(array, "is_cuda", None) is False
 
 
 def _stream() -> Any:

@@ -30,6 +30,7 @@ class Launch(Protocol):
     identity on both sides of a comparison counts as the same binary, and is neither timed nor checked.
     `of_sources`, optional: True if the identity is one of sources, which say nothing of the choices of an autotuner or
     a compiler; the engine then adds what was launched to it.
+    `returns`, optional: True if a call returns its outputs and leaves `out` alone.
     """
 
     @property

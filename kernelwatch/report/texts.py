@@ -74,7 +74,7 @@ def row_texts(row: Row, columns: int) -> tuple[str, ...]:
         "low clock": cell.throttled == (LOW_CLOCK,),
         "throttled": cell.throttled not in ((), (LOW_CLOCK,)),
         "by events": cell.by_events,
-        "allocates": cell.allocated_bytes > 0,
+        "allocates": cell.peak_allocated_bytes > 0,
     }
     mark = ", ".join(name for name, applies in marks.items() if applies)
     return (
