@@ -228,6 +228,17 @@ def test_an_input_that_is_written_is_said(measure: str, late: bool, run: Run, re
         measured(request, measure, clipped)
 
 
+def test_inputs_are_compared_to_their_last_byte(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In pieces, of which the last is not whole; a NaN equals itself."""
+    monkeypatch.setattr(usage, "PIECE_BYTES", 16)
+    before = np.full((3, 7), np.nan, np.float32)
+    assert usage.same_bits(before, before.copy(), np)
+    for at in (0, 4, 20):
+        after = before.copy()
+        after.reshape(-1)[at] = 1
+        assert not usage.same_bits(before, after, np)
+
+
 # --- inputs that are updated ---------------------------------------------------------------------------------------
 
 

@@ -242,16 +242,13 @@ class Gpu(RunDevice):
         self._fill_exactly(cell)
         operands = self._operands_of(cell)
         given = usage.read_only(operands, self._operands(cell, 0)[0])
-        room = int(self.cupy.cuda.runtime.memGetInfo()[0])
-        before = {
-            at: array.copy() if array.nbytes < room // 4 else array.get(stream=self.stream)
-            for at, array in given.items()
-        }
+        room, before = int(self.cupy.cuda.runtime.memGetInfo()[0]) // 2, {}
+        for at, array in given.items():  # on the host if the GPU has little memory left
+            before[at] = array.copy() if array.nbytes <= room else array.get(stream=self.stream)
+            room -= array.nbytes
         launch.launch(self.stream)
         self.cupy.cuda.runtime.deviceSynchronize()
-        changed = [
-            at for at, array in given.items() if not usage.same_bits(self.cupy.asarray(before[at]), array, self.cupy)
-        ]
+        changed = [at for at, array in given.items() if not usage.same_bits(before[at], array, self.cupy)]
         return usage.overwritten(cell, self._computes(cell), operands, changed)
 
     def _captured(self, cell: Cell, launch: Callable[[], object]) -> Graph | None:

@@ -13,6 +13,8 @@ from kernelwatch.plan.project import Project
 from kernelwatch.timing import tensors
 from kernelwatch.timing.check import POISON, WrongOutput
 
+PIECE_BYTES = 64 << 20
+
 
 def refusal(project: Project, cell: Cell) -> str:
     """Why the rung of a cell does not take its shape; "" if it does, and for a reference line."""
@@ -55,9 +57,14 @@ def read_only(operands: Operands, inputs: Sequence[Array]) -> dict[int, Array]:
     return {at: given for at, (given, one) in enumerate(zip(inputs, operands.inputs, strict=True)) if not one.updated}
 
 
-def same_bits(a: Array, b: Array, xp: Any) -> bool:
-    """Whether two arrays of one type and shape are equal in every bit."""
-    return not xp.count_nonzero(a.reshape(-1).view(np.uint8) != b.reshape(-1).view(np.uint8))
+def same_bits(before: Array, after: Array, xp: Any) -> bool:
+    """Whether two contiguous arrays of one type and shape are equal in every bit. `before` may lie in host memory.
+    They are compared piece by piece, since little memory may be left."""
+    was, now = before.reshape(-1).view(np.uint8), after.reshape(-1).view(np.uint8)
+    return not any(
+        xp.count_nonzero(xp.asarray(was[at : at + PIECE_BYTES]) != now[at : at + PIECE_BYTES])
+        for at in range(0, now.size, PIECE_BYTES)
+    )
 
 
 def overwritten(cell: Cell, computation: Computation, operands: Operands, which: Sequence[int]) -> str:
