@@ -445,8 +445,8 @@ def test_a_range_of_what_changed_the_kernels(tmp_path: Path) -> None:
     last = commit("README.md")
     root, package = project.folder, PROJECT.package
     assert git.commits(root, "main") == [last, merge, suite, second, docs, first]
-    assert git.commits(root, "main", package) == [last, merge, second, first]
-    assert git.commits(root, f"{first}..{suite}", package) == [suite, second]
+    assert git.commits(root, "main", [package]) == [last, merge, second, first]
+    assert git.commits(root, f"{first}..{suite}", [package]) == [suite, second]
     assert git.commits(root, "main..main", package) == []
 
 

@@ -12,8 +12,10 @@ from textwrap import dedent
 
 import pytest
 
+from kernelwatch.plan.project import load
 from kernelwatch.system.errors import CANNOT
-from tests.repositories import MADE, ROOT, Project, new_project, small_cache
+from kernelwatch.system.git import commits
+from tests.repositories import MADE, ROOT, Project, new_project, small_cache, without_modules
 
 pytestmark = pytest.mark.xdist_group("trees")  # one copy of the engine for all
 
@@ -580,3 +582,33 @@ def test_what_was_not_judged_is_not_green_under_exact(rows: Rows) -> None:
     told = rows.kernelwatch("versus", "--exact", "HEAD~1", "HEAD", code=2)
     assert "cannot tell: row_sum/plain: its launch differs, and was not judged (times were not asked for)" in told
     assert "evidence: 1 launch changed; 1 not judged" in told
+
+
+def test_what_a_rung_reads_is_asked_once(rows: Rows, tmp_path: Path) -> None:
+    """The answer is kept for the tree's files, the description and the environment."""
+    telling = FAST + f"\nopen({str(tmp_path / 'launched')!r}, 'a').write('once ')\n"
+    rows.describe()
+    rows.write_files({"rows/__init__.py": TABLE, "rows/sums.py": telling, "rows/unread.json": "{}"})
+    rows.commit_all("first")
+    rows.write_files({"rows/unread.json": "[]"})
+    rows.commit_all("second")
+    for count in (2, 2):
+        told = rows.kernelwatch("versus", "HEAD~1", "HEAD", code=0, KERNELWATCH_CACHE=str(tmp_path / "cache"))
+        assert "the only launch is the same" in told
+        assert (tmp_path / "launched").read_text().split() == ["once"] * count
+
+
+def test_changed_leaves_out_what_no_kernel_depends_on(rows: Rows) -> None:
+    """Documents, the description, results; but not a source beside the package."""
+    rows.describe()
+    rows.write_files({"rows/__init__.py": TABLE, "rows/sums.py": FAST})
+    first = rows.commit_all("first")
+    rows.write_files({"docs/page.md": "words", ".github/x.yml": "a: 1"})
+    rows.commit_all("documents")
+    rows.write_files({"native/sums.cu": "// a kernel"})
+    source = rows.commit_all("a source beside the package")
+    rows.describe(more="conditions=(),")
+    newest = rows.commit_all("the description")
+    with without_modules("benchmarks"):
+        project = load(rows.folder)
+        assert commits(rows.folder, "main", project.pathspecs()) == [newest, source, first]

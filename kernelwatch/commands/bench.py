@@ -160,7 +160,7 @@ def _asked(project: Project, arguments: argparse.Namespace) -> list[str]:
     root = project.root
     commits = [resolve(root, "HEAD")]
     if arguments.range:
-        commits = commits_of(root, arguments.range, project.package if arguments.changed else "")
+        commits = commits_of(root, arguments.range, project.pathspecs() if arguments.changed else ())
     if not commits:
         raise UserError(f"no commits in {arguments.range}")
     only = selected(arguments)
@@ -183,9 +183,9 @@ def _run(
     measurer: "Here | Fleet",
 ) -> int:
     root, here = project.root, isinstance(measurer, Here)
-    if git(root, "status", "--porcelain", "--", project.package):
+    if changed := git(root, "status", "--porcelain", "--", *project.pathspecs()).splitlines():
         console.print(
-            f"note: the uncommitted changes of {project.package}/ are not measured (--worktree measures them)",
+            f"note: uncommitted changes are not measured, such as of {changed[0][3:]} (--worktree measures them)",
             style="yellow",
         )
     phases = Phases(root / ".asv" / "durations.json", "quick" if arguments.quick else "")
@@ -340,7 +340,7 @@ def main(project: Project, prog: str, arguments: list[str] | None = None) -> int
     parser.add_argument(
         "--changed",
         action="store_true",
-        help=f"only the commits of the range that change {project.package}/, and the newest one",
+        help="only the commits of the range that change more than documents and the description, and the newest one",
     )
     parser.add_argument(
         "--cluster",

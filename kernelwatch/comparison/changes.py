@@ -4,6 +4,8 @@ What a rung is made from is first read from the sources of both trees. A rung fo
 is then launched once on each side, if this machine can, and its process says what it loaded and read.
 """
 
+import hashlib
+import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -11,16 +13,19 @@ from pathlib import Path
 
 from kernelwatch.analysis import identified
 from kernelwatch.plan import sources
+from kernelwatch.plan.build import environment
 from kernelwatch.plan.cells import Cell, plan
 from kernelwatch.plan.package import Parts
 from kernelwatch.plan.project import Project
 from kernelwatch.plan.tree import COMPILED, Places
 from kernelwatch.run.group import measure_once
 from kernelwatch.run.processes import Run
+from kernelwatch.system import cache
 from kernelwatch.system.options import Options
 from kernelwatch.timing.check import Budget
 
 ENDLESS_S = 120.0  # a rung that does not end when it is launched once is told by its sources
+VERSION = 1  # of the kept answers: raised when they have another meaning
 ENTRY = "its entry in the table of rungs"
 
 
@@ -194,31 +199,61 @@ def cell_of(project: Project, rung: str) -> Cell | None:
 
 def ran(project: Project, folder: str, rungs: Iterable[str]) -> dict[str, Launch | None]:
     """What decided the launches of rungs that were launched once here, None for a rung that the tree does not have.
-    Those that cannot be launched are left out: their sources say what they are made from."""
+    Those that cannot be launched are left out: their sources say what they are made from.
+
+    The answers are kept by the tree's files, the description and the environment.
+    """
     cells = [cell for rung in rungs if (cell := cell_of(project, rung))]
-    found: dict[str, Launch | None] = {}
+    gpu = gpu_here()
+    cells = [cell for cell in cells if folder and (cell.device == "cpu" or gpu)]
+    if not cells:
+        return {}
+    conditions = [VERSION, _content(project, folder), _described(project), environment(), gpu]
+    keys = {cell.key: hashlib.sha256(json.dumps([cell.key, *conditions]).encode()).hexdigest() for cell in cells}
+    answers = {key: answer for key, kept in keys.items() if (answer := cache.noted(kept, ".launch")) is not None}
+    unknown = [cell for cell in cells if cell.key not in answers]
     for device in ("cpu", "gpu"):
-        own = [cell for cell in cells if cell.device == device]
-        if not own or not folder or (device == "gpu" and not has_gpu()):
-            continue
-        group = measure_once(project, "launches", identified.DEVICE, own, Options(tree=folder), ENDLESS_S)
-        for cell in own:
-            for answer in group.outcomes[cell.key].measurements:
-                if answer["absent"]:
-                    found[cell.name] = None
-                elif not answer["error"]:
-                    found[cell.name] = Launch(answer["files"], "", answer["identity"])
+        own = [cell for cell in unknown if cell.device == device]
+        if own:
+            group = measure_once(project, "launches", identified.DEVICE, own, Options(tree=folder), ENDLESS_S)
+            for cell in own:
+                for told in group.outcomes[cell.key].measurements:
+                    answers[cell.key] = dict(told)
+                    if not told["error"] or told["absent"]:
+                        cache.note(keys[cell.key], ".launch", told)
+    found: dict[str, Launch | None] = {}
+    for cell in cells:
+        answer = answers.get(cell.key, {"error": "it did not end"})
+        if answer.get("absent"):
+            found[cell.name] = None
+        elif not answer["error"]:
+            found[cell.name] = Launch(answer["files"], "", answer["identity"])
     return found
 
 
-def has_gpu() -> bool:
-    """Whether CuPy finds a GPU."""
+def _content(project: Project, folder: str) -> str:
+    """A hash of the files of a tree on which a kernel may depend."""
+    digest = hashlib.sha256()
+    for path in project.places(folder).files():
+        digest.update(f"{path.relative_to(folder)} {sources.digest(path)}\0".encode())
+    return digest.hexdigest()
+
+
+def _described(project: Project) -> str:
+    """A hash of the description: its folder's modules, which may hold the table of rungs."""
+    files = sorted(project.here.parent.rglob("*.py"))
+    return hashlib.sha256("".join(map(sources.digest, files)).encode()).hexdigest()
+
+
+def gpu_here() -> str:
+    """The name and the driver of CUDA's first GPU, "" if there is none."""
     try:
         import cupy
 
-        return bool(cupy.cuda.runtime.getDeviceCount() > 0)
+        runtime = cupy.cuda.runtime
+        return f"{runtime.getDeviceProperties(0)['name'].decode()} {runtime.driverGetVersion()}"
     except Exception:  # no CuPy, no driver, no GPU: each has an error of its own
-        return False
+        return ""
 
 
 def _merged(known: Launch, seen: Launch) -> Launch:

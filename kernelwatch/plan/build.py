@@ -4,6 +4,7 @@ A tree is built once for its files, commands and environment, and kept in the en
 that cannot be built holds the reason, and all of its cells have failed.
 """
 
+import functools
 import glob
 import hashlib
 import importlib.metadata
@@ -153,6 +154,7 @@ def _file_hash(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
+@functools.cache
 def environment() -> dict[str, object]:
     """What a build depends on besides the tree: Python, the installed distributions, compilers and their options."""
     installed = sorted(f"{each.metadata['Name']}=={each.version}" for each in importlib.metadata.distributions())

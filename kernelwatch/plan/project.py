@@ -118,6 +118,16 @@ class Project:
         """The name of the module that is imported to be measured: the package, or the description's table."""
         return f"{self.here.parent.name}.{self.table}" if self.table else self.package
 
+    def pathspecs(self) -> list[str]:
+        """git's pathspecs of the files on which a kernel may depend; see `tree.Places.files`."""
+        apart = [*self._made, self.here.parent.relative_to(self.repository).as_posix()]
+        return [
+            ":/",
+            *(f":(exclude,top){folder}" for folder in apart if folder != "."),
+            *(f":(exclude,top,glob)**/*{suffix}" for suffix in sorted(tree.PROSE)),
+            ":(exclude,top,glob)**/.*",
+        ]
+
     def check(self) -> None:
         """Raises: UserError if the checkout has no package to measure: the description names none that exists."""
         if self.places(str(self.repository)).package(self.package) is None:

@@ -11,10 +11,11 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import cache, lru_cache
 from pathlib import Path
+from typing import Any
 
 
 @cache
@@ -31,6 +32,22 @@ def folder() -> Path:
         path = Path(tempfile.mkdtemp(prefix="kernelwatch-"))
         atexit.register(shutil.rmtree, path, ignore_errors=True)
     return path
+
+
+def noted(key: str, suffix: str) -> dict[str, Any] | None:
+    """A kept dictionary; None if there is none, or if it was cut short."""
+    try:
+        return dict(json.loads((folder() / f"{key}{suffix}").read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def note(key: str, suffix: str, values: Mapping[str, Any]) -> None:
+    """Keep a dictionary that JSON can hold. `key`: a hash of everything that decides it. A full disk keeps nothing."""
+    with suppress(OSError), tempfile.TemporaryDirectory(dir=folder()) as inside:
+        fresh = Path(inside, "note")
+        fresh.write_text(json.dumps(values), encoding="utf-8")
+        os.replace(fresh, folder() / f"{key}{suffix}")
 
 
 # Variables that name the caches of compilers and libraries, and of packages that keep what they compile.

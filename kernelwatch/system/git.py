@@ -4,7 +4,7 @@ import hashlib
 import os
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kernelwatch.system.errors import UserError
@@ -42,16 +42,16 @@ def resolve(root: Path, name: str) -> str:
         raise UserError(f"the repository in {root} has no commit {name}; {what}") from None
 
 
-def commits(root: Path, range: str, changed: str = "") -> list[str]:
+def commits(root: Path, range: str, changed: Sequence[str] = ()) -> list[str]:
     """The first-parent commits of a range, newest first.
 
-    `changed`: a folder; keep only the commits that change it, and the newest commit. The commits in between run the
-    same kernels. Raises: UserError.
+    `changed`: pathspecs; keep only the commits that change such files, and the newest commit. The commits in between
+    run the same kernels. Raises: UserError.
     """
     all_commits = git(root, "rev-list", "--first-parent", range).splitlines()
     if not changed:
         return all_commits
-    changing = set(git(root, "rev-list", "--first-parent", range, "--", changed).splitlines())
+    changing = set(git(root, "rev-list", "--first-parent", range, "--", *changed).splitlines())
     return [commit for commit in all_commits if commit in changing or commit == all_commits[0]]
 
 
