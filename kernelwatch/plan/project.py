@@ -126,6 +126,7 @@ class Project:
             *(f":(exclude,top){folder}" for folder in apart if folder != "."),
             *(f":(exclude,top,glob)**/*{suffix}" for suffix in sorted(tree.PROSE)),
             ":(exclude,top,glob)**/.*",
+            ":(exclude,top,glob)**/.*/**",
         ]
 
     def check(self) -> None:
