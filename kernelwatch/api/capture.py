@@ -65,8 +65,7 @@ def _by_cupy(calls: Calls, stream: Any) -> Graph:
             stream.end_capture()
         raise
     graph: Graph = stream.end_capture()
-    graph.upload(stream)  # type: ignore[attr-defined]
-    return graph
+    return graph  # not uploaded: one that is never launched would slow others down (timing/replay.py)
 
 
 def _by_torch(torch: Any, calls: Calls, stream: Any, pool: Any) -> Any:

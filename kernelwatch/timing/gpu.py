@@ -178,12 +178,12 @@ class Gpu(RunDevice):
         return taken
 
     def _captured(self, cell: Cell, launch: Callable[[], object]) -> Graph | None:
-        """A graph of one launch; None if it cannot be captured.
+        """A graph of one launch, which may never be launched; None if it cannot be captured.
 
         Raises: WrongOutput if it enqueues nothing on the given stream; what the launch raises outside of a capture.
         """
         try:
-            graph = self.graph([launch], 1)
+            graph = self.capture([launch], 1)
         except Exception:
             launch()
             self.stream.synchronize()
