@@ -66,6 +66,8 @@ class Device:
     launches: list[Launched] = field(default_factory=list)
     captured: list[Work] | None = None
     host_calls: bool = True  # whether the host launches what runs, not a graph
+    uploaded: "list[Graph]" = field(default_factory=list)  # in order
+    disturbed: "list[Graph]" = field(default_factory=list)  # launched after another was uploaded and never launched
 
     def enqueue(
         self, name: str, arguments: tuple[Any, ...], seconds: float, run: Callable[[], object] = lambda: None
@@ -96,11 +98,18 @@ class Device:
 class Graph:
     def __init__(self, device: Device, work: list[Work]) -> None:
         self.device, self.work = device, work
+        self.launched = False
 
     def upload(self, stream: object) -> None:
-        pass
+        self.device.uploaded.append(self)
 
     def launch(self, stream: object) -> None:
+        earlier = self.device.uploaded
+        if self in earlier:
+            earlier = earlier[: earlier.index(self)]
+        if not all(graph.launched for graph in earlier):
+            self.device.disturbed.append(self)
+        self.launched = True
         self.device.host_s += ENQUEUE_S
         self.device.host_calls = False
         for one in self.work:

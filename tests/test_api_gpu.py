@@ -76,6 +76,13 @@ def test_a_call_takes_as_long_as_its_launch(device: Device) -> None:
     assert found.conditions["driver"] == "580"
 
 
+def test_no_graph_is_timed_beside_one_that_was_uploaded_in_vain(device: Device) -> None:
+    """Whether a call can be captured is tried with a graph that is never launched."""
+    kernelwatch.compare(copying(device), copying(device, 2e-5), array(), array())
+    assert device.uploaded
+    assert not device.disturbed
+
+
 def test_cold_copies_are_larger_than_the_cache_and_new_in_each_round(
     device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,7 @@ import contextlib
 import functools
 import itertools
 import math
+import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -990,6 +991,41 @@ def test_hot_is_not_slower_than_cold() -> None:
             compared += 1
             assert hot["seconds"] <= 1.5 * cold["seconds"], where.key
     assert compared
+
+
+QUANTUM_S = 0.15e-6  # half of what a graph that is uploaded in vain adds to each kernel of a cold graph on an H200
+
+
+@pytest.mark.gpu
+def test_launches_that_were_captured_and_not_replayed_slow_no_kernel_down() -> None:
+    """One graph, replayed after each of other launches was captured to see whether it can be."""
+    cells = plan(PROJECT.op("matmul"), "gpu")
+    mixed = random.Random(5).sample(cells, len(cells))  # an order in which one of the first ten slowed all down
+    others = [where for where in mixed if not gpukernels.rung("matmul", where.rung).needs][:60]
+    timed = next(where for where in cells if where.key == "matmul/pipelined_32x64 float32 256x256x256 cold")
+    gpu = Gpu(PROJECT, PROJECT.adapt(gpukernels), [timed, *others], BUDGET, seed=1)
+
+    def launches(where: Cell) -> list[Callable[[], object]]:
+        kernel = gpu.package.load(where.op, where.rung, where.type)
+        return [gpu._bind(where, kernel, slot)[0] for slot in range(gpu._slots(where))]
+
+    with gpu.stream:
+        gpu._fill(timed)
+        rotating = launches(timed)
+        rotating[0]()
+        graph, levels = gpu.graph(rotating, len(rotating)), []
+        not_here: tuple[type[Exception], ...] = (NotHere, *gpu.package.not_here)
+        for where in others:
+            try:
+                gpu._fits(where)
+                other = launches(where)[0]
+            except not_here:
+                continue
+            other()
+            assert gpu._captured(where, other)
+            levels.append(min(gpu.replay(graph, 1, 3)[0]) / len(rotating))
+    assert len(levels) > 40
+    assert max(levels) - min(levels) < QUANTUM_S, levels
 
 
 @pytest.mark.gpu

@@ -202,6 +202,19 @@ def test_a_graph_takes_its_launches_in_turn(device: Device) -> None:
     assert [work[0] for work in graph.work] == ["0", "1", "2"] * 2
 
 
+@pytest.mark.parametrize("seed", [0, 3])  # only the process with seed 0 replays the graph of one launch
+@pytest.mark.parametrize(("cache", "seconds"), [("cold", 1e-5), ("hot", 1e-5), ("cold", 0.006)])
+def test_no_graph_is_timed_beside_one_that_was_uploaded_in_vain(
+    device: Device, cache: str, seconds: float, seed: int
+) -> None:
+    """On a GPU, all kernels may be slower for as long as an uploaded graph was not launched."""
+    gpu, _ = gpu_of(device, cell(cache), seconds, seed)
+    for _ in range(2):
+        gpu.measure(cell(cache))
+    assert len(device.uploaded) > 4
+    assert not device.disturbed
+
+
 # --- what a launch does besides ------------------------------------------------------------------------------------
 
 

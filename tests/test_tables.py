@@ -123,7 +123,7 @@ def test_a_record_is_read_and_damaged_lines_left_out(record: Record) -> None:
     assert set(record.facts) == {"transpose gpu", "transpose cpu"}
     assert len(record.cells) == 9
     assert "transpose/tiled float32 4096x4096 cold" not in record.cells
-    assert record.cells["transpose/naive_read float32 4096x4096 cold"].throttled == ("software power cap",)
+    assert record.cells["transpose/naive_read float32 4096x4096 cold"].limits == ("software power cap",)
 
 
 def test_a_line_of_no_text_is_left_out(results: Path) -> None:
@@ -186,7 +186,7 @@ def test_the_table_in_the_terminal(record: Record) -> None:
     assert table_row(text, "padded") == ["padded", "110 us", "± 9.09 %", "1220", "45.5 %", "50.00 %"]
     assert table_row(text, "vector_copy") == ["vector_copy", "50 us", "± 0.00 %", "2684", "100.0 %", "0.00 %"]
     assert table_row(text, "memcpy") == ["memcpy", "40 us", "", "3355", "125.0 %", ""]
-    assert table_row(text, "naive_read")[1] == "400 us (throttled)"
+    assert table_row(text, "naive_read")[1] == "400 us (limited)"
     assert table_row(text, "naive_write") == ["naive_write", "failed", "", "", "", ""]
     assert "best copy measured: memcpy, 3355 GB/s" in text
     why = "failed: transpose/naive_write float32 4096x4096 cold: WrongOutput: transpose/naive_write [bold]"
@@ -206,14 +206,14 @@ def test_how_a_cell_was_timed_is_shown(record: Record) -> None:
     cell = records.measured(key, Outcome("ok", "", noted), "transpose gpu")
     record = dataclasses.replace(record, cells=record.cells | {key: cell})
     text = printed(record)
-    assert table_row(text, "padded")[1] == "100 us (throttled, by events, allocates)"
+    assert table_row(text, "padded")[1] == "100 us (limited, by events, allocates)"
     assert "padded: timed by events, with the host's part: it cannot be captured in a CUDA graph\n" in text
     assert "padded: allocates 512 bytes in each launch\n" in text
     assert "padded: autotuned, turn: BLOCK: 32\npadded: autotuned, turn: BLOCK: 64\n" in text
     (told,) = (each for each in site_record.told(record) if each.cell.key == key)
     assert told.figures["notes"] == list(cell.notes)
     assert len(cell.notes) == 4
-    assert "(throttled, by events, allocates)" in markdown(record, PROJECT, ["transpose"])
+    assert "(limited, by events, allocates)" in markdown(record, PROJECT, ["transpose"])
 
 
 def test_the_cpus_table_is_for_those_who_ask(record: Record) -> None:

@@ -244,14 +244,18 @@ def identity(measurements: Iterable[Measurement]) -> str:
     return " ".join(sorted({str(each["identity"]) for each in measurements if each.get("identity")}))
 
 
-def spread(figures: Sequence[float]) -> float:
+def spread(figures: Sequence[float], doubt: float = 0.0) -> float:
     """The relative standard error of a cell's figure, from the processes that measured it. It is 0 for fewer than two,
-    which show no noise: the noise of the series is then taken from the differences between commits."""
+    which show no noise: the noise of the series is then taken from the differences between commits.
+
+    `doubt`: by how much a limit of the clock may have moved all of them together (history/clocks.py).
+    """
     count = len(figures)
     mean = math.fsum(figures) / count if count >= 2 else 0.0
     if not mean:
         return 0.0
-    return math.sqrt(math.fsum((each - mean) ** 2 for each in figures) / (count - 1) / count) / abs(mean)
+    error = math.sqrt(math.fsum((each - mean) ** 2 for each in figures) / (count - 1) / count) / abs(mean)
+    return math.hypot(error, doubt)
 
 
 def figures(measurements: Iterable[Measurement], *names: str) -> list[float]:

@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import get_args
 
+from kernelwatch.history import clocks
 from kernelwatch.run import outcome as outcomes
 from kernelwatch.run.outcome import Outcome
 from kernelwatch.system.errors import UserError
@@ -19,16 +20,22 @@ from kernelwatch.timing.record import CellState, Facts, Measurement
 
 @dataclass(frozen=True)
 class Measured:
-    """One cell at one commit: the seconds of each process, or the reason why there are none. `throttled`: the limits
-    that were met; `group`: such as "transpose gpu"; `measurements`: the full records, one per process."""
+    """One cell at one commit: the seconds of each process, or the reason why there are none.
+
+    `limits`: of clock, power or heat, which make the figure doubtful; `doubt`: by how much it may be wrong for that,
+    relative to the figure; `own_clock_mhz`: the SM clock, if the kernel's own work held it below the highest;
+    `group`: such as "transpose gpu"; `measurements`: the full records, one per process.
+    """
 
     key: str
     state: CellState
     reason: str
     seconds: tuple[float, ...]
-    throttled: tuple[str, ...]
+    limits: tuple[str, ...]
     group: str = ""
     measurements: tuple[Measurement, ...] = ()
+    own_clock_mhz: float | None = None
+    doubt: float = 0.0
 
     @property
     def median_s(self) -> float:
@@ -154,14 +161,14 @@ def read(path: Path) -> Record:
             facts[group.name] = group.facts
         for key, outcome in group.outcomes.items():
             try:
-                cells[key] = measured(key, outcome, group.name)
+                cells[key] = measured(key, outcome, group.name, group.facts)
             except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
                 continue  # the file may come from another version, or may be edited
     return Record(path.parent.name, path.name.split("-")[0], facts, cells)
 
 
-def measured(key: str, outcome: Outcome, group: str = "") -> Measured:
-    """A cell's outcome as a record. A counted or compiled cell has no seconds and met no limits.
+def measured(key: str, outcome: Outcome, group: str = "", facts: Facts | None = None) -> Measured:
+    """A cell's outcome as a record. A counted or compiled cell has no seconds and met no limits. `facts`: of its group.
 
     Raises: ValueError if a time is not a positive number, or the state or reason is none; the exceptions of other
     malformed measurements.
@@ -171,15 +178,17 @@ def measured(key: str, outcome: Outcome, group: str = "") -> Measured:
     seconds = tuple(float(each["seconds"]) for each in outcome.measurements if "seconds" in each)
     if not all(0 < value < math.inf for value in seconds):
         raise ValueError(f"{key}: seconds should be positive numbers, not {seconds}")
-    limits = {str(limit) for measurement in outcome.measurements for limit in measurement.get("throttled", ())}
+    clock = clocks.clock(outcome.measurements, (facts or {}).get("others"))
     return Measured(
         key,
         outcome.state,
         outcome.reason,
         seconds,
-        tuple(sorted(limits)),
+        clock.limits,
         group,
         tuple(outcome.measurements),
+        clock.own_mhz,
+        clock.doubt,
     )
 
 

@@ -10,6 +10,7 @@ from rich.table import Table
 from kernelwatch.comparison.exact import Difference
 from kernelwatch.comparison.paired import FALSE_ALARMS, SAME, Judged, Pairs
 from kernelwatch.comparison.verdict import FEW, Report, some
+from kernelwatch.history import clocks
 from kernelwatch.plan.problem import label
 from kernelwatch.report import texts
 from kernelwatch.report.markdown import table as markdown_table
@@ -93,9 +94,8 @@ def _lines(report: Report) -> Iterator[str]:
     limits = {
         limit: pairs.cell.key
         for pairs, _ in timed
-        for both in pairs.measurements.values()
-        for measurement in both
-        for limit in measurement.get("throttled", ())
+        for side in zip(*pairs.measurements.values(), strict=True)
+        for limit in clocks.clock(side).limits
     }
     for limit, key in limits.items():
         yield f"limit met: {limit} (last at {key})"

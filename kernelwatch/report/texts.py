@@ -7,7 +7,6 @@ from kernelwatch.history.records import Record
 from kernelwatch.plan.problem import Problem
 from kernelwatch.report.rows import Row
 from kernelwatch.timing.record import Facts
-from kernelwatch.timing.replay import LOW_CLOCK
 
 
 def time_text(seconds: float) -> str:
@@ -71,8 +70,8 @@ def row_texts(row: Row, columns: int) -> tuple[str, ...]:
     if cell.state != "ok":
         return (row.rung, "failed", *[""] * (columns - 2))
     marks = {
-        "low clock": cell.throttled == (LOW_CLOCK,),
-        "throttled": cell.throttled not in ((), (LOW_CLOCK,)),
+        f"{cell.own_clock_mhz or 0:.0f} MHz": cell.own_clock_mhz is not None,
+        "limited": bool(cell.limits),
         "by events": cell.by_events,
         "allocates": cell.peak_allocated_bytes > 0,
     }
@@ -93,7 +92,7 @@ def rate_and_share(row: Row) -> str:
     if row.cell.state != "ok":
         return "failed"
     share = f" {percent(row.share, 0):>6}" if not math.isnan(row.share) else ""
-    return f"{rate_text(row.rate)}{'*' if row.cell.throttled else ''}{'~' if row.cell.by_events else ''}{share}"
+    return f"{rate_text(row.rate)}{'*' if row.cell.limits else ''}{'~' if row.cell.by_events else ''}{share}"
 
 
 def nvrtc(facts: Facts) -> str:

@@ -85,8 +85,8 @@ def packed(record: Record, told: list[Told], judged: tuple[str, ...], store: Sto
     numbers = np.array(rows, float).reshape(len(rows), len(names_of(judged))).T
     limits: dict[str, list[int]] = {}
     for at, cell in enumerate(cells):
-        if cell.throttled:
-            limits.setdefault("\n".join(cell.throttled), []).append(at)
+        if cell.limits:
+            limits.setdefault("\n".join(cell.limits), []).append(at)
     shared = {
         "cells": [[cell.key for cell in cells], [cell.group for cell in cells]],
         "identities": [events.identity(cell.measurements) for cell in cells],
@@ -113,7 +113,7 @@ def _numbers(cell: Measured, told: Told | None, judged: tuple[str, ...]) -> list
     ]
     return [
         *(NAN if value is None else value for value in known),
-        *(events.spread(events.figures(cell.measurements, name)) for name in judged),
+        *(events.spread(events.figures(cell.measurements, name), cell.doubt) for name in judged),
     ]
 
 

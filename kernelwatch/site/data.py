@@ -25,7 +25,7 @@ from kernelwatch.site.columns import SHOWN, Columns, Layout, Numbers
 from kernelwatch.site.record import Json, parts_of, rounded
 from kernelwatch.site.writer import Writer
 
-VERSION = 2  # of the files; raised when a field changes its meaning or goes
+VERSION = 3  # of the files; raised when a field changes its meaning or goes
 BLOCK = 250  # positions whose histories share a file
 TREND = 500  # the most points of a trend
 

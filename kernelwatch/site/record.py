@@ -116,10 +116,11 @@ def figures(cell: Measured, read: dict[str, list[float]]) -> Json:
         "processes": len(cell.seconds),
         "detectable": rounded(cell.detectable, 3),
         "clock_mhz": rounded(median(read["clock_mhz"]), 5),
+        "own_clock_mhz": rounded(cell.own_clock_mhz, 5),
         "temperature_c": rounded(median(read["temperature_c"]), 3),
         "power_w": rounded(median(read["power_w"]), 4),
         "launch_s": rounded(median(read["launch_s"]), 4),
-        "limits": list(cell.throttled),
+        "limits": list(cell.limits),
         "notes": list(cell.notes),
         "kernels": next((finite(each["kernels"]) for each in cell.measurements if "kernels" in each), None),
         "reason": cell.reason,
@@ -148,6 +149,6 @@ def state(record: Record, cells: list[Told]) -> Json:
         "canary_compute_s": rounded(medians["canary_compute_s"]),
         "cells": sum(bool(each.cell.seconds) for each in cells),
         "failed": sorted(cell.key for cell in record.cells.values() if cell.state == "failed"),
-        "limited": sorted(each.cell.key for each in cells if each.cell.throttled),
+        "limited": sorted(each.cell.key for each in cells if each.cell.limits),
     }
     return {name: value for name, value in found.items() if value is not None}

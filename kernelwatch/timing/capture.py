@@ -58,8 +58,7 @@ def _by_cupy(stream: Any, enqueue: Callable[[], object]) -> Graph:
             stream.end_capture()
         raise
     graph: Graph = stream.end_capture()
-    graph.upload(stream)  # type: ignore[attr-defined]
-    return graph
+    return graph  # not uploaded: one that is never launched would slow others down (timing/replay.py)
 
 
 def _by_torch(torch: Any, enqueue: Callable[[], object], pool: Any) -> Any:

@@ -252,12 +252,12 @@ class Gpu(RunDevice):
         return usage.overwritten(cell, self._computes(cell), operands, changed)
 
     def _captured(self, cell: Cell, launch: Callable[[], object]) -> Graph | None:
-        """A graph of one launch; None if it cannot be captured.
+        """A graph of one launch, which may never be launched; None if it cannot be captured.
 
         Raises: WrongOutput if it enqueues nothing on the given stream; what the launch raises outside of a capture.
         """
         try:
-            graph = self._graph_of([launch], 1)
+            graph = self._graph_of([launch], 1) if self._returns else self.capture([launch], 1)
         except Exception:
             launch()
             self.stream.synchronize()

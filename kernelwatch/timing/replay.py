@@ -107,7 +107,17 @@ class Replayer:
     # --- graphs and canaries -----------------------------------------------------------------------------------
 
     def graph(self, launches: list[Callable[[], object]], nodes: int) -> Graph:
+        """A graph of `nodes` launches that is launched next: it is on the GPU already. Arguments and errors as in
+        `capture`."""
+        graph = self.capture(launches, nodes)
+        graph.upload(self.stream)  # type: ignore[attr-defined]
+        return graph
+
+    def capture(self, launches: list[Callable[[], object]], nodes: int) -> Graph:
         """A graph of `nodes` launches, in turn from `launches`; all of them must have been compiled before.
+
+        It is not uploaded to the GPU. A graph that is uploaded and not launched can make every kernel of every other
+        graph in the process some tenths of a microsecond slower, until one of certain other graphs is uploaded.
 
         Raises: what a launch raises that cannot be captured; CuPy's errors.
         """
@@ -119,9 +129,7 @@ class Replayer:
             with suppress(Exception):  # it says that the capture failed
                 self.stream.end_capture()
             raise
-        graph = self.stream.end_capture()
-        graph.upload(self.stream)
-        return graph  # type: ignore[no-any-return]
+        return self.stream.end_capture()  # type: ignore[no-any-return]
 
     def vector_copy(self, source: Array, target: Array) -> Callable[[], object]:
         """A launch of the harness's own copy. `target`, as large as `source` in bytes, is overwritten."""

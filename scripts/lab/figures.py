@@ -58,7 +58,7 @@ def rate(row: Row | None, digits: int = 0) -> str:
     if row is None or not row.cell.seconds:
         return "n/a"
     share = "" if math.isnan(row.share) else f" ({100 * row.share:.{digits}f} %)"
-    mark = " *" if row.cell.throttled else ""
+    mark = " *" if row.cell.limits else ""
     return f"{rate_text(row.rate)}{share}{mark}"
 
 

@@ -100,9 +100,10 @@
             ? [text.plural(conditions.length, "change") + " of conditions, listed below. No commit is blamed for a step across one."]
             : "Yes: device, driver, compiler, packages and versions of the harness are the same over " + text.plural(states.length, "commit") + "."]);
         const limits = cells.flatMap(([, cell]) => (cell.s && cell.limits) || []);
-        const limited = cells.filter(([, cell]) => cell.s && (cell.limits || []).length).length, timed = cells.filter(([key, cell]) => cell.s && known[key].device !== "cpu").length;
-        rows.push([!timed ? "" : limited ? "!" : "\u2713", "Did clocks or power limit it?", !timed ? "Not known: limits are read from a GPU\u2019s driver." : limited
-            ? [element("b", {}, limited + " of " + text.plural(timed, "GPU cell")), " met a limit at the newest commit: " + counted(limits) + "."] : "None of " + text.plural(timed, "GPU cell") + " met a limit at the newest commit."]);
+        const owned = cells.filter(([, cell]) => cell.own_clock_mhz).length, limited = cells.filter(([, cell]) => cell.s && (cell.limits || []).length).length, timed = cells.filter(([key, cell]) => cell.s && known[key].device !== "cpu").length;
+        rows.push([!timed ? "" : limited ? "!" : "\u2713", "Did clocks or power limit it?", !timed ? "Not known: limits are read from a GPU\u2019s driver." : [limited
+            ? [element("b", {}, limited + " of " + text.plural(timed, "GPU cell")), " met a limit at the newest commit: " + counted(limits) + "."] : "None of " + text.plural(timed, "GPU cell") + " met a limit at the newest commit.",
+        owned ? [" The SM clock of ", element("b", {"data-own-clock": owned}, text.plural(owned, "cell")), " was below its highest by their own work, alike in all processes: that is no limit."] : null]]);
         const failures = d3.sum(states, (each) => each.failed);
         rows.push([state.failed ? "!" : "\u2713", "Did everything run?", state.failed ? [element("b", {}, text.plural(state.failed, "cell")), " failed at the newest commit, with the reasons below."]
             : "No cell failed at the newest commit" + (failures ? "; " + failures + " did at earlier ones." : ", nor at any other.")]);
@@ -315,7 +316,7 @@
         if (!facts.gpu) main.append(element("p", {}, "Not known: limits are read from a GPU\u2019s driver."));
         else if (!met.length) main.append(element("p", {}, "None at the newest commit, " + newest_hash + "."));
         else {
-            main.append(element("p", {}, "At the newest commit, " + newest_hash + ". The clock fell under these kernels: because of the limit that is named, or by the kernel\u2019s own work, as under tensor cores, where the driver names none" + (max ? ". The highest SM clock is " + max + " MHz" : "") + "."),
+            main.append(element("p", {}, "At the newest commit, " + newest_hash + ". The clock fell under these kernels, and not by their own work alone: the driver names a limit, or the clock differs between processes. Their figures are less certain" + (max ? ". The highest SM clock is " + max + " MHz" : "") + "."),
                 ...[folded([{name: "Cell"}, {name: "Limit"}, {name: "SM clock", number: true}, {name: "Power", number: true}, {name: "Temperature", number: true}],
                     met.map(([key, cell]) => [cell_link(key, name), element("span", {"data-limited": key}, cell.limits.join(", ")), cell.clock_mhz ? text.digits(cell.clock_mhz, 4) + " MHz" : "", cell.power_w ? text.digits(cell.power_w, 3) + " W" : "", cell.temperature_c ? text.digits(cell.temperature_c, 3) + " \u00b0C" : ""]), "Cells that met a limit")].flat());
         }

@@ -1,0 +1,63 @@
+"""Tells whether a kernel's own work held the SM clock below its highest, or something that makes its figure doubtful.
+
+Work on tensor cores lowers the clock at once, always by the same amount: the clock is then a property of the kernel, as
+its time is. It is the kernel's *own* clock if all processes agree. A *limited* clock differs from process to process, or
+was lowered by heat, by the hardware's protection or beside another program; such a figure is less certain.
+"""
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kernelwatch.timing.nvml import LIMITS, Others, disturbed
+from kernelwatch.timing.record import Measurement
+from kernelwatch.timing.replay import LOW_CLOCK
+
+POWER_CAP = LIMITS[0x04]
+OWN = (LOW_CLOCK, POWER_CAP)  # what a kernel's own work may do; any other limit comes from outside
+CLOCKS_AGREE = 0.02  # of the median clock: the clocks of all processes lie within it
+SECONDS_AGREE = 0.003  # the coefficient of variation of the processes' seconds, whatever their clocks
+DOUBT_LEAST = 0.01  # by how much a limited figure may be wrong, if its clocks do not say more
+
+DIFFERS = "SM clock differs between processes"
+BESIDE = "SM clock lowered beside another program"
+
+
+@dataclass(frozen=True)
+class Clock:
+    """What held the SM clock of a cell. `own_mhz`: the median of the processes, if its own work held it below the
+    highest, else None. `limits`: what makes the figure doubtful. `doubt`: by how much it may be wrong for that,
+    relative to the figure; 0 without limits."""
+
+    own_mhz: float | None = None
+    limits: tuple[str, ...] = ()
+    doubt: float = 0.0
+
+
+def clock(measurements: Sequence[Measurement], others: Others | None = None) -> Clock:
+    """The clock of a cell, from what its processes recorded. `others`: the other users of the GPU."""
+    met = {str(limit) for each in measurements for limit in each.get("throttled", ())}
+    if not met:
+        return Clock()
+    known = [float(mhz) for each in measurements if (mhz := each.get("clock64_mhz"))]
+    middle = statistics.median(known) if known else None
+    apart = (max(known) - min(known)) / middle if middle else 0.0
+    outside = met.difference(OWN)
+    if disturbed(others):
+        outside.add(BESIDE)
+    alike = len(known) == len(measurements) and (apart <= CLOCKS_AGREE or _agree(measurements))
+    if alike and not outside:
+        return Clock(own_mhz=middle)
+    if not alike and apart > CLOCKS_AGREE:
+        outside.add(DIFFERS)
+    limits = tuple(sorted(outside | (met - {LOW_CLOCK}) or met))
+    return Clock(limits=limits, doubt=max(DOUBT_LEAST, apart / 2))
+
+
+def _agree(measurements: Sequence[Measurement]) -> bool:
+    seconds = [each["seconds"] for each in measurements if "seconds" in each]
+    if len(seconds) < 2:
+        return False
+    mean = math.fsum(seconds) / len(seconds)
+    return statistics.stdev(seconds) <= SECONDS_AGREE * mean

@@ -1,0 +1,92 @@
+"""What held the SM clock of a cell: its own work, or what makes its figure doubtful; on made-up and recorded cells."""
+
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from kernelwatch.detect import events
+from kernelwatch.history import clocks, records
+from kernelwatch.timing.nvml import Others
+from kernelwatch.timing.record import Measurement
+from kernelwatch.timing.replay import LOW_CLOCK
+
+ROOT = Path(__file__).resolve().parent.parent
+H200 = "nvidia-h200.intel-xeon-processor.x86-64.linux"
+WGMMA_MHZ = (1895.0, 1896.0, 1901.0, 1899.0, 1898.0, 1897.0)
+POWER_CAP = "software power cap"
+IDLE: Others = {"processes": [], "utilisation_percent": 0}
+USED: Others = {"processes": [{"pid": 4711, "memory_bytes": None}], "utilisation_percent": None}
+
+
+def taken(mhz: tuple[float | None, ...], seconds: tuple[float, ...] = (), *limits: str) -> list[Measurement]:
+    """A measurement for each clock; by default all take the same time. `limits`: met by all of them."""
+    seconds = seconds or (9.1e-6,) * len(mhz)
+    values = [
+        {"process": at, "seconds": one, "clock64_mhz": clock, "throttled": list(limits)}
+        for at, (clock, one) in enumerate(zip(mhz, seconds, strict=True))
+    ]
+    return cast("list[Measurement]", values)
+
+
+def test_without_a_limit_there_is_nothing_to_say() -> None:
+    assert clocks.clock(taken((1980.0, 1700.0), (1e-6, 2e-6))) == clocks.Clock()
+    assert clocks.clock([]) == clocks.Clock()
+
+
+@pytest.mark.parametrize("limits", [(LOW_CLOCK,), (POWER_CAP,), (LOW_CLOCK, POWER_CAP)])
+def test_a_clock_that_all_processes_share_is_the_kernels_own(limits: tuple[str, ...]) -> None:
+    found = clocks.clock(taken(WGMMA_MHZ, (), *limits), IDLE)
+    assert found == clocks.Clock(own_mhz=1897.5)
+
+
+def test_seconds_that_agree_say_so_too() -> None:
+    """The clock may differ where it does not matter, as under a kernel that waits for memory."""
+    differing = (1700.0, 1750.0, 1800.0)
+    assert clocks.clock(taken(differing, (), LOW_CLOCK)).own_mhz == 1750.0
+    found = clocks.clock(taken(differing, (9.1e-6, 9.0e-6, 8.8e-6), LOW_CLOCK))
+    assert found.limits == (clocks.DIFFERS,)
+    assert found.own_mhz is None
+    assert found.doubt == pytest.approx(100 / 1750 / 2)
+
+
+def test_one_process_under_a_limit_is_a_limit() -> None:
+    found = clocks.clock([*taken((1980.0,) * 5, (9.1e-6,) * 5), *taken((1890.0,), (9.5e-6,), POWER_CAP)])
+    assert found.limits == (clocks.DIFFERS, POWER_CAP)
+
+
+@pytest.mark.parametrize("limit", ["hardware slowdown", "software thermal slowdown", "hardware power brake"])
+def test_what_comes_from_outside_is_a_limit_however_well_all_agree(limit: str) -> None:
+    found = clocks.clock(taken(WGMMA_MHZ, (), limit, LOW_CLOCK))
+    assert (found.limits, found.doubt) == ((limit,), clocks.DOUBT_LEAST)
+
+
+def test_another_program_on_the_gpu_is_a_limit() -> None:
+    assert clocks.clock(taken(WGMMA_MHZ, (), LOW_CLOCK), USED).limits == (clocks.BESIDE,)
+    assert clocks.clock(taken(WGMMA_MHZ), USED) == clocks.Clock()  # at the full clock; reported for the whole run
+
+
+def test_an_unknown_clock_is_nobodys_own() -> None:
+    assert clocks.clock(taken((None, None), (), POWER_CAP)).limits == (POWER_CAP,)
+    assert clocks.clock(taken((None, 1800.0), (), LOW_CLOCK)).limits == (LOW_CLOCK,)
+    assert clocks.clock(taken((None,), (), LOW_CLOCK)).limits == (LOW_CLOCK,)
+
+
+def test_a_limited_figure_is_less_certain() -> None:
+    figures = [1.0, 1.02, 0.98, 1.0]
+    assert events.spread(figures, 0.02) == pytest.approx((events.spread(figures) ** 2 + 0.02**2) ** 0.5)
+
+
+@pytest.mark.parametrize(("commit", "met"), [("46ae8df7", 200), ("cdf67321", 200), ("284c1fc3", 20)])
+def test_few_cells_of_an_idle_h200_are_limited(commit: str, met: int) -> None:
+    record = records.read(next((ROOT / "results" / H200).glob(f"{commit}-*.facts.jsonl")))
+    cold = [cell for cell in record.cells.values() if cell.group.endswith(" gpu") and cell.key.endswith(" cold")]
+    timed = [cell for cell in cold if cell.seconds]
+    lowered = [cell for cell in timed if any(each.get("throttled") for each in cell.measurements)]
+    limited = [cell for cell in timed if cell.limits]
+    assert len(lowered) > met
+    assert len(limited) <= 0.05 * len(timed)
+    assert {cell.key for cell in limited} < {cell.key for cell in lowered}
+    if wgmma := record.cells.get("matmul/wgmma float16->float32 512x512x512 cold"):
+        assert wgmma.own_clock_mhz is None or 1890 < wgmma.own_clock_mhz < 1910
+        assert wgmma.limits == ()
