@@ -9,7 +9,7 @@ import json
 import math
 import os
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cache, cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -20,7 +20,8 @@ from asv.console import log
 
 import kernelwatch
 from kernelwatch.asv import cleaning
-from kernelwatch.history import records
+from kernelwatch.history import failures, records
+from kernelwatch.history.failures import SuiteFailure
 from kernelwatch.history.store import Damaged, Known, Store, digest, stamp
 from kernelwatch.site import columns
 from kernelwatch.site import record as site_record
@@ -150,8 +151,10 @@ class Recorded:
             ]
             for own in (True, False)
         ]
+        suites: list[SuiteFailure] = []
         try:
             record, rows, snapshot = self._read_sidecar(sidecar_of(path))
+            suites = _failed_suites(sidecar_of(path))
         except (Damaged, UserError):
             raise
         except Exception as error:  # whatever the error, this file would end the whole publication
@@ -169,6 +172,8 @@ class Recorded:
             "shapes": [self.store.part(json.dumps(each).encode()) for each in shapes],
             "exact": self.store.part(np.array(exact, float).tobytes()),
             "record": record,
+            "failed": {name: places for name, value in kept if (places := _nulls(value))},
+            "suites": [asdict(failure) for failure in suites],
         }
         return head, np.concatenate([np.array(others, float), rows]), snapshot
 
@@ -212,6 +217,19 @@ def _values(entry: dict[str, Any]) -> Iterator[float]:
     count = math.prod(map(len, entry["params"]))
     values = [*(entry["result"] or []), *[None] * count][:count]
     return (math.nan if value is None else float(value) for value in values)
+
+
+def _nulls(entry: dict[str, Any]) -> list[int]:
+    """The places of a series' values that failed, which asv writes as null."""
+    count = math.prod(map(len, entry["params"]))
+    values = entry["result"]
+    return list(range(count)) if values is None else [at for at, value in enumerate(values[:count]) if value is None]
+
+
+def _failed_suites(sidecar: Path) -> list[SuiteFailure]:
+    if not sidecar.is_file():
+        return []
+    return failures.read(sidecar.read_text(encoding="utf-8", errors="replace").splitlines())
 
 
 def _result_files(results: Path) -> Iterator[Path]:

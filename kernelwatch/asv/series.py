@@ -9,7 +9,7 @@ import json
 import math
 import pkgutil
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from asv.graph import Graph
 from asv.plugins.regressions import _GraphDataFilter
 from numpy.typing import NDArray
 
+from kernelwatch.asv.lines import Line
 from kernelwatch.asv.recorded import Entry, Params, Recorded
 from kernelwatch.detect.events import JudgedSeries
 from kernelwatch.detect.point import Points
@@ -177,25 +178,28 @@ def _canaries(rows: Sequence[Row]) -> dict[str, Ints]:
     return {name: np.flatnonzero([row.canary == name for row in rows]) for name in names}
 
 
-def series_of(conf: Any, repo: Any, benchmarks: Any, recorded: Recorded) -> list[JudgedSeries]:
-    """The judged series, in a fixed order."""
+def series_of(conf: Any, repo: Any, benchmarks: Any, recorded: Recorded, lines: Sequence[Line]) -> list[JudgedSeries]:
+    """The judged series along these lines of commits, in a fixed order."""
     names = dict.fromkeys(
         itertools.chain.from_iterable([*entry.head["params"], *_environment(entry)] for entry in recorded.entries)
     )
     revisions = repo.get_revisions({entry.commit for entry in recorded.entries})
     start = _GraphDataFilter(conf, repo, revisions)._get_start_revision
     tables, found = Tables(), []
-    for branch in conf.branches:
-        known = positions(repo, branch)
+    for line in lines:
+        known = line.positions
         places: dict[tuple[Any, ...], list[Entry]] = {}
         for entry in recorded.entries:
-            if entry.commit in known and entry.commit in revisions:
+            if entry.commit in known:
                 params = {**dict.fromkeys(names), **entry.head["params"], **_environment(entry)}
-                place = tuple((params | {"branch": repo.get_branch_name(branch)}).items())
+                place = tuple((params | {"branch": line.name}).items())
                 places.setdefault((place, entry.head["env_name"]), []).append(entry)
         for (place, _), entries in places.items():
+            if line.own is not None and line.own.isdisjoint(entry.commit for entry in entries):
+                continue  # all of it is told of a configured branch
             rows = list(_rows(conf, benchmarks, recorded.judged, dict(place), start, revisions))
-            found += _of_place(recorded, rows, benchmarks, dict(place), entries, known, revisions, tables)
+            own = _of_place(recorded, rows, benchmarks, dict(place), entries, known, revisions, tables)
+            found += [replace(series, own=line.own) for series in own]
     return found
 
 
@@ -234,7 +238,8 @@ def _of_place(
             shape = recorded.shape(entry, matrix.exact)
             where = tables.kept(lambda: _where(shape, matrix.rows, benchmarks), "where", matrix.number, shape)  # noqa: B023
             matrix.put(at, where, own, record)
-    of_revision = np.array([revisions[entry.commit] for entry in entries])
+    newest = max(revisions.values(), default=0)  # a commit that no branch or tag has is none of the past
+    of_revision = np.array([revisions.get(entry.commit, newest) for entry in entries])
     commits = np.array([known[entry.commit] for entry in entries])
     hashes = Texts.of((entry.commit for entry in entries), tables.commits)
     return [

@@ -66,6 +66,8 @@
             ops.flatMap((op, index) => [index ? ", " : "", link(op, "ladder", {op, machine: name, commit: at})]), "."));
         if (changes.length) section.append(element("h3", {}, "Events"), element("ul", {class: "happened"}, changes.map((each) => change_item(each, at, common, summary))));
         else section.append(element("p", {}, "No event begins at this commit."));
+        const suites = kernelwatch.failures(common.events, name, commits[at].hash);
+        if (suites.length) section.append(element("h3", {}, "Failed suites"), kernelwatch.failures_table(suites));
         if (failed.length) {
             section.append(element("h3", {}, "Failed"), table([{name: "Cell"}, {name: "Reason"}], failed.map((key) => [link(key, "history", {cell: key, machine: name}), own.cells[key].reason || "no reason is recorded"]), {"aria-label": "Failed cells"}));
         }

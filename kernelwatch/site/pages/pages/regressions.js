@@ -99,7 +99,7 @@
     // The history of an event's largest change, small. Nothing if its series cannot be found.
     async function trend(event, all) {
         const change = event.changes.find((each) => each.cell);
-        if (!change) return null;
+        if (!change || !event.configured) return null;  // the histories are those of the branch
         try {
             const machine = await kernelwatch.machine(place_of(change));
             const found = (await machine.history(change.cell.split(" ")[0], all.at.get(change.to)))[change.cell];
@@ -148,6 +148,7 @@
             about.push("; or one of the " + text.plural(event.commits - 1, "unmeasured commit") + " before it, after ", commit_link(event.before, all));
         }
         if (environment) about.push(": " + event.last.subject);
+        if (!event.configured) about.push("; on " + event.branch + ", which is not a configured branch");
         if (all.site.commit_url) about.push(" \u00b7 ", element("a", {href: all.site.commit_url + event.last.hash}, "diff"));
         const rows = event.changes.map((change) => change_row(event, change, all));
         const machines = [...new Set(event.changes.map(place_of))];
@@ -167,11 +168,13 @@
     // What the page speaks of, for each machine: "NVIDIA H200, 13 commits up to 47de068d of 2026-11-20, 363 cells, 0 failed".
     function scope(all) {
         return all.site.machines.map((machine) => {
-            const commit = all.commits[machine.newest];
+            const commit = all.commits[machine.newest], known = kernelwatch.evidence(all.events, machine.name), suites = kernelwatch.failures(all.events, machine.name, commit.hash);
             return element("p", {class: "quiet small"},
                 kernelwatch.device_name(machine) + ", " + text.plural(machine.commits, "commit") + " up to ",
                 commit_link(commit.hash, all), " of " + text.date(commit.date) + ", " +
-                text.plural(machine.cells, "cell") + ", " + machine.failed.length + " failed");
+                text.plural(machine.cells, "cell") + ", " + machine.failed.length + " failed" +
+                (suites.length ? ", " + text.plural(suites.length, "suite") + " failed as a whole: " + suites.map((told) => told.suite + " (" + told.reason + ")").join(", ") : "") +
+                "; judged: " + known.judged + " of " + text.plural(known.series, "series", "series") + (known.unjudged.length ? " (" + kernelwatch.unjudged_words(known) + ")" : ""));
         });
     }
 
@@ -195,7 +198,7 @@
     }
 
     function judged(all) {
-        const rows = all.events.series.map((series) => [series_link(series), String(series.commits),
+        const rows = all.events.series.map((series) => [[series_link(series), series.configured ? "" : element("div", {class: "quiet small"}, "on " + series.place.branch + ", not a configured branch")], String(series.commits),
             series.smallest === 0 ? "any" : text.percent(series.smallest, 2)]);
         const list = element("div");
         return element("section", {},

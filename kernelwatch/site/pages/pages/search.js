@@ -17,7 +17,7 @@
         for (const [at, commit] of Object.entries(commits)) add("commit", text.hash(commit.hash), "commit", {at}, commit.subject + ", " + commit.author + ", " + text.date(commit.date));
         for (const key of Object.keys(cells)) add("cell", key, "history", {cell: key});
         for (const series of events.series) {
-            if (series.cell) continue;  // found as a cell
+            if (series.cell || !series.configured) continue;  // found as a cell, or on its branch
             const name = series.benchmark + " (" + Object.values(series.params).map((value) => String(value).replaceAll("'", "")).join(", ") + ")";
             const rung = series.params.rung && series.params.rung.replaceAll("'", "");
             const op = kernelwatch.op_of_suite(series.benchmark.split(".")[1]);

@@ -1,0 +1,50 @@
+"""What failed as a whole at each commit, for the pages. Where no reason was kept, asv's nulls say what failed."""
+
+import itertools
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from kernelwatch.asv.recorded import Entry, Recorded
+from kernelwatch.asv.series import cell_of
+from kernelwatch.history.failures import suite_of
+
+UNTOLD = "asv recorded null, and no reason is kept"
+
+
+def failures(recorded: Recorded, benchmarks: Mapping[str, Any], folder: Path) -> Iterator[dict[str, Any]]:
+    """What failed as a whole at each commit, as data/events.json has it. `folder`: of the suites."""
+    for entry in recorded.entries:
+        yield from (
+            {"machine": entry.machine, "commit": entry.commit, **told}
+            for told in _of_entry(recorded, entry, benchmarks, folder)
+        )
+
+
+def _of_entry(
+    recorded: Recorded, entry: Entry, benchmarks: Mapping[str, Any], folder: Path
+) -> Iterator[dict[str, Any]]:
+    failed: dict[str, list[int]] = entry.head["failed"]
+    if not failed:  # what a suite said of an earlier run that failed counts no more
+        return
+    suites = {told["suite"]: told for told in entry.head["suites"]}
+    known = _failed_cells(recorded, entry)
+    unexplained: dict[str, int] = {}
+    for name, places in failed.items():
+        suite = suite_of(name)
+        if suite not in suites and name in benchmarks:
+            combinations = list(itertools.product(*benchmarks[name]["params"]))
+            cells = (cell_of(folder, name, combinations[at])[0] for at in places if at < len(combinations))
+            if not all(cell in known for cell in cells):
+                unexplained[suite] = unexplained.get(suite, 0) + 1
+    has_nulls = {suite_of(name) for name in failed}
+    yield from (told for suite, told in suites.items() if suite in has_nulls)
+    for suite, count in unexplained.items():
+        yield {"suite": suite, "reason": UNTOLD, "log": "", "series": count}
+
+
+def _failed_cells(recorded: Recorded, entry: Entry) -> set[str]:
+    """The keys of the cells that failed, each with a reason of its own."""
+    _, record = recorded.load(entry)
+    odd = record.odd.items() if record else ()
+    return {record.layout.keys[at] for at, (state, _) in odd if state == "failed"} if record else set()
