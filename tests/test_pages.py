@@ -39,6 +39,7 @@ VIEWS = (
 
 SHARED = {
     "choosing",
+    "values",
     "page",
     "data",
     "text",

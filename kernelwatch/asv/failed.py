@@ -1,10 +1,12 @@
 """What failed as a whole at each commit, for the pages. Where no reason was kept, asv's nulls say what failed."""
 
 import itertools
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from kernelwatch.asv.plain import is_described
 from kernelwatch.asv.recorded import Entry, Recorded
 from kernelwatch.asv.series import cell_of
 from kernelwatch.history.failures import suite_of
@@ -12,13 +14,39 @@ from kernelwatch.history.failures import suite_of
 UNTOLD = "asv recorded null, and no reason is kept"
 
 
-def failures(recorded: Recorded, benchmarks: Mapping[str, Any], folder: Path) -> Iterator[dict[str, Any]]:
-    """What failed as a whole at each commit, as data/events.json has it. `folder`: of the suites."""
+def failures(
+    recorded: Recorded, benchmarks: Mapping[str, Any], folder: Path, newest: Collection[tuple[str, str]]
+) -> Iterator[dict[str, Any]]:
+    """What failed as a whole at each commit, as data/events.json has it.
+
+    `folder`: of the suites. `newest`: machines and their newest commits; of a project without a description only these
+    are told.
+    """
     for entry in recorded.entries:
+        if not is_described(folder.absolute()):
+            if (entry.machine, entry.commit) in newest:
+                yield from _of_benchmarks(entry, benchmarks)
+            continue
         yield from (
             {"machine": entry.machine, "commit": entry.commit, **told}
             for told in _of_entry(recorded, entry, benchmarks, folder)
         )
+
+
+def _of_benchmarks(entry: Entry, benchmarks: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The benchmarks of asv that failed at a commit."""
+    for name, places in sorted(entry.head["failed"].items()):
+        if name in benchmarks:
+            count = math.prod(map(len, benchmarks[name]["params"]))
+            reason = f"{len(places)} of {count} values: {UNTOLD}" if count > 1 else UNTOLD
+            yield {
+                "machine": entry.machine,
+                "commit": entry.commit,
+                "suite": name,
+                "reason": reason,
+                "log": "",
+                "series": 1,
+            }
 
 
 def _of_entry(

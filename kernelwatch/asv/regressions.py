@@ -11,6 +11,7 @@ It uses a private name of asv: Git._run_git.
 import dataclasses
 import datetime
 import html
+import json
 import math
 import re
 import shutil
@@ -25,6 +26,7 @@ from asv.console import log
 from kernelwatch.asv import diffs, failed
 from kernelwatch.asv.lines import Line, lines_of, newest_of
 from kernelwatch.asv.patches import replace
+from kernelwatch.asv.plain import is_described
 from kernelwatch.asv.publication import publication, site_of
 from kernelwatch.asv.series import series_of
 from kernelwatch.detect import common, events
@@ -37,6 +39,7 @@ from kernelwatch.history.store import Store
 from kernelwatch.plan import project as projects
 from kernelwatch.report.texts import confirmation_text
 from kernelwatch.site.data import Commit
+from kernelwatch.site.values import write as write_values
 
 HERE = Path(__file__).resolve().parent
 BATCH = 1000  # commits that git is asked about at once
@@ -263,7 +266,7 @@ def _xml(text: str) -> str:
 def _publish(cls: Any, conf: Any, repo: Any, benchmarks: Any, graphs: Any, revisions: dict[str, int]) -> None:
     """asv.plugins.regressions.Regressions.publish."""
     settled, own = Settled.of(conf.project), publication(conf)
-    if benchmarks and not any(item.get("judged") for item in benchmarks.values()):
+    if benchmarks and not any(own.recorded.judged.values()):
         log.warning("no benchmark says that it is judged; run `asv run`, which rewrites benchmarks.json")
     lines, unknown = lines_of(conf, repo, {entry.commit for entry in own.recorded.entries})
     judged = series_of(conf, repo, benchmarks, own.recorded, lines)
@@ -275,7 +278,9 @@ def _publish(cls: Any, conf: Any, repo: Any, benchmarks: Any, graphs: Any, revis
     settled.write()
     turns = events.turns(series)
     proof = evidence(series, newest_of(lines, own.recorded.entries))
-    failures = list(failed.failures(own.recorded, benchmarks, Path(conf.benchmark_dir)))
+    heads = {(each.machine, each.newest) for each in proof}
+    every = failed.failures(own.recorded, benchmarks, Path(conf.benchmark_dir), heads)
+    failures = list({json.dumps(each): each for each in every}.values())  # once for all environments
     hashes = [commit for event in all_events for commit in (event.first, event.last)]
     hashes += [each.newest for each in proof]
     hashes += [commit for line in lines if not line.is_configured for commit in (line.commits[-1], line.fork) if commit]
@@ -293,8 +298,13 @@ def _publish(cls: Any, conf: Any, repo: Any, benchmarks: Any, graphs: Any, revis
             "failures": failures,
         },
     )
-    own.writer.write("series", {"series": [_series_as_json(each) for each in series]})
-    package = projects.load(Path(conf.benchmark_dir).resolve().parent).package
+    told = [_series_as_json(each) for each in series]
+    package = ""
+    if is_described(Path(conf.benchmark_dir).absolute()):
+        package = projects.load(Path(conf.benchmark_dir).resolve().parent).package
+    else:
+        write_values(own.writer, series, told, lines[0].name)
+    own.writer.write("series", {"series": told})
     for commit in dict.fromkeys(event.last for event in all_events if event.kind != "environment"):
         if not own.writer.keep(f"diffs/{commit}", package):
             own.writer.write(f"diffs/{commit}", diffs.diff_of(repo, commit, package), package)

@@ -18,7 +18,7 @@ from kernelwatch.detect.steps import Step
 from kernelwatch.system.student import quantile
 from kernelwatch.timing.record import Measurement, number
 
-KINDS = ("regression", "improvement", "environment")
+KINDS = ("regression", "improvement", "change", "environment")
 PROCESSES = 6  # that measure a cell, as a rule
 OTHER_GPU = HASHES["nvml_uuid_sha256"]
 DISTURBED = 5  # the most commits that one disturbance of the machine is assumed to have met
@@ -103,9 +103,11 @@ class Change:
 
     @property
     def kind(self) -> str:
-        """One of KINDS. If neither direction is better, every change counts as the environment's."""
-        if self.step.kind == "environment" or self.series.higher_is_better is None:
+        """One of KINDS; "change" if neither direction is better."""
+        if self.step.kind == "environment":
             return "environment"
+        if self.series.higher_is_better is None:
+            return "change"
         better = (self.step.after > self.step.before) == self.series.higher_is_better
         return "improvement" if better else "regression"
 

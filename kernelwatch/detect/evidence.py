@@ -18,6 +18,9 @@ ALONE = "one commit is measured"
 TURNED = "one commit under the newest conditions"
 BEFORE = 2  # commits that a branch must share with another: a step needs two points on each side
 APART = "too few comparable commits before the branch began"
+UNDIRECTED = "no better direction is declared, so no change is a regression"
+BLIND = 1.0  # the minimum detectable change above which a series is not judged
+NOISY = "so noisy that twice the value would not show"
 SHORT = f"too few commits under the newest conditions: {LEAST} are enough"
 
 
@@ -58,16 +61,14 @@ def why_unjudged(series: JudgedSeries, newest: int) -> str:
     results = Results.of(series.results)
     known = results[np.flatnonzero(np.isfinite(results.points.value))]
     begin = stretches(known.points)[-1]  # of the newest conditions
-    if not len(known) or int(known.points.commit[-1]) != newest:
-        return ABSENT
-    if len(known) == 1:
-        return ALONE
-    if begin == len(known) - 1:
-        return TURNED
-    if not series.exact and not math.isfinite(series.smallest):
-        return SHORT
-    if series.own is not None:
-        shared = sum(commit not in series.own for commit in known.commits[begin:])
-        if shared < (1 if series.exact else BEFORE):
-            return APART
-    return ""
+    shared = sum(series.own is None or commit not in series.own for commit in known.commits[begin:])
+    reasons = {
+        ABSENT: not len(known) or int(known.points.commit[-1]) != newest,
+        ALONE: len(known) == 1,
+        TURNED: begin == len(known) - 1,
+        UNDIRECTED: series.higher_is_better is None,
+        SHORT: not series.exact and not math.isfinite(series.smallest),
+        APART: series.own is not None and shared < (1 if series.exact else BEFORE),
+        NOISY: series.smallest > BLIND,
+    }
+    return next((why for why, is_so in reasons.items() if is_so), "")

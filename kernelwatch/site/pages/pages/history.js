@@ -94,6 +94,7 @@
     // --- the view --------------------------------------------------------------------------------------------------
 
     kernelwatch.view("history", "History", async (main, parameters) => {
+        if (!(await kernelwatch.load("site")).described) return kernelwatch.values.history(main, parameters);
         const machine = await kernelwatch.machine(parameters.get("machine"));
         const common = await kernelwatch.common();
         const {site, cells, commits} = common;
@@ -112,7 +113,7 @@
             main.append(element("h1", {}, "History"), element("p", {}, "No time is recorded on " + machine.summary.name + "; ",
                 link("the Regressions page", "regressions", {machine: machine.summary.name}), " shows what changed in the exact figures."),
                 machines ? element("div", {class: "controls"}, machines) : null);
-            return;
+            return undefined;
         }
 
         // The series, and what of them is shown.
@@ -161,7 +162,7 @@
         for (const series of all.filter((each) => !each.points.length)) {
             main.append(element("p", {class: "warn"}, series.key + " was never timed on " + machine.summary.name + "."));
         }
-        if (!recorded.length) return;
+        if (!recorded.length) return undefined;
 
         // Values in the unit that is shown.
         const values = drawn_series.flatMap((series) => series.points.map((point) => point.s).filter(Boolean));
@@ -332,6 +333,7 @@
         }
         main.append(element("h2", {}, "Values"));
         for (const series of drawn_series) main.append(values_table(series, said(series), common, one ? "" : series.key));
+        return undefined;
     });
 
     const sign_of = (series, size) => d3.symbol(d3["symbol" + series.symbol[0].toUpperCase() + series.symbol.slice(1)], size)();
