@@ -225,10 +225,11 @@ def test_two_binaries_that_are_not_known_are_not_alike(
 def test_a_run_with_failed_cells_is_no_success(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """asv's exit code, 2 if a cell failed, is that of the command."""
     arguments = argparse.Namespace(quick=False, again=False, no_gate=True, no_confirm=True, bench=[], only="")
-    project: Any = SimpleNamespace(root=tmp_path, package="gpukernels", ops={}, problems=(), results=tmp_path)
+    project: Any = SimpleNamespace(root=tmp_path, pathspecs=list, ops={}, problems=(), results=tmp_path)
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "events.json").write_text('{"events": []}')
-    for name in ("git", "publish", "_show_newest", "show_events"):
+    monkeypatch.setattr(bench, "git", lambda *_: "")
+    for name in ("publish", "_show_newest", "show_events"):
         monkeypatch.setattr(bench, name, lambda *_: [])
     monkeypatch.setattr(bench, "publish", lambda *_: tmp_path / "index.html")
     monkeypatch.setattr(bench, "measure", lambda *_: 2)

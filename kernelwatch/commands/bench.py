@@ -3,7 +3,8 @@
 At its end a run confirms what is new on the Regressions page: the commits on both sides of an event take turns, as with
 the command versus. A change that less than half of is left was a disturbed run, whose commits are measured again.
 
-Exit code of a run: 0; 1 if a regression is new and was not refuted; 2 if a cell failed.
+Exit code of a run: 0; 1 if a regression is new and was not refuted; 2 if a cell or a suite failed, or if nothing could
+be judged since the earlier commits were measured under other conditions.
 """
 
 import argparse
@@ -43,6 +44,7 @@ from kernelwatch.comparison.choice import Choice, cells_of, choose
 from kernelwatch.comparison.confirm import Flag
 from kernelwatch.comparison.paired import Side
 from kernelwatch.comparison.verdict import Report
+from kernelwatch.detect.evidence import TURNED
 from kernelwatch.history import records
 from kernelwatch.plan.build import tree_of_checkout, tree_of_commit
 from kernelwatch.plan.cells import plan
@@ -229,7 +231,10 @@ def _run(
             [told for new in news for told in read(new)] for read in (Events.failures, Events.evidence)
         )
         show_failures(failures, console)
-        console.print(f"verdict: {verdict(code, events, failures)}", soft_wrap=True)
+        judged = sum(told["judged"] for told in evidence)
+        if not judged and alone(evidence):
+            code = code or 2  # there is a history, and nothing of it could be compared
+        console.print(f"verdict: {verdict(code, events, failures, judged)}", soft_wrap=True)
         show_evidence(evidence, console)
     console.print(f"took {phases.taken()}", soft_wrap=True)
     console.print(f"pages: {page.as_uri()}", soft_wrap=True)
@@ -244,6 +249,11 @@ def show_failures(failures: list[dict[str, Any]], console: Console) -> None:
         console.print(text, style="red", markup=False, highlight=False, soft_wrap=True)
 
 
+def alone(evidence: list[dict[str, Any]]) -> bool:
+    """Whether series were not judged because no earlier commit was measured under the same conditions."""
+    return any(why == TURNED for told in evidence for why, _ in told["unjudged"])
+
+
 def show_evidence(evidence: list[dict[str, Any]], console: Console) -> None:
     """Print how many series were judged at the newest commit of each line, and why others were not."""
     for told in evidence:
@@ -254,9 +264,9 @@ def show_evidence(evidence: list[dict[str, Any]], console: Console) -> None:
         console.print(f"{text}; {reasons}" if reasons else text, markup=False, highlight=False, soft_wrap=True)
 
 
-def verdict(code: int, events: list[Event], failures: list[dict[str, Any]]) -> str:
-    """What a run says. `code`: asv's exit code; `events`: those that are new; `failures`: the suites that
-    gave no results."""
+def verdict(code: int, events: list[Event], failures: list[dict[str, Any]], judged: int | None = None) -> str:
+    """What a run says. `code`: asv's exit code; `events`: those that are new; `failures`: the suites that gave no
+    results; `judged`: the number of series that could show a regression, None if it is not known."""
     said = ["some cells failed"] if code and not failures else []
     if failures:
         said = [f"{len(failures)} suite{'s' if len(failures) > 1 else ''} failed"]
@@ -266,7 +276,7 @@ def verdict(code: int, events: list[Event], failures: list[dict[str, Any]]) -> s
             sure = f", {own.count('confirmed')} confirmed"
             said.append(f"{len(own)} new {kind}{'s' if len(own) > 1 else ''}{sure}")
         elif kind == "regression":
-            said.append("no new regression")
+            said.append("nothing was judged" if judged == 0 else "no new regression")
     return "; ".join(said)
 
 

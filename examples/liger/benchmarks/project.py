@@ -12,7 +12,7 @@ from kernelwatch.plan.problem import Computation, Operand, Operands, Problem, Ru
 from kernelwatch.plan.project import Project
 
 U, EPS, F32 = 2.0**-24, 1e-6, np.dtype("float32")
-ROWS = ((1024, 2048), (8192, 4096))
+ROWS = ((1024, 2048), (8192, 4000))
 HEADS = ((1, 1024, 32, 8, 64), (1, 4096, 32, 8, 128))  # batch, sequence, heads of q and of k, dimension
 
 
