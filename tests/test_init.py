@@ -620,6 +620,49 @@ def states(reader: Reader, commit: str) -> dict[str, str]:
     return {key: cell.state for key, cell in records.read(path).cells.items()}
 
 
+AXIS = "def row_sum(a, axis):\n    return a.sum(axis=axis)\n"
+
+
+@pytest.mark.xdist_group("foreign")
+def test_the_past_is_measured_as_the_page_says(tmp_path: Path, installed_engine: Path) -> None:
+    """A table of rungs that knows a function's former name and signature, and commits that did not have it."""
+    page = (ROOT / "docs" / "own.md").read_text(encoding="utf-8")
+    _, past = page.split("\n## Measure the past\n")
+    (table,) = (block[2] for block in BLOCK.finditer(past.partition("\n## ")[0]) if block[1] == "py")
+    project = new_project(tmp_path, "rows")
+    folder = project.folder
+    commits = []
+    for files in (
+        {"rows/__init__.py": ""},
+        {"rows/first.py": AXIS.replace("row_sum", "sum_rows").replace(", axis)", ")").replace("axis=axis", "axis=1")},
+        {"rows/sums.py": AXIS.replace(", axis)", ")").replace("axis=axis", "axis=1")},
+        {"rows/sums.py": AXIS},
+    ):
+        write(folder, files)
+        commits.append(project.commit_all(", ".join(files)))
+        if "rows/first.py" in files:
+            (folder / "rows" / "first.py").unlink()
+    own = {name: text for name, text in init._from_template("rows", False) if name.startswith("benchmarks/")}
+    rungs = 'Rung("numpy", "cpu", ("float32",)),\n                Rung("einsum", "cpu", ("float32",)),'
+    assert rungs in own["benchmarks/project.py"]
+    description = own["benchmarks/project.py"].replace(rungs, 'Rung("own", "cpu", ("float32",)),')
+    description = description.replace('package="rows",', 'package="rows",\n    table="rungs",')
+    write(folder, {**own, "benchmarks/project.py": description, "benchmarks/rungs.py": table})
+    values = {"version": 1, "project": "rows", "repo": ".", "branches": ["main"], "environment_type": "checkout"}
+    values |= {"plugins": [".kernelwatch.asv"], "results_dir": "results", "env_dir": ".asv/env"}
+    (folder / "asv.conf.json").write_text(json.dumps(values | {"html_dir": ".asv/html"}))
+    project.commit_all("the description")
+    one = Reader(project, installed_engine, {})
+    done = one.call(
+        f"kernelwatch bench --no-confirm {commits[0]} && kernelwatch bench --no-confirm {commits[0]}..HEAD~1"
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    seen = [states(one, commit)["row_sum/own float32 256x256 cold"] for commit in commits]
+    assert seen == ["na", "ok", "ok", "ok"]
+    done = one.call(f"kernelwatch versus {commits[1]} {commits[3]}")
+    assert "changed: row_sum/own: rows/first.py, rows/sums.py" in done.stdout, done.stdout + done.stderr
+
+
 @pytest.mark.xdist_group("foreign")
 class TestThePage:
     def test_its_commands_are_those_that_init_names(self, reader: Reader) -> None:

@@ -64,7 +64,7 @@ class Kernel(Function):
 
 
 def kernels(root: Path, below: Path | None = None) -> list[Kernel]:
-    """The kernels in the files that git tracks or does not ignore, those of the upper folders first. `below`: only those
+    """The kernels in the files that git tracks or does not ignore, upper folders first. `below`: only those
     in this file or folder; by default in all folders but those of tests, benchmarks and the like."""
     triton: list[tuple[Path, ast.Module]] = []
     cuda: list[Kernel] = []
