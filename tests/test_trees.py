@@ -612,3 +612,41 @@ def test_changed_leaves_out_what_no_kernel_depends_on(rows: Rows) -> None:
     with without_modules("benchmarks"):
         project = load(rows.folder)
         assert commits(rows.folder, "main", project.pathspecs()) == [newest, source, first]
+
+
+def test_a_slower_commit_on_another_branch_is_a_regression(rows: Rows) -> None:
+    """Pull requests are on branches that the configuration does not name."""
+    rows.describe()
+    rows.write_files({"rows/__init__.py": TABLE, "rows/sums.py": FAST})
+    rows.commit_all("fast")
+    for at in range(3):
+        rows.write_files({"README.md": f"{at}"})
+        rows.commit_all(f"harmless {at}")
+    rows.git("checkout", "-q", "-b", "feature")
+    for at in range(3):
+        rows.write_files({"rows/sums.py": f"{SLOW}# {at}\n"})
+        rows.commit_all(f"slow {at}")
+    told = rows.kernelwatch("bench", "--no-gate", "--no-confirm", "main", code=0)
+    assert "verdict: no new regression" in told
+    assert "series judged at" in told
+    told = rows.kernelwatch("bench", "--no-gate", "--no-confirm", "main..feature", code=1)
+    assert "verdict: 1 new regression" in told
+    assert "series judged at" in told
+    assert "(feature)" in told
+    told = rows.kernelwatch("bench", "--no-gate", "--no-confirm", "main", code=0)  # that is not main's
+    assert "verdict: no new regression" in told
+
+
+def test_a_dead_suite_is_named(rows: Rows) -> None:
+    rows.describe()
+    rows.write_files({"rows/__init__.py": TABLE, "rows/sums.py": FAST})
+    suite = (rows.folder / "benchmarks" / "row_sum.py").read_text()
+    rows.write_files(
+        {"benchmarks/row_sum.py": suite.replace("return self.measure()", "raise OSError('no such place')")}
+    )
+    rows.commit_all("a suite that ends")
+    told = rows.kernelwatch("bench", "--no-gate", "--no-confirm", code=2)
+    assert "failed at" in told
+    assert "no such place" in told
+    assert "; its output: .asv/failed/" in told
+    assert "verdict: 1 suite failed" in told

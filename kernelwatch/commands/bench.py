@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
@@ -236,15 +236,41 @@ def _run(
         show_events(new.now(), console)
     events = [event for new in news for event in new.now()]
     if not arguments.quick:  # a first look has nothing to compare with
-        console.print(f"verdict: {verdict(code, events)}", soft_wrap=True)
+        failures, evidence = (
+            [told for new in news for told in read(new)] for read in (Events.failures, Events.evidence)
+        )
+        show_failures(failures, console)
+        console.print(f"verdict: {verdict(code, events, failures)}", soft_wrap=True)
+        show_evidence(evidence, console)
     console.print(f"took {phases.taken()}", soft_wrap=True)
     console.print(f"pages: {page.as_uri()}", soft_wrap=True)
     return code or code_of(events)
 
 
-def verdict(code: int, events: list[Event]) -> str:
-    """What a run says of its commits. `code`: asv's exit code; `events`: those that are new."""
-    said = ["some cells failed"] if code else []
+def show_failures(failures: list[dict[str, Any]], console: Console) -> None:
+    """Print the suites that gave no results, each with the last line that it said and its log."""
+    for told in failures:
+        log = f"; its output: {told['log']}" if told["log"] else ""
+        text = f"suite {told['suite']} failed at {told['commit'][:8]}: {told['reason']}{log}"
+        console.print(text, style="red", markup=False, highlight=False, soft_wrap=True)
+
+
+def show_evidence(evidence: list[dict[str, Any]], console: Console) -> None:
+    """Print how many series were judged at the newest commit of each line, and why others were not."""
+    for told in evidence:
+        text = (
+            f"evidence: {told['judged']} of {told['series']} series judged at {told['newest'][:8]} ({told['branch']})"
+        )
+        reasons = "; ".join(f"{count} not: {why}" for why, count in told["unjudged"])
+        console.print(f"{text}; {reasons}" if reasons else text, markup=False, highlight=False, soft_wrap=True)
+
+
+def verdict(code: int, events: list[Event], failures: list[dict[str, Any]]) -> str:
+    """What a run says. `code`: asv's exit code; `events`: those that are new; `failures`: the suites that
+    gave no results."""
+    said = ["some cells failed"] if code and not failures else []
+    if failures:
+        said = [f"{len(failures)} suite{'s' if len(failures) > 1 else ''} failed"]
     for kind in ("regression", "improvement"):
         own = [event["verdict"] for event in events if event["kind"] == kind and event["verdict"] != "refuted"]
         if own:
