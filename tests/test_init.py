@@ -1,11 +1,13 @@
 """`kernelwatch init`: what it writes into a repository, and the page that leads from there to published figures."""
 
+import importlib
 import json
 import os
 import re
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
@@ -160,55 +162,328 @@ def test_the_measured_package(repository: Project, capsys: Said, folders: dict[s
 
 @pytest.mark.parametrize("name", ["json", "NumPy", "class", "3d", "..."])
 def test_a_name_that_a_package_cannot_have(tmp_path: Path, name: str) -> None:
-    package, is_new = init._package(tmp_path, "", name)
-    assert is_new
+    package = init._new_name(tmp_path, name)
     assert package.isidentifier()
     assert package in {f"{name.lower()}_kernels", f"kernels_{name.lower()}", "own"}
 
 
 def test_the_package_is_not_the_suites(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)  # it would find those of this project
-    assert init._package(tmp_path, "", "benchmarks") == ("benchmarks_kernels", True)
+    assert init._new_name(tmp_path, "benchmarks") == "benchmarks_kernels"
 
 
 def write(folder: Path, files: dict[str, str]) -> None:
     for name, text in files.items():
-        (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_text(text)
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(dedent(text))
+
+
+NOTHING = "nothing of fast is measured yet: "
+TAKE = (
+    f"{NOTHING}take what is to be measured out of its comments in benchmarks/rungs.py (how it is called), "
+    "benchmarks/project.py (what it computes) and benchmarks/suites.py, and fill in each ...\n"
+)
+TO_FILL = {"asv.conf.json", *GIT, "benchmarks/__init__.py", "benchmarks/project.py", "benchmarks/suites.py"}
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "files", "said"),
     [
-        ("", "fast offers no kernels yet: fast/__init__.py must define such as KERNELS = "),
+        ("", {*TO_FILL, "benchmarks/rungs.py"}, TAKE),
         (
-            "KERNELS = {'gemm': {}, 'axpy': {}}",
-            "fast is measured: describe its ops (gemm, axpy) in benchmarks/project.py, in place of the example row_sum",
+            "KERNELS = {'gemm': {'tiled': 0, 'naive': 0}, 'axpy': {}}",
+            TO_FILL,
+            f"{NOTHING}describe the ops (gemm, axpy) of its KERNELS in benchmarks/project.py, and their suites in "
+            "benchmarks/suites.py\n",
         ),
-        ("from .a import load", "fast is measured: describe its ops in benchmarks/project.py, in place of"),
-        ("KERNELS = {'row_sum': {}}", "fast is measured\n"),
+        ("from .a import load", TO_FILL, f"{NOTHING}describe the ops of its KERNELS in benchmarks/project.py, and"),
+        ("KERNELS = {'row_sum': {}}", SUITES, "fast is measured\n"),
     ],
 )
-def test_a_package_that_is_named(repository: Project, capsys: Said, text: str, said: str) -> None:
+def test_a_package_that_is_named(repository: Project, capsys: Said, text: str, files: set[str], said: str) -> None:
     write(repository.folder, {"fast/__init__.py": text, "other/__init__.py": "KERNELS = {}"})
     code, told, _ = called(capsys, "--package", "fast")
     assert code == 0
     assert said in told
-    assert set(texts(repository.folder)) == {*SUITES, "fast/__init__.py", "other/__init__.py"}
+    assert told.endswith(NEXT.format("fast"))
+    assert set(texts(repository.folder)) == {*files, "fast/__init__.py", "other/__init__.py"}
+    with without_modules("benchmarks"):
+        project = load_from(repository.folder / "benchmarks")
+    assert (project.package, project.source) == ("fast", "")
+    assert project.table == ("rungs" if "benchmarks/rungs.py" in files else "")
+    assert [problem.name for problem in project.problems] == ([] if files != SUITES else ["row_sum"])
+
+
+def test_the_ops_of_a_table_are_named(repository: Project, capsys: Said) -> None:
+    write(repository.folder, {"fast/__init__.py": "KERNELS = {'gemm': {'tiled': 0, 'naive': 0}, 'axpy': {}}"})
+    assert called(capsys)[0] == 0
+    uncomment(repository.folder)
+    with without_modules("benchmarks"):
+        (problem,) = load_from(repository.folder / "benchmarks").problems
+    assert (problem.name, [rung.name for rung in problem.rungs]) == ("gemm", ["tiled", "naive"])
+    assert "Others were found: axpy." in (repository.folder / "benchmarks" / "project.py").read_text()
 
 
 def test_it_asks_for_a_package_only_if_it_must(repository: Project, capsys: Said) -> None:
-    both = {"fast/__init__.py": "KERNELS = {}", "slow/__init__.py": "KERNELS = {}"}
+    both = {"fast/__init__.py": "KERNELS = {}", "slow/__init__.py": "KERNELS = {}", "notes/a.txt": ""}
     write(repository.folder, both)
+    there = "there are fast, slow, and a path names one elsewhere\n"
     for arguments, said in {
-        (): "fast, slow offer KERNELS; name the one to measure: --package fast",
-        ("--package", "none"): f"no package none in {repository.folder}; --package names one, which has an __init__.py",
-        ("--package", "../rows/fast"): f"no package ../rows/fast in {repository.folder}; --package names one, which",
+        (): "fast, slow offer KERNELS; name the one to measure: kernelwatch init fast\n",
+        ("none",): f"no package none in {repository.folder}; {there}",
+        ("--package", "none"): f"no package none in {repository.folder}; {there}",
+        ("fast.none",): f"no package fast.none in {repository.folder}; {there}",
+        ("../elsewhere",): f"no package ../elsewhere in {repository.folder}; {there}",
+        ("notes",): f"{repository.folder}/notes is no package, since it has no __init__.py, and has no kernels of",
+        (".",): f"{repository.folder} has several packages; name the one to measure: fast, slow\n",
+        ("fast", "--package", "slow"): "error: name one package: fast, or --package slow\n",
     }.items():
         code, told, wrong = called(capsys, *arguments)
         assert (code, told) == (CANNOT, "")
-        assert wrong.startswith(f"kernelwatch init: {said}")
+        assert said in wrong
     assert texts(repository.folder) == both
+
+
+# --- what it finds -------------------------------------------------------------------------------------------------
+
+TRITON = """
+import torch
+import triton
+import triton.language as tl
+from triton import autotune, jit as compiled
+
+
+@triton.jit
+def squared(x):
+    return x * x
+
+
+@triton.autotune(configs=[], key=["n"])
+@triton.jit
+def _scale_kernel(x_ptr, out_ptr, n, factor, BLOCK: tl.constexpr):
+    squared(1)
+
+
+if torch:
+    @compiled
+    def alone_kernel(x, n, BLOCK: "tl.constexpr" = 4):
+        pass
+
+
+def scale(x, y=None, *, factor):
+    out = torch.empty_like(x)
+    _scale_kernel[lambda meta: (1,)](x, out, x.numel(), factor, BLOCK=128)
+    return out
+
+
+def unrelated(x):
+    return x
+"""
+CUDA = """
+// __global__ void in_a_comment(float *a) {}
+__global__ void declared(float *a);
+
+namespace ops {
+namespace {
+int unnamed;
+}
+template <typename T, int N = (3)>
+static __global__ void __launch_bounds__(256, (2)) scale(const T *__restrict__ x, float (&out)[N], int n = 3) {
+    if (n) { }
+}
+}  // namespace ops
+
+extern "C" {
+__global__ __launch_bounds__(64)
+void row_sum(const float a[], float *out,
+             long long n) {}
+}
+"""
+
+
+def uncomment(folder: Path) -> None:
+    """As an editor does, with all comments of the description."""
+    for path in (folder / "benchmarks").glob("*.py"):
+        path.write_text(re.sub(r"^( *)# ?", r"\1", path.read_text(), flags=re.MULTILINE))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "found"),
+    [
+        ((), "found 3 kernels: later in src/fast/more/again.py, _scale_kernel in src/fast/ops/scale.py, alone_kernel"),
+        (("fast",), "found 3 kernels: later in src/fast/more/again.py, _scale_kernel in"),
+        (("src/fast",), "found 3 kernels: later in src/fast/more/again.py, _scale_kernel in"),
+        (("src",), "found 3 kernels: later in src/fast/more/again.py, _scale_kernel in"),
+        (("--package", "fast"), "found 3 kernels: later in src/fast/more/again.py, _scale_kernel in"),
+        (("fast.ops",), "found 2 kernels: _scale_kernel in src/fast/ops/scale.py, alone_kernel in"),
+        (("src/fast/ops/scale.py",), "found 2 kernels: _scale_kernel in src/fast/ops/scale.py, alone_kernel in"),
+        (("src/fast/more",), "found 1 kernel: later in src/fast/more/again.py\n"),
+    ],
+)
+def test_functions_of_triton_are_found(
+    repository: Project, capsys: Said, arguments: tuple[str, ...], found: str
+) -> None:
+    own = {
+        "src/fast/__init__.py": "",
+        "src/fast/ops/__init__.py": "",
+        "src/fast/ops/scale.py": TRITON,
+        "src/fast/more/__init__.py": "",
+        "src/fast/more/again.py": "from triton import jit\n\n\n@jit\ndef later(x):\n    pass\n",
+        "tests/__init__.py": "",
+        "tests/test_it.py": TRITON,
+        "lib/other/__init__.py": "",
+        "ignored/__init__.py": TRITON,
+        ".gitignore": "/ignored/\n",
+    }
+    write(repository.folder, own)
+    code, told, _ = called(capsys, *arguments)
+    assert code == 0
+    assert found in told
+    assert told.endswith(NEXT.format("src/fast"))
+    made = texts(repository.folder)
+    assert set(made) == {*own, *TO_FILL, "benchmarks/rungs.py"}
+    assert 'package="fast"' in made["benchmarks/project.py"]
+    if "_scale_kernel" in found:
+        table = made["benchmarks/rungs.py"]
+        assert "# # src/fast/ops/scale.py, line 25: scale(x, y=None, *, factor)\n" in table
+        assert "# # It launches _scale_kernel(x_ptr, out_ptr, n, factor, BLOCK: tl.constexpr)\n" in table
+        assert "alone_kernel[grid](x=..., n=..., BLOCK=...)" in table
+        assert "squared" not in table
+    uncomment(repository.folder)
+    with without_modules("benchmarks"):
+        project = load_from(repository.folder / "benchmarks")
+        rungs = importlib.import_module("benchmarks.rungs").KERNELS
+        (problem,) = project.problems
+        assert list(rungs[problem.name]) == [rung.name for rung in problem.rungs] == ["triton"]
+        assert problem.rungs[0].arrays == "torch"
+        assert importlib.import_module("benchmarks.suites")  # its op is described
+        assert project.places(str(repository.folder)).package("fast") == repository.folder / "src" / "fast"
+
+
+def test_functions_of_triton_in_several_packages(repository: Project, capsys: Said) -> None:
+    files = {"a/__init__.py": TRITON, "src/b/__init__.py": "", "src/b/c.py": TRITON, "src/b/without/d.py": TRITON}
+    write(repository.folder, files)
+    code, told, wrong = called(capsys)
+    assert (code, told) == (CANNOT, "")
+    assert "a, b have kernels of Triton; name the one to measure: kernelwatch init a\n" in wrong
+    assert called(capsys, "b")[0] == 0
+    table = (repository.folder / "benchmarks" / "rungs.py").read_text()
+    assert "from b.c import scale" in table
+    assert "from b.without.d import scale" in table
+
+
+def test_kernels_of_one_name_get_entries_of_their_own(repository: Project, capsys: Said) -> None:
+    text = "import triton\n\n@triton.jit\ndef _fwd_kernel(x):\n    pass\n"
+    write(repository.folder, {f"a/{name}": text for name in ("__init__.py", "mm.py", "b/__init__.py", "b/mm.py")})
+    write(repository.folder, {"a/__init__.py": "", "a/b/__init__.py": "", "a/c/mm.py": text})
+    assert called(capsys)[0] == 0
+    uncomment(repository.folder)
+    with without_modules("benchmarks"):
+        load_from(repository.folder / "benchmarks")
+        rungs = importlib.import_module("benchmarks.rungs").KERNELS
+    assert list(rungs) == ["fwd", "mm_fwd", "mm_fwd_2"]
+
+
+@pytest.mark.parametrize("arguments", [(), ("kernels",), ("adapter",)])
+def test_kernels_of_cuda_beside_an_adapter(repository: Project, capsys: Said, arguments: tuple[str, ...]) -> None:
+    own = {"adapter/__init__.py": "", "kernels/ops.cuh": CUDA, "kernels/notes.txt": "", "tests/a.cu": CUDA}
+    write(repository.folder, own)
+    code, told, _ = called(capsys, *arguments)
+    assert code == 0
+    assert "found 2 kernels: ops::scale in kernels/ops.cuh, row_sum in kernels/ops.cuh\n" in told
+    assert told.endswith(NEXT.format("adapter"))
+    made = texts(repository.folder)
+    assert set(made) == {*own, *TO_FILL, "benchmarks/rungs.py"}
+    table = made["benchmarks/rungs.py"]
+    scale = "<typename T, int N = (3)> ops::scale(const T *__restrict__ x, float (&out)[N], int n = 3)"
+    assert f"# # kernels/ops.cuh, line 10: {scale}\n" in table
+    assert '#     kernel = compiled("kernels/ops.cuh", "ops::scale<...>")\n' in table
+    assert "# # kernels/ops.cuh, line 16: row_sum(const float a[], float *out, long long n)\n" in table
+    assert "#         ...,  # a\n#         ...,  # out\n#         ...,  # n\n" in table
+    uncomment(repository.folder)
+    with without_modules("benchmarks"):
+        load_from(repository.folder / "benchmarks")
+        assert list(importlib.import_module("benchmarks.rungs").KERNELS) == ["scale", "row_sum"]
+
+
+def test_kernels_of_cuda_without_any_package(repository: Project, capsys: Said) -> None:
+    """There must be one to import."""
+    write(repository.folder, {"kernels/ops.cu": CUDA})
+    assert called(capsys)[0] == 0
+    made = texts(repository.folder)
+    assert set(made) == {"kernels/ops.cu", *TO_FILL, "benchmarks/rungs.py", "rows/__init__.py"}
+    assert "KERNELS" not in made["rows/__init__.py"]
+
+
+@pytest.mark.parametrize(
+    ("files", "argument", "package", "source"),
+    [
+        ({"a/one/__init__.py": "", "b/one/__init__.py": ""}, "b/one", "one", "b"),
+        ({"one/__init__.py": "", "src/one/__init__.py": ""}, "one", "one", ""),
+        ({"one/__init__.py": "", "src/one/__init__.py": ""}, "./one", "one", "."),
+        ({"a/b/c/one/__init__.py": ""}, "one", "one", ""),
+        ({"a/b/c/d/e/one/__init__.py": ""}, "a/b/c/d/e/one", "one", "a/b/c/d/e"),
+        (
+            {"code/of_one/__init__.py": "", "pyproject.toml": '[tool.setuptools.package-dir]\none = "code/of_one"\n'},
+            "code/of_one",
+            "one",
+            "",
+        ),
+        ({"one/__init__.py": "", "one/without/two.py": TRITON}, "one/without", "one", ""),
+        ({"one.py": TRITON}, "one", "one", ""),
+        ({"kernels/one.py": TRITON}, "kernels", "one", "kernels"),
+    ],
+)
+def test_where_a_package_lies(
+    repository: Project, capsys: Said, files: dict[str, str], argument: str, package: str, source: str
+) -> None:
+    write(repository.folder, files)
+    assert called(capsys, argument)[0] == 0
+    with without_modules("benchmarks"):
+        project = load_from(repository.folder / "benchmarks")
+    assert (project.package, project.source) == (package, source)
+    project.check()
+
+
+def test_a_package_of_which_there_are_several(repository: Project, capsys: Said) -> None:
+    write(repository.folder, {"a/one/__init__.py": "", "b/one/__init__.py": ""})
+    code, told, wrong = called(capsys, "one")
+    assert (code, told) == (CANNOT, "")
+    assert "one lies in a, b; name one of them by its path\n" in wrong
+
+
+@pytest.mark.xdist_group("foreign")
+def test_what_it_writes_is_filled_in_and_measures_the_past(tmp_path: Path, installed_engine: Path) -> None:
+    project = new_project(tmp_path, "rows")
+    one = Reader(project, installed_engine, {})
+    write(project.folder, {"src/fast/__init__.py": "def twice(x):\n    return 2 * x\n", "README.md": ""})
+    project.commit_all("before the description")
+    told = one.call("kernelwatch init fast").stdout
+    *_, add, bench = map(str.strip, told.splitlines())
+    assert one.call(add).returncode == 0
+    done = one.call(bench)
+    assert done.returncode == CANNOT
+    where = project.folder / "benchmarks"
+    told = f"nothing is measured yet: {where}/project.py describes no cell; fill in a Problem with rungs and shapes in"
+    assert told in done.stderr
+    assert told in one.call("kernelwatch bench --worktree").stderr
+    uncomment(project.folder)
+    filled = {
+        "rungs.py": (("import function", "import twice"), ("function(x)", "twice(x)")),
+        "project.py": (("lambda x: ...", "lambda x: 2 * x"), ("    bound=lambda type, x: ...,\n", "")),
+    }
+    for name, edits in filled.items():
+        text = (where / name).read_text()
+        for old, new in edits:
+            assert text.count(old) == 1
+            text = text.replace(old, new)
+        assert "..." not in text.rpartition('"""')[2]
+        (where / name).write_text(text)
+    project.commit_all("fill it in")
+    done = one.call("kernelwatch bench --no-confirm HEAD~2 && kernelwatch bench --no-confirm HEAD")
+    assert done.returncode == 0, done.stdout + done.stderr
+    for commit in ("HEAD~2", "HEAD"):
+        assert states(one, commit) == {"own/first float32 65536 cold": "ok"}
 
 
 # --- where nothing can be measured ---------------------------------------------------------------------------------
@@ -343,6 +618,49 @@ def states(reader: Reader, commit: str) -> dict[str, str]:
     sha = reader.project.git("rev-parse", commit)[:8]
     (path,) = reader.project.folder.glob(f"results/*/{sha}-*.facts.jsonl")
     return {key: cell.state for key, cell in records.read(path).cells.items()}
+
+
+AXIS = "def row_sum(a, axis):\n    return a.sum(axis=axis)\n"
+
+
+@pytest.mark.xdist_group("foreign")
+def test_the_past_is_measured_as_the_page_says(tmp_path: Path, installed_engine: Path) -> None:
+    """A table of rungs that knows a function's former name and signature, and commits that did not have it."""
+    page = (ROOT / "docs" / "own.md").read_text(encoding="utf-8")
+    _, past = page.split("\n## Measure the past\n")
+    (table,) = (block[2] for block in BLOCK.finditer(past.partition("\n## ")[0]) if block[1] == "py")
+    project = new_project(tmp_path, "rows")
+    folder = project.folder
+    commits = []
+    for files in (
+        {"rows/__init__.py": ""},
+        {"rows/first.py": AXIS.replace("row_sum", "sum_rows").replace(", axis)", ")").replace("axis=axis", "axis=1")},
+        {"rows/sums.py": AXIS.replace(", axis)", ")").replace("axis=axis", "axis=1")},
+        {"rows/sums.py": AXIS},
+    ):
+        write(folder, files)
+        commits.append(project.commit_all(", ".join(files)))
+        if "rows/first.py" in files:
+            (folder / "rows" / "first.py").unlink()
+    own = {name: text for name, text in init._from_template("rows", False) if name.startswith("benchmarks/")}
+    rungs = 'Rung("numpy", "cpu", ("float32",)),\n                Rung("einsum", "cpu", ("float32",)),'
+    assert rungs in own["benchmarks/project.py"]
+    description = own["benchmarks/project.py"].replace(rungs, 'Rung("own", "cpu", ("float32",)),')
+    description = description.replace('package="rows",', 'package="rows",\n    table="rungs",')
+    write(folder, {**own, "benchmarks/project.py": description, "benchmarks/rungs.py": table})
+    values = {"version": 1, "project": "rows", "repo": ".", "branches": ["main"], "environment_type": "checkout"}
+    values |= {"plugins": [".kernelwatch.asv"], "results_dir": "results", "env_dir": ".asv/env"}
+    (folder / "asv.conf.json").write_text(json.dumps(values | {"html_dir": ".asv/html"}))
+    project.commit_all("the description")
+    one = Reader(project, installed_engine, {})
+    done = one.call(
+        f"kernelwatch bench --no-confirm {commits[0]} && kernelwatch bench --no-confirm {commits[0]}..HEAD~1"
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    seen = [states(one, commit)["row_sum/own float32 256x256 cold"] for commit in commits]
+    assert seen == ["na", "ok", "ok", "ok"]
+    done = one.call(f"kernelwatch versus {commits[1]} {commits[3]}")
+    assert "changed: row_sum/own: rows/first.py, rows/sums.py" in done.stdout, done.stdout + done.stderr
 
 
 @pytest.mark.xdist_group("foreign")

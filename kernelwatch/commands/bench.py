@@ -143,7 +143,7 @@ def results_folder(project: Project, quick: bool) -> Path:
 def run(project: Project, arguments: argparse.Namespace, console: Console) -> int:
     """Measure and publish, as the only run in the results folder; a quick look also keeps away from a recording run.
     Raises: UserError."""
-    project.check()
+    _check_described(project)
     results = results_folder(project, arguments.quick)
     commits = _asked(project, arguments)  # before any file is written
     admitted = {project.results: running.not_beside} if arguments.quick else {}
@@ -168,12 +168,23 @@ def _asked(project: Project, arguments: argparse.Namespace) -> list[str]:
     only = selected(arguments)
     if only and not arguments.quick:
         raise UserError("some cells only would leave holes in the results: choose cells together with --quick")
-    plans = (
-        plan(problem, device, quick=arguments.quick, only=only) for problem in project.problems for device in DEVICES
-    )
-    if not any(plans):
+    if not _has_cells(project, arguments.quick, only):
         raise UserError(f"no cell matches {only!r}; nothing to do")
     return commits
+
+
+def _check_described(project: Project) -> None:
+    """Raises: UserError if there is no package to measure, or if the description has no cell of it."""
+    project.check()
+    if not _has_cells(project):
+        raise UserError(
+            f"nothing is measured yet: {project.here} describes no cell; fill in a Problem with rungs and shapes in "
+            f"`problems` of its Project, and its suite in {project.here.parent}"
+        )
+
+
+def _has_cells(project: Project, quick: bool = False, only: str = "") -> bool:
+    return any(plan(problem, device, quick=quick, only=only) for problem in project.problems for device in DEVICES)
 
 
 def _run(
@@ -340,7 +351,7 @@ def show_events(events: list[Event], console: Console) -> None:
 
 def worktree(project: Project, arguments: argparse.Namespace, console: Console) -> int:
     """Compare the dirty tree with HEAD as the command versus compares commits; the exit code. Nothing is saved."""
-    project.check()
+    _check_described(project)
     if arguments.worktree and arguments.worktree not in project.rungs():
         raise UserError(f"no rung {arguments.worktree}; the ladder has {', '.join(project.rungs())}")
     with tempfile.TemporaryDirectory(prefix="kernelwatch-") as folder:

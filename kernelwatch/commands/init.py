@@ -1,6 +1,8 @@
-"""Write what a git repository needs for its kernels to be measured, with an example that runs at once.
+"""Write what a git repository needs for its kernels to be measured.
 
-A file that exists is named and left as it is. Exit code: 0; 1 if a file was left as it is.
+Of a package of the repository, that is a description of the kernels that are found in its sources: functions of Triton,
+kernels of CUDA C++. It is to be filled in. Without a package and kernels, it is an example that runs at once. A file
+that exists is named and left as it is. Exit code: 0; 1 if a file was left as it is.
 """
 
 import ast
@@ -10,18 +12,25 @@ import keyword
 import os
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from kernelwatch.commands import discovery, skeleton
 from kernelwatch.commands.arguments import Parser
+from kernelwatch.commands.discovery import Kernel
 from kernelwatch.plan.functions import TABLE
 from kernelwatch.plan.project import CONFIGURATION
+from kernelwatch.plan.tree import places
 from kernelwatch.system.errors import UserError
 from kernelwatch.system.git import git, resolve
 
 TEMPLATE = Path(__file__).with_name("template")
+EXAMPLE = "row_sum"  # the op of the template
+FEW = 3  # kernels in one line
 PACKAGE = "PACKAGE"  # stands in the template for the package's name
 ON_GPU = "# with a GPU"  # ends the template's lines that are for a machine with a GPU
 IGNORED = ("/.asv/", "/.asv.quick.conf.json", "/results/**/.*.json*", "/results.lock", "__pycache__/")
@@ -32,13 +41,21 @@ COMMIT_PAGES = {"github": "commit", "gitlab": "-/commit"}  # by the first or sec
 
 def main(prog: str, arguments: list[str] | None = None) -> int:
     parser = Parser(prog, __doc__)
-    parser.add_argument("--package", default="", metavar="NAME", help="measure this package of the repository")
+    parser.add_argument(
+        "target", nargs="?", default="", metavar="PACKAGE", help="measure this package: its import name, or its path"
+    )
+    parser.add_argument("--package", default="", metavar="PACKAGE", help="the same")
     parsed = parser.parse_args(arguments)
+    if parsed.target and parsed.package:
+        parser.error(f"name one package: {parsed.target}, or --package {parsed.package}")
     root = _repository(Path.cwd())
     remote = _remote(root)
     name = remote.rstrip("/").rpartition("/")[2] or root.name
-    package, is_new = _package(root, parsed.package, name)
-    texts = dict(_from_template(package, is_new, _has_gpu()))
+    wanted = parsed.target or parsed.package
+    target = _named(root, wanted) if wanted else _chosen(root, name)
+    texts = dict(_from_template(target.package, _has_gpu()) if target.is_example else _described(root, target))
+    if not target.is_new:
+        texts = {file: text for file, text in texts.items() if file.startswith("benchmarks/")}
     texts[CONFIGURATION] = _configuration(root, name, remote)
     kept = [file for file in sorted(texts) if not _write(root / file, texts[file])]
     lines = {".gitattributes": MERGED, ".gitignore": IGNORED}
@@ -48,9 +65,10 @@ def main(prog: str, arguments: list[str] | None = None) -> int:
         print(f"wrote {', '.join(written)}")
     for file in kept:
         print(f"left as it is, since it exists: {file}{_lacks(root / file)}")
-    if not is_new:
-        print(_what_is_missing(root / package))
-    shown = [os.path.relpath(root / file) for file in (CONFIGURATION, *lines, "benchmarks", package)]
+    if not (target.is_new and target.is_example):
+        print(_what_is_missing(target))
+    shown = [os.path.relpath(root / file) for file in (CONFIGURATION, *lines, "benchmarks")]
+    shown.append(os.path.relpath(target.place))
     print(f"next:\n  git add {shlex.join(shown)} && git commit -m 'Measure the kernels'\n  kernelwatch bench")
     return 1 if kept else 0
 
@@ -115,21 +133,143 @@ def _configuration(root: Path, name: str, remote: str) -> str:
 # --- the measured package ------------------------------------------------------------------------------------------
 
 
-def _package(root: Path, wanted: str, name: str) -> tuple[str, bool]:
-    """The measured package, and whether it is to be made. Raises: UserError if that is not clear."""
-    if wanted:
-        if not (wanted.isidentifier() and (root / wanted / "__init__.py").is_file()):
-            raise UserError(f"no package {wanted} in {root}; --package names one, which has an __init__.py")
-        return wanted, False
-    offering = [path.parent.name for path in sorted(root.glob("*/__init__.py")) if _offers(path)]
-    if len(offering) > 1:
-        raise UserError(f"{', '.join(offering)} offer {TABLE}; name the one to measure: --package {offering[0]}")
+@dataclass(frozen=True)
+class Target:
+    """The measured package. `place`: its folder or file; `source`: the folder that it is imported from, relative to the
+    repository, "" if it is found; `kernels`: what was found in its sources, and of CUDA C++ beside it; `is_new`: it is
+    to be made; `ops`: those of its table, with their rungs; None without a table."""
+
+    package: str
+    place: Path
+    source: str = ""
+    kernels: tuple[Kernel, ...] = ()
+    is_new: bool = False
+    ops: Mapping[str, Sequence[str]] | None = None
+
+    @property
+    def is_example(self) -> bool:
+        """Whether the description is that of the example."""
+        return EXAMPLE in self.ops if self.ops is not None else self.is_new and not self.kernels
+
+
+def _named(root: Path, wanted: str) -> Target:
+    """A package by its import name or path. Raises: UserError."""
+    path = Path(os.path.realpath(wanted))
+    if all(part.isidentifier() for part in wanted.split(".")):
+        top = wanted.partition(".")[0]
+        try:
+            known = places(root, top)
+        except UserError as error:
+            raise UserError(f"{str(error).partition(';')[0]}; name one of them by its path") from None
+        place, module = known.package(top), known.source(wanted)
+        if place and module:
+            return _existing(root, top, place, module.parent if module.name == "__init__.py" else module)
+    if path.exists() and path.is_relative_to(root):
+        return _at(root, path)
+    packages = [each.name for each in _packages(root)]
+    there = f"there are {', '.join(packages)}" if packages else "there is none"
+    raise UserError(f"no package {wanted} in {root}; {there}, and a path names one elsewhere")
+
+
+def _at(root: Path, path: Path) -> Target:
+    """The package that has a file or folder, or that lies in a folder. Raises: UserError if there is no such."""
+    if top := _top(root, path):
+        return _existing(root, _import_name(root, top), top, path)
+    found = discovery.kernels(root, path)
+    below = [file.parent for file in sorted(path.glob("*/__init__.py"))]
+    below += [top for kernel in found if (top := _top(root, root / kernel.file)) and top.suffix == ".py"]
+    below = list(dict.fromkeys(below))
+    if len(below) > 1:
+        names = [os.path.relpath(each) for each in below]
+        raise UserError(f"{path} has several packages; name the one to measure: {', '.join(names)}")
+    if below:
+        return _existing(root, _import_name(root, below[0]), below[0], below[0])
+    if found:
+        return _beside(root, root.name, tuple(found))
+    raise UserError(f"{path} is no package, since it has no __init__.py, and has no kernels of Triton or CUDA C++")
+
+
+def _chosen(root: Path, name: str) -> Target:
+    """The package to measure if none is named: the one that offers a table, the one with kernels of Triton, the one
+    beside kernels of CUDA C++, else a new one. `name`: the repository's. Raises: UserError if there are several."""
+    offering = [each for each in _packages(root) if TABLE in _bound(each / "__init__.py")]
     if offering:
-        return offering[0], False
+        return _only(root, offering, f"offer {TABLE}")
+    found = discovery.kernels(root)
+    triton = dict.fromkeys(_top(root, root / kernel.file) for kernel in found if not kernel.is_cuda)
+    if tops := [top for top in triton if top]:
+        return _only(root, tops, "have kernels of Triton")
+    return _beside(root, name, tuple(kernel for kernel in found if kernel.is_cuda))
+
+
+def _beside(root: Path, name: str, kernels: tuple[Kernel, ...]) -> Target:
+    """The package beside kernels that are in none, or without kernels or packages a new one. Raises: UserError."""
+    packages = [each for each in _packages(root) if each.name not in discovery.ASIDE]
+    if kernels and packages:
+        only = _only(root, packages, "lie beside the kernels of CUDA C++")
+        return only if only.ops is not None else replace(only, kernels=kernels)
+    package = _new_name(root, name)
+    return Target(package, root / package, kernels=kernels, is_new=True)
+
+
+def _only(root: Path, tops: Sequence[Path], what: str) -> Target:
+    """The only one of some packages. Raises: UserError if there are several."""
+    names = [_import_name(root, top) for top in tops]
+    if len(names) > 1:
+        first = os.path.relpath(tops[0])
+        raise UserError(f"{', '.join(names)} {what}; name the one to measure: kernelwatch init {first}")
+    return _existing(root, names[0], tops[0], tops[0])
+
+
+def _existing(root: Path, package: str, place: Path, below: Path) -> Target:
+    """A package of the repository. `below`: the part of it whose kernels are to be found; if that is all of it, so are
+    the kernels of CUDA C++ beside it."""
+    try:
+        is_found = places(root, package).package(package) == place
+    except UserError:  # several folders have it
+        is_found = False
+    source = "" if is_found else place.parent.relative_to(root).as_posix()
+    names = _bound(place / "__init__.py" if place.is_dir() else place)
+    if TABLE in names or "load" in names:
+        return Target(package, place, source, ops=_ops(names.get(TABLE)))
+    found = discovery.kernels(root, below)
+    if below in (place, place / "__init__.py"):
+        found += [kernel for kernel in discovery.kernels(root) if kernel.is_cuda and kernel not in found]
+    modules = {kernel.file for kernel in found if not kernel.is_cuda}
+    inside = {file for file in modules if (root / file).is_relative_to(place)}
+    return Target(package, place, source, tuple(kernel for kernel in found if kernel.file in inside or kernel.is_cuda))
+
+
+def _packages(root: Path) -> list[Path]:
+    """The packages of the repository, where packages usually lie or are said to."""
+    known = places(root, "")
+    found = [file.parent for place in known.roots for file in sorted(place.glob("*/__init__.py"))]
+    found += [folder for _, folder in known.renamed if (folder / "__init__.py").is_file()]
+    return [each for each in dict.fromkeys(found) if each != root / "benchmarks"]
+
+
+def _top(root: Path, path: Path) -> Path | None:
+    """The top package that has a file or folder (a folder between them may have no __init__.py), or the file itself if
+    it is a module of its own; None without any."""
+    folders = [folder for folder in (path, *path.parents) if folder.is_relative_to(root) and folder != root]
+    packages = [folder for folder in folders if (folder / "__init__.py").is_file()]
+    if packages:
+        return packages[-1]
+    return path if path.suffix == ".py" and path.stem.isidentifier() else None
+
+
+def _import_name(root: Path, top: Path) -> str:
+    """The name by which a package is imported, which may not be that of its folder."""
+    renamed = {folder: name for name, folder in places(root, "").renamed}
+    return renamed.get(top, top.stem if top.suffix == ".py" else top.name)
+
+
+def _new_name(root: Path, name: str) -> str:
+    """The name of a package to make. Raises: UserError if those that would do are taken."""
     own = re.sub(r"\W+", "_", name).strip("_").lower() or "own"
     for candidate in (own, f"{own}_kernels", f"kernels_{own}"):
         if not (root / candidate).exists() and _is_free(candidate):
-            return candidate, True
+            return candidate
     raise UserError(f"{own} and {own}_kernels exist and offer no {TABLE}; name the package to measure: --package {own}")
 
 
@@ -156,22 +296,37 @@ def _bound(module: Path) -> dict[str, ast.expr | None]:
     return names
 
 
-def _offers(module: Path) -> bool:
-    return TABLE in _bound(module)
+def _ops(table: ast.expr | None) -> dict[str, list[str]]:
+    """The ops of a table and their rungs, as far as it is written out."""
+    rows = zip(table.keys, table.values, strict=True) if isinstance(table, ast.Dict) else ()
+    ops = {str(key.value): value for key, value in rows if isinstance(key, ast.Constant)}
+    return {
+        op: [str(key.value) for key in value.keys if isinstance(key, ast.Constant)]
+        if isinstance(value, ast.Dict)
+        else []
+        for op, value in ops.items()
+    }
 
 
-def _what_is_missing(package: Path) -> str:
-    """What a package of the user's own needs for the example in benchmarks/project.py to run, or to be replaced."""
-    names, described = _bound(package / "__init__.py"), "benchmarks/project.py"
-    if TABLE not in names and "load" not in names:
-        example = f'{TABLE} = {{"row_sum": {{"numpy": a_function}}}}'
-        return f"{package.name} offers no kernels yet: {package.name}/__init__.py must define such as {example}"
-    table = names.get(TABLE)
-    keys = [key.value for key in table.keys if isinstance(key, ast.Constant)] if isinstance(table, ast.Dict) else []
-    if "row_sum" in keys:
-        return f"{package.name} is measured"
-    ops = f" ({', '.join(map(str, keys))})" if keys else ""
-    return f"{package.name} is measured: describe its ops{ops} in {described}, in place of the example row_sum"
+def _what_is_missing(target: Target) -> str:
+    """What is to be filled in before a package of the user's own is measured."""
+    description, suites = "benchmarks/project.py", f"benchmarks/{skeleton.SUITES}.py"
+    if target.is_example:
+        return f"{target.package} is measured"
+    if target.ops is not None:
+        ops = f" ({', '.join(target.ops)})" if target.ops else ""
+        fill = f"describe the ops{ops} of its {TABLE} in {description}, and their suites in {suites}"
+        return f"nothing of {target.package} is measured yet: {fill}"
+    named = [f"{kernel.name} in {kernel.file.as_posix()}" for kernel in target.kernels]
+    count = f"{len(named)} kernel{'' if len(named) == 1 else 's'}: {', '.join(named[:FEW])}"
+    more = f" and {len(named) - FEW} more" if len(named) > FEW else ""
+    table = f"benchmarks/{skeleton.RUNGS}.py"
+    return (
+        f"found {count}{more}\n"
+        * bool(named)
+        + f"nothing of {target.package} is measured yet: take what is to be measured out of its comments in {table} "
+        f"(how it is called), {description} (what it computes) and {suites}, and fill in each ..."
+    )
 
 
 def _has_gpu() -> bool:
@@ -187,15 +342,41 @@ def _has_gpu() -> bool:
 # --- the files -----------------------------------------------------------------------------------------------------
 
 
-def _from_template(package: str, is_new: bool, has_gpu: bool) -> Iterator[tuple[str, str]]:
-    """The files and their texts: the suites, and the package if it is new."""
+def _from_template(package: str, has_gpu: bool) -> Iterator[tuple[str, str]]:
+    """The files of the example and their texts."""
     for path in sorted(TEMPLATE.rglob("*.py")):
         file = path.relative_to(TEMPLATE)
-        if (file.parts[0] == PACKAGE and not is_new) or (file.stem == "on_gpu" and not has_gpu):
+        if file.stem == "on_gpu" and not has_gpu:
             continue
         lines = path.read_text(encoding="utf-8").splitlines()
         kept = [line.removesuffix(ON_GPU).rstrip() for line in lines if has_gpu or not line.endswith(ON_GPU)]
         yield file.as_posix().replace(PACKAGE, package), "\n".join(kept).rstrip().replace(PACKAGE, package) + "\n"
+
+
+def _described(root: Path, target: Target) -> Iterator[tuple[str, str]]:
+    """The files of a description that is to be filled in, and their texts."""
+    has_table = target.ops is not None
+    if target.ops:
+        device = "gpu" if discovery.kernels(root) else "cpu"
+        found = [
+            skeleton.Entry(op, rung, device=device) for op, rungs in target.ops.items() for rung in rungs or ("first",)
+        ]
+    else:
+        found = skeleton.entries(target.kernels, partial(_module, root, target)) or [skeleton.unknown(target.package)]
+    description = skeleton.description(target.package, target.source, found, has_table=has_table)
+    yield "benchmarks/__init__.py", (TEMPLATE / "benchmarks" / "__init__.py").read_text(encoding="utf-8")
+    yield "benchmarks/project.py", description
+    yield f"benchmarks/{skeleton.SUITES}.py", skeleton.suites(found)
+    if not has_table:
+        yield f"benchmarks/{skeleton.RUNGS}.py", skeleton.table(target.package, found)
+    if target.is_new:
+        yield f"{target.package}/__init__.py", '"""The kernels of this repository lie beside this package."""\n'
+
+
+def _module(root: Path, target: Target, file: Path) -> str:
+    """The dotted name of a file of a package."""
+    inside = (root / file).relative_to(target.place).with_suffix("").parts if target.place.is_dir() else ()
+    return ".".join((target.package, *(part for part in inside if part != "__init__")))
 
 
 def _write(path: Path, text: str) -> bool:
