@@ -3,6 +3,7 @@
 import argparse
 import io
 import json
+import math
 import os
 import sys
 from collections.abc import Sequence
@@ -23,7 +24,7 @@ from kernelwatch.analysis.compiled import target
 from kernelwatch.asv import running
 from kernelwatch.asv.regressions import write_feed
 from kernelwatch.commands import bench, watching
-from kernelwatch.comparison import bisect, exact
+from kernelwatch.comparison import bisect, exact, verdict
 from kernelwatch.comparison.bisect import Commit
 from kernelwatch.comparison.changes import Changes
 from kernelwatch.comparison.paired import LOOKS, Comparison, Side
@@ -307,3 +308,45 @@ def test_a_feed_escapes_what_it_is_told(tmp_path: Path) -> None:
     assert link.text == f"suite.{ODD}({ODD})"
     assert list(link.attrib) == ["href"]
     assert not set(link.attrib["href"]) & set("<>\"' ")
+
+
+# --- exact figures that vanish, and launches that do another amount of work ------------------------------------------
+
+
+def registers(type: str, arch: str, name: str = "static.Transpose.track_registers") -> exact.ExactSeries:
+    return exact.ExactSeries(name, ("padded", type, arch), "registers", False, True, "transpose")
+
+
+def exact_report(base: exact.Figures, head: exact.Figures) -> Report:
+    report = Report(PROJECT, Side("BASE", "a"), Side("HEAD", "b"), "what", exact_only=True, whole=True)
+    report.changed = report.untimed = {"transpose/padded": "times were not asked for"}  # type: ignore[assignment]
+    verdict._take_exact(report, base, head)
+    return report
+
+
+def test_a_type_or_architecture_that_is_gone_is_a_difference() -> None:
+    """Its figures were there before: n/a is no agreement."""
+    kept, gone = registers("float32", "sm_90"), registers("float64", "sm_90")
+    base = exact.Figures({kept: 20.0, gone: 30.0}, {}, {})
+    report = exact_report(base, exact.Figures({kept: 20.0, gone: math.nan}, {}, {}))
+    assert [(one.verdict, one.series) for one in report.differences] == [("gone", gone)]
+    assert report.code == 2
+    assert "cannot tell: 1 exact figure of BASE gone" in report.summary
+    same = exact_report(base, base)
+    assert (same.code, same.summary) == (0, "no change; by the exact figures alone")
+    never = exact.Figures({kept: 20.0, gone: math.nan}, {}, {})
+    assert exact_report(never, never).code == 0  # neither side has it
+
+
+def test_half_the_work_is_not_better() -> None:
+    """A launch repeats the work as often as its declaration says: 64 times, then 32."""
+    requests = registers("float32", "4096x4096", "access.Transpose.track_requests")
+    base, head = (
+        exact.Figures({requests: 1000.0 * repeats}, {}, {}, {"transpose/padded": repeats}) for repeats in (64, 32)
+    )
+    report = exact_report(base, head)
+    assert [one.verdict for one in report.differences] == ["changed"]
+    assert report.code == 2  # its exact figures were not judged either
+    assert "a launch does the work 32 times, not 64 times" in report.notes[0]
+    report = exact_report(base, exact.Figures({requests: 1.0}, {}, {}, {"transpose/padded": 64}))
+    assert [one.verdict for one in report.differences] == ["better"]
