@@ -42,7 +42,7 @@ TIMED = Identity(
     (
         *("timing/gpu.py", "timing/launch.py", "timing/cpu.py", "timing/streamed.py", "timing/replay.py"),
         *("timing/several.py", "timing/ranks.py", "timing/rank.py"),
-        *("timing/kernels.cu", "timing/device.py", "timing/check.py", "timing/nvml.py"),
+        *("timing/kernels.cu", "timing/device.py", "timing/check.py", "timing/nvml.py", "timing/clocks.py"),
         *("plan/cells.py", "plan/problem.py"),
         *("run/worker.py", "run/workers.py", "run/processes.py", "run/group.py", "run/outcome.py"),
     ),

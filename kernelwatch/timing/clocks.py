@@ -55,6 +55,32 @@ def clock(measurements: Sequence[Measurement], others: Others | None = None) -> 
     return Clock(limits=limits, doubt=max(DOUBT_LEAST, apart / 2))
 
 
+def retaken(measurements: Sequence[Measurement], fresh: Measurement) -> list[Measurement]:
+    """The measurements of a limited cell after one more, which takes the place of the one that agrees least with the
+    others if that makes the cell more certain.
+
+    What it replaced is kept in it, as `instead_of`. If it replaces nothing, the one that agrees least has one more
+    retake.
+    """
+    at = max(range(len(measurements)), key=lambda place: _apart(measurements, place))
+    old = measurements[at]
+    told = {name: old.get(name) for name in ("process", "seconds", "clock64_mhz", "throttled")}
+    changed = list(measurements)
+    changed[at] = {**old, **fresh, "instead_of": told}  # only the first process knows what a launch runs
+    if clock(changed).doubt < clock(measurements).doubt:
+        return changed
+    changed[at] = {**old, "retakes": old.get("retakes", 0) + 1}
+    return changed
+
+
+def _apart(measurements: Sequence[Measurement], at: int) -> tuple[int, float]:
+    """How many limits from outside a measurement met, and how far its clock lies from those of the others in MHz."""
+    known = [mhz for place, each in enumerate(measurements) if place != at and (mhz := each.get("clock64_mhz"))]
+    own = measurements[at].get("clock64_mhz")
+    outside = len({*measurements[at].get("throttled", ())}.difference(OWN))
+    return outside, abs(own - statistics.median(known)) if own and known else 0.0
+
+
 def _agree(measurements: Sequence[Measurement]) -> bool:
     seconds = [each["seconds"] for each in measurements if "seconds" in each]
     if len(seconds) < 2:
