@@ -22,6 +22,7 @@ from kernelwatch.plan import binaries
 from kernelwatch.plan.package import Absent, Binary, CudaSource, Kernel, NotHere, Parts
 from kernelwatch.plan.problem import Array, Computation, Line, Problem, Rung, Shape, dtypes
 from kernelwatch.plan.project import Project
+from kernelwatch.plan.tree import Places
 from kernelwatch.system import installed, tools
 
 HERE = Path(__file__).resolve()
@@ -354,20 +355,23 @@ def cuda_source(rung: Any, type: str, edge: int | None = None) -> CudaSource:
 
 # Keys of an entry that describe the rung and do not affect its launch.
 WORDS = ("idea", "origin", "limits", "published_ms")
-COMPILED = (".cu", ".c")
 
 
-def parts(folder: Path) -> Mapping[str, Parts]:
-    """The parts of each rung ("op/rung") of a package folder: its ladder entry, its source, and the .py that prepares
-    its launch.
+def parts(places: Places) -> Mapping[str, Parts]:
+    """The parts of each rung ("op/rung") of a tree: its ladder entry, its source, the .py that prepares its launch, and
+    the modules of the package that load it.
 
-    {} if the folder's ladder cannot be read.
+    {} if the tree's ladder cannot be read.
     """
     ladder = _ladder()
+    folder = places.package("gpukernels")
+    assert folder is not None
+    table = folder / "ladder.toml"
     try:
-        ops = ladder.read(folder / "ladder.toml")
+        ops = ladder.read(table)
     except ladder.LadderError:
         return {}
+    modules = {path for path in folder.glob("*.py") if path.name not in ("prepare.py", "torch_stream.py")}
     parts_by_rung = {}
     for op in ops.values():
         for rung in op.rungs:
@@ -375,12 +379,14 @@ def parts(folder: Path) -> Mapping[str, Parts]:
                 name: value for name, value in sorted(vars(rung).items()) if name not in WORDS and name != "source"
             }
             entry["source"] = rung.source.name
-            files = sorted({rung.source, rung.preparation or rung.source})
-            names = {path.relative_to(folder).as_posix(): path for path in files}
-            sources = frozenset(name for name, path in names.items() if path.suffix in COMPILED)
-            beside = {name: path.read_text(encoding="utf-8") for name, path in names.items() if name not in sources}
-            launch = json.dumps([entry, beside], default=str)
-            parts_by_rung[str(rung)] = Parts(launch, sources, frozenset({"ladder.toml", *beside}))
+            entry["preparation"] = rung.preparation.name if rung.preparation else ""
+            files = modules | {rung.source}
+            if rung.preparation:
+                files |= {rung.preparation, folder / "prepare.py"}
+            if "torch" in rung.needs:
+                files.add(folder / "torch_stream.py")
+            launch = json.dumps(entry, default=str)
+            parts_by_rung[str(rung)] = Parts(launch, frozenset(files), frozenset({table}), data=False)
     return parts_by_rung
 
 
@@ -392,6 +398,7 @@ PROJECT = Project(
     problems=PROBLEMS,
     adapt=Gpukernels,
     parts=parts,
+    decides={"gpukernels/best.toml": 'which rung load(op, "best") launches'},
     gate=("tests/test_kernels.py",),
     truth_cells=(
         "vector_add/elementwise float32 16777216 cold",

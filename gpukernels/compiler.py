@@ -9,7 +9,7 @@ import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
 
@@ -32,6 +32,11 @@ TYPES = {
 
 CUDA_STANDARD = "c++17"
 C_FLAGS = ("-std=c11", "-O3", "-march=native", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror")
+# What a C compiler reads of the environment: where it looks for headers, libraries and its own programs.
+C_ENVIRONMENT = (
+    *("CPATH", "C_INCLUDE_PATH", "LIBRARY_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX", "SOURCE_DATE_EPOCH"),
+    "CCC_OVERRIDE_OPTIONS",
+)
 
 
 class KernelError(ValueError):
@@ -69,28 +74,44 @@ def digest(*parts: object) -> str:
     return hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()
 
 
-def _compiled(key: str, suffix: str, build: Callable[[Path], str]) -> tuple[Path, str]:
-    """A compiled file and the symbol in it, from the cache or from `build(path) -> symbol`.
+def _compiled(
+    suffix: str, inputs: Iterable[object], build: Callable[[Path], tuple[str, Iterable[Path]]]
+) -> tuple[Path, str]:
+    """A compiled file and the symbol in it, from the cache or from `build(path) -> symbol, headers that were read`.
 
-    The note beside the file comes last and carries its hash: a file that was cut short is built again.
+    `inputs`: everything that decides what `build` makes, but the headers: they are known only afterwards, so their
+    hashes stand in the note beside the file. The note comes last and carries the file's hash, too. A file that was cut
+    short is built again, and so is one of which a header changed. This module's own text is an input as well: an edit
+    of how it compiles is never answered with what was compiled before.
     """
-    path = cache_folder() / f"{key}{suffix}"
+    path = cache_folder() / f"{digest(_own_text(), suffix, *inputs)}{suffix}"
     note = path.with_suffix(".json")
     try:
         known = json.loads(note.read_text())
-        if hashlib.sha256(path.read_bytes()).hexdigest() == known["sha256"]:
+        same = all(_sha256(Path(name)) == sha256 for name, sha256 in known["headers"].items())
+        if same and _sha256(path) == known["sha256"]:
             return path, str(known["symbol"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         pass
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         fresh = Path(folder, path.name)
-        symbol = build(fresh)
-        content = {"symbol": symbol, "sha256": hashlib.sha256(fresh.read_bytes()).hexdigest()}
+        symbol, headers = build(fresh)
+        read = {str(header): _sha256(header) for header in sorted(set(headers))}
+        content = {"symbol": symbol, "sha256": _sha256(fresh), "headers": read}
         fresh_note = Path(folder, note.name)
         fresh_note.write_text(json.dumps(content))
         os.replace(fresh, path)
         os.replace(fresh_note, note)
     return path, symbol
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@cache
+def _own_text() -> str:
+    return Path(__file__).read_text(encoding="utf-8")
 
 
 @cache
@@ -134,6 +155,24 @@ def _cuda_headers() -> tuple[str, ...]:
     return tuple(dict.fromkeys(folder for folder in folders if Path(folder).is_dir()))
 
 
+INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
+
+
+def _reached(text: str, folders: Iterable[str]) -> set[Path]:
+    """The headers that a source includes, directly or not, whatever its conditions say: NVRTC does not tell which it
+    read. Those that are not in `folders` are NVRTC's own."""
+    found: set[Path] = set()
+    wanted = [(name, tuple(map(Path, folders))) for name in INCLUDE.findall(text)]
+    while wanted:
+        name, places = wanted.pop()
+        header = next((place / name for place in places if (place / name).is_file()), None)
+        if header is not None and header not in found:
+            found.add(header)
+            below = (header.parent, *map(Path, folders))
+            wanted += [(name, below) for name in INCLUDE.findall(header.read_text(encoding="utf-8", errors="replace"))]
+    return found
+
+
 def _capability(arch: str) -> int:
     """The number of an architecture such as "sm_90a"."""
     return int(re.sub(r"\D", "", arch))
@@ -166,30 +205,32 @@ def compile_cuda(found: Rung, type: str, arch: str) -> tuple[Path, str]:
     folders = _cuda_headers() if headers or "#include" in source else ()
     if headers:  # the compiler's words keep the source's line numbers
         source = f"{headers}#line 1\n{source}"
-    macros = [(name, str(value)) for name, value in sorted(found.macros().items())]
-    name = f"{found.op}/{found.source.name}"
+    options = {
+        "name": f"{found.op}/{found.source.name}",
+        "arch": arch,
+        "std": CUDA_STANDARD,
+        "define_macro": [(name, str(value)) for name, value in sorted(found.macros().items())],
+        "include_path": list(folders),
+    }
 
-    def build(path: Path) -> str:
+    def build(path: Path) -> tuple[str, Iterable[Path]]:
         try:  # here, since it takes longer than to find a cubin in the cache
             from cuda.core import Program, ProgramOptions
         except ImportError as error:
             raise ToolMissing(f"{missing}: {error}") from error
-        options = ProgramOptions(
-            name=name, arch=arch, std=CUDA_STANDARD, define_macro=macros, include_path=list(folders)
-        )
         try:
-            code = Program(source, "c++", options).compile("cubin", name_expressions=(expression,))
+            program = Program(source, "c++", ProgramOptions(**options))
+            code = program.compile("cubin", name_expressions=(expression,))
         except Exception as error:  # cuda-core's errors share no base class; its text is NVRTC's log
             raise KernelError(f"{found} {type}: NVRTC does not compile it for {arch}: {error}") from error
         path.write_bytes(bytes(code.code))
-        return str(code.symbol_mapping[expression].decode())
+        return str(code.symbol_mapping[expression].decode()), _reached(source, folders)
 
     try:
-        compiler = ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12", "cuda-core")
-        version = (*nvrtc.nvrtcVersion()[1:], *_versions(*compiler), *folders)
+        version = (*nvrtc.nvrtcVersion()[1:], *_versions("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12", "cuda-core"))
     except RuntimeError as error:
         raise ToolMissing(f"{found}: no NVRTC library is found (pip install nvidia-cuda-nvrtc): {error}") from error
-    return _compiled(digest("cubin", source, expression, macros, arch, CUDA_STANDARD, version), ".cubin", build)
+    return _compiled(".cubin", (source, expression, options, version), build)
 
 
 @cache
@@ -221,12 +262,21 @@ def compile_c(found: Rung, type: str) -> tuple[Path, str]:
     macros = [f"-D{name}={value}" for name, value in sorted(found.macros().items())]
     flags = [*C_FLAGS, *found.flags, *macros, f"-DT={TYPES[in_and_out(type)[0]][1]}"]
 
-    def build(path: Path) -> str:
+    def build(path: Path) -> tuple[str, Iterable[Path]]:
+        rule = path.with_suffix(".d")
+        written = ["-MD", "-MF", str(rule), "-o", str(path)]
         done = subprocess.run(
-            [*command, *flags, "-o", str(path), str(found.source)], capture_output=True, text=True, check=False
+            [*command, *flags, *written, str(found.source)], capture_output=True, text=True, check=False
         )
         if done.returncode:
             raise KernelError(f"{found} {type}: {shlex.join(command)} does not compile it: {done.stderr.strip()}")
-        return found.symbol
+        return found.symbol, _headers_in(rule.read_text(encoding="utf-8")) - {found.source}
 
-    return _compiled(digest("so", source, *flags, version), ".so", build)
+    environment = {name: os.environ.get(name) for name in C_ENVIRONMENT}
+    return _compiled(".so", (source, flags, version, environment), build)
+
+
+def _headers_in(rule: str) -> set[Path]:
+    """The files that a compiler read, of the rule for make that -MD writes."""
+    _, _, names = rule.replace("\\\n", " ").partition(": ")
+    return {Path(re.sub(r"\\(.)", r"\1", name)) for name in re.findall(r"(?:\\.|\S)+", names)}

@@ -153,7 +153,7 @@ class Event:
 
 
 class MemoryHook:
-    """CuPy's; what allocates calls `malloc_preprocess` of the active one."""
+    """CuPy's; what allocates calls `malloc_postprocess` of the active one, and `free_preprocess` when it gives back."""
 
     active: "MemoryHook | None" = None
 
@@ -164,7 +164,10 @@ class MemoryHook:
     def __exit__(self, *_: object) -> None:
         MemoryHook.active = None
 
-    def malloc_preprocess(self, **asked: Any) -> None:
+    def malloc_postprocess(self, **given: Any) -> None:
+        raise NotImplementedError
+
+    def free_preprocess(self, **returned: Any) -> None:
         raise NotImplementedError
 
 
@@ -194,6 +197,7 @@ class Cupy:
             memory_hook=SimpleNamespace(MemoryHook=MemoryHook),
             runtime=runtime,
             using_allocator=lambda _: nullcontext(),
+            MemoryPool=lambda: SimpleNamespace(malloc=None),
         )
 
     def __getattr__(self, name: str) -> Any:

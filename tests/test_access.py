@@ -176,7 +176,7 @@ def test_what_cannot_be_counted_has_failed_with_its_reason(tmp_path: Path) -> No
     dynamic = tmp_path / "gpukernels/transpose/dynamic.cu"
     dynamic.write_text(dynamic.read_text().replace("    __syncthreads();\n", ""))
     only = r"/(tiled|padded|naive_read|dynamic|copy) float32 250x130"
-    group = measure(PROJECT, "transpose", Options(package=str(tmp_path), only=only))
+    group = measure(PROJECT, "transpose", Options(tree=str(tmp_path), only=only))
     states = {key.split()[0]: outcome for key, outcome in group.outcomes.items()}
     if states["transpose/naive_read"].state == "na":
         pytest.skip(states["transpose/naive_read"].reason)
@@ -205,7 +205,7 @@ def renamed(folder: Path, names: dict[str, str]) -> None:
 
 def test_a_commit_older_than_the_emulator_is_not_counted(tmp_path: Path) -> None:
     renamed(package(tmp_path), {"macros": "defines"})
-    outcomes = measure(PROJECT, "transpose", Options(package=str(tmp_path), only=r"/padded float32")).outcomes
+    outcomes = measure(PROJECT, "transpose", Options(tree=str(tmp_path), only=r"/padded float32")).outcomes
     assert len(outcomes) == len(PROJECT.op("transpose").counted_shapes)
     for outcome in outcomes.values():
         assert outcome.state == "na"
@@ -224,7 +224,7 @@ def test_a_package_may_rename_what_is_its_own(transposes: Group, tmp_path: Path)
     assert {"_source", "_compiled", "_cuda_headers", "_GpuKernel", "_launch"} <= private.keys()
     renamed(folder, private)
     only = "|".join(f"^{re.escape(key)}$" for key in transposes.outcomes)
-    outcomes = measure(PROJECT, "transpose", Options(package=str(tmp_path), only=only)).outcomes
+    outcomes = measure(PROJECT, "transpose", Options(tree=str(tmp_path), only=only)).outcomes
     assert {key: (one.state, one.reason, one.measurements) for key, one in outcomes.items()} == {
         key: (one.state, one.reason, one.measurements) for key, one in transposes.outcomes.items()
     }

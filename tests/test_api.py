@@ -210,6 +210,69 @@ def test_what_cannot_be_measured() -> None:
         kernelwatch.compare(doubled, swapped)
 
 
+def test_arguments_go_by_name() -> None:
+    """An array among them is copied and rotates; two functions that are compared share them."""
+    x, out = arrays()
+    places: set[int] = set()
+
+    def scaled(x: Any, /, *, factor: float, out: Any) -> None:
+        places.add(out.ctypes.data)
+        np.multiply(x, np.float32(factor), out=out)
+
+    found = kernelwatch.measure(scaled, x, factor=3, out=out, seconds=BRIEF)
+    assert found.bytes == x.nbytes + out.nbytes
+    assert len(places) == found.conditions["copies"] > 1
+    assert (out == 0).all()
+    assert found.name == "scaled"
+    assert kernelwatch.compare(scaled, scaled, x, factor=3, out=out, seconds=BRIEF).b.bytes == found.bytes
+    with pytest.raises(kernelwatch.MeasureError, match=r"scaled raises TypeError: .*'second'"):
+        kernelwatch.measure(scaled, x, factor=3, out=out, second=1)
+    assert kernelwatch.measure("numpy:sqrt", x, out=out, processes=2, seconds=BRIEF).bytes == found.bytes
+
+
+class Nowhere(np.ndarray[Any, Any]):
+    def __dlpack_device__(self) -> Any:
+        raise BufferError("no device")
+
+
+class Unshared:
+    """An array of another library whose memory it does not hand out."""
+
+    def __dlpack__(self, **options: Any) -> Any:
+        raise BufferError("it is not shared")
+
+    def __dlpack_device__(self) -> Any:
+        return (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("argument", "said"),
+    [
+        (np.array([None]), "numpy.ndarray cannot be copied: its elements are Python's objects"),
+        (np.ma.masked_array(np.zeros(3), [False, True, False]), "numpy.*MaskedArray cannot be copied: it has a mask"),
+        (np.zeros(3).view(Nowhere), "Nowhere cannot be copied: no device"),
+        (Unshared(), "Unshared cannot be copied: it is not shared"),
+    ],
+)
+def test_what_cannot_be_copied_cannot_be_measured(argument: object, said: str) -> None:
+    with pytest.raises(kernelwatch.MeasureError, match=f"^an argument of type .*{said}$"):
+        kernelwatch.measure(lambda x: None, argument, seconds=BRIEF)
+    with pytest.raises(kernelwatch.MeasureError, match=f"^an argument of type .*{said}$"):
+        kernelwatch.measure(lambda x: None, x=argument, seconds=BRIEF)
+
+
+def test_a_tensor_that_has_no_strides_cannot_be_copied() -> None:
+    torch = pytest.importorskip("torch", reason="makes tensors on the CPU")
+    for tensor, said in (
+        (torch.eye(3).to_sparse(), "its layout is torch.sparse_coo"),
+        (torch.ones(3, device="meta"), ""),
+    ):
+        with pytest.raises(
+            kernelwatch.MeasureError, match=f"^an argument of type torch.Tensor cannot be copied: {said}"
+        ):
+            kernelwatch.measure(lambda x: None, tensor, seconds=BRIEF)
+
+
 def test_a_gpu_that_is_not_there(no_gpu: str) -> None:
     with pytest.raises(
         kernelwatch.MeasureError,
@@ -299,7 +362,7 @@ def test_rounds_under_a_limit_count_if_they_are_most(limited: int, seconds: floa
     rounds = [Round(2.0, 1, 1000.0, ("power cap",)) for _ in range(limited)]
     rounds += [Round(1.0, 1, 1980.0) for _ in range(5 - limited)]
     timer: Any = SimpleNamespace(name="a GPU")
-    subject: Any = SimpleNamespace(method="graph")
+    subject: Any = SimpleNamespace(method="graph", peak_allocated_bytes=None)
     found = turns._result(timer, "f", subject, rounds, bytes=1, flops=None, cache="cold", warnings=[], conditions={})
     assert found.seconds == pytest.approx(seconds)
     assert found.clock_mhz == (1000.0 if limited == 3 else 1980.0)

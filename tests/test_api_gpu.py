@@ -138,10 +138,11 @@ def test_a_call_that_allocates_is_found(device: Device) -> None:
         copy(source, out)
         for size in (1 << 20, 1 << 19):
             if MemoryHook.active:
-                MemoryHook.active.malloc_preprocess(device_id=0, size=size, mem_size=2 * size)
+                MemoryHook.active.malloc_postprocess(device_id=0, size=size, mem_size=2 * size, mem_ptr=size, pmem_id=1)
 
     found = kernelwatch.measure(allocates, array(), array())
     assert found.warnings == ("it allocates 1.5 MiB in each call",)
+    assert found.peak_allocated_bytes == 3 << 19
     assert found.method == "graph"
 
 

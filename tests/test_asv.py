@@ -715,12 +715,15 @@ def test_the_one_plugin_is_all_of_them() -> None:
         [importlib.import_module(f"kernelwatch.asv.{name}") for name in names]
         for names in (kernelwatch.asv.PATCHING, kernelwatch.asv.FOUND)
     )
-    used = {"cleaning", "diffs", "identity", "merging", "patches", "publication", "recorded", "series"}
+    used = {"cleaning", "diffs", "failed", "failing", "identity", "lines", "merging", "patches", "plain", "publication"}
+    used |= {"recorded", "series"}
     every = {module.name for module in pkgutil.iter_modules(kernelwatch.asv.__path__)}
     assert {*kernelwatch.asv.PATCHING, *kernelwatch.asv.FOUND, *used} == every
     assert all(hasattr(module, "setup") for module in patching)
     assert not any(hasattr(module, "setup") for module in found)
     assert patching[-3:] == [offline, pages, untrusted]  # `untrusted` is to know all that the others add
+    own = [name for name in kernelwatch.asv.PATCHING if name in kernelwatch.asv.PUBLISHING]
+    assert own == list(kernelwatch.asv.PUBLISHING)  # in the same order
 
 
 def test_the_plugin_sets_all_of_them_up_in_that_order(monkeypatch: pytest.MonkeyPatch) -> None:

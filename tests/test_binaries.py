@@ -13,6 +13,7 @@ from kernelwatch.analysis.occupancy import ARCHES
 from kernelwatch.comparison import exact
 from kernelwatch.comparison.exact import Figures
 from kernelwatch.plan import binaries
+from kernelwatch.plan.cubin import read_cubin
 from kernelwatch.plan.package import Absent, Importing, NotHere
 from kernelwatch.plan.project import Project, load_from
 from tests.repositories import without_modules
@@ -34,6 +35,7 @@ TUNED = triton.autotune([triton.Config({"BLOCK": 512})], key=["n"])(scaled)
 """
 TABLE = """
 from kernelwatch.plan import binaries
+from kernelwatch.plan.cubin import read_cubin
 
 KERNELS = {"scale": {"triton": "mine.kernels:scaled", "raw": "mine.kernels:raw", "other": "mine.kernels:other"}}
 SOURCE = 'extern "C" __global__ void raw(const float *x, float *out) { out[threadIdx.x] = BY * x[threadIdx.x]; }'
@@ -236,3 +238,43 @@ def test_what_a_table_of_binaries_must_be(package: Changed, monkeypatch: pytest.
     finally:
         for name in [name for name in sys.modules if name.partition(".")[0] == "mine"]:
             del sys.modules[name]
+
+
+NAMED = """
+#include <cuda_fp16.h>
+#include "scales.h"
+namespace ops {
+template <typename T, int N> __global__ void scale(T *x) { x[threadIdx.x] = T(float(x[threadIdx.x]) * (N * SCALE)); }
+}
+__global__ void plain(float *x) { x[threadIdx.x] *= SCALE; }
+extern "C" __global__ void bare(float *x) { x[threadIdx.x] *= SCALE + 1; }
+"""
+
+
+def test_a_kernel_is_named_as_cpp_names_it(tmp_path: Path) -> None:
+    """A template is instantiated, and what it includes is found, beside it or in other folders and among CUDA's own."""
+    (tmp_path / "scales.h").write_text("#define SCALE 3\n")
+    source = tmp_path / "kernels.cu"
+    source.write_text(NAMED)
+    names = {
+        "ops::scale<float, 4>": "_ZN3ops5scaleIfLi4EEEvPT_",
+        "ops::scale<__half, 4>": "_ZN3ops5scaleI6__halfLi4EEEvPT_",
+        "plain": "_Z5plainPf",
+        "bare": "bare",
+    }
+    made = {}
+    for name, symbol in names.items():
+        beside = binaries.of_cuda(source, name, "sm_90", 128)
+        told = binaries.of_cuda(NAMED, name, "sm_90", 128, include=[tmp_path])
+        by_option = binaries.of_cuda(NAMED, name, "sm_90", 128, include_path=str(tmp_path))
+        assert beside == told == by_option
+        assert beside.symbol == symbol
+        assert read_cubin(beside.path.read_bytes(), symbol, "sm_90").registers >= 8
+        made[name] = beside.path
+    assert made["ops::scale<float, 4>"] != made["ops::scale<__half, 4>"]
+    (tmp_path / "scales.h").write_text("#define SCALE 5\n")
+    assert binaries.of_cuda(source, "plain", "sm_90", 128).path != made["plain"]
+    with pytest.raises(Exception, match=r"scales\.h"):
+        binaries.of_cuda(NAMED, "plain", "sm_90", 128)
+    with pytest.raises(Exception, match="ops"):
+        binaries.of_cuda(source, "ops::scaled<float>", "sm_90", 128)

@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -116,6 +117,95 @@ def test_key_holds_what_the_code_depends_on(found: Rung, cache: Path) -> None:
     assert len(set(made)) == len(made) == 4
 
 
+EDITED = """
+import sys, gpukernels
+from gpukernels import compiler
+found = gpukernels.rung(*sys.argv[1].split("/"))
+cuda, type = found.source.suffix == ".cu", found.types[0]
+print((compiler.compile_cuda(found, type, "sm_90") if cuda else compiler.compile_c(found, type))[0])
+"""
+
+
+@pytest.mark.parametrize(
+    ("found", "old", "new"),
+    [
+        (CUDA, "**options)", "**options, max_register_count=24, debug=True)"),
+        (CUDA, '"std": CUDA_STANDARD', '"std": CUDA_STANDARD, "lineinfo": True'),
+        (C, '"-fPIC", "-shared"', '"-fPIC", "-g", "-shared"'),
+        (C, "*written, str", '*written, "-g", str'),
+    ],
+    ids=str,
+)
+def test_a_commit_that_compiles_otherwise_gets_no_binary_of_another(
+    found: Rung, old: str, new: str, cache: Path, tmp_path: Path
+) -> None:
+    """Two commits that differ in how compiler.py compiles, nothing else, and that share a cache."""
+    paths = []
+    for commit, replaced in (("base", old), ("head", new), ("again", new)):
+        package = tmp_path / commit / "gpukernels"
+        shutil.copytree(Path(compiler.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+        text = (package / "compiler.py").read_text()
+        assert text.count(old) == 1
+        (package / "compiler.py").write_text(text.replace(old, replaced))
+        command = [sys.executable, "-c", EDITED, str(found)]
+        done = subprocess.run(command, cwd=package.parent, capture_output=True, text=True, check=True)
+        paths.append(Path(done.stdout.strip()))
+    base, head, again = paths
+    assert base.parent == cache
+    assert head.read_bytes() != base.read_bytes()
+    assert again == head
+
+
+def with_header(found: Rung, folder: Path, header: str) -> Rung:
+    source = folder / found.source.name
+    source.write_text(f"#include <{header}>\n{found.source.read_text(encoding='utf-8')}", encoding="utf-8")
+    return dataclasses.replace(found, source=source)
+
+
+@pytest.mark.usefixtures("no_compiler_known")
+@BOTH
+def test_a_header_that_changed_is_compiled_anew(
+    found: Rung, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is included by another, as one of CUDA that another version of its package brought to the same place."""
+    folder = tmp_path / "include"
+    folder.mkdir()
+    (folder / "outer.h").write_text("#ifdef __cplusplus\n#endif\n#include <inner.h>\n")
+    (folder / "inner.h").write_text("\n")
+    monkeypatch.setenv("CPATH", str(folder))
+    monkeypatch.setattr(compiler, "_cuda_headers", lambda: (str(folder),))
+    own = with_header(found, tmp_path, "outer.h")
+    compile_any(own)
+    with monkeypatch.context() as patch:
+        forbid_compilers(patch)
+        compile_any(own)
+        (folder / "unrelated.h").write_text("#error\n")
+        compile_any(own)
+        (folder / "inner.h").write_text("#define CHANGED\n")
+        with pytest.raises((AssertionError, KernelError), match="compiled again"):
+            compile_any(own)
+    (folder / "inner.h").write_text("#error it is read\n")
+    with pytest.raises(KernelError, match="it is read"):
+        compile_any(own)
+    (folder / "inner.h").unlink()
+    with pytest.raises(KernelError, match=r"inner\.h"):
+        compile_any(own)
+
+
+@pytest.mark.usefixtures("no_compiler_known")
+@pytest.mark.parametrize("variable", compiler.C_ENVIRONMENT)
+def test_what_the_c_compiler_reads_of_the_environment(
+    variable: str, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CC", "gcc")
+    compile_any(C)
+    monkeypatch.setenv(variable, "0" if variable == "SOURCE_DATE_EPOCH" else f"{tmp_path}/")
+    forbid_compilers(monkeypatch)
+    compiler._c_compiler()  # would be asked
+    with pytest.raises((AssertionError, KernelError), match="compiled again"):
+        compile_any(C)
+
+
 DAMAGE = {
     "binary cut short": ("binary", lambda was: was[: len(was) // 2]),
     "binary empty": ("binary", lambda _: b""),
@@ -145,7 +235,8 @@ def test_damaged_cache_is_built_again(
         target.write_bytes(damaged)
     assert compile_any(found) == (path, symbol)
     assert path.read_bytes().startswith(b"\x7fELF")
-    assert json.loads(note.read_text()) == {"symbol": symbol, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+    told = json.loads(note.read_text())
+    assert (told["symbol"], told["sha256"]) == (symbol, hashlib.sha256(path.read_bytes()).hexdigest())
     assert sorted(cache.iterdir()) == sorted([path, note])  # and nothing left over
 
 

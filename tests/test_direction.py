@@ -85,7 +85,7 @@ SUITE = """
 import os, pathlib
 
 def value():
-    return float(pathlib.Path(os.environ["KERNELWATCH_PACKAGE"], "value").read_text())
+    return float(pathlib.Path(os.environ["KERNELWATCH_TREE"], "value").read_text())
 
 def track_rate():
     return value()

@@ -180,7 +180,7 @@ def test_what_is_not_installed_is_not_applicable(project: Project, built: Path, 
     if module in ("", "numba_cuda"):  # without the latter Numba has an older target of its own
         pytest.skip("what the rung imports is installed")
     targets = compiled.plan(project.op("row_sum"), f"^row_sum/{rung} float32 sm_90$")
-    group = measure_once(project, "row_sum", compiled.DEVICE, targets, Options(package=str(built)))
+    group = measure_once(project, "row_sum", compiled.DEVICE, targets, Options(tree=str(built)))
     (outcome,) = group.outcomes.values()
     assert outcome.state == "na"
     assert f"row_sum/{rung} cannot be compiled here: No module named '{module}'" in outcome.reason
@@ -236,7 +236,7 @@ def test_what_is_launched_is_what_was_compiled(
     assert (outcome.state, outcome.reason) == ("ok", "")
     (one,) = outcome.measurements
     assert "timed_by" not in one
-    assert one.get("allocated_bytes", 0) == 0
+    assert one.get("peak_allocated_bytes", 0) == 0
     (kernel,) = one["kernels"]
     assert "row_sum_kernel" in kernel["kernel"]
     assert kernel["grid"] == [256, 1, 1]

@@ -356,13 +356,14 @@ class TestThePage:
     def test_both_commits_are_measured(self, reader: Reader) -> None:
         first = {f"row_sum/{rung} float32 256x256 cold": "ok" for rung in ("numpy", "einsum")}
         own = {
-            "axpy/numpy float32 65536 cold": "ok",
+            **{f"axpy/{rung} float32 65536 cold": "ok" for rung in ("numpy", "new")},
             **{
                 f"axpy/{rung} float32 {size} cold": "na"
                 for rung in ("cuda", "elementwise", "triton", "torch", "core")
                 for size in (1 << 16, 1 << 24)
             },
-            **{f"axpy/triton float32 {arch}": "na" for arch in ARCHES},  # Triton is not installed
+            # Neither Triton nor CuPy is installed.
+            **{f"axpy/{rung} float32 {arch}": "na" for rung in ("triton", "cuda") for arch in ARCHES},
         }
         assert states(reader, "HEAD~1") == first
         assert states(reader, "HEAD") == first | own
@@ -377,6 +378,7 @@ class TestThePage:
             ("row_sum.CPU.track_seconds", "numpy"),
             ("row_sum.CPU.track_seconds", "einsum"),
             ("axpy.CPU.track_seconds", "numpy"),
+            ("axpy.CPU.track_seconds", "new"),
         }
         newest = json.loads(max((pages / "data").glob("**/at/*.json"), key=lambda path: int(path.stem)).read_text())
         assert newest["cells"]["axpy/numpy float32 65536 cold"]["state"] == "ok"
@@ -398,13 +400,13 @@ class TestThePage:
 
     def test_an_edit_of_something_else_is_not(self, reader: Reader) -> None:
         """Without a GPU, that of a rung on the GPU cannot be told; no other rung imports its file."""
-        done = edited(reader, "axpy_triton.py", "import triton\n", "import triton  # a comment\n")
+        done = edited(reader, "axpy_triton.py", "import triton\n", "import triton\n\nMORE = 1\n")
         assert "cannot tell: axpy/triton: " in done.stdout
         assert "row_sum" not in done.stdout
 
     def test_an_edit_that_no_rung_is_made_from_is_none(self, reader: Reader) -> None:
         done = edited(reader, "__init__.py", "KERNELS = {", "# A comment\nKERNELS = {")
-        assert "no rung of rows/ differs from HEAD: nothing to compare" in done.stdout
+        assert "launches are the same, and nothing was timed" in done.stdout
 
 
 def edited(reader: Reader, file: str, old: str, new: str) -> "subprocess.CompletedProcess[str]":

@@ -202,7 +202,7 @@ def test_links_that_loop_are_no_files_of_a_package(tmp_path: Path) -> None:
     (package / "loop").symlink_to("loop")
     (package / "itself").symlink_to(".")
     project.commit_all("links")
-    sides = [git.export(project.folder, commit, package.name, tmp_path / commit) for commit in ("HEAD~1", "HEAD")]
+    sides = [git.export(project.folder, commit, tmp_path / commit) for commit in ("HEAD~1", "HEAD")]
     assert (tmp_path / "HEAD" / package.name / "loop").is_symlink()
     assert changes(plan_project.load(ROOT), *sides).rungs == []
 
@@ -236,7 +236,7 @@ def test_two_projects_whose_folders_have_one_name_are_told_apart(tmp_path: Path)
 def test_what_this_machine_cannot_take_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     """A comparison reads from the group which figures are missing, and why."""
     suite = importlib.import_module("benchmarks.access").VectorAdd
-    options = Options(package=str(ROOT), only="^vector_add/elementwise float32 1000 ")
+    options = Options(tree=str(ROOT), only="^vector_add/elementwise float32 1000 ")
     assert suite.missing(suite().measure(options)) == {}
     monkeypatch.setenv("CXX", "/no/such")
     counted = suite().measure(options)

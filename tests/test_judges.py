@@ -4,7 +4,6 @@ import argparse
 import io
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -24,7 +23,7 @@ from kernelwatch.analysis.compiled import target
 from kernelwatch.asv import running
 from kernelwatch.asv.regressions import write_feed
 from kernelwatch.commands import bench, watching
-from kernelwatch.comparison import bisect
+from kernelwatch.comparison import bisect, exact
 from kernelwatch.comparison.bisect import Commit
 from kernelwatch.comparison.changes import Changes
 from kernelwatch.comparison.paired import LOOKS, Comparison, Side
@@ -33,7 +32,6 @@ from kernelwatch.detect.events import Event
 from kernelwatch.history import records
 from kernelwatch.history.confirmations import Confirmation
 from kernelwatch.plan.cells import Cell
-from kernelwatch.plan.project import Project
 from kernelwatch.report import comparison as report_text
 from kernelwatch.report import terminal
 from kernelwatch.run import group as groups
@@ -210,36 +208,15 @@ def test_a_commit_that_cannot_be_judged_is_not_good(monkeypatch: pytest.MonkeyPa
     assert found(["", "no change", "cannot tell"], monkeypatch)[0] == 2
 
 
-@pytest.mark.parametrize(
-    ("name", "other"),
-    [("ladder.toml", True), ("kernel.py", True), ("transpose/padded.cu", True), ("matmul/initial.cu", False)],
-)
-def test_a_search_looks_at_all_that_a_rung_depends_on(name: str, other: bool, tmp_path: Path) -> None:
-    files = [tmp_path / "gpukernels" / each for each in ("ladder.toml", "kernel.py", "transpose/padded.cu")]
-    files.append(tmp_path / "gpukernels" / "matmul/initial.cu")
-    subprocess.run([*GIT, "init", "-q"], cwd=tmp_path, check=True)
-    commits = []
-    for content in ("before", "after"):
-        for file in files:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(content if file == tmp_path / "gpukernels" / name else "same")
-        subprocess.run([*GIT, "add", "-A"], cwd=tmp_path, check=True)
-        subprocess.run([*GIT, "commit", "-q", "-m", content], cwd=tmp_path, check=True)
-        head = subprocess.run([*GIT, "rev-parse", "HEAD"], cwd=tmp_path, check=True, capture_output=True, text=True)
-        project = SimpleNamespace(root=tmp_path, package="gpukernels", ops={"transpose": 0, "matmul": 0})
-        commits.append(Commit(cast(Project, project), head.stdout.strip(), tmp_path))
-    texts = [bisect._texts(commit, "transpose/padded") for commit in commits]
-    assert (texts[0] != texts[1]) is other
-
-
 @pytest.mark.parametrize(("binaries", "alike"), [({}, False), ({"transpose/padded": "1"}, True)])
 def test_two_binaries_that_are_not_known_are_not_alike(
     binaries: dict[str, str], alike: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bisect, "changes", lambda *_: Changes([], ["transpose/padded"], [], []))
-    monkeypatch.setattr(bisect, "_binaries", lambda *_: binaries)
-    commits = [Commit(PROJECT, sha, Path(), _package=sha) for sha in ("a", "b")]
-    assert bisect._alike(commits[0], commits[1], "transpose/padded", cpu=False) is alike
+    found = Changes(compiled={"transpose/padded": ("gpukernels/transpose/padded.cu",)})
+    monkeypatch.setattr(bisect, "changes", lambda *_: found)
+    monkeypatch.setattr(exact, "measure", lambda *_: SimpleNamespace(binaries=binaries))
+    commits = [Commit(PROJECT, sha, Path(), _tree=sha) for sha in ("a", "b")]
+    assert bisect._alike(commits[0], commits[1], "transpose/padded") is alike
 
 
 # --- bench ---------------------------------------------------------------------------------------------------------

@@ -224,13 +224,13 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[list[Cell]]:
     cells: list[list[Cell]] = []
 
     def measure(project: Project, op: str, device: str, options: Options) -> Group:
-        assert (options.quick, options.package) == (False, "a folder")  # all other options stay
+        assert (options.quick, options.tree) == (False, "a folder")  # all other options stay
         cells.append(plan(project.op(op), device, quick=options.quick, only=options.only))
         return group(1.0)
 
     monkeypatch.setattr(noise, "measure", measure)
     monkeypatch.setattr(noise, "identity", lambda: {"machine": "here"})
-    monkeypatch.setenv("KERNELWATCH_PACKAGE", "a folder")
+    monkeypatch.setenv("KERNELWATCH_TREE", "a folder")
     monkeypatch.delenv("KERNELWATCH_QUICK", raising=False)
     return cells
 

@@ -81,4 +81,4 @@ def event(kind: str, word: str) -> dict[str, Any]:
     ],
 )
 def test_the_verdict_of_a_run(code: int, events: list[dict[str, Any]], said: str) -> None:
-    assert verdict(code, events) == said
+    assert verdict(code, events, []) == said

@@ -232,7 +232,7 @@ def on_gitlab(forge: Forge, commits: Mapping[str, str], name: str) -> tuple[int,
 
 
 OUTCOMES = {
-    "same": (0, r"\*\*no change: no rung of columns/ differs: nothing to compare\*\* \(BASE = "),
+    "same": (0, r"\*\*no change: the only launch is the same, and nothing was timed\*\* \(BASE = "),
     "worse": (1, r"\*\*HEAD is worse than BASE: .*\n\| load_sectors [^\n]* \| 4 \| 8 \| worse \|\n"),
     "wrong": (2, r"\*\*HEAD failed\*\* .*scale/naive.*elements wrong"),
     "broken": (128, r"\*\*No comparison\*\* \(exit code 128\): the log of the job tells why\.\n$"),

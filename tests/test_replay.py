@@ -223,7 +223,7 @@ def test_the_first_process_tells_what_a_launch_runs(device: Device) -> None:
     gpu, _ = gpu_of(device, cell(), seed=0)
     measured = gpu.measure(cell())
     assert measured["kernels"] == [{"kernel": "move"}]
-    assert not {"timed_by", "allocated_bytes", "configurations", "sources"} & measured.keys()
+    assert not {"timed_by", "peak_allocated_bytes", "configurations", "sources"} & measured.keys()
     assert measured["identity"] == "moving"
 
 
@@ -266,10 +266,15 @@ def test_what_allocates_is_said(device: Device) -> None:
     def allocate() -> None:
         for size in (8, 512):
             if MemoryHook.active:
-                MemoryHook.active.malloc_preprocess(size=size)
+                MemoryHook.active.malloc_postprocess(size=size, mem_ptr=size)
+                if size == 512:
+                    MemoryHook.active.free_preprocess(mem_ptr=size)
+        if MemoryHook.active:
+            MemoryHook.active.malloc_postprocess(size=256, mem_ptr=512)
+            MemoryHook.active.free_preprocess(mem_ptr=4)  # what was there before
 
     package.before = allocate
-    assert gpu.measure(cell())["allocated_bytes"] == 520
+    assert gpu.measure(cell())["peak_allocated_bytes"] == 520
 
 
 def test_the_choices_of_autotuners(monkeypatch: pytest.MonkeyPatch) -> None:

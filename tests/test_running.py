@@ -445,9 +445,9 @@ def test_a_range_of_what_changed_the_kernels(tmp_path: Path) -> None:
     last = commit("README.md")
     root, package = project.folder, PROJECT.package
     assert git.commits(root, "main") == [last, merge, suite, second, docs, first]
-    assert git.commits(root, "main", package) == [last, merge, second, first]
-    assert git.commits(root, f"{first}..{suite}", package) == [suite, second]
-    assert git.commits(root, "main..main", package) == []
+    assert git.commits(root, "main", [package]) == [last, merge, second, first]
+    assert git.commits(root, f"{first}..{suite}", [package]) == [suite, second]
+    assert git.commits(root, "main..main", [package]) == []
 
 
 def test_what_changed_is_asked_of_a_range(capsys: pytest.CaptureFixture[str]) -> None:

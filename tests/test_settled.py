@@ -45,7 +45,7 @@ def test_what_is_kept_changes_no_result_and_saves_the_work(tmp_path: Path, monke
         assert steps.judge(points[:length], settled=settled) == fresh
         settled.write()
         assert len(windows) == {850: whole, 900: 2, 901: 1, 1000: 1}[length]
-    found, _ = fresh
+    found = fresh.steps
     assert [step.at for step in found if step.kind == "step"] == [30, 100, 399, 401, 500, 799, 820]
     assert found[-1].kind == "gradual"
 
@@ -55,7 +55,7 @@ def test_other_points_or_another_detector_use_nothing_that_was_kept(
 ) -> None:
     path, points = tmp_path / "settled.json", long_history(500)
     settled = Settled(path)
-    fresh, _ = steps.judge(points, settled=settled)
+    fresh = steps.judge(points, settled=settled).steps
     settled.write()
     (kept,) = settled.used
     for changed in (

@@ -398,7 +398,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Several]]:
         program = STAND_IN.replace("FAULT", fault)
         monkeypatch.setattr(several, "START", program)
         made = Several.__new__(Several)
-        made.project, made.package, made.count, made._running = PROJECT, "/package", count, None
+        made.project, made.tree, made.count, made._running = PROJECT, "/package", count, None
         made.budget, made.seed, made.nvml_facts = Budget(3, 0.1), 7, {"sm_clock_max_mhz": 1980}
         monkeypatch.setattr(made, "canary_seconds", lambda: {"memory": 1.0})
         every.append(made)
@@ -585,12 +585,12 @@ def test_a_lost_rank_frees_all_gpus(gpus: int, fault: str, tmp_path: Path, monke
     measuring = Several(PROJECT, gpukernels, [], Budget(1, 0.1), 0)  # type: ignore[arg-type]
     cell = of_shape((4096, 4096, 4096), "float32")
     free = [cupy.cuda.Device(at).mem_info[0] for at in range(gpus)]
-    measuring.package = str(tmp_path)
+    measuring.tree = str(tmp_path)
     with pytest.raises(RankError) as error:
         measuring.measure(cell)
     assert str(error.value) == FAULTS[fault].format(gpus=gpus)
     assert all(cupy.cuda.Device(at).mem_info[0] >= free[at] - (16 << 20) for at in range(gpus))
-    measuring.package = str(PROJECT.root)
+    measuring.tree = str(PROJECT.root)
     assert measuring.measure(cell)["seconds"] > 0
     assert measuring._running is not None
     measuring._running.close()

@@ -110,7 +110,7 @@ def test_a_product_of_any_number_of_rows_runs_one_kernel(asked: None) -> None:
 
 def test_the_suite_has_their_figures(kernel_cache: Path) -> None:
     only = "^transpose/triton float32 sm_(75|90)$"
-    group = measure(PROJECT, "transpose", Options(package=str(ROOT), only=only))
+    group = measure(PROJECT, "transpose", Options(tree=str(ROOT), only=only))
     there, absent = (group.outcomes[target("transpose", "triton", "float32", arch).key] for arch in (SM, "sm_75"))
     assert (there.state, absent.state) == ("ok", "na")
     assert absent.reason == "Triton supports compute capability 8.0 and newer, not sm_75"

@@ -172,7 +172,7 @@ TARGETS = {
     for arch in ARCHES
     if is_compiled(found, type, arch)
 }
-CHOSEN = Options(package=str(ROOT), only=f"^({'|'.join(map(re.escape, TARGETS))})$")
+CHOSEN = Options(tree=str(ROOT), only=f"^({'|'.join(map(re.escape, TARGETS))})$")
 
 
 @pytest.fixture(scope="module")
@@ -314,7 +314,7 @@ def test_a_rung_that_fails_for_one_architecture_fails_there_only(tmp_path: Path)
     source = tmp_path / "gpukernels" / "vector_add" / "elementwise.cu"
     planted = "#if __CUDA_ARCH__ == 750\n#error no longer for this one\n#endif\n"
     source.write_text(source.read_text() + planted)
-    group = measure(PROJECT, "vector_add", Options(package=str(tmp_path), facts=str(tmp_path)))
+    group = measure(PROJECT, "vector_add", Options(tree=str(tmp_path), facts=str(tmp_path)))
     failed = {key for key, outcome in group.outcomes.items() if outcome.state == "failed"}
     assert failed == {f"vector_add/elementwise {type} sm_75" for type in ("float32", "float64")}
     suite = static.VectorAdd()
@@ -328,7 +328,7 @@ def test_a_rung_that_fails_for_one_architecture_fails_there_only(tmp_path: Path)
 def test_a_commit_before_the_contract_is_not_available(tmp_path: Path) -> None:
     (tmp_path / "gpukernels").mkdir()
     (tmp_path / "gpukernels" / "__init__.py").write_text("load = rung = 1\nclass LadderError(Exception): pass\n")
-    group = measure(PROJECT, "vector_add", Options(package=str(tmp_path)))
+    group = measure(PROJECT, "vector_add", Options(tree=str(tmp_path)))
     said = {(outcome.state, outcome.reason) for outcome in group.outcomes.values()}
     assert said == {("na", "this commit's gpukernels lacks compile_cuda: older than the harness")}
     assert math.isnan(static.VectorAdd().track_spill_bytes(group, "elementwise", "float32", SM))
@@ -404,7 +404,7 @@ def test_why_a_figure_is_missing_is_among_the_facts(kernel_cache: Path, monkeypa
         raise ToolMissing("no cuda_occupancy.h is found")
 
     monkeypatch.setattr(compiled, "occupancy", missing)
-    group = measure(PROJECT, "vector_add", Options(package=str(ROOT), only=f" float32 {SM}$"))
+    group = measure(PROJECT, "vector_add", Options(tree=str(ROOT), only=f" float32 {SM}$"))
     facts: Any = group.facts
     assert facts["occupancy"] == "no cuda_occupancy.h is found"
     place = "elementwise", "float32", SM

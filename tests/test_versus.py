@@ -19,9 +19,10 @@ import pytest
 
 from benchmarks.project import PROJECT
 from kernelwatch.comparison import bisect, exact, paired
-from kernelwatch.comparison.changes import changes
+from kernelwatch.comparison.changes import changes, classify, read
 from kernelwatch.comparison.choice import by_pattern, cells_of, choose
 from kernelwatch.comparison.paired import Comparison, Side
+from kernelwatch.comparison.verdict import undescribed
 from kernelwatch.plan.cells import Cell, plan, timed
 from kernelwatch.report import comparison
 from kernelwatch.run.outcome import Outcome
@@ -246,8 +247,8 @@ def test_a_change_of_the_ladder_alone_is_a_change_of_the_launch(tmp_path: Path) 
     ladder = folders[1] / "gpukernels" / "ladder.toml"
     ladder.write_text(ladder.read_text().replace("edges = [32, 16, 8]", "edges = [16, 32, 8]"))
     before, after = (bisect.Commit(PROJECT, folder.name, tmp_path, str(folder)) for folder in folders)
-    assert not bisect._alike(before, after, "transpose/dynamic", cpu=False)
-    assert bisect._alike(before, after, "transpose/padded", cpu=False)
+    assert not bisect._alike(before, after, "transpose/dynamic")
+    assert bisect._alike(before, after, "transpose/padded")
 
 
 def test_which_series_are_judged_is_the_pages_business() -> None:
@@ -318,11 +319,13 @@ class Packages:
         assert old in entry.partition("\n[")[0], f"the entry of {rung} has no {old!r}"
         path.write_text(f"{head}{found}{entry.replace(old, new, 1)}", encoding="utf-8")
 
-    def differ(self) -> tuple[list[str], list[str], list[str]]:
-        """Of the second to the first: launched, compiled, shared."""
-        found = changes(PROJECT, str(self.base), str(self.head))
-        assert found.rungs == found.launched + found.compiled
-        return found.launched, found.compiled, found.shared
+    def differ(self) -> tuple[list[str], list[str]]:
+        """Of the second to the first, before anything is launched: launched otherwise, compiled from another source."""
+        every = PROJECT.rungs()
+        found = classify(read(PROJECT, str(self.base), every), read(PROJECT, str(self.head), every))
+        assert found.rungs == [*found.launched, *found.compiled, *found.new]
+        assert len(found.same) == len(every) - len(found.rungs)
+        return list(found.launched), list(found.compiled)
 
 
 @pytest.fixture
@@ -342,47 +345,63 @@ def test_the_same_package_differs_in_nothing(packages: Packages) -> None:
     made = packages.head / PROJECT.package / "transpose" / "__pycache__"
     made.mkdir(exist_ok=True)
     (made / "numpy.pyc").touch()
-    assert packages.differ() == ([], [], [])
+    assert packages.differ() == ([], [])
 
 
 @pytest.mark.parametrize(("old", "new"), [('idea = "', 'idea = "In other words: '), ('origin = "', 'origin = "after ')])
 def test_the_words_of_an_entry_launch_nothing(packages: Packages, old: str, new: str) -> None:
     packages.edit_entry("padded", old, new)
-    assert packages.differ() == ([], [], [])
+    assert packages.differ() == ([], [])
 
 
 def test_another_block_is_launched_otherwise(packages: Packages) -> None:
     packages.edit_entry("conflict_free", "block = [32, 32]", "block = [32, 16]")
-    assert packages.differ() == (["matmul/conflict_free"], [], [])
+    assert packages.differ() == (["matmul/conflict_free"], [])
 
 
 def test_another_source_is_compiled(packages: Packages) -> None:
     packages.edit("transpose/padded.cu", "    // Row of out", "    // A row of out")
     packages.edit("transpose/c.c", "void transpose_c(", "// A comment.\nvoid transpose_c(")
-    assert packages.differ() == ([], ["transpose/padded", "transpose/c"], [])
+    assert packages.differ() == ([], ["transpose/padded", "transpose/c"])
 
 
 def test_a_source_of_two_rungs_is_compiled_for_both(packages: Packages) -> None:
     packages.edit("matmul/tiled.cu", "#pragma unroll 1\n", "#pragma unroll 2\n")
-    assert packages.differ() == ([], ["matmul/tiled_16", "matmul/tiled_32"], [])
+    assert packages.differ() == ([], ["matmul/tiled_16", "matmul/tiled_32"])
 
 
-def test_the_code_of_all_rungs_is_compiled_for_all(packages: Packages) -> None:
+def test_the_code_that_launches_all_rungs_concerns_all(packages: Packages) -> None:
+    """The binaries are the same, and their launches may be slower: by a stream that is synchronized after each."""
     packages.edit("kernel.py", '"""Load and launch', '"""Load, and launch')
-    packages.edit_entry("dynamic", "pad = 1", "pad = 2")
-    every = [name for name in PROJECT.rungs() if name != "transpose/dynamic"]
-    assert packages.differ() == (["transpose/dynamic"], every, ["kernel.py"])
+    assert packages.differ() == ([], [])
+    packages.edit("kernel.py", "    def __call__(self) -> None:\n        self._run()\n", SYNCHRONIZED)
+    assert packages.differ() == (PROJECT.rungs(), [])
 
 
-def test_what_no_rung_of_an_op_has_is_of_all_of_them(packages: Packages) -> None:
-    (packages.head / PROJECT.package / "transpose" / "shared.h").touch()
-    assert packages.differ() == (rungs_of("transpose"), [], [])
+SYNCHRONIZED = """    def __call__(self) -> None:
+        self._run()
+        import cupy
+
+        cupy.cuda.get_current_stream().synchronize()
+"""
+
+
+def test_what_no_rung_includes_concerns_none(packages: Packages) -> None:
+    header = packages.head / PROJECT.package / "transpose" / "shared.cuh"
+    header.write_text("constexpr int SPARE = 1;\n")
+    assert packages.differ() == ([], [])
+    packages.edit("transpose/padded.cu", "template", '#include "shared.cuh"\ntemplate')
+    shutil.copy(packages.head / PROJECT.package / "transpose" / "padded.cu", packages.base / "gpukernels" / "transpose")
+    shutil.copy(header, packages.base / PROJECT.package / "transpose")
+    assert packages.differ() == ([], [])
+    header.write_text("constexpr int SPARE = 0;\n")
+    assert packages.differ() == ([], ["transpose/padded"])
 
 
 def test_what_lies_beside_a_source_launches_it(packages: Packages) -> None:
     path = packages.head / PROJECT.package / "matmul" / "texture.py"
-    path.write_text(path.read_text(encoding="utf-8") + "\n# more\n", encoding="utf-8")
-    assert packages.differ() == (["matmul/texture"], [], [])
+    path.write_text(path.read_text(encoding="utf-8") + "\nMORE = 1\n", encoding="utf-8")
+    assert packages.differ() == (["matmul/texture"], [])
 
 
 def test_a_rung_of_one_package_only(packages: Packages) -> None:
@@ -391,12 +410,23 @@ def test_a_rung_of_one_package_only(packages: Packages) -> None:
     assert found
     ladder.write_text(head + rest[rest.index("\n[") + 1 :], encoding="utf-8")
     (packages.base / PROJECT.package / "transpose" / "padded.cu").unlink()
-    assert packages.differ() == (["transpose/padded"], [], [])
+    assert packages.differ() == ([], [])
+    assert changes(PROJECT, str(packages.base), str(packages.head)).new == ("transpose/padded",)
+    assert changes(PROJECT, str(packages.head), str(packages.base)).gone == ("transpose/padded",)
 
 
-def test_without_a_package_on_one_side_every_rung_differs(packages: Packages) -> None:
-    found = changes(PROJECT, "", str(packages.head))
-    assert sorted(found.rungs) == sorted(PROJECT.rungs())
+def test_without_a_package_on_one_side_every_rung_is_new_or_gone(packages: Packages) -> None:
+    assert sorted(changes(PROJECT, "", str(packages.head)).new) == sorted(PROJECT.rungs())
+    assert sorted(changes(PROJECT, str(packages.head), "").gone) == sorted(PROJECT.rungs())
+
+
+def test_a_table_of_the_fastest_rungs_decides_what_no_cell_measures(packages: Packages) -> None:
+    sides = Side("BASE", str(packages.base)), Side("HEAD", str(packages.head))
+    assert undescribed(PROJECT, *sides) == {}
+    table = packages.head / PROJECT.package / "best.toml"
+    table.write_text(table.read_text() + "\n# another\n")
+    assert packages.differ() == ([], [])
+    assert undescribed(PROJECT, *sides) == {"gpukernels/best.toml": 'which rung load(op, "best") launches'}
 
 
 # --- real commits --------------------------------------------------------------------------------------------------
@@ -543,7 +573,7 @@ def test_doubled_work_is_worse_and_halved_work_better(history: History) -> None:
     row = next(line for line in done.stdout.splitlines() if "`transpose/c_blocked float32 256x256 hot`" in line)
     assert len(row.split("|")) == 9
     assert row.endswith(" better |")
-    assert "no change (same binary) |" in done.stdout  # the control
+    assert "no change (same launch) |" in done.stdout  # the control
 
 
 @versus_group
@@ -551,7 +581,7 @@ def test_a_comment_compiles_to_the_same(history: History) -> None:
     done = history.versus("faster", "comment")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "the source differs, the binary is the same: transpose/c_blocked" in done.stdout
-    assert done.stdout.endswith("no change: every binary is the same, and nothing was timed\n")
+    assert done.stdout.endswith("no change: all 10 launches are the same, and nothing was timed\n")
     done = history.versus("faster", "comment", "--only", "c_blocked")  # timed all the same
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"^256x256 hot .* no change = *$", done.stdout, re.MULTILINE), done.stdout
@@ -561,9 +591,11 @@ def test_a_comment_compiles_to_the_same(history: History) -> None:
 def test_a_commit_against_itself(history: History) -> None:
     done = history.versus("good", "good")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "no rung of gpukernels/ differs: nothing to compare" in " ".join(done.stdout.split())
+    assert "no change: all 10 launches are the same, and nothing was timed" in " ".join(done.stdout.split())
     comment = history.versus("good", "good", "--markdown")
-    assert comment.stdout.startswith("**no change: no rung of gpukernels/ differs: nothing to compare** (BASE = good (")
+    assert comment.stdout.startswith(
+        "**no change: all 10 launches are the same, and nothing was timed** (BASE = good ("
+    )
     done = history.versus("good", "good", "--all")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "no change =" in done.stdout
@@ -612,7 +644,7 @@ def test_another_binary_that_was_not_timed_is_undecided(history: History, no_gpu
     done = history.versus("comment", "restrict-lost", COLUMNS="300")
     assert done.returncode == 2, done.stdout + done.stderr
     rungs = "transpose/naive_write, transpose/padded"
-    undecided = rf"^cannot tell: {rungs}: other binaries, and were not timed \(no GPU here: .*\)$"
+    undecided = rf"^cannot tell: {rungs}: their launches differ, and were not judged \(no GPU here: .*\)$"
     assert re.search(undecided, done.stdout, re.MULTILINE), done.stdout
     assert "no change" not in done.stdout
     exact = history.versus("comment", "restrict-lost", "--exact", COLUMNS="300")
@@ -627,7 +659,7 @@ def test_counts_of_an_unchanged_binary_are_never_worse(history: History) -> None
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"^requests \(requests\) .* changed *$", done.stdout, re.MULTILINE), done.stdout
     assert not re.search("worse|better", done.stdout), done.stdout
-    assert done.stdout.endswith("no change: every binary is the same, and nothing was timed\n")
+    assert done.stdout.endswith("no change: all 10 launches are the same, and nothing was timed\n")
 
 
 @versus_group
@@ -662,10 +694,10 @@ def test_a_commit_that_lacks_the_package(history: History) -> None:
     done = history.versus("empty", "whole", "--only", "c_blocked", COLUMNS="300")
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"^256x256 hot +[\d.]+ [mun]?s +new *$", done.stdout, re.MULTILINE), done.stdout
-    assert "BASE: this commit has no package to measure" in done.stdout
+    assert "BASE: this commit has no package gpukernels to measure" in done.stdout
     done = history.versus("whole", "empty", "--only", "c_blocked", COLUMNS="300")
     assert done.returncode == 2, done.stdout + done.stderr
-    assert "HEAD: this commit has no package to measure" in done.stdout
+    assert "HEAD: this commit has no package gpukernels to measure" in done.stdout
     assert "cannot tell: " in done.stdout.splitlines()[-1]
 
 
@@ -774,7 +806,7 @@ def test_an_interrupt_prints_what_is_known_and_ends_what_was_started(history: Hi
         said, _ = process.communicate(timeout=60)
         assert process.returncode == 130
         assert said.endswith("interrupted: that is what was known by then; nothing was saved\n")
-        assert "cannot tell: transpose/c_blocked float32 256x256 hot: only 0 of at least 4 turns" in said
+        assert "cannot tell: nothing could be compared; interrupted before all was decided" in said
         end = time.monotonic() + 30
         while (left := processes_in(history.folder)) and time.monotonic() < end:
             time.sleep(0.05)

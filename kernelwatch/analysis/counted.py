@@ -25,6 +25,7 @@ from kernelwatch.plan.project import Project
 from kernelwatch.system import cache
 from kernelwatch.system.errors import ToolMissing
 from kernelwatch.system.tools import cxx_compiler, digest
+from kernelwatch.timing import usage
 from kernelwatch.timing.check import POISON, WrongOutput, describe_wrong, packages
 from kernelwatch.timing.record import Facts, Measurement
 
@@ -57,7 +58,7 @@ def plan(problem: Problem, only: str = "") -> list[Cell]:
         Cell(problem.name, rung.name, type, shape, COUNTED, DEVICE)
         for rung in problem.rungs
         for type, shape in places(problem)
-        if type in cuda(problem).get(rung.name, ()) and problem.takes(rung, shape, type)
+        if type in cuda(problem).get(rung.name, ()) and problem.within(rung, shape, type)
     ]
     return [cell for cell in cells if re.search(only, cell.key)]
 
@@ -97,6 +98,7 @@ class Counter:
 
         Raises: NotHere, Absent; Faulty, WrongOutput; CompileError if g++ rejects the source; ToolMissing.
         """
+        usage.declared(self.project, cell)
         kernel = emulator.Emulated(self.package.cuda_source(cell.op, cell.rung, cell.type))
         self._check(cell, kernel)
         source, extents = kernel.kernel.source, dict(zip(kernel.kernel.source.dims, cell.shape, strict=True))
@@ -109,8 +111,8 @@ class Counter:
         operands = (source.dims, source.inputs, source.output)
         launched = (source.grid(extents), source.block, source.dynamic_shared_bytes)
         repeats = self.package.repeats(cell.op, cell.rung)
-        description = self.project.here.read_text(encoding="utf-8")
-        key = digest("counts", kernel.kernel.path.name, cell.key, operands, launched, repeats, description, _counting())
+        made = cache.inputs(kernel.kernel.path)
+        key = digest("counts", made, cell.key, operands, launched, repeats, self._described(), _counting())
         path = cache.built(key, ".counts", count)
         return cast(Measurement, json.loads(path.read_text(encoding="utf-8")))
 
@@ -127,6 +129,7 @@ class Counter:
             "compulsory_bytes": counts.compulsory_bytes,
             "blocks": counts.blocks,
             "barriers": counts.barriers,
+            "repeats": self.package.repeats(cell.op, cell.rung),
         }
 
     def _check(self, cell: Cell, kernel: emulator.Emulated) -> None:
@@ -148,11 +151,21 @@ class Counter:
                 run(shape)
             path.touch()
 
+        if source.arguments:  # code of the package, which is part of no key
+            for shape in shapes:
+                run(shape)
+            return
         grids = [source.grid(dict(zip(source.dims, shape, strict=True))) for shape in shapes]
         launched = (shapes, grids, source.block, source.dynamic_shared_bytes)
-        description = self.project.here.read_text(encoding="utf-8")
-        key = digest("right", kernel.kernel.path.name, launched, description, IDENTITY.version)
-        cache.built(key, ".right", run_all)
+        operands_named = (source.dims, source.inputs, source.output)
+        what = (cell.name, cell.type, cache.inputs(kernel.kernel.path), operands_named, launched)
+        cache.built(digest("right", *what, self._described(), _counting()), ".right", run_all)
+
+    def _described(self) -> str:
+        """A hash of the project's description, with the modules beside it that it may import."""
+        folder = self.project.here.parent
+        files = sorted(folder.rglob("*.py"))
+        return digest(*(text for path in files for text in (path.relative_to(folder), path.read_text("utf-8"))))
 
     def _run(self, cell: Cell, launch: Callable[[list[Array], Array], Result]) -> Result:
         """Call `launch(inputs, out)` with inputs of small integers, and check the output. Raises: WrongOutput."""

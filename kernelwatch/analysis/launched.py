@@ -20,7 +20,7 @@ from kernelwatch.system.errors import ToolMissing
 from kernelwatch.timing import nodes
 from kernelwatch.timing.check import Budget
 from kernelwatch.timing.gpu import Gpu
-from kernelwatch.timing.launch import current
+from kernelwatch.timing.launch import Returning, current
 from kernelwatch.timing.record import Code, Measurement, Ran
 
 DEVICE = "launched"
@@ -36,11 +36,11 @@ class Launched(Gpu):
 
     def measure(self, cell: Cell) -> Measurement:
         """The code of the kernels with the names of those that a cell runs. Raises: as in Gpu; NotHere."""
-        self._fits(cell)
-        kernel = self.package.load(cell.op, cell.rung, cell.type)
+        kernel = self._loaded(cell)
         with current(self.stream):
             self._fill(cell)
             launch, _ = self._bind(cell, kernel, 0)
+            self._returns = isinstance(launch, Returning)
             launch()
             graph = self._captured(cell, launch)
         ran = nodes.read(graph) if graph else None

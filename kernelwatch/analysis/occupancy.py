@@ -49,6 +49,9 @@ int active_blocks(int major, int minor, int threads_sm, int shared_sm, int share
 """
 
 
+FLAGS = ("-O1", "-shared", "-fPIC")
+
+
 @cached
 def calculator() -> Callable[..., int]:
     """`active_blocks` of CALCULATOR, compiled. Raises: ToolMissing."""
@@ -56,17 +59,18 @@ def calculator() -> Callable[..., int]:
     if not headers:
         raise ToolMissing("no cuda_occupancy.h is found (pip install nvidia-cuda-runtime)")
     compiler = tools.c_compiler()
-    header = Path(headers[0], "cuda_occupancy.h").read_text(errors="replace")
 
-    def build(path: Path) -> None:
+    def build(path: Path) -> set[Path]:
         source = path.with_suffix(".c")
         source.write_text(CALCULATOR)
-        command = [*compiler.command, "-O1", "-shared", "-fPIC", f"-I{headers[0]}", "-o", str(path), str(source)]
+        rule = path.with_suffix(".d")
+        command = [*compiler.command, *FLAGS, f"-I{headers[0]}", "-MD", "-MF", str(rule), "-o", str(path), str(source)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise ToolMissing(f"{compiler.command[0]} does not compile cuda_occupancy.h: {done.stderr.strip()}")
+        return tools.read_by(rule) - {source}
 
-    key = tools.digest("occupancy", CALCULATOR, header, *compiler.command, compiler.version)
+    key = tools.digest("occupancy", CALCULATOR, *FLAGS, headers[0], compiler.key)
     function: Callable[..., int] = ctypes.CDLL(str(cache.built(key, ".so", build))).active_blocks
     return function
 

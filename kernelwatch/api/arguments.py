@@ -19,14 +19,35 @@ Memory = Any  # an array of bytes, of NumPy or CuPy
 
 
 def device_of(argument: object) -> str:
-    """ "gpu" or "cpu" for an array in that memory, "" for an argument that is no array."""
+    """ "gpu" or "cpu" for an array in that memory, "" for an argument that is no array that can be copied.
+
+    Raises: MeasureError if an array does not say where it lies.
+    """
     if isinstance(argument, type) or (isinstance(argument, np.ndarray) and argument.dtype.hasobject):
         return ""
     if _is_tensor(argument) and str(argument.layout) != "torch.strided":  # type: ignore[attr-defined]
         return ""
     if hasattr(argument, "__dlpack_device__"):
-        return "gpu" if int(argument.__dlpack_device__()[0]) in ON_GPU else "cpu"
+        try:
+            return "gpu" if int(argument.__dlpack_device__()[0]) in ON_GPU else "cpu"
+        except Exception as error:
+            raise MeasureError(f"an argument of type {_kind(argument)} cannot be copied: {error}") from error
     return "gpu" if hasattr(argument, "__cuda_array_interface__") else ""
+
+
+def _kind(argument: object) -> str:
+    return f"{type(argument).__module__}.{type(argument).__qualname__}"
+
+
+def _why_not(argument: Any) -> str:
+    """Why an array cannot be copied such that a function sees no difference; "" if it can, or if it is no array."""
+    if isinstance(argument, np.ndarray) and argument.dtype.hasobject:
+        return "its elements are Python's objects"
+    if isinstance(argument, np.ma.MaskedArray):
+        return "it has a mask"
+    if _is_tensor(argument) and str(argument.layout) != "torch.strided":
+        return f"its layout is {argument.layout}"
+    return ""
 
 
 def _is_tensor(argument: object) -> bool:
@@ -100,7 +121,10 @@ class Rotation:
         self.arguments = tuple(arguments)
         self.allocate = allocate
         arrays = {id(one): one for one in arguments if device_of(one) == device}
-        self.originals = {key: Original(array, xp) for key, array in arrays.items()}
+        for one in arguments:
+            if why := _why_not(one):
+                raise MeasureError(f"an argument of type {_kind(one)} cannot be copied: {why}")
+        self.originals = {key: _original(array, xp) for key, array in arrays.items()}
         self.starts: dict[int, int] = {}  # of each array in a set, in bytes
         self.set_bytes = 0
         for key, one in self.originals.items():
@@ -154,13 +178,24 @@ class Rotation:
             key: one.views(memory, [base + self.starts[key] for base in bases]) for key, one in self.originals.items()
         }
         for key, one in self.originals.items():
-            one.fill(copies[key][0])
+            try:
+                one.fill(copies[key][0])
+            except (RuntimeError, TypeError, ValueError) as error:
+                raise MeasureError(f"an argument of type {_kind(one.array)} cannot be copied: {error}") from error
         words = memory.view(np.uint64).reshape(self.sets, -1)
         words[1:] = words[0]
         return [
             tuple(copies[id(one)][at] if id(one) in copies else one for one in self.arguments)
             for at in range(self.sets)
         ]
+
+
+def _original(array: object, xp: Any) -> Original:
+    """Raises: MeasureError if no copy can be made of an array."""
+    try:
+        return Original(array, xp)
+    except Exception as error:
+        raise MeasureError(f"an argument of type {_kind(array)} cannot be copied: {error}") from error
 
 
 def _up(size: int, alignment: int) -> int:

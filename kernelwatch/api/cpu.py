@@ -21,6 +21,7 @@ class OnCpu:
     """A callable on the CPU. Its first calls get `arguments`. Raises: MeasureError if the first call raises."""
 
     method = "host"
+    peak_allocated_bytes: int | None = None
 
     def __init__(self, name: str, function: Callable[..., object], arguments: tuple[Any, ...]) -> None:
         self.function = function

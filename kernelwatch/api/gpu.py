@@ -13,7 +13,7 @@ from kernelwatch.api.arguments import Rotation
 from kernelwatch.api.capture import Calls, Captured, Sets
 from kernelwatch.api.result import MeasureError
 from kernelwatch.api.rounds import Round, returned_bytes
-from kernelwatch.system.files import locked
+from kernelwatch.system.files import gpu_lock, locked
 from kernelwatch.system.machine import no_gpu
 from kernelwatch.system.options import Options
 from kernelwatch.timing.gpu import GRAPH_NODES_MAX, HOT_ROTATION, ROTATION
@@ -63,8 +63,9 @@ class OnGpu:
             start = time.perf_counter()
             self._call(arguments)
             host_s = time.perf_counter() - start
-        if allocations.nbytes:
-            self.warnings.append(f"it allocates {allocations.nbytes / (1 << 20):.3g} MiB in each call")
+        self.peak_allocated_bytes: int | None = allocations.peak_bytes
+        if allocations.peak_bytes:
+            self.warnings.append(f"it allocates {allocations.peak_bytes / (1 << 20):.3g} MiB in each call")
         if self._waits(arguments, host_s):
             self.warnings.append("it waits for the GPU in each call, which keeps a program from queueing further work")
         self.method = self._method(arguments)
@@ -129,7 +130,7 @@ class OnGpu:
         return time.perf_counter() - start > 2 * own_s + ELSEWHERE_S
 
     def _capture(self, calls: Calls) -> Captured:
-        self.captured = Captured(calls, self.replayer.stream, self.captured)
+        self.captured = Captured(self.replayer.cupy, calls, self.replayer.stream, self.captured)
         return self.captured
 
     def _enqueue(self, sets: Sets, count: int) -> Graph:
@@ -215,8 +216,7 @@ class Gpu:
         """Make the replayer's stream the current one of CuPy and PyTorch, once the GPU is idle and no other run of the
         engine measures on it."""
         with ExitStack() as stack:
-            bus = "".join(letter if letter.isalnum() else "-" for letter in self.bus)
-            stack.enter_context(locked(Path(Options.here().locks, f"kernelwatch-{bus}.lock"), _waiting))
+            stack.enter_context(locked(Path(Options.here().locks, gpu_lock(self.bus)), _waiting))
             self.cupy.cuda.runtime.deviceSynchronize()
             stack.enter_context(current(self.replayer.stream))
             if time.monotonic() - self.used_at > IDLE_S:

@@ -27,11 +27,13 @@ def measure(
     seconds: float = 0.2,
     processes: int = 1,
     device: Literal["gpu", "cpu"] | None = None,
+    **keywords: object,
 ) -> Measured:
-    """Measure the seconds of `function(*arguments)`.
+    """Measure the seconds of `function(*arguments, **keywords)`.
 
-    `arguments`: arrays are copied, and the calls rotate over the copies; everything else is passed as it is. If an
-    array is in a GPU's memory, the function is timed on that GPU, else on the CPU (`device` overrides this).
+    `arguments`, `keywords`: arrays are copied, and the calls rotate over the copies; everything else is passed as it
+    is. A keyword argument with the name of a parameter here goes into a lambda. If an array is in a GPU's memory, the
+    function is timed on that GPU, else on the CPU (`device` overrides this).
     `function`: enqueues its work on the current stream of CuPy and PyTorch; with several processes a function that
     they can import, or its name as "module:function".
     `bytes`: that a call moves, by default each array among the arguments and what is returned, once.
@@ -40,18 +42,19 @@ def measure(
     `seconds`: about how long to measure, in each process, after what is done once: raising the clocks, compiling.
     `processes`: more than 1 measures in so many fresh processes and gives the interval between them.
 
-    Raises: MeasureError if the function raises, or if it cannot be measured here.
+    Raises: MeasureError if the function raises, if an array cannot be copied, or if it cannot be measured here.
     """
     given: dict[str, Any] = {"bytes": bytes, "flops": flops, "cache": cache, "seconds": seconds, "device": device}
     _check((function,), processes, **given)
     if processes > 1:
-        return pooled(each("measure", (function,), arguments, given, processes))
-    timer = _timer(arguments, device)
+        return pooled(each("measure", (function,), arguments, given | keywords, processes))
+    timer = _timer((*arguments, *keywords.values()), device)
     with timer.current():
         (measured,) = take_turns(
             timer,
             [function],
             arguments,
+            keywords,
             bytes=bytes,
             flops=flops,
             cache=cache,
@@ -72,32 +75,34 @@ def compare(
     processes: int = 1,
     within: float | None = None,
     device: Literal["gpu", "cpu"] | None = None,
+    **keywords: object,
 ) -> Compared:
-    """Measure `a(*arguments)` and `b(*arguments)` in turns (a b b a ...) on the same copies, and say whether b is
-    faster.
+    """Measure `a(*arguments, **keywords)` and `b(*arguments, **keywords)` in turns (a b b a ...) on the same copies,
+    and say whether b is faster.
 
     `within`: the largest relative change that is "same", by default 0.01 on a GPU and 0.02 on a CPU.
     `seconds`: after which a comparison that is undecided ends, in each process; at least four turns are taken.
     `processes`: more than 1 makes a turn of each fresh process, of which a verdict needs four.
     The other parameters are those of `measure`, which both share.
 
-    Raises: MeasureError if a function raises, or if it cannot be measured here.
+    Raises: MeasureError if a function raises, if an array cannot be copied, or if it cannot be measured here.
     """
     given: dict[str, Any] = {"bytes": bytes, "flops": flops, "cache": cache, "seconds": seconds, "device": device}
     given["within"] = within
     _check((a, b), processes, **given)
     if processes > 1:
-        verdict = Verdict(device or _device(arguments), within)
-        results = each("compare", (a, b), arguments, given, processes)
+        verdict = Verdict(device or _device((*arguments, *keywords.values())), within)
+        results = each("compare", (a, b), arguments, given | keywords, processes)
         logs = [math.log(result.ratio) for result in results]
         return verdict.compared([pooled([getattr(result, side) for result in results]) for side in "ab"], logs)
-    timer = _timer(arguments, device)
+    timer = _timer((*arguments, *keywords.values()), device)
     with timer.current():
         verdict = Verdict(timer.device, within)
         both = take_turns(
             timer,
             [a, b],
             arguments,
+            keywords,
             bytes=bytes,
             flops=flops,
             cache=cache,

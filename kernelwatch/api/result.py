@@ -32,6 +32,8 @@ class Measured:
     `warnings`: what makes the figure doubtful, one sentence each.
     `device`: the name of the GPU or CPU. `cache`: "cold" or "hot".
     `method`: "graph" (a CUDA graph of calls), "events" (launched from Python between events) or "host" (its clock).
+    `peak_allocated_bytes`: the most device memory that a call allocates at once, through CuPy's or PyTorch's allocator;
+    None on a CPU.
     `conditions`: driver, versions, temperature in C, power in W, copies of the arrays, calls, and the seconds that the
     measurement took.
     """
@@ -48,6 +50,7 @@ class Measured:
     cache: str
     method: str
     processes: int = 1
+    peak_allocated_bytes: int | None = None
     conditions: dict[str, Any] = field(default_factory=dict)
 
     @property

@@ -22,11 +22,13 @@ class Subject(Protocol):
     """A callable on a device, that was called and looked at.
 
     `method`: how it is timed. `warnings`: what was noticed. `returned`: bytes of the arrays that a call makes.
+    `peak_allocated_bytes`: the most device memory that a call allocates at once, None on a CPU.
     """
 
     method: str
     warnings: list[str]
     returned: int
+    peak_allocated_bytes: int | None
 
     def round(self, sets: Sequence[tuple[Any, ...]]) -> Round: ...
 

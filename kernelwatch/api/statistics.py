@@ -24,6 +24,7 @@ def pooled(results: Sequence[Measured]) -> Measured:
     first = results[0]
     samples = tuple(result.seconds for result in results)
     seconds, bounds = level(samples)
+    peaks = [result.peak_allocated_bytes for result in results if result.peak_allocated_bytes is not None]
     clocks = [result.clock_mhz for result in results if result.clock_mhz]
     return Measured(
         name=first.name,
@@ -38,6 +39,7 @@ def pooled(results: Sequence[Measured]) -> Measured:
         cache=first.cache,
         method=first.method,
         processes=len(results),
+        peak_allocated_bytes=max(peaks) if peaks else None,
         conditions=first.conditions | {"took_s": sum(result.conditions["took_s"] for result in results)},
     )
 

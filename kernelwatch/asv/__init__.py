@@ -2,6 +2,7 @@
 
 In asv.conf.json: ``"plugins": [".kernelwatch.asv"]``. With the dot, asv imports the name as it is. Without it, asv
 searches only its own plugins and does not complain if it finds none.
+In a project without a description (see `plain`) only `asv publish` changes.
 The names that are replaced are private to asv, which is therefore pinned; a test for each fails if it is gone.
 
 Its modules are imported by `setup`: a command of the engine that uses one of them does not wait for all.
@@ -23,6 +24,9 @@ PATCHING = (
     "untrusted",
 )
 
+# What a project without a description gets: `asv run`, `compare` and `continuous` stay asv's own.
+PUBLISHING = ("regressions", "offline", "pages", "untrusted")
+
 # asv finds these itself, and what `pages` publishes: they are subclasses of its Environment and OutputPublisher.
 FOUND = ("environment", "plots")
 
@@ -34,6 +38,8 @@ GARBAGE = 100_000
 def setup() -> None:
     """Called by asv when it loads the plugin."""
     gc.set_threshold(GARBAGE)
-    plugins = {name: importlib.import_module(f"{__name__}.{name}") for name in (*FOUND, *PATCHING)}
-    for name in PATCHING:
+    plain = importlib.import_module(f"{__name__}.plain")
+    found, patching = (FOUND, PATCHING) if plain.is_described_here() else (("plots",), PUBLISHING)
+    plugins = {name: importlib.import_module(f"{__name__}.{name}") for name in (*found, *patching)}
+    for name in patching:
         plugins[name].setup()

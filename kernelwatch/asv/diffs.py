@@ -2,13 +2,20 @@
 
 from typing import Any
 
+from asv.util import ProcessError
+
 LIMIT = 30_000  # characters of a diff; whole lines are left out beyond it
 OPTIONS = ("--format=", "--no-color", "--no-ext-diff", "--no-textconv", "--no-show-signature", "--no-renames")
 
 
 def diff_of(repo: Any, commit: str, package: str) -> dict[str, Any]:
-    """The diff of a commit within the folder `package`, and how many of its lines are left out."""
-    output = repo._run_git(["show", *OPTIONS, commit, "--", package], dots=False)
+    """The diff of a commit within the folder `package` ("" for all of it), and how many of its lines are left out; no
+    lines but None if the repository lacks its files, as a partial clone does."""
+    where = [package] if package else []
+    try:
+        output = repo._run_git(["show", *OPTIONS, commit, "--", *where], dots=False, display_error=False)
+    except ProcessError:
+        return {"package": package, "lines": None, "left_out": 0}
     lines = output.strip("\n").split("\n") if output.strip() else []
     size, kept = 0, 0
     for line in lines:

@@ -1,15 +1,18 @@
 """An asv environment: the interpreter that runs asv, with each commit's checkout first on its path.
 
 `asv run -E checkout RANGE` needs no network and builds nothing. Unlike asv's own "existing", it can run a range of
-commits. Kernels are compiled at first use, so a commit needs only its checkout.
+commits. Kernels are compiled at first use, so a commit needs only its checkout, unless the project names a build.
 """
 
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
 from asv import environment, util
 
+from kernelwatch.plan.build import tree_of_commit
+from kernelwatch.plan.project import load_from
 from kernelwatch.system.options import PREFIX
 
 
@@ -45,8 +48,16 @@ class Checkout(environment.Environment):
         return
 
     def install_project(self, conf: Any, repo: Any, commit_hash: str) -> None:
+        """Check a commit out, and build its tree if the project says how."""
         self.checkout_project(repo, commit_hash)
+        self._tree = self._build_root
+        description = Path(conf.benchmark_dir).resolve()
+        if (description / "project.py").is_file():
+            project = load_from(description)
+            if project.build or project.wheels:
+                self._tree = tree_of_commit(project, commit_hash, Path(self._build_root))
 
     def run(self, args: list[str], **kwargs: Any) -> Any:
-        own = {**self._global_env_vars, "ASV_PYTHONPATH": self._build_root, f"{PREFIX}PACKAGE": self._build_root}
+        tree = getattr(self, "_tree", self._build_root)
+        own = {**self._global_env_vars, "ASV_PYTHONPATH": self._build_root, f"{PREFIX}TREE": tree}
         return util.check_output([sys.executable, *args], env={**kwargs.pop("env", os.environ), **own}, **kwargs)

@@ -24,14 +24,15 @@ import numpy as np
 from asv.commands.publish import Publish
 from asv.publishing import OutputPublisher
 
+from kernelwatch.asv.direction import direction
 from kernelwatch.asv.patches import replace
+from kernelwatch.asv.plain import is_described
 from kernelwatch.asv.publication import publication
 from kernelwatch.asv.recorded import Entry, Params, Recorded, Shape
 from kernelwatch.asv.regressions import commits_of
 from kernelwatch.asv.series import cell_of, positions
 from kernelwatch.history.records import noise_of
 from kernelwatch.plan import project as projects
-from kernelwatch.plan.project import Project
 from kernelwatch.site import data
 from kernelwatch.site.columns import Columns
 from kernelwatch.site.data import Commit, Exact, Machine
@@ -54,21 +55,32 @@ class Pages(OutputPublisher):
 
     @classmethod
     def publish(cls, conf: Any, repo: Any, benchmarks: Any, graphs: Any, revisions: dict[str, int]) -> None:
-        project = projects.load(Path(conf.benchmark_dir).resolve().parent)
         at, own = positions(repo, conf.branches[0]), publication(conf)
-        exact = Series(Path(conf.benchmark_dir), benchmarks)
-        machines = machines_of(conf, own.recorded, exact, at)
         head = max(at.values(), default=0)
+        ops: list[Json] = []
         cells: dict[str, Any] = {}
-        summaries = [data.write_machine(machine, exact.exact, project, cells, own.writer, head) for machine in machines]
-        summaries.sort(key=lambda summary: not summary["trend"])  # pages open on the first machine: one with times
+        if described := is_described(Path(conf.benchmark_dir).absolute()):
+            project = projects.load(Path(conf.benchmark_dir).resolve().parent)
+            exact = Series(Path(conf.benchmark_dir), benchmarks)
+            machines = machines_of(conf, own.recorded, exact, at)
+            summaries = [
+                data.write_machine(machine, exact.exact, project, cells, own.writer, head) for machine in machines
+            ]
+            summaries.sort(key=lambda summary: not summary["trend"])  # pages open on the first machine: one with times
+            measured = {position for machine in machines for position in machine.commits}
+            ops = data.ops(project)
+        else:
+            by_machine = measured_on(own.recorded, at)
+            summaries = [plain_machine(name, positions, head) for name, positions in by_machine.items()]
+            measured = {position for positions in by_machine.values() for position in positions}
         own.writer.write("cells", cells)
         by_position = {position: commit for commit, position in at.items()}
-        wanted = {by_position[position] for machine in machines for position in machine.commits} | {by_position[head]}
+        wanted = {by_position[position] for position in measured} | {by_position[head]}
         commits = {at[commit]: found for commit, found in commits_of(repo, wanted, own.recorded.store).items()}
         _write_commits(own.writer, commits)
         branch = _branch(conf, repo.get_branch_name(conf.branches[0]))
-        own.writer.write("site", {**_site(conf, project, benchmarks, summaries, commits), "branch": branch})
+        site = _site(conf, ops, benchmarks, summaries, commits)
+        own.writer.write("site", {**site, "branch": branch, "described": described})
 
 
 def _write_commits(writer: Writer, commits: dict[int, Commit]) -> None:
@@ -83,7 +95,23 @@ def _write_commits(writer: Writer, commits: dict[int, Commit]) -> None:
             writer.write(f"files/{block}", content, made_of)
 
 
-def _site(conf: Any, project: Project, benchmarks: Any, machines: list[Json], commits: dict[int, Commit]) -> Json:
+def measured_on(recorded: Recorded, at: dict[str, int]) -> dict[str, set[int]]:
+    """The positions of the measured commits of each machine, the one with the newest commit first."""
+    found: dict[str, set[int]] = {}
+    for entry in recorded.entries:
+        if entry.commit in at:
+            found.setdefault(entry.machine, set()).add(at[entry.commit])
+    return dict(sorted(found.items(), key=lambda item: (-max(item[1]), -len(item[1]), item[0])))
+
+
+def plain_machine(name: str, positions: set[int], head: int) -> Json:
+    """What the pages say of a machine of a project without a description."""
+    newest = max(positions)
+    unknown: Json = {"gpu": "", "cpu": "", "cells": 0, "failed": [], "limited": [], "trend": {}}
+    return {"name": name, "newest": newest, "commits": len(positions), "behind": head - newest} | unknown
+
+
+def _site(conf: Any, ops: list[Json], benchmarks: Any, machines: list[Json], commits: dict[int, Commit]) -> Json:
     remote, head = remote_page(conf), max(commits)
     return {
         "version": data.VERSION,
@@ -94,10 +122,10 @@ def _site(conf: Any, project: Project, benchmarks: Any, machines: list[Json], co
         "block": data.BLOCK,
         "commit_url": own if re.match("https?://", own := conf.show_commit_url) else remote and f"{remote}/commit/",
         "source_url": remote and f"{remote}/blob/",
-        "ops": data.ops(project),
+        "ops": ops,
         "machines": machines,
         "figures": {
-            name: {key: found.get(key) for key in ("unit", "higher_is_better", "judged")}
+            name: {"unit": found.get("unit"), "higher_is_better": direction(found), "judged": found.get("judged")}
             for name, found in benchmarks.items()
         },
     }
@@ -194,7 +222,7 @@ def remote_page(conf: Any) -> str:
     done = subprocess.run(
         ["git", "-C", conf.repo, "remote", "get-url", "origin"], capture_output=True, text=True, check=False
     )
-    match = _REMOTE.fullmatch(done.stdout.strip())
+    match = _REMOTE.fullmatch(done.stdout.strip() or conf.repo)
     return f"https://{match['host']}/{match['path']}" if match and match["host"] in HOSTS else ""
 
 

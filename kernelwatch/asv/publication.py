@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kernelwatch.asv.plain import is_described
 from kernelwatch.asv.recorded import Recorded, judged_in, open_store
 from kernelwatch.site.writer import Writer
 
@@ -18,10 +19,12 @@ class Publication:
     site: Path
 
     @classmethod
-    def begun(cls, results: Path, site: Path, fresh: Path, hashes: Collection[str] | None = None) -> "Publication":
-        """`results`: the folder of results; `fresh`: where the new pages are made; `hashes`: the commits that are
-        published, None for all."""
-        judged = judged_in(results)
+    def begun(
+        cls, results: Path, suites: Path, site: Path, fresh: Path, hashes: Collection[str] | None = None
+    ) -> "Publication":
+        """`results`: the folder of results; `suites`: that of the benchmarks; `fresh`: where the new pages are made;
+        `hashes`: the commits that are published, None for all."""
+        judged = judged_in(results, is_described(suites.absolute()))
         store = open_store(results, judged)
         writer = Writer(fresh / "data", site / "data", store.files(str(site)))
         return cls(Recorded(results, store, judged, hashes), writer, site)
@@ -41,6 +44,7 @@ def site_of(conf: Any) -> Path:
 def publication(conf: Any) -> Publication:
     """The one that is under way."""
     if getattr(conf, "publication", None) is None:
-        conf.publication = Publication.begun(Path(conf.results_dir), site_of(conf), site_of(conf))
+        site = site_of(conf)
+        conf.publication = Publication.begun(Path(conf.results_dir), Path(conf.benchmark_dir), site, site)
     found: Publication = conf.publication
     return found

@@ -9,7 +9,7 @@ import json
 import math
 import os
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cache, cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -19,8 +19,9 @@ import numpy as np
 from asv.console import log
 
 import kernelwatch
-from kernelwatch.asv import cleaning
-from kernelwatch.history import records
+from kernelwatch.asv import cleaning, plain
+from kernelwatch.history import failures, records
+from kernelwatch.history.failures import SuiteFailure
 from kernelwatch.history.store import Damaged, Known, Store, digest, stamp
 from kernelwatch.site import columns
 from kernelwatch.site import record as site_record
@@ -71,13 +72,14 @@ class Shape:
 
 
 class Recorded:
-    """The results of a folder. `judged`: by series of asv, what is judged of it ("" if nothing is)."""
+    """The results of a folder. `judged`: by series of asv, what is judged of it ("" if nothing is). Those of which the
+    values themselves are judged (plain.JUDGED) have a spread from asv's statistics."""
 
     def __init__(
         self, results: Path, store: Store, judged: dict[str, str], hashes: Collection[str] | None = None
     ) -> None:
         self.store, self.judged = store, judged
-        self.figures = tuple(sorted({*judged.values()} - {"", "exact"}))
+        self.figures = tuple(sorted({*judged.values()} - {"", "exact", plain.JUDGED}))
         self.messages: list[str] = []
         self.entries: list[Entry] = []
         known = store.known()
@@ -142,6 +144,7 @@ class Recorded:
             [value for name, entry in kept if is_exact(name) is own for value in _values(entry)]
             for own in (True, False)
         )
+        spreads = [value for name, entry in kept if not is_exact(name) for value in self._spreads(name, entry)]
         shapes = [
             [
                 [name, entry.get("version"), entry["params"]]
@@ -150,8 +153,10 @@ class Recorded:
             ]
             for own in (True, False)
         ]
+        suites: list[SuiteFailure] = []
         try:
             record, rows, snapshot = self._read_sidecar(sidecar_of(path))
+            suites = _failed_suites(sidecar_of(path))
         except (Damaged, UserError):
             raise
         except Exception as error:  # whatever the error, this file would end the whole publication
@@ -166,11 +171,19 @@ class Recorded:
             "env_vars": result["env_vars"],
             "env_name": result["env_name"],
             "values": len(others),
+            "spreads": any(spreads),
             "shapes": [self.store.part(json.dumps(each).encode()) for each in shapes],
             "exact": self.store.part(np.array(exact, float).tobytes()),
             "record": record,
+            "failed": {name: places for name, value in kept if (places := _nulls(value))},
+            "suites": [asdict(failure) for failure in suites],
         }
-        return head, np.concatenate([np.array(others, float), rows]), snapshot
+        return head, np.concatenate([np.array([*others, *(spreads if any(spreads) else ())], float), rows]), snapshot
+
+    def _spreads(self, name: str, entry: dict[str, Any]) -> list[float]:
+        """The spread of each value of a series; 0 if it is not known or comes from the processes in the sidecar."""
+        values = list(_values(entry))
+        return plain.spreads(entry, values) if self.judged[name] == plain.JUDGED else [0.0] * len(values)
 
     def _read_sidecar(self, path: Path) -> tuple[dict[str, Any], Numbers, str]:
         """The record as `columns.packed` has it, and the snapshot; nothing if there is no sidecar."""
@@ -188,9 +201,15 @@ class Recorded:
     def load(self, entry: Entry) -> tuple[Numbers, Columns | None]:
         """The values of an entry that are not exact, and its record."""
         head, content = self.store.get(str(entry.path))
-        numbers, count = np.frombuffer(content), head["values"]
-        record = head.get("record")
-        return numbers[:count], columns.unpacked(record, numbers[count:], self.figures, self.store) if record else None
+        numbers, count, record = np.frombuffer(content), head["values"], head.get("record")
+        rest = numbers[count * (2 if head["spreads"] else 1) :]
+        return numbers[:count], columns.unpacked(record, rest, self.figures, self.store) if record else None
+
+    def spreads(self, entry: Entry) -> Numbers:
+        """The relative standard errors of the values that are not exact, from asv's statistics."""
+        head, content = self.store.get(str(entry.path))
+        count = head["values"]
+        return np.frombuffer(content)[count : 2 * count] if head["spreads"] else np.zeros(count)
 
     def exact(self, entry: Entry) -> Numbers:
         """The values of its exact series."""
@@ -212,6 +231,19 @@ def _values(entry: dict[str, Any]) -> Iterator[float]:
     count = math.prod(map(len, entry["params"]))
     values = [*(entry["result"] or []), *[None] * count][:count]
     return (math.nan if value is None else float(value) for value in values)
+
+
+def _nulls(entry: dict[str, Any]) -> list[int]:
+    """The places of a series' values that failed, which asv writes as null."""
+    count = math.prod(map(len, entry["params"]))
+    values = entry["result"]
+    return list(range(count)) if values is None else [at for at, value in enumerate(values[:count]) if value is None]
+
+
+def _failed_suites(sidecar: Path) -> list[SuiteFailure]:
+    if not sidecar.is_file():
+        return []
+    return failures.read(sidecar.read_text(encoding="utf-8", errors="replace").splitlines())
 
 
 def _result_files(results: Path) -> Iterator[Path]:
@@ -236,11 +268,13 @@ def sidecar_of(path: Path) -> Path:
     return path.with_suffix(".facts.jsonl")
 
 
-def judged_in(results: Path) -> dict[str, str]:
-    """What is judged of each series that this engine's suites recorded, from benchmarks.json."""
+def judged_in(results: Path, is_described: bool = True) -> dict[str, str]:
+    """What is judged of each series, from benchmarks.json: of a project without a description asv's own values, else
+    what this engine's suites say."""
     try:
         content = json.loads((results / "benchmarks.json").read_text(encoding="utf-8"))
-        found = {name: entry.get("judged") for name, entry in content.items() if isinstance(entry, dict)}
+        entries = {name: entry for name, entry in content.items() if isinstance(entry, dict)}
+        found = {name: entry.get("judged") if is_described else plain.judged(entry) for name, entry in entries.items()}
     except (OSError, ValueError, AttributeError, RecursionError):
         return {}
     return {name: judged for name, judged in found.items() if isinstance(judged, str)}

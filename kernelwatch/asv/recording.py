@@ -8,14 +8,17 @@ clocks, temperature, versions) goes into the sidecar, <results>/<machine>/<commi
 import atexit
 import json
 import tempfile
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from asv import machine, results, util
 from asv.console import log
 
+from kernelwatch.asv.failing import failed_suites, note_failures
 from kernelwatch.asv.identity import identity
 from kernelwatch.asv.patches import replace
+from kernelwatch.history.failures import suite_of
 from kernelwatch.run import checkpoint, outcome
 from kernelwatch.run.group import tell
 from kernelwatch.system.files import remove, write_whole
@@ -23,6 +26,7 @@ from kernelwatch.system.options import Options, hand_on
 from kernelwatch.timing import nvml
 from kernelwatch.timing.record import Facts
 
+LOGS = "failed"  # the folder, beside what is kept of interrupted runs, for what failed suites said
 _identity: dict[str, str] = {}
 
 
@@ -86,17 +90,23 @@ def _save(self: Any, result_dir: str) -> None:
     folder = Path(options.facts)
     fresh = sorted(folder.glob("*.jsonl"))
     counts: dict[str, int] = {}  # state -> number of cells
+    reasons: set[str] = set()  # why cells failed
     for path in fresh:
         for group in outcome.read(path.read_text(encoding="utf-8").splitlines()):
             _log_conditions(group.name, group.facts)
             for cell_outcome in group.outcomes.values():
                 counts[cell_outcome.state] = counts.get(cell_outcome.state, 0) + 1
-    merge_facts(Path(result_dir, self._filename).with_suffix(".facts.jsonl"), folder)
+                if cell_outcome.state == "failed":
+                    reasons.add(cell_outcome.reason)
+    sidecar = Path(result_dir, self._filename).with_suffix(".facts.jsonl")
+    merge_facts(sidecar, folder)
+    failures = failed_suites(self, reasons, Path(options.kept).with_name(LOGS) if options.kept else None)
+    note_failures(sidecar, set(map(suite_of, self.errcode)), failures)
     _save_results(self, result_dir)
     for path in fresh:  # its groups are saved now, so its checkpoint is no longer needed
         kept = f"{checkpoint.stem(self.commit_hash, self.env_name)}{path.name}"
         remove(Path(options.kept, kept))
-    tell(options, commit=self.commit_hash, counts=counts)
+    tell(options, commit=self.commit_hash, counts=counts, suites=[asdict(failure) for failure in failures])
 
 
 def _log_conditions(group: str, facts: Facts) -> None:

@@ -11,23 +11,27 @@ It uses a private name of asv: Git._run_git.
 import dataclasses
 import datetime
 import html
+import json
 import math
 import re
 import shutil
 import urllib.parse
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 from asv import feed
 from asv.console import log
 
-from kernelwatch.asv import diffs
+from kernelwatch.asv import diffs, failed
+from kernelwatch.asv.lines import Line, lines_of, newest_of
 from kernelwatch.asv.patches import replace
+from kernelwatch.asv.plain import is_described
 from kernelwatch.asv.publication import publication, site_of
 from kernelwatch.asv.series import series_of
 from kernelwatch.detect import common, events
 from kernelwatch.detect.events import Change, Event, JudgedSeries
+from kernelwatch.detect.evidence import Evidence, evidence
 from kernelwatch.detect.settled import Settled
 from kernelwatch.history import confirmations
 from kernelwatch.history.confirmations import Confirmation, Verdicts, Word
@@ -35,6 +39,7 @@ from kernelwatch.history.store import Store
 from kernelwatch.plan import project as projects
 from kernelwatch.report.texts import confirmation_text
 from kernelwatch.site.data import Commit
+from kernelwatch.site.values import write as write_values
 
 HERE = Path(__file__).resolve().parent
 BATCH = 1000  # commits that git is asked about at once
@@ -104,6 +109,8 @@ def as_json(event: Event, commits: dict[str, Commit], verdicts: Mapping[str, Ver
         "gradual": event.first != event.last,
         "first": commits[event.first],
         "last": commits[event.last],
+        "branch": event.narrowest.series.place.get("branch"),
+        "configured": event.narrowest.series.own is None,
         "before": event.narrowest.before.commit,
         "commits": event.narrowest.commits,
         "why": event.why,
@@ -131,6 +138,35 @@ def as_json(event: Event, commits: dict[str, Commit], verdicts: Mapping[str, Ver
     }
 
 
+def _line_as_json(line: Line, commits: dict[str, Commit]) -> dict[str, object]:
+    """A line of commits. If it is no configured branch: its tip, the last commit that it shares with a branch, and the
+    measured commits that are its own."""
+    if line.own is None:
+        return {"name": line.name, "configured": True}
+    return {
+        "name": line.name,
+        "configured": False,
+        "merged": line.merged,
+        "tip": commits[line.commits[-1]],
+        "fork": commits.get(line.fork),
+        "commits": [commit for commit in line.commits if commit in line.own],
+    }
+
+
+def _series_as_json(series: JudgedSeries) -> dict[str, object]:
+    """A judged series, and the commits at both ends of the level that its minimum detectable change follows from."""
+    ends = series.results[series.since], series.results[-1]
+    return {
+        **_named(series),
+        "configured": series.own is None,
+        "cell": series.cell,
+        "commits": len(series.results),
+        "smallest": finite(series.smallest),
+        "since": ends[0].commit,
+        "until": ends[1].commit,
+    }
+
+
 def _named(series: JudgedSeries) -> dict[str, object]:
     return {"benchmark": series.benchmark, "params": series.params, "place": series.place}
 
@@ -150,10 +186,16 @@ def title(event: Event, commits: dict[str, Commit], word: Word) -> str:
 
 
 def write_feed(
-    conf: Any, regressions: Sequence[Event], commits: dict[str, Commit], verdicts: Mapping[str, Verdicts]
+    conf: Any,
+    regressions: Sequence[Event],
+    commits: dict[str, Commit],
+    verdicts: Mapping[str, Verdicts],
+    proof: Sequence[Evidence] = (),
+    failures: Sequence[Mapping[str, Any]] = (),
 ) -> None:
-    """Write the regressions as an Atom feed, one entry per event that was not refuted."""
-    entries = []
+    """Write the regressions as an Atom feed, one entry per event that was not refuted. An empty feed would say that all
+    is well: so it has an entry for each newest commit at which nothing is judged or a suite failed."""
+    entries = [*_of_nothing_judged(proof, commits), *_of_failed_suites(proof, failures, commits)]
     for event in regressions:
         date = datetime.datetime.fromtimestamp(commits[event.last]["date"] / 1000, datetime.UTC)
         word = word_of(event, verdicts)
@@ -174,6 +216,32 @@ def write_feed(
         author="Airspeed Velocity",
         address=f"{conf.project}.asv",
     )
+
+
+def _entry(text: str, body: str, commit: Commit, *context: str) -> feed.FeedEntry:
+    date = datetime.datetime.fromtimestamp(commit["date"] / 1000, datetime.UTC)
+    return feed.FeedEntry(_xml(text), date, "index.html#/status", _xml(f"<p>{html.escape(body)}</p>"), context, date)
+
+
+def _of_nothing_judged(proof: Sequence[Evidence], commits: dict[str, Commit]) -> Iterator[feed.FeedEntry]:
+    for each in proof:
+        if not each.judged:
+            reasons = "; ".join(f"{count} series: {why}" for why, count in each.unjudged)
+            text = f"nothing judged: {each.newest[:8]} on {each.machine}, {each.branch}"
+            yield _entry(text, reasons, commits[each.newest], "nothing judged", each.machine, each.branch, each.newest)
+
+
+def _of_failed_suites(
+    proof: Sequence[Evidence], failures: Sequence[Mapping[str, Any]], commits: dict[str, Commit]
+) -> Iterator[feed.FeedEntry]:
+    newest = {(each.machine, each.newest) for each in proof}
+    for told in failures:
+        if (told["machine"], told["commit"]) in newest:
+            text = f"failed: {told['suite']} at {told['commit'][:8]} on {told['machine']}"
+            context = "failed", told["machine"], told["commit"], told["suite"]
+            yield _entry(
+                text, f"{told['reason']}; output: {told['log'] or 'not kept'}", commits[told["commit"]], *context
+            )
 
 
 def _line(change: Change, verdict: Confirmation | None) -> str:
@@ -198,31 +266,49 @@ def _xml(text: str) -> str:
 def _publish(cls: Any, conf: Any, repo: Any, benchmarks: Any, graphs: Any, revisions: dict[str, int]) -> None:
     """asv.plugins.regressions.Regressions.publish."""
     settled, own = Settled.of(conf.project), publication(conf)
-    if benchmarks and not any(item.get("judged") for item in benchmarks.values()):
+    if benchmarks and not any(own.recorded.judged.values()):
         log.warning("no benchmark says that it is judged; run `asv run`, which rewrites benchmarks.json")
-    series = [dataclasses.replace(each, settled=settled) for each in series_of(conf, repo, benchmarks, own.recorded)]
+    lines, unknown = lines_of(conf, repo, {entry.commit for entry in own.recorded.entries})
+    judged = series_of(conf, repo, benchmarks, own.recorded, lines)
+    series = [dataclasses.replace(each, settled=settled) for each in judged]
     moves = common.moves(series)
     series = common.without(series, moves)
     changes = [change for each in series for change in each.changes()]
     all_events = events.events([*changes, *(change for move in moves for change in move.changes)])
     settled.write()
     turns = events.turns(series)
-    hashes = (commit for event in all_events for commit in (event.first, event.last))
+    proof = evidence(series, newest_of(lines, own.recorded.entries))
+    heads = {(each.machine, each.newest) for each in proof}
+    every = failed.failures(own.recorded, benchmarks, Path(conf.benchmark_dir), heads)
+    failures = list({json.dumps(each): each for each in every}.values())  # once for all environments
+    hashes = [commit for event in all_events for commit in (event.first, event.last)]
+    hashes += [each.newest for each in proof]
+    hashes += [commit for line in lines if not line.is_configured for commit in (line.commits[-1], line.fork) if commit]
     commits = commits_of(repo, hashes, own.recorded.store)
     machines = {each.place.get("machine") or "" for each in series}
     verdicts = {machine: confirmations.read(Path(conf.results_dir, machine)) for machine in machines}
-    told = [as_json(event, commits, verdicts) for event in all_events]
-    own.writer.write("events", {"events": told, "turns": [dataclasses.asdict(turn) for turn in turns]})
-    judged = [
-        {**_named(each), "cell": each.cell, "commits": len(each.results), "smallest": finite(each.smallest)}
-        for each in series
-    ]
-    own.writer.write("series", {"series": judged})
-    package = projects.load(Path(conf.benchmark_dir).resolve().parent).package
+    own.writer.write(
+        "events",
+        {
+            "events": [as_json(event, commits, verdicts) for event in all_events],
+            "turns": [dataclasses.asdict(turn) for turn in turns],
+            "lines": [_line_as_json(line, commits) for line in lines],
+            "unknown": unknown,
+            "evidence": [dataclasses.asdict(each) for each in proof],
+            "failures": failures,
+        },
+    )
+    told = [_series_as_json(each) for each in series]
+    package = ""
+    if is_described(Path(conf.benchmark_dir).absolute()):
+        package = projects.load(Path(conf.benchmark_dir).resolve().parent).package
+    else:
+        write_values(own.writer, series, told, lines[0].name)
+    own.writer.write("series", {"series": told})
     for commit in dict.fromkeys(event.last for event in all_events if event.kind != "environment"):
         if not own.writer.keep(f"diffs/{commit}", package):
             own.writer.write(f"diffs/{commit}", diffs.diff_of(repo, commit, package), package)
-    write_feed(conf, [event for event in all_events if event.kind == "regression"], commits, verdicts)
+    write_feed(conf, [event for event in all_events if event.kind == "regression"], commits, verdicts, proof, failures)
     shutil.copy(HERE / SCRIPT, conf.html_dir)
 
 

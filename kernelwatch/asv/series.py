@@ -9,7 +9,7 @@ import json
 import math
 import pkgutil
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,9 @@ from asv.graph import Graph
 from asv.plugins.regressions import _GraphDataFilter
 from numpy.typing import NDArray
 
+from kernelwatch.asv import plain
+from kernelwatch.asv.direction import direction
+from kernelwatch.asv.lines import Line
 from kernelwatch.asv.recorded import Entry, Params, Recorded
 from kernelwatch.detect.events import JudgedSeries
 from kernelwatch.detect.point import Points
@@ -78,9 +81,19 @@ class Matrix:
             np.full(shape, table.empty, np.int32) for table in (tables.known, tables.identities, tables.limits)
         )
 
-    def put(self, at: int, places: NDArray[np.int64], values: Numbers, record: Columns | None) -> None:
-        """Set the row of a commit. `places`: of each series' value in `values`, -1 if it has none."""
+    def put(
+        self,
+        at: int,
+        places: NDArray[np.int64],
+        values: Numbers,
+        record: Columns | None,
+        spreads: Numbers | None = None,
+    ) -> None:
+        """Set the row of a commit. `places`: of each series' value in `values`, -1 if it has none; `spreads`: of the
+        values, if they do not follow from the record."""
         self.values[at] = np.append(values, math.nan)[places]
+        if spreads is not None and not self.exact:
+            self.spreads[at] = np.append(spreads, 0.0)[places]
         if record is None:
             return
         shared, kept = record.shared, self.tables.kept
@@ -132,6 +145,12 @@ class Matrix:
             codes[at] = self.tables.limits.code("\n".join(limits))
         return codes
 
+    def widen(self) -> None:
+        """Have no spread of asv's statistics be less than how far neighboring commits differ."""
+        for at, row in enumerate(self.rows):
+            if row.judged == plain.JUDGED:
+                self.spreads[:, at] = plain.widened(self.values[:, at], self.spreads[:, at])
+
     def results(self, revisions: Ints, commits: NDArray[np.int64], hashes: Texts) -> list[Results | None]:
         """The results of each series, by commit; None for a series without any."""
         for name in ("values", "spreads", "canaries", "known", "identities", "limits"):
@@ -177,25 +196,28 @@ def _canaries(rows: Sequence[Row]) -> dict[str, Ints]:
     return {name: np.flatnonzero([row.canary == name for row in rows]) for name in names}
 
 
-def series_of(conf: Any, repo: Any, benchmarks: Any, recorded: Recorded) -> list[JudgedSeries]:
-    """The judged series, in a fixed order."""
+def series_of(conf: Any, repo: Any, benchmarks: Any, recorded: Recorded, lines: Sequence[Line]) -> list[JudgedSeries]:
+    """The judged series along these lines of commits, in a fixed order."""
     names = dict.fromkeys(
         itertools.chain.from_iterable([*entry.head["params"], *_environment(entry)] for entry in recorded.entries)
     )
     revisions = repo.get_revisions({entry.commit for entry in recorded.entries})
     start = _GraphDataFilter(conf, repo, revisions)._get_start_revision
     tables, found = Tables(), []
-    for branch in conf.branches:
-        known = positions(repo, branch)
+    for line in lines:
+        known = line.positions
         places: dict[tuple[Any, ...], list[Entry]] = {}
         for entry in recorded.entries:
-            if entry.commit in known and entry.commit in revisions:
+            if entry.commit in known:
                 params = {**dict.fromkeys(names), **entry.head["params"], **_environment(entry)}
-                place = tuple((params | {"branch": repo.get_branch_name(branch)}).items())
+                place = tuple((params | {"branch": line.name}).items())
                 places.setdefault((place, entry.head["env_name"]), []).append(entry)
         for (place, _), entries in places.items():
+            if line.own is not None and line.own.isdisjoint(entry.commit for entry in entries):
+                continue  # all of it is told of a configured branch
             rows = list(_rows(conf, benchmarks, recorded.judged, dict(place), start, revisions))
-            found += _of_place(recorded, rows, benchmarks, dict(place), entries, known, revisions, tables)
+            own = _of_place(recorded, rows, benchmarks, dict(place), entries, known, revisions, tables)
+            found += [replace(series, own=line.own) for series in own]
     return found
 
 
@@ -230,11 +252,15 @@ def _of_place(
     matrices = [Matrix(part, len(entries), tables, exact) for part, exact in zip(parts, (False, True), strict=True)]
     for at, entry in enumerate(entries):
         values, record = recorded.load(entry)
+        spreads = recorded.spreads(entry) if entry.head["spreads"] else None
         for matrix, own in zip(matrices, (values, recorded.exact(entry)), strict=True):
             shape = recorded.shape(entry, matrix.exact)
             where = tables.kept(lambda: _where(shape, matrix.rows, benchmarks), "where", matrix.number, shape)  # noqa: B023
-            matrix.put(at, where, own, record)
-    of_revision = np.array([revisions[entry.commit] for entry in entries])
+            matrix.put(at, where, own, record, spreads)
+    newest = max(revisions.values(), default=0)  # a commit that no branch or tag has is none of the past
+    for matrix in matrices:
+        matrix.widen()
+    of_revision = np.array([revisions.get(entry.commit, newest) for entry in entries])
     commits = np.array([known[entry.commit] for entry in entries])
     hashes = Texts.of((entry.commit for entry in entries), tables.commits)
     return [
@@ -242,7 +268,7 @@ def _of_place(
             row.benchmark,
             dict(zip(benchmarks[row.benchmark]["param_names"], row.params, strict=True)),
             place,
-            benchmarks[row.benchmark].get("higher_is_better"),
+            direction(benchmarks[row.benchmark]),
             matrix.exact,
             results,
             row.cell if row.judged == "seconds" else "",
@@ -278,6 +304,8 @@ def _modules(folder: Path) -> set[str]:
 def cell_of(folder: Path, benchmark: str, params: tuple[str, ...]) -> tuple[str, str]:
     """The key in the sidecar of the cell that a series shows, and the cell's canary; "" for both if the series shows no
     cell of the checkout's suites."""
+    if not plain.is_described(folder.absolute()):
+        return "", ""
     package = projects.suites(folder)
     module, _, suite = benchmark.rpartition(".")[0].partition(".")
     if module.startswith("_") or module not in _modules(folder):

@@ -156,7 +156,8 @@ def _publish_into(pages: Path, publish: Any, conf: Any, range_spec: Any, pull: b
             conf.html_dir, conf.results_dir = str(Path(fresh, "html")), str(Path(fresh, "results"))
             Path(fresh, "results").mkdir()
             hashes = _hashes(conf, range_spec)
-            conf.publication = publication = Publication.begun(source, pages, Path(conf.html_dir), hashes)
+            suites = Path(conf.benchmark_dir)
+            conf.publication = publication = Publication.begun(source, suites, pages, Path(conf.html_dir), hashes)
             shown = publication.recorded.newest(getattr(conf, "asv_commits", ASV_COMMITS))
             messages = [*publication.recorded.messages, *copy(source, Path(conf.results_dir), shown)]
             for message in dict.fromkeys(messages):

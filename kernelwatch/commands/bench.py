@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
@@ -38,12 +38,13 @@ from kernelwatch.commands.confirming import (
 from kernelwatch.commands.gate import gate
 from kernelwatch.commands.phases import Phases
 from kernelwatch.commands.watching import DEVICES, measure
-from kernelwatch.comparison.changes import changes
-from kernelwatch.comparison.choice import cells_of, choose
+from kernelwatch.comparison.changes import Changes
+from kernelwatch.comparison.choice import Choice, cells_of, choose
 from kernelwatch.comparison.confirm import Flag
 from kernelwatch.comparison.paired import Side
 from kernelwatch.comparison.verdict import Report
 from kernelwatch.history import records
+from kernelwatch.plan.build import tree_of_checkout, tree_of_commit
 from kernelwatch.plan.cells import plan
 from kernelwatch.plan.project import CONFIGURATION, Project
 from kernelwatch.report import terminal
@@ -51,7 +52,7 @@ from kernelwatch.system import lifeline
 from kernelwatch.system.errors import UserError
 from kernelwatch.system.files import Busy
 from kernelwatch.system.git import commits as commits_of
-from kernelwatch.system.git import export, git, resolve
+from kernelwatch.system.git import git, resolve
 
 if TYPE_CHECKING:
     from kernelwatch.fleet.dispatch import Fleet
@@ -140,6 +141,7 @@ def results_folder(project: Project, quick: bool) -> Path:
 def run(project: Project, arguments: argparse.Namespace, console: Console) -> int:
     """Measure and publish, as the only run in the results folder; a quick look also keeps away from a recording run.
     Raises: UserError."""
+    project.check()
     results = results_folder(project, arguments.quick)
     commits = _asked(project, arguments)  # before any file is written
     admitted = {project.results: running.not_beside} if arguments.quick else {}
@@ -158,7 +160,7 @@ def _asked(project: Project, arguments: argparse.Namespace) -> list[str]:
     root = project.root
     commits = [resolve(root, "HEAD")]
     if arguments.range:
-        commits = commits_of(root, arguments.range, project.package if arguments.changed else "")
+        commits = commits_of(root, arguments.range, project.pathspecs() if arguments.changed else ())
     if not commits:
         raise UserError(f"no commits in {arguments.range}")
     only = selected(arguments)
@@ -181,9 +183,9 @@ def _run(
     measurer: "Here | Fleet",
 ) -> int:
     root, here = project.root, isinstance(measurer, Here)
-    if git(root, "status", "--porcelain", "--", project.package):
+    if changed := git(root, "status", "--porcelain", "--", *project.pathspecs()).splitlines():
         console.print(
-            f"note: the uncommitted changes of {project.package}/ are not measured (--worktree measures them)",
+            f"note: uncommitted changes are not measured, such as of {changed[0][3:]} (--worktree measures them)",
             style="yellow",
         )
     phases = Phases(root / ".asv" / "durations.json", "quick" if arguments.quick else "")
@@ -223,15 +225,41 @@ def _run(
         show_events(new.now(), console)
     events = [event for new in news for event in new.now()]
     if not arguments.quick:  # a first look has nothing to compare with
-        console.print(f"verdict: {verdict(code, events)}", soft_wrap=True)
+        failures, evidence = (
+            [told for new in news for told in read(new)] for read in (Events.failures, Events.evidence)
+        )
+        show_failures(failures, console)
+        console.print(f"verdict: {verdict(code, events, failures)}", soft_wrap=True)
+        show_evidence(evidence, console)
     console.print(f"took {phases.taken()}", soft_wrap=True)
     console.print(f"pages: {page.as_uri()}", soft_wrap=True)
     return code or code_of(events)
 
 
-def verdict(code: int, events: list[Event]) -> str:
-    """What a run says of its commits. `code`: asv's exit code; `events`: those that are new."""
-    said = ["some cells failed"] if code else []
+def show_failures(failures: list[dict[str, Any]], console: Console) -> None:
+    """Print the suites that gave no results, each with the last line that it said and its log."""
+    for told in failures:
+        log = f"; its output: {told['log']}" if told["log"] else ""
+        text = f"suite {told['suite']} failed at {told['commit'][:8]}: {told['reason']}{log}"
+        console.print(text, style="red", markup=False, highlight=False, soft_wrap=True)
+
+
+def show_evidence(evidence: list[dict[str, Any]], console: Console) -> None:
+    """Print how many series were judged at the newest commit of each line, and why others were not."""
+    for told in evidence:
+        text = (
+            f"evidence: {told['judged']} of {told['series']} series judged at {told['newest'][:8]} ({told['branch']})"
+        )
+        reasons = "; ".join(f"{count} not: {why}" for why, count in told["unjudged"])
+        console.print(f"{text}; {reasons}" if reasons else text, markup=False, highlight=False, soft_wrap=True)
+
+
+def verdict(code: int, events: list[Event], failures: list[dict[str, Any]]) -> str:
+    """What a run says. `code`: asv's exit code; `events`: those that are new; `failures`: the suites that
+    gave no results."""
+    said = ["some cells failed"] if code and not failures else []
+    if failures:
+        said = [f"{len(failures)} suite{'s' if len(failures) > 1 else ''} failed"]
     for kind in ("regression", "improvement"):
         own = [event["verdict"] for event in events if event["kind"] == kind and event["verdict"] != "refuted"]
         if own:
@@ -302,22 +330,22 @@ def show_events(events: list[Event], console: Console) -> None:
 
 def worktree(project: Project, arguments: argparse.Namespace, console: Console) -> int:
     """Compare the dirty tree with HEAD as the command versus compares commits; the exit code. Nothing is saved."""
+    project.check()
     if arguments.worktree and arguments.worktree not in project.rungs():
         raise UserError(f"no rung {arguments.worktree}; the ladder has {', '.join(project.rungs())}")
     with tempfile.TemporaryDirectory(prefix="kernelwatch-") as folder:
-        head = Side("HEAD", export(project.root, "HEAD", project.package, Path(folder)))
-        tree = Side("tree", str(project.root))
-        differ, only = changes(project, head.package, tree.package), selected(arguments)
-        choice = None
-        if arguments.worktree:
+        head = Side("HEAD", tree_of_commit(project, "HEAD", Path(folder, "HEAD")))
+        tree = Side("tree", tree_of_checkout(project, Path(folder, "tree")))
+        only = selected(arguments)
+
+        def choose_from(differ: Changes) -> Choice | None:
+            if not arguments.worktree:
+                return None
             cells = cells_of(project, [arguments.worktree], only)
-            choice = choose(project, cells, {arguments.worktree}, differ.rungs)
-        elif not differ.rungs:
-            same = f"no rung of {project.package}/ differs from HEAD: nothing to compare"
-            console.print(f"{same} (name a rung to compare it nevertheless)", soft_wrap=True)
-            return 0
+            return choose(project, cells, {arguments.worktree}, differ.rungs)
+
         report = Report(project, head, tree, "the dirty tree against HEAD", only, exact_only=arguments.exact)
-        return versus.finish(report, choice, console, WORKTREE_BUDGET_S)
+        return versus.finish(report, choose_from, console, WORKTREE_BUDGET_S)
 
 
 def main(project: Project, prog: str, arguments: list[str] | None = None) -> int:
@@ -338,7 +366,7 @@ def main(project: Project, prog: str, arguments: list[str] | None = None) -> int
     parser.add_argument(
         "--changed",
         action="store_true",
-        help=f"only the commits of the range that change {project.package}/, and the newest one",
+        help="only the commits of the range that change more than documents and the description, and the newest one",
     )
     parser.add_argument(
         "--cluster",

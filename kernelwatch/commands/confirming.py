@@ -34,8 +34,9 @@ class Again:
 
 
 class Events:
-    """The new events of a run: those at its commits, and those at a few commits before them that no run has tried to
-    confirm yet, since a step shows some commits after its own. Changes of the environment are none.
+    """The new events of a run: those at its commits, and those at a few commits before them on the same line of commits
+    that no run has tried to confirm yet, since a step shows some commits after its own. Changes of the environment are
+    none.
 
     `page`: the data of the Regressions page, which are read anew for each list; `commits`: those of the run.
     """
@@ -44,11 +45,29 @@ class Events:
         self.page, self.commits, self.machine = page, set(commits), machine
         self.late = {_name(event) for event in self._here() if self._is_late(event)}
 
+    def _published(self) -> dict[str, Any]:
+        return dict(json.loads(self.page.read_text(encoding="utf-8")))
+
+    def failures(self) -> list[dict[str, Any]]:
+        """The suites that gave no results at the run's commits."""
+        return [
+            told
+            for told in self._published().get("failures", [])
+            if told["commit"] in self.commits and told["machine"] == self.machine
+        ]
+
+    def evidence(self) -> list[dict[str, Any]]:
+        """For each line of commits whose newest measured commit is the run's: how many series were judged there."""
+        return [
+            told
+            for told in self._published().get("evidence", [])
+            if told["newest"] in self.commits and told["machine"] == self.machine
+        ]
+
     def _here(self) -> list[Event]:
-        events = json.loads(self.page.read_text(encoding="utf-8"))["events"]
         return [
             event
-            for event in events
+            for event in self._published()["events"]
             if event["kind"] != "environment"
             and any(change["place"].get("machine") == self.machine for change in event["changes"])
         ]
@@ -58,7 +77,16 @@ class Events:
         return [event for event in self._here() if event["last"]["hash"] in self.commits or _name(event) in self.late]
 
     def _is_late(self, event: Event) -> bool:
-        return bool(untried([event], self.machine)) and min(change["later"] for change in event["changes"]) <= LATE
+        late = min(change["later"] for change in event["changes"]) <= LATE
+        return late and bool(untried([event], self.machine)) and self._is_on_its_line(event)
+
+    def _is_on_its_line(self, event: Event) -> bool:
+        """Whether a commit of the run is on the event's line of commits."""
+        lines = self._published().get("lines", [])
+        elsewhere = {line["name"]: set(line["commits"]) for line in lines if not line["configured"]}
+        if event.get("branch") in elsewhere:
+            return bool(self.commits & elsewhere[event["branch"]])
+        return not elsewhere or bool(self.commits.difference(*elsewhere.values()))
 
 
 def _name(event: Event) -> tuple[str, str, str]:

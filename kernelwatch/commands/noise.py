@@ -44,9 +44,8 @@ def read(path: Path) -> dict[str, str]:
 @contextmanager
 def _kept(project: Project, run: str) -> Iterator[Options]:
     """The options of a run, whose groups are kept until all runs are done; a run that was interrupted goes on from
-    them. They are kept for the package as it is: after an edit all runs are measured again."""
-    files = sorted(path for path in Path(project.root, project.package).rglob("*") if path.is_file())
-    texts = [path.read_bytes() for path in files if path.suffix != ".pyc"]
+    them. They are kept for the checkout as it is: after an edit all runs are measured again."""
+    texts = [path.read_bytes() for path in project.places(str(project.root)).files()]
     own = {"ASV_COMMIT": f"noise{digest(*texts)[:8]}", "ASV_ENV_NAME": run}  # as asv names a checkpoint
     before = {name: os.environ.get(name) for name in own}
     os.environ.update(own)

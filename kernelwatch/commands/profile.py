@@ -383,7 +383,7 @@ def main(project: Project, prog: str, arguments: list[str] | None = None) -> int
         parsed.op, parsed.rung = parsed.op.split("/", 1)
     if parsed.op and parsed.op not in project.ops:
         parser.error(f"no op {parsed.op}; there are {', '.join(project.ops)}")
-    profiler = Profiler(project, import_package(project, str(project.root)))
+    profiler = Profiler(project, import_package(project, str(project.repository)))
     try:
         return profile(profiler, parsed, Output())
     except (Absent, NotHere) as error:

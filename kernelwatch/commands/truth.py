@@ -27,11 +27,11 @@ def main(project: Project, prog: str, arguments: list[str] | None = None) -> int
     parser.add_argument("cell", nargs="*", help="keys of cells (default: those that the project's description names)")
     parsed = parser.parse_args(arguments)
     ncu()
-    package = import_package(project, str(project.root))
+    package = import_package(project, str(project.repository))
     table = Table("cell", "harness", "ncu, flushed", "ncu, rotated", "harness - flushed", "harness - rotated")
     for key in parsed.cell or project.truth_cells:
         cell = nsight.find(project, key)
-        run = Run(project, [cell], "gpu", str(project.root), BUDGETS["gpu"])
+        run = Run(project, [cell], "gpu", str(project.repository), BUDGETS["gpu"])
         for process in range(3):
             run.measure_all(process)
         outcome = run.group.outcomes[cell.key]

@@ -1,59 +1,56 @@
 """Compare two commits (worse, better, no change, cannot tell), or find the commit that caused a change.
 
-Exit code: 0, no change or better; 1, worse; 2, undecided, or a cell of HEAD fails; 130, interrupted. A rung whose
-binary differs is undecided if it cannot be timed here, unless --exact leaves time out of account.
+Exit code: 0, no change or better; 1, worse; 2, undecided, or a cell of HEAD fails; 130, interrupted. A rung that is
+launched differently is undecided if it cannot be timed here, unless --exact leaves time out of account and its exact
+figures were compared. A rung, type or figure that is gone is undecided.
 """
 
 import argparse
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from rich.console import Console
 
 from kernelwatch.commands.arguments import Output, Parser, add_selection, selected, stop_on_signals
 from kernelwatch.comparison import bisect
-from kernelwatch.comparison.changes import changes
+from kernelwatch.comparison.changes import Changes
 from kernelwatch.comparison.choice import Choice, by_pattern, choose
 from kernelwatch.comparison.paired import LOOKS, Side
 from kernelwatch.comparison.verdict import Report, compare
+from kernelwatch.plan.build import tree_of_commit
 from kernelwatch.plan.cells import timed
 from kernelwatch.plan.project import Project
 from kernelwatch.report import comparison
-from kernelwatch.system.git import export, resolve
+from kernelwatch.system.git import resolve
 
 BUDGET_S = 300.0
 
 
 def versus(project: Project, arguments: argparse.Namespace, console: Console) -> int:
     """Compare two commits and print the report."""
+    project.check()
     names, shas = arguments.commits, [resolve(project.root, name) for name in arguments.commits]
     only = selected(arguments)
     with tempfile.TemporaryDirectory(prefix="kernelwatch-") as folder:
         base, head = (
-            Side(side, export(project.root, sha, project.package, Path(folder, side)))
+            Side(side, tree_of_commit(project, sha, Path(folder, side)))
             for side, sha in zip(("BASE", "HEAD"), shas, strict=True)
         )
         what = f"BASE = {names[0]} ({shas[0][:8]}), HEAD = {names[1]} ({shas[1][:8]})"
         report = Report(project, base, head, what, exact_only=arguments.exact)
-        differ = changes(project, base.package, head.package)
-        choice: Choice | None = None
-        if arguments.all:
-            choice = choose(project, timed(project), set(project.rungs()), differ.rungs)
-        elif only:
-            choice = by_pattern(project, only, differ.rungs)
-        elif not differ.rungs:
-            same = f"no rung of {project.package}/ differs: nothing to compare"
-            if arguments.markdown:
-                print(f"**no change: {same}** ({what})")
-            else:
-                console.print(f"{what}: {same} (--only and --all compare nevertheless)")
-            return 0
-        return finish(report, choice, console, arguments.budget, arguments.within, arguments.markdown)
+
+        def choose_from(differ: Changes) -> Choice | None:
+            if arguments.all:
+                return choose(project, timed(project), set(project.rungs()), differ.rungs)
+            return by_pattern(project, only, differ.rungs) if only else None
+
+        return finish(report, choose_from, console, arguments.budget, arguments.within, arguments.markdown)
 
 
 def finish(
     report: Report,
-    choice: Choice | None,
+    choose_from: Callable[[Changes], Choice | None],
     console: Console,
     budget_s: float,
     within: float | None = None,
@@ -63,7 +60,7 @@ def finish(
     interrupted = False
     try:
         with console.status("compiling ...") as status:
-            compare(report, choice, budget_s, within, status.update)
+            compare(report, choose_from, budget_s, within, status.update)
         report.whole = True
     except KeyboardInterrupt:
         interrupted = True

@@ -1,28 +1,28 @@
 """Find the first bad commit of a range for one cell or one exact series, by comparing commits with GOOD.
 
-A commit that launches the same as the one before it is not tried: hashes of the source, the ladder entry and the shared
-code show that, or the compiled binaries if the hashes differ. A commit that cannot be judged is skipped.
+A commit that launches the same as the one before it is not tried: what the rung is made from shows that, or the
+compiled binaries if sources differ. A commit that cannot be judged is skipped.
 """
 
 import re
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import groupby
 from pathlib import Path
 
 from rich.console import Console
 
 from kernelwatch.comparison import exact
 from kernelwatch.comparison.changes import changes
-from kernelwatch.comparison.choice import binaries_of_cpu, choose
+from kernelwatch.comparison.choice import choose
 from kernelwatch.comparison.exact import ExactSeries, Value
 from kernelwatch.comparison.paired import SAME, Comparison, Judged, Side
+from kernelwatch.plan.build import tree_of_commit
 from kernelwatch.plan.cells import Cell, timed
 from kernelwatch.plan.project import Project
 from kernelwatch.system.errors import UserError
-from kernelwatch.system.git import export, git, resolve
+from kernelwatch.system.git import git, resolve, tree_hash
 
 JUDGED_BAD = ("worse", "better", "higher", "lower")
 BAD = (*JUDGED_BAD, "failed")  # the search is for the one of these that the last commit shows
@@ -35,28 +35,21 @@ class Commit:
     project: Project
     sha: str
     folder: Path
-    _package: str | None = field(default=None, repr=False)
-    _binaries: dict[str, object] = field(default_factory=dict, repr=False)
+    _tree: str | None = field(default=None, repr=False)
     _figures: dict[ExactSeries, Value] = field(default_factory=dict, repr=False)
 
     @property
-    def package(self) -> str:
-        if self._package is None:
-            self._package = export(self.project.root, self.sha, self.project.package, self.folder / self.sha)
-        return self._package
-
-    def binary(self, rung: str, cpu: bool) -> object:
-        """The identity of what a rung launches, measured once; None if it fails."""
-        if rung not in self._binaries:
-            read = binaries_of_cpu if cpu else _binaries
-            self._binaries[rung] = read(self.project, self.package, [rung]).get(rung)
-        return self._binaries[rung]
+    def tree(self) -> str:
+        """The folder of its files."""
+        if self._tree is None:
+            self._tree = tree_of_commit(self.project, self.sha, self.folder / self.sha)
+        return self._tree
 
     def figure(self, of: ExactSeries) -> Value:
         """The figure of an exact series, measured once."""
         if of not in self._figures:
             name = of.name.rpartition(".")[2]
-            self._figures[of] = exact.measure(self.project, self.package, {of.rung}, name).values[of]
+            self._figures[of] = exact.measure(self.project, self.tree, {of.rung}, name).values[of]
         return self._figures[of]
 
     @cached_property
@@ -85,30 +78,16 @@ def first_bad(count: int, judge: Callable[[int], str]) -> tuple[int, int, list[i
 # --- what commits have in common -----------------------------------------------------------------------------------
 
 
-def _texts(commit: Commit, rung: str) -> str:
-    """git's hashes of all that a rung may depend on: everything in the package except the folders of other ops."""
-    project, op = commit.project, rung.partition("/")[0]
-    lines = git(project.root, "ls-tree", commit.sha, f"{project.package}/").splitlines()
-    others = {f"{project.package}/{name}" for name in project.ops if name != op}
-    return "\n".join(line for line in lines if line.rpartition("\t")[2] not in others)
-
-
-def _alike(before: Commit, after: Commit, rung: str, cpu: bool) -> bool:
+def _alike(before: Commit, after: Commit, rung: str) -> bool:
     """Whether two commits certainly launch the same for a rung."""
-    if not before.package or not after.package:
-        return before.package == after.package
-    project = before.project
-    differ = changes(project, before.package, after.package)
-    if differ.shared or rung in differ.launched:
-        return False
-    if rung not in differ.compiled:
-        return True
-    old, new = (commit.binary(rung, cpu) for commit in (before, after))
-    return old is not None and old == new
-
-
-def _binaries(project: Project, package: str, names: Iterable[str]) -> dict[str, object]:
-    return dict(exact.measure(project, package, set(names), "track_registers").binaries)
+    differ = changes(before.project, before.tree, after.tree, [rung])
+    if rung in differ.compiled:
+        old, new = (
+            exact.measure(commit.project, commit.tree, {rung}, "track_registers").binaries.get(rung)
+            for commit in (before, after)
+        )
+        return old is not None and old == new
+    return rung in differ.same or not (rung in differ.rungs or rung in differ.gone)
 
 
 # --- the search ----------------------------------------------------------------------------------------------------
@@ -144,12 +123,12 @@ def _judge(
             else:
                 word = "better" if (head > base) == of.higher_is_better else "worse"
         return Judged(word, f"{base} -> {head}")
-    if _alike(good, other, of.name, of.device == "cpu"):
+    if _alike(good, other, of.name):
         return Judged("no change", SAME)
-    differ = changes(project, good.package, other.package)
-    choice = choose(project, [of], set(), differ.rungs)
-    sides = Side("GOOD", good.package), Side(other.sha[:8], other.package)
-    comparison = Comparison(project, *sides, choice.cells, choice.controls, within)
+    differ = changes(project, good.tree, other.tree).rungs
+    choice = choose(project, [of], set(), differ)
+    sides = Side("GOOD", good.tree), Side(other.sha[:8], other.tree)
+    comparison = Comparison(project, *sides, choice.cells, choice.controls, within, differ)
     with console.status("timing ...") as status:
         comparison.run(budget_s, status.update)
     judged = comparison.verdict(of.key)
@@ -173,12 +152,15 @@ def _range(root: Path, text: str) -> list[str]:
 def _distinct(commits: list[Commit], of: Cell | ExactSeries, rung: str) -> list[Commit]:
     """The commits that may launch something different from the one before them. Each stands for the commits after it
     that launch the same."""
-    tried = [next(same) for _, same in groupby(commits, lambda commit: _texts(commit, rung))]
-    if isinstance(of, ExactSeries):
-        return tried
+    hashes = [tree_hash(commit.project.root, commit.sha) for commit in commits]
+    tried = [commit for at, commit in enumerate(commits) if not at or hashes[at] != hashes[at - 1]]
     distinct = tried[:1]
     for commit in tried[1:]:
-        if not _alike(distinct[-1], commit, rung, of.device == "cpu"):
+        before = distinct[-1]
+        alike = _alike(before, commit, rung)
+        if isinstance(of, ExactSeries):  # a source may count otherwise that compiles to the same
+            alike = rung in changes(commit.project, before.tree, commit.tree, [rung]).same
+        if not alike:
             distinct.append(commit)
     return distinct
 

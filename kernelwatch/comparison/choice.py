@@ -1,6 +1,5 @@
 """Choose what to compare: the cells to time with their controls, and the rungs whose exact figures count."""
 
-import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -9,9 +8,7 @@ from kernelwatch.analysis import compiled
 from kernelwatch.comparison.paired import controls_of
 from kernelwatch.plan.cells import Cell, rungs, timed
 from kernelwatch.plan.project import Project
-from kernelwatch.run.processes import Run
 from kernelwatch.system.errors import UserError
-from kernelwatch.timing.check import Budget
 
 
 @dataclass(frozen=True)
@@ -73,18 +70,3 @@ def by_pattern(project: Project, pattern: str, changed: Iterable[str]) -> Choice
     if not cells and not targets:
         raise UserError(f"no cell matches {pattern!r}; one is named like {every[0].key!r}")
     return choose(project, cells, {cell.name for cell in [*cells, *targets]}, changed)
-
-
-def binaries_of_cpu(project: Project, package: str, names: Iterable[str]) -> dict[str, str]:
-    """The identities of what CPU rungs launch, from one measurement of each rung's smallest cell; rungs that fail have
-    none."""
-    cells: dict[str, Cell] = {}
-    for cell in cells_of(project, names):
-        if cell.device == "cpu":
-            known = cells.setdefault(cell.name, cell)
-            if math.prod(cell.shape) < math.prod(known.shape) or (cell.shape == known.shape and cell.cache == "hot"):
-                cells[cell.name] = cell
-    run = Run(project, list(cells.values()), "cpu", package, Budget(1, 0.0))
-    run.measure_all(0)
-    measured = {rung: run.group.outcomes[cell.key].measurements for rung, cell in cells.items()}
-    return {rung: str(own[0].get("identity", "")) for rung, own in measured.items() if own}

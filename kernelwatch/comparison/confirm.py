@@ -16,9 +16,9 @@ from kernelwatch.comparison.changes import changes
 from kernelwatch.comparison.choice import choose
 from kernelwatch.comparison.paired import Comparison, Judged, Side
 from kernelwatch.history.confirmations import Confirmation, Word
+from kernelwatch.plan.build import tree_of_commit
 from kernelwatch.plan.cells import timed
 from kernelwatch.plan.project import Project
-from kernelwatch.system.git import export
 
 LEAST_SHARE = 0.5  # of the flagged change, in logarithms: if the interval lies below it, the change is refuted
 
@@ -50,13 +50,13 @@ def confirm(
         return gone
     with tempfile.TemporaryDirectory(prefix="kernelwatch-") as folder:
         old, new = (
-            Side(sha[:8], export(project.root, sha, project.package, Path(folder, sha)))
-            for sha in (known[0].before, known[0].after)
+            Side(sha[:8], tree_of_commit(project, sha, Path(folder, sha))) for sha in (known[0].before, known[0].after)
         )
         cells = [every[flag.cell] for flag in known]
-        choice = choose(project, cells, set(), changes(project, old.package, new.package).rungs)
+        differ = changes(project, old.tree, new.tree).rungs
+        choice = choose(project, cells, set(), differ)
         within = {flag.cell: math.expm1(LEAST_SHARE * abs(math.log1p(flag.change))) for flag in known}
-        comparison = Comparison(project, old, new, choice.cells, choice.controls, within)
+        comparison = Comparison(project, old, new, choice.cells, choice.controls, within, differ)
         comparison.run(budget_s, tell)
     return gone + [_verdict(flag, comparison, at) for flag in known]
 

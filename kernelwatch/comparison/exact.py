@@ -7,8 +7,8 @@ import math
 import os
 import pkgutil
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 
 from kernelwatch.plan import project as projects
 from kernelwatch.plan.project import Project
@@ -42,13 +42,13 @@ class ExactSeries:
         return f"{self.op}/{self.where[0]}"
 
     def verdict(self, base: Value, head: Value) -> str:
-        """A verdict as for a cell, or "changed" if the series is not judged."""
+        """A verdict as for a cell; "changed" if the series is not judged."""
         if isinstance(head, str):
             return "n/a" if isinstance(base, str) else "failed"
         if isinstance(base, str):
             return "repaired"
         if math.isnan(base) or math.isnan(head):
-            return "n/a"
+            return "n/a" if math.isnan(base) else "gone"
         if base == head:
             return "no change"
         if not self.judged or self.higher_is_better is None:
@@ -91,22 +91,24 @@ def series_of(project: Project, rungs: set[str]) -> list[ExactSeries]:
 
 @dataclass(frozen=True)
 class Figures:
-    """A package's figures by series, and its binaries by rung; a rung that does not fully compile has none. `missing`:
-    why this machine lacks figures, by their group ("transpose access") or by group and figure."""
+    """A tree's figures by series, and its binaries by rung; a rung that does not fully compile has none. `missing`:
+    why this machine lacks figures, by their group ("transpose access") or by group and figure. `repeats`: how often a
+    launch does the work, by rung, as far as that was counted."""
 
     values: dict[ExactSeries, Value]
     binaries: Binaries
     missing: dict[str, str]
+    repeats: dict[str, int] = field(default_factory=dict)
 
 
-def measure(project: Project, package: str, rungs: set[str], name: str = "track_") -> Figures:
-    """Measure the exact figures of a package's rungs, for the series whose names contain `name`."""
+def measure(project: Project, tree: str, rungs: set[str], name: str = "track_") -> Figures:
+    """Measure the exact figures of a tree's rungs, for the series whose names contain `name`."""
     values: dict[ExactSeries, Value] = {}
     groups: dict[Callable[..., Group], Group] = {}
     missing: dict[str, str] = {}
-    # Without a package, a folder that does not exist stands for it: the harness then reports each figure as n/a.
+    # Without a tree, a folder that does not exist stands for it: the harness then reports each figure as n/a.
     only = f"^({'|'.join(map(re.escape, sorted(rungs)))}) "
-    options = Options(package=package or os.devnull, only=only)
+    options = Options(tree=tree or os.devnull, only=only)
     for suite, series in _suites(project, rungs):
         wanted = [own for own in series if name in own.name]
         if wanted and suite.setup_cache not in groups:  # some suites share it
@@ -118,7 +120,17 @@ def measure(project: Project, package: str, rungs: set[str], name: str = "track_
                 values[own] = float(method(groups[suite.setup_cache], *own.where))
             except RuntimeError as error:  # the suites raise it for a cell that failed
                 values[own] = str(error)
-    return Figures(values, _binaries(list(groups.values())), missing)
+    return Figures(values, _binaries(list(groups.values())), missing, _repeats(groups.values()))
+
+
+def _repeats(groups: Iterable[Group]) -> dict[str, int]:
+    return {
+        key.split()[0]: measurement["repeats"]
+        for group in groups
+        for key, outcome in group.outcomes.items()
+        for measurement in outcome.measurements
+        if "repeats" in measurement
+    }
 
 
 def _binaries(groups: list[Group]) -> Binaries:
@@ -138,25 +150,36 @@ def _binaries(groups: list[Group]) -> Binaries:
 
 @dataclass(frozen=True)
 class Difference:
-    """A series whose figures differ. `alike`: both sides launch the same binary, so that neither is better: the counts
-    are of the source, in which the compiler may merge accesses."""
+    """A series whose figures differ. `unjudged`: neither side can be better, since both launch the same binary (counts
+    are of the source, in which the compiler may merge accesses), or since their launches repeat the work differently
+    often."""
 
     series: ExactSeries
     base: Value
     head: Value
-    alike: bool = False
+    unjudged: bool = False
 
     @property
     def verdict(self) -> str:
         verdict = self.series.verdict(self.base, self.head)
-        return "changed" if self.alike and verdict in ("worse", "better") else verdict
+        return "changed" if self.unjudged and verdict in ("worse", "better") else verdict
 
 
 def differences(base: Figures, head: Figures) -> list[Difference]:
-    """The series that newly fail, are worse, better, changed or repaired, in this order."""
-    alike = {rung for rung, binaries in head.binaries.items() if binaries == base.binaries.get(rung)}
+    """The series that newly fail, are worse, gone, better, changed or repaired, in this order."""
+    unjudged = {rung for rung, binaries in head.binaries.items() if binaries == base.binaries.get(rung)}
+    unjudged |= set(repeated(base, head))
     pairs = [
-        Difference(series, base.values[series], value, series.rung in alike) for series, value in head.values.items()
+        Difference(series, base.values[series], value, series.rung in unjudged) for series, value in head.values.items()
     ]
-    order = ("failed", "worse", "better", "changed", "repaired")
+    order = ("failed", "worse", "gone", "better", "changed", "repaired")
     return sorted((pair for pair in pairs if pair.verdict in order), key=lambda pair: order.index(pair.verdict))
+
+
+def repeated(base: Figures, head: Figures) -> dict[str, tuple[int, int]]:
+    """The rungs whose launches do the work differently often on the two sides, and how often."""
+    return {
+        rung: (base.repeats[rung], times)
+        for rung, times in head.repeats.items()
+        if base.repeats.get(rung, times) != times
+    }

@@ -7,7 +7,7 @@ the logarithms of the turns' ratios, and its interval. Undecided cells are measu
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -23,17 +23,17 @@ LOOKS = (4, 6, 10, 16, 24, 36)  # the numbers of turns after which verdicts are 
 FALSE_ALARMS = 0.01  # chance that a comparison without a change says worse or better of any cell at any look
 SEEN = 0.95  # share of the changes of exactly the detectable size that are found
 TRIMMED = 0.1  # share left out of the mean at each end, such as a process that another tenant delayed
-SAME = "same binary"
+SAME = "same launch"
 FLOOR = {"gpu": 0.005, "cpu": 0.02}  # a smaller change is not worth a verdict
 WITHIN = {"gpu": 0.01, "cpu": 0.02}  # the verdict is "no change" if the interval lies within
 
 
 @dataclass(frozen=True)
 class Side:
-    """One side of a comparison: its name, and the folder that holds its package ("" if it has none)."""
+    """One side of a comparison: its name, and the folder of its tree ("" if it has none)."""
 
     name: str
-    package: str
+    tree: str
 
 
 class Interval(NamedTuple):
@@ -76,7 +76,8 @@ class Judged:
     """A verdict, the reason for it, and the interval it follows from.
 
     `word`: "worse", "better", "no change" or "cannot tell"; "new" if only the second side has the cell, "repaired" if
-    it failed on the first side only, "n/a" if the second side lacks it, "failed" if it fails there.
+    it failed on the first side only, "gone" if only the first side has it, "n/a" if neither has, "failed" if it fails
+    on the second side.
     """
 
     word: str
@@ -159,6 +160,7 @@ class Pairs:
     left_out: Judged | None = None
     settled: Judged | None = None  # the verdict of the look that decided
     alone_s: float | None = None  # seconds on the second side, if the first has none
+    differs: bool = False  # its launch is known to differ, even if the binary is the same
 
     def logs(self, *name: str) -> dict[int, float]:
         """The log ratio of a figure by turn. `name`: of the figure, "seconds" by default; each further name goes one
@@ -172,7 +174,9 @@ class Pairs:
 
     @property
     def same(self) -> bool:
-        """Whether both sides launch the same binary; False if an identity is not known."""
+        """Whether both sides launch the same; False if an identity is not known."""
+        if self.differs:
+            return False
         measurements = [measurement for both in self.measurements.values() for measurement in both]
         identities = {measurement.get("identity") or "" for measurement in measurements}
         return len(identities) == 1 and "" not in identities
@@ -187,7 +191,7 @@ class Pairs:
 class Comparison:
     """Cells of one or several devices on two sides. `controls`: the key of a cell's control by the key of the cell. The
     controls are among the cells; a cell that is only a control is not judged. `within`: the largest change that is
-    "no change", of all cells or by the key of a cell."""
+    "no change", of all cells or by the key of a cell. `differ`: rungs ("op/rung") whose launches certainly differ."""
 
     def __init__(
         self,
@@ -197,10 +201,11 @@ class Comparison:
         cells: Sequence[Cell],
         controls: dict[str, str],
         within: float | Mapping[str, float] | None = None,
+        differ: Collection[str] = (),
     ) -> None:
         self.project = project
         self.sides = (base, head)
-        self.pairs = {cell.key: Pairs(cell) for cell in cells}
+        self.pairs = {cell.key: Pairs(cell, differs=cell.name in differ) for cell in cells}
         self.controls = {own: other for own, other in controls.items() if own in self.pairs and other in self.pairs}
         lines = set(self.controls.values())
         self.judged = [key for key in self.pairs if key in self.controls or key not in lines]
@@ -220,7 +225,7 @@ class Comparison:
             for at in order if cells else ():
                 tick(f"{device}: {self.sides[at].name}, turn {self.turns + 1}")
                 for _ in range(2):  # a process may hang once because of the machine
-                    runs[at] = Run(self.project, cells, device, self.sides[at].package, BUDGETS[device])
+                    runs[at] = Run(self.project, cells, device, self.sides[at].tree, BUDGETS[device])
                     runs[at].measure_all(self.turns)
                     if not any("it hung" in outcome.reason for outcome in runs[at].group.outcomes.values()):
                         break
@@ -246,7 +251,7 @@ class Comparison:
             sides = zip(self.sides, (before, after), strict=True)
             reasons = {own.reason: f"{side.name}: {own.reason}" for side, own in sides if own.state != "ok"}
             both = before.reason == after.reason and before.state == after.state
-            word = "cannot tell" if pairs.measurements else "n/a"
+            word = "cannot tell" if pairs.measurements else "gone" if before.state == "ok" else "n/a"
             pairs.left_out = Judged(word, before.reason if both else "; ".join(reasons.values()))
 
     def open(self, key: str) -> bool:

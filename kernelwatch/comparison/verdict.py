@@ -1,23 +1,25 @@
 """Compare two packages: which cells are certainly slower or faster, which did not change, which cannot be decided.
 
 The checkout's harness measures both packages in turns (A B B A ...) in fresh processes on the same device. Undecided
-cells are measured longer, within the budget. Figures without noise are compared exactly. A rung whose binary or launch
-differs and which was not timed is undecided, whatever its exact figures say; only a comparison of the exact figures
-alone leaves time out of account.
+cells are measured longer, within the budget. Figures without noise are compared exactly. A rung that is launched
+differently and was not timed is undecided, whatever its exact figures say; only a comparison of the exact figures alone
+leaves time out of account. What only the first side has is a difference, too.
 """
 
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from kernelwatch.comparison import exact
 from kernelwatch.comparison.changes import Changes, changes
-from kernelwatch.comparison.choice import Choice, before_in_ladder, binaries_of_cpu, cells_of, choose
+from kernelwatch.comparison.choice import Choice, before_in_ladder, cells_of, choose
 from kernelwatch.comparison.exact import Difference, Figures
 from kernelwatch.comparison.paired import Comparison, Judged, Pairs, Side
 from kernelwatch.plan.project import Project
 
 FEW = 3  # names in one line
+WORDS = ("worse", "better", "repaired", "cannot tell", "gone")
 
 
 @dataclass
@@ -34,12 +36,17 @@ class Report:
     notes: list[str] = field(default_factory=list)
     compared: int = 0  # exact figures
     whole: bool = False  # the comparison was not interrupted
-    alike: bool = False  # every binary is the same, so that there was nothing to compare
+    same: int = 0  # rungs that both sides certainly launch alike
+    changed: dict[str, tuple[str, ...]] = field(default_factory=dict)  # rung that is launched otherwise -> what differs
     missing: dict[str, str] = field(default_factory=dict)  # exact figures -> why this machine lacks them
-    untimed: dict[str, str] = field(default_factory=dict)  # rung with another binary -> why it was not timed
+    untimed: dict[str, str] = field(default_factory=dict)  # changed rung -> why it was not timed
     new: dict[str, str] = field(default_factory=dict)  # rung that only the second side has -> the rung before it
+    gone: list[str] = field(default_factory=list)  # rungs that only the first side has
+    decided: dict[str, str] = field(default_factory=dict)  # changed file that no cell measures -> what it decides
     differences: list[Difference] = field(default_factory=list)
+    broken: tuple[str, str] = ("", "")  # why a side's package cannot be imported
     figures: Figures | None = None  # of the second side
+    reworked: dict[str, tuple[int, int]] = field(default_factory=dict)  # rung -> how often a launch does the work
     comparison: Comparison | None = None
 
     @property
@@ -47,6 +54,8 @@ class Report:
         """The cells and series that fail on the second side, with the reasons."""
         exact = {str(pair.series): str(pair.head) for pair in self.differences if pair.verdict == "failed"}
         timed = self.comparison.failed() if self.comparison else {}
+        if self.broken[1]:
+            return {self.project.module: self.broken[1]}
         return exact | {key: judged.why for key, judged in timed.items()}
 
     def judged(self) -> list[tuple[Pairs, Judged]]:
@@ -60,23 +69,63 @@ class Report:
         """How many cells and how many exact figures have each verdict."""
         cells = [judged.word for _, judged in self.judged()]
         exact = [difference.verdict for difference in self.differences]
-        return {word: (cells.count(word), exact.count(word)) for word in ("worse", "better", "repaired", "cannot tell")}
+        return {word: (cells.count(word), exact.count(word)) for word in WORDS}
+
+    @property
+    def alike(self) -> bool:
+        """Whether there was nothing to compare: every launch is known on both sides, and the same."""
+        return bool(self.same) and not (self.changed or self.new or self.gone or self.decided or self._timed)
+
+    @property
+    def by_figures(self) -> list[str]:
+        """The changed rungs that were not timed, but all of whose exact figures were compared."""
+        if self.figures is None:
+            return []
+        repeated = {rung for rung in self.untimed if rung in self.reworked}
+        with_figures = {series.rung for series, value in self.figures.values.items() if is_number(value)}
+        return [rung for rung in self.untimed if rung in with_figures - repeated]
 
     @property
     def undecided(self) -> list[str]:
         """Why more cannot be said, one reason a line; [] if nothing is undecided."""
-        reasons = []
+        reasons = [f"{self.base.name}: {self.broken[0]}"] if self.broken[0] else []
         if cells := self.counts()["cannot tell"][0]:
             reasons.append(f"{cells} cell{'s' if cells > 1 else ''}")
-        if self.untimed and not self.exact_only:
-            binaries = "another binary, and was" if len(self.untimed) == 1 else "other binaries, and were"
-            why = next(iter(self.untimed.values()))
-            reasons.append(f"{some(self.untimed)}: {binaries} not timed ({why})")
+        gone_cells, gone_figures = self.counts()["gone"]
+        if self.gone:
+            reasons.append(f"{some(self.gone)}: {'is' if len(self.gone) == 1 else 'are'} gone")
+        elif gone_cells or gone_figures:
+            counted = [(gone_cells, "cell"), (gone_figures, "exact figure")]
+            reasons.append(f"{' and '.join(plural(n, noun) for n, noun in counted if n)} of {self.base.name} gone")
+        left = [rung for rung in self.untimed if not (self.exact_only and rung in self.by_figures)]
+        if left:
+            verb = "its launch differs, and was" if len(left) == 1 else "their launches differ, and were"
+            reasons.append(f"{some(left)}: {verb} not judged ({self.untimed[left[0]]})")
+        reasons += [
+            f"{file} differs, which decides {what}: no cell measures that" for file, what in self.decided.items()
+        ]
         if self.exact_only:
             reasons += self.absent
-        if not reasons and not (self.alike or self.new or self.compared or self._timed):
+        if not reasons and not (self.same or self.new or self.compared or self._timed):
             reasons.append("nothing could be compared")
         return reasons
+
+    @property
+    def evidence(self) -> str:
+        """How many launches were judged, and how."""
+        timed = {pairs.cell.name for pairs, judged in self.judged() if judged.word not in ("n/a", "gone")}
+        changed = list(self.changed)
+        by_time = sum(rung in timed for rung in changed)
+        by_figures = sum(rung in self.by_figures for rung in changed) if self.exact_only else 0
+        parts = [f"{plural(len(changed), 'launch')} changed"] if changed else []
+        if changed:
+            counts = [(by_time, "by time"), (by_figures, "by exact figures only")]
+            told = [f"{n} judged {how}" for n, how in counts if n]
+            rest = len(changed) - by_time - by_figures
+            parts.append(", ".join([*told, *([f"{rest} not judged"] if rest else [])]))
+        if self.same:
+            parts.append(f"{self.same} known to be the same on both sides")
+        return "; ".join(parts)
 
     @property
     def absent(self) -> list[str]:
@@ -88,7 +137,7 @@ class Report:
 
     @property
     def _timed(self) -> bool:
-        return any(judged.word != "n/a" for _, judged in self.judged())
+        return any(judged.word not in ("n/a", "gone") for _, judged in self.judged())
 
     @property
     def code(self) -> int:
@@ -107,8 +156,7 @@ class Report:
 
         def amount(word: str) -> str:
             cells, exact = counts[word]
-            counted = [(cells, "cell"), (exact, "exact figure")]
-            return " and ".join(f"{n} {noun}{'s' if n > 1 else ''}" for n, noun in counted if n)
+            return " and ".join(plural(n, noun) for n, noun in [(cells, "cell"), (exact, "exact figure")] if n)
 
         parts = [f"{head} is {word} than {base}: {amount(word)}" for word in ("worse", "better") if any(counts[word])]
         if any(counts["repaired"]):
@@ -120,9 +168,18 @@ class Report:
         if not self.whole:
             parts.append("interrupted before all was decided")
         elif not parts:
-            parts = ["no change: every binary is the same, and nothing was timed" if self.alike else "no change"]
+            launches = "the only launch is" if self.same == 1 else f"all {self.same} launches are"
+            parts = [f"no change: {launches} the same, and nothing was timed"]
+            if not self.alike:
+                parts = ["no change"]
         alone = ["by the exact figures alone"] if self.exact_only and not self.alike else []
         return "; ".join([*parts, *alone])
+
+
+def plural(count: int, noun: str) -> str:
+    """A number of things."""
+    ending = "es" if noun.endswith("ch") else "s"
+    return f"{count} {noun}{'' if count == 1 else ending}"
 
 
 def some(names: Iterable[str]) -> str:
@@ -132,98 +189,108 @@ def some(names: Iterable[str]) -> str:
 
 
 def compare(
-    report: Report, choice: Choice | None, budget_s: float, within: float | None, tell: Callable[[str], None]
+    report: Report,
+    choose_from: Callable[[Changes], Choice | None],
+    budget_s: float,
+    within: float | None,
+    tell: Callable[[str], None],
 ) -> None:
-    """Fill a report. `choice`: what to compare, by default the rungs whose compiled code or launch differs; `tell` gets
-    the text of each stage."""
+    """Fill a report. `choose_from`: chooses what to compare, knowing what changed; None stands for the rungs that are
+    launched differently. `tell` gets the text of each stage. Raises: UserError."""
     project, base, head = report.project, report.base, report.head
-    differ = changes(project, base.package, head.package)
-    rungs = choice.exact if choice else set(differ.rungs)
-    report.new = {rung: before_in_ladder(project, rung) for rung in differ.new if rung in rungs}
+    tell("looking for what changed ...")
+    differ = changes(project, base.tree, head.tree)
+    report.broken = differ.broken
+    if any(differ.broken):
+        return
+    choice = choose_from(differ)
+    rungs = choice.exact if choice else {*differ.rungs, *differ.gone}
+    described = set(project.rungs())
+    differ = differ.only(rungs if choice else {*described, *differ.gone})
+    report.new = {rung: before_in_ladder(project, rung) for rung in differ.new if rung in described}
+    report.gone = list(differ.gone)
+    report.same = len(differ.same)
+    if choice is None:
+        report.decided = undescribed(project, base, head)
     tell("compiling ...")
-    asked = rungs | {before for before in report.new.values() if before}
-    figures = [exact.measure(project, side.package, asked) for side in (base, head)]
+    asked = (rungs & described) | {before for before in report.new.values() if before}
+    figures = [exact.measure(project, side.tree, asked) for side in (base, head)]
     _take_exact(report, *figures)
     if report.failures:
         return
-    concerned = _only(differ, rungs)
-    timed = concerned.launched + _recompiled(report, concerned, figures, chosen=choice is not None)
+    report.changed = dict(differ.launched) | _recompiled(report, differ, figures, chosen=choice is not None)
+    timed = list(report.changed)
     if choice is None:
-        changed = timed if differ.shared else differ.rungs
         before = [name for name in report.new.values() if name]
-        choice = choose(project, cells_of(project, dict.fromkeys([*timed, *before]), report.only), rungs, changed)
-        report.alike = not timed
+        changed = [*timed, *report.new]
+        choice = choose(project, cells_of(project, dict.fromkeys([*changed, *before]), report.only), rungs, changed)
     elif choice.cells:
         named = {cell.name for cell in choice.cells}
         timed = [rung for rung in timed if rung in named]
     else:
         report.exact_only = True
     if choice.cells and not report.exact_only:
-        report.comparison = Comparison(project, base, head, choice.cells, choice.controls, within)
+        report.comparison = Comparison(project, base, head, choice.cells, choice.controls, within, report.changed)
         report.comparison.run(budget_s, tell)
     report.untimed = _untimed(report, timed)
+
+
+def undescribed(project: Project, base: Side, head: Side) -> dict[str, str]:
+    """The files that differ between the sides and that decide something that no cell measures: file -> what."""
+    found = {}
+    for file, what in project.decides.items():
+        sides = [Path(side.tree, file) for side in (base, head) if side.tree]
+        contents = [path.read_bytes() if path.is_file() else None for path in sides]
+        if len(contents) == 2 and contents[0] != contents[1]:
+            found[file] = what
+    return found
+
+
+def is_number(value: exact.Value) -> bool:
+    """Whether an exact figure is one, not n/a and not a reason."""
+    return isinstance(value, float) and not math.isnan(value)
 
 
 def _take_exact(report: Report, base: Figures, head: Figures) -> None:
     """Put the exact figures of both sides into a report."""
     report.differences = exact.differences(base, head)
     pairs = [(base.values[series], value) for series, value in head.values.items()]
-    report.compared = sum(not any(isinstance(value, str) or math.isnan(value) for value in both) for both in pairs)
+    report.compared = sum(all(map(is_number, both)) for both in pairs)
     report.figures = head
     report.missing = head.missing
-
-
-def _only(differ: Changes, rungs: set[str]) -> Changes:
-    """The same changes, of these rungs only."""
-    launched, compiled, new = (
-        [name for name in names if name in rungs] for names in (differ.launched, differ.compiled, differ.new)
-    )
-    return Changes(launched, compiled, differ.shared, new)
+    report.reworked = exact.repeated(base, head)
+    report.notes += [
+        f"{rung}: a launch does the work {now} times, not {before} times: its figures are not compared"
+        for rung, (before, now) in report.reworked.items()
+    ]
 
 
 def _untimed(report: Report, timed: list[str]) -> dict[str, str]:
-    """Of the rungs with another binary, those without a measured cell, each with the reason."""
+    """Of the rungs that are launched differently, those without a measured cell, each with the reason."""
     words: dict[str, list[Judged]] = {}
     for pairs, judged in report.judged():
         words.setdefault(pairs.cell.name, []).append(judged)
     untimed = {}
     for rung in timed:
         verdicts = words.get(rung, [])
-        if rung not in report.new and all(judged.word == "n/a" for judged in verdicts):
-            untimed[rung] = verdicts[0].why if verdicts else "no suite here times it"
+        if all(judged.word in ("n/a", "gone") for judged in verdicts):
+            why = "times were not asked for" if report.exact_only else "no suite here times it"
+            untimed[rung] = verdicts[0].why if verdicts else why
     return untimed
 
 
-def _recompiled(report: Report, changed: Changes, figures: list[Figures], chosen: bool) -> list[str]:
-    """Of the rungs of which only the source changed, those whose binary changed or that do not compile. Adds a note
+def _recompiled(report: Report, differ: Changes, figures: list[Figures], chosen: bool) -> dict[str, tuple[str, ...]]:
+    """Of the rungs of which only compiled sources changed, those whose binary changed or is not known. Adds a note
     about the others, unless the cells to time were `chosen`: then they are timed all the same."""
-    project, sides = report.project, [report.base.package, report.head.package]
-    asked = [] if chosen else changed.compiled
-    cpu = [binaries_of_cpu(project, package, asked) for package in sides]
-    differ: list[str] = []
-    alike: list[str] = []
-    for rung in changed.compiled:
-        binaries = [of_cpu.get(rung) or of.binaries.get(rung) for of_cpu, of in zip(cpu, figures, strict=True)]
-        known = binaries[0] is not None and binaries[0] == binaries[1]
-        # If the project knows the parts of its rungs, one that is not compiled would be in `launched` had it changed.
-        has_parts = project.parts is not None
-        untouched = has_parts and not _is_compiled(report, rung) and bool(changed.shared) and not known
-        if known or untouched:
+    changed: dict[str, tuple[str, ...]] = {}
+    alike = list(differ.rebuilt)
+    for rung, files in differ.compiled.items():
+        binaries = [side.binaries.get(rung) for side in figures]
+        if binaries[0] is not None and binaries[0] == binaries[1]:
             alike.append(rung)
         else:
-            differ.append(rung)
-    if chosen:
-        return differ
-    if changed.shared:
-        files = ", ".join(changed.shared)
-        verb = "differs" if len(changed.shared) == 1 else "differ"
-        report.notes.append(f"all rungs depend on {files}, which {verb}: --all also times rungs with the same binary")
-    elif alike:
-        report.notes.append(f"the source differs, the binary is the same: {', '.join(alike)}")
-    return differ
-
-
-def _is_compiled(report: Report, rung: str) -> bool:
-    op, _, name = rung.partition("/")
-    source = report.project.op(op).rung(name).source
-    return source is not None and source.suffix != ".py"
+            changed[rung] = files
+    report.same += len(alike) - len(differ.rebuilt)
+    if alike and not chosen:
+        report.notes.append(f"the source differs, the binary is the same: {some(alike)}")
+    return changed

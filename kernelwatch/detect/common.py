@@ -127,7 +127,7 @@ def _move(place: Place, moved: Sequence[tuple[_Pairs, int]], count: int) -> Move
             ),
         )
         for pairs, pair in moved
-        if abs(shift) > math.log1p(FLOOR)
+        if abs(shift) > math.log1p(FLOOR) and pairs.series.tells(pairs.series.results[int(pairs.at[pair])].commit)
     )
     return Move(place, shift, changes)
 

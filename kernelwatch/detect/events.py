@@ -3,7 +3,7 @@
 import itertools
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -18,7 +18,7 @@ from kernelwatch.detect.steps import Step
 from kernelwatch.system.student import quantile
 from kernelwatch.timing.record import Measurement, number
 
-KINDS = ("regression", "improvement", "environment")
+KINDS = ("regression", "improvement", "change", "environment")
 PROCESSES = 6  # that measure a cell, as a rule
 OTHER_GPU = HASHES["nvml_uuid_sha256"]
 DISTURBED = 5  # the most commits that one disturbance of the machine is assumed to have met
@@ -28,7 +28,7 @@ DISTURBED = 5  # the most commits that one disturbance of the machine is assumed
 class JudgedSeries:
     """A judged series: one combination of a benchmark's parameters on one machine. `place`: the names under which asv
     files its graph (machine, branch, ...); `results`: those of the branch's commits, oldest first; `cell`: the key of
-    the cell that it shows, "" if there is none."""
+    the cell that it shows, "" if there is none; `own`: the commits whose changes are told, None for all."""
 
     benchmark: str
     params: dict[str, str]
@@ -38,27 +38,38 @@ class JudgedSeries:
     results: Sequence[Result]
     cell: str = ""
     settled: Settled | None = None
+    own: Collection[str] | None = None
 
     @cached_property
     def points(self) -> Points:
         return Results.of(self.results).points
 
     @cached_property
-    def _judged(self) -> tuple[list[Step], float]:
+    def _judged(self) -> steps.Judged:
         return steps.judge(self.points, exact=self.exact, settled=self.settled)
 
     @property
     def smallest(self) -> float:
         """The smallest relative step that the series could show now."""
-        return self._judged[1]
+        return self._judged.smallest
+
+    @property
+    def since(self) -> int:
+        """The index of the first result that `smallest` follows from."""
+        return self._judged.since
+
+    def tells(self, commit: str) -> bool:
+        """Whether its changes at a commit are told; those at others are told of another branch."""
+        return self.own is None or commit in self.own
 
     def changes(self) -> list["Change"]:
         """Its changes, oldest first."""
-        own = self._judged[0]
+        own = self._judged.steps
         edges = [0, *(step.at for step in own), len(self.results)]
-        return [
+        changes = (
             Change(self, step, _undone(step, own[at + 1 :]), (edges[at], edges[at + 2])) for at, step in enumerate(own)
-        ]
+        )
+        return [change for change in changes if self.tells(change.last.commit)]
 
 
 def _undone(step: Step, later: Sequence[Step]) -> bool:
@@ -92,9 +103,11 @@ class Change:
 
     @property
     def kind(self) -> str:
-        """One of KINDS. If neither direction is better, every change counts as the environment's."""
-        if self.step.kind == "environment" or self.series.higher_is_better is None:
+        """One of KINDS; "change" if neither direction is better."""
+        if self.step.kind == "environment":
             return "environment"
+        if self.series.higher_is_better is None:
+            return "change"
         better = (self.step.after > self.step.before) == self.series.higher_is_better
         return "improvement" if better else "regression"
 
@@ -231,7 +244,7 @@ def turns(judged: Iterable[JudgedSeries]) -> list[Turn]:
         results = results[results.known.codes != results.known.table.empty]
         for at, _, text in itertools.islice(results.known.runs(), 1, None):
             old, new, conditions = results[at - 1], results[at], conditions_of(text)
-            if old.conditions != conditions:
+            if old.conditions != conditions and series.tells(new.commit):
                 why = ", ".join(differences(old.conditions, conditions))
                 place = (new.point.commit, old.commit, new.commit, why)
                 counts[place] = counts.get(place, 0) + 1

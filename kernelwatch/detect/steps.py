@@ -9,6 +9,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from kernelwatch.detect.point import Point, Points, stretches
 from kernelwatch.detect.robust import Values, median
 from kernelwatch.detect.settled import Settled
 
-__all__ = ["FLOOR", "Point", "Step", "Values", "find", "judge", "smallest"]
+__all__ = ["FLOOR", "Judged", "Point", "Step", "Values", "find", "judge", "smallest"]
 
 CHUNK = 400  # commits whose changes are settled together
 AHEAD = 100  # commits after these that must be known by then
@@ -50,32 +51,46 @@ class Step:
         return self.after / self.before - 1 if self.before else float("inf")
 
 
+class Judged(NamedTuple):
+    """What was found in a series.
+
+    `steps`: its changes, oldest first.
+    `smallest`: the smallest relative step that the series would show two commits after it; infinite if it is too short.
+    `since`: the index of the first point of the newest level, from which `smallest` follows.
+    """
+
+    steps: list[Step]
+    smallest: float
+    since: int
+
+
 def find(points: Sequence[Point], *, exact: bool = False) -> list[Step]:
     """The changes of a series in both directions, oldest first. `exact`: any difference is a step.
 
     A step needs two points after it, which tell it from a single bad point, and more if the series is noisy. A value
     that is not finite counts as not measured.
     """
-    return judge(points, exact=exact)[0]
+    return judge(points, exact=exact).steps
 
 
 def smallest(points: Sequence[Point], *, exact: bool = False) -> float:
     """The smallest relative step that a series would show two commits after it; infinite if the series is too short."""
-    return judge(points, exact=exact)[1]
+    return judge(points, exact=exact).smallest
 
 
-def judge(points: Sequence[Point], *, exact: bool = False, settled: Settled | None = None) -> tuple[list[Step], float]:
-    """What find() and smallest() return. `settled`: settled changes that are read, and added to."""
+def judge(points: Sequence[Point], *, exact: bool = False, settled: Settled | None = None) -> Judged:
+    """Judge a series. `settled`: settled changes that are read, and added to."""
     points = Points.of(points)
     finite = np.flatnonzero(np.isfinite(points.value))
     known = points[finite]
     known = replace(known, conditions=known.conditions.filled())
     if exact:
         steps, least = _exact(known), 0.0
+        since = max([stretches(known)[-1], *(step.at for step in steps)])
     elif len(known) < LEAST:
-        steps, least = [], math.inf
+        steps, least, since = [], math.inf, stretches(known)[-1]
     else:
-        changes, least = _changes(known, Settled() if settled is None else settled)
+        changes, least, since = _changes(known, Settled() if settled is None else settled)
         steps = _steps(known, changes)
     if len(finite) < len(points):
         places = finite.tolist()
@@ -83,7 +98,8 @@ def judge(points: Sequence[Point], *, exact: bool = False, settled: Settled | No
             replace(step, at=places[step.at], since=None if step.since is None else places[step.since])
             for step in steps
         ]
-    return steps, least
+        since = places[since] if places else 0
+    return Judged(steps, least, since)
 
 
 def _within_floor(points: Points) -> bool:
@@ -113,25 +129,26 @@ def _environment(before: Point, after: Point) -> str:
     return "the binary is the same" if before.identity and before.identity == after.identity else ""
 
 
-def _changes(points: Points, settled: Settled) -> tuple[list[Change], float]:
-    """The changes of a series, and the smallest step that two more commits would show."""
+def _changes(points: Points, settled: Settled) -> tuple[list[Change], float, int]:
+    """The changes of a series, the smallest step that two more commits would show, and the first point of the level
+    that says so."""
     count = max((len(points) - AHEAD) // CHUNK, 0)
     keys = settled.keys(points, (at * CHUNK + AHEAD for at in range(1, count + 1)))
     done = max((at for at, key in enumerate(keys, 1) if settled.get(key) is not None), default=0)
     changes = settled.get(keys[done - 1]) or [] if done else []
     for at in range(done, count):
         end = (at + 1) * CHUNK
-        found, _ = _window(points[: end + AHEAD], changes, at * CHUNK)
+        found, _, _ = _window(points[: end + AHEAD], changes, at * CHUNK)
         changes = [*changes, *(change for change in found if change.since < end)]
     if keys:
         settled.put(keys[-1], changes)
-    found, least = _window(points, changes, count * CHUNK)
-    return [*changes, *found], least
+    found, least, since = _window(points, changes, count * CHUNK)
+    return [*changes, *found], least, since
 
 
-def _window(points: Points, settled: Sequence[Change], first: int) -> tuple[list[Change], float]:
-    """The changes from `first` on, and the smallest step that two more points would show; BEFORE points before `first`
-    are looked at too."""
+def _window(points: Points, settled: Sequence[Change], first: int) -> tuple[list[Change], float, int]:
+    """The changes from `first` on, the smallest step that two more points would show, and the first point of the level
+    that says so; BEFORE points before `first` are looked at too."""
     low = max(first - BEFORE, 0)
     if settled:
         first = max(first, settled[-1].at + 1)
@@ -140,7 +157,7 @@ def _window(points: Points, settled: Sequence[Change], first: int) -> tuple[list
     changes = [] if _within_floor(points[low:]) else window.changes()
     last = max([*known, *window.starts, *(change.boundaries[-1] for change in changes)])
     least = window.smallest(len(window.x), len(window.x) - last, 2)
-    return [change.moved(low) for change in changes], least
+    return [change.moved(low) for change in changes], least, low + last
 
 
 def _steps(points: Points, changes: Sequence[Change]) -> list[Step]:

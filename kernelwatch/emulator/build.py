@@ -4,6 +4,7 @@ import ctypes
 import re
 import subprocess
 from collections.abc import Sequence
+from functools import cache as once
 from pathlib import Path
 from typing import Any
 
@@ -109,12 +110,22 @@ def _runtime() -> Path:
     source = HERE / "runtime.cpp"
     flags = [f"-std={STANDARD}", *FLAGS, "-O2", "-fvisibility=hidden", *_headers("the emulator")]
 
-    def build(path: Path) -> None:
-        _run_compiler("the emulator", [*flags, "-c", str(source), "-o", str(path)])
+    def build(path: Path) -> set[Path]:
+        rule = path.with_suffix(".d")
+        _run_compiler("the emulator", [*flags, "-MD", "-MF", str(rule), "-c", str(source), "-o", str(path)])
+        return tools.read_by(rule)
 
-    compiler = tools.cxx_compiler()
-    key = digest("emulator", source.read_text("utf-8"), *flags, *compiler.command, compiler.version)
-    return cache.built(key, ".o", build)
+    return cache.built(_key("emulator", source.read_text("utf-8"), *flags), ".o", build)
+
+
+def _key(*inputs: object) -> str:
+    """The key of a compiled file: also of the compiler and of this module, which says how it is called."""
+    return digest(*inputs, tools.cxx_compiler().key, _own_text())
+
+
+@once
+def _own_text() -> str:
+    return Path(__file__).read_text("utf-8")
 
 
 EXTERN_SHARED = re.compile(
@@ -145,22 +156,15 @@ def _precompiled(headers: Sequence[str], options: Sequence[str]) -> tuple[str, P
     """The text of a header that includes emulator.h and CUDA's headers, and its precompiled form for these options.
     Without that, parsing the header would take most of the time of compiling a kernel."""
     text = "".join(f"#include <{name}>\n" for name in ("emulator.h", *headers))
-    folders = [Path(option.removeprefix("-I")) for option in options if option.startswith("-I")]
-    files = [folder / name for folder in folders for name in ("vector_types.h", *headers)]
-    times = [path.stat().st_mtime_ns for path in files if path.is_file()]  # another version may come to the same folder
 
-    def build(path: Path) -> None:
-        header = path.with_suffix("")
+    def build(path: Path) -> set[Path]:
+        header, rule = path.with_suffix(""), path.with_suffix(".d")
         header.write_text(text, encoding="utf-8")
-        _run_compiler("the emulator", [*options, "-x", "c++-header", str(header), "-o", str(path)])
+        written = ["-MD", "-MF", str(rule), "-x", "c++-header", str(header), "-o", str(path)]
+        _run_compiler("the emulator", [*options, *written])
+        return tools.read_by(rule) - {header}
 
-    compiler = tools.cxx_compiler()
-    key = digest("precompiled", text, *options, *_own_headers(), *times, *compiler.command, compiler.version)
-    return text, cache.built(key, ".h.gch", build)
-
-
-def _own_headers() -> list[str]:
-    return [path.read_text("utf-8") for path in sorted(INCLUDE.rglob("*")) if path.is_file()]
+    return text, cache.built(_key("precompiled", text, *options), ".h.gch", build)
 
 
 def compile_host(source: CudaSource) -> Path:
@@ -171,23 +175,21 @@ def compile_host(source: CudaSource) -> Path:
     options = [f"-std={source.standard}", *FLAGS, *OPTIMIZED, *headers]
     flags = [*options, *macros, "-include", "emulator.h"]
 
-    def build(path: Path) -> None:
+    def build(path: Path) -> set[Path]:
         copy = path.parent / source.path.name  # the source's own name, for the debug information
         copy.write_text(text, encoding="utf-8")
         included, precompiled = _precompiled(source.headers, options)
         header = path.with_suffix(".h")
         header.write_text(included, encoding="utf-8")  # the compiler reads it if it cannot use the precompiled one
         header.with_suffix(".h.gch").symlink_to(precompiled)
-        assembly = path.with_suffix(".s")
-        _run_compiler(
-            who, [*options, *macros, "-include", str(header), "-x", "c++", "-S", str(copy), "-o", str(assembly)]
-        )
+        assembly, rule = path.with_suffix(".s"), path.with_suffix(".d")
+        written = ["-MD", "-MF", str(rule), "-S", str(copy), "-o", str(assembly)]
+        _run_compiler(who, [*options, *macros, "-include", str(header), "-x", "c++", *written])
         assembly.write_text(STATIC.sub(rf"\g<0>\n\t.zero\t{GAP}", assembly.read_text("utf-8")), "utf-8")
         _run_compiler(who, ["-shared", "-Wl,-Bsymbolic", "-o", str(path), str(assembly), str(runtime)])
+        return {file for file in tools.read_by(rule) if path.parent not in file.parents} | {runtime}
 
-    compiler = tools.cxx_compiler()
-    key = digest("host", GAP, text, *flags, *_own_headers(), runtime.name, *compiler.command, compiler.version)
-    return cache.built(key, ".so", build)
+    return cache.built(_key("host", text, *flags, runtime.name), ".so", build)
 
 
 class EmulatedKernel:

@@ -47,9 +47,10 @@ class Measured:
         return any(each.get("timed_by") == "events" for each in self.measurements)
 
     @property
-    def allocated_bytes(self) -> int:
-        """The bytes of device memory that each launch asks for."""
-        return max((each.get("allocated_bytes", 0) for each in self.measurements), default=0)
+    def peak_allocated_bytes(self) -> int:
+        """The most device memory that a launch allocates at once; in older records the sum of what it asks for."""
+        own = (each.get("peak_allocated_bytes", each.get("allocated_bytes", 0)) for each in self.measurements)
+        return max(own, default=0)
 
     @property
     def configurations(self) -> tuple[str, ...]:
@@ -60,10 +61,10 @@ class Measured:
     def notes(self) -> tuple[str, ...]:
         """What a reader of its figures should know of its launches, in words."""
         events = ("timed by events, with the host's part: it cannot be captured in a CUDA graph",)
-        allocates = (f"allocates {self.allocated_bytes} bytes in each launch",)
+        allocates = (f"allocates {self.peak_allocated_bytes} bytes in each launch",)
         return (
             *(events if self.by_events else ()),
-            *(allocates if self.allocated_bytes else ()),
+            *(allocates if self.peak_allocated_bytes else ()),
             *(f"autotuned, {choice}" for choice in self.configurations),
         )
 

@@ -6,12 +6,13 @@ figures are read: registers, spills, shared memory, instructions, occupancy. An 
 
 import hashlib
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from kernelwatch.plan.cubin import only_kernel, read_cubin
 from kernelwatch.plan.package import Binary, NotHere
-from kernelwatch.system import cache
+from kernelwatch.system import cache, tools
 
 TRITON_LEAST = 80  # the compute capability that Triton supports, times 10
 
@@ -62,10 +63,24 @@ def of_triton(
 
 
 def of_cuda(
-    source: str, symbol: str, arch: str, block_threads: int, *, dynamic_shared_bytes: int = 0, **options: Any
+    source: str | Path,
+    name: str,
+    arch: str,
+    block_threads: int,
+    *,
+    dynamic_shared_bytes: int = 0,
+    include: Iterable[str | Path] = (),
+    **options: Any,
 ) -> Binary:
-    """A kernel of CUDA C++, compiled by NVRTC through cuda.core. `symbol`: an `extern "C"` function; `options`: of
-    cuda.core's ProgramOptions. Raises: NotHere if cuda.core or NVRTC is not installed; the errors of cuda.core."""
+    """A kernel of CUDA C++, compiled by NVRTC through cuda.core.
+
+    source: the text, or the path of a file, whose folder is then searched for what it includes.
+    name: of the kernel as C++ calls it: an `extern "C"` function, or an expression such as "ops::scale<float, 4>".
+    include: folders of further headers; CUDA's own are found.
+    options: of cuda.core's ProgramOptions.
+
+    Raises: NotHere if cuda.core or NVRTC is not installed; the errors of cuda.core.
+    """
     try:
         from cuda.bindings import nvrtc
         from cuda.core import Program, ProgramOptions
@@ -73,8 +88,31 @@ def of_cuda(
         nvrtc.nvrtcVersion()
     except (ImportError, RuntimeError) as error:
         raise NotHere(f"cuda.core or NVRTC is not installed: {error}") from error
-    code = Program(source, "c++", ProgramOptions(arch=arch, **options)).compile("cubin").code
-    return Binary(_kept(bytes(code)), symbol, block_threads, dynamic_shared_bytes)
+    folders = list(map(str, include))
+    if isinstance(source, Path):
+        folders, source = [str(source.parent), *folders], source.read_text(encoding="utf-8")
+    if folders or "#include" in source:
+        options["include_path"] = [*folders, *_folders(options.get("include_path")), *tools.cuda_headers()]
+
+    def compiled(*expressions: str) -> Any:
+        return Program(source, "c++", ProgramOptions(arch=arch, **options)).compile("cubin", expressions)
+
+    if name.isidentifier():
+        cubin = bytes(compiled().code)
+        with suppress(LookupError):
+            read_cubin(cubin, name, arch)
+            return Binary(_kept(cubin), name, block_threads, dynamic_shared_bytes)
+    made = compiled(name)  # instantiates a template, and says which symbol was made of the name
+    return Binary(_kept(bytes(made.code)), _text(made.symbol_mapping[name]), block_threads, dynamic_shared_bytes)
+
+
+def _folders(given: Any) -> list[str]:
+    """cuda.core's option, one folder or several, as a list."""
+    return [str(given)] if isinstance(given, str | Path) else list(map(str, given or ()))
+
+
+def _text(symbol: str | bytes) -> str:
+    return symbol.decode() if isinstance(symbol, bytes) else symbol
 
 
 def of_cubin(cubin: bytes, arch: str, *, block_threads: int = 0, dynamic_shared_bytes: int = 0) -> Binary:

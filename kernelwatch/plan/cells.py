@@ -108,7 +108,7 @@ def _of_rung(problem: Problem, rung: Rung, device: str, quick: bool) -> list[Cel
             launch_cost=device == "gpu" and shape == shapes[0] and cache == "hot" and rung.repeats == 1,
         )
         for type, shape, cache in dict.fromkeys(wanted)
-        if problem.takes(rung, shape, type)
+        if problem.within(rung, shape, type)
     ]
 
 

@@ -72,9 +72,8 @@ def around(steps: Shape) -> Iterator[Shape]:
 
 def inputs(operands: Operands, random: "np.random.Generator") -> list[Array]:
     """NumPy arrays for these operands: small integers, whose sums are exact, or an operand's own values."""
-    return [
-        array.values(random, array.shape, array.dtype)
-        if array.values
-        else random.integers(0, 9, array.shape).astype(array.dtype)
-        for array in operands.inputs
-    ]
+    made: list[Array] = []
+    for array in operands.inputs:
+        own = array.values is not None
+        made.append(array.made(random, made) if own else random.integers(0, 9, array.shape).astype(array.dtype))
+    return made

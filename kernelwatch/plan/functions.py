@@ -1,14 +1,15 @@
 """A measured package whose rungs are plain functions, in a table: KERNELS = {op: {rung: function}}.
 
 A function takes the inputs, `out=` (a tuple of arrays if the problem has several outputs) and the problem's scalars by
-name, and overwrites `out`. On a GPU the arrays are CuPy's, which offer DLPack and __cuda_array_interface__, and it
-enqueues on the current stream, which CuPy and PyTorch know; a function with a parameter `stream` gets it, as an object
-with __cuda_stream__ (with NumPy's arrays only if the parameter has no default). An entry may also be the text
-"module:function", whose module is imported only when the rung is measured.
+name, and overwrites `out`. One without a parameter `out` returns its output, a new array, or a tuple of them. On a GPU
+the arrays are CuPy's, which offer DLPack and __cuda_array_interface__, and it enqueues on the current stream, which
+CuPy and PyTorch know; a function with a parameter `stream` gets it, as an object with __cuda_stream__ (with NumPy's
+arrays only if the parameter has no default). An entry may also be the text "module:function", whose module is imported
+only when the rung is measured.
 
-The identity of a launch covers the function's module, all modules of the package that it imports, directly or not,
-every file of the package that is no Python source, and the versions of the distributions that these modules import. If
-it cannot be told what a function depends on, it covers all of the package.
+The identity of a launch covers the function's module, all modules of the tree that it imports, directly or not, every
+file of the tree that is no Python source, and the versions of the distributions that these modules import. If it cannot
+be told what a function depends on, it covers all modules of the tree.
 """
 
 import hashlib
@@ -26,10 +27,11 @@ from typing import Any
 
 import numpy as np
 
-from kernelwatch.plan import sources
+from kernelwatch.plan import sources, tree
 from kernelwatch.plan.package import Absent, Binary, Kernel, Launch, ModulePackage, NotHere, Package, Parts
 from kernelwatch.plan.problem import Array
 from kernelwatch.plan.sources import Sources
+from kernelwatch.plan.tree import Places
 from kernelwatch.system import installed, tools
 
 TABLE = "KERNELS"
@@ -44,6 +46,7 @@ class _Launch:
     call: Callable[[], object]
     identity: str
     of_sources: bool = True
+    returns: bool = False
 
     def __call__(self) -> object:
         return self.call()
@@ -55,11 +58,14 @@ class _Function:
     identity: str
 
     def bind(self, *inputs: Array, out: Array | tuple[Array, ...], **scalars: Any) -> Launch:
-        call = partial(self.function, *inputs, out=out, **scalars)
-        on_host = isinstance(out[0] if isinstance(out, tuple) else out, np.ndarray)
+        outs = out if isinstance(out, tuple) else (out,)
+        fills = _takes_out(self.function)
+        call = partial(self.function, *inputs, **({"out": out} if fills else {}), **scalars)
+        returns = not fills and outs != ()
+        on_host = _on_host((*outs, *inputs)[0])
         if "stream" not in scalars and _takes_stream(self.function, on_host):
-            return _Launch(lambda: call(stream=_stream()), self.identity)
-        return _Launch(call, self.identity)
+            return _Launch(lambda: call(stream=_stream()), self.identity, returns=returns)
+        return _Launch(call, self.identity, returns=returns)
 
 
 @dataclass(frozen=True)
@@ -105,8 +111,13 @@ class FunctionPackage(ModulePackage):
         return sorted(found)
 
     @property
-    def _folder(self) -> Path:
-        return Path(self.module.__path__[0])
+    def _places(self) -> Places:
+        """Where the modules of the measured tree lie; without a tree, beside the module."""
+        known = tree.guard()
+        if known and (known.places.source(self.module.__name__) or known.places.description):
+            return known.places
+        folder = Path(next(iter(getattr(self.module, "__path__", [])), "") or self.module.__file__ or "").parent
+        return Places(folder, (folder,))
 
     def _named(self, table: str, *keys: str) -> str:
         return f"{self.module.__name__}.{table}" + "".join(f'["{key}"]' for key in keys)
@@ -137,16 +148,18 @@ class FunctionPackage(ModulePackage):
         return function
 
     def _sources(self, entry: object) -> Sources:
-        """What an entry of the table depends on; all of the package if that cannot be told."""
+        """What an entry of the table depends on; all modules of the tree if that cannot be told."""
         module = entry.partition(":")[0] if isinstance(entry, str) else _home(entry)
-        return sources.reached_by(self._folder, module)
+        with tree.unwatched():
+            return sources.reached_by(self._places, module)
 
     def _identity(self, op: str, rung: str, entry: object) -> str:
         found = self._sources(entry)
         digest = hashlib.sha256(f"{op}/{rung} {entry if isinstance(entry, str) else _place(entry)}".encode())
-        for path in sorted({*found.files, *sources.data(self._folder)}):
-            text = path.read_bytes() if path.is_file() else b""
-            digest.update(f"\0{path.relative_to(self._folder)}\0{len(text)}\0".encode() + text)
+        places = self._places
+        with tree.unwatched():
+            for path in sorted({*found.files, *sources.data(places)}):
+                digest.update(f"\0{places.name(path)}\0{sources.digest(path)}".encode())
         versions = installed.behind(found.others)
         digest.update(repr(sorted(versions.items())).encode())
         return digest.hexdigest()[:16]
@@ -157,22 +170,28 @@ def adapt(module: ModuleType) -> Package:
     return FunctionPackage(module) if hasattr(module, TABLE) and not hasattr(module, "load") else ModulePackage(module)
 
 
-def parts_of_table(package: Path) -> dict[str, Parts]:
-    """What each rung of a package's table KERNELS is made from, and compiled by (BINARIES), by "op/rung".
+def parts_of_table(places: Places, module: str) -> dict[str, Parts]:
+    """What each rung of a module's table KERNELS is made from, and compiled by (BINARIES), by "op/rung".
 
-    It is read from the package's sources; {} if they do not tell all of both tables. A rung whose function is made by a
-    call is made from the whole package.
+    It is read from the sources of a tree; {} if they do not tell all of both tables. What a rung is made from is not
+    known, and has no files, if its function is made by a call, or if a module imports others by computed names.
     """
-    kernels, binaries = (sources.table(package, name, INSTEAD) for name in (TABLE, BINARIES))
+    source = places.source(module)
+    if source is None:
+        return {}
+    kernels, binaries = (sources.table(source, module, name, INSTEAD) for name in (TABLE, BINARIES))
     found: dict[str, Parts] = {}
     if kernels is None or binaries is None:
         return found
+    beside = sources.besides(source, (TABLE, BINARIES))  # code of the table's module that runs for every rung
     for rung, entry in kernels.items():
         entries = [entry, *filter(None, [binaries.get(rung)])]
-        files = {path for _, module in entries for path in sources.reached_by(package, module).files}
-        names = frozenset(path.relative_to(package).as_posix() for path in files)
-        launch = " ".join(f"{text} of {module}" for text, module in entries)
-        found[rung] = Parts(launch, names, frozenset({"__init__.py"}))
+        homes = [home for _, home in entries] + [module] * bool(beside)
+        reached = [sources.reached_by(places, home) for home in homes]
+        known = all(home and each.complete for home, each in zip(homes, reached, strict=True))
+        files = {path for each in reached for path in each.files} if known else set()
+        launch = " ".join([*(f"{text} of {home}" for text, home in entries), beside])
+        found[rung] = Parts(launch, frozenset(files - {source}), frozenset({source}), known)
     return found
 
 
@@ -184,6 +203,20 @@ def _takes_stream(function: Callable[..., object], on_host: bool) -> bool:
     except (TypeError, ValueError):  # a callable of a C extension may have no signature
         return False
     return parameter is not None and not (on_host and parameter.default is not parameter.empty)
+
+
+def _takes_out(function: Callable[..., object]) -> bool:
+    """Whether a function is given the arrays to overwrite; if not, it returns its results."""
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):  # of a C extension, as NumPy's own functions, which take it
+        return True
+    return "out" in parameters or any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+
+
+def _on_host(array: Any) -> bool:
+    """Whether an array is NumPy's, or a tensor of PyTorch in the host's memory."""
+    return isinstance(array, np.ndarray) or getattr(array, "is_cuda", None) is False
 
 
 def _stream() -> Any:

@@ -30,6 +30,7 @@ class Launch(Protocol):
     identity on both sides of a comparison counts as the same binary, and is neither timed nor checked.
     `of_sources`, optional: True if the identity is one of sources, which say nothing of the choices of an autotuner or
     a compiler; the engine then adds what was launched to it.
+    `returns`, optional: True if a call returns its outputs and leaves `out` alone.
     """
 
     @property
@@ -62,16 +63,20 @@ class Kernel(Protocol):
 
 @dataclass(frozen=True)
 class Parts:
-    """What one rung of one commit is made from.
+    """What one rung of one tree is made from, as far as that can be told without running it.
 
-    `launch`: everything that decides how it is launched, as text.
-    `sources`: the files that are compiled, relative to the package. If only these differ, the binaries may be equal.
-    `others`: the files that `launch` accounts for, relative to the package.
+    `launch`: what decides how it is launched, as text, besides the files.
+    `sources`: the files that it is made from; what they include is found.
+    `others`: files that `launch` accounts for, so that an edit of them need not concern this rung.
+    `whole`: whether that is all it is made from, but for files that are no Python source: it may read any of those,
+    unless `data` is False.
     """
 
     launch: str
-    sources: frozenset[str] = frozenset()
-    others: frozenset[str] = frozenset()
+    sources: frozenset[Path] = frozenset()
+    others: frozenset[Path] = frozenset()
+    whole: bool = True
+    data: bool = True
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,11 @@
 A project gives this data in its description; nothing here knows an op or a kernel.
 """
 
+import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,22 +31,53 @@ def label(shape: Shape) -> str:
     return "x".join(map(str, shape))
 
 
-Generator = Callable[["np.random.Generator", Shape, Dtype], Array]  # NumPy imports its random late
+# Called with a np.random.Generator, the shape, the dtype, and if it takes a fourth argument the inputs before it.
+Generator = Callable[..., Array]
 
 
 @dataclass(frozen=True)
 class Operand:
-    """One array. `values(random, shape, dtype)`: a NumPy array to fill it with, if not every number is valid (an index,
-    a probability). None: the device fills it with random numbers in [-1, 1) in its own format."""
+    """One array.
+
+    `values(random, shape, dtype)`: a NumPy array to fill it with, if not every number is valid (an index, a
+    probability). With a fourth parameter it also gets the list of the inputs before it, as NumPy arrays: for an input
+    that follows from others. None: the device fills it with random numbers in [-1, 1) in its own format.
+    `updated`: of an input that the function also writes. The reference gets what was there before, and returns what is
+    to be there afterwards, behind the outputs. Nothing restores it between the launches of a measurement.
+    `name`: of an input that the function and the reference take as a keyword argument.
+    """
 
     shape: Shape
     dtype: Dtype
     values: Generator | None = None
+    updated: bool = False
+    name: str = ""
+
+    @property
+    def derived(self) -> bool:
+        """Whether its values follow from the inputs before it."""
+        return self.values is not None and _takes_inputs(self.values)
+
+    def made(self, random: "np.random.Generator", before: Sequence[Array]) -> Array:
+        """Its own values. `before`: the inputs before it, as NumPy arrays."""
+        assert self.values is not None
+        return self.values(random, self.shape, self.dtype, *([list(before)] if self.derived else ()))
 
     @property
     def nbytes(self) -> int:
         """Its size in bytes."""
         return math.prod(self.shape) * self.dtype.itemsize
+
+
+@lru_cache(maxsize=256)
+def _takes_inputs(values: Generator) -> bool:
+    """Whether a function takes a fourth argument by its position."""
+    try:
+        parameters = list(inspect.signature(values).parameters.values())
+    except (TypeError, ValueError):  # a callable of a C extension may have no signature
+        return False
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(parameter.kind in positional and parameter.default is parameter.empty for parameter in parameters) > 3
 
 
 @dataclass(frozen=True)
@@ -63,8 +95,20 @@ class Operands:
 
     @property
     def nbytes(self) -> int:
-        """Compulsory traffic in bytes: the size of each array once."""
-        return sum(array.nbytes for array in self.arrays)
+        """Compulsory traffic in bytes: the size of each array once, of an updated one twice."""
+        return sum(array.nbytes for array in (*self.arrays, *self.updated))
+
+    @property
+    def updated(self) -> tuple[Operand, ...]:
+        """The inputs that are written as well."""
+        return tuple(array for array in self.inputs if array.updated)
+
+    def arguments(self, inputs: Sequence[Array]) -> tuple[list[Array], dict[str, Any]]:
+        """How a kernel and the reference take these inputs: those by position, and the others and the scalars by
+        name."""
+        by_position = [given for given, array in zip(inputs, self.inputs, strict=True) if not array.name]
+        by_name = {array.name: given for given, array in zip(inputs, self.inputs, strict=True) if array.name}
+        return by_position, {**by_name, **self.scalars}
 
 
 @dataclass(frozen=True)
@@ -72,7 +116,8 @@ class Computation:
     """What a rung or a reference line computes.
 
     `operands(shape, type)`: its arrays and scalars.
-    `reference(*inputs, **scalars)`: the output, or a tuple of outputs; it takes NumPy and CuPy arrays.
+    `reference(*inputs, **scalars)`: the output, or a tuple of outputs and of what the updated inputs then hold. It
+    takes NumPy and CuPy arrays.
     `flops(shape)`: the number of operations, for arithmetic.
     `traffic(shape, type)`: the compulsory bytes, if they differ from the size of each array once.
 
@@ -156,7 +201,10 @@ class Rung:
     `threads`: "all" if it uses every core, else "1".
     `where`: "device" for operands in the device's memory, "host" for a GPU rung that streams them from the host's,
     "several" for one that works on parts of them on several GPUs.
-    `input_bytes_max`: the most bytes that each input may have, in the inputs' order.
+    `input_bytes_max`: the most bytes that each input may have, in the inputs' order; larger shapes are left out.
+    `takes(shape, type)`: whether it takes the inputs of a shape: True, or the reason why it does not. Such a cell is
+    n/a with that reason.
+    `arrays`: "torch" if its function takes PyTorch's tensors; "" for NumPy's arrays on a CPU and CuPy's on a GPU.
     `compiled`: whether its package offers its binary, for the exact figures; every CUDA rung does.
     `published_ms`: milliseconds that its origin published, by the extent of a square problem.
     """
@@ -171,6 +219,8 @@ class Rung:
     threads: str = "1"
     where: Literal["device", "host", "several"] = "device"
     input_bytes_max: tuple[int, ...] = ()
+    takes: Callable[[Shape, str], bool | str] | None = None
+    arrays: Literal["", "torch"] = ""
     compiled: bool = False
     published_ms: Mapping[str, float] = field(default_factory=dict)
 
@@ -257,7 +307,18 @@ class Problem:
         return self.types[0] if self.types[0] in own else own[0]
 
     def takes(self, rung: Rung, shape: Shape, type: str) -> bool:
-        """Whether the inputs of a shape are within a rung's limits. Raises: KeyError."""
+        """Whether a rung takes the inputs of a shape. Raises: KeyError."""
+        return self.within(rung, shape, type) and not self.refusal(rung, shape, type)
+
+    def refusal(self, rung: Rung, shape: Shape, type: str) -> str:
+        """Why a rung does not take a shape, as its `takes` says; "" if it does."""
+        said = True if rung.takes is None else rung.takes(shape, type)
+        if isinstance(said, str):
+            return said
+        return "" if said else f"{self.name}/{rung.name} does not take the shape {label(shape)}"
+
+    def within(self, rung: Rung, shape: Shape, type: str) -> bool:
+        """Whether the inputs of a shape are within a rung's limits in bytes. Raises: KeyError."""
         inputs = self.computes(rung.name).operands(shape, type).inputs
         return all(operand.nbytes <= most for operand, most in zip(inputs, rung.input_bytes_max, strict=False))
 

@@ -11,28 +11,41 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from kernelwatch.plan import tree
 from kernelwatch.plan.functions import adapt, parts_of_table
-from kernelwatch.plan.package import Package, Parts
+from kernelwatch.plan.package import Absent, Package, Parts
 from kernelwatch.plan.problem import Computation, Problem
 from kernelwatch.system.errors import UserError
 
 CONFIGURATION = "asv.conf.json"
+ENGINE = Path(__file__).resolve().parents[1]
+MADE = {"results_dir": "results", "env_dir": "env", "html_dir": "html"}  # by asv: its defaults
 
 
 @dataclass(frozen=True, eq=False)
 class Project:
     """A project that the engine measures.
 
-    `package`: the import name of the measured package, which is also its folder in the repository.
+    `package`: the import name of the measured package. Where it lies in a commit is found (see `tree.places`), unless
+    `source` names the folder that it is imported from, relative to the repository.
     `here`: the description's own file.
+    `table`: a module beside it that holds the table KERNELS, if the package has none: "rungs" for `rungs.py`. It is the
+    checkout's, whatever commit is measured, and imports the commit's package.
     `adapt`: makes a Package from the imported module; by default one that has `load` or a table KERNELS.
-    `parts(folder)`: "op/rung" -> what that rung of a package folder is made from, if no table KERNELS says it.
+    `parts(places)`: "op/rung" -> what that rung of a tree is made from, if no table KERNELS says it.
+    `build`: commands that build a tree, such as "python -m pip wheel . --no-deps -w {wheels}" or "make". They run in
+    the tree's folder, once for each tree and environment, without a shell. {tree} stands for that folder, {python} for
+    this interpreter, {wheels} for a folder whose wheels are then imported; "asv" for the build_command of asv's
+    configuration.
+    `wheels`: the path of wheels that were built elsewhere, relative to asv's configuration, with {commit} and "*".
+    `decides`: files of the repository, such as a table of the fastest kernels -> what they decide, if no cell measures
+    it. A change of one is never called "no change".
     `conditions`: distributions, besides the engine's own, on whose versions a figure may depend.
     `gate`: arguments of pytest for the tests that must pass before anything is timed.
     `truth_cells`: keys of the cells that are compared with Nsight Compute.
@@ -43,8 +56,13 @@ class Project:
     package: str
     here: Path
     problems: tuple[Problem, ...]
+    source: str = ""
+    table: str = ""
+    build: str | tuple[str, ...] = ()
+    wheels: str = ""
     adapt: Callable[[ModuleType], Package] = adapt
-    parts: Callable[[Path], Mapping[str, Parts]] | None = None
+    parts: Callable[[tree.Places], Mapping[str, Parts]] | None = None
+    decides: Mapping[str, str] = field(default_factory=dict)
     conditions: tuple[str, ...] = ()
     gate: tuple[str, ...] = ()
     truth_cells: tuple[str, ...] = ()
@@ -81,12 +99,61 @@ class Project:
         """What a rung or reference line of an op computes. Raises: KeyError."""
         return self.ops[op].computes(name)
 
-    def parts_in(self, package: Path) -> dict[str, Parts]:
-        """What each rung of a package folder is made from, by "op/rung"; {} if that is not known. A difference in what
-        no rung is made from counts for every rung."""
+    @cached_property
+    def repository(self) -> Path:
+        """The folder of the git repository; the project's folder may lie below it."""
+        return next((folder for folder in self.here.parents if (folder / ".git").exists()), self.here.parent)
+
+    def places(self, folder: str) -> tree.Places:
+        """Where the modules of a tree lie. Raises: UserError if several folders of the tree have the package."""
+        top = Path(folder)
+        found = tree.places(top, self.package, self.source)
+        here = self.here.parent
+        own = here.relative_to(self.repository) if here.is_relative_to(self.repository) else Path(here.name)
+        apart = (*([top / own] if own.parts else []), *(top / name for name in self._made))
+        return replace(found, apart=apart, description=here if self.table else None)
+
+    @property
+    def module(self) -> str:
+        """The name of the module that is imported to be measured: the package, or the description's table."""
+        return f"{self.here.parent.name}.{self.table}" if self.table else self.package
+
+    def pathspecs(self) -> list[str]:
+        """git's pathspecs of the files on which a kernel may depend; see `tree.Places.files`."""
+        apart = [*self._made, self.here.parent.relative_to(self.repository).as_posix()]
+        return [
+            ":/",
+            *(f":(exclude,top){folder}" for folder in apart if folder != "."),
+            *(f":(exclude,top,glob)**/*{suffix}" for suffix in sorted(tree.PROSE)),
+            ":(exclude,top,glob)**/.*",
+            ":(exclude,top,glob)**/.*/**",
+        ]
+
+    def check(self) -> None:
+        """Raises: UserError if the checkout has no package to measure: the description names none that exists."""
+        if self.places(str(self.repository)).package(self.package) is None:
+            raise UserError(
+                f"the checkout has no package {self.package} in {self.repository}: `package` of the Project in "
+                f"{self.here} must name one that can be imported, and `source` the folder of it if it is not found"
+            )
+
+    def parts_in(self, places: tree.Places) -> dict[str, Parts]:
+        """What each rung of a tree is made from, by "op/rung"; {} if that is not known."""
+        if places.package(self.package) is None:
+            return {}
         if self.parts:
-            return dict(self.parts(package))
-        return parts_of_table(package) if self.adapt is adapt else {}
+            return dict(self.parts(places))
+        return parts_of_table(places, self.module) if self.adapt is adapt else {}
+
+    @cached_property
+    def _made(self) -> tuple[str, ...]:
+        """The folders that asv makes, relative to the repository's."""
+        try:
+            root, configuration = self.root, self.configuration
+        except UserError:
+            return ()
+        below = root.relative_to(self.repository) if root.is_relative_to(self.repository) else Path()
+        return tuple(str(below / str(configuration.get(name, default))) for name, default in MADE.items())
 
     def rungs(self) -> list[str]:
         """All rungs, as "op/rung"."""
@@ -164,8 +231,31 @@ def suites(folder: Path) -> ModuleType:
     return module
 
 
+def lacking(project: Project, error: Exception) -> str:
+    """What a commit lacks, if the project's own table of rungs tried to import it from there; "" for another error.
+
+    The table is the checkout's, and may name what older or newer commits have; a module of the tree that cannot import
+    another one is broken.
+    """
+    guard = tree.guard()
+    if not (project.table and guard and isinstance(error, ImportError) and error.name):
+        return ""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame.filename for frame in frames if "importlib" not in frame.filename]
+    if not own or not Path(own[-1]).is_relative_to(project.here.parent):
+        return ""
+    if error.name.partition(".")[0] != project.package and guard.places.source(error.name) is None:
+        return ""  # a module of another distribution
+    return f"this commit has no such: {error}"
+
+
 def import_package(project: Project, folder: str) -> Package:
-    """Import the package in a folder, adapted to the engine. Raises: ImportError; anything that the import raises."""
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
-    return project.adapt(importlib.import_module(project.package))
+    """Import the measured package from a tree, adapted to the engine; from now on, this process measures that tree.
+
+    Raises: Absent if the tree has no such package; UserError if it has several; anything that the import raises.
+    """
+    places = project.places(folder)
+    if places.package(project.package) is None:
+        raise Absent(f"this commit has no package {project.package} to measure")
+    tree.enter(places, project.repository, (project.here.parent, ENGINE))
+    return project.adapt(importlib.import_module(project.module))

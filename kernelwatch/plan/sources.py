@@ -1,22 +1,25 @@
-"""What the modules of a package depend on: their sources and the modules of others that they import.
+"""What the modules of a tree depend on: their sources and the modules of others that they import.
 
 The import statements are read from the sources; nothing is imported.
 """
 
 import ast
+import hashlib
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+
+from kernelwatch.plan.tree import Places
 
 DYNAMIC = ("import_module", "__import__")  # calls that import a module by a name that may be computed
 
 
 @dataclass(frozen=True)
 class Sources:
-    """`files`: the package's own; `others`: top-level names of modules that are neither the package's nor Python's own;
+    """`files`: the tree's own; `others`: top-level names of modules that are neither the tree's nor Python's own;
     `complete`: False if a file cannot be parsed or imports by a computed name, so that there may be more."""
 
     files: frozenset[Path]
@@ -24,73 +27,126 @@ class Sources:
     complete: bool
 
 
-def modules(package: Path) -> list[str]:
-    """The names of all Python modules in a package's folder."""
-    return sorted(_name(package, path) for path in _files(package) if path.suffix == ".py")
+def modules(places: Places) -> tuple[str, ...]:
+    """The names of all Python modules of a tree."""
+    return tuple(sorted({places.module(path) for path in places.files() if path.suffix == ".py"} - {""}))
 
 
-def data(package: Path) -> list[Path]:
-    """The files of a package that are no Python source: kernels in other languages, compiled extensions, tables."""
-    return sorted(path for path in _files(package) if path.suffix not in (".py", ".pyc"))
+def data(places: Places) -> list[Path]:
+    """The files of a tree that are no Python source: kernels in other languages, compiled extensions, tables."""
+    return [path for path in places.files() if path.suffix not in (".py", ".pyc")]
 
 
-def reached_by(package: Path, module: str) -> Sources:
-    """What a module depends on, "" if it is not known; all of the package if that cannot be told."""
-    if module.partition(".")[0] == package.name:
-        own = reached(package, (module,))
+def reached_by(places: Places, module: str) -> Sources:
+    """What a module depends on, "" if it is not known; all modules of the tree if that cannot be told."""
+    if module and places.source(module.partition(".")[0]):
+        own = reached(places, (module,))
         if own.complete:
             return own
-    return reached(package, (*modules(package), *filter(None, [module])))
+    return reached(places, (*modules(places), *filter(None, [module])))
 
 
 @lru_cache(maxsize=256)
-def reached(package: Path, names: tuple[str, ...]) -> Sources:
-    """What these modules depend on, directly or not. `package`: the package's folder."""
+def reached(places: Places, names: tuple[str, ...]) -> Sources:
+    """What these modules depend on, directly or not."""
     files: set[Path] = set()
     others: set[str] = set()
     complete, waiting = True, list(names)
     while waiting:
         name = waiting.pop()
-        top = name.partition(".")[0]
-        if top != package.name:
-            others.add(top)
+        path = _located(places, name)
+        if path is None:
+            if name:
+                others.add(name.partition(".")[0])
             continue
-        if _shadowed(package, name):
+        if _shadowed(places, name):
             waiting.append(name.rpartition(".")[0])
-        path = _located(package, name)
         if path in files:
             continue
         files.add(path)
-        imported = _imported(path, _name(package, path))
+        imported = _imported(path, places.module(path))
         complete = complete and imported is not None
         waiting += imported or ()
     return Sources(frozenset(files), frozenset(others - sys.stdlib_module_names), complete)
 
 
-def table(package: Path, name: str, instead: Iterable[str]) -> dict[str, tuple[str, str]] | None:
-    """A table {op: {rung: function}} as a package's __init__.py writes it: "op/rung" -> how the entry is written, and
-    the module that it names by a text "module:function" or by a function of that module, "" if it is neither.
+def table(source: Path, module: str, name: str, instead: Iterable[str]) -> dict[str, tuple[str, str]] | None:
+    """A table {op: {rung: function}} as a module's source writes it: "op/rung" -> how the entry is written, and the
+    module that it names by a text "module:function" or by a function of that module, "" if it is neither.
 
     {} if nothing has this name; None if the source does not tell the whole table: it is made or changed by code, or the
-    package may have one of these functions `instead`.
+    module may have one of these functions `instead`.
     """
     try:
-        tree = ast.parse((package / "__init__.py").read_bytes())
+        tree = ast.parse(source.read_bytes())
     except (OSError, SyntaxError, ValueError):
         return None
     bindings = _bindings(tree)
     uses = sum(isinstance(node, ast.Name) and node.id == name for node in ast.walk(tree))
     if any(bindings[other] for other in ("*", *instead)) or uses > 1 or bindings[name] > uses:
         return None
-    bound = _bound_by_imports(tree, package.name, bindings)
+    bound = _bound_by_imports(tree, module, source.name == "__init__.py", bindings)
     for node in tree.body:
-        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
-        if [target.id for target in targets if isinstance(target, ast.Name)] == [name]:
+        if _assigns(node, name):
             entries = _entries(getattr(node, "value", None))
             if entries is None:
                 return None
-            return {rung: (ast.unparse(entry), _module(entry, bound, package.name)) for rung, entry in entries.items()}
+            return {rung: (ast.unparse(entry), _module(entry, bound, module)) for rung, entry in entries.items()}
     return None if uses else {}
+
+
+def _assigns(node: ast.stmt, name: str) -> bool:
+    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+    return [target.id for target in targets if isinstance(target, ast.Name)] == [name]
+
+
+def code_text(path: Path, without: Iterable[str] = ()) -> bytes:
+    """What counts of a file: of a Python source its code, without comments, docstrings and layout; else its bytes.
+    `without`: names at the top level whose assignments do not count."""
+    content = path.read_bytes()
+    if path.suffix != ".py":
+        return content
+    try:
+        module = ast.parse(content)
+    except (SyntaxError, ValueError):
+        return content
+    module.body = [node for node in module.body if not any(_assigns(node, name) for name in without)]
+    for node in ast.walk(module):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and _has_docstring(
+            node
+        ):
+            del node.body[0]
+    return ast.dump(module).encode()
+
+
+def besides(path: Path, without: Iterable[str]) -> str:
+    """A digest of the code of a module without imports and without the assignments of these names; "" if there is
+    nothing else."""
+    try:
+        module = ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return digest(path)
+    left = [
+        node
+        for node in module.body
+        if not isinstance(node, ast.Import | ast.ImportFrom) and not any(_assigns(node, name) for name in without)
+    ]
+    if _has_docstring(ast.Module(left, [])):
+        del left[0]
+    return hashlib.sha256(ast.dump(ast.Module(left, [])).encode()).hexdigest()[:16] if left else ""
+
+
+def digest(path: Path, without: Iterable[str] = ()) -> str:
+    """A digest of what counts of a file, as `code_text`; of a file that cannot be read, "missing"."""
+    try:
+        return hashlib.sha256(code_text(path, without)).hexdigest()[:16]
+    except OSError:
+        return "missing"
+
+
+def _has_docstring(node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    first = node.body[0] if node.body else None
+    return isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str)
 
 
 def _bindings(tree: ast.Module) -> Counter[str]:
@@ -110,11 +166,10 @@ def _bindings(tree: ast.Module) -> Counter[str]:
     return Counter(names)
 
 
-def _bound_by_imports(tree: ast.Module, package: str, bindings: Counter[str]) -> dict[str, str]:
-    """The names that an import at the top of a package's __init__.py binds, and nothing else in it: the dotted name of
-    each."""
+def _bound_by_imports(tree: ast.Module, module: str, is_package: bool, bindings: Counter[str]) -> dict[str, str]:
+    """The names that an import at the top of a module binds, and nothing else in it: the dotted name of each."""
     return {
-        own: f"{_absolute(node, package, True)}.{alias.name}"
+        own: f"{_absolute(node, module, is_package)}.{alias.name}"
         for node in tree.body
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
@@ -156,33 +211,21 @@ def _items(node: ast.expr | None) -> list[tuple[str, ast.expr]] | None:
     return list(zip(texts, node.values, strict=True)) if len(texts) == len(keys) else None
 
 
-def _files(package: Path) -> Iterator[Path]:
-    return (path for path in package.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+def _located(places: Places, name: str) -> Path | None:
+    """The source file of a dotted name: a module's own, or if it is no module, that of the nearest one above it. None
+    if it is none of the tree's."""
+    while name:
+        if path := places.source(name):
+            return path
+        name = name.rpartition(".")[0]
+    return None
 
 
-def _name(package: Path, path: Path) -> str:
-    """The dotted name of a source file."""
-    parts = path.relative_to(package.parent).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
-def _located(package: Path, name: str) -> Path:
-    """The source file of a dotted name: a module's own, or if it is no module, that of the nearest one above it."""
-    parts = name.split(".")
-    while len(parts) > 1:
-        folder = package.parent.joinpath(*parts)
-        for path in (folder / "__init__.py", folder.with_name(f"{folder.name}.py")):
-            if path.is_file():
-                return path
-        parts.pop()
-    return package / "__init__.py"
-
-
-def _shadowed(package: Path, name: str) -> bool:
+def _shadowed(places: Places, name: str) -> bool:
     """Whether a dotted name is a module's, and the __init__.py above it binds the same name to something else."""
     above, _, last = name.rpartition(".")
-    init = package.parent.joinpath(*above.split("."), "__init__.py")
-    if not (above and init.is_file()) or _located(package, name) == init:
+    init = places.source(above) if above else None
+    if init is None or init.name != "__init__.py" or _located(places, name) == init:
         return False
     try:
         tree = ast.parse(init.read_bytes())

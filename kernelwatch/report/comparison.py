@@ -9,14 +9,20 @@ from rich.table import Table
 
 from kernelwatch.comparison.exact import Difference
 from kernelwatch.comparison.paired import FALSE_ALARMS, SAME, Judged, Pairs
-from kernelwatch.comparison.verdict import Report
+from kernelwatch.comparison.verdict import FEW, Report, some
 from kernelwatch.plan.problem import label
 from kernelwatch.report import texts
 from kernelwatch.report.markdown import table as markdown_table
 from kernelwatch.report.rows import by_reason
 from kernelwatch.timing import clocks
 
-STYLES = {"worse": "red", "failed": "red", "better": "green", "repaired": "green", "cannot tell": "yellow"}
+STYLES = {"gone": "yellow"} | {
+    "worse": "red",
+    "failed": "red",
+    "better": "green",
+    "repaired": "green",
+    "cannot tell": "yellow",
+}
 
 
 def interval_text(judged: Judged) -> str:
@@ -82,7 +88,7 @@ def _lines(report: Report) -> Iterator[str]:
     """The lines below the tables."""
     timed = report.judged()
     yield from report.absent
-    for word in ("cannot tell", "repaired", "new", "n/a"):
+    for word in ("cannot tell", "gone", "repaired", "new", "n/a"):
         for why, keys in _reasons(timed, word).items():
             yield f"{word}: {_cells_text(keys)}: {why}"
     limits = {
@@ -94,12 +100,18 @@ def _lines(report: Report) -> Iterator[str]:
     for limit, key in limits.items():
         yield f"limit met: {limit} (last at {key})"
     yield from _launches(report)
+    for rung, files in list(report.changed.items())[:FEW]:
+        yield f"changed: {rung}: {some(files)}"
+    if len(report.changed) > FEW:
+        yield f"changed: {len(report.changed) - FEW} more launches"
+    if report.evidence:
+        yield f"evidence: {report.evidence}"
     yield from (f"note: {note}" for note in report.notes)
     if report.comparison and any(pairs.measurements for pairs, _ in timed):
         yield (
             f"{report.comparison.turns} turns; intervals are in percent or factors, and hold for all cells together in "
             f"{100 - 100 * FALSE_ALARMS:g} % of runs; detectable: the smallest change that this run could have shown; "
-            "=: both sides launch the same binary"
+            "=: both sides launch the same"
         )
 
 

@@ -73,7 +73,7 @@ def row_texts(row: Row, columns: int) -> tuple[str, ...]:
         f"{cell.own_clock_mhz or 0:.0f} MHz": cell.own_clock_mhz is not None,
         "limited": bool(cell.limits),
         "by events": cell.by_events,
-        "allocates": cell.allocated_bytes > 0,
+        "allocates": cell.peak_allocated_bytes > 0,
     }
     mark = ", ".join(name for name, applies in marks.items() if applies)
     return (

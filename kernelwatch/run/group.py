@@ -16,7 +16,7 @@ from kernelwatch.plan.problem import dtypes
 from kernelwatch.plan.project import Project
 from kernelwatch.run import checkpoint, outcome
 from kernelwatch.run.outcome import Group
-from kernelwatch.run.processes import SILENCE_S, Run
+from kernelwatch.run.processes import ENDLESS_S, SILENCE_S, Run
 from kernelwatch.system.options import Options
 from kernelwatch.timing import clocks
 from kernelwatch.timing.check import Budget
@@ -44,11 +44,11 @@ QUICK_BUDGETS = {
 }
 
 
-def installed_package(project: Project, options: Options) -> str:
-    """The folder from which the package under test is imported, "" if there is none: the commit's checkout if the
-    options name it (another version may be installed), else where Python finds the package."""
-    if options.package:
-        return options.package if Path(options.package, project.package, "__init__.py").is_file() else ""
+def measured_tree(project: Project, options: Options) -> str:
+    """The folder of the tree under test: the commit's if the options name it (another version may be installed), else
+    the folder from which Python imports the package; "" if there is none."""
+    if options.tree:
+        return options.tree
     spec = importlib.util.find_spec(project.package)
     return str(Path(spec.origin).parent.parent) if spec and spec.origin else ""
 
@@ -117,16 +117,21 @@ def save(group: Group, options: Options) -> None:
 
 
 def measure_once(
-    project: Project, op: str, device: str, cells: Sequence[Cell], options: Options | None = None
+    project: Project,
+    op: str,
+    device: str,
+    cells: Sequence[Cell],
+    options: Options | None = None,
+    endless_s: float = ENDLESS_S,
 ) -> Group:
     """Measure each cell once at the commit under test, with as many parallel processes as there are cores. This is for
     exact figures, which do not depend on what else runs. The caller saves the group. `options`: by default those of
-    this process."""
+    this process; `endless_s`: a cell that works for this long has failed."""
     options = options or Options.here()
     count = max(1, min(len(os.sched_getaffinity(0)), PROCESSES_MAX, len(cells) // CELLS_LEAST))
     shares = [list(cells[at::count]) for at in range(min(count, len(cells)))]
-    package = installed_package(project, options)
-    runs = [Run(project, share, device, package, Budget(0, 0.0)) for share in shares]
+    tree = measured_tree(project, options)
+    runs = [Run(project, share, device, tree, Budget(0, 0.0), endless_s=endless_s) for share in shares]
     progress = _Progress(f"{op} {device}", len(cells), options)
     with ThreadPoolExecutor(count) as pool:
         try:
@@ -175,7 +180,7 @@ def retake(run: Run, process: int) -> None:
     if not limited or run.unavailable:
         return
     again = Run(
-        run.project, limited, run.device, run.package, run.budget, run.silence_s, run.endless_s, workers=run.workers
+        run.project, limited, run.device, run.tree, run.budget, run.silence_s, run.endless_s, workers=run.workers
     )
     again.note = run.note
     run.note(
@@ -199,7 +204,7 @@ def note_codes(run: Run) -> None:
     from kernelwatch.analysis import launched  # here, since it imports all that measures on a GPU
 
     outcomes = run.group.outcomes
-    looked = Run(run.project, cells, launched.DEVICE, run.package, run.budget, workers=run.workers)
+    looked = Run(run.project, cells, launched.DEVICE, run.tree, run.budget, workers=run.workers)
     looked.note = run.note
     looked.measure_all(0)
     if looked.unavailable:
@@ -225,7 +230,7 @@ def measure(project: Project, op: str, device: str, options: Options | None = No
     cells = plan(project.op(op), device, quick=options.quick, only=options.only)
     processes = (QUICK_PROCESSES if options.quick else PROCESSES)[device]
     budget = (QUICK_BUDGETS if options.quick else BUDGETS)[device]
-    run = Run(project, cells, device, installed_package(project, options), budget, SILENCE.get(device, SILENCE_S))
+    run = Run(project, cells, device, measured_tree(project, options), budget, SILENCE.get(device, SILENCE_S))
     progress = _Progress(run.group.name, len(cells) * processes, options)
     run.note = progress.note
     done = _resumed(run, options, processes)

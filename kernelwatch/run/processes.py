@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, cast
 
 from kernelwatch.plan.cells import Cell
@@ -14,6 +15,7 @@ from kernelwatch.plan.project import Project
 from kernelwatch.run import outcome
 from kernelwatch.run.outcome import Group, Outcome
 from kernelwatch.run.workers import Workers
+from kernelwatch.system import cache
 from kernelwatch.system.patience import Patience, Stuck, output
 from kernelwatch.timing import cpu, nvml
 from kernelwatch.timing.check import Budget
@@ -42,6 +44,7 @@ def _events(
 class Run:
     """The measurement of one group by several workers.
 
+    `tree`: the folder of the measured tree, "" if there is none.
     `group`: the outcomes so far. `unavailable`: why nothing can be measured, "" if something can. `note`: called with
     messages for the user. `workers`: the processes; by default the group's own.
     """
@@ -51,7 +54,7 @@ class Run:
         project: Project,
         cells: list[Cell],
         device: str,
-        package: str,
+        tree: str,
         budget: Budget,
         silence_s: float = SILENCE_S,
         endless_s: float = ENDLESS_S,
@@ -60,16 +63,18 @@ class Run:
         self.project = project
         self.cells = cells
         self.device = device
-        self.package = package
+        self.tree = tree
         self.budget = budget
         self.silence_s = silence_s
         self.endless_s = endless_s
         self.group = Group(f"{cells[0].op} {device}" if cells else device, {cell.key: Outcome() for cell in cells}, {})
         self.unavailable = ""
+        self.broken = False  # nothing can be measured, since the measured package cannot be imported
         self.note: Callable[[str], None] = lambda message: print(message, file=sys.stderr, flush=True)
         self._done, self._begun = 0, ""  # of the running worker: the cells it finished, the cell it is measuring
         own = cpu.environment() if device == "cpu" else {}
-        self.workers = workers or Workers({**own, **project.environment})
+        caches = cache.of_tree(project.places(tree).files(), Path(tree)) if tree and not workers else {}
+        self.workers = workers or Workers({**caches, **own, **project.environment})
         self._early = device in AHEAD  # a process imports what its rungs need before it holds the device's lock
         self._running: subprocess.Popen[str] | None = None
 
@@ -88,7 +93,7 @@ class Run:
 
     def probe(self) -> "Run":
         """A run whose worker has measured no cell: it knows the facts of this machine, or why it is unavailable."""
-        probe = Run(self.project, [], self.device, self.package, self.budget, self.silence_s, self.endless_s)
+        probe = Run(self.project, [], self.device, self.tree, self.budget, self.silence_s, self.endless_s)
         probe.note = self.note
         probe._worker([], 0, lambda: None)
         return probe
@@ -107,7 +112,7 @@ class Run:
         """Let one process measure `cells`; how many of them are settled when it ends, 0 if another one should try."""
         job = {
             "project": str(self.project.here.parent),
-            "package": self.package,
+            "tree": self.tree,
             "device": self.device,
             "seed": seed,
             "budget": asdict(self.budget),
@@ -182,7 +187,10 @@ class Run:
                 self.workers.imported(event["modules"])
             case "unavailable":
                 self._give_up(event["reason"])
-        return event["event"] in ("unavailable", "end")
+            case "broken":
+                self.broken = True
+                self._give_up(event["reason"], "failed")
+        return event["event"] in ("unavailable", "broken", "end")
 
     def _fail(self, key: str, reason: str, process: int) -> None:
         self._note({"key": key, "state": "failed", "reason": reason}, process)

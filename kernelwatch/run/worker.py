@@ -5,7 +5,8 @@ The events are {"event": "waiting", "who", "device"} as long as another run hold
 "facts"}; for each cell {"event": "begin", "key"} and {"event": "cell", "key", "state": "ok" | "na" | "failed",
 "measurement" | "reason"}; {"event": "modules", "modules"} after those have been imported, which other processes may
 want early; and {"event": "end"}. If this machine can measure nothing at all, the only event is {"event": "unavailable",
-"reason"}. If the process dies, the cell of the last "begin" is the one that it was measuring.
+"reason"}; if the measured package cannot be imported, it is {"event": "broken", "reason"}. If the process dies, the
+cell of the last "begin" is the one that it was measuring.
 """
 
 import importlib
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 if TYPE_CHECKING:
     from kernelwatch.plan.cells import Cell
     from kernelwatch.plan.package import Package
+    from kernelwatch.plan.project import Project
     from kernelwatch.timing.record import Facts, Measurement
 
 # The class that measures, by device. It is called with the project, its package, the cells, the budget of each and a
@@ -34,9 +36,12 @@ DEVICES = {
     "static": "kernelwatch.analysis.compiled:Compiler",
     "access": "kernelwatch.analysis.counted:Counter",
     "launched": "kernelwatch.analysis.launched:Launched",
+    "identified": "kernelwatch.analysis.identified:Identifier",
 }
 PLACES = ("site-packages", "dist-packages")  # folders of installed distributions
 ON_A_GPU = ("gpu", "streamed", "several", "launched")
+# A measured package may import these at its top; where one is missing, that is this machine's reason, not the commit's.
+OPTIONAL = ("cupy", "cupyx", "cuda", "cutlass", "jax", "numba", "pycuda", "torch", "triton")
 
 
 if TYPE_CHECKING:
@@ -116,31 +121,51 @@ def run(job: dict[str, Any], out: TextIO) -> None:
     from kernelwatch.plan.cells import Cell
     from kernelwatch.plan.package import Absent, Importing, NotHere
     from kernelwatch.plan.project import import_package, load_from
+    from kernelwatch.plan.tree import BROKEN
     from kernelwatch.timing.check import Budget
 
     project = load_from(Path(job["project"]))
     cells = [Cell.from_json(values) for values in job["cells"]]
-    nothing = f"this commit has no package to measure ({project.package}"
-    if not job["package"]:
-        _emit(out, event="unavailable", reason=f"{nothing})")
-        return
-    if job["device"] == "launched":  # before the package is imported, which may load modules
-        from kernelwatch.analysis import cupti
-
-        try:
-            cupti.subscribe()
-        except NotHere as error:
-            _emit(out, event="unavailable", reason=str(error))
-            return
+    tree = job["tree"]
     try:
-        package = import_package(project, job["package"])
-    except ModuleNotFoundError as error:
-        _emit(out, event="unavailable", reason=f"{nothing}: {error})")
-        return
-    except Absent as error:
+        if not tree:
+            raise Absent(f"this commit has no package {project.package} to measure")
+        if (broken := Path(tree, BROKEN)).is_file():
+            _emit(out, event="broken", reason=broken.read_text(encoding="utf-8"))
+            return
+        _prepare(job["device"])
+        if job["device"] == "identified":  # its processes import the package
+            _measure(_device("identified", project, tree), cells, project, None, out, _Imports(project.package))
+            _emit(out, event="end")
+            return
+        package = import_package(project, tree)
+    except (Absent, NotHere) as error:
         _emit(out, event="unavailable", reason=str(error))
         return
-    if job["device"] in ON_A_GPU:
+    except Exception as error:
+        missing = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+        if missing in OPTIONAL and not _in_tree(missing):
+            _emit(out, event="unavailable", reason=f"{project.package} needs {missing}, which is not installed here")
+        else:
+            _emit(out, event="broken", reason=f"{project.module} cannot be imported: {_told(error)}")
+        return
+    if job["early"] and isinstance(package, Importing):  # before other runs have to wait for this process
+        _import_early(package.needed({(cell.op, cell.rung) for cell in cells}))
+    with _alone(job, out):
+        device = _device(job["device"], project, package, cells, Budget(**job["budget"]), job["seed"])
+        _measure(device, cells, project, package, out, _Imports(project.package))
+    _emit(out, event="end")
+
+
+def _prepare(device: str) -> None:
+    """What a device needs before the measured package is imported, which may load modules. Raises: NotHere."""
+    from kernelwatch.plan.package import NotHere
+
+    if device == "launched":
+        from kernelwatch.analysis import cupti
+
+        cupti.subscribe()
+    if device in ON_A_GPU:
         try:
             import cupy
 
@@ -148,61 +173,95 @@ def run(job: dict[str, Any], out: TextIO) -> None:
         except Exception as error:
             from kernelwatch.system.machine import no_gpu
 
-            _emit(out, event="unavailable", reason=f"no GPU here: {no_gpu(error)}")
-            return
-    if job["early"] and isinstance(package, Importing):  # before other runs have to wait for this process
-        _import_early(package.needed({(cell.op, cell.rung) for cell in cells}))
-    with _alone(job, out):
-        device = _device(job["device"], project, package, cells, Budget(**job["budget"]), job["seed"])
-        _measure(device, cells, package, out, _Imports(project.package))
-    _emit(out, event="end")
+            raise NotHere(f"no GPU here: {no_gpu(error)}") from None
+
+
+def _told(error: Exception) -> str:
+    """An error of the measured code, and what it tried to import from outside of its tree."""
+    from kernelwatch.plan import tree
+
+    guard = tree.guard()
+    refused = guard.refused() if guard and isinstance(error, ImportError) else ""
+    return "; ".join(filter(None, (f"{type(error).__name__}: {error}", refused)))
+
+
+def _in_tree(module: str) -> bool:
+    from kernelwatch.plan import tree
+
+    guard = tree.guard()
+    return guard is not None and guard.places.source(module.partition(".")[0]) is not None
+
+
+def _check_strays() -> None:
+    """Raises: RuntimeError if this process used files of the repository that are not of the measured tree."""
+    from kernelwatch.plan import tree
+
+    guard = tree.guard()
+    if strays := guard.strays() if guard else []:
+        assert guard is not None
+        more = f" and {len(strays) - 1} more files" if len(strays) > 1 else ""
+        raise RuntimeError(
+            f"it used {strays[0]}{more}, which is not in the tree that is measured, {guard.places.folder}: import "
+            "everything from the tree, by paths relative to its own files"
+        )
 
 
 @contextmanager
 def _alone(job: dict[str, Any], out: TextIO) -> Iterator[None]:
     """Hold the locks of the GPUs or the CPU that are timed, and wait for other runs of this engine from any checkout;
     nothing if no time is measured."""
-    from kernelwatch.system.files import locked
+    from kernelwatch.system.files import gpu_lock, locked
     from kernelwatch.system.options import Options
 
-    device, names = "CPU", ["cpu"] if job["device"] == "cpu" and job["cells"] else []
+    device, names = "CPU", ["kernelwatch-cpu.lock"] if job["device"] == "cpu" and job["cells"] else []
     if job["device"] in ON_A_GPU:
         import cupy
 
-        # The PCI bus id identifies the card on this machine. Its MIG instances share the lock, since they share its
-        # limits.
         cards = [cupy.cuda.Device()]
         if job["device"] == "several":
             cards = [cupy.cuda.Device(at) for at in range(cupy.cuda.runtime.getDeviceCount())]
         device = "GPU"
         buses = sorted(card.pci_bus_id for card in cards)  # in one order for all, or two runs wait for each other
-        names = ["".join(letter if letter.isalnum() else "-" for letter in bus) for bus in buses]
+        names = [gpu_lock(bus) for bus in buses]
     with ExitStack() as locks:
         for name in names:
-            path = Path(Options.here().locks, f"kernelwatch-{name}.lock")
+            path = Path(Options.here().locks, name)
             locks.enter_context(locked(path, lambda who: _emit(out, event="waiting", who=who, device=device)))
         yield
 
 
-def _measure(device: "Device", cells: "list[Cell]", package: "Package", out: TextIO, imports: _Imports) -> None:
+def _measure(
+    device: "Device",
+    cells: "list[Cell]",
+    project: "Project",
+    package: "Package | None",
+    out: TextIO,
+    imports: _Imports,
+) -> None:
     """Measure cells in order. After a CUDA error the process ends, and the next cell gets a fresh one."""
     from kernelwatch.identity import TIMED
     from kernelwatch.plan.package import Absent, Importing, NotHere
+    from kernelwatch.plan.project import lacking
     from kernelwatch.system.errors import ToolMissing
 
-    not_here: tuple[type[Exception], ...] = (Absent, NotHere, ToolMissing, *package.not_here)
-    versions = {"imports": package.imports()} if isinstance(package, Importing) else {}
+    not_here: tuple[type[Exception], ...] = (Absent, NotHere, ToolMissing, *(package.not_here if package else ()))
+    versions: Facts = {"imports": package.imports()} if isinstance(package, Importing) else {}
     _emit(out, event="start", facts={TIMED.fact: TIMED.version, **device.facts(), **versions})
     for cell in cells:
         if modules := imports.new():
             _emit(out, event="modules", modules=modules)
         _emit(out, event="begin", key=cell.key)
         try:
-            _emit(out, event="cell", key=cell.key, state="ok", measurement=device.measure(cell))
+            measurement = device.measure(cell)
+            _check_strays()
+            _emit(out, event="cell", key=cell.key, state="ok", measurement=measurement)
         except not_here as error:
             _emit(out, event="cell", key=cell.key, state="na", reason=str(error))
         except Exception as error:
-            reason = f"{type(error).__name__}: {error}"
+            if lacks := lacking(project, error):
+                _emit(out, event="cell", key=cell.key, state="na", reason=lacks)
+                continue
+            reason = _told(error)
             _emit(out, event="cell", key=cell.key, state="failed", reason=reason)
             if "CUDA" in reason:  # in the name of CuPy's error, in the text of PyTorch's and Triton's
                 os._exit(3)  # the CUDA context may be lost, and with it everything on the GPU

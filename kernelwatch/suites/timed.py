@@ -227,7 +227,7 @@ class Launch(Suite):
         measured = {
             rung.name
             for rung in problem.rungs
-            if rung.repeats == 1 and problem.takes(rung, smallest, problem.main_type(rung.name))
+            if rung.repeats == 1 and problem.within(rung, smallest, problem.main_type(rung.name))
         }
         return [[rung for rung in rungs(problem, "gpu") if rung in measured]]
 

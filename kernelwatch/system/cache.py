@@ -1,4 +1,9 @@
-"""A cache of compiled files on disk, shared by all processes. A file's key is a hash of what it was made from."""
+"""A cache of compiled files on disk, shared by all processes.
+
+A file's key is a hash of everything that it was made from: sources, macros, options, the compiler and its environment.
+Headers are the exception: which of them a compiler reads is known only afterwards. Their hashes are kept beside the
+file, which is made again if one of them has changed.
+"""
 
 import atexit
 import hashlib
@@ -6,9 +11,11 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from functools import cache, lru_cache
 from pathlib import Path
+from typing import Any
 
 
 @cache
@@ -27,22 +34,94 @@ def folder() -> Path:
     return path
 
 
-def built(key: str, suffix: str, build: Callable[[Path], None]) -> Path:
+def noted(key: str, suffix: str) -> dict[str, Any] | None:
+    """A kept dictionary; None if there is none, or if it was cut short."""
+    try:
+        return dict(json.loads((folder() / f"{key}{suffix}").read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def note(key: str, suffix: str, values: Mapping[str, Any]) -> None:
+    """Keep a dictionary that JSON can hold. `key`: a hash of everything that decides it. A full disk keeps nothing."""
+    with suppress(OSError), tempfile.TemporaryDirectory(dir=folder()) as inside:
+        fresh = Path(inside, "note")
+        fresh.write_text(json.dumps(values), encoding="utf-8")
+        os.replace(fresh, folder() / f"{key}{suffix}")
+
+
+# Variables that name the caches of compilers and libraries, and of packages that keep what they compile.
+CACHES = {
+    "CUDA_CACHE_PATH": "cuda",
+    "CUPY_CACHE_DIR": "cupy",
+    "NUMBA_CACHE_DIR": "numba",
+    "TORCHINDUCTOR_CACHE_DIR": "inductor",
+    "TORCH_EXTENSIONS_DIR": "extensions",
+    "TRITON_CACHE_DIR": "triton",
+    "XDG_CACHE_HOME": "others",
+}
+KEPT_MOST = 32  # trees whose caches are kept
+
+
+def of_tree(files: Iterable[Path], folder_of_tree: Path) -> dict[str, str]:
+    """Environment variables with which a tree gets compile caches of its own: a commit whose cache has an incomplete
+    key is then never given what another commit compiled. Trees with the same files share them."""
+    digest = hashlib.sha256()
+    for path in files:
+        with suppress(OSError):
+            content = path.read_bytes()
+            digest.update(f"\0{path.relative_to(folder_of_tree)}\0{len(content)}\0".encode() + content)
+    home = folder() / "compiled"
+    own = home / digest.hexdigest()[:24]
+    try:
+        own.mkdir(parents=True, exist_ok=True)
+        os.utime(own)
+        others = sorted((path for path in home.iterdir() if path.is_dir()), key=lambda path: path.stat().st_mtime)
+    except OSError:  # another process removes some
+        others = []
+    for path in others[:-KEPT_MOST]:
+        shutil.rmtree(path, ignore_errors=True)
+    return {name: str(own / place) for name, place in CACHES.items()} | {"KERNELWATCH_CACHE": str(folder())}
+
+
+@lru_cache(maxsize=4096)
+def _digest_at(path: str, _size: int, _modified_ns: int) -> str:
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+
+
+def _digest(path: Path) -> str:
+    """The hash of a file, which is read once in a process unless it changes. Raises: OSError."""
+    state = path.stat()
+    return _digest_at(str(path), state.st_size, state.st_mtime_ns)
+
+
+def inputs(path: Path) -> str:
+    """A hash of all that a cached file was made from: of its key, and of what else was read."""
+    read = json.loads(path.with_suffix(".json").read_text())["read"]
+    return hashlib.sha256(json.dumps([path.name, read]).encode()).hexdigest()
+
+
+def built(key: str, suffix: str, build: Callable[[Path], Iterable[Path] | None]) -> Path:
     """The path of a cached file; if it is missing or damaged, `build(path)` makes it first.
 
-    The note beside the file is written last and holds its hash, so a file that was cut short is built again.
+    `key`: of everything that decides what is built, but the files that `build` returns, such as headers: if one of them
+    has changed, the file is built again. The note beside the file is written last and holds the hashes of the file and
+    of these others, so a file that was cut short is built again, too.
     """
     path = folder() / f"{key}{suffix}"
     note = path.with_suffix(".json")
     try:
-        if hashlib.sha256(path.read_bytes()).hexdigest() == json.loads(note.read_text())["sha256"]:
+        known = json.loads(note.read_text())
+        same = all(_digest(Path(name)) == sha256 for name, sha256 in known["read"].items())
+        if same and hashlib.sha256(path.read_bytes()).hexdigest() == known["sha256"]:
             return path
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         pass
     with tempfile.TemporaryDirectory(dir=path.parent) as inside:
         fresh, fresh_note = Path(inside, path.name), Path(inside, note.name)
-        build(fresh)
-        fresh_note.write_text(json.dumps({"sha256": hashlib.sha256(fresh.read_bytes()).hexdigest()}))
+        read = {str(one): _digest(one) for one in sorted(set(build(fresh) or ()))}
+        content = {"sha256": hashlib.sha256(fresh.read_bytes()).hexdigest(), "read": read}
+        fresh_note.write_text(json.dumps(content))
         os.replace(fresh, path)
         os.replace(fresh_note, note)
     return path

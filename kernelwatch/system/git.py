@@ -1,9 +1,10 @@
 """git's answers about the project's repository."""
 
+import hashlib
 import os
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kernelwatch.system.errors import UserError
@@ -41,30 +42,76 @@ def resolve(root: Path, name: str) -> str:
         raise UserError(f"the repository in {root} has no commit {name}; {what}") from None
 
 
-def commits(root: Path, range: str, changed: str = "") -> list[str]:
+def commits(root: Path, range: str, changed: Sequence[str] = ()) -> list[str]:
     """The first-parent commits of a range, newest first.
 
-    `changed`: a folder; keep only the commits that change it, and the newest commit. The commits in between run the
-    same kernels. Raises: UserError.
+    `changed`: pathspecs; keep only the commits that change such files, and the newest commit. The commits in between
+    run the same kernels. Raises: UserError.
     """
     all_commits = git(root, "rev-list", "--first-parent", range).splitlines()
     if not changed:
         return all_commits
-    changing = set(git(root, "rev-list", "--first-parent", range, "--", changed).splitlines())
+    changing = set(git(root, "rev-list", "--first-parent", range, "--", *changed).splitlines())
     return [commit for commit in all_commits if commit in changing or commit == all_commits[0]]
 
 
-def export(root: Path, commit: str, package: str, folder: Path) -> str:
-    """Write a commit's package into a folder; the folder's path, or "" if the commit has no such package.
+def export(root: Path, commit: str, folder: Path) -> str:
+    """Write all files of a commit into a folder, with the files of its submodules at their commits; the folder's path.
 
-    Raises: UserError.
+    A file that `.gitattributes` leaves out of archives is written as well. Raises: UserError if git fails, or if a
+    submodule's commit is not here.
     """
-    if not git(root, "ls-tree", commit, f"{package}/__init__.py"):
-        return ""
-    archive = _run("git", "archive", commit, package, root=root)
-    folder.mkdir(parents=True, exist_ok=True)
-    _run("tar", "-x", "-C", str(folder), root=root, given=archive)
+    top = Path(git(root, "rev-parse", "--show-toplevel"))
+    _write_files(top, commit, folder)
+    for path, pinned in submodules(top, commit).items():
+        repository = top / path
+        if not (repository / ".git").exists():
+            raise UserError(
+                f"commit {commit[:8]} needs the submodule {path} at {pinned[:8]}, which is not here: "
+                "git submodule update --init --recursive"
+            )
+        try:
+            git(repository, "cat-file", "-e", f"{pinned}^{{commit}}")
+        except UserError:
+            raise UserError(
+                f"commit {commit[:8]} needs the submodule {path} at {pinned[:8]}, which the submodule's repository "
+                f"lacks: git -C {path} fetch origin {pinned}"
+            ) from None
+        export(repository, pinned, folder / path)
     return str(folder)
+
+
+def _write_files(top: Path, commit: str, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as temporary:
+        index = {"GIT_INDEX_FILE": str(Path(temporary, "index"))}
+        git(top, "read-tree", commit, variables=index)
+        git(top, "checkout-index", "--all", "--force", f"--prefix={folder}/", variables=index)
+
+
+def submodules(root: Path, commit: str) -> dict[str, str]:
+    """The submodules of a commit by their paths, and the commits at which they are. Raises: UserError."""
+    entries = git(root, "ls-tree", "-r", "-z", "--full-tree", commit).split("\0")
+    modes = (entry.partition("\t") for entry in entries if entry.startswith("160000 "))
+    return {path: mode.split()[2] for mode, _, path in modes}
+
+
+def tree_hash(root: Path, commit: str) -> str:
+    """git's hash of the files of a commit, its submodules' commits included. Raises: UserError."""
+    return git(root, "rev-parse", f"{commit}^{{tree}}")
+
+
+def export_checkout(root: Path, folder: Path) -> str:
+    """Write the checkout as it is into a folder: with its uncommitted changes and the untracked files that git does not
+    ignore, and with those of its submodules. A hash of these files. Raises: UserError."""
+    top = Path(git(root, "rev-parse", "--show-toplevel"))
+    commit = snapshot(top, [])
+    hashes = [tree_hash(top, commit)]
+    _write_files(top, commit, folder)
+    for path in submodules(top, commit):
+        if (top / path / ".git").exists():
+            hashes.append(export_checkout(top / path, folder / path))
+    return hashlib.sha256(" ".join(hashes).encode()).hexdigest()[:40]
 
 
 def snapshot(root: Path, without: list[str]) -> str:
@@ -76,7 +123,8 @@ def snapshot(root: Path, without: list[str]) -> str:
         left_out = (f"--exclude=/{path}/" for path in without)
         files = _run("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", *left_out, root=root)
         _run("git", "update-index", "-z", "--add", "--remove", "--stdin", root=root, given=files, variables=index)
-        git(root, "rm", "-r", "-q", "--cached", "--ignore-unmatch", "--", *without, variables=index)
+        if without:
+            git(root, "rm", "-r", "-q", "--cached", "--ignore-unmatch", "--", *without, variables=index)
         tree = git(root, "write-tree", variables=index)
     nobody = {f"GIT_{role}_{what}": "kernelwatch" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
     dates = {f"GIT_{role}_DATE": "@1 +0000" for role in ("AUTHOR", "COMMITTER")}  # the same checkout has the same hash

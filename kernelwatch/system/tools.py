@@ -14,6 +14,12 @@ from pathlib import Path
 
 from kernelwatch.system.errors import ToolMissing
 
+# What a C or C++ compiler reads of the environment: where it looks for headers, libraries and its own programs.
+COMPILER_ENVIRONMENT = (
+    *("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX"),
+    *("SOURCE_DATE_EPOCH", "CCC_OVERRIDE_OPTIONS"),
+)
+
 
 @dataclass(frozen=True)
 class Tool:
@@ -21,6 +27,11 @@ class Tool:
 
     command: tuple[str, ...]
     version: str
+
+    @property
+    def key(self) -> str:
+        """What decides what a compiler makes of the same source and options, headers apart: for the key of a cache."""
+        return digest(*self.command, self.version, *(os.environ.get(name) for name in COMPILER_ENVIRONMENT))
 
     @property
     def title(self) -> str:
@@ -121,6 +132,12 @@ def _of_toolkit(name: str, title: str) -> str:
     if not path:
         raise ToolMissing(f"{title} is not on the PATH; it comes with the CUDA toolkit")
     return path
+
+
+def read_by(rule: Path) -> set[Path]:
+    """The files that a compiler read, of the rule for make that its option -MD writes."""
+    _, _, names = rule.read_text(encoding="utf-8").replace("\\\n", " ").partition(": ")
+    return {Path(re.sub(r"\\(.)", r"\1", name)) for name in re.findall(r"(?:\\.|\S)+", names)}
 
 
 def digest(*parts: object) -> str:

@@ -1,6 +1,6 @@
 """The parts of a measurement that every device shares: its budget, the check of the output, the packages' versions."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,19 +37,27 @@ def describe_wrong(
     outs: Iterable[Array],
     scalars: dict[str, Any],
     xp: Any,
+    updated: Sequence[str] = (),
 ) -> str:
     """Why the outputs of a cell are wrong, "" if they are right.
 
     They are compared with the reference on the same inputs, within the bound if there is one. A NaN is wrong wherever
-    the reference has a number. `xp`: the module of the arrays, NumPy or CuPy.
+    the reference has a number. `xp`: the module of the arrays, NumPy or CuPy. `updated`: the names of the last arrays,
+    which are inputs that were updated.
     """
     operands, outs = list(inputs), list(outs)
     expected = outputs(computation.reference(*operands, **scalars))
     bounds: tuple[Array | None, ...] = (None,) * len(outs)
     if computation.bound:
         bounds = outputs(computation.bound(cell.type, *operands, **scalars))
+    if not len(outs) == len(expected) == len(bounds):
+        raise ValueError(
+            f"{cell.name}: the reference returns {len(expected)} arrays, the bound {len(bounds)}; the outputs and the "
+            f"updated inputs are {len(outs)}"
+        )
     for at, (out, want, bound) in enumerate(zip(outs, expected, bounds, strict=True)):
-        which = f" of output {at}" if len(outs) > 1 else ""
+        own = len(outs) - len(updated)
+        which = f" of {updated[at - own]}" if at >= own else f" of output {at}" if len(outs) > 1 else ""
         # An exact number may have had to be rounded once.
         rounded = want.astype(out.dtype) if computation.exact_bits and bound is None else want
         if why := _differs(out, rounded, bound, xp):

@@ -18,7 +18,9 @@ from kernelwatch.plan.project import Project
 from kernelwatch.system.errors import ToolMissing
 from kernelwatch.system.machine import free_bytes, machine_id
 from kernelwatch.system.tools import c_compiler
+from kernelwatch.timing import usage
 from kernelwatch.timing.check import POISON, Budget, WrongOutput, describe_wrong, packages
+from kernelwatch.timing.launch import Returning, bind
 from kernelwatch.timing.record import Facts, Measurement
 
 ROTATION = 2  # cold: the buffers together are at least this many times the last-level cache
@@ -86,7 +88,8 @@ class Cpu:
         self.cache_bytes = cache_bytes()
         self.random = np.random.default_rng(seed)
         self.free_bytes = free_bytes()
-        sizes = [size for cell in cells if (size := self._arena_bytes(cell)) <= self.free_bytes]
+        taken = [cell for cell in cells if not usage.refusal(project, cell)]
+        sizes = [size for cell in taken if (size := self._arena_bytes(cell)) <= self.free_bytes]
         size = max(sizes, default=0)
         # Written once, so that every page exists before timing; repeats the pool, since drawing numbers is slow.
         self.pool = self.random.random(1 << 20, np.float32) * 2 - 1
@@ -99,7 +102,7 @@ class Cpu:
             "machine": machine_id(),
             "cores": self.cores,
             "cache_bytes": self.cache_bytes,
-            "packages": packages(self.project.conditions),
+            "packages": packages(usage.conditions(self.project)),
             "compiler": compiler(),
             "openmp": {name: os.environ.get(name) for name in environment()},
         }
@@ -127,9 +130,9 @@ class Cpu:
     def _fill(self, cell: Cell, slot: int) -> None:
         """Fill the inputs that have values of their own; the others keep the random numbers of the arena."""
         inputs, _ = self._operands(cell, slot)
-        for array, view in zip(self._operands_of(cell).inputs, inputs, strict=True):
+        for at, (array, view) in enumerate(zip(self._operands_of(cell).inputs, inputs, strict=True)):
             if array.values is not None:
-                view[...] = array.values(self.random, array.shape, array.dtype)
+                view[...] = array.made(self.random, inputs[:at])
 
     @contextmanager
     def _pinned(self, cell: Cell) -> Iterator[None]:
@@ -151,27 +154,53 @@ class Cpu:
         """Run a cell once on poisoned outputs and check it; the seconds of this first run. Raises: WrongOutput."""
         inputs, outs = self._operands(cell, 0)
         computes, operands = self.project.computes(cell.op, cell.rung), self._operands_of(cell)
-        for array, view in zip(operands.inputs, inputs, strict=True):
+        given: list[Array] = [None] * len(inputs)  # what each input was filled with
+        for at, (array, view) in enumerate(zip(operands.inputs, inputs, strict=True)):
             if array.values is None:
                 values = np.roll(self.pool, self.random.integers(self.pool.size))
-                view[...] = np.resize(values if view.dtype.kind in "fc" else values.view(view.dtype), view.shape)
-        for view, bits in zip(inputs, computes.exact_bits(cell.type) if computes.exact_bits else (), strict=False):
-            view[...] = np.ldexp(self.random.integers(-(1 << bits), 1 << bits, view.shape), -bits)
+                given[at] = np.resize(values if view.dtype.kind in "fc" else values.view(view.dtype), view.shape)
+                view[...] = given[at]
+            elif not array.derived:
+                given[at] = view.copy()
+        for at, bits in enumerate(computes.exact_bits(cell.type) if computes.exact_bits else ()):
+            given[at] = np.ldexp(self.random.integers(-(1 << bits), 1 << bits, inputs[at].shape), -bits)
+            inputs[at][...] = given[at]
+        for at, (array, view) in enumerate(zip(operands.inputs, inputs, strict=True)):
+            if array.derived:
+                given[at] = array.made(self.random, inputs[:at])
+                view[...] = given[at]
         for out in outs:
             ctypes.memset(out.ctypes.data, POISON, out.nbytes)
         start = time.perf_counter()
-        launch()
+        result = launch()
         once = time.perf_counter() - start
-        why = describe_wrong(cell, computes, inputs, outs, dict(operands.scalars), np)
-        if why:
-            raise WrongOutput(why)
+        before = [one.astype(view.dtype, copy=False) for one, view in zip(given, inputs, strict=True)]
+        self._judge(cell, launch, before, result)
         return once
+
+    def _judge(self, cell: Cell, launch: Callable[[], object], before: list[Array], result: object) -> None:
+        """Check what a launch over the first set of buffers did. `before`: what its inputs were; `result`: what it
+        returned. Raises: WrongOutput."""
+        inputs, outs = self._operands(cell, 0)
+        computes, operands = self.project.computes(cell.op, cell.rung), self._operands_of(cell)
+        given = usage.read_only(operands, inputs)
+        changed = [at for at, view in given.items() if not usage.same_bits(np.ascontiguousarray(before[at]), view, np)]
+        if why := usage.overwritten(cell, computes, operands, changed):
+            raise WrongOutput(why)
+        updated = [view for at, view in enumerate(inputs) if at not in given]
+        known = [name for at, name in enumerate(usage.names(computes, operands)) if at not in given]
+        returns = isinstance(launch, Returning)
+        written = usage.returned(cell, result, computes, operands, inputs, np) if returns else outs
+        positional, named = operands.arguments(before)
+        if why := describe_wrong(cell, computes, positional, [*written, *updated], named, np, known):
+            raise WrongOutput((not returns and usage.untouched(cell, result, outs, np)) or why)
 
     def measure(self, cell: Cell) -> Measurement:
         """Measure a cell once: check it, then time it. "seconds" is the median over the samples.
 
         Raises: WrongOutput, NotHere, Absent.
         """
+        rung = usage.declared(self.project, cell)
         if cell.cache == "hot" and self._set_bytes(cell) > self.cache_bytes / 2:
             raise NotHere(
                 f"its buffers ({self._set_bytes(cell) >> 20} MiB) do not fit in half of the last-level cache "
@@ -182,13 +211,18 @@ class Cpu:
                 f"it needs {self._arena_bytes(cell) >> 20} MiB of memory, {self.free_bytes >> 20} MiB are free"
             )
         kernel, repeats = self.package.load(cell.op, cell.rung, cell.type), self.package.repeats(cell.op, cell.rung)
-        scalars, launches = self._operands_of(cell).scalars, []
+        operands, launches = self._operands_of(cell), []
         for slot in range(self._slots(cell)):
             self._fill(cell, slot)
             inputs, outs = self._operands(cell, slot)
-            launches.append(kernel.bind(*inputs, out=outs[0] if len(outs) == 1 else tuple(outs), **scalars))
+            launches.append(bind(kernel, rung, operands, inputs, outs))
         with self._pinned(cell):
-            return self._time(cell, launches, repeats)
+            measurement = self._time(cell, launches, repeats)
+        if operands.updated:
+            computes, (inputs, _) = self.project.computes(cell.op, cell.rung), self._operands(cell, 0)
+            if why := usage.not_finite(cell, computes, operands, inputs, np):
+                raise WrongOutput(why)
+        return measurement
 
     def _time(self, cell: Cell, launches: list[Launch], repeats: int) -> Measurement:
         once = self._check(cell, launches[0])

@@ -3,6 +3,7 @@
 import statistics
 
 from kernelwatch.plan.project import Project
+from kernelwatch.timing import usage
 from kernelwatch.timing.check import packages
 from kernelwatch.timing.nvml import Nvml
 from kernelwatch.timing.record import Facts
@@ -40,7 +41,7 @@ class RunDevice(Replayer):
             "l2_bytes": self.l2_bytes,
             "cuda_driver": runtime.driverGetVersion(),
             "cuda_runtime": runtime.runtimeGetVersion(),
-            "packages": packages(self.project.conditions),
+            "packages": packages(usage.conditions(self.project)),
             "nvml": self.nvml.why_not or "ok",
             "others": self.others,
             "neighbors": self.neighbors,

@@ -4,6 +4,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -11,10 +12,11 @@ from kernelwatch.plan.cells import Cell
 from kernelwatch.plan.package import Kernel, NotHere, Package
 from kernelwatch.plan.problem import COPIES, Array, Computation, Operand, Operands
 from kernelwatch.plan.project import Project
-from kernelwatch.timing import nodes
+from kernelwatch.timing import nodes, tensors, usage
+from kernelwatch.timing.capture import Captured
 from kernelwatch.timing.check import POISON, Budget, WrongOutput, describe_wrong
 from kernelwatch.timing.device import RunDevice
-from kernelwatch.timing.launch import Allocations, Calls, Choices, Direct, current
+from kernelwatch.timing.launch import Allocations, Calls, Choices, Direct, Returning, bind, current
 from kernelwatch.timing.record import Measurement
 from kernelwatch.timing.replay import FILLS, Graph, Take
 
@@ -32,6 +34,14 @@ GUARD_BYTES = 4096  # after the last output: a kernel that writes there is wrong
 GUARD = 0x3C
 
 
+class _Returned(Captured):
+    """A graph of launches that return their outputs. `result`: what the first one returned; replays write it."""
+
+    def __init__(self, cupy: Any, stream: Any, launches: list[Callable[[], object]], count: int) -> None:
+        super().__init__(cupy, stream, lambda: [launches[at % len(launches)]() for at in range(count)])
+        self.result = getattr(launches[0], "result", None)
+
+
 class Gpu(RunDevice):
     """The current CUDA device, with the memory that all cells of a run share."""
 
@@ -40,12 +50,16 @@ class Gpu(RunDevice):
         self.package = package
         self.budget = budget
         self.seed = seed
+        self._returns = False  # whether the launches of the cell return their outputs
         self._once: Graph | None = None  # of the cell: a graph of one launch, None if it cannot be captured
         # One allocation for all cells, so that a buffer has the same place in memory for every rung in every process.
         free = int(self.cupy.cuda.runtime.memGetInfo()[0] * 0.7)
-        sizes = [size for cell in cells if (size := self._arena_bytes(cell)) <= free]
+        sizes = [size for cell in cells if not self._refusal(cell) and (size := self._arena_bytes(cell)) <= free]
         self.arena = self.cupy.empty(max(sizes, default=0) + GUARD_BYTES, self.cupy.uint8)
         self.warm_up()
+
+    def _refusal(self, cell: Cell) -> str:
+        return usage.refusal(self.project, cell)
 
     # --- buffers -----------------------------------------------------------------------------------------------
 
@@ -91,9 +105,11 @@ class Gpu(RunDevice):
         self._random(self.arena[: self._arena_bytes(cell)], first, self.seed)
         starts, size = self._slot_bytes(cell)
         for at, (start, array) in enumerate(zip(starts, operands.inputs, strict=False)):
+            if array.derived:
+                continue
             if array.values is not None:
                 random = np.random.default_rng([self.seed, at])
-                values = self.cupy.asarray(np.ascontiguousarray(array.values(random, array.shape, array.dtype)))
+                values = self.cupy.asarray(np.ascontiguousarray(array.made(random, ())))
             elif FILLS.get(array.dtype.name) != FILLS.get(first):
                 values = None
             else:
@@ -104,6 +120,19 @@ class Gpu(RunDevice):
                     self._random(view, array.dtype.name, self.seed + slot)
                 else:
                     view[...] = values.astype(array.dtype, copy=False)
+        if any(array.derived for array in operands.inputs):  # the host makes them, once: all sets hold the same numbers
+            self._derive(cell)
+            sets = self.arena[: self._arena_bytes(cell)].reshape(-1, size)
+            sets[1:] = sets[0]
+
+    def _derive(self, cell: Cell) -> None:
+        """Make the inputs of the first set of buffers that follow from the inputs before them."""
+        operands, (inputs, _) = self._operands_of(cell), self._operands(cell, 0)
+        for at, (view, array) in enumerate(zip(inputs, operands.inputs, strict=True)):
+            if array.derived:
+                before = [given.get(stream=self.stream) for given in inputs[:at]]
+                values = np.ascontiguousarray(array.made(np.random.default_rng([self.seed, at]), before))
+                view[...] = self.cupy.asarray(values).astype(array.dtype, copy=False)
 
     def _random(self, memory: Array, name: str, seed: int) -> None:
         """Fill memory with numbers in [-1, 1) in the format of a type, float32 if the type has no kernel in FILLS."""
@@ -134,7 +163,8 @@ class Gpu(RunDevice):
         inputs, outs = self._operands(cell, slot)
         if kernel is None:
             return self._line(cell, inputs, outs), f"{cell.rung} CuPy {self.cupy.__version__}"
-        launch = kernel.bind(*inputs, out=outs[0] if len(outs) == 1 else tuple(outs), **self._operands_of(cell).scalars)
+        rung = self.project.ops[cell.op].rung(cell.rung)
+        launch = bind(kernel, rung, self._operands_of(cell), inputs, outs)
         return launch, launch.identity
 
     def _check(self, cell: Cell, launch: Callable[[], object]) -> tuple[Take, float]:
@@ -146,36 +176,80 @@ class Gpu(RunDevice):
         direct = Direct(launch)
         return self._checked(cell, direct), direct.enqueue_s
 
+    def _fill_exactly(self, cell: Cell) -> None:
+        """Fill the inputs of the first set of buffers with numbers for which the arithmetic is exact, if the cell is
+        checked so, and those that follow from them."""
+        inputs, computes = self._operands(cell, 0)[0], self._computes(cell)
+        for at, bits in enumerate(computes.exact_bits(cell.type) if computes.exact_bits else ()):
+            kernel = self.kernels[f"{FILLS.get(inputs[at].dtype.name, 'fill')}_short"]
+            count, seed = np.int64(inputs[at].size), np.uint64(self.seed + at)
+            kernel((4096,), (256,), (inputs[at], count, seed, np.int32(bits)))
+        if computes.exact_bits:
+            self._derive(cell)
+
     def _checked(self, cell: Cell, launch: Graph, how: str = "") -> Take:
         """Run a launch over the first set of buffers, whose outputs are poisoned before, and check what it wrote.
 
         `how`: it was launched, for messages. Returns the run as a sample. Raises: WrongOutput.
         """
         inputs, outs = self._operands(cell, 0)
-        computes = self._computes(cell)
-        for at, bits in enumerate(computes.exact_bits(cell.type) if computes.exact_bits else ()):
-            kernel = self.kernels[f"{FILLS.get(inputs[at].dtype.name, 'fill')}_short"]
-            count, seed = np.int64(inputs[at].size), np.uint64(self.seed + at)
-            kernel((4096,), (256,), (inputs[at], count, seed, np.int32(bits)))
-        end = self._slot_bytes(cell)[0][-1] + outs[-1].nbytes
+        computes, operands = self._computes(cell), self._operands_of(cell)
+        self._fill_exactly(cell)
+        given = [array.copy() if one.updated else array for array, one in zip(inputs, operands.inputs, strict=True)]
+        updated = [array for array, one in zip(inputs, operands.inputs, strict=True) if one.updated]
+        captured = self._results(cell, launch) if isinstance(launch, _Returned) else ()
+        end = self._slot_bytes(cell)[0][-1] + operands.arrays[-1].nbytes
         guard = self.arena[end : end + GUARD_BYTES]
-        for memory, value in (*((out, POISON) for out in outs), (guard, GUARD)):
+        own = [memory for memory in captured if memory.flags.c_contiguous]  # of the graph, which each replay writes
+        for memory, value in (*((out, POISON) for out in (*outs, *own)), (guard, GUARD)):
             self.cupy.cuda.runtime.memsetAsync(memory.data.ptr, value, memory.nbytes, self.stream.ptr)
         taken = self.take(launch, 1, 1, 1, tuple(self.canaries.values()))
 
+        written = [*(captured or self._results(cell, launch) or outs), *updated]
+        known = [
+            name for name, one in zip(usage.names(computes, operands), operands.inputs, strict=True) if one.updated
+        ]
+
         def wrong() -> str:
-            scalars = dict(self._operands_of(cell).scalars)
-            return describe_wrong(cell, computes, inputs, outs, scalars, self.cupy)
+            positional, named = operands.arguments(given)
+            return describe_wrong(cell, computes, positional, written, named, self.cupy, known)
 
         if why := wrong():
             self.cupy.cuda.runtime.deviceSynchronize()
             if not wrong():
                 why = f"{cell.name} has not finished when its stream has: it runs on another stream than the given one"
-            raise WrongOutput(f"{why}{how}")
+            elif outs and written[0] is outs[0]:
+                why = usage.untouched(cell, getattr(launch, "result", None), outs, self.cupy) or why
+            raise WrongOutput(f"{self._overwritten(cell, launch) or why}{how}")
         beyond = np.count_nonzero(guard.get(stream=self.stream) != GUARD)
         if beyond:
             raise WrongOutput(f"{cell.name} wrote {beyond} of the {GUARD_BYTES} bytes after its output{how}")
+        if any(one.values for one in operands.inputs):  # the guard lies in the next set: an index there must be valid
+            self._fill(cell)
         return taken
+
+    def _results(self, cell: Cell, launch: Graph) -> list[Array]:
+        """What a launch that returns its outputs returned; [] if it writes them. Raises: WrongOutput."""
+        if not (self._returns and hasattr(launch, "result")):
+            return []
+        inputs, _ = self._operands(cell, 0)
+        return usage.returned(cell, launch.result, self._computes(cell), self._operands_of(cell), inputs, self.cupy)
+
+    def _overwritten(self, cell: Cell, launch: Graph) -> str:
+        """What to say of inputs that a launch writes and must not, "" if it writes none. It is launched once more, over
+        the first set of buffers, filled anew."""
+        self._fill(cell)
+        self._fill_exactly(cell)
+        operands = self._operands_of(cell)
+        given = usage.read_only(operands, self._operands(cell, 0)[0])
+        room, before = int(self.cupy.cuda.runtime.memGetInfo()[0]) // 2, {}
+        for at, array in given.items():  # on the host if the GPU has little memory left
+            before[at] = array.copy() if array.nbytes <= room else array.get(stream=self.stream)
+            room -= array.nbytes
+        launch.launch(self.stream)
+        self.cupy.cuda.runtime.deviceSynchronize()
+        changed = [at for at, array in given.items() if not usage.same_bits(before[at], array, self.cupy)]
+        return usage.overwritten(cell, self._computes(cell), operands, changed)
 
     def _captured(self, cell: Cell, launch: Callable[[], object]) -> Graph | None:
         """A graph of one launch, which may never be launched; None if it cannot be captured.
@@ -183,7 +257,7 @@ class Gpu(RunDevice):
         Raises: WrongOutput if it enqueues nothing on the given stream; what the launch raises outside of a capture.
         """
         try:
-            graph = self.capture([launch], 1)
+            graph = self._graph_of([launch], 1) if self._returns else self.capture([launch], 1)
         except Exception:
             launch()
             self.stream.synchronize()
@@ -262,9 +336,29 @@ class Gpu(RunDevice):
                 f"{self.cupy.cuda.runtime.memGetInfo()[0] >> 20} MiB are free"
             )
 
+    def _loaded(self, cell: Cell) -> Kernel | None:
+        """The kernel of a cell; None for a reference line. Raises: NotHere, Absent; what the package raises."""
+        rung = usage.declared(self.project, cell)
+        self._fits(cell)
+        if rung is not None and rung.arrays == "torch":
+            tensors.pytorch(cell.name)  # now, so that its current stream is set before the first launch
+        return None if rung is None else self.package.load(cell.op, cell.rung, cell.type)
+
+    def _has_room(self, cell: Cell) -> None:
+        """Raises: NotHere if what the launches over all sets of buffers return does not fit in the GPU's memory."""
+        size = self._slots(cell) * sum(array.nbytes for array in self._operands_of(cell).outputs)
+        free = int(self.cupy.cuda.runtime.memGetInfo()[0])
+        if size > free:
+            raise NotHere(f"what it returns needs {size >> 20} MiB of GPU memory, {free >> 20} MiB are free")
+
     def _queued(self, launches: list[Callable[[], object]], count: int) -> Graph:
         """`count` launches, in turn from `launches`: a graph, or calls by the host if the cell cannot be captured."""
-        return self.graph(launches, count) if self._once else Calls(launches, count)
+        return self._graph_of(launches, count) if self._once else Calls(launches, count)
+
+    def _graph_of(self, launches: list[Callable[[], object]], count: int) -> Graph:
+        """A graph of launches. Those that return their outputs allocate them within the capture: such a graph has
+        memory of its own."""
+        return _Returned(self.cupy, self.stream, launches, count) if self._returns else self.graph(launches, count)
 
     def measure(self, cell: Cell) -> Measurement:
         """Measure a cell once: check it, time it, record the conditions and what a launch runs.
@@ -272,13 +366,15 @@ class Gpu(RunDevice):
         "seconds" is the time of one pass (a launch, or its share if it repeats the work): the median over the samples,
         or their mean if the cell is hot. Raises: WrongOutput, NotHere, Absent.
         """
-        self._fits(cell)
-        kernel = None if cell.reference else self.package.load(cell.op, cell.rung, cell.type)
+        kernel = self._loaded(cell)
         repeats = 1 if cell.reference else self.package.repeats(cell.op, cell.rung)
         with current(self.stream):
             self._fill(cell)
             bound = [self._bind(cell, kernel, slot) for slot in range(self._slots(cell))]
             launches = [launch for launch, _ in bound]
+            self._returns = isinstance(launches[0], Returning)
+            if self._returns:
+                self._has_room(cell)
             first, enqueue_s = self._check(cell, launches[0])
             self._once = self._captured(cell, launches[0])
             once, slots = first["seconds"][0], len(launches)
@@ -308,6 +404,11 @@ class Gpu(RunDevice):
                 host_loop_s = self._host_loop_seconds(launches[0], measurement["seconds"])
                 measurement["host_loop_seconds"] = host_loop_s
                 measurement["launch_seconds"] = host_loop_s - measurement["seconds"]
+            if self._operands_of(cell).updated:
+                inputs, _ = self._operands(cell, 0)
+                why = usage.not_finite(cell, self._computes(cell), self._operands_of(cell), inputs, self.cupy)
+                if why:
+                    raise WrongOutput(why)
         measurement["canary_s"] = self.canary_seconds()
         if kernel:
             with current(self.stream):
@@ -321,11 +422,13 @@ class Gpu(RunDevice):
             return
         with Allocations(self.cupy) as allocated, Choices() as choices:
             launch()
-        if allocated.nbytes:
-            measurement["allocated_bytes"] = allocated.nbytes
+        if allocated.peak_bytes:
+            measurement["peak_allocated_bytes"] = allocated.peak_bytes
         if choices.texts:
             measurement["configurations"] = choices.texts
         ran = None
+        if why := self._overwritten(cell, Direct(launch)):
+            raise WrongOutput(why)
         if self._once is not None:
             how = ", when a CUDA graph of it is replayed: not all of it runs on the given stream"
             self._checked(cell, self._once, how)
@@ -338,7 +441,7 @@ class Gpu(RunDevice):
 
     def launch_all(self, cell: Cell, count: int) -> None:
         """Launch a cell `count` times over its rotating buffers, for a profiler, and wait."""
-        kernel = None if cell.reference else self.package.load(cell.op, cell.rung, cell.type)
+        kernel = self._loaded(cell)
         with current(self.stream):
             self._fill(cell)
             launches = [self._bind(cell, kernel, slot)[0] for slot in range(self._slots(cell))]

@@ -22,6 +22,7 @@ from kernelwatch.plan.package import Absent, Kernel, NotHere, Package
 from kernelwatch.plan.problem import Array, Problem, Rung, Shape
 from kernelwatch.plan.project import Project, import_package, load
 from kernelwatch.timing.check import Budget
+from kernelwatch.timing.launch import bind
 
 # Compile-time figure -> CUDA's name for it as an attribute of the loaded kernel.
 ATTRIBUTES = {"registers": "num_regs", "static_shared_bytes": "shared_size_bytes", "stack_bytes": "local_size_bytes"}
@@ -54,8 +55,11 @@ def _shapes(package: Package, op: str, rung: str, type: str, dims: int) -> tuple
 
 
 def _shape(package: Package, problem: Problem, rung: Rung, type: str) -> Shape:
-    """The first of a rung's shapes that is within its limits and is not large; the last one if none is."""
+    """The first of a rung's shapes that it takes and that is not large; if it takes no ragged one, one of the
+    problem's; the last one if it takes none."""
     shapes = _shapes(package, problem.name, rung.name, type, len(problem.shapes[0]))
+    if not any(problem.takes(rung, shape, type) for shape in shapes):
+        shapes = (*shapes, *problem.counted_shapes, *problem.timed(rung.device, quick=False))
     operands = problem.computes(rung.name).operands
     fit = (shape for shape in shapes if problem.takes(rung, shape, type))
     return next((shape for shape in fit if operands(shape, type).nbytes <= checks.LONG_BYTES_MOST), shapes[-1])
@@ -77,7 +81,7 @@ def _launch(project: Project, kernel: Kernel, cell: Cell, *, where: str = "devic
     if where == "device":  # the outputs are not copied, so that initcheck sees a read of unwritten elements
         inputs, empty = list(map(_copied, inputs)), cupy.empty
     outs = [empty(array.shape, array.dtype) for array in operands.outputs]
-    kernel.bind(*inputs, out=outs[0] if len(outs) == 1 else tuple(outs), **operands.scalars)()
+    bind(kernel, project.ops[cell.op].rung(cell.rung), operands, inputs, outs)()
     cupy.cuda.runtime.deviceSynchronize()
 
 
@@ -116,6 +120,9 @@ def everything(project: Project, package: Package, only: str, tool: str) -> tupl
                 continue
             for type in rung.types if chosen else ():
                 shape = _shape(package, problem, rung, type)
+                if reason := problem.refusal(rung, shape, type):
+                    print(f"left out: {name} {type}: {reason}")
+                    continue
                 cell = Cell(problem.name, rung.name, type, shape, "cold", "gpu")
                 try:
                     kernels = package.variants(problem.name, rung.name, type)
@@ -133,7 +140,7 @@ def main(arguments: list[str]) -> int:
     """Run as the child process; the exit code: 1 if `all` has no rung. Raises: NotHere if WHAT is unknown."""
     what, root, *rest = arguments
     project = load(Path(root))
-    package = import_package(project, root)
+    package = import_package(project, str(project.repository))
     if what == "rotating":
         rotating(project, package, Cell.from_json(json.loads(rest[0])), int(rest[1]))
     elif what == "each":

@@ -25,10 +25,13 @@ def _called(result: tuple[Any, ...]) -> Any:
 
 
 def read(graph: Any) -> list[Ran] | None:
-    """The nodes of CuPy's graph in the order of their creation; None if cuda.bindings is not installed."""
+    """The nodes of a graph in the order of their creation; None if cuda.bindings is not installed, or if the graph is
+    PyTorch's and a version before 2.8 does not tell it."""
     try:
         from cuda.bindings import driver
     except ImportError:
+        return None
+    if graph.graph is None:
         return None
     handle = driver.CUgraph(graph.graph)
     count = _called(driver.cuGraphGetNodes(handle))[1]

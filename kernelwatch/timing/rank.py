@@ -44,7 +44,7 @@ class Rank:
         """What the ranks find each other by."""
         return _nccl().get_unique_id().hex()  # type: ignore[no-any-return]
 
-    def join(self, project: str, package: str, rank: int, id: str, ranks: int) -> None:
+    def join(self, project: str, tree: str, rank: int, id: str, ranks: int) -> None:
         """Take the GPU of this number, and meet the other ranks."""
         import cupy
 
@@ -52,7 +52,7 @@ class Rank:
         self.rank = rank
         cupy.cuda.Device(rank).use()
         self.project = load_from(Path(project))
-        self.package = import_package(self.project, package)
+        self.package = import_package(self.project, tree)
         self.not_here += (*self.package.not_here, cupy.cuda.memory.OutOfMemoryError)
         self.on = Replayer(Nvml(cupy.cuda.Device().pci_bus_id))
         self.say("loaded the package")

@@ -46,10 +46,12 @@ class Measurement(TypedDict, total=False):
     `identity` of the launch; `clock64_mhz` and NVML's `state` during the last sample; `throttled`: the limits that were
     met; `retakes`; `instead_of`: what another process had measured that this one replaced; `canary_s` after the
     measurement; `host_loop_seconds` and `launch_seconds`: the cost of a launch.
-    Of what a launch does: `timed_by`, "events" if it cannot be captured in a CUDA graph; `allocated_bytes` that it asks
-    for each time, if any; the `kernels` that it runs; `configurations` that autotuners chose; `sources`: the identity
-    of the sources, if `identity` covers what was launched as well.
+    Of what a launch does: `timed_by`, "events" if it cannot be captured in a CUDA graph; `peak_allocated_bytes`, the
+    most device memory that it allocates at once, if any (older records have `allocated_bytes`, the sum of what it asks
+    for); the `kernels` that it runs; `configurations` that autotuners chose; `sources`: the identity of the sources, if
+    `identity` covers what was launched as well.
     Launched: `codes` of the kernels.
+    Identified: `files` of the tree that were used, with digests; `error` of the launch; `absent`: no such rung exists.
     Streamed: `hidden_share`, the share of the copies' time that was hidden under other work.
     Compiled: the figures of the cubin. Counted: tallies by kind of access.
     """
@@ -70,11 +72,16 @@ class Measurement(TypedDict, total=False):
     launch_seconds: float
     hidden_share: float
     timed_by: str
+    peak_allocated_bytes: int
     allocated_bytes: int
     kernels: list[Ran]
     configurations: list[str]
     sources: str
     codes: list[Code]
+    # identified
+    files: dict[str, str]
+    error: str
+    absent: bool
     # compiled
     cubin: str
     symbol: str
@@ -100,6 +107,7 @@ class Measurement(TypedDict, total=False):
     compulsory_bytes: int
     blocks: int
     barriers: int
+    repeats: int
 
 
 class Facts(TypedDict, total=False):

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from kernelwatch.plan import tree
 from kernelwatch.plan.cells import Cell
 from kernelwatch.plan.package import NotHere, Package
 from kernelwatch.plan.project import Project
@@ -50,7 +51,8 @@ class Several(RunDevice):
         super().__init__(project)
         self.budget = budget
         self.seed = seed
-        self.package = str(Path(sys.modules[project.package].__path__[0]).parent)
+        guard = tree.guard()
+        self.tree = str(guard.places.folder) if guard else str(project.repository)
         self.count = int(self.cupy.cuda.runtime.getDeviceCount())
         self._running: Ranks | None = None
         self.warm_up()
@@ -66,7 +68,7 @@ class Several(RunDevice):
             command = [sys.executable, "-P", "-c", START, str(ENGINE)]
             self._running = Ranks(command, self.count, {**os.environ, **ENVIRONMENT}, SILENCE_S)
             (id,) = self._running.ask([{"do": "id"}])
-            job = {"do": "join", "project": str(self.project.here.parent), "package": self.package, "id": id}
+            job = {"do": "join", "project": str(self.project.here.parent), "tree": self.tree, "id": id}
             self._running.ask([{**job, "rank": rank, "ranks": self.count} for rank in range(self.count)])
         return self._running
 

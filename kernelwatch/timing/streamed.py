@@ -14,6 +14,7 @@ from kernelwatch.plan.package import NotHere, Package
 from kernelwatch.plan.problem import Array, Computation, Operand
 from kernelwatch.plan.project import Project
 from kernelwatch.system.machine import free_bytes
+from kernelwatch.timing import usage
 from kernelwatch.timing.check import POISON, Budget, WrongOutput, describe_wrong
 from kernelwatch.timing.device import RunDevice
 from kernelwatch.timing.record import Measurement
@@ -30,11 +31,11 @@ class Streamed(RunDevice):
         self.random = np.random.default_rng(seed)
         self.warm_up()
 
-    def _input(self, array: Operand, bits: int | None) -> Array:
+    def _input(self, array: Operand, bits: int | None, before: list[Array]) -> Array:
         """An input in the host's memory: the operand's own values, or numbers in [-1, 1), of `bits` bits if given. Its
         rows are pieces of one random row, since drawing every element would take longer than the matrix product."""
         if array.values is not None:
-            return array.values(self.random, array.shape, array.dtype)
+            return array.made(self.random, before)
         *rows, columns = array.shape
         if bits is None:
             row = self.random.random(2 * columns) * 2 - 1
@@ -65,12 +66,15 @@ class Streamed(RunDevice):
 
         Raises: WrongOutput, NotHere, Absent.
         """
+        usage.declared(self.project, cell)
         computes = self.project.computes(cell.op, cell.rung)
         operands = computes.operands(cell.shape, cell.type)
         if operands.nbytes > free_bytes():
             raise NotHere(f"it needs {operands.nbytes >> 20} MiB of memory, {free_bytes() >> 20} MiB are free")
         bits = computes.exact_bits(cell.type) if computes.exact_bits else (None,) * len(operands.inputs)
-        inputs = [self._input(array, count) for array, count in zip(operands.inputs, bits, strict=True)]
+        inputs: list[Array] = []
+        for array, count in zip(operands.inputs, bits, strict=True):
+            inputs.append(self._input(array, count, inputs))
         outs = [np.empty(array.shape, array.dtype) for array in operands.outputs]
         for out in outs:
             out.view(np.uint8)[...] = POISON

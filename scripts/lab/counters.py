@@ -137,7 +137,7 @@ def main(arguments: list[str] | None = None) -> int:
 def record(keys: list[str]) -> None:
     """Record the counters of cells by key, and print them. Raises: UserError."""
     ncu()
-    package = import_package(PROJECT, str(PROJECT.root))
+    package = import_package(PROJECT, str(PROJECT.repository))
     path = PROJECT.results / identity()["machine"] / "counters.jsonl"
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     known = {json.loads(line)["key"]: line for line in lines}

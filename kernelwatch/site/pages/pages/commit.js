@@ -66,6 +66,8 @@
             ops.flatMap((op, index) => [index ? ", " : "", link(op, "ladder", {op, machine: name, commit: at})]), "."));
         if (changes.length) section.append(element("h3", {}, "Events"), element("ul", {class: "happened"}, changes.map((each) => change_item(each, at, common, summary))));
         else section.append(element("p", {}, "No event begins at this commit."));
+        const suites = kernelwatch.failures(common.events, name, commits[at].hash);
+        if (suites.length) section.append(element("h3", {}, "Failed suites"), kernelwatch.failures_table(suites));
         if (failed.length) {
             section.append(element("h3", {}, "Failed"), table([{name: "Cell"}, {name: "Reason"}], failed.map((key) => [link(key, "history", {cell: key, machine: name}), own.cells[key].reason || "no reason is recorded"]), {"aria-label": "Failed cells"}));
         }
@@ -140,12 +142,14 @@
     async function diff_of(commit, site) {
         const {package: name, lines, left_out} = await kernelwatch.load("diffs/" + commit.hash);
         const command = "git show " + commit.hash;
+        if (!lines) return element("section", {}, element("p", {}, "The repository from which these pages were made lacks its files."));
+        const where = name ? " in " + name : "";
         const kind = (line) => (/^(diff|index|---|\+\+\+|new file|deleted file|old mode|new mode)/.test(line) ? "quiet" : line.startsWith("+") ? "good" : line.startsWith("-") ? "bad" : line.startsWith("@@") ? "quiet" : null);
-        const rest = element("p", {class: "small"}, left_out ? text.plural(left_out, "more line") + " and whatever lies outside " + name + ": " : "All of it: ", element("code", {}, command), " ", kernelwatch.copy("Copy", command),
+        const rest = element("p", {class: "small"}, left_out ? text.plural(left_out, "more line") + (name ? " and whatever lies outside " + name : "") + ": " : "All of it: ", element("code", {}, command), " ", kernelwatch.copy("Copy", command),
             site.commit_url ? [" or ", element("a", {href: site.commit_url + commit.hash, rel: "noreferrer"}, "the page of its host")] : null);
-        if (!lines.length) return element("section", {}, element("p", {}, "It changed nothing in " + name + "."), rest);
-        return element("section", {}, element("details", {class: "diff", open: lines.length <= 120}, element("summary", {}, "What it changed in " + name + ", " + text.plural(lines.length, "line")),
-            element("pre", {tabindex: 0, role: "region", "aria-label": "Diff in " + name}, lines.map((line) => element("span", {class: kind(line)}, line + "\n")))), rest);
+        if (!lines.length) return element("section", {}, element("p", {}, "It changed nothing" + where + "."), rest);
+        return element("section", {}, element("details", {class: "diff", open: lines.length <= 120}, element("summary", {}, "What it changed" + where + ", " + text.plural(lines.length, "line")),
+            element("pre", {tabindex: 0, role: "region", "aria-label": "Diff" + where}, lines.map((line) => element("span", {class: kind(line)}, line + "\n")))), rest);
     }
 
     kernelwatch.view("commit", "", async (main, parameters) => {
@@ -162,6 +166,7 @@
             element("p", {class: "steps"}, step(all[index - 1], "\u2190 older measured commit"), step(all[index + 1], all[index + 1] === site.head && !site.machines.some((each) => each.newest === site.head) ? "newest commit, not measured \u2192" : "newer measured commit \u2192")));
         main.append(files_of((await kernelwatch.load("files/" + Math.floor(at / site.block)))[at]));
         if (common.events.events.some((event) => event.last.hash === commit.hash && event.kind !== "environment")) main.append(await diff_of(commit, site));
-        for (const summary of site.machines) await measured(main, summary, at, common);
+        if (!site.described) await kernelwatch.values.measured(main, at, common);
+        else for (const summary of site.machines) await measured(main, summary, at, common);
     });
 }

@@ -146,6 +146,25 @@
             .sort((a, b) => (a.at ?? -1) - (b.at ?? -1));
     };
 
+    // The suites that failed as a whole on a machine: [{commit, suite, reason, log, series}]. `hash`: at this commit only.
+    kernelwatch.failures = (events, machine, hash) => events.failures.filter((told) => kernelwatch.is_of(told, machine) && (!hash || told.commit === hash));
+
+    // The suites that failed as a whole, in a table.
+    kernelwatch.failures_table = (failures) => kernelwatch.table([{name: "suite"}, {name: "why"}, {name: "series", number: true}, {name: "whole output"}],
+        failures.map((told) => [told.suite, told.reason, String(told.series), told.log ? kernelwatch.element("code", {}, told.log) : "not kept"]), {"aria-label": "Failed suites"});
+
+    // What the judged series of a machine say of its newest commit on a branch, over its environments: {series, judged,
+    // unjudged: [[why, series], ...]}. `branch`: by default the configured ones.
+    kernelwatch.evidence = function (events, machine, branch) {
+        const wanted = branch === undefined ? events.lines.filter((line) => line.configured).map((line) => line.name) : [branch];
+        const own = events.evidence.filter((each) => kernelwatch.is_of(each, machine) && wanted.includes(each.branch));
+        const why = d3.rollup(own.flatMap((each) => each.unjudged), (each) => d3.sum(each, ([, count]) => count), ([words]) => words);
+        return {series: d3.sum(own, (each) => each.series), judged: d3.sum(own, (each) => each.judged), unjudged: [...why].sort((a, b) => b[1] - a[1])};
+    };
+
+    // Why series are not judged, in words: "40 have one commit under the newest conditions, ...".
+    kernelwatch.unjudged_words = ({unjudged}) => unjudged.map(([why, count]) => kernelwatch.text.plural(count, "series", "series") + ": " + why).join("; ");
+
     // Whether the place of a judged series is a machine, one of whose environments may have a longer name.
     kernelwatch.is_of = (place, machine) => place.machine === machine || machine.startsWith(place.machine + " (");
 

@@ -71,7 +71,8 @@
     }
 
     // [sign, question, answer]: signs only for what is either so or not.
-    function answers(machine, states, newest, facts, conditions, known, commits) {
+    // `suites`: those that failed as a whole, at any commit.
+    function answers(machine, states, newest, facts, conditions, known, suites, newest_hash, commits) {
         const {noise} = machine.details, state = states[states.length - 1], machine_name = machine.summary.name;
         const rows = [], cells = Object.entries(newest.cells);
         const values = Object.entries(noise).sort((a, b) => a[1] - b[1]);
@@ -112,9 +113,11 @@
         rows.push([!timed ? "" : limited ? "!" : "\u2713", "Did clocks or power limit it?", !timed ? "Not known: limits are read from a GPU\u2019s driver." : [limited
             ? [element("b", {}, limited + " of " + text.plural(timed, "GPU cell")), " met a limit at the newest commit: " + counted(limits) + "."] : "None of " + text.plural(timed, "GPU cell") + " met a limit at the newest commit.",
         owned ? [" The SM clock of ", element("b", {"data-own-clock": owned}, text.plural(owned, "cell")), " was below its highest by their own work, alike in all processes: that is no limit."] : null]]);
-        const failures = d3.sum(states, (each) => each.failed);
-        rows.push([state.failed ? "!" : "\u2713", "Did everything run?", state.failed ? [element("b", {}, text.plural(state.failed, "cell")), " failed at the newest commit, with the reasons below."]
-            : "No cell failed at the newest commit" + (failures ? "; " + failures + " did at earlier ones." : ", nor at any other.")]);
+        const failures = d3.sum(states, (each) => each.failed), now_failed = suites.filter((told) => told.commit === newest_hash);
+        const ran = [now_failed.length ? text.plural(now_failed.length, "suite") : "", state.failed ? text.plural(state.failed, "cell") : ""].filter(Boolean).join(" and ");
+        const earlier = [suites.length ? text.plural(suites.length, "suite") : "", failures ? text.plural(failures, "cell") : ""].filter(Boolean).join(" and ");
+        rows.push([ran ? "!" : "\u2713", "Did everything run?", ran ? [element("b", {}, ran), " failed at the newest commit, with the reasons below."]
+            : "No cell and no suite failed at the newest commit" + (earlier ? "; " + earlier + " did at earlier ones." : ", nor at any other.")]);
         const others = facts.others;
         if (others) {
             const busy = (others.processes || []).length;
@@ -322,7 +325,7 @@
         }), "A/A noise by cell, worst first")].flat());
     }
 
-    function limited(main, newest, facts, name, newest_hash) {
+    function limited(main, newest, facts, name, newest_hash, suites) {
         const cells = Object.entries(newest.cells), max = facts.nvml_sm_clock_max_mhz;
         const met = cells.filter(([, cell]) => cell.s && (cell.limits || []).length), failed = cells.filter(([, cell]) => cell.state === "failed");
         main.append(element("h2", {}, "Cells that met a limit"));
@@ -333,6 +336,7 @@
                 ...[folded([{name: "Cell"}, {name: "Limit"}, {name: "SM clock", number: true}, {name: "Power", number: true}, {name: "Temperature", number: true}],
                     met.map(([key, cell]) => [cell_link(key, name), element("span", {"data-limited": key}, cell.limits.join(", ")), cell.clock_mhz ? text.digits(cell.clock_mhz, 4) + " MHz" : "", cell.power_w ? text.digits(cell.power_w, 3) + " W" : "", cell.temperature_c ? text.digits(cell.temperature_c, 3) + " \u00b0C" : ""]), "Cells that met a limit")].flat());
         }
+        if (suites.length) main.append(element("h2", {}, "Failed suites"), element("p", {}, "None of their series has a figure at the newest commit, " + newest_hash + "."), kernelwatch.failures_table(suites));
         main.append(element("h2", {}, "Failed cells"));
         if (!failed.length) main.append(element("p", {}, "None at the newest commit, " + newest_hash + "."));
         else main.append(...[folded([{name: "Cell"}, {name: "Reason"}], failed.map(([key, cell]) => [cell_link(key, name), cell.reason || "no reason is recorded"]), "Failed cells")].flat());
@@ -365,11 +369,11 @@
         }
         if (with_other) await kernelwatch.compare(main, machine, await kernelwatch.machine(with_other), newest, common);
         main.append(element("h2", {}, "Can its figures be trusted?"),
-            element("dl", {class: "answers"}, answers(machine, states, newest, facts, conditions, common.cells, commits).map(([sign, question, answer]) => [
+            element("dl", {class: "answers"}, answers(machine, states, newest, facts, conditions, common.cells, kernelwatch.failures(common.events, summary.name), commits[summary.newest].hash, commits).map(([sign, question, answer]) => [
                 element("dt", {}, element("span", {class: sign === "!" ? "sign warn" : "sign good", title: sign === "!" ? "look closer" : sign ? "yes" : null}, sign), question), element("dd", {}, answer)])));
         over_time(main, states, conditions, commits);
         noise(main, machine, newest, summary.name);
-        limited(main, newest, facts, summary.name, hash);
+        limited(main, newest, facts, summary.name, hash, kernelwatch.failures(common.events, summary.name, commits[summary.newest].hash));
         await energy(main, machine, common, parameters, go);
         main.append(element("h2", {}, "What it is"), element("p", {class: "quiet small"}, "As read at commit " + hash + (summary.measured_at ? ", on " + summary.measured_at.slice(0, 10) : "") + "."),
             table([{name: "What"}, {name: "Value"}], kernelwatch.facts_of(newest).map(([what, value]) => [what, element("span", {"data-fact": what}, String(value))]), {"aria-label": "Facts of the machine"}));

@@ -26,8 +26,8 @@
             launch: column("launch_s", index), limits: (columns.limits || {})[index] || [], failed: (columns.failed || {})[index] || "",
             stretch: turns.filter((turn) => turn.at <= at).length,
         })) : [];
-        const judged = common.events.series.find((each) => each.cell === key && kernelwatch.is_of(each.place, machine.summary.name));
-        return {key, cell, points, judged: Boolean(judged), smallest: judged ? judged.smallest : undefined, turns,
+        const judged = common.events.series.find((each) => each.cell === key && each.configured && kernelwatch.is_of(each.place, machine.summary.name));
+        return {key, cell, points, judged: Boolean(judged), smallest: judged ? judged.smallest : undefined, since: judged && judged.since, until: judged && judged.until, turns,
             changes: kernelwatch.changes(common.events, common.commits, machine.summary.name).filter(({change, at}) => change.cell === key && at !== undefined)};
     }
 
@@ -94,6 +94,7 @@
     // --- the view --------------------------------------------------------------------------------------------------
 
     kernelwatch.view("history", "History", async (main, parameters) => {
+        if (!(await kernelwatch.load("site")).described) return kernelwatch.values.history(main, parameters);
         const machine = await kernelwatch.machine(parameters.get("machine"));
         const common = await kernelwatch.common();
         const {site, cells, commits} = common;
@@ -112,7 +113,7 @@
             main.append(element("h1", {}, "History"), element("p", {}, "No time is recorded on " + machine.summary.name + "; ",
                 link("the Regressions page", "regressions", {machine: machine.summary.name}), " shows what changed in the exact figures."),
                 machines ? element("div", {class: "controls"}, machines) : null);
-            return;
+            return undefined;
         }
 
         // The series, and what of them is shown.
@@ -161,7 +162,7 @@
         for (const series of all.filter((each) => !each.points.length)) {
             main.append(element("p", {class: "warn"}, series.key + " was never timed on " + machine.summary.name + "."));
         }
-        if (!recorded.length) return;
+        if (!recorded.length) return undefined;
 
         // Values in the unit that is shown.
         const values = drawn_series.flatMap((series) => series.points.map((point) => point.s).filter(Boolean));
@@ -169,6 +170,7 @@
         const rate_unit = units.size === 1 ? [...units][0] : "GB/s or GFLOP/s";
         const index_of = new Map(shown.map((at, index) => [at, index]));
         const position = (at) => (index_of.has(at) ? index_of.get(at) : d3.bisectLeft(shown, at));
+        const positions = kernelwatch.positions(commits);
         const place = (at) => (dated ? new Date(commits[at].date) : position(at));
         for (const series of drawn_series) {
             const raw = (seconds) => (as_rate ? kernelwatch.work(series.cell) / Math.max(0, seconds) : seconds);  // an interval of seconds may reach below 0
@@ -181,11 +183,11 @@
                 point.value = value(point.s);
                 [point.y1, point.y2] = point.low === null || point.high === null ? [point.value, point.value] : [value(point.low), value(point.high)].sort((a, b) => a - b);
             }
-            // What would not be noticed: the minimum detectable change about the level since the last change.
-            const since = d3.max(series.changes.map(({at}) => at)) || shown[0];
-            const level = d3.median(series.points.filter((point) => point.s && point.at >= since), (point) => raw(point.s));
-            const seconds = as_rate ? kernelwatch.work(series.cell) / level : level;
-            series.unseen = series.smallest > 0 && level ? {since, level, low: value(seconds * (1 - series.smallest)), high: value(seconds * (1 + series.smallest))} : null;
+            // What would not be noticed: the minimum detectable change about the level that it was computed from.
+            const [since, until] = [series.since, series.until].map((hash) => positions.get(hash));
+            const seconds = d3.median(recorded.find((each) => each.key === series.key).points.filter((point) => point.s && point.at >= since && point.at <= until), (point) => point.s);
+            series.unseen = series.smallest > 0 && seconds && until >= shown[0]
+                ? {since: Math.max(since, shown[0]), until, low: value(seconds * (1 - series.smallest)), high: value(seconds * (1 + series.smallest))} : null;
         }
         const one = drawn_series.length === 1 ? drawn_series[0] : null;
         const points = drawn_series.flatMap((series) => series.points.map((point) => ({...point, series})));
@@ -243,7 +245,7 @@
         const marks = [
             log ? Plot.axisY(levels, {label: null, tickFormat: (level) => level.toLocaleString("en-US")}) : null,
             Plot.gridY(...(log ? [levels] : []), {stroke: "var(--rule)", strokeOpacity: 0.6}),
-            one && one.unseen ? Plot.rect([one.unseen], {x1: (band) => place(band.since), x2: x.domain[1], y1: "low", y2: "high", fill: "var(--quiet)", fillOpacity: 0.13, className: "unseen"}) : null,
+            one && one.unseen ? Plot.rect([one.unseen], {x1: (band) => place(band.since), x2: (band) => place(band.until), y1: "low", y2: "high", fill: "var(--quiet)", fillOpacity: 0.13, className: "unseen"}) : null,
             relative ? Plot.ruleY([0], {stroke: "var(--quiet)"}) : null,
             Plot.ruleX(happened, {x: "x", stroke: "var(--quiet)", strokeDasharray: (mark) => (mark.kind === "turn" ? "4 3" : null), strokeOpacity: 0.7}),
         ];
@@ -308,7 +310,7 @@
             many && points.length > 2 * Math.round(width / 3) ? "Several commits share a pixel: the line is their median, the darker area their extremes, the lighter one the ends of their intervals." : null,
             many ? null : points.some((point) => point.limits.length) ? "A hollow symbol met a limit of the device; the table says which." : null,
             points.some((point) => point.failed) ? "\u00d7 marks a commit at which the cell failed." : null,
-            one && one.unseen ? "The gray stripe is the minimum detectable change, \u00b1" + text.percent(one.smallest, 2) + " about the median since the last change: smaller steps are not told from noise." : null,
+            one && one.unseen ? "The gray stripe is the minimum detectable change, \u00b1" + text.percent(one.smallest, 2) + " about the median of the commits under it, those since the last change of the time or of the conditions: smaller steps are not told from noise." : null,
             one && one.judged && !one.unseen ? "The minimum detectable change is not known: too few commits were measured since the conditions last changed." : null,
             one && !one.judged ? "This cell is not judged, so no minimum detectable change is known." : null,
             shown.length === 1 ? "Only one commit is measured, " + text.hash(commits[shown[0]].hash) + " of " + text.date(commits[shown[0]].date) + "." : null,
@@ -331,6 +333,7 @@
         }
         main.append(element("h2", {}, "Values"));
         for (const series of drawn_series) main.append(values_table(series, said(series), common, one ? "" : series.key));
+        return undefined;
     });
 
     const sign_of = (series, size) => d3.symbol(d3["symbol" + series.symbol[0].toUpperCase() + series.symbol.slice(1)], size)();

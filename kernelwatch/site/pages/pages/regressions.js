@@ -9,10 +9,16 @@
         ["regression", "Regressions", "What got worse by more than its noise, while the machine, its software and the harness stayed as they were. " +
             "Confirmed: both commits were measured again in turns and differ, or the figure is exact."],
         ["improvement", "Improvements", "What got better, found in the same way."],
+        ["change", "Changes without a better direction", "Steps of figures of which neither direction is better, such as a track_* that does not set higher_is_better."],
         ["disturbed", "Disturbed runs", "Steps that measuring both commits again, in turns, did not show: something disturbed the run."],
         ["environment", "Changes of the environment", "Steps that no commit caused: the GPU, the driver, packages or the harness changed " +
             "at the same time, or the binary did not change at all."],
     ];
+
+    // Of a project without a description, asv's statistics are all that is known.
+    const kinds_of = (site) => (site.described ? KINDS : [
+        ["regression", "Regressions", "What got worse by more than its noise, which is taken from asv\u2019s samples and from how far neighboring commits differ."],
+        ...KINDS.filter(([kind]) => kind === "improvement" || kind === "change")]);
 
     const MEANT = {  // docs/pages.md
         "confirmed": "Both commits were measured again in turns and differ, or the figure is exact.",
@@ -40,6 +46,7 @@
     function value_text(change, value, figures) {
         const {unit} = figures[change.benchmark] || {};
         if (value === null || value === undefined) return "n/a";
+        if (!kernelwatch.described && !change.exact) return kernelwatch.values.say(value, unit);
         if (change.exact) return text.exact(value);  // its unit stands with the name of the series
         return unit === "seconds" ? text.time(value) : text.digits(value, 4) + (unit ? " " + unit : "");
     }
@@ -61,8 +68,12 @@
             : link(text.hash(hash), "commit", {at}, {class: "hash"});
     }
 
-    function series_link(change) {
+    function series_link(change, all) {
         const machine = place_of(change);
+        if (!kernelwatch.described) {
+            const series = kernelwatch.values.of(all.events.series, change);
+            return series && series.file ? kernelwatch.values.link(series, kernelwatch.values.name(change)) : kernelwatch.values.name(change);
+        }
         if (change.cell) return link(subject_of(change), "history", {cell: change.cell, machine});
         const rung = change.params.rung && plain(change.params.rung);
         const known = rung && (change.op || change.benchmark.split(".")[1]);
@@ -79,7 +90,7 @@
         if (change.verdict) notes.push(verdict_text(change.verdict));
         notes.push(...change.limits);
         return [
-            [series_link(change), notes.map((note) => element("div", {class: "quiet small"}, note))],
+            [series_link(change, all), notes.map((note) => element("div", {class: "quiet small"}, note))],
             element("strong", {}, text.change(change.change, 2)),
             change.exact ? "exact" : interval_text(change.interval, 2) || "n/a",
             value_text(change, change.before, all.site.figures),
@@ -98,6 +109,12 @@
 
     // The history of an event's largest change, small. Nothing if its series cannot be found.
     async function trend(event, all) {
+        if (!event.configured) return null;  // the histories are those of the branch
+        if (!all.site.described) {
+            const series = kernelwatch.values.of(all.events.series, event.changes[0]);
+            const points = series ? await kernelwatch.values.points(series) : [];
+            return points.length ? kernelwatch.sparkline(points.map((point, index) => [index, point.value]), subject_of(event.changes[0]) + " at " + text.plural(points.length, "commit")) : null;
+        }
         const change = event.changes.find((each) => each.cell);
         if (!change) return null;
         try {
@@ -134,7 +151,7 @@
             subject_of(change), text.change(change.change, 2), change.exact ? "exact" : interval_text(change.interval, 2) || "n/a",
             value_text(change, change.before, all.site.figures), value_text(change, change.after, all.site.figures),
         ].map(cell).join(" | ") + " |");
-        return "**" + kind_of(event) + "** (" + event.verdict + ") at " + text.hash(event.last.hash) + ": " + event.last.subject + "\n\n" +
+        return "**" + kind_of(event) + "**" + (all.site.described ? " (" + event.verdict + ")" : "") + " at " + text.hash(event.last.hash) + ": " + event.last.subject + "\n\n" +
             "| series | change | 95 % interval | before | after |\n| --- | ---: | ---: | ---: | ---: |\n" + lines.join("\n") + "\n" +
             (event.changes.length > 20 ? "\n... and " + (event.changes.length - 20) + " more series\n" : "");
     }
@@ -148,6 +165,7 @@
             about.push("; or one of the " + text.plural(event.commits - 1, "unmeasured commit") + " before it, after ", commit_link(event.before, all));
         }
         if (environment) about.push(": " + event.last.subject);
+        if (!event.configured) about.push("; on " + event.branch + ", which is not a configured branch");
         if (all.site.commit_url) about.push(" \u00b7 ", element("a", {href: all.site.commit_url + event.last.hash}, "diff"));
         const rows = event.changes.map((change) => change_row(event, change, all));
         const machines = [...new Set(event.changes.map(place_of))];
@@ -155,7 +173,7 @@
         return element("article", {class: "card event " + kind_of(event), "data-commit": event.last.hash, "data-kind": kind_of(event)},
             element("div", {class: "event-head"},
                 element("div", {},
-                    element("h3", {}, title, environment ? null : element("span", {class: "verdict " + event.verdict.replaceAll(" ", "-"), title: MEANT[event.verdict]}, event.verdict)),
+                    element("h3", {}, title, environment || !all.site.described ? null : element("span", {class: "verdict " + event.verdict.replaceAll(" ", "-"), title: MEANT[event.verdict]}, event.verdict)),
                     element("p", {class: "quiet small"}, about, environment || !files.length ? "" : " \u00b7 " + files.slice(0, 3).join(", ") + (files.length > 3 ? " and " + (files.length - 3) + " more files" : ""), all.site.machines.length > 1 ? " \u00b7 " + machines.join(", ") : "")),
                 await trend(event, all)),
             table(COLUMNS, rows.slice(0, SHOWN), {"aria-label": "Changes at " + text.hash(event.last.hash)}),
@@ -167,11 +185,13 @@
     // What the page speaks of, for each machine: "NVIDIA H200, 13 commits up to 47de068d of 2026-11-20, 363 cells, 0 failed".
     function scope(all) {
         return all.site.machines.map((machine) => {
-            const commit = all.commits[machine.newest];
+            const commit = all.commits[machine.newest], known = kernelwatch.evidence(all.events, machine.name), suites = kernelwatch.failures(all.events, machine.name, commit.hash);
             return element("p", {class: "quiet small"},
                 kernelwatch.device_name(machine) + ", " + text.plural(machine.commits, "commit") + " up to ",
                 commit_link(commit.hash, all), " of " + text.date(commit.date) + ", " +
-                text.plural(machine.cells, "cell") + ", " + machine.failed.length + " failed");
+                (all.site.described ? text.plural(machine.cells, "cell") + ", " + machine.failed.length + " failed" : "") +
+                (suites.length ? (all.site.described ? ", " : "") + text.plural(suites.length, all.site.described ? "suite" : "benchmark") + " failed" + (all.site.described ? " as a whole: " : ": ") + suites.map((told) => told.suite + " (" + told.reason + ")").join(", ") : "") +
+                (all.site.described || suites.length ? "; " : "") + "judged: " + known.judged + " of " + text.plural(known.series, "series", "series") + (known.unjudged.length ? " (" + kernelwatch.unjudged_words(known) + ")" : ""));
         });
     }
 
@@ -195,7 +215,7 @@
     }
 
     function judged(all) {
-        const rows = all.events.series.map((series) => [series_link(series), String(series.commits),
+        const rows = all.events.series.map((series) => [[series_link(series, all), series.configured ? "" : element("div", {class: "quiet small"}, "on " + series.place.branch + ", not a configured branch")], String(series.commits),
             series.smallest === 0 ? "any" : text.percent(series.smallest, 2)]);
         const list = element("div");
         return element("section", {},
@@ -211,18 +231,19 @@
     kernelwatch.view("regressions", "Regressions", async function (main, parameters) {
         const common = await kernelwatch.common();
         const all = {...common, at: new Map(Object.entries(common.commits).map(([at, commit]) => [commit.hash, Number(at)]))};
-        await kernelwatch.machine();
+        if (all.site.described) await kernelwatch.machine();
         const set = (name) => (value) => kernelwatch.go("regressions", {...Object.fromEntries(parameters), [name]: value});
         const controls = element("div", {class: "controls"},
             all.site.machines.length > 1 ? kernelwatch.choice("machine", [["", "all"], ...all.site.machines.map((each) => each.name)], parameters.get("machine") || "", set("machine")) : null,
-            kernelwatch.choice("op", [["", "all"], ...all.site.ops.map((op) => op.name)], parameters.get("op") || "", set("op")),
-            kernelwatch.choice("verdict", [["", "all"], "confirmed", "not decided", "not tried", "refuted"], parameters.get("verdict") || "", set("verdict")),
+            all.site.described ? kernelwatch.choice("op", [["", "all"], ...all.site.ops.map((op) => op.name)], parameters.get("op") || "", set("op")) : null,
+            all.site.described ? kernelwatch.choice("verdict", [["", "all"], "confirmed", "not decided", "not tried", "refuted"], parameters.get("verdict") || "", set("verdict")) : null,
             element("label", {}, "words ", element("input", {type: "search", value: parameters.get("q") || "",
                 onchange: (event) => set("q")(event.target.value)})));
         const events = chosen(all.events.events, parameters);
         main.append(element("h1", {}, "Regressions"), ...scope(all), controls);
-        for (const [kind, heading, explained] of KINDS) {
+        for (const [kind, heading, explained] of kinds_of(all.site)) {
             const own = events.filter((event) => kind_of(event) === kind);
+            if (kind === "change" && all.site.described && !own.length) continue;
             const section = element("section", {class: kind}, element("h2", {}, heading + " (" + own.length + ")"),
                 element("p", {class: "quiet small"}, explained));
             section.append(...(own.length ? await Promise.all(own.map((event) => box(event, all)))

@@ -11,8 +11,10 @@
         return;
     }
     kernelwatch.project = site.project;
+    kernelwatch.described = site.described;
     kernelwatch.ops = site.ops.map((op) => op.name);
-    const find = element("input", {type: "search", name: "q", placeholder: "rung, cell, commit, series", "aria-label": "Search"});
+    if (!site.described) for (const name of ["ladder", "roofline", "devices", "rung"]) kernelwatch.views.delete(name);
+    const find = element("input", {type: "search", name: "q", placeholder: site.described ? "rung, cell, commit, series" : "benchmark, commit", "aria-label": "Search"});
     document.getElementById("nav").append(
         kernelwatch.link(site.project, "status", {}, {class: "project"}),
         ...[...kernelwatch.views].filter(([, view]) => view.label).map(([name, view]) => kernelwatch.link(view.label, name)),

@@ -5,31 +5,70 @@
     const {element, link, text} = kernelwatch;
 
     const SHOWN = 6;  // open regressions
+    const LINES = 6;  // on no configured branch
     const FEW = 4;  // machines whose cards are seen at a glance
 
     // The change that stands for an event: the largest of time if there is one. Changes of exact figures come last.
     const largest = (event) => event.changes.find((change) => !change.exact) || event.changes[0];
 
-    // The regressions of a machine that were neither undone nor refuted, the largest change of time first.
-    function open(events, machine) {
+    // The regressions of a machine that were neither undone nor refuted, the largest change of time first. `branch`: by
+    // default any that is configured.
+    function open(events, machine, branch) {
         const size = (event) => (largest(event).exact ? 0 : Math.abs(largest(event).change));
-        return events.events.filter((event) => event.kind === "regression" && event.verdict !== "refuted" &&
-            event.changes.some((change) => change.place.machine === machine.name && !change.undone)).sort((a, b) => size(b) - size(a));
+        return events.events.filter((event) => event.kind === "regression" && event.verdict !== "refuted" && (branch === undefined ? event.configured : event.branch === branch) &&
+            event.changes.some((change) => kernelwatch.is_of(change.place, machine) && !change.undone)).sort((a, b) => size(b) - size(a));
     }
 
     const is_timed = (machine) => Object.values(machine.trend).some((points) => points.length);
 
-    // The verdict in words, and its class.
-    function verdict(machine, regressions, now, commit) {
-        if (machine.failed.length) return ["bad", text.plural(machine.failed.length, "cell") + " failed at the newest measured commit."];
-        if (regressions.length) {
-            const sure = regressions.filter((event) => event.verdict === "confirmed").length;
-            return ["bad", text.plural(regressions.length, "regression") + " open, " + sure + " of them confirmed."];
+    // What speaks against green, as [class, words]; null if nothing does. `cells`: how many failed at the newest commit.
+    // `noun`: of what fails as a whole.
+    function against(cells, suites, regressions, noun) {
+        if (suites.length || cells) {
+            const failed = [suites.length ? text.plural(suites.length, noun) : "", cells ? text.plural(cells, "cell") : ""].filter(Boolean).join(" and ");
+            return ["bad", failed + " failed at the newest measured commit" + (regressions.length ? "; " + text.plural(regressions.length, "regression") + " open" : "") + "."];
         }
+        if (!regressions.length) return null;
+        const sure = regressions.filter((event) => event.verdict === "confirmed").length;
+        return ["bad", text.plural(regressions.length, "regression") + " open" + (noun === "suite" ? ", " + sure + " of them confirmed." : ".")];
+    }
+
+    // What fails as a whole: a suite, or a benchmark of a project without a description.
+    const noun_of = (site) => (site.described ? "suite" : "benchmark");
+
+    // What is judged, as [class, words]; null if all series are.
+    function partly({series, judged}, hash) {
+        if (!series) return ["warn", "No judged series has a figure: nothing is judged."];
+        if (!judged) return ["warn", "Nothing is judged at " + text.hash(hash) + ": none of " + text.plural(series, "series", "series") + " could show a regression there."];
+        return judged < series ? ["warn", "No open regression in " + judged + " of " + text.plural(series, "series", "series") + "; the others are not judged at " + text.hash(hash) + "."] : null;
+    }
+
+    // The verdict in words, and its class.
+    function verdict(machine, all, commit) {
+        const bad = against(machine.failed.length, kernelwatch.failures(all.events, machine.name, commit.hash), open(all.events, machine.name), noun_of(all.site));
+        if (bad) return bad;
         if (machine.commits < 2) return ["warn", "One commit is measured: there is nothing to compare it with yet."];
+        const known = kernelwatch.evidence(all.events, machine.name), some = partly(known, commit.hash);
+        if (some) return some;
         if (machine.behind) return ["warn", "No open regression up to " + text.hash(commit.hash) + "; " + text.plural(machine.behind, "commit") + " after it " + (machine.behind === 1 ? "is" : "are") + " not measured."];
-        if (!is_timed(machine)) return ["good", "No open regression in the exact figures of the newest commit; no time is recorded."];
-        return ["good", "No open regression: the newest commit is measured and as fast as those before it."];
+        if (all.site.described && !is_timed(machine)) return ["good", "No open regression in the exact figures of the newest commit; no time is recorded."];
+        return ["good", "No open regression: the newest commit is measured, and none of " + text.plural(known.series, "series", "series") + " is worse than before."];
+    }
+
+    const verdict_line = ([kind, words]) => element("p", {class: "verdict-line " + kind}, element("span", {"aria-hidden": "true", class: "sign"}, SIGNS[kind]), " " + words);
+
+    // The suites that failed, each with its reason.
+    const failures_list = (failures) => (failures.length ? element("ul", {class: "small"}, failures.map((told) => element("li", {"data-suite": told.suite},
+        element("b", {}, told.suite), ": " + told.reason, told.log ? [" (", element("code", {}, told.log), ")"] : ""))) : null);
+
+    const regressions_list = (regressions, machine, site) => (regressions.length ? element("ul", {class: "small"}, regressions.slice(0, SHOWN).map((event) => element("li", {},
+        link(event.last.subject, "regressions", {q: text.hash(event.last.hash)}), " ", (largest(event).exact ? kernelwatch.figure_name(largest(event).benchmark) + " " : "") + text.change(largest(event).change, 2), site.described ? ", " + event.verdict : "")),
+    regressions.length > SHOWN ? element("li", {}, link("all " + regressions.length, "regressions", {machine})) : null) : null);
+
+    // How many series are judged, and why the others are not.
+    function judged_words(known) {
+        if (!known.series) return "none";
+        return known.judged + " of " + text.plural(known.series, "series", "series") + (known.unjudged.length ? "; not judged: " + kernelwatch.unjudged_words(known) : "");
     }
 
     const SIGNS = {good: "\u2713", warn: "!", bad: "\u2717"};
@@ -49,39 +88,69 @@
 
     function card(machine, all, now) {
         const commit = all.site.newest[machine.newest];
-        const regressions = open(all.events, machine);
-        const [kind, words] = verdict(machine, regressions, now, commit);
+        const regressions = open(all.events, machine.name), failures = kernelwatch.failures(all.events, machine.name, commit.hash);
         const alike = all.site.machines.filter((other) => kernelwatch.device_name(other) === kernelwatch.device_name(machine)).length > 1;
         const limited = machine.limited.length;
         return element("article", {class: "card machine", "data-machine": machine.name},
-            element("h2", {}, link(kernelwatch.device_name(machine), "devices", {machine: machine.name})),
-            alike ? element("p", {class: "quiet small"}, machine.name) : null,
-            element("p", {class: "verdict-line " + kind}, element("span", {"aria-hidden": "true", class: "sign"}, SIGNS[kind]), " " + words),
-            regressions.length ? element("ul", {class: "small"}, regressions.slice(0, SHOWN).map((event) => element("li", {},
-                link(event.last.subject, "regressions", {q: text.hash(event.last.hash)}), " ", (largest(event).exact ? kernelwatch.figure_name(largest(event).benchmark) + " " : "") + text.change(largest(event).change, 2), ", " + event.verdict)),
-                regressions.length > SHOWN ? element("li", {}, link("all " + regressions.length, "regressions", {machine: machine.name})) : null) : null,
+            element("h2", {}, all.site.described ? link(kernelwatch.device_name(machine), "devices", {machine: machine.name}) : machine.name),
+            alike && all.site.described ? element("p", {class: "quiet small"}, machine.name) : null,
+            verdict_line(verdict(machine, all, commit)),
+            failures_list(failures),
+            regressions_list(regressions, machine.name, all.site),
             element("div", {class: "columns"}, element("dl", {},
                 element("dt", {}, "newest measured commit"),
                 element("dd", {}, link(text.hash(commit.hash), "commit", {at: machine.newest}, {class: "hash"}), " " + commit.subject, element("br"),
                     element("span", {class: "quiet small"}, text.date(commit.date) + ", " + text.age(commit.date, now) + "; " +
                         (machine.behind ? text.plural(machine.behind, "commit") + " behind " + all.site.branch : "the newest of " + all.site.branch))),
                 element("dt", {}, "recorded"),
-                element("dd", {}, text.plural(machine.commits, "commit") + "; " + text.plural(machine.cells, "timed cell") + " at the newest, " + machine.failed.length + " failed, " +
-                    limited + " under a clock or power limit"),
+                element("dd", {}, text.plural(machine.commits, "commit") + (all.site.described ? "; " + text.plural(machine.cells, "timed cell") + " at the newest, " + machine.failed.length + " failed, " +
+                    limited + " under a clock or power limit" : failures.length ? "" : "; no benchmark failed at the newest") + (failures.length ? "; " + text.plural(failures.length, noun_of(all.site)) + " failed" + (all.site.described ? " as a whole" : "") : "")),
+                element("dt", {}, "judged"),
+                element("dd", {}, judged_words(kernelwatch.evidence(all.events, machine.name))),
                 machine.driver ? [element("dt", {}, "driver"), element("dd", {}, machine.driver)] : null,
                 machine.gpu && machine.cpu ? [element("dt", {}, "host"), element("dd", {}, machine.cpu)] : null),
             is_timed(machine) ? element("div", {}, trends(machine, all.site)) : null));
     }
 
+    // A line of measured commits that lies on no configured branch, on one machine.
+    function stray(line, machine, all, now) {
+        const {branch} = all.site, known = kernelwatch.evidence(all.events, machine, line.name);
+        const regressions = open(all.events, machine, line.name), failures = kernelwatch.failures(all.events, machine, line.tip.hash);
+        const newest = all.events.evidence.find((each) => each.machine === machine && each.branch === line.name).newest;
+        const found = against(0, failures, regressions, noun_of(all.site)) || partly(known, newest) || ["good", "No open regression up to " + text.hash(newest) + "."];
+        return element("article", {class: "card line", "data-line": line.name, "data-machine": machine},
+            element("h3", {}, line.name, element("span", {class: "verdict"}, "not on a configured branch")),
+            element("p", {class: "quiet small"}, machine),
+            verdict_line(found), failures_list(failures), regressions_list(regressions, machine, all.site),
+            element("dl", {}, element("dt", {}, "newest measured commit"),
+                element("dd", {}, element("span", {class: "hash"}, text.hash(line.tip.hash)), " " + line.tip.subject, element("br"), element("span", {class: "quiet small"}, text.date(line.tip.date) + ", " + text.age(line.tip.date, now))),
+                element("dt", {}, "judged along its own first parents"), element("dd", {}, judged_words(known)),
+                element("dt", {}, "apart from " + branch), element("dd", {}, text.plural(line.commits.length, "measured commit") + (line.fork ? " after " + text.hash(line.fork.hash) + " (" + line.fork.subject + ")" : ""))));
+    }
+
+    // Measured commits on no configured branch: those that are not merged in full, the others as a number.
+    function strays(all, now) {
+        const own = all.events.lines.filter((line) => !line.configured), open_lines = own.filter((line) => !line.merged).sort((a, b) => b.tip.date - a.tip.date);
+        if (!own.length && !all.events.unknown.length) return [];
+        const cards = open_lines.flatMap((line) => all.events.evidence.filter((each) => each.branch === line.name).map((each) => stray(line, each.machine, all, now)));
+        const merged = own.length - open_lines.length, unknown = all.events.unknown.length;
+        return [element("h2", {}, "On no configured branch"),
+            element("p", {class: "quiet small"}, "Measured commits that “branches” in asv.conf.json does not reach, judged along their own first parents.",
+                merged ? " " + text.plural(merged, "line") + " of such commits " + (merged === 1 ? "was" : "were") + " merged since; the Regressions page has what was found there." : "",
+                unknown ? " " + text.plural(unknown, "measured commit") + " " + (unknown === 1 ? "is" : "are") + " unknown to this repository (it is shallow, or its history was rewritten) and not judged: " + all.events.unknown.slice(0, 5).map(text.hash).join(", ") + (unknown > 5 ? ", ..." : "") + "." : ""),
+            element("div", {class: "cards"}, cards.slice(0, LINES)),
+            cards.length > LINES ? element("details", {}, element("summary", {}, "older: " + text.plural(cards.length - LINES, "line")), element("div", {class: "cards"}, cards.slice(LINES))) : ""];
+    }
+
     // A line for each machine, those with bad news first.
-    function overview(all, now) {
+    function overview(all) {
         const order = ["bad", "warn", "good"];
         const rows = all.site.machines.map((machine) => {
-            const commit = all.site.newest[machine.newest], [kind, words] = verdict(machine, open(all.events, machine), now, commit);
+            const commit = all.site.newest[machine.newest], [kind, words] = verdict(machine, all, commit);
             return {machine, commit, kind, words};
         }).sort((a, b) => order.indexOf(a.kind) - order.indexOf(b.kind));
         return kernelwatch.table([{name: "machine"}, {name: "verdict"}, {name: "newest"}], rows.map(({machine, commit, kind, words}) => [
-            [link(kernelwatch.device_name(machine), "devices", {machine: machine.name}), element("br"), element("span", {class: "quiet small"}, machine.name)],
+            [all.site.described ? link(kernelwatch.device_name(machine), "devices", {machine: machine.name}) : "", all.site.described ? element("br") : "", element("span", {class: "quiet small"}, machine.name)],
             element("span", {class: "verdict-line " + kind}, element("span", {"aria-hidden": "true", class: "sign"}, SIGNS[kind]), " " + words),
             element("span", {class: "whole"}, text.date(commit.date)),
         ]), {"aria-label": "All machines"});
@@ -93,13 +162,14 @@
         const now = Date.parse(published);
         main.append(element("h1", {}, "Status"));
         if (!machines.length) {
-            main.append(element("p", {}, "Nothing is recorded yet. Measure a commit (the command bench), then publish."));
+            main.append(element("p", {}, events.lines.length > events.lines.filter((line) => line.configured).length ? "No commit of the branch " + branch + " is measured."
+                : "Nothing is recorded yet. Measure a commit (" + (site.described ? "the command bench" : "asv run") + "), then publish."), ...strays(all, now));
             return;
         }
         const newest = site.newest[head];
         main.append(element("p", {class: "quiet"}, "The branch " + branch + " is at ", element("span", {class: "hash"}, text.hash(newest.hash)),
             " (" + newest.subject + ", " + text.date(newest.date) + ")."),
-        ...(machines.length > FEW ? [overview(all, now)] : []),
-        element("div", {class: "cards"}, machines.map((machine) => card(machine, all, now))));
+        ...(machines.length > FEW ? [overview(all)] : []),
+        element("div", {class: "cards"}, machines.map((machine) => card(machine, all, now))), ...strays(all, now));
     });
 }

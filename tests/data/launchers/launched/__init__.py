@@ -9,6 +9,10 @@ KERNELS = {
         "tuned": "launched.by_triton:tuned",
         "torch": "launched.by_torch:axpy",
         "compiled": "launched.by_torch:compiled",
+        "new": "launched.by_cupy:new",
+        "new_temporary": "launched.by_cupy:new_temporary",
+        "new_tensor": "launched.by_torch:new_tensor",
+        "tensor": "launched.by_torch:tensor",
         "wrong": "launched.faulty:wrong",
         "beyond": "launched.faulty:beyond",
         "far": "launched.faulty:far",
@@ -16,7 +20,14 @@ KERNELS = {
         "elsewhere": "launched.faulty:elsewhere",
         "partly": "launched.faulty:partly",
         "view": "launched.faulty:view",
+        "writing": "launched.faulty:writing",
+        "same": "launched.faulty:same",
         "hanging": "launched.faulty:hanging",
         "unimportable": "launched.broken:axpy",
-    }
+    },
+    "step": {
+        "cupy": "launched.by_cupy:step",
+        "torch": "launched.by_torch:step",
+        "growing": "launched.by_cupy:growing",
+    },
 }

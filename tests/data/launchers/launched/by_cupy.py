@@ -26,6 +26,27 @@ def temporary(x, y, out, alpha):
     cupy.add(cupy.float32(alpha) * x, y, out=out)
 
 
+def new(x, y, alpha):
+    out = cupy.empty_like(x)
+    launch(x, y, out, alpha, x.size)
+    return out
+
+
+def new_temporary(x, y, alpha):
+    return cupy.float32(alpha) * x + y
+
+
+STEP = cupy.ElementwiseKernel("float32 g, float32 rate", "float32 w", "w -= rate * g", "step_e")
+
+
+def step(w, *, gradient, rate):
+    STEP(gradient, cupy.float32(rate), w)
+
+
+def growing(w, *, gradient, rate):
+    w *= cupy.float32(1e30)
+
+
 def waiting(x, y, out, alpha):
     """The host waits, which a capture forbids."""
     launch(x, y, out, alpha, x.size)

@@ -37,5 +37,15 @@ def view(x, y, out, alpha):
     return cupy.float32(alpha) * x + y
 
 
+def writing(x, y, out, alpha):
+    launch(x, y, out, alpha, x.size)
+    cupy.maximum(x, 0, out=x)
+
+
+def same(x, y, alpha):
+    launch(x, y, y, alpha, x.size)
+    return y
+
+
 def hanging(x, y, out, alpha):
     ENDLESS((1,), (1,), (out,))

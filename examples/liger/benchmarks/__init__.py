@@ -1,0 +1,1 @@
+"""The suites of Liger-Kernel's ops."""

@@ -1,0 +1,185 @@
+"""Make the tree of a commit, or of the checkout: export its files, and build it if the project says how.
+
+A tree is built once for its files, commands and environment, and kept in the engine's cache by a hash of these. A tree
+that cannot be built holds the reason, and all of its cells have failed.
+"""
+
+import functools
+import glob
+import hashlib
+import importlib.metadata
+import json
+import os
+import platform
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+from kernelwatch.plan.project import Project
+from kernelwatch.plan.tree import BROKEN, BUILT
+from kernelwatch.system import cache
+from kernelwatch.system.errors import UserError
+from kernelwatch.system.files import locked
+from kernelwatch.system.git import export, export_checkout, resolve, tree_hash
+
+ASV = "asv"  # as `build` of a Project: asv's own build_command
+WHEELS = ".wheels"  # the folder of a tree in which its commands put wheels
+KEPT_MOST = 8  # built trees
+KEPT_S = 3600.0  # a tree that was used within this time may be in use
+# Environment variables that compilers and build backends read; their values are part of a built tree's key.
+READ = re.compile(
+    r"^(CC|CXX|CPP|LD|AR|NVCC|CUDAHOSTCXX|CPATH|PATH|LIBRARY_PATH|LD_LIBRARY_PATH|SOURCE_DATE_EPOCH)$"
+    r"|FLAGS$|^(CMAKE|CUDA|NVCC|TORCH|TRITON|SKBUILD|PIP|SETUPTOOLS|PYBIND11|MESON|NINJA|MAKE)_"
+)
+
+
+def tree_of_commit(project: Project, commit: str, folder: Path) -> str:
+    """The folder of a commit's tree: `folder`, or a kept one if it is built. Raises: UserError."""
+    sha = resolve(project.root, commit)
+    if not (project.build or project.wheels):
+        return export(project.root, sha, folder)
+    return _built(project, tree_hash(project.root, sha), sha, lambda path: export(project.root, sha, path))
+
+
+def tree_of_checkout(project: Project, folder: Path) -> str:
+    """The folder of a tree with the files of the checkout, its uncommitted changes included. Raises: UserError."""
+    hash = export_checkout(project.root, folder)
+    if not project.build:
+        return str(folder)
+    return _built(project, hash, "", lambda path: shutil.copytree(folder, path, symlinks=True, dirs_exist_ok=True))
+
+
+def _built(project: Project, hash: str, commit: str, export_to: Callable[[Path], object]) -> str:
+    """The folder of a built tree. `hash`: of its files; `commit`: "" for the checkout."""
+    commands = _commands(project)
+    wheels = _named_wheels(project, commit) if commit else []
+    key = hashlib.sha256(
+        json.dumps([hash, commands, project.wheels, [_file_hash(path) for path in wheels], environment()]).encode()
+    ).hexdigest()[:24]
+    home = cache.folder() / "trees"
+    home.mkdir(exist_ok=True)
+    kept = home / key
+    with locked(home / f"{key}.lock"):
+        if not kept.is_dir():
+            fresh = Path(tempfile.mkdtemp(dir=home, prefix="fresh-"))
+            try:
+                export_to(fresh)
+                why = _unpack(fresh, wheels) if wheels else _run(commands, project, fresh, home / f"{key}.log")
+                if why:
+                    (fresh / BROKEN).write_text(why, encoding="utf-8")
+                fresh.rename(kept)
+            except BaseException:
+                shutil.rmtree(fresh, ignore_errors=True)
+                raise
+        os.utime(kept)
+    _tidy(home)
+    if (kept / BROKEN).is_file():  # what was missing may be there the next time
+        failed = home / f"failed-{key}"
+        shutil.rmtree(failed, ignore_errors=True)
+        kept.rename(failed)
+        return str(failed)
+    return str(kept)
+
+
+def _commands(project: Project) -> list[str]:
+    """The commands that build a tree. Raises: UserError if asv's configuration has none."""
+    if project.build != ASV:
+        return [project.build] if isinstance(project.build, str) and project.build else list(project.build)
+    configured = project.configuration.get("build_command")
+    if not configured:
+        raise UserError(f'build="asv" needs a build_command in the {project.root} configuration of asv')
+    return [configured] if isinstance(configured, str) else list(configured)
+
+
+def _run(commands: list[str], project: Project, tree: Path, log: Path) -> str:
+    """Build a tree; why that failed, "" if it did not."""
+    wheels = tree / WHEELS
+    wheels.mkdir(exist_ok=True)
+    known = {"python": sys.executable, "tree": str(tree), "wheels": str(wheels)}
+    known |= {"build_dir": str(tree), "build_cache_dir": str(wheels), "conf_dir": str(project.root)}
+    with log.open("w", encoding="utf-8") as file:
+        for command in commands:
+            words = [_filled(word, known) for word in shlex.split(command)]
+            if words[:1] == ["python"]:
+                words[0] = sys.executable
+            file.write(f"$ {shlex.join(words)}\n")
+            file.flush()
+            try:
+                done = subprocess.run(words, cwd=tree, stdout=file, stderr=file, stdin=subprocess.DEVNULL, check=False)
+                code: int | str = done.returncode
+            except OSError as error:
+                code = f"{error.strerror}: {words[0]}"
+            if code:
+                last = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1]
+                return f"the build failed: `{command}`: {code if isinstance(code, str) else last}; its output: {log}"
+    return _unpack(tree, sorted(wheels.glob("*.whl")))
+
+
+def _filled(word: str, known: dict[str, str]) -> str:
+    for name, value in known.items():
+        word = word.replace(f"{{{name}}}", value)
+    return word
+
+
+def _unpack(tree: Path, wheels: list[Path]) -> str:
+    """Unpack wheels into a tree, from where they are imported; why that failed, or ""."""
+    for wheel in wheels:
+        try:
+            with zipfile.ZipFile(wheel) as archive:
+                archive.extractall(tree / BUILT)
+        except (OSError, zipfile.BadZipFile) as error:
+            return f"the wheel {wheel} cannot be unpacked: {error}"
+    return ""
+
+
+def _named_wheels(project: Project, commit: str) -> list[Path]:
+    """The wheels that were built elsewhere for a commit. Raises: UserError if there are none and no commands."""
+    if not project.wheels:
+        return []
+    pattern = str(project.root / project.wheels.format(commit=commit))
+    found = sorted(map(Path, glob.glob(pattern)))
+    if not found and not project.build:
+        raise UserError(f"no wheel of commit {commit[:8]}: {pattern} matches no file, and `build` names no commands")
+    return found
+
+
+def _file_hash(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@functools.cache
+def environment() -> dict[str, object]:
+    """What a build depends on besides the tree: Python, the installed distributions, compilers and their options."""
+    installed = sorted(f"{each.metadata['Name']}=={each.version}" for each in importlib.metadata.distributions())
+    compilers = {name: _version(name) for name in (os.environ.get("CXX", "c++"), os.environ.get("CC", "cc"), "nvcc")}
+    variables = {name: value for name, value in sorted(os.environ.items()) if READ.search(name)}
+    return {
+        "python": sys.version,
+        "machine": platform.machine(),
+        "installed": installed,
+        "compilers": compilers,
+        "variables": variables,
+    }
+
+
+def _version(compiler: str) -> str:
+    try:
+        done = subprocess.run([*shlex.split(compiler), "--version"], capture_output=True, text=True, check=False)
+    except (OSError, ValueError):
+        return ""
+    return done.stdout
+
+
+def _tidy(home: Path) -> None:
+    """Remove all but the newest built trees."""
+    trees = sorted((path for path in home.iterdir() if path.is_dir()), key=lambda path: path.stat().st_mtime)
+    for path in trees[:-KEPT_MOST]:
+        if time.time() - path.stat().st_mtime > KEPT_S:
+            shutil.rmtree(path, ignore_errors=True)
