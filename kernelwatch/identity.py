@@ -42,7 +42,7 @@ TIMED = Identity(
     (
         *("timing/gpu.py", "timing/launch.py", "timing/cpu.py", "timing/streamed.py", "timing/replay.py"),
         *("timing/several.py", "timing/ranks.py", "timing/rank.py"),
-        *("timing/kernels.cu", "timing/device.py", "timing/check.py", "timing/nvml.py"),
+        *("timing/kernels.cu", "timing/device.py", "timing/check.py", "timing/nvml.py", "timing/clocks.py"),
         *("plan/cells.py", "plan/problem.py"),
         *("run/worker.py", "run/workers.py", "run/processes.py", "run/group.py", "run/outcome.py"),
     ),
@@ -154,16 +154,23 @@ def now() -> dict[str, Any]:
     }
 
 
+def changed_files(name: str) -> list[str]:
+    """The files of a kind of figures that are not as the lock has them, those that came or went included."""
+    old, new = locked().get(name, {}).get("files", {}), now()[name]["files"]
+    return [file for file in {**old, **new} if old.get(file) != new.get(file)]
+
+
+def raised(name: str) -> bool:
+    """Whether the version of a kind of figures is another one than the lock's."""
+    return bool(locked().get(name, {}).get("version") != IDENTITIES[name].version)
+
+
 def unlocked() -> list[str]:
     """The differences between the files and the lock, a sentence for each kind of figures; [] if there are none."""
     old, new = locked(), now()
     sentences = []
     for name in IDENTITIES:
-        files = {**old.get(name, {}).get("files", {}), **new[name]["files"]}
-        changed = [
-            file for file in files if old.get(name, {}).get("files", {}).get(file) != new[name]["files"].get(file)
-        ]
-        if changed:
+        if changed := changed_files(name):
             sentences.append(
                 f"{name} figures: {', '.join(changed)} changed. If the figures keep their meaning, show it by an A/A "
                 f"(the same commit measured before and after); if not, raise the version in {Path(__file__).name}. "

@@ -6,7 +6,8 @@ from typing import cast
 import pytest
 
 from kernelwatch.detect import events
-from kernelwatch.history import clocks, records
+from kernelwatch.history import records
+from kernelwatch.timing import clocks
 from kernelwatch.timing.nvml import Others
 from kernelwatch.timing.record import Measurement
 from kernelwatch.timing.replay import LOW_CLOCK
@@ -90,3 +91,35 @@ def test_few_cells_of_an_idle_h200_are_limited(commit: str, met: int) -> None:
     if wgmma := record.cells.get("matmul/wgmma float16->float32 512x512x512 cold"):
         assert wgmma.own_clock_mhz is None or 1890 < wgmma.own_clock_mhz < 1910
         assert wgmma.limits == ()
+
+
+def test_a_retake_takes_the_place_of_the_one_that_agrees_least() -> None:
+    """What only the first process knows stays; so does what was replaced."""
+    cell = taken((1700.0, 1895.0, 1896.0), (9.9e-6, 9.1e-6, 9.1e-6), LOW_CLOCK)
+    cell[0]["kernels"] = [{"kernel": "wgmma"}]
+    (fresh,) = taken((1897.0,), (9.1e-6,), LOW_CLOCK)
+    fresh["process"] = 3
+    found = clocks.retaken(cell, fresh)
+    assert [each["process"] for each in found] == [3, 1, 2]
+    assert found[0]["kernels"] == [{"kernel": "wgmma"}]
+    assert found[0]["instead_of"] == {
+        "process": 0, "seconds": 9.9e-6, "clock64_mhz": 1700.0, "throttled": [LOW_CLOCK]
+    }  # fmt: skip
+    assert clocks.clock(found) == clocks.Clock(own_mhz=1896.0)
+
+
+def test_a_retake_that_agrees_no_better_replaces_nothing() -> None:
+    cell = taken((1700.0, 1895.0, 1896.0), (9.9e-6, 9.1e-6, 9.1e-6), LOW_CLOCK)
+    (fresh,) = taken((1690.0,), (9.95e-6,), LOW_CLOCK)
+    found = clocks.retaken(cell, fresh)
+    assert [(each["process"], each.get("retakes")) for each in found] == [(0, 1), (1, None), (2, None)]
+    assert clocks.clock(found).limits == (clocks.DIFFERS,)
+
+
+def test_the_one_under_a_limit_from_outside_is_taken_again_first() -> None:
+    hot = "hardware thermal slowdown"
+    cell = [*taken((1700.0, 1900.0)), *taken((1895.0,), (9.1e-6,), hot)]
+    (fresh,) = taken((1898.0,))
+    found = clocks.retaken(cell, fresh)
+    assert found[2]["instead_of"]["throttled"] == [hot]
+    assert clocks.clock(found) == clocks.Clock()

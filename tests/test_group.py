@@ -30,6 +30,7 @@ from kernelwatch.system.options import Options
 from kernelwatch.timing import cpu as cpu_module
 from kernelwatch.timing.check import Budget
 from kernelwatch.timing.record import Measurement
+from kernelwatch.timing.replay import LOW_CLOCK
 from tests.repositories import wait_until
 from tests.test_files import holder
 
@@ -209,6 +210,40 @@ def test_processes_measure_every_cell_once(package: Package) -> None:
     assert run.group.facts["compiler"]
     assert run.group.facts["openmp"] == cpu_module.environment()
     assert run.group.name == "transpose cpu"
+
+
+def test_limited_cells_are_measured_once_more(package: Package) -> None:
+    """The clocks are planted, as if read on a GPU: in one process that of one cell was low."""
+    run, said = measured(package(), times=3), list[str]()
+    run.note = said.append
+    own, limited, *others = outcomes(run).values()
+    for outcome, clocks in ((own, (1890.0, 1891.0, 1889.0)), (limited, (1980.0, 1400.0, 1979.0))):
+        for measurement, clock in zip(outcome.measurements, clocks, strict=True):
+            measurement["throttled"] = [LOW_CLOCK] if clock < 1900 else []
+            measurement["clock64_mhz"] = clock
+    slow_s = limited.measurements[1]["seconds"] = 1.0
+    group.retake(run, 3)
+    for outcome in (own, *others):
+        assert_measured(outcome, 3)
+    assert [one["process"] for one in limited.measurements] == [0, 3, 2]
+    assert limited.measurements[1]["instead_of"]["seconds"] == slow_s
+    assert limited.measurements[1]["seconds"] < slow_s
+    assert len(said) == 1
+    assert said[0].startswith(
+        f"1 of {len(run.cells)} cells of transpose cpu are measured again: the SM clock was limited"
+    )
+
+
+def test_a_limited_cell_that_is_wrong_when_measured_again_has_failed(package: Package) -> None:
+    run = measured(package(), times=2)
+    cell = outcomes(run)["c"]
+    for measurement, clock in zip(cell.measurements, (1980.0, 1400.0), strict=True):
+        measurement |= {"throttled": [LOW_CLOCK], "clock64_mhz": clock, "seconds": clock}
+    write(Path(run.tree), "c", WRONG)
+    group.retake(run, 2)
+    failed = {name for name, outcome in outcomes(run).items() if outcome.state == "failed"}
+    assert failed == {"c"}
+    assert_failed(cell, "elements wrong")
 
 
 def test_cold_cells_rotate_over_more_than_the_cache(package: Package) -> None:

@@ -10,6 +10,7 @@ from benchmarks.project import PROJECT
 from kernelwatch import identity
 from kernelwatch.commands import identity as command
 from kernelwatch.identity import COUNTED, TIMED
+from kernelwatch.plan.project import Project
 from kernelwatch.run import outcome
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -154,3 +155,67 @@ def test_the_command_shows_what_changed_and_accepts_it(
     assert "every file is as the lock has it" in capsys.readouterr().out
     assert identity.changed_description(project.here) == ""
     assert json.loads(identity.LOCK.read_text()) == identity.now()
+
+
+RESULTS = ROOT / "results" / "nvidia-h200.intel-xeon-processor.x86-64.linux"
+QUIET, LOUD = (next(RESULTS.glob(f"{commit}-*.facts.jsonl")) for commit in ("8de39817", "df33dbd4"))
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """A project without a lock, and a lock of the engine from which one timed file differs."""
+    monkeypatch.setattr(identity, "LOCK", tmp_path / "lock.json")
+    lock = identity.now()
+    lock["timed"]["files"]["timing/gpu.py"] = "0123"
+    identity.LOCK.write_text(json.dumps(lock))
+    (tmp_path / "project.py").write_text("SHAPES = (256,)\n")
+    return replace(PROJECT, here=tmp_path / "project.py")
+
+
+def slower(path: Path, into: Path, factor: float) -> Path:
+    """A sidecar whose times are all longer, by the same factor."""
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for visit in (visit for line in lines for visit in line.get("visits", ()) if "seconds" in visit):
+        visit["seconds"] *= factor
+    into.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    return into
+
+
+def test_an_aa_that_shows_no_difference_is_kept(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(project, "identity", ["--accept", "--aa", str(QUIET), str(QUIET)]) == 0
+    assert "every file is as the lock has it" in capsys.readouterr().out
+    (line,) = identity.LOCK.with_name("identity.aa.jsonl").read_text().splitlines()
+    kept = json.loads(line)
+    assert (kept["version"], kept["files"], kept["commit"]) == (TIMED.version, ["timing/gpu.py"], "8de39817")
+    assert kept["before"] == kept["after"]
+    assert (kept["cells"] > 300, kept["moved"]) == (True, 0)
+
+
+def test_an_aa_that_moved_its_cells_is_not_accepted(
+    project: Project, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    after = slower(QUIET, tmp_path / "8de39817-env.facts.jsonl", 1.05)
+    assert command.main(project, "identity", ["--accept", "--aa", str(QUIET), str(after)]) == 1
+    assert "cells moved, such as " in capsys.readouterr().out
+    assert not identity.LOCK.with_name("identity.aa.jsonl").exists()
+    assert identity.changed_files("timed") == ["timing/gpu.py"]
+
+
+def test_an_aa_that_became_noisier_is_not_accepted(
+    project: Project, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    loud = tmp_path / "8de39817-env.facts.jsonl"  # as if the same commit had been measured
+    loud.write_bytes(LOUD.read_bytes())
+    assert command.main(project, "identity", ["--accept", "--aa", str(QUIET), str(loud)]) == 1
+    said = capsys.readouterr().out
+    assert "the instrument got worse: spread_90 was 0.00182 and is 0.0134" in said
+    assert command.main(project, "identity", ["--accept", "--aa", str(QUIET), str(LOUD)]) == 1
+    assert "an A/A is of one commit, not of 8de39817 and df33dbd4" in capsys.readouterr().out
+
+
+def test_what_is_accepted_without_an_aa_is_said(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(project, "identity", ["--accept"]) == 0
+    said = capsys.readouterr().out
+    assert "accepted without an A/A, though timed figures may have moved by timing/gpu.py: show one by --aa" in said
+    assert command.main(project, "identity", ["--accept"]) == 0
+    assert "accepted without" not in capsys.readouterr().out

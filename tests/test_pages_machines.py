@@ -49,6 +49,15 @@ def test_devices_shows_what_was_read(browser: "Browser", recorded_site: Path) ->
         for figure, name in (("SM clock", "clock_mhz"), ("Temperature", "temperature_c"), ("Power", "power_w")):
             found = marks(page.locator(f".state [data-figure='{figure}']"))
             assert [float(each["value"]) for each in found] == [state[name] for state in states]
+        for name in ("spread", "spread_90", "two_levels"):
+            assert all(0 <= state[name] < 1 for state in states if name in state)
+        spreads = marks(page.locator(".state [data-figure^='Spread between processes, median']"))
+        known = [100 * state["spread"] for state in states if "spread" in state]
+        assert [float(each["value"]) for each in spreads] == pytest.approx(known)
+        last = {each["figure"]: each for each in machine["instrument"]}  # the oldest come first
+        worse = {figure for figure, each in last.items() if each["after"] > each["before"]}
+        assert {each["moved"] for each in marks(page.locator("[data-moved]"))} == worse
+        assert page.get_by_text("Did the instrument stay as quiet?").count() == 1
         canary = [state["canary_memory_s"] for state in states]
         middle = sorted(canary)[len(canary) // 2]
         found = marks(page.locator(".state [data-figure^='Canary of the memory']"))

@@ -261,7 +261,7 @@ def spread(figures: Sequence[float], doubt: float = 0.0) -> float:
     """The relative standard error of a cell's figure, from the processes that measured it. It is 0 for fewer than two,
     which show no noise: the noise of the series is then taken from the differences between commits.
 
-    `doubt`: by how much a limit of the clock may have moved all of them together (history/clocks.py).
+    `doubt`: by how much a limit of the clock may have moved all of them together (timing/clocks.py).
     """
     count = len(figures)
     mean = math.fsum(figures) / count if count >= 2 else 0.0

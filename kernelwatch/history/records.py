@@ -10,11 +10,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import get_args
 
-from kernelwatch.history import clocks
 from kernelwatch.run import outcome as outcomes
 from kernelwatch.run.outcome import Outcome
 from kernelwatch.system.errors import UserError
 from kernelwatch.system.student import quantile
+from kernelwatch.timing import clocks
 from kernelwatch.timing.record import CellState, Facts, Measurement
 
 

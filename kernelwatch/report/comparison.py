@@ -10,11 +10,11 @@ from rich.table import Table
 from kernelwatch.comparison.exact import Difference
 from kernelwatch.comparison.paired import FALSE_ALARMS, SAME, Judged, Pairs
 from kernelwatch.comparison.verdict import FEW, Report, some
-from kernelwatch.history import clocks
 from kernelwatch.plan.problem import label
 from kernelwatch.report import texts
 from kernelwatch.report.markdown import table as markdown_table
 from kernelwatch.report.rows import by_reason
+from kernelwatch.timing import clocks
 
 STYLES = {"gone": "yellow"} | {
     "worse": "red",

@@ -18,6 +18,7 @@ from kernelwatch.run import checkpoint, outcome
 from kernelwatch.run.outcome import Group
 from kernelwatch.run.processes import ENDLESS_S, SILENCE_S, Run
 from kernelwatch.system.options import Options
+from kernelwatch.timing import clocks
 from kernelwatch.timing.check import Budget
 from kernelwatch.timing.record import Facts
 
@@ -168,6 +169,33 @@ def _of_sources(run: Run) -> list[Cell]:
     return [cell for cell in run.cells if any("sources" in each for each in outcomes[cell.key].measurements)]
 
 
+def retake(run: Run, process: int) -> None:
+    """Measure the cells whose clock was limited once more, in one more process.
+
+    If its measurement makes the cell more certain, it takes the place of the one that agreed least. A cell that stays
+    limited is marked.
+    """
+    outcomes, others = run.group.outcomes, run.group.facts.get("others")
+    limited = [cell for cell in run.cells if clocks.clock(outcomes[cell.key].measurements, others).limits]
+    if not limited or run.unavailable:
+        return
+    again = Run(
+        run.project, limited, run.device, run.tree, run.budget, run.silence_s, run.endless_s, workers=run.workers
+    )
+    again.note = run.note
+    run.note(
+        f"{len(limited)} of {len(run.cells)} cells of {run.group.name} are measured again: the SM clock was limited, "
+        "or differs between processes"
+    )
+    again.measure_all(process)
+    for key, fresh in again.group.outcomes.items():
+        if fresh.state == "failed":  # one wrong result is enough
+            outcomes[key].state, outcomes[key].reason = fresh.state, fresh.reason
+            outcomes[key].measurements.clear()
+        for measurement in fresh.measurements:
+            outcomes[key].measurements = clocks.retaken(outcomes[key].measurements, measurement)
+
+
 def note_codes(run: Run) -> None:
     """Add the code of the kernels to the measurements of cells whose identity is of their sources."""
     cells = _of_sources(run)
@@ -215,6 +243,7 @@ def measure(project: Project, op: str, device: str, options: Options | None = No
                 run.measure_all(seed, progress.tick, more=processes - 1 - seed + last)
                 checkpoint.keep(run.group, options, processes=seed + 1)
             if not options.quick:
+                retake(run, processes)
                 note_codes(run)
         finally:
             run.workers.close()

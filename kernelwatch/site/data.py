@@ -17,6 +17,7 @@ from typing import Any, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
+from kernelwatch.detect import instruments
 from kernelwatch.plan.cells import rungs
 from kernelwatch.plan.problem import Problem, label
 from kernelwatch.plan.project import Project
@@ -274,6 +275,7 @@ def write_machine(
     blocks: dict[str, list[int]] = {}  # rung -> blocks
     tables, turns, trend = Tables(exact), Turns(), Trend()
     layouts: set[str] = set()
+    quiet: list[tuple[int, Json]] = []
     last: Columns | None = None
     for block, positions in itertools.groupby(sorted(machine.commits), key=lambda at: at // BLOCK):
         found: dict[int, Columns] = {}
@@ -289,6 +291,7 @@ def write_machine(
             tables.add(at, has, values)
             turns.add(at, last)
             trend.add(at, last)
+            quiet.append((at, last.state))
         for rung in _write_block(machine, block, found, numbers, writer):
             blocks.setdefault(rung, []).append(block)
     names = {op: f"exact/{index}" for index, op in enumerate(tables.tables)}
@@ -303,6 +306,15 @@ def write_machine(
             "exact": names,
             "states": [f"states/{block}" for block in dict.fromkeys(at // BLOCK for at in sorted(machine.commits))],
             "turns": turns.turns,
+            "instrument": [
+                {
+                    "figure": each.figure,
+                    "at": each.at,
+                    "before": rounded(each.before, 3),
+                    "after": rounded(each.after, 3),
+                }
+                for each in instruments.judge(quiet)
+            ],
             "noise": {key: rounded(value, 3) for key, value in machine.noise.items()},
         },
     )

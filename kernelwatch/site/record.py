@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, cast
 
+from kernelwatch.history.instrument import instrument
 from kernelwatch.history.records import Measured, Record
 from kernelwatch.timing.record import Facts
 
@@ -133,10 +134,11 @@ def median(values: list[float]) -> float | None:
 
 
 def state(record: Record, cells: list[Told]) -> Json:
-    """The state of the machine at a commit: canaries, clocks, temperature, power, and the cells that failed or met a
-    limit."""
+    """The state of the machine at a commit: canaries, clocks, temperature, power, how quiet the instrument was, and the
+    cells that failed or met a limit."""
     facts = next((facts for facts in record.facts.values() if facts.get("nvml_uuid_sha256")), Facts())
     medians = {name: median([value for each in cells for value in each.read[name]]) for name in READ}
+    quiet = instrument(record)
     found: Json = {
         "measured_at": max((str(facts.get("measured_at", "")) for facts in record.facts.values()), default=""),
         "gpu_uuid_sha256": finite(facts.get("nvml_uuid_sha256")),
@@ -147,6 +149,10 @@ def state(record: Record, cells: list[Told]) -> Json:
         "power_w": rounded(medians["power_w"], 4),
         "canary_memory_s": rounded(medians["canary_memory_s"]),
         "canary_compute_s": rounded(medians["canary_compute_s"]),
+        "launch_s": rounded(medians["launch_s"], 4),
+        "spread": rounded(quiet.spread, 3) if quiet else None,
+        "spread_90": rounded(quiet.spread_90, 3) if quiet else None,
+        "two_levels": rounded(quiet.two_levels, 3) if quiet else None,
         "cells": sum(bool(each.cell.seconds) for each in cells),
         "failed": sorted(cell.key for cell in record.cells.values() if cell.state == "failed"),
         "limited": sorted(each.cell.key for each in cells if each.cell.limits),

@@ -44,7 +44,8 @@ class Measurement(TypedDict, total=False):
 
     Timed: `seconds` of one pass; `quartiles_s` over its samples; `launches` in all; `slots`: sets of buffers;
     `identity` of the launch; `clock64_mhz` and NVML's `state` during the last sample; `throttled`: the limits that were
-    met; `retakes`; `canary_s` after the measurement; `host_loop_seconds` and `launch_seconds`: the cost of a launch.
+    met; `retakes`; `instead_of`: what another process had measured that this one replaced; `canary_s` after the
+    measurement; `host_loop_seconds` and `launch_seconds`: the cost of a launch.
     Of what a launch does: `timed_by`, "events" if it cannot be captured in a CUDA graph; `peak_allocated_bytes`, the
     most device memory that it allocates at once, if any (older records have `allocated_bytes`, the sum of what it asks
     for); the `kernels` that it runs; `configurations` that autotuners chose; `sources`: the identity of the sources, if
@@ -63,6 +64,7 @@ class Measurement(TypedDict, total=False):
     identity: str
     throttled: list[str]
     retakes: int
+    instead_of: dict[str, Any]
     clock64_mhz: float | None
     state: State
     canary_s: dict[str, float]

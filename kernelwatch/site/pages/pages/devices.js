@@ -72,7 +72,7 @@
 
     // [sign, question, answer]: signs only for what is either so or not.
     // `suites`: those that failed as a whole, at any commit.
-    function answers(machine, states, newest, facts, conditions, known, suites, newest_hash) {
+    function answers(machine, states, newest, facts, conditions, known, suites, newest_hash, commits) {
         const {noise} = machine.details, state = states[states.length - 1], machine_name = machine.summary.name;
         const rows = [], cells = Object.entries(newest.cells);
         const values = Object.entries(noise).sort((a, b) => a[1] - b[1]);
@@ -91,6 +91,14 @@
             ? ["Its canaries, two kernels that never change, stayed within ", canaries.map(([kind, each], index) => [index ? " and " : "", element("b", {}, "\u00b1" + percent(furthest(each))), " (" + kind + ")"]),
                 " of their medians over " + text.plural(canaries[0][1].length, "commit") + "."]
             : "Not known: no canary was measured here (they run on a GPU)."]);
+        const quiet = states.filter((each) => each.spread !== undefined), moved = machine.details.instrument;
+        const named = {spread: "the spread between processes (median of short cells)", spread_90: "the spread that 90 % of short cells stay below", two_levels: "the share of short cells with two levels"};
+        const worse = moved.filter((each) => each.after > each.before && !moved.some((later) => later.figure === each.figure && later.at > each.at));
+        if (quiet.length) {
+            rows.push([worse.length ? "!" : "\u2713", "Did the instrument stay as quiet?", worse.length
+                ? worse.map((each, index) => [index ? "; " : "It got worse: ", element("span", {"data-moved": each.figure}, named[each.figure]), " rose from ", element("b", {}, percent(each.before)), " to ", element("b", {}, percent(each.after)), " at ", link(text.hash(commits[each.at].hash), "commit", {at: each.at}, {class: "hash"})]).concat(".")
+                : "The spread between processes and the share of cells with two levels did not rise, or fell again, over " + text.plural(quiet.length, "commit") + "."]);
+        }
         const boards = boards_of(machine.details);
         if (boards.length > 1) {
             rows.push(["!", "Is it one board?", [element("b", {"data-boards": boards.length}, "No, " + boards.length + " boards"), " of this name, told apart by their UUIDs: ",
@@ -177,12 +185,17 @@
             return (row) => (row[name] ? 100 * (row[name] / middle - 1) : null);
         };
         const plain = (name) => (row) => (row[name] === undefined ? null : row[name]);
+        const share = (name) => (row) => (row[name] === undefined ? null : 100 * row[name]);
         const charts = [
             {name: "Canary of the memory: change from its median", unit: "%", value: relative("canary_memory_s"), span: 0.2, decimals: 3},
             {name: "Canary of the arithmetic: change from its median", unit: "%", value: relative("canary_compute_s"), span: 0.2, decimals: 3},
             {name: "SM clock", unit: "MHz", value: plain("clock_mhz"), span: 20, decimals: 1},
             {name: "Temperature", unit: "\u00b0C", value: plain("temperature_c"), span: 10, decimals: 1},
             {name: "Power", unit: "W", value: plain("power_w"), span: 50, decimals: 1},
+            {name: "Spread between processes, median of short cells", unit: "%", value: share("spread"), span: 0.1, decimals: 2},
+            {name: "Spread between processes, 90 % of short cells below", unit: "%", value: share("spread_90"), span: 0.5, decimals: 2},
+            {name: "Short cells with two levels", unit: "%", value: share("two_levels"), span: 5, decimals: 1},
+            {name: "A launch from the host beyond its kernel", unit: "\u00b5s", value: (row) => (row.launch_s ? 1e6 * row.launch_s : null), span: 1, decimals: 2},
         ].filter(({value}) => rows.some((row) => value(row) !== null));
         charts.forEach((chart, index) => {
             main.append(small_chart(main, rows, {...chart, marks, commits, axis: index === charts.length - 1}));
@@ -356,7 +369,7 @@
         }
         if (with_other) await kernelwatch.compare(main, machine, await kernelwatch.machine(with_other), newest, common);
         main.append(element("h2", {}, "Can its figures be trusted?"),
-            element("dl", {class: "answers"}, answers(machine, states, newest, facts, conditions, common.cells, kernelwatch.failures(common.events, summary.name), commits[summary.newest].hash).map(([sign, question, answer]) => [
+            element("dl", {class: "answers"}, answers(machine, states, newest, facts, conditions, common.cells, kernelwatch.failures(common.events, summary.name), commits[summary.newest].hash, commits).map(([sign, question, answer]) => [
                 element("dt", {}, element("span", {class: sign === "!" ? "sign warn" : "sign good", title: sign === "!" ? "look closer" : sign ? "yes" : null}, sign), question), element("dd", {}, answer)])));
         over_time(main, states, conditions, commits);
         noise(main, machine, newest, summary.name);

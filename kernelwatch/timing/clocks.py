@@ -1,8 +1,8 @@
 """Tells whether a kernel's own work held the SM clock below its highest, or something that makes its figure doubtful.
 
-Work on tensor cores lowers the clock at once, always by the same amount: the clock is then a property of the kernel, as
-its time is. It is the kernel's *own* clock if all processes agree. A *limited* clock differs from process to process,
-or was lowered by heat, by the hardware's protection or beside another program; such a figure is less certain.
+Work on tensor cores lowers the clock at once, always by the same amount: the clock is then a property of the kernel,
+as its time is. It is the kernel's *own* clock if all processes agree. A *limited* clock differs from process to
+process, or was lowered by heat, by the hardware's protection or beside another program; such a figure is less certain.
 """
 
 import math
@@ -53,6 +53,32 @@ def clock(measurements: Sequence[Measurement], others: Others | None = None) -> 
         outside.add(DIFFERS)
     limits = tuple(sorted(outside | (met - {LOW_CLOCK}) or met))
     return Clock(limits=limits, doubt=max(DOUBT_LEAST, apart / 2))
+
+
+def retaken(measurements: Sequence[Measurement], fresh: Measurement) -> list[Measurement]:
+    """The measurements of a limited cell after one more, which takes the place of the one that agrees least with the
+    others if that makes the cell more certain.
+
+    What it replaced is kept in it, as `instead_of`. If it replaces nothing, the one that agrees least has one more
+    retake.
+    """
+    at = max(range(len(measurements)), key=lambda place: _apart(measurements, place))
+    old = measurements[at]
+    told = {name: old.get(name) for name in ("process", "seconds", "clock64_mhz", "throttled")}
+    changed = list(measurements)
+    changed[at] = {**old, **fresh, "instead_of": told}  # only the first process knows what a launch runs
+    if clock(changed).doubt < clock(measurements).doubt:
+        return changed
+    changed[at] = {**old, "retakes": old.get("retakes", 0) + 1}
+    return changed
+
+
+def _apart(measurements: Sequence[Measurement], at: int) -> tuple[int, float]:
+    """How many limits from outside a measurement met, and how far its clock lies from those of the others in MHz."""
+    known = [mhz for place, each in enumerate(measurements) if place != at and (mhz := each.get("clock64_mhz"))]
+    own = measurements[at].get("clock64_mhz")
+    outside = len({*measurements[at].get("throttled", ())}.difference(OWN))
+    return outside, abs(own - statistics.median(known)) if own and known else 0.0
 
 
 def _agree(measurements: Sequence[Measurement]) -> bool:

@@ -1,0 +1,76 @@
+"""How quiet the instrument was at a commit: figures of the measuring itself, from what the processes recorded.
+
+They are series of the history like any other, over all GPUs of a model. If the harness became noisier, that is a
+regression of the harness, whatever the kernels do.
+"""
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kernelwatch.history.records import Measured, Record
+from kernelwatch.timing.record import Measurement, number
+
+SHORT_S = 60e-6  # below this, a fixed time a kernel that differs between processes is a visible share of the figure
+PROCESSES_LEAST = 5  # of a cell that counts
+CELLS_LEAST = 20  # with fewer a record says nothing
+LEVELS_APART_S = 0.25e-6  # a kernel: between the lower half of a cell's processes and a process on another level
+LEVELS_MOST_S = 0.5e-6  # what is farther away is no level of the launch
+
+
+@dataclass(frozen=True)
+class Instrument:
+    """Figures of the measuring at one commit, over the cold GPU cells with a kernel time below SHORT_S.
+
+    `cells`: how many. `spread`, `spread_90`, `spread_worst`: of the coefficients of variation between processes, the
+    median, the 90 % quantile and the largest. `two_levels`: the share of cells with a process on another level.
+    `limited`: the share of all GPU cells whose clock makes them doubtful. `canary_s`, `launch_s`: medians, None if they
+    are not known.
+    """
+
+    cells: int
+    spread: float
+    spread_90: float
+    spread_worst: float
+    two_levels: float
+    limited: float
+    canary_s: dict[str, float | None]
+    launch_s: float | None
+
+
+def instrument(record: Record) -> Instrument | None:
+    """The figures of a record; None if it has too few short cells."""
+    timed = [cell for cell in record.cells.values() if cell.group.endswith(" gpu") and cell.seconds]
+    short = [cell for cell in timed if cell.key.endswith(" cold") and _counts(cell)]
+    if len(short) < CELLS_LEAST:
+        return None
+    spreads = sorted(cell.spread for cell in short)
+    measurements = [each for cell in timed for each in cell.measurements]
+    return Instrument(
+        len(short),
+        statistics.median(spreads),
+        spreads[math.ceil(0.9 * len(spreads)) - 1],
+        spreads[-1],
+        sum(map(two_levels, short)) / len(short),
+        sum(bool(cell.limits) for cell in timed) / len(timed),
+        {name: _median(measurements, "canary_s", name) for name in ("memory", "compute")},
+        _median(measurements, "launch_seconds"),
+    )
+
+
+def _counts(cell: Measured) -> bool:
+    return len(cell.seconds) >= PROCESSES_LEAST and min(cell.seconds) < SHORT_S
+
+
+def two_levels(cell: Measured) -> bool:
+    """Whether a process is on another level: slower by a fixed time for each kernel of a launch than the lower half."""
+    kernels = max(1, *(len(each.get("kernels") or ()) for each in cell.measurements))
+    low = sorted(cell.seconds)[: len(cell.seconds) // 2]
+    level = sum(low) / len(low)
+    return any(LEVELS_APART_S < (each - level) / kernels < LEVELS_MOST_S for each in cell.seconds)
+
+
+def _median(measurements: Sequence[Measurement], *names: str) -> float | None:
+    values = [value for each in measurements if (value := number(each, *names)) is not None]
+    return statistics.median(values) if values else None

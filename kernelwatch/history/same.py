@@ -1,0 +1,40 @@
+"""Judges an A/A: two records of one commit, measured before and after a change of the harness."""
+
+from typing import Any
+
+from kernelwatch.history.instrument import Instrument, instrument
+from kernelwatch.history.records import CellChange, Record
+
+NOISIER = 2.0  # times the figure of the record before: as much fails
+LEAST = {"spread": 0.0005, "spread_90": 0.002, "two_levels": 0.03}  # what is lower is quiet, whatever it was before
+MOVED_MOST = 0.05  # the share of cells that may seem to have moved: one in a hundred does by chance
+
+
+def judge(before: Record, after: Record) -> tuple[list[str], dict[str, Any]]:
+    """Why the A/A fails, a sentence each, [] if it does not; and its figures, as they are kept."""
+    keys = [key for key, cell in before.cells.items() if _timed(before, key) and _timed(after, key)]
+    moved = [key for key in keys if CellChange.between(before.cells[key], after.cells[key]).verdict]
+    quiet = instrument(before), instrument(after)
+    kept: dict[str, Any] = {"commit": after.commit, "machine": after.machine, "cells": len(keys), "moved": len(moved)}
+    if before.commit != after.commit:
+        return [f"an A/A is of one commit, not of {before.commit} and {after.commit}"], kept
+    if quiet[0] is None or quiet[1] is None:
+        return ["an A/A needs 20 cold GPU cells below 60 us, each measured by 5 processes or more"], kept
+    why = [sentence for figure in LEAST if (sentence := _noisier(figure, *quiet))]  # type: ignore[arg-type]
+    if len(moved) > MOVED_MOST * len(keys):
+        why.append(f"{len(moved)} of {len(keys)} cells moved, such as {moved[0]}: raise the version")
+    for name, one in zip(("before", "after"), quiet, strict=True):
+        kept[name] = {figure: float(f"{getattr(one, figure):.3g}") for figure in LEAST}
+    return why, kept
+
+
+def _timed(record: Record, key: str) -> bool:
+    cell = record.cells.get(key)
+    return cell is not None and cell.group.endswith(" gpu") and len(cell.seconds) > 1
+
+
+def _noisier(figure: str, before: Instrument, after: Instrument) -> str:
+    old, new = getattr(before, figure), getattr(after, figure)
+    if new < max(NOISIER * old, LEAST[figure]):
+        return ""
+    return f"the instrument got worse: {figure} was {old:.3g} and is {new:.3g}"

@@ -1,0 +1,81 @@
+"""How quiet the instrument was: what a record says of it, and which commits made it worse."""
+
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from kernelwatch.detect import instruments
+from kernelwatch.history import instrument, records
+from kernelwatch.history.records import Measured, Record
+from kernelwatch.timing.record import Measurement
+
+ROOT = Path(__file__).resolve().parent.parent
+H200 = "nvidia-h200.intel-xeon-processor.x86-64.linux"
+STEADY = (5.00e-6, 5.01e-6, 4.99e-6, 5.00e-6, 5.01e-6, 5.00e-6)
+
+
+def cell(at: int, seconds: tuple[float, ...] = STEADY, kernels: int = 1, limits: tuple[str, ...] = ()) -> Measured:
+    ran: Measurement = {"kernels": [{"kernel": "k"}] * kernels, "canary_s": {"memory": 2e-4}}
+    return Measured(f"op/r{at} float32 8x8 cold", "ok", "", seconds, limits, "op gpu", (ran,) * len(seconds))
+
+
+def record(*cells: Measured) -> Record:
+    return Record("machine", "0" * 8, {}, {each.key: each for each in cells})
+
+
+@pytest.mark.parametrize(
+    ("more_s", "kernels", "is_level"),
+    [
+        (0.35e-6, 1, True),
+        (0.1e-6, 1, False),
+        (0.7e-6, 2, True),
+        (0.35e-6, 2, False),
+        (1.4e-6, 4, True),
+        (3e-6, 1, False),
+    ],
+)
+def test_a_level_is_a_fixed_time_for_each_kernel(more_s: float, kernels: int, is_level: bool) -> None:
+    seconds = (*STEADY[:4], STEADY[4] + more_s, STEADY[5])
+    assert instrument.two_levels(cell(0, seconds, kernels)) == is_level
+
+
+def test_a_record_says_how_quiet_it_was() -> None:
+    loud = (*STEADY[:5], 5.4e-6)
+    cells = [cell(at) for at in range(17)] + [cell(at, loud, limits=("heat",)) for at in range(17, 20)]
+    found = instrument.instrument(record(*cells))
+    assert found is not None
+    assert (found.cells, found.two_levels, found.limited) == (20, 0.15, 0.15)
+    assert found.spread == pytest.approx(cell(0).spread)
+    assert found.spread_90 == found.spread_worst == pytest.approx(cell(0, loud).spread)
+    assert (found.canary_s, found.launch_s) == ({"memory": 2e-4, "compute": None}, None)
+
+
+def test_few_short_cells_say_nothing() -> None:
+    cells = [cell(at) for at in range(19)]
+    slow = cell(19, tuple(100 * each for each in STEADY))
+    few = cell(20, STEADY[:4])
+    assert instrument.instrument(record(*cells, slow, few)) is None
+
+
+def test_the_commit_that_made_the_instrument_worse_is_found_without_being_told() -> None:
+    told = [
+        (at, asdict(found))
+        for at, path in enumerate(records.sidecars(ROOT / "results", H200))
+        if (found := instrument.instrument(records.read(path)))
+    ]
+    commits = [path.name[:8] for path in records.sidecars(ROOT / "results", H200)]
+    moved = instruments.judge(told)
+    assert {(each.figure, commits[each.at]) for each in moved} >= {
+        (figure, "df33dbd4") for figure in instruments.JUDGED
+    }
+    assert all(each.worse for each in moved if commits[each.at] == "df33dbd4")
+    quiet = [(at, figures) for at, figures in told if at < commits.index("df33dbd4")]
+    assert instruments.judge(quiet) == []
+
+
+def test_a_share_that_falls_to_nothing_is_better() -> None:
+    told = [(at, {"two_levels": 0.3 if at < 5 else 0.0, "spread": None}) for at in range(10)]
+    (found,) = instruments.judge(told)
+    assert (found.figure, found.at, found.worse) == ("two_levels", 5, False)
+    assert found.after == pytest.approx(0)
