@@ -139,8 +139,8 @@ from kernelwatch.plan import tree
 
 @cache
 def compiled(path, name):
-    """A kernel of a CUDA C++ source of the measured commit, compiled by NVRTC; `name`: as C++ calls it, such as
-    "scale<float, 4>"."""
+    """A kernel of a CUDA C++ source of the measured commit, compiled by NVRTC, which has no headers of the host.
+    `name`: as C++ calls it, such as "scale<float, 4>"."""
     import cupy
 
     source = tree.guard().places.folder / path
