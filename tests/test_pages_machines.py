@@ -242,8 +242,8 @@ def test_a_long_diff_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
             return f"+{HOSTILE}\n-{'x' * 99}\n+y\n"
 
     monkeypatch.setattr(diffs, "LIMIT", 120)
-    assert diffs.diff_of(Repository(), "abc", "gpukernels") == {
-        "package": "gpukernels", "lines": [f"+{HOSTILE}"], "left_out": 2
+    assert diffs.diff_of(Repository(), "abc", ["gpukernels"]) == {
+        "whole": False, "lines": [f"+{HOSTILE}"], "left_out": 2
     }  # fmt: skip
 
 

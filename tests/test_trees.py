@@ -509,6 +509,49 @@ def test_a_table_beside_the_description_reaches_commits_from_before_it(rows: Row
     assert "evidence: 0 of 2 series judged at" in told
 
 
+BY_FILE = """
+import ctypes
+import functools
+import subprocess
+import tempfile
+
+from kernelwatch.plan import tree
+
+
+@functools.cache
+def compiled():
+    source = tree.file("src/sums.c")
+    with tempfile.TemporaryDirectory() as folder:
+        library = folder + "/row_sum.so"
+        subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-I", source.parent, "-o", library, source], check=True)
+        return ctypes.CDLL(library).row_sum
+
+
+def plain(a, out):
+    pointers = (ctypes.c_void_p(array.ctypes.data) for array in (a, out))
+    compiled()(*pointers, ctypes.c_longlong(a.shape[0]), ctypes.c_longlong(a.shape[1]))
+
+KERNELS = {"row_sum": {"plain": plain}}
+"""
+
+
+def test_a_repository_without_a_package_is_measured_from_its_first_commit(rows: Rows) -> None:
+    """Its sources are compiled by the table, and include each other."""
+    rows.write_files({"README.md": "nothing yet"})
+    rows.commit_all("empty")
+    rows.write_files({"src/sums.c": '#include "sums.h"\n', "src/sums.h": C_SUMS.format(times=4)})
+    rows.commit_all("fast")
+    rows.write_files({"src/sums.h": C_SUMS.format(times=200)})
+    rows.commit_all("slow")
+    rows.describe(more='table="rungs",')
+    text = (rows.folder / "benchmarks" / "project.py").read_text().replace('package="rows"', 'package=""')
+    rows.write_files({"benchmarks/project.py": text, "benchmarks/rungs.py": BY_FILE})
+    told = rows.kernelwatch("versus", "HEAD~1", "HEAD", code=1)
+    assert "changed: row_sum/plain: src/sums.h" in told
+    told = rows.kernelwatch("versus", "HEAD~2", "HEAD~1", code=0)
+    assert "new: row_sum/plain, with nothing to compare" in told
+
+
 # --- no green without evidence -------------------------------------------------------------------------------------
 
 

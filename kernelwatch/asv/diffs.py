@@ -1,5 +1,6 @@
-"""What a commit changed in the measured package, for the pages of a repository that no host shows."""
+"""What a commit changed of the files on which kernels depend, for the pages of a repository that no host shows."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from asv.util import ProcessError
@@ -8,14 +9,13 @@ LIMIT = 30_000  # characters of a diff; whole lines are left out beyond it
 OPTIONS = ("--format=", "--no-color", "--no-ext-diff", "--no-textconv", "--no-show-signature", "--no-renames")
 
 
-def diff_of(repo: Any, commit: str, package: str) -> dict[str, Any]:
-    """The diff of a commit within the folder `package` ("" for all of it), and how many of its lines are left out; no
+def diff_of(repo: Any, commit: str, where: Sequence[str] = ()) -> dict[str, Any]:
+    """The diff of a commit within some pathspecs (by default all of it), and how many of its lines are left out; no
     lines but None if the repository lacks its files, as a partial clone does."""
-    where = [package] if package else []
     try:
         output = repo._run_git(["show", *OPTIONS, commit, "--", *where], dots=False, display_error=False)
     except ProcessError:
-        return {"package": package, "lines": None, "left_out": 0}
+        return {"whole": not where, "lines": None, "left_out": 0}
     lines = output.strip("\n").split("\n") if output.strip() else []
     size, kept = 0, 0
     for line in lines:
@@ -23,4 +23,4 @@ def diff_of(repo: Any, commit: str, package: str) -> dict[str, Any]:
         if size > LIMIT:
             break
         kept += 1
-    return {"package": package, "lines": lines[:kept], "left_out": len(lines) - kept}
+    return {"whole": not where, "lines": lines[:kept], "left_out": len(lines) - kept}

@@ -299,15 +299,15 @@ def _publish(cls: Any, conf: Any, repo: Any, benchmarks: Any, graphs: Any, revis
         },
     )
     told = [_series_as_json(each) for each in series]
-    package = ""
+    where: list[str] = []
     if is_described(Path(conf.benchmark_dir).absolute()):
-        package = projects.load(Path(conf.benchmark_dir).resolve().parent).package
+        where = projects.load(Path(conf.benchmark_dir).resolve().parent).pathspecs()
     else:
         write_values(own.writer, series, told, lines[0].name)
     own.writer.write("series", {"series": told})
     for commit in dict.fromkeys(event.last for event in all_events if event.kind != "environment"):
-        if not own.writer.keep(f"diffs/{commit}", package):
-            own.writer.write(f"diffs/{commit}", diffs.diff_of(repo, commit, package), package)
+        if not own.writer.keep(f"diffs/{commit}", " ".join(where)):
+            own.writer.write(f"diffs/{commit}", diffs.diff_of(repo, commit, where), " ".join(where))
     write_feed(conf, [event for event in all_events if event.kind == "regression"], commits, verdicts, proof, failures)
     shutil.copy(HERE / SCRIPT, conf.html_dir)
 

@@ -151,7 +151,7 @@ def read(project: Project, folder: str, rungs: Iterable[str]) -> dict[str, Launc
     if not folder:
         return {}
     places = project.places(folder)
-    if places.package(project.package) is None:
+    if not project.is_in(places):
         return {}
     digests: dict[Path, str] = {}
 

@@ -32,7 +32,8 @@ MADE = {"results_dir": "results", "env_dir": "env", "html_dir": "html"}  # by as
 class Project:
     """A project that the engine measures.
 
-    `package`: the import name of the measured package. Where it lies in a commit is found (see `tree.places`), unless
+    `package`: the import name of the measured package, "" if there is none: a `table` then reaches the sources by
+    `kernelwatch.plan.tree.file`. Where it lies in a commit is found (see `tree.places`), unless
     `source` names the folder that it is imported from, relative to the repository.
     `here`: the description's own file.
     `table`: a module beside it that holds the table KERNELS, if the package has none: "rungs" for `rungs.py`. It is the
@@ -118,6 +119,10 @@ class Project:
         """The name of the module that is imported to be measured: the package, or the description's table."""
         return f"{self.here.parent.name}.{self.table}" if self.table else self.package
 
+    def is_in(self, places: tree.Places) -> bool:
+        """Whether a tree has what is measured."""
+        return not self.package or places.package(self.package) is not None
+
     def pathspecs(self) -> list[str]:
         """git's pathspecs of the files on which a kernel may depend; see `tree.Places.files`."""
         apart = [*self._made, self.here.parent.relative_to(self.repository).as_posix()]
@@ -131,7 +136,9 @@ class Project:
 
     def check(self) -> None:
         """Raises: UserError if the checkout has no package to measure: the description names none that exists."""
-        if self.places(str(self.repository)).package(self.package) is None:
+        if not (self.package or self.table):
+            raise UserError(f"{self.here} names no `package` to measure, and no `table` of rungs")
+        if not self.is_in(self.places(str(self.repository))):
             raise UserError(
                 f"the checkout has no package {self.package} in {self.repository}: `package` of the Project in "
                 f"{self.here} must name one that can be imported, and `source` the folder of it if it is not found"
@@ -139,7 +146,7 @@ class Project:
 
     def parts_in(self, places: tree.Places) -> dict[str, Parts]:
         """What each rung of a tree is made from, by "op/rung"; {} if that is not known."""
-        if places.package(self.package) is None:
+        if not self.is_in(places):
             return {}
         if self.parts:
             return dict(self.parts(places))
@@ -255,7 +262,7 @@ def import_package(project: Project, folder: str) -> Package:
     Raises: Absent if the tree has no such package; UserError if it has several; anything that the import raises.
     """
     places = project.places(folder)
-    if places.package(project.package) is None:
+    if not project.is_in(places):
         raise Absent(f"this commit has no package {project.package} to measure")
     tree.enter(places, project.repository, (project.here.parent, ENGINE))
     return project.adapt(importlib.import_module(project.module))

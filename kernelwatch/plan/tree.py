@@ -22,6 +22,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from kernelwatch.plan.package import Absent
 from kernelwatch.system.errors import UserError
 
 BROKEN = ".broken"  # the file of a tree that could not be built, with the reason
@@ -135,8 +136,8 @@ def _dotted(parts: Sequence[str]) -> str:
 
 def places(folder: Path, package: str, source: str = "") -> Places:
     """Where the modules of a tree lie: in the wheels that were unpacked into it; in `source`, a folder relative to the
-    tree, if it is given; else where pyproject.toml or setup.cfg says, in `src`, in `python` or at the top. A package
-    that is in none of these is searched for.
+    tree, if it is given; else where pyproject.toml or setup.cfg says, in `src`, in `python` or at the top. A `package`
+    that is in none of these is searched for; "" if there is none.
 
     Raises: UserError if several folders have the package.
     """
@@ -146,7 +147,7 @@ def places(folder: Path, package: str, source: str = "") -> Places:
     named, declared = _declared(folder)
     candidates = [*built, *(folder / place for place in (*declared, *USUAL, ""))]
     found = Places(folder, tuple(dict.fromkeys(path for path in candidates if path.is_dir())), named)
-    if found.package(package):
+    if not package or found.package(package):
         return found
     elsewhere = sorted({path.parent.parent for path in _search(folder, package)})
     if len(elsewhere) > 1:
@@ -318,12 +319,13 @@ class Guard(MetaPathFinder):
         if not self.watches:
             return
         if event in ("open", "ctypes.dlopen"):
-            self._note(arguments[0])
+            self.note(arguments[0])
         elif event == "subprocess.Popen":  # a compiler that this process starts
             for argument in arguments[1] if isinstance(arguments[1], list | tuple) else ():
-                self._note(argument)
+                self.note(argument)
 
-    def _note(self, path: object) -> None:
+    def note(self, path: object) -> None:
+        """Take a file for one that the measured code uses."""
         if isinstance(path, bytes):
             path = os.fsdecode(path)
         if isinstance(path, str | os.PathLike):
@@ -388,6 +390,19 @@ def unwatched() -> Iterator[None]:
         yield
     finally:
         known.watches = True
+
+
+def file(path: str) -> Path:
+    """A file of the measured tree, by its path in the repository: for a table of rungs that compiles sources which lie
+    in no Python package. Raises: Absent if the measured commit has no such file; RuntimeError if none is measured."""
+    known = guard()
+    if known is None:
+        raise RuntimeError(f"this process measures no tree that could have {path}")
+    found = known.places.folder / path
+    if not found.is_file():
+        raise Absent(f"this commit has no file {path}")
+    known.note(found)
+    return found
 
 
 def enter(found: Places, repository: Path, exempt: Iterable[Path]) -> Guard:

@@ -49,6 +49,8 @@ def measured_tree(project: Project, options: Options) -> str:
     the folder from which Python imports the package; "" if there is none."""
     if options.tree:
         return options.tree
+    if not project.package:
+        return str(project.repository)
     spec = importlib.util.find_spec(project.package)
     return str(Path(spec.origin).parent.parent) if spec and spec.origin else ""
 

@@ -138,14 +138,14 @@
             ? text.plural(files.length, "file") + " changed, " + text.plural(sum(2), "line") + " added, " + sum(3) + " removed" : "No file changed (git lists none for a merge)"), element("ul", {}, listed));
     }
 
-    // What a commit with an event changed in the measured package.
+    // What a commit with an event changed of the files on which kernels depend.
     async function diff_of(commit, site) {
-        const {package: name, lines, left_out} = await kernelwatch.load("diffs/" + commit.hash);
+        const {whole, lines, left_out} = await kernelwatch.load("diffs/" + commit.hash);
         const command = "git show " + commit.hash;
         if (!lines) return element("section", {}, element("p", {}, "The repository from which these pages were made lacks its files."));
-        const where = name ? " in " + name : "";
+        const where = whole ? "" : " on which a kernel depends";
         const kind = (line) => (/^(diff|index|---|\+\+\+|new file|deleted file|old mode|new mode)/.test(line) ? "quiet" : line.startsWith("+") ? "good" : line.startsWith("-") ? "bad" : line.startsWith("@@") ? "quiet" : null);
-        const rest = element("p", {class: "small"}, left_out ? text.plural(left_out, "more line") + (name ? " and whatever lies outside " + name : "") + ": " : "All of it: ", element("code", {}, command), " ", kernelwatch.copy("Copy", command),
+        const rest = element("p", {class: "small"}, left_out ? text.plural(left_out, "more line") + (whole ? "" : " and files on which no kernel depends") + ": " : "All of it: ", element("code", {}, command), " ", kernelwatch.copy("Copy", command),
             site.commit_url ? [" or ", element("a", {href: site.commit_url + commit.hash, rel: "noreferrer"}, "the page of its host")] : null);
         if (!lines.length) return element("section", {}, element("p", {}, "It changed nothing" + where + "."), rest);
         return element("section", {}, element("details", {class: "diff", open: lines.length <= 120}, element("summary", {}, "What it changed" + where + ", " + text.plural(lines.length, "line")),
