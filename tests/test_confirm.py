@@ -30,7 +30,7 @@ BEFORE, AFTER = "1" * 40, "2" * 40
 @pytest.fixture
 def packages(monkeypatch: pytest.MonkeyPatch, synthetic: type[Synthetic]) -> type[Synthetic]:
     """Commits need not exist: their packages are measured by a synthetic run, in which only padded differs."""
-    monkeypatch.setattr(module, "export", lambda root, sha, package, folder: sha)
+    monkeypatch.setattr(module, "tree_of_commit", lambda project, sha, folder: sha)
     monkeypatch.setattr(module, "changes", lambda *_: SimpleNamespace(rungs=["transpose/padded"]))
     return synthetic
 

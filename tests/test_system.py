@@ -36,7 +36,7 @@ TOLD = {
     "quick": True,
     "again": True,
     "only": r"transpose/(c|numpy) float16->float32 .*$",
-    "package": "/a folder/with spaces",
+    "tree": "/a folder/with spaces",
     "facts": "facts",
     "kept": "kept",
     "progress": "progress.jsonl",

@@ -693,3 +693,64 @@ def test_a_dead_suite_is_named(rows: Rows) -> None:
     assert "no such place" in told
     assert "; its output: .asv/failed/" in told
     assert "verdict: 1 suite failed" in told
+
+
+READING = """
+import ctypes
+import os
+import subprocess
+from pathlib import Path
+
+import numpy as np
+
+HERE = Path(__file__).resolve().parent
+TIMES = int({times})
+
+
+def plain(a, out):
+    for _ in range(TIMES):
+        np.sum(a, axis=1, out=out)
+"""
+BY_SHELL = 'subprocess.run("cat times.txt", shell=True, cwd=HERE, capture_output=True).stdout'
+# By what hides it: how often the work is done, and the file that says so, before and after.
+HIDDEN = {
+    "a module that the table's module imports": (
+        'os.environ.get("TIMES", "4")',
+        "rows/tune.py",
+        "",
+        'import os\nos.environ["TIMES"] = "100"\n',
+    ),
+    "a file that is executed": ('eval((HERE / "impl.py").read_text())', "rows/impl.py", "4", "100"),
+    "a file that another process reads": (BY_SHELL, "rows/times.txt", "4", "100"),
+    "a hidden file": ('(HERE / ".times.json").read_text()', "rows/.times.json", "4", "100"),
+    "a path relative to the working folder": ('Path("tables/times.txt").read_text()', "tables/times.txt", "4", "100"),
+}
+
+
+@pytest.mark.parametrize("what", HIDDEN)
+def test_what_decides_a_launch_is_found_wherever_it_is(rows: Rows, tmp_path: Path, what: str) -> None:
+    """Also if the folder of temporary files is a link."""
+    times, file, fast, slow = HIDDEN[what]
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    rows.describe()
+    rows.write_files({"rows/__init__.py": f"from . import tune\n{TABLE}", "rows/tune.py": ""})
+    rows.write_files({"rows/sums.py": READING.format(times=times), file: fast})
+    rows.commit_all("fast")
+    rows.write_files({file: slow})
+    rows.commit_all("slow")
+    told = rows.kernelwatch("versus", "HEAD~1", "HEAD", code=1, TMPDIR=str(tmp_path / "link"))
+    assert "HEAD is worse than BASE: 1 cell" in told
+
+
+def test_two_comparisons_build_one_tree(rows: Rows) -> None:
+    """The build writes down where the tree is; the second comparison waits for it."""
+    rows.describe(more='build="python gen.py {tree}",')
+    generate = "import sys, time\ntime.sleep(2)\nopen('rows/_where.py', 'w').write(f'WHERE = {sys.argv[1]!r}\\n')\n"
+    kernel = f"import os\nfrom rows._where import WHERE\nassert os.path.isdir(WHERE)\n{dedent(FAST)}"
+    rows.write_files({"gen.py": generate, "rows/__init__.py": TABLE, "rows/sums.py": kernel})
+    rows.commit_all("built")
+    environment = {"PYTHONPATH": str(rows.engine), "COLUMNS": "300"}
+    other = rows.begin("-m", "kernelwatch", "versus", "HEAD", "HEAD", **environment)
+    assert "the only launch is the same" in rows.kernelwatch("versus", "HEAD", "HEAD", code=0)
+    assert other.wait(120) == 0

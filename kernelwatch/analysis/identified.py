@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from kernelwatch.analysis import inotify
 from kernelwatch.plan import sources, tree
 from kernelwatch.plan.cells import Cell
 from kernelwatch.plan.functions import BINARIES, TABLE
@@ -48,6 +49,7 @@ class Identifier:
         "error" says why it could not be launched; the files are then those that were used until then.
         """
         read, write = os.pipe()
+        watch = inotify.Watch(Path(self.folder))
         with tempfile.TemporaryDirectory() as cold:
             child = os.fork()
             if child == 0:
@@ -59,10 +61,20 @@ class Identifier:
             with os.fdopen(read, "rb") as pipe:
                 text = pipe.read()
             code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        opened = watch.opened()
         if not text:
             died = signal.Signals(-code).name if code < 0 else f"exit code {code}"
             return {"identity": "", "files": {}, "absent": False, "error": f"its process died ({died})"}
         answer: Measurement = json.loads(text)
+        # What C code and other processes opened; a module was imported, which the process itself says.
+        places = self.project.places(self.folder)
+        own = {Path(self.folder, name) for name in ("pyproject.toml", "setup.cfg")}  # which the engine itself reads
+        others = sorted(path for path in opened - own if path.suffix not in (".py", ".pyc") and path.is_file())
+        answer["files"] |= {
+            places.name(path): sources.digest(path)
+            for path in (*others, *places.included(others))
+            if not any(path.is_relative_to(folder) for folder in places.apart)
+        }
         return answer
 
 
@@ -73,6 +85,8 @@ def _child(project: Project, folder: str, cell: Cell, write: int) -> None:
     answer: dict[str, Any] = {"identity": "", "error": "", "absent": False}
     try:
         package = import_package(project, folder)
+        if guard := tree.guard():
+            guard.asks = True
         answer["identity"] = _launched(project, package, cell)
     except Absent as error:
         answer |= {"absent": True, "error": str(error)}
@@ -129,7 +143,9 @@ def _launched(project: Project, package: Package, cell: Cell) -> str:
         import cupy
 
         bus = cupy.cuda.Device().pci_bus_id
-        with locked(Path(Options.here().locks, gpu_lock(bus))):  # a launch would disturb what another run measures
+        with locked(
+            Path(Options.here().locks, gpu_lock(bus)), lambda _: None
+        ):  # a launch would disturb what another run measures
             launch = OnceGpu(project, package, [cell], Budget(1, 0.0), 0).launch()
     return "" if getattr(launch, "of_sources", False) else launch.identity
 

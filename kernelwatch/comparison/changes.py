@@ -7,6 +7,7 @@ is then launched once on each side, if this machine can, and its process says wh
 import hashlib
 import json
 import math
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -235,7 +236,7 @@ def _content(project: Project, folder: str) -> str:
     """A hash of the files of a tree on which a kernel may depend."""
     digest = hashlib.sha256()
     for path in project.places(folder).files():
-        digest.update(f"{path.relative_to(folder)} {sources.digest(path)}\0".encode())
+        digest.update(os.fsencode(path.relative_to(folder)) + f"\0{sources.digest(path)}\0".encode())
     return digest.hexdigest()
 
 

@@ -126,6 +126,8 @@ def judge(
             return Judged(word, "", ratio, least)
         return Judged("cannot tell", _moved_text(doubtful[0], controls[doubtful[0]], level), ratio, least)
 
+    if same and len(logs) >= LOOKS[0] and (ratio.beyond(least) or ratio.beyond(least, -1)):
+        return Judged("cannot tell", "both sides seem to launch the same, and yet their times differ", ratio, least)
     if same:
         return Judged("no change", SAME, ratio, least)
     if len(logs) < LOOKS[0]:

@@ -16,7 +16,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 import zipfile
 from collections.abc import Callable
@@ -65,26 +64,20 @@ def _built(project: Project, hash: str, commit: str, export_to: Callable[[Path],
     ).hexdigest()[:24]
     home = cache.folder() / "trees"
     home.mkdir(exist_ok=True)
-    kept = home / key
-    with locked(home / f"{key}.lock"):
-        if not kept.is_dir():
-            fresh = Path(tempfile.mkdtemp(dir=home, prefix="fresh-"))
-            try:
-                export_to(fresh)
-                why = _unpack(fresh, wheels) if wheels else _run(commands, project, fresh, home / f"{key}.log")
-                if why:
-                    (fresh / BROKEN).write_text(why, encoding="utf-8")
-                fresh.rename(kept)
-            except BaseException:
-                shutil.rmtree(fresh, ignore_errors=True)
-                raise
+    kept, done = home / key, home / f"{key}.done"
+    with locked(
+        home / f"{key}.lock", lambda who: print(f"waiting for {who}, which builds the same tree", file=sys.stderr)
+    ):
+        if not done.is_file():  # it is built where it is used, since a build may write down where it is
+            shutil.rmtree(kept, ignore_errors=True)
+            export_to(kept)
+            why = _unpack(kept, wheels) if wheels else _run(commands, project, kept, home / f"{key}.log")
+            if why:
+                (kept / BROKEN).write_text(why, encoding="utf-8")
+            else:
+                done.touch()
         os.utime(kept)
     _tidy(home)
-    if (kept / BROKEN).is_file():  # what was missing may be there the next time
-        failed = home / f"failed-{key}"
-        shutil.rmtree(failed, ignore_errors=True)
-        kept.rename(failed)
-        return str(failed)
     return str(kept)
 
 
@@ -182,4 +175,5 @@ def _tidy(home: Path) -> None:
     trees = sorted((path for path in home.iterdir() if path.is_dir()), key=lambda path: path.stat().st_mtime)
     for path in trees[:-KEPT_MOST]:
         if time.time() - path.stat().st_mtime > KEPT_S:
+            path.with_name(f"{path.name}.done").unlink(missing_ok=True)
             shutil.rmtree(path, ignore_errors=True)

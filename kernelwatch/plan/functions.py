@@ -15,6 +15,7 @@ be told what a function depends on, it covers all modules of the tree.
 import hashlib
 import importlib
 import inspect
+import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -150,16 +151,24 @@ class FunctionPackage(ModulePackage):
     def _sources(self, entry: object) -> Sources:
         """What an entry of the table depends on; all modules of the tree if that cannot be told."""
         module = entry.partition(":")[0] if isinstance(entry, str) else _home(entry)
+        if (known := tree.guard()) and known.asks:
+            return Sources(frozenset(), frozenset(), False)
         with tree.unwatched():
-            return sources.reached_by(self._places, module)
+            places = self._places
+            table = places.source(self.module.__name__)
+            return sources.reached_by(places, module, frozenset({table} if table else ()))
 
     def _identity(self, op: str, rung: str, entry: object) -> str:
+        if (known := tree.guard()) and known.asks:  # who asks what a rung reads must not see what this would read
+            return ""
         found = self._sources(entry)
         digest = hashlib.sha256(f"{op}/{rung} {entry if isinstance(entry, str) else _place(entry)}".encode())
         places = self._places
         with tree.unwatched():
+            if table := places.source(self.module.__name__):
+                digest.update(sources.besides(table, (TABLE, BINARIES)).encode())
             for path in sorted({*found.files, *sources.data(places)}):
-                digest.update(f"\0{places.name(path)}\0{sources.digest(path)}".encode())
+                digest.update(os.fsencode(places.name(path)) + f"\0{sources.digest(path)}\0".encode())
         versions = installed.behind(found.others)
         digest.update(repr(sorted(versions.items())).encode())
         return digest.hexdigest()[:16]
@@ -187,7 +196,7 @@ def parts_of_table(places: Places, module: str) -> dict[str, Parts]:
     for rung, entry in kernels.items():
         entries = [entry, *filter(None, [binaries.get(rung)])]
         homes = [home for _, home in entries] + [module] * bool(beside)
-        reached = [sources.reached_by(places, home) for home in homes]
+        reached = [sources.reached_by(places, home, frozenset({source})) for home in homes]
         known = all(home and each.complete for home, each in zip(homes, reached, strict=True))
         files = {path for each in reached for path in each.files} if known else set()
         launch = " ".join([*(f"{text} of {home}" for text, home in entries), beside])

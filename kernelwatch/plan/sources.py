@@ -5,6 +5,8 @@ The import statements are read from the sources; nothing is imported.
 
 import ast
 import hashlib
+import os
+import stat
 import sys
 from collections import Counter
 from collections.abc import Iterable
@@ -14,7 +16,11 @@ from pathlib import Path
 
 from kernelwatch.plan.tree import Places
 
-DYNAMIC = ("import_module", "__import__")  # calls that import a module by a name that may be computed
+# Names by which a module imports or runs others, whose names may be computed.
+DYNAMIC = {"import_module", "__import__", "exec", "eval", "runpy", "run_path", "run_module", "zipimport", "executable"}
+DYNAMIC |= {"spec_from_file_location", "SourceFileLoader", "resolve_name"}
+NOT_TOLD = (SyntaxError, ValueError, RecursionError, MemoryError)
+DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @dataclass(frozen=True)
@@ -37,19 +43,22 @@ def data(places: Places) -> list[Path]:
     return [path for path in places.files() if path.suffix not in (".py", ".pyc")]
 
 
-def reached_by(places: Places, module: str) -> Sources:
-    """What a module depends on, "" if it is not known; all modules of the tree if that cannot be told."""
+def reached_by(places: Places, module: str, accounted: frozenset[Path] = frozenset()) -> Sources:
+    """What a module depends on, "" if it is not known; all modules of the tree if that cannot be told. `accounted`: as
+    in `reached`."""
     if module and places.source(module.partition(".")[0]):
-        own = reached(places, (module,))
+        own = reached(places, (module,), accounted)
         if own.complete:
             return own
     return reached(places, (*modules(places), *filter(None, [module])))
 
 
 @lru_cache(maxsize=256)
-def reached(places: Places, names: tuple[str, ...]) -> Sources:
-    """What these modules depend on, directly or not."""
+def reached(places: Places, names: tuple[str, ...], accounted: frozenset[Path] = frozenset()) -> Sources:
+    """What these modules depend on, directly or not. The code of the packages above them counts, not what it imports.
+    `accounted`: files that are told elsewhere."""
     files: set[Path] = set()
+    followed: set[Path] = set()
     others: set[str] = set()
     complete, waiting = True, list(names)
     while waiting:
@@ -61,13 +70,24 @@ def reached(places: Places, names: tuple[str, ...]) -> Sources:
             continue
         if _shadowed(places, name):
             waiting.append(name.rpartition(".")[0])
-        if path in files:
+        if path in followed:
             continue
-        files.add(path)
+        followed.add(path)
+        files |= {path, *_above(places, places.module(path))} - (accounted - {path})
         imported = _imported(path, places.module(path))
         complete = complete and imported is not None
         waiting += imported or ()
     return Sources(frozenset(files), frozenset(others - sys.stdlib_module_names), complete)
+
+
+def _above(places: Places, name: str) -> set[Path]:
+    """The __init__.py files of the packages above a module."""
+    found = set()
+    while name := name.rpartition(".")[0]:
+        source = places.source(name)
+        if source is not None and source.name == "__init__.py":
+            found.add(source)
+    return found
 
 
 def table(source: Path, module: str, name: str, instead: Iterable[str]) -> dict[str, tuple[str, str]] | None:
@@ -79,7 +99,7 @@ def table(source: Path, module: str, name: str, instead: Iterable[str]) -> dict[
     """
     try:
         tree = ast.parse(source.read_bytes())
-    except (OSError, SyntaxError, ValueError):
+    except (OSError, *NOT_TOLD):
         return None
     bindings = _bindings(tree)
     uses = sum(isinstance(node, ast.Name) and node.id == name for node in ast.walk(tree))
@@ -108,38 +128,48 @@ def code_text(path: Path, without: Iterable[str] = ()) -> bytes:
         return content
     try:
         module = ast.parse(content)
-    except (SyntaxError, ValueError):
+        keeps = b"__doc__" in content or b"getdoc" in content
+    except NOT_TOLD:
         return content
     module.body = [node for node in module.body if not any(_assigns(node, name) for name in without)]
     for node in ast.walk(module):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and _has_docstring(
-            node
-        ):
+        if not keeps and isinstance(node, DOCUMENTED) and _has_docstring(node):
             del node.body[0]
-    return ast.dump(module).encode()
+    try:
+        return ast.dump(module).encode()
+    except NOT_TOLD:
+        return content
 
 
 def besides(path: Path, without: Iterable[str]) -> str:
-    """A digest of the code of a module without imports and without the assignments of these names; "" if there is
-    nothing else."""
+    """A digest of the code of a module without the assignments of these names and without the imports of what only
+    these use; "" if there is nothing else."""
     try:
         module = ast.parse(path.read_bytes())
-    except (OSError, SyntaxError, ValueError):
+    except (OSError, *NOT_TOLD):
         return digest(path)
-    left = [
-        node
-        for node in module.body
-        if not isinstance(node, ast.Import | ast.ImportFrom) and not any(_assigns(node, name) for name in without)
-    ]
+    tables = [node for node in module.body if any(_assigns(node, name) for name in without)]
+    used = {node.id for table in tables for node in ast.walk(table) if isinstance(node, ast.Name)}
+    left = [node for node in module.body if node not in tables and not _binds_only(node, used)]
     if _has_docstring(ast.Module(left, [])):
         del left[0]
     return hashlib.sha256(ast.dump(ast.Module(left, [])).encode()).hexdigest()[:16] if left else ""
 
 
+def _binds_only(node: ast.stmt, used: set[str]) -> bool:
+    """Whether a statement is an import of names that are all among these."""
+    if not isinstance(node, ast.Import | ast.ImportFrom):
+        return False
+    return all((alias.asname or alias.name.partition(".")[0]) in used for alias in node.names)
+
+
 def digest(path: Path, without: Iterable[str] = ()) -> str:
     """A digest of what counts of a file, as `code_text`; of a file that cannot be read, "missing"."""
     try:
-        return hashlib.sha256(code_text(path, without)).hexdigest()[:16]
+        if path.is_dir():  # a link to a folder
+            return os.readlink(path)
+        runs = "x" if path.stat().st_mode & stat.S_IXUSR else ""
+        return hashlib.sha256(code_text(path, without)).hexdigest()[:16] + runs
     except OSError:
         return "missing"
 
@@ -229,7 +259,7 @@ def _shadowed(places: Places, name: str) -> bool:
         return False
     try:
         tree = ast.parse(init.read_bytes())
-    except (SyntaxError, ValueError):
+    except NOT_TOLD:
         return True
     own = [
         alias
@@ -245,13 +275,15 @@ def _imported(path: Path, module: str) -> list[str] | None:
     """The dotted names that a source file imports; None if not all can be told."""
     try:
         tree = ast.parse(path.read_bytes())
-    except (OSError, SyntaxError, ValueError):
+    except (OSError, *NOT_TOLD):
         return None
     names: list[str] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names += (name for alias in node.names for name in _bound(alias))
         elif isinstance(node, ast.ImportFrom):
+            if any(alias.name in DYNAMIC for alias in node.names):
+                return None
             base = _absolute(node, module, path.name == "__init__.py")
             names += (f"{base}.{alias.name}" for alias in node.names)
         elif isinstance(node, ast.Name | ast.Attribute) and _last(node) in DYNAMIC:

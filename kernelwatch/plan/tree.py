@@ -29,7 +29,8 @@ BROKEN = ".broken"  # the file of a tree that could not be built, with the reaso
 BUILT = ".built"  # the folder of a tree into which its wheels were unpacked
 USUAL = ("src", "python")  # folders in which projects usually keep their packages
 INSTALLED = ("site-packages", "dist-packages")  # folders of installed distributions
-COMPILED = frozenset((".cu", ".cuh", ".c", ".cc", ".cpp", ".cxx", ".h", ".hh", ".hpp", ".inl", ".inc", ".ptx", ".S"))
+HEADERS = frozenset((".cuh", ".cuinc", ".h", ".hh", ".hpp", ".hxx", ".inl", ".inc", ".def", ".ipp", ".tcc", ".tpp"))
+COMPILED = HEADERS | {".cu", ".c", ".cc", ".cpp", ".cxx", ".ptx", ".S"}
 LIBRARIES = frozenset((".so", ".pyd", ".dll", ".dylib"))
 SOURCES = COMPILED | LIBRARIES | {".py", ".cubin", ".fatbin"}
 PROSE = frozenset((".md", ".rst"))  # what no kernel reads
@@ -229,6 +230,7 @@ class Guard(MetaPathFinder):
         self._refused: dict[str, str] = {}
         self._opened: set[str] = set()
         self.watches = True
+        self.asks = False  # whether this process only tells what a rung reads
 
     def install(self) -> None:
         """Become the first finder, and watch the files that are opened. What is imported by then and is also a module
@@ -236,7 +238,8 @@ class Guard(MetaPathFinder):
         for name, module in list(sys.modules.items()):
             if self.is_stray(_origin(module)) and self.places.source(name):
                 del sys.modules[name]
-        sys.path[:0] = [str(root) for root in self.places.roots if str(root) not in sys.path]
+        # Behind the others: this finder prefers the tree for all but Python's own modules, whose names a tree may have.
+        sys.path += [str(root) for root in self.places.roots if str(root) not in sys.path]
         sys.meta_path.insert(0, self)
         sys.addaudithook(self._audit)
 
@@ -291,7 +294,7 @@ class Guard(MetaPathFinder):
 
     def is_stray(self, path: str) -> bool:
         """Whether a file lies in the repository, or in another tree, but not in this tree."""
-        path = os.path.abspath(path) if path else ""
+        path = os.path.realpath(path) if path else ""
         if not path.startswith(self._outside) or path.startswith((self._tree, *self._exempt)):
             return False
         parts = path.split(os.sep)
@@ -301,9 +304,15 @@ class Guard(MetaPathFinder):
         """The modules, shared libraries and sources of the repository that this process has used and that are no files
         of the tree."""
         used = {_origin(module) for name, module in list(sys.modules.items()) if name not in self._before}
+        # A file that the tree has as well is the checkout's other version of it, whatever it is.
+        twins = (path for path in self._opened if self._has_twin(path))
         opened = (path for path in self._opened if os.path.splitext(path)[1] in SOURCES)
-        strays = {path for path in (*used, *opened, *_mapped()) if path and self.is_stray(path)}
+        strays = {path for path in (*used, *opened, *twins, *_mapped()) if path and self.is_stray(path)}
         return sorted(filter(os.path.isfile, strays))
+
+    def _has_twin(self, path: str) -> bool:
+        below = path.removeprefix(self._outside)
+        return below != path and os.path.isfile(os.path.join(self._tree, below))
 
     def used(self) -> set[Path]:
         """The files of the tree that this process has imported, loaded or read, and what they include."""
@@ -313,7 +322,7 @@ class Guard(MetaPathFinder):
         return found | self.places.included(found)
 
     def _within(self, path: str) -> bool:
-        return os.path.abspath(path).startswith(self._tree)
+        return os.path.realpath(path).startswith(self._tree)
 
     def _audit(self, event: str, arguments: tuple[Any, ...]) -> None:
         if not self.watches:
@@ -329,19 +338,19 @@ class Guard(MetaPathFinder):
         if isinstance(path, bytes):
             path = os.fsdecode(path)
         if isinstance(path, str | os.PathLike):
-            absolute = os.path.abspath(path)
+            absolute = os.path.realpath(path)
             if absolute.startswith(self._outside) or absolute.startswith(self._tree):
                 self._opened.add(absolute)
 
 
 def _prefix(folder: Path) -> str:
-    return os.path.join(os.path.abspath(folder), "")
+    return os.path.join(os.path.realpath(folder), "")
 
 
 def _origin(module: ModuleType | None) -> str:
     spec = getattr(module, "__spec__", None)
     origin = getattr(module, "__file__", None) or getattr(spec, "origin", None)
-    return os.path.abspath(origin) if isinstance(origin, str) and os.sep in origin else ""
+    return os.path.realpath(origin) if isinstance(origin, str) and os.sep in origin else ""
 
 
 def _mapped() -> Iterator[str]:
@@ -360,11 +369,17 @@ def _ends(path: Path, name: str) -> bool:
 
 
 def all_files(folder: Path) -> Iterator[Path]:
-    """All files of a tree, without git's own, hidden ones and bytecode."""
+    """All files of a tree and links to folders, without bytecode, git's own, and what is hidden at the top."""
     for top, folders, files in os.walk(folder):
-        folders[:] = sorted(name for name in folders if name != "__pycache__" and not name.startswith("."))
-        paths = (Path(top, name) for name in sorted(files) if not name.startswith("."))
+        at_top = Path(top) == folder
+        folders[:] = sorted(name for name in folders if name != "__pycache__" and not _is_left_out(name, at_top))
+        yield from (Path(top, name) for name in folders if os.path.islink(os.path.join(top, name)))
+        paths = (Path(top, name) for name in sorted(files) if not _is_left_out(name, at_top))
         yield from filter(Path.is_file, paths)  # no FIFO, and no link that leads nowhere or to itself
+
+
+def _is_left_out(name: str, at_top: bool) -> bool:
+    return name.startswith(".git") or (at_top and name.startswith("."))
 
 
 # --- the tree of this process --------------------------------------------------------------------------------------

@@ -133,6 +133,8 @@ def run(job: dict[str, Any], out: TextIO) -> None:
         if (broken := Path(tree, BROKEN)).is_file():
             _emit(out, event="broken", reason=broken.read_text(encoding="utf-8"))
             return
+        if os.path.isdir(tree):
+            os.chdir(tree)  # a path relative to the working folder is not one of the checkout
         _prepare(job["device"])
         if job["device"] == "identified":  # its processes import the package
             _measure(_device("identified", project, tree), cells, project, None, out, _Imports(project.package))

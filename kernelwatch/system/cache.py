@@ -70,7 +70,7 @@ def of_tree(files: Iterable[Path], folder_of_tree: Path) -> dict[str, str]:
     for path in files:
         with suppress(OSError):
             content = path.read_bytes()
-            digest.update(f"\0{path.relative_to(folder_of_tree)}\0{len(content)}\0".encode() + content)
+            digest.update(os.fsencode(path.relative_to(folder_of_tree)) + f"\0{len(content)}\0".encode() + content)
     home = folder() / "compiled"
     own = home / digest.hexdigest()[:24]
     try:
