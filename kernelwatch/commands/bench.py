@@ -243,10 +243,10 @@ def _run(
         )
         show_failures(failures, console)
         judged = sum(told["judged"] for told in evidence)
-        if not judged and alone(evidence):
-            code = code or 2  # there is a history, and nothing of it could be compared
         console.print(f"verdict: {verdict(code, events, failures, judged)}", soft_wrap=True)
         show_evidence(evidence, console)
+        if not judged and alone(evidence):
+            code = code or 2  # there is a history, and nothing of it could be compared
     console.print(f"took {phases.taken()}", soft_wrap=True)
     console.print(f"pages: {page.as_uri()}", soft_wrap=True)
     return code or code_of(events)
