@@ -17,8 +17,6 @@ from kernelwatch.system.errors import CANNOT
 from kernelwatch.system.git import commits
 from tests.repositories import MADE, ROOT, Project, new_project, small_cache, without_modules
 
-pytestmark = pytest.mark.xdist_group("trees")  # one copy of the engine for all
-
 DESCRIPTION = '''
 """What is measured."""
 
