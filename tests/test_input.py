@@ -192,7 +192,8 @@ def test_a_shallow_clone_says_what_it_lacks(foreign: Project) -> None:
     )
 
 
-def test_links_that_loop_are_no_files_of_a_package(tmp_path: Path) -> None:
+def test_links_that_loop_end_no_search(tmp_path: Path) -> None:
+    """One that leads nowhere is no file; one to a folder is a difference, since a rung may read through it."""
     project = Project(tmp_path / "project", tmp_path)
     package = project.folder / plan_project.load(ROOT).package
     package.mkdir(parents=True)
@@ -200,11 +201,14 @@ def test_links_that_loop_are_no_files_of_a_package(tmp_path: Path) -> None:
     project.git("init", "-q")
     project.commit_all("bare")
     (package / "loop").symlink_to("loop")
+    project.commit_all("a link")
     (package / "itself").symlink_to(".")
-    project.commit_all("links")
-    sides = [git.export(project.folder, commit, tmp_path / commit) for commit in ("HEAD~1", "HEAD")]
+    project.commit_all("a link to its own folder")
+    sides = [git.export(project.folder, commit, tmp_path / commit) for commit in ("HEAD~2", "HEAD~1", "HEAD")]
     assert (tmp_path / "HEAD" / package.name / "loop").is_symlink()
-    assert changes(plan_project.load(ROOT), *sides).rungs == []
+    described = plan_project.load(ROOT)
+    assert changes(described, *sides[:2]).rungs == []
+    assert sorted(changes(described, *sides[1:]).rungs) == sorted(described.rungs())
 
 
 def test_a_description_that_cannot_be_imported(tmp_path: Path) -> None:

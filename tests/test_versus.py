@@ -179,6 +179,8 @@ def test_a_control_that_moves_alone_leaves_no_change_in_doubt(synthetic: type[Sy
 def test_the_same_binary_is_never_blamed(synthetic: type[Synthetic]) -> None:
     synthetic.same = frozenset({"rung0", "numpy"})
     words = compared(synthetic, lambda side, rung, _: 2.0 if (side, rung) == ("head", "rung0") else 1.0, count=1)
+    assert words["rung0"] == "cannot tell"  # nor called unchanged: its identity may lack something
+    words = compared(synthetic, lambda side, rung, _: 1.0, count=1)
     assert words["rung0"] == "no change"
 
 
