@@ -334,6 +334,9 @@ def test_a_type_or_architecture_that_is_gone_is_a_difference() -> None:
     assert "cannot tell: 1 exact figure of BASE gone" in report.summary
     same = exact_report(base, base)
     assert (same.code, same.summary) == (0, "no change; by the exact figures alone")
+    only_now = exact_report(exact.Figures({kept: math.nan, gone: math.nan}, {}, {}), base)
+    assert only_now.code == 2  # figures of one side judge nothing
+    assert "1 not judged" in only_now.evidence
     never = exact.Figures({kept: 20.0, gone: math.nan}, {}, {})
     assert exact_report(never, never).code == 0  # neither side has it
 

@@ -1,6 +1,6 @@
-"""Compare two packages: which cells are certainly slower or faster, which did not change, which cannot be decided.
+"""Compare two trees: which cells are certainly slower or faster, which did not change, which cannot be decided.
 
-The checkout's harness measures both packages in turns (A B B A ...) in fresh processes on the same device. Undecided
+The checkout's harness measures both trees in turns (A B B A ...) in fresh processes on the same device. Undecided
 cells are measured longer, within the budget. Figures without noise are compared exactly. A rung that is launched
 differently and was not timed is undecided, whatever its exact figures say; only a comparison of the exact figures alone
 leaves time out of account. What only the first side has is a difference, too.
@@ -35,6 +35,7 @@ class Report:
     exact_only: bool = False
     notes: list[str] = field(default_factory=list)
     compared: int = 0  # exact figures
+    figured: set[str] = field(default_factory=set)  # rungs with exact figures on both sides
     whole: bool = False  # the comparison was not interrupted
     same: int = 0  # rungs that both sides certainly launch alike
     changed: dict[str, tuple[str, ...]] = field(default_factory=dict)  # rung that is launched otherwise -> what differs
@@ -78,12 +79,8 @@ class Report:
 
     @property
     def by_figures(self) -> list[str]:
-        """The changed rungs that were not timed, but all of whose exact figures were compared."""
-        if self.figures is None:
-            return []
-        repeated = {rung for rung in self.untimed if rung in self.reworked}
-        with_figures = {series.rung for series, value in self.figures.values.items() if is_number(value)}
-        return [rung for rung in self.untimed if rung in with_figures - repeated]
+        """The changed rungs that were not timed, but of which exact figures of both sides were compared."""
+        return [rung for rung in self.untimed if rung in self.figured and rung not in self.reworked]
 
     @property
     def undecided(self) -> list[str]:
@@ -254,8 +251,9 @@ def is_number(value: exact.Value) -> bool:
 def _take_exact(report: Report, base: Figures, head: Figures) -> None:
     """Put the exact figures of both sides into a report."""
     report.differences = exact.differences(base, head)
-    pairs = [(base.values[series], value) for series, value in head.values.items()]
-    report.compared = sum(all(map(is_number, both)) for both in pairs)
+    both = [series for series, value in head.values.items() if is_number(value) and is_number(base.values[series])]
+    report.compared = len(both)
+    report.figured = {series.rung for series in both}
     report.figures = head
     report.missing = head.missing
     report.reworked = exact.repeated(base, head)

@@ -94,7 +94,8 @@ class Places:
         return ""
 
     def files(self) -> Iterator[Path]:
-        """The files of the tree on which a kernel may depend: none that is hidden, prose, or in a folder apart."""
+        """The files of the tree on which a kernel may depend: none that is hidden at the top, prose, or in
+        a folder apart."""
         for path in all_files(self.folder):
             if path.suffix not in PROSE and not any(path.is_relative_to(folder) for folder in self.apart):
                 yield path
@@ -293,7 +294,7 @@ class Guard(MetaPathFinder):
         )
 
     def is_stray(self, path: str) -> bool:
-        """Whether a file lies in the repository, or in another tree, but not in this tree."""
+        """Whether a file lies in the repository, but neither in this tree nor in a folder that is exempt."""
         path = os.path.realpath(path) if path else ""
         if not path.startswith(self._outside) or path.startswith((self._tree, *self._exempt)):
             return False
