@@ -458,11 +458,34 @@ def test_a_package_whose_rungs_take_less_or_are_missing(package: Package) -> Non
 def test_a_slow_cell_is_left_to_fewer_processes(seconds: float, enough: int | None) -> None:
     outcome = Outcome()
     for process in range(9):
-        assert outcome.wanted() is (enough is None or process < enough)
+        assert outcome.wanted(process) is (enough is None or process < enough)
         outcome.state = "ok"
-        outcome.measurements.append({"process": process, "seconds": seconds})
-    assert not Outcome("failed", "wrong").wanted()
-    assert not Outcome("na", "no GPU").wanted()
+        outcome.measurements.append({"process": process, "seconds": seconds * (1 - process % 2 / 2)})
+    assert not Outcome("failed", "wrong").wanted(0)
+    assert not Outcome("na", "no GPU").wanted(0)
+
+
+@pytest.mark.parametrize(
+    ("spread", "launch_spread", "enough"),
+    [(0.0, None, 3), (0.0003, None, 3), (0.0007, None, 4), (0.01, None, None), (0.0, 0.0, 3), (0.0, 0.01, None)],
+)
+def test_a_cell_that_is_known_well_needs_no_further_process(
+    spread: float, launch_spread: float | None, enough: int | None
+) -> None:
+    """Of all its figures. Two processes that agree are no evidence."""
+    outcome = Outcome("ok")
+    for process in range(6):
+        assert outcome.wanted(process) is (enough is None or process < enough)
+        measurement: Measurement = {"process": process, "seconds": 1e-5 * (1 + spread * (process % 2))}
+        if launch_spread is not None:
+            measurement["launch_seconds"] = 1e-6 * (1 + launch_spread * (process % 2))
+        outcome.measurements.append(measurement)
+
+
+def test_a_process_measures_a_cell_once() -> None:
+    outcome = Outcome("ok", measurements=[{"process": 0, "seconds": 1e-5}])
+    assert not outcome.wanted(0)
+    assert outcome.wanted(1)
 
 
 def test_the_roofline_of_a_cell() -> None:

@@ -208,7 +208,7 @@ def test_an_aa_that_became_noisier_is_not_accepted(
     loud.write_bytes(LOUD.read_bytes())
     assert command.main(project, "identity", ["--accept", "--aa", str(QUIET), str(loud)]) == 1
     said = capsys.readouterr().out
-    assert "the instrument got worse: spread_90 was 0.00182 and is 0.0134" in said
+    assert "the instrument got worse: two_levels was 0 and is 0.148" in said
     assert command.main(project, "identity", ["--accept", "--aa", str(QUIET), str(LOUD)]) == 1
     assert "an A/A is of one commit, not of 8de39817 and df33dbd4" in capsys.readouterr().out
 

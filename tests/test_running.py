@@ -187,6 +187,39 @@ linux = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="proc
 pytestmark = pytest.mark.xdist_group("running")  # one project for all of these
 
 
+# --- together --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("series", "together", "groups"),
+    [(BENCH, "cpu", set(GROUPS)), (r"vector_add\.CPU\.track_seconds", "vector_add cpu", {"vector_add cpu"})],
+    ids=["both", "one"],
+)
+def test_the_suites_of_a_run_share_their_processes(
+    project: Project, series: str, together: str, groups: set[str]
+) -> None:
+    """Those that are asked for, and no others."""
+    progress = project.home / "progress"
+    progress.write_text("")
+    command = [series if argument == BENCH else argument for argument in project.command(commits=2)]
+    done = project.run(*command, KERNELWATCH_PROGRESS=str(progress))
+    assert done.returncode == 0, done.stdout + done.stderr
+    events = [json.loads(line) for line in progress.read_text().splitlines()]
+    assert {event["group"] for event in events if "group" in event} == {together}
+    assert [event["counts"]["ok"] for event in events if "counts" in event] == [3 if len(groups) > 1 else 1] * 2
+    assert all(set(project.facts(commit)) == groups for commit in project.commits[:2])
+
+
+def test_what_was_not_saved_is_no_other_commits_result(project: Project) -> None:
+    """A dry run saves nothing, and still measures each commit."""
+    progress = project.home / "progress"
+    progress.write_text("")
+    done = project.run(*project.command("--dry-run", commits=2), KERNELWATCH_PROGRESS=str(progress))
+    assert done.returncode == 0, done.stdout + done.stderr
+    events = [json.loads(line) for line in progress.read_text().splitlines()]
+    assert [event["done"] for event in events if event["done"] == event["total"]] == [6, 6]
+
+
 # --- killed ----------------------------------------------------------------------------------------------------------
 
 

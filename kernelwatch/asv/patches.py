@@ -60,6 +60,12 @@ PATCHES = (
         "one run per results folder; an interruption or a full disk ends it with a message; no process outlives it",
         True,
     ),
+    Patch(
+        "asv.commands.run:run_benchmarks",
+        "64062565e2c0437f",
+        "the suites of a commit know of each other, so that one can measure for all",
+        False,
+    ),
     Patch("asv.runner:run_benchmark", "57b643f479c8e2e3", "a series runs once for all its parameters", False),
     Patch("asv.commands.compare:unroll_result", "66d889c308d50b44", "values carry the better direction", True),
     Patch(

@@ -1,19 +1,35 @@
-"""asv plugin: run a series for all its parameters in one process. asv starts one process for each, some 8 ms apiece.
+"""asv plugin: measure the groups of all suites together, and run a series for all its parameters in one process.
 
-Only benchmarks with the attribute `at_once` run this way. `kernelwatch.suites.series` sets it on series that read a
-group which is already measured; called without parameters, they return a list. asv is patched under one name,
-runner.run_benchmark; the patch uses runner._run_benchmark_single_param and BenchmarkResult.
+asv prepares one suite after the other. `run_benchmarks` tells the suites of a commit to the processes that prepare
+them, so that the first one can measure for all.
+
+asv starts one process for each combination of parameters, some 8 ms apiece. Benchmarks with the attribute `at_once` run
+in one. `kernelwatch.suites.series` sets it on series that read a group which is already measured; called without
+parameters, they return a list. The patch uses runner._run_benchmark_single_param and BenchmarkResult.
 """
 
 import itertools
 import math
+from pathlib import Path
 from typing import Any
 
 from asv import runner
 
 from kernelwatch.asv.patches import replace
+from kernelwatch.history.failures import suite_of
+from kernelwatch.system.options import Options, hand_on
 
+_run_benchmarks = runner.run_benchmarks
 _one_by_one = runner.run_benchmark
+
+
+def _run_all(benchmarks: Any, *arguments: Any, **options: Any) -> Any:
+    """asv.runner.run_benchmarks of a commit. What another commit's suites left and asv did not save is removed."""
+    folder = Options.here().facts
+    for path in Path(folder).glob("*.jsonl") if folder else ():
+        path.unlink()
+    hand_on(suites=",".join(dict.fromkeys(map(suite_of, benchmarks))))
+    return _run_benchmarks(benchmarks, *arguments, **options)
 
 
 def _run_benchmark(benchmark: dict[str, Any], spawner: Any, profile: bool, **options: Any) -> Any:
@@ -53,4 +69,5 @@ def _run_benchmark(benchmark: dict[str, Any], spawner: Any, profile: bool, **opt
 
 def setup() -> None:
     """Called by asv when it loads the plugin."""
+    replace("asv.commands.run:run_benchmarks", _run_all)
     replace("asv.runner:run_benchmark", _run_benchmark)

@@ -10,10 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kernelwatch.history.records import Measured, Record
+from kernelwatch.run.outcome import LEAST
 from kernelwatch.timing.record import Measurement, number
 
 SHORT_S = 60e-6  # below this, a fixed time a kernel that differs between processes is a visible share of the figure
-PROCESSES_LEAST = 5  # of a cell that counts
+# The first processes of each cell, which every cell has: later ones measure only cells on which these do not agree.
+PROCESSES = LEAST
 CELLS_LEAST = 20  # with fewer a record says nothing
 LEVELS_APART_S = 0.25e-6  # a kernel: between the lower half of a cell's processes and a process on another level
 LEVELS_MOST_S = 0.5e-6  # what is farther away is no level of the launch
@@ -21,7 +23,8 @@ LEVELS_MOST_S = 0.5e-6  # what is farther away is no level of the launch
 
 @dataclass(frozen=True)
 class Instrument:
-    """Figures of the measuring at one commit, over the cold GPU cells with a kernel time below SHORT_S.
+    """Figures of the measuring at one commit, over the cold GPU cells with a kernel time below SHORT_S, and over the
+    first PROCESSES processes of each.
 
     `cells`: how many. `spread`, `spread_90`, `spread_worst`: of the coefficients of variation between processes, the
     median, the 90 % quantile and the largest. `two_levels`: the share of cells with a process on another level.
@@ -45,7 +48,7 @@ def instrument(record: Record) -> Instrument | None:
     short = [cell for cell in timed if cell.key.endswith(" cold") and _counts(cell)]
     if len(short) < CELLS_LEAST:
         return None
-    spreads = sorted(cell.spread for cell in short)
+    spreads = sorted(statistics.stdev(first) / statistics.mean(first) for first in map(_first, short))
     measurements = [each for cell in timed for each in cell.measurements]
     return Instrument(
         len(short),
@@ -60,15 +63,20 @@ def instrument(record: Record) -> Instrument | None:
 
 
 def _counts(cell: Measured) -> bool:
-    return len(cell.seconds) >= PROCESSES_LEAST and min(cell.seconds) < SHORT_S
+    return len(cell.seconds) >= PROCESSES and min(cell.seconds) < SHORT_S
+
+
+def _first(cell: Measured) -> Sequence[float]:
+    return cell.seconds[:PROCESSES]
 
 
 def two_levels(cell: Measured) -> bool:
     """Whether a process is on another level: slower by a fixed time for each kernel of a launch than the lower half."""
     kernels = max(1, *(len(each.get("kernels") or ()) for each in cell.measurements))
-    low = sorted(cell.seconds)[: len(cell.seconds) // 2]
+    seconds = sorted(_first(cell))
+    low = seconds[: len(seconds) // 2]
     level = sum(low) / len(low)
-    return any(LEVELS_APART_S < (each - level) / kernels < LEVELS_MOST_S for each in cell.seconds)
+    return any(LEVELS_APART_S < (each - level) / kernels < LEVELS_MOST_S for each in seconds)
 
 
 def _median(measurements: Sequence[Measurement], *names: str) -> float | None:

@@ -5,11 +5,12 @@ import json
 import os
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, cast
 
 from kernelwatch.plan.cells import SEVERAL, Cell, plan
 from kernelwatch.plan.problem import dtypes
@@ -71,7 +72,8 @@ def roofline(project: Project, cell: Cell, run: Run) -> dict[str, float | str]:
     peaks = [("multiply-adds", ceilings.get(f"{dtypes(cell.type)[0].name}_flops_per_s", 0.0))]
     for other in run.cells:
         seconds = run.group.outcomes[other.key].by_process("seconds").values()
-        if other.rung == problem.vendor.get(cell.device) and other.type == cell.type and seconds:
+        vendor = other.op == cell.op and other.rung == problem.vendor.get(cell.device)
+        if vendor and other.type == cell.type and seconds:
             peaks.append((other.key, problem.flops(other.rung, other.shape) / statistics.median(seconds)))
     peak_of, peak = max(peaks, key=lambda pair: pair[1])
     if peak:
@@ -101,21 +103,29 @@ class _Progress:
         self.done += cells
         tell(self.options, group=self.group, done=self.done, total=self.total, **fields)
 
+    def reach(self, done: int) -> None:
+        """Report this number of measurements as done: cells that are known well enough are left out."""
+        if self.done < done:
+            self.tick(done - self.done)
+
     def note(self, message: str) -> None:
         print(message, flush=True)  # asv ends a process that prints nothing for long
         self.tick(0, note=message)
 
     def end(self) -> None:
         """Report the group as finished; cells that failed were measured less often than planned."""
-        if self.done < self.total:
-            self.tick(self.total - self.done)
+        self.reach(self.total)
 
 
 def save(group: Group, options: Options) -> None:
     """Write the group's sidecar lines to the folder `options.facts`; asv's plugin saves them with the results."""
     if options.facts:
         text = "".join(f"{line}\n" for line in group.lines())
-        Path(options.facts, f"{group.name.replace(' ', '.')}.jsonl").write_text(text, encoding="utf-8")
+        _sidecar(group.name, options).write_text(text, encoding="utf-8")
+
+
+def _sidecar(name: str, options: Options) -> Path:
+    return Path(options.facts, f"{name.replace(' ', '.')}.jsonl")
 
 
 def measure_once(
@@ -152,17 +162,34 @@ def measure_once(
     return Group(progress.group, {cell.key: outcomes[cell.key] for cell in cells}, facts)
 
 
-def _resumed(run: Run, options: Options, processes: int) -> int:
-    """Take the group from an interrupted run, if it was measured under the present conditions; how many of the
-    processes have measured it."""
-    kept = checkpoint.there(run.group.name, run.group.outcomes, options)
-    if kept is None or outcome.conditions(kept.facts) != run.conditions():
-        return 0
-    done = checkpoint.taken(kept)
-    done = processes if done is None else done
-    run.group.outcomes = kept.outcomes
-    run.group.facts = {**kept.facts, "resumed": done}
-    return done
+def _groups(run: Run) -> list[Group]:
+    """What a run has measured, by op."""
+    return [
+        Group(
+            f"{op} {run.device}",
+            {cell.key: run.group.outcomes[cell.key] for cell in run.cells if cell.op == op},
+            cast(Facts, dict(run.group.facts)),
+        )
+        for op in run.ops
+    ]
+
+
+def _resumed(run: Run, options: Options, processes: int) -> dict[str, Facts]:
+    """Take what an interrupted run kept, as far as it was measured under the present conditions. Returns the facts of
+    these groups by name; "resumed" says how many of the processes have measured a group."""
+    resumed: dict[str, Facts] = {}
+    present: dict[str, Any] | None = None
+    for group in _groups(run):
+        kept = checkpoint.there(group.name, group.outcomes, options)
+        if kept is None:
+            continue
+        present = run.conditions() if present is None else present
+        if outcome.conditions(kept.facts) == present:
+            done = checkpoint.taken(kept)
+            resumed[group.name] = {**kept.facts, "resumed": processes if done is None else done}
+            run.group.outcomes.update(kept.outcomes)
+            run.group.facts = kept.facts
+    return resumed
 
 
 def _of_sources(run: Run) -> list[Cell]:
@@ -218,32 +245,64 @@ def note_codes(run: Run) -> None:
                 launched.note(measurement, codes)
 
 
-def measure(project: Project, op: str, device: str, options: Options | None = None) -> Group:
+def measure(
+    project: Project, op: str, device: str, options: Options | None = None, together: Iterable[str] = ()
+) -> Group:
     """Measure all cells of an op on a device ("gpu", "cpu", "streamed" or "several") at the commit under test, and save
     the group.
 
-    Several processes measure every cell once, each in an order of its own, so that drift affects all cells alike. A
-    kernel's failure is recorded in its outcome, not raised. What the processes of an interrupted run measured of the
-    same commit under the same conditions is taken up. `options`: by default those of this process.
+    Several processes measure the cells in orders of their own, so that drift affects all cells alike. A cell is left
+    out as soon as it is known well enough. A kernel's failure is recorded in its outcome, not raised. What the
+    processes of an interrupted run measured of the same commit under the same conditions is taken up.
+    `options`: by default those of this process. `together`: the ops that are measured in the same processes, since they
+    are asked for next; their groups are saved as well, and are then only read.
 
     Raises: UserError if the project has no such op.
     """
     options = options or Options.here()
-    cells = plan(project.op(op), device, quick=options.quick, only=options.only)
+    ready = _saved(f"{op} {device}", options)
+    if ready:
+        return ready
+    ops = [problem.name for problem in project.problems if problem.name in {op, *together}] or [op]
+    cells = {each: plan(project.op(each), device, quick=options.quick, only=options.only) for each in ops}
+    groups = _measure(project, [cell for own in cells.values() for cell in own], device, options)
+    for group in groups.values():
+        save(group, options)
+    empty = Group(f"{op} {device}", {}, {})
+    if not cells[op]:
+        save(empty, options)
+    return groups.get(op, empty)
+
+
+def _saved(name: str, options: Options) -> Group | None:
+    """The group that was saved for the commit under test in this run of asv, whose results are not written yet."""
+    if not options.facts:
+        return None
+    with suppress(OSError, ValueError):
+        groups = outcome.read(_sidecar(name, options).read_text(encoding="utf-8").splitlines())
+        return next((group for group in groups if group.name == name), None)
+    return None
+
+
+def _measure(project: Project, cells: list[Cell], device: str, options: Options) -> dict[str, Group]:
+    """Measure cells of a device in several processes; their groups by op."""
     processes = (QUICK_PROCESSES if options.quick else PROCESSES)[device]
     budget = (QUICK_BUDGETS if options.quick else BUDGETS)[device]
     run = Run(project, cells, device, measured_tree(project, options), budget, SILENCE.get(device, SILENCE_S))
     progress = _Progress(run.group.name, len(cells) * processes, options)
     run.note = progress.note
-    done = _resumed(run, options, processes)
-    if done:
-        progress.tick(done * len(cells))
+    resumed = _resumed(run, options, processes)
+    counts = {group.name: resumed.get(group.name, Facts()).get("resumed", 0) for group in _groups(run)}
+    done = min(counts.values(), default=0)
+    progress.reach(done * len(cells))
     if done < processes:
         try:
             for seed in range(done, processes):
                 last = not options.quick and bool(_of_sources(run))  # the one that looks at the codes
                 run.measure_all(seed, progress.tick, more=processes - 1 - seed + last)
-                checkpoint.keep(run.group, options, processes=seed + 1)
+                progress.reach((seed + 1) * len(cells))
+                for group in _groups(run):
+                    checkpoint.keep(group, options, processes=max(seed + 1, counts[group.name]))
             if not options.quick:
                 retake(run, processes)
                 note_codes(run)
@@ -253,9 +312,13 @@ def measure(project: Project, op: str, device: str, options: Options | None = No
             run.group.outcomes[cell.key].roofline = roofline(project, cell, run)
         if run.group.facts:
             run.group.facts["measured_at"] = datetime.now(UTC).isoformat(timespec="seconds")
-            if done:
-                run.group.facts["resumed"] = done
-            checkpoint.keep(run.group, options)
     progress.end()
-    save(run.group, options)
-    return run.group
+    groups = dict(zip(run.ops, _groups(run), strict=True))
+    for group in groups.values():
+        if counts[group.name] == processes:  # nothing of it was measured here
+            group.facts = resumed[group.name]
+        elif group.facts and counts[group.name]:
+            group.facts["resumed"] = counts[group.name]
+        if counts[group.name] < processes:
+            checkpoint.keep(group, options)
+    return groups

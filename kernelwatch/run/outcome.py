@@ -3,15 +3,22 @@ these lines."""
 
 import json
 import math
+import statistics
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 from kernelwatch.identity import COUNTED, TIMED, known
+from kernelwatch.system import student
 from kernelwatch.timing.record import CellState, Facts, Measurement
 
 # Slow cells are steady and expensive, so fewer processes suffice: seconds per pass -> processes.
 ENOUGH = {0.2: 2, 0.005: 3}
+# A cell whose figures are known this well needs no further process: the half-width of the 95 % interval of the mean
+# over the processes, relative to the mean. Fewer processes than LEAST could agree by chance.
+NARROW = 0.001
+LEAST = 3
+JUDGED = ("seconds", "launch_seconds")
 
 # The facts that must be equal if two records of a group are compared, or if one takes the place of the other.
 CONDITIONS = ("gpu", "nvml_uuid_sha256", "nvml_driver", "cpu", "cores", "compiler", "packages")
@@ -29,11 +36,25 @@ class Outcome:
     measurements: list[Measurement] = field(default_factory=list)
     roofline: dict[str, Any] = field(default_factory=dict)
 
-    def wanted(self) -> bool:
-        """Whether another process should measure the cell."""
+    def wanted(self, process: int) -> bool:
+        """Whether this process should measure the cell: it has not done so before, and more is to be known."""
         pass_s = max((measurement.get("seconds", 0.0) for measurement in self.measurements), default=0.0)
         enough = next((processes for slow_s, processes in ENOUGH.items() if pass_s > slow_s), math.inf)
-        return self.state == "waiting" or (self.state == "ok" and len(self.measurements) < enough)
+        if self.state != "ok":
+            return self.state == "waiting"
+        if any(measurement["process"] == process for measurement in self.measurements):
+            return False
+        return len(self.measurements) < enough and self.half_width() > NARROW
+
+    def half_width(self) -> float:
+        """The half-width of the 95 % interval of the mean over the processes, relative to the mean: that of the figure
+        that is known least. Infinite as long as few processes have measured the cell."""
+        widths = []
+        for values in ([*self.by_process(name).values()] for name in JUDGED):
+            if len(values) >= LEAST and (mean := statistics.mean(values)) > 0:
+                error = statistics.stdev(values) / math.sqrt(len(values))
+                widths.append(student.quantile(0.975, len(values) - 1) * error / mean)
+        return max(widths, default=math.inf)
 
     def by_process(self, name: str) -> dict[int, float]:
         """Process -> one number of its measurement ("seconds", ...); processes without this number are left out."""

@@ -42,7 +42,7 @@ def _events(
 
 
 class Run:
-    """The measurement of one group by several workers.
+    """The measurement of some cells of one device by several workers.
 
     `tree`: the folder of the measured tree, "" if there is none.
     `group`: the outcomes so far. `unavailable`: why nothing can be measured, "" if something can. `note`: called with
@@ -67,7 +67,9 @@ class Run:
         self.budget = budget
         self.silence_s = silence_s
         self.endless_s = endless_s
-        self.group = Group(f"{cells[0].op} {device}" if cells else device, {cell.key: Outcome() for cell in cells}, {})
+        self.ops = list(dict.fromkeys(cell.op for cell in cells))
+        name = f"{self.ops[0]} {device}" if len(self.ops) == 1 else device
+        self.group = Group(name, {cell.key: Outcome() for cell in cells}, {})
         self.unavailable = ""
         self.broken = False  # nothing can be measured, since the measured package cannot be imported
         self.note: Callable[[str], None] = lambda message: print(message, file=sys.stderr, flush=True)
@@ -79,17 +81,22 @@ class Run:
         self._running: subprocess.Popen[str] | None = None
 
     def measure_all(self, seed: int, tick: Callable[[], None] = lambda: None, *, more: int = 0) -> None:
-        """Measure each cell once in a fresh process, unless it has failed or has enough measurements. If the process
-        dies, another one continues.
+        """Measure each cell once in a fresh process, unless it has failed or is known well enough. If the process dies,
+        another one continues.
 
-        `seed`: of the cells' order; it also numbers the process. `tick`: called after each cell. `more`: how many
-        rounds will follow, whose processes may start early; `workers.close` ends them.
+        `seed`: of the cells' order, op by op; it also numbers the process. `tick`: called after each cell. `more`: how
+        many rounds will follow, whose processes may start early; `workers.close` ends them.
         """
-        order = random.Random(seed).sample(self.cells, len(self.cells))
-        remaining = [cell for cell in order if self.group.outcomes[cell.key].wanted()]
+        remaining = [cell for cell in self._order(seed) if self.group.outcomes[cell.key].wanted(seed)]
         while remaining and not self.unavailable:
             done = self._worker(remaining, seed, tick, more)
             remaining = [cell for cell in remaining[done:] if self.group.outcomes[cell.key].state in ("waiting", "ok")]
+
+    def _order(self, seed: int) -> list[Cell]:
+        """The cells of one op after the other, each op's in random order. Each process begins with another op."""
+        first = seed % max(1, len(self.ops))
+        own = [[cell for cell in self.cells if cell.op == op] for op in (*self.ops[first:], *self.ops[:first])]
+        return [cell for cells in own for cell in random.Random(seed).sample(cells, len(cells))]
 
     def probe(self) -> "Run":
         """A run whose worker has measured no cell: it knows the facts of this machine, or why it is unavailable."""

@@ -5,18 +5,17 @@ from typing import ClassVar
 
 from kernelwatch.identity import TIMED
 from kernelwatch.plan.project import Project
-from kernelwatch.run.group import measure
 from kernelwatch.run.outcome import Group
+from kernelwatch.suites.measured import Measured
 from kernelwatch.suites.series import Samples, series
 from kernelwatch.suites.timed import per_process
 from kernelwatch.timing.record import number
 
 
-class _Conditions(ABC):
+class _Conditions(Measured, ABC):
     """The conditions of an op's GPU group, which its timed suite measures in `setup_cache`."""
 
-    project: ClassVar[Project]
-    op: ClassVar[str]
+    device = "gpu"
     timeout = 1800
 
     def __init_subclass__(cls, project: Project | None = None, op: str = "") -> None:
@@ -26,10 +25,6 @@ class _Conditions(ABC):
     @abstractmethod
     def setup_cache(self) -> Group:
         """The measured group."""
-
-    def measure(self) -> Group:
-        """Measure the group at the commit under test."""
-        return measure(self.project, self.op, "gpu")
 
 
 class Canary(_Conditions):

@@ -7,20 +7,15 @@ from typing import ClassVar
 from kernelwatch.identity import TIMED
 from kernelwatch.plan.cells import CACHES, SEVERAL, STREAMED, key, plan, rungs
 from kernelwatch.plan.problem import COPY, Shape, label
-from kernelwatch.run.group import measure
 from kernelwatch.run.outcome import Group, Outcome
+from kernelwatch.suites.measured import Measured
 from kernelwatch.suites.series import Samples, Suite, outcome_of, samples, series
 from kernelwatch.system.options import Options
 from kernelwatch.timing.record import Measurement
 
 
-class Timed(Suite):
-    """The times of a problem's cells on one device."""
-
-    device: ClassVar[str]
-
-    def measure(self, options: Options | None = None) -> Group:
-        return measure(self.project, self.op, self.device, options)
+class Timed(Measured, Suite):
+    """The times of a problem's cells."""
 
     def cell(self, *where: str) -> str:
         return key(self.op, *self.place(*where))
@@ -215,9 +210,10 @@ class Several(_Flops):
         return samples(shares)
 
 
-class Launch(Suite):
+class Launch(Measured, Suite):
     """The cost of a launch: its time in a loop of the host minus its time in a graph, hot, at the smallest shape."""
 
+    device = "gpu"
     param_names: ClassVar[list[str]] = ["rung"]
 
     @classmethod
@@ -230,9 +226,6 @@ class Launch(Suite):
             if rung.repeats == 1 and problem.within(rung, smallest, problem.main_type(rung.name))
         }
         return [[rung for rung in rungs(problem, "gpu") if rung in measured]]
-
-    def measure(self, options: Options | None = None) -> Group:
-        return measure(self.project, self.op, "gpu", options)
 
     def cell(self, *where: str) -> str:
         (rung,) = where

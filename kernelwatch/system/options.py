@@ -20,6 +20,7 @@ class Options:
     `quick`: a first look with fewer cells and processes, which is not saved.
     `again`: also measure what an interrupted run had finished.
     `only`: a regular expression on cell keys, "" for all cells.
+    `suites`: the suites that asv runs for this commit, separated by commas, as asv names them.
     `tree`: the folder that holds the measured commit's files.
     `facts`: a folder; a measured group writes its sidecar lines there, and asv's plugin saves them with the results.
     `kept`: a folder; a measured group is kept there until its commit is saved.
@@ -30,6 +31,7 @@ class Options:
     quick: bool = False
     again: bool = False
     only: str = ""
+    suites: str = ""
     tree: str = ""
     facts: str = ""
     kept: str = ""
