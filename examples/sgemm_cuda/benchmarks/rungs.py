@@ -1,16 +1,19 @@
-"""The twelve kernels of any commit of SGEMM_CUDA, compiled by NVRTC and launched as the commit's own runner launches them.
+"""The twelve kernels of any commit of SGEMM_CUDA, compiled by NVRTC, and launched as the commit's own runner does it.
 
 Kernel 9 is whatever header kernels.cuh includes by that number, under any name. Its template arguments, its grid and
 its block are read from src/runner.cu, so that a commit that changes them is measured with what it chose.
 """
 
 import functools
+import hashlib
+import math
 import re
 from contextlib import suppress
 from pathlib import Path
 
 from kernelwatch.plan import binaries, tree
 from kernelwatch.plan.package import Absent, Parts
+from kernelwatch.system import cache
 
 NAMES = (
     "naive",
@@ -71,15 +74,24 @@ def launch(number, file=tree.file):
 
 
 def compiled(number, arch):
+    """A kernel's Binary. It is kept, since NVRTC takes longer for the twelve than a process takes to measure them."""
     import cupy
+    from cuda.bindings import nvrtc
 
     name, _, block = launch(number)
     texts = [HOST.sub("", path.read_text()) for path in headers(number)]
-    standard = Path(cupy.__file__).parent / "_core/include/cupy/_cccl/libcudacxx"  # <cuda/barrier>
     text = "\n".join(["#include <cuda_runtime.h>", "using uint = unsigned int;", *texts])
-    threads = functools.reduce(int.__mul__, block)
-    # The seed: of the names in anonymous namespaces, which NVRTC otherwise draws anew for each compilation.
-    return binaries.of_cuda(text, name, arch, threads, include=[standard], std="c++17", frandom_seed="0")
+    standard = Path(cupy.__file__).parent / "_core/include/cupy/_cccl/libcudacxx"  # <cuda/barrier>
+    threads = math.prod(block)
+
+    def make(path):
+        # The seed: of the names in anonymous namespaces, which NVRTC otherwise draws anew for each compilation.
+        options = {"include": [standard], "std": "c++17", "frandom_seed": "0"}
+        path.write_bytes(binaries.of_cuda(text, name, arch, threads, **options).path.read_bytes())
+
+    made_from = (text, name, arch, cupy.__version__, nvrtc.nvrtcVersion())
+    kept = cache.built(hashlib.sha256(repr(made_from).encode()).hexdigest(), ".sgemm", make)
+    return binaries.of_cubin(kept.read_bytes(), arch, block_threads=threads)
 
 
 @functools.cache
