@@ -51,10 +51,8 @@ def angles(function):
 
 X, W, NEW = part([0, 1]), part([1]), part([0, 1], updated=True)
 MEAN = rows_of(lambda x: x.mean(axis=1))
-RSTD, RSTD_OF_SQUARES = (
-    rows_of(lambda x: (x.var(axis=1) + EPS) ** -0.5),
-    rows_of(lambda x: ((x * x).mean(axis=1) + EPS) ** -0.5),
-)
+RSTD = rows_of(lambda x: (x.var(axis=1) + EPS) ** -0.5)
+RSTD_OF_SQUARES = rows_of(lambda x: ((x * x).mean(axis=1) + EPS) ** -0.5)
 
 
 def rms(x, w):

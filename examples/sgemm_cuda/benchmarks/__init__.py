@@ -1,0 +1,1 @@
+"""The suites of SGEMM_CUDA's kernels."""
