@@ -3,6 +3,7 @@
 import functools
 import gc
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,8 +12,12 @@ import threading
 import venv
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from tests.test_trees import Rows
 
 # Set before NumPy is imported: OpenBLAS's idle threads would spin, some 0.1 s in each process. Those of a worker that
 # times CPU rungs, which has as many as cores, sleep soon; and so do OpenMP's, which wait for each other.
@@ -123,6 +128,27 @@ def installed_engine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     small_cache(installed)
     rewrite(installed, {"run/group.py": {'"cpu": 3': '"cpu": 1'}})  # processes of a group
     return programs
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a copy of the engine that needs little memory."""
+    from tests.repositories import MADE, small_cache
+
+    folder = tmp_path_factory.mktemp("engine")
+    shutil.copytree(ROOT / "kernelwatch", folder / "kernelwatch", ignore=MADE)
+    small_cache(folder / "kernelwatch")
+    return folder
+
+
+@pytest.fixture
+def rows(tmp_path: Path, engine: Path) -> "Rows":
+    """An empty repository whose rungs are sums of rows."""
+    from tests.repositories import new_project
+    from tests.test_trees import Rows
+
+    project = new_project(tmp_path, "rows")
+    return Rows(project.folder, project.home, engine)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

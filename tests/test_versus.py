@@ -20,7 +20,7 @@ import pytest
 from benchmarks.project import PROJECT
 from kernelwatch.comparison import bisect, exact, paired
 from kernelwatch.comparison.changes import changes, classify, read
-from kernelwatch.comparison.choice import by_pattern, cells_of, choose
+from kernelwatch.comparison.choice import by_pattern, cells_of, choose, main_types
 from kernelwatch.comparison.paired import Comparison, Side
 from kernelwatch.comparison.verdict import undescribed
 from kernelwatch.plan.cells import Cell, plan, timed
@@ -266,7 +266,7 @@ def test_which_series_are_judged_is_the_pages_business() -> None:
 
 def test_cells_have_a_control_beside_them() -> None:
     names = ["matmul/wmma", "matmul/c", "transpose/c_blocked", "transpose/padded"]
-    found = choose(PROJECT, cells_of(PROJECT, names), set(), names)
+    found = choose(PROJECT, cells_of(PROJECT, main_types(PROJECT, names)), set(), names)
     by_rung = {key.split()[0]: other.split()[0] for key, other in found.controls.items()}
     assert by_rung == {
         "matmul/wmma": "matmul/cublas",
@@ -275,11 +275,11 @@ def test_cells_have_a_control_beside_them() -> None:
         "transpose/padded": "transpose/vector_copy",
     }
     assert {cell.type for cell in found.cells if cell.rung == "wmma"} == {"float16->float32"}
-    wanted = cells_of(PROJECT, ["transpose/numpy", "transpose/c"])
+    wanted = cells_of(PROJECT, main_types(PROJECT, ["transpose/numpy", "transpose/c"]))
     changed = choose(PROJECT, wanted, set(), ["transpose/numpy"])
     on_cpu = plan(PROJECT.op("transpose"), "cpu")
     assert set(changed.controls.values()) == {cell.key for cell in on_cpu if cell.rung == "c"}
-    assert cells_of(PROJECT, ["matmul/between_grids"]) == []
+    assert cells_of(PROJECT, main_types(PROJECT, ["matmul/between_grids"])) == []
 
 
 def test_a_pattern_names_cells_and_what_is_compiled() -> None:

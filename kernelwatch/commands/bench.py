@@ -40,7 +40,7 @@ from kernelwatch.commands.gate import gate
 from kernelwatch.commands.phases import Phases
 from kernelwatch.commands.watching import DEVICES, measure
 from kernelwatch.comparison.changes import Changes
-from kernelwatch.comparison.choice import Choice, cells_of, choose
+from kernelwatch.comparison.choice import Choice, cells_of, choose, main_types
 from kernelwatch.comparison.confirm import Flag
 from kernelwatch.comparison.paired import Side
 from kernelwatch.comparison.verdict import Report
@@ -362,7 +362,10 @@ def worktree(project: Project, arguments: argparse.Namespace, console: Console) 
         def choose_from(differ: Changes) -> Choice | None:
             if not arguments.worktree:
                 return None
-            cells = cells_of(project, [arguments.worktree], only)
+            rungs = main_types(project, [arguments.worktree])
+            cells = cells_of(
+                project, rungs | {rung: differ.types[rung] for rung in rungs if rung in differ.types}, only
+            )
             return choose(project, cells, {arguments.worktree}, differ.rungs)
 
         report = Report(project, head, tree, "the dirty tree against HEAD", only, exact_only=arguments.exact)

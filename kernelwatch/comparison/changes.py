@@ -1,13 +1,14 @@
 """Find the rungs that two trees may launch differently.
 
 What a rung is made from is first read from the sources of both trees. A rung for which that differs, or cannot be told,
-is then launched once on each side, if this machine can, and its process says what it loaded and read.
+is then launched on each side, if this machine can, with each of its types at each of its shapes, and its process says
+what it loaded and read.
 """
 
 import hashlib
 import json
-import math
 import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +16,6 @@ from pathlib import Path
 from kernelwatch.analysis import identified
 from kernelwatch.plan import sources
 from kernelwatch.plan.build import environment
-from kernelwatch.plan.cells import Cell, plan
 from kernelwatch.plan.package import Parts
 from kernelwatch.plan.project import Project
 from kernelwatch.plan.tree import COMPILED, Places
@@ -24,9 +24,15 @@ from kernelwatch.run.processes import Run
 from kernelwatch.system import cache
 from kernelwatch.system.options import Options
 from kernelwatch.timing.check import Budget
+from kernelwatch.timing.cpu import cpu_name
 
-ENDLESS_S = 120.0  # a rung that does not end when it is launched once is told by its sources
-VERSION = 1  # of the kept answers: raised when they have another meaning
+ENDLESS_S = 120.0  # a rung whose first launch does not end is told by its sources
+# Variables that differ between terminals and runs, and that no kernel reads.
+OF_A_SESSION = re.compile(
+    r"^(_|PWD|OLDPWD|SHLVL|TERM.*|COLUMNS|LINES|WINDOWID|COLORTERM|NO_COLOR|LS_COLORS|LESS.*|PAGER|EDITOR|PS1|HIST.*)$"
+    r"|^(SSH|XDG_SESSION|DBUS|TMUX|STY|VTE|PYTEST|KERNELWATCH|ASV|GIT|GITHUB|RUNNER|CI)(_|$)"
+)
+VERSION = 2  # of the kept answers: raised when they have another meaning
 ENTRY = "its entry in the table of rungs"
 
 
@@ -34,15 +40,16 @@ ENTRY = "its entry in the table of rungs"
 class Launch:
     """What decides the launch of a rung in a tree.
 
-    `files`: file -> digest of what counts of it. `entry`: how the tree declares the rung. `binary`: the identity of
-    what was launched here, "" if it was not launched, or if that is one of sources. `whole`: whether there is certainly
-    nothing else; if not, `files` has all files of the tree. `accounted`: files for which the entry stands. `maybe`:
-    those of `files` that it may read or not.
+    `files`: file -> digest of what counts of it. `entry`: how the tree declares the rung. `binaries`: the identity of
+    what was launched here by type and shape ("float32 64x64"), "" if that is one of sources. `skipped`: why it was not
+    launched here, by type and shape. `whole`: whether there is certainly nothing else; if not, `files` has all files of
+    the tree. `accounted`: files for which the entry stands. `maybe`: those of `files` that it may read or not.
     """
 
     files: Mapping[str, str]
     entry: str = ""
-    binary: str = ""
+    binaries: Mapping[str, str] = field(default_factory=dict)
+    skipped: Mapping[str, str] = field(default_factory=dict)
     whole: bool = True
     accounted: frozenset[str] = frozenset()
     maybe: frozenset[str] = frozenset()
@@ -53,17 +60,21 @@ class Changes:
     """How the launches of two trees differ, by rung ("op/rung").
 
     `same`: certainly launched alike. `launched`: launched otherwise, with the files that differ. `compiled`: only
-    sources for a compiler differ, so that the binaries may be equal. `new`, `gone`: the rungs that only the second or
-    the first tree has, some of which the checkout may not describe. `rebuilt`: those of `same` that sources which
-    differ were compiled to the same binary. `broken`: why the package of either tree cannot be imported, or "".
+    sources for a compiler differ, so that the binaries may be equal. `types`: of a rung in `compiled` that was launched
+    here, the types whose binaries differ, or are not known. `new`, `gone`: the rungs that only the second or the first
+    tree has, some of which the checkout may not describe. `rebuilt`: those of `same` of which sources that differ were
+    compiled to the same binaries; `skipped`: of these, by type and shape, why a launch is not known. `broken`: why the
+    package of either tree cannot be imported, or "".
     """
 
     same: frozenset[str] = frozenset()
     launched: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     compiled: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    types: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     new: tuple[str, ...] = ()
     gone: tuple[str, ...] = ()
     rebuilt: tuple[str, ...] = ()
+    skipped: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     broken: tuple[str, str] = ("", "")
 
     @property
@@ -78,9 +89,11 @@ class Changes:
             self.same & wanted,
             {rung: files for rung, files in self.launched.items() if rung in wanted},
             {rung: files for rung, files in self.compiled.items() if rung in wanted},
+            {rung: types for rung, types in self.types.items() if rung in wanted},
             tuple(rung for rung in self.new if rung in wanted),
             tuple(rung for rung in self.gone if rung in wanted),
             tuple(rung for rung in self.rebuilt if rung in wanted),
+            {rung: places for rung, places in self.skipped.items() if rung in wanted},
             self.broken,
         )
 
@@ -113,7 +126,9 @@ def why_broken(project: Project, folder: str) -> str:
 
 def classify(base: Mapping[str, Launch], head: Mapping[str, Launch], described: set[str] | None = None) -> Changes:
     """How the launches on two sides differ. `described`: the only rungs that count, None for all."""
-    same, launched, compiled, rebuilt = set(), {}, {}, []
+    same, rebuilt = set(), []
+    launched, compiled, types = {}, {}, dict[str, tuple[str, ...]]()
+    skipped = {}
     names = [rung for rung in dict.fromkeys((*head, *base)) if described is None or rung in described]
     for rung in names:
         if rung not in base or rung not in head:
@@ -123,16 +138,31 @@ def classify(base: Mapping[str, Launch], head: Mapping[str, Launch], described: 
         if not differ:
             same.add(rung)
         elif before.whole and after.whole and all(Path(name).suffix in COMPILED for name in differ):
-            if before.binary and before.binary == after.binary:
+            others = _other_binaries(before, after)
+            if others == ():
                 same.add(rung)
                 rebuilt.append(rung)
+                skipped[rung] = {**before.skipped, **after.skipped}
             else:
                 compiled[rung] = differ
+                types |= {rung: others} if others else {}
         else:
             launched[rung] = differ
     new = tuple(rung for rung in names if rung not in base)
     gone = tuple(rung for rung in names if rung not in head)
-    return Changes(frozenset(same), launched, compiled, new, gone, tuple(rebuilt))
+    return Changes(frozenset(same), launched, compiled, types, new, gone, tuple(rebuilt), skipped)
+
+
+def _other_binaries(before: Launch, after: Launch) -> tuple[str, ...] | None:
+    """The types of which a binary differs, or is not known; None if nothing was launched."""
+    if not (before.binaries and after.binaries):
+        return None
+    pairs: dict[str, list[tuple[str, str]]] = {}
+    for place in {**before.binaries, **after.binaries, **before.skipped, **after.skipped}:
+        both = pairs.setdefault(place.partition(" ")[0], [])
+        if place in before.binaries and place in after.binaries:
+            both.append((before.binaries[place], after.binaries[place]))
+    return tuple(type for type, both in pairs.items() if not both or any(not old or old != new for old, new in both))
 
 
 def _differ(before: Launch, after: Launch) -> tuple[str, ...]:
@@ -187,48 +217,42 @@ def _names(places: Places, part: Parts) -> frozenset[str]:
 # --- from the processes --------------------------------------------------------------------------------------------
 
 
-def cell_of(project: Project, rung: str) -> Cell | None:
-    """The smallest cell of a rung on one device; None if no suite times it."""
-    op, _, name = rung.partition("/")
-    if op not in project.ops or name not in {each.name for each in project.ops[op].rungs}:
-        return None
-    problem = project.ops[op]
-    device = problem.rung(name).device
-    cells = [cell for cell in plan(problem, device) if cell.rung == name and cell.type == problem.main_type(name)]
-    return min(cells, key=lambda cell: (math.prod(cell.shape), cell.cache != "hot"), default=None)
-
-
 def ran(project: Project, folder: str, rungs: Iterable[str]) -> dict[str, Launch | None]:
-    """What decided the launches of rungs that were launched once here, None for a rung that the tree does not have.
-    Those that cannot be launched are left out: their sources say what they are made from.
+    """What decided the launches of rungs that were launched here, None for a rung that the tree does not have. Those
+    that cannot be launched are left out: their sources say what they are made from.
 
-    The answers are kept by the tree's files, the description and the environment.
+    The answers are kept by all files of the tree, the description, what is launched, and the environment.
     """
-    cells = [cell for rung in rungs if (cell := cell_of(project, rung))]
     gpu = gpu_here()
-    cells = [cell for cell in cells if folder and (cell.device == "cpu" or gpu)]
-    if not cells:
+    places = {rung: identified.cells_of(project, rung) for rung in rungs if folder}
+    first = {rung: cells[0] for rung, cells in places.items() if cells and (cells[0].device == "cpu" or gpu)}
+    if not first:
         return {}
-    conditions = [VERSION, _content(project, folder), _described(project), environment(), gpu]
-    keys = {cell.key: hashlib.sha256(json.dumps([cell.key, *conditions]).encode()).hexdigest() for cell in cells}
-    answers = {key: answer for key, kept in keys.items() if (answer := cache.noted(kept, ".launch")) is not None}
-    unknown = [cell for cell in cells if cell.key not in answers]
+    here = [environment(), _variables(), cpu_name(), gpu]
+    conditions = [VERSION, _content(project, folder), _described(project), *here]
+    keys = {
+        rung: hashlib.sha256(json.dumps([[cell.key for cell in places[rung]], *conditions]).encode()).hexdigest()
+        for rung in first
+    }
+    answers = {rung: answer for rung, kept in keys.items() if (answer := cache.noted(kept, ".launch")) is not None}
+    unknown = {rung: cell for rung, cell in first.items() if rung not in answers}
     for device in ("cpu", "gpu"):
-        own = [cell for cell in unknown if cell.device == device]
+        own = {rung: cell for rung, cell in unknown.items() if cell.device == device}
         if own:
-            group = measure_once(project, "launches", identified.DEVICE, own, Options(tree=folder), ENDLESS_S)
-            for cell in own:
+            cells = list(own.values())
+            group = measure_once(project, "launches", identified.DEVICE, cells, Options(tree=folder), ENDLESS_S)
+            for rung, cell in own.items():
                 for told in group.outcomes[cell.key].measurements:
-                    answers[cell.key] = dict(told)
+                    answers[rung] = dict(told)
                     if not told["error"] or told["absent"]:
-                        cache.note(keys[cell.key], ".launch", told)
+                        cache.note(keys[rung], ".launch", told)
     found: dict[str, Launch | None] = {}
-    for cell in cells:
-        answer = answers.get(cell.key, {"error": "it did not end"})
+    for rung in first:
+        answer = answers.get(rung, {"error": "it did not end"})
         if answer.get("absent"):
-            found[cell.name] = None
+            found[rung] = None
         elif not answer["error"]:
-            found[cell.name] = Launch(answer["files"], "", answer["identity"])
+            found[rung] = Launch(answer["files"], "", answer["identities"], answer["skipped"])
     return found
 
 
@@ -238,6 +262,11 @@ def _content(project: Project, folder: str) -> str:
     for path in project.places(folder).files():
         digest.update(os.fsencode(path.relative_to(folder)) + f"\0{sources.digest(path)}\0".encode())
     return digest.hexdigest()
+
+
+def _variables() -> dict[str, str]:
+    """The environment variables that a kernel may read: all but those of a terminal and of a single test."""
+    return {name: value for name, value in sorted(os.environ.items()) if not OF_A_SESSION.search(name)}
 
 
 def _described(project: Project) -> str:
@@ -265,4 +294,6 @@ def _merged(known: Launch, seen: Launch) -> Launch:
     if known.whole:
         certain = {name: value for name, value in known.files.items() if name not in known.maybe}
         files = certain | {name: value for name, value in files.items() if not name.endswith(".py")}
-    return Launch(files, known.entry, seen.binary)
+    if seen.skipped:  # what would have been launched may read any file
+        return Launch({**known.files, **files}, known.entry, seen.binaries, seen.skipped, known.whole)
+    return Launch(files, known.entry, seen.binaries)

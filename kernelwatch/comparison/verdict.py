@@ -7,18 +7,19 @@ leaves time out of account. What only the first side has is a difference, too.
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from kernelwatch.comparison import exact
 from kernelwatch.comparison.changes import Changes, changes
-from kernelwatch.comparison.choice import Choice, before_in_ladder, cells_of, choose
+from kernelwatch.comparison.choice import Choice, before_in_ladder, cells_of, choose, main_types
 from kernelwatch.comparison.exact import Difference, Figures
 from kernelwatch.comparison.paired import Comparison, Judged, Pairs, Side
 from kernelwatch.plan.project import Project
 
 FEW = 3  # names in one line
+NOT_ASKED = "it was not asked for"
 WORDS = ("worse", "better", "repaired", "cannot tell", "gone")
 
 
@@ -39,6 +40,9 @@ class Report:
     whole: bool = False  # the comparison was not interrupted
     same: int = 0  # rungs that both sides certainly launch alike
     changed: dict[str, tuple[str, ...]] = field(default_factory=dict)  # rung that is launched otherwise -> what differs
+    types: dict[str, tuple[str, ...]] = field(default_factory=dict)  # of each of these, the types that differ
+    unjudged: dict[tuple[str, str], str] = field(default_factory=dict)  # such a rung and type -> why it was not timed
+    skipped: dict[str, str] = field(default_factory=dict)  # rung, type and shape -> why it was not launched here
     missing: dict[str, str] = field(default_factory=dict)  # exact figures -> why this machine lacks them
     untimed: dict[str, str] = field(default_factory=dict)  # changed rung -> why it was not timed
     new: dict[str, str] = field(default_factory=dict)  # rung that only the second side has -> the rung before it
@@ -98,6 +102,8 @@ class Report:
         if left:
             verb = "its launch differs, and was" if len(left) == 1 else "their launches differ, and were"
             reasons.append(f"{some(left)}: {verb} not judged ({self.untimed[left[0]]})")
+        for rung, why, types in self._unjudged(asked=True):
+            reasons.append(f"{rung} {', '.join(types)}: its launch differs, and was not judged ({why})")
         reasons += [
             f"{file} differs, which decides {what}: no cell measures that" for file, what in self.decided.items()
         ]
@@ -120,9 +126,22 @@ class Report:
             told = [f"{n} judged {how}" for n, how in counts if n]
             rest = len(changed) - by_time - by_figures
             parts.append(", ".join([*told, *([f"{rest} not judged"] if rest else [])]))
+        parts += [f"not judged: {rung} {', '.join(types)} ({why})" for rung, why, types in self._unjudged()]
         if self.same:
             parts.append(f"{self.same} known to be the same on both sides")
+        if self.skipped:
+            name, why = next(iter(self.skipped.items()))
+            more = f" and {len(self.skipped) - 1} more" if len(self.skipped) > 1 else ""
+            parts.append(f"not launched here: {name} ({why}){more}")
         return "; ".join(parts)
+
+    def _unjudged(self, asked: bool = False) -> list[tuple[str, str, list[str]]]:
+        """The types that were not judged, by rung and reason. `asked`: only of those that were to be timed."""
+        groups: dict[tuple[str, str], list[str]] = {}
+        for (rung, type), why in self.unjudged.items():
+            if not (asked and why == NOT_ASKED):
+                groups.setdefault((rung, why), []).append(type)
+        return [(*group, types) for group, types in groups.items()]
 
     @property
     def absent(self) -> list[str]:
@@ -216,11 +235,16 @@ def compare(
     if report.failures:
         return
     report.changed = dict(differ.launched) | _recompiled(report, differ, figures, chosen=choice is not None)
+    report.types = {rung: _types(project, rung, differ, figures) for rung in report.changed if rung in described}
+    report.skipped = {
+        f"{rung} {place}": why for rung, places in differ.skipped.items() for place, why in places.items()
+    }
     timed = list(report.changed)
+    whole_choice = choice is None and not report.only
     if choice is None:
         before = [name for name in report.new.values() if name]
-        changed = [*timed, *report.new]
-        choice = choose(project, cells_of(project, dict.fromkeys([*changed, *before]), report.only), rungs, changed)
+        types = {**main_types(project, [*report.new, *before]), **report.types}
+        choice = choose(project, cells_of(project, types, report.only), rungs, [*timed, *report.new])
     elif choice.cells:
         named = {cell.name for cell in choice.cells}
         timed = [rung for rung in timed if rung in named]
@@ -230,6 +254,7 @@ def compare(
         report.comparison = Comparison(project, base, head, choice.cells, choice.controls, within, report.changed)
         report.comparison.run(budget_s, tell)
     report.untimed = _untimed(report, timed)
+    report.unjudged = _unjudged_types(report, "no suite here times it" if whole_choice else NOT_ASKED)
 
 
 def undescribed(project: Project, base: Side, head: Side) -> dict[str, str]:
@@ -241,6 +266,25 @@ def undescribed(project: Project, base: Side, head: Side) -> dict[str, str]:
         if len(contents) == 2 and contents[0] != contents[1]:
             found[file] = what
     return found
+
+
+def _types(project: Project, rung: str, differ: Changes, figures: list[Figures]) -> tuple[str, ...]:
+    """The types of a changed rung that may be launched differently: all, unless binaries tell."""
+    op, _, name = rung.partition("/")
+    every = project.op(op).rung(name).types
+    known = differ.types.get(rung)
+    if known is None and rung in differ.compiled:
+        known = _compiled_otherwise(rung, every, [side.binaries.get(rung, {}) for side in figures])
+    return tuple(type for type in every if type in known) if known else every
+
+
+def _compiled_otherwise(rung: str, types: Iterable[str], sides: list[Mapping[str, object]]) -> tuple[str, ...]:
+    """The types for which a rung was compiled to another binary for any architecture, or not compiled."""
+
+    def of(type: str) -> list[dict[str, object]]:
+        return [{key: what for key, what in side.items() if key.startswith(f"{rung} {type} ")} for side in sides]
+
+    return tuple(type for type in types if not all(of(type)) or of(type)[0] != of(type)[1])
 
 
 def is_number(value: exact.Value) -> bool:
@@ -275,6 +319,22 @@ def _untimed(report: Report, timed: list[str]) -> dict[str, str]:
             why = "times were not asked for" if report.exact_only else "no suite here times it"
             untimed[rung] = verdicts[0].why if verdicts else why
     return untimed
+
+
+def _unjudged_types(report: Report, why: str) -> dict[tuple[str, str], str]:
+    """Of the changed launches that were timed, the types that differ and have no measured cell. `why`: the reason if
+    there was no such cell at all."""
+    words: dict[tuple[str, str], list[Judged]] = {}
+    for pairs, judged in report.judged():
+        words.setdefault((pairs.cell.name, pairs.cell.type), []).append(judged)
+    timed = {rung for (rung, _), verdicts in words.items() if any(judged.word != "n/a" for judged in verdicts)}
+    unjudged = {}
+    for rung, types in report.types.items():
+        for type in types if rung in timed and rung not in report.untimed else ():
+            verdicts = words.get((rung, type), [])
+            if all(judged.word == "n/a" for judged in verdicts):
+                unjudged[rung, type] = verdicts[0].why if verdicts else why
+    return unjudged
 
 
 def _recompiled(report: Report, differ: Changes, figures: list[Figures], chosen: bool) -> dict[str, tuple[str, ...]]:

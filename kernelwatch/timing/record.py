@@ -51,7 +51,8 @@ class Measurement(TypedDict, total=False):
     for); the `kernels` that it runs; `configurations` that autotuners chose; `sources`: the identity of the sources, if
     `identity` covers what was launched as well.
     Launched: `codes` of the kernels.
-    Identified: `files` of the tree that were used, with digests; `error` of the launch; `absent`: no such rung exists.
+    Identified: `files` of the tree that were used, with digests; the `identities` of its launches by type and shape;
+    those that were `skipped`, with the reasons; `error`: why there was no launch; `absent`: no such rung exists.
     Streamed: `hidden_share`, the share of the copies' time that was hidden under other work.
     Compiled: the figures of the cubin. Counted: tallies by kind of access.
     """
@@ -80,6 +81,8 @@ class Measurement(TypedDict, total=False):
     codes: list[Code]
     # identified
     files: dict[str, str]
+    identities: dict[str, str]
+    skipped: dict[str, str]
     error: str
     absent: bool
     # compiled
