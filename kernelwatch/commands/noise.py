@@ -28,7 +28,6 @@ from kernelwatch.run.group import measure
 from kernelwatch.system.errors import UserError
 from kernelwatch.system.files import write_whole
 from kernelwatch.system.options import Options
-from kernelwatch.system.tools import digest
 from kernelwatch.timing import load
 
 WHO = ("gpu", "nvml_uuid_sha256", "nvml_driver", "harness")
@@ -45,8 +44,8 @@ def read(path: Path) -> dict[str, str]:
 def _kept(project: Project, run: str) -> Iterator[Options]:
     """The options of a run, whose groups are kept until all runs are done; a run that was interrupted goes on from
     them. They are kept for the checkout as it is: after an edit all runs are measured again."""
-    texts = [path.read_bytes() for path in project.places(str(project.root)).files()]
-    own = {"ASV_COMMIT": f"noise{digest(*texts)[:8]}", "ASV_ENV_NAME": run}  # as asv names a checkpoint
+    content = project.places(str(project.root)).content()
+    own = {"ASV_COMMIT": f"noise{content[:8]}", "ASV_ENV_NAME": run}  # as asv names a checkpoint
     before = {name: os.environ.get(name) for name in own}
     os.environ.update(own)
     try:

@@ -229,7 +229,7 @@ def ran(project: Project, folder: str, rungs: Iterable[str]) -> dict[str, Launch
     if not first:
         return {}
     here = [environment(), _variables(), cpu_name(), gpu]
-    conditions = [VERSION, _content(project, folder), _described(project), *here]
+    conditions = [VERSION, project.places(folder).content(whole=True), _described(project), *here]
     keys = {
         rung: hashlib.sha256(json.dumps([[cell.key for cell in places[rung]], *conditions]).encode()).hexdigest()
         for rung in first
@@ -254,14 +254,6 @@ def ran(project: Project, folder: str, rungs: Iterable[str]) -> dict[str, Launch
         elif not answer["error"]:
             found[rung] = Launch(answer["files"], "", answer["identities"], answer["skipped"])
     return found
-
-
-def _content(project: Project, folder: str) -> str:
-    """A hash of the files of a tree on which a kernel may depend."""
-    digest = hashlib.sha256()
-    for path in project.places(folder).files():
-        digest.update(os.fsencode(path.relative_to(folder)) + f"\0{sources.digest(path)}\0".encode())
-    return digest.hexdigest()
 
 
 def _variables() -> dict[str, str]:

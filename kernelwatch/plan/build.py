@@ -23,7 +23,7 @@ from pathlib import Path
 
 from kernelwatch.plan.project import Project
 from kernelwatch.plan.tree import BROKEN, BUILT
-from kernelwatch.system import cache
+from kernelwatch.system import cache, content
 from kernelwatch.system.errors import UserError
 from kernelwatch.system.files import locked
 from kernelwatch.system.git import export, export_checkout, resolve, tree_hash
@@ -43,6 +43,7 @@ def tree_of_commit(project: Project, commit: str, folder: Path) -> str:
     """The folder of a commit's tree: `folder`, or a kept one if it is built. Raises: UserError."""
     sha = resolve(project.root, commit)
     if not (project.build or project.wheels):
+        content.know(str(folder), content.of_commit(project.root, sha))
         return export(project.root, sha, folder)
     return _built(project, tree_hash(project.root, sha), sha, lambda path: export(project.root, sha, path))
 
@@ -50,6 +51,7 @@ def tree_of_commit(project: Project, commit: str, folder: Path) -> str:
 def tree_of_checkout(project: Project, folder: Path) -> str:
     """The folder of a tree with the files of the checkout, its uncommitted changes included. Raises: UserError."""
     hash = export_checkout(project.root, folder)
+    content.know(str(folder), {"": hash})
     if not project.build:
         return str(folder)
     return _built(project, hash, "", lambda path: shutil.copytree(folder, path, symlinks=True, dirs_exist_ok=True))
@@ -77,6 +79,7 @@ def _built(project: Project, hash: str, commit: str, export_to: Callable[[Path],
             else:
                 done.touch()
         os.utime(kept)
+    content.know(str(kept), {"": key})
     _tidy(home)
     return str(kept)
 

@@ -6,9 +6,11 @@ outside of the tree belongs to another version of the kernels: it is a stray, an
 """
 
 import configparser
+import hashlib
 import importlib
 import importlib.machinery
 import importlib.util
+import json
 import os
 import re
 import sys
@@ -23,6 +25,7 @@ from types import ModuleType
 from typing import Any
 
 from kernelwatch.plan.package import Absent
+from kernelwatch.system import content
 from kernelwatch.system.errors import UserError
 
 BROKEN = ".broken"  # the file of a tree that could not be built, with the reason
@@ -99,6 +102,19 @@ class Places:
         for path in all_files(self.folder):
             if path.suffix not in PROSE and not any(path.is_relative_to(folder) for folder in self.apart):
                 yield path
+
+    def content(self, *, whole: bool = False) -> str:
+        """A hash of the files of the tree on which a kernel may depend, as `files`; `whole`: of all files."""
+        apart = tuple(f"{path.relative_to(self.folder).as_posix()}/" for path in self.apart)
+
+        def counts(name: str) -> bool:
+            top, *_ = parts = name.split("/")
+            if "__pycache__" in parts or any(part.startswith(".git") for part in parts):
+                return False
+            return whole or not (top.startswith(".") or name.startswith(apart) or Path(name).suffix in PROSE)
+
+        found = content.hashes(self.folder, counts)
+        return hashlib.sha256(json.dumps(sorted(found.items())).encode()).hexdigest()
 
     def included(self, files: Iterable[Path]) -> set[Path]:
         """The files of the tree that these sources may include, directly or not. A name that several folders have

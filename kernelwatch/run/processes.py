@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any, cast
 
 from kernelwatch.plan.cells import Cell
@@ -75,7 +74,7 @@ class Run:
         self.note: Callable[[str], None] = lambda message: print(message, file=sys.stderr, flush=True)
         self._done, self._begun = 0, ""  # of the running worker: the cells it finished, the cell it is measuring
         own = cpu.environment() if device == "cpu" else {}
-        caches = cache.of_tree(project.places(tree).files(), Path(tree)) if tree and not workers else {}
+        caches = cache.of_tree(project.places(tree).content()) if tree and not workers else {}
         self.workers = workers or Workers({**caches, **own, **project.environment})
         self._early = device in AHEAD  # a process imports what its rungs need before it holds the device's lock
         self._running: subprocess.Popen[str] | None = None

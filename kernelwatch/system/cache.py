@@ -11,9 +11,10 @@ import json
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from functools import cache, lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -60,19 +61,16 @@ CACHES = {
     "TRITON_CACHE_DIR": "triton",
     "XDG_CACHE_HOME": "others",
 }
+SETTLED_NS = 100_000_000  # a file that changed less long ago may change again, with the same time stamp
 KEPT_MOST = 32  # trees whose caches are kept
 
 
-def of_tree(files: Iterable[Path], folder_of_tree: Path) -> dict[str, str]:
+def of_tree(content: str) -> dict[str, str]:
     """Environment variables with which a tree gets compile caches of its own: a commit whose cache has an incomplete
-    key is then never given what another commit compiled. Trees with the same files share them."""
-    digest = hashlib.sha256()
-    for path in files:
-        with suppress(OSError):
-            content = path.read_bytes()
-            digest.update(os.fsencode(path.relative_to(folder_of_tree)) + f"\0{len(content)}\0".encode() + content)
+    key is then never given what another commit compiled. `content`: a hash of its files; trees with the same one share
+    the caches."""
     home = folder() / "compiled"
-    own = home / digest.hexdigest()[:24]
+    own = home / content[:24]
     try:
         own.mkdir(parents=True, exist_ok=True)
         os.utime(own)
@@ -84,15 +82,20 @@ def of_tree(files: Iterable[Path], folder_of_tree: Path) -> dict[str, str]:
     return {name: str(own / place) for name, place in CACHES.items()} | {"KERNELWATCH_CACHE": str(folder())}
 
 
-@lru_cache(maxsize=4096)
-def _digest_at(path: str, _size: int, _modified_ns: int) -> str:
-    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+_digests: dict[str, tuple[tuple[int, ...], str]] = {}  # by path: its state and its hash
 
 
-def _digest(path: Path) -> str:
+def digest(path: Path) -> str:
     """The hash of a file, which is read once in a process unless it changes. Raises: OSError."""
-    state = path.stat()
-    return _digest_at(str(path), state.st_size, state.st_mtime_ns)
+    status = path.stat()
+    state = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+    known, value = _digests.get(str(path), (None, ""))
+    if known == state:
+        return value
+    value = hashlib.sha256(path.read_bytes()).hexdigest()
+    if time.time_ns() - status.st_ctime_ns > SETTLED_NS:
+        _digests[str(path)] = state, value
+    return value
 
 
 def inputs(path: Path) -> str:
@@ -112,14 +115,14 @@ def built(key: str, suffix: str, build: Callable[[Path], Iterable[Path] | None])
     note = path.with_suffix(".json")
     try:
         known = json.loads(note.read_text())
-        same = all(_digest(Path(name)) == sha256 for name, sha256 in known["read"].items())
+        same = all(digest(Path(name)) == sha256 for name, sha256 in known["read"].items())
         if same and hashlib.sha256(path.read_bytes()).hexdigest() == known["sha256"]:
             return path
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         pass
     with tempfile.TemporaryDirectory(dir=path.parent) as inside:
         fresh, fresh_note = Path(inside, path.name), Path(inside, note.name)
-        read = {str(one): _digest(one) for one in sorted(set(build(fresh) or ()))}
+        read = {str(one): digest(one) for one in sorted(set(build(fresh) or ()))}
         content = {"sha256": hashlib.sha256(fresh.read_bytes()).hexdigest(), "read": read}
         fresh_note.write_text(json.dumps(content))
         os.replace(fresh, path)
