@@ -340,10 +340,9 @@ def test_the_suites_say_what_is_judged() -> None:
     """In benchmarks/_suites.py; what is derived from a judged series is not judged again, nor what has no better."""
     for suite in (transpose.GPU, transpose.ElementTypes, transpose.CPU, vector_add.GPU, matmul.GPU, matmul.CPU):
         own = {name: vars(getattr(suite, name)) for name in dir(suite) if name.startswith("track_")}
-        assert {name: marks["judged"] for name, marks in own.items()} == {
-            name: "seconds" if name == "track_seconds" else "" for name in own
-        }
-        assert all(marks["higher_is_better"] == (name != "track_seconds") for name, marks in own.items())
+        judged = {"track_seconds": "seconds", "track_peak_allocated": "exact"}
+        assert {name: marks["judged"] for name, marks in own.items()} == {name: judged.get(name, "") for name in own}
+        assert all(marks["higher_is_better"] == (name not in judged) for name, marks in own.items())
     assert vars(transpose.Launch.track_launch)["judged"] == "launch_seconds"
     for series in (device.State.track_temperature, device.State.track_power, device.State.track_sm_clock):
         assert (vars(series)["judged"], vars(series)["higher_is_better"]) == ("", None)

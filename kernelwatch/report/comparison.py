@@ -116,7 +116,7 @@ def _lines(report: Report) -> Iterator[str]:
 
 
 def _launches(report: Report) -> Iterator[str]:
-    """What to know of how cells were launched: those timed by events, and new choices of autotuners."""
+    """What to know of how cells were launched: those timed by events, new choices of autotuners, and memory."""
     by_events = []
     for pairs, _ in report.judged():
         sides = list(zip(*pairs.measurements.values(), strict=True))
@@ -128,6 +128,9 @@ def _launches(report: Report) -> Iterator[str]:
         ]
         if len(set(chosen)) > 1:
             yield f"autotuned anew: {pairs.cell.key}: {' -> '.join(chosen)}"
+        peaks = [max((each.get("peak_allocated_bytes", 0) for each in side), default=0) for side in sides]
+        if len(set(peaks)) > 1:
+            yield f"allocates otherwise: {pairs.cell.key}: {' -> '.join(map(str, peaks))} bytes at once"
     if by_events:
         yield f"timed by events, with the host's part: {_cells_text(by_events)}"
 

@@ -1,5 +1,6 @@
 """The timed suites. One measurement of a cell feeds all of its series."""
 
+import math
 import statistics
 from collections.abc import Callable
 from typing import ClassVar
@@ -73,9 +74,18 @@ class _Bandwidth(Timed):
         return samples({process: moved_bytes / value / 1e9 for process, value in seconds.items()})
 
 
-class _GpuBandwidth(_Bandwidth):
+class _Allocating(Timed):
+    """Rungs on the GPU, of which a launch may allocate device memory."""
+
     device = "gpu"
 
+    @series(TIMED, "bytes", higher_is_better=False, judged="exact")
+    def track_peak_allocated(self, group: Group, *where: str) -> float:
+        """The most device memory that a launch allocates at once, in bytes; n/a if it allocates none."""
+        return max(self.outcome(group, *where).by_process("peak_allocated_bytes").values(), default=math.nan)
+
+
+class _GpuBandwidth(_Allocating, _Bandwidth):
     @series(TIMED, "% of copy", higher_is_better=True)
     def track_share_of_copy(self, group: Group, *where: str) -> Samples:
         """Effective bandwidth over that of the harness's vector copy in the same process, in percent."""
@@ -140,13 +150,11 @@ class Cpu(_ByShape, _Bandwidth):
     device = "cpu"
 
 
-class GpuFlops(_ByShape, _AgainstVendor):
+class GpuFlops(_ByShape, _Allocating, _AgainstVendor):
     """A problem with arithmetic, on the GPU."""
 
-    device = "gpu"
 
-
-class ElementFlops(_ByType, _AgainstVendor):
+class ElementFlops(_ByType, _Allocating, _AgainstVendor):
     """A problem with arithmetic, on the GPU, by element type."""
 
 
