@@ -1,9 +1,14 @@
 """The command `kernelwatch`, which runs all others."""
 
-import importlib
 import os
-import signal
 import sys
+
+# `python -m` puts the current folder first on the path: its modules may have the names of Python's own.
+if __name__ == "__main__" and sys.path[0] == os.getcwd() != os.path.dirname(os.path.dirname(os.path.abspath(__file__))):
+    del sys.path[0]
+
+import importlib
+import signal
 import traceback
 from collections.abc import Callable
 from pathlib import Path

@@ -12,8 +12,14 @@ from typing import Any
 from asv import environment, util
 
 from kernelwatch.plan.build import tree_of_commit
-from kernelwatch.plan.project import load_from
+from kernelwatch.plan.project import ENGINE, load_from
 from kernelwatch.system.options import PREFIX
+
+
+def _shadows(folder: Path) -> bool:
+    """Whether a folder has modules with the names of Python's own, which would be imported for them."""
+    names = [path.stem for path in folder.iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()]
+    return not sys.stdlib_module_names.isdisjoint({*names} - {"test"})
 
 
 class Checkout(environment.Environment):
@@ -59,5 +65,7 @@ class Checkout(environment.Environment):
 
     def run(self, args: list[str], **kwargs: Any) -> Any:
         tree = getattr(self, "_tree", self._build_root)
-        own = {**self._global_env_vars, "ASV_PYTHONPATH": self._build_root, f"{PREFIX}TREE": tree}
+        # Kernels are imported by workers, from the tree: asv's own process needs it only for suites of asv's kind.
+        first = str(ENGINE.parent) if _shadows(Path(self._build_root)) else self._build_root
+        own = {**self._global_env_vars, "ASV_PYTHONPATH": first, f"{PREFIX}TREE": tree}
         return util.check_output([sys.executable, *args], env={**kwargs.pop("env", os.environ), **own}, **kwargs)

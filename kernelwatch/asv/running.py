@@ -38,7 +38,7 @@ GOES_ON = (
 
 def asv_command(configuration: Path, *arguments: str) -> list[str]:
     """The command line of asv with a configuration file."""
-    return [sys.executable, "-m", "asv", "--config", str(configuration), *arguments]
+    return [sys.executable, "-P", "-m", "asv", "--config", str(configuration), *arguments]
 
 
 def run_command(configuration: Path, *arguments: str) -> list[str]:
