@@ -94,7 +94,8 @@ class Identifier:
         # What C code and other processes opened; a module was imported, which the process itself says.
         places = self.project.places(self.folder)
         own = {Path(self.folder, name) for name in ("pyproject.toml", "setup.cfg")}  # which the engine itself reads
-        others = sorted(path for path in opened - own if path.suffix not in (".py", ".pyc") and path.is_file())
+        opened = {path for path in opened - own if "__pycache__" not in path.parts}
+        others = sorted(path for path in opened if path.suffix != ".py" and path.is_file())
         answer["files"] |= {
             places.name(path): sources.digest(path)
             for path in (*others, *places.included(others))

@@ -14,12 +14,15 @@ import platform
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import time
 import zipfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import TextIO
 
 from kernelwatch.plan.project import Project
 from kernelwatch.plan.tree import BROKEN, BUILT
@@ -30,6 +33,7 @@ from kernelwatch.system.git import export, export_checkout, resolve, tree_hash
 
 ASV = "asv"  # as `build` of a Project: asv's own build_command
 WHEELS = ".wheels"  # the folder of a tree in which its commands put wheels
+LIMIT_S = 3600.0  # for a command of a build
 KEPT_MOST = 8  # built trees
 KEPT_S = 3600.0  # a tree that was used within this time may be in use
 # Environment variables that compilers and build backends read; their values are part of a built tree's key.
@@ -107,15 +111,28 @@ def _run(commands: list[str], project: Project, tree: Path, log: Path) -> str:
                 words[0] = sys.executable
             file.write(f"$ {shlex.join(words)}\n")
             file.flush()
-            try:
-                done = subprocess.run(words, cwd=tree, stdout=file, stderr=file, stdin=subprocess.DEVNULL, check=False)
-                code: int | str = done.returncode
-            except OSError as error:
-                code = f"{error.strerror}: {words[0]}"
-            if code:
+            if code := _ended(words, tree, file):
                 last = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1]
                 return f"the build failed: `{command}`: {code if isinstance(code, str) else last}; its output: {log}"
     return _unpack(tree, sorted(wheels.glob("*.whl")))
+
+
+def _ended(words: list[str], tree: Path, output: TextIO) -> int | str:
+    """Run a command of a build; its exit code, or why it has none."""
+    try:
+        process = subprocess.Popen(
+            words, cwd=tree, stdout=output, stderr=output, stdin=subprocess.DEVNULL, start_new_session=True
+        )
+    except OSError as error:
+        return f"{error.strerror}: {words[0]}"
+    try:
+        return process.wait(LIMIT_S)
+    except subprocess.TimeoutExpired:
+        return f"it has not ended within {LIMIT_S:g} s and was killed"
+    finally:
+        with suppress(ProcessLookupError):  # also what a command that ended has left behind
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def _filled(word: str, known: dict[str, str]) -> str:

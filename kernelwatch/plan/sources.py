@@ -39,8 +39,8 @@ def modules(places: Places) -> tuple[str, ...]:
 
 
 def data(places: Places) -> list[Path]:
-    """The files of a tree that are no Python source: kernels in other languages, compiled extensions, tables."""
-    return [path for path in places.files() if path.suffix not in (".py", ".pyc")]
+    """The files of a tree that are no Python source: kernels in other languages, extensions, bytecode, tables."""
+    return [path for path in places.files() if path.suffix != ".py"]
 
 
 def reached_by(places: Places, module: str, accounted: frozenset[Path] = frozenset()) -> Sources:

@@ -335,7 +335,7 @@ class Guard(MetaPathFinder):
         """The files of the tree that this process has imported, loaded or read, and what they include."""
         used = {_origin(module) for module in list(sys.modules.values())}
         found = {Path(path) for path in (*used, *self._opened, *_mapped()) if path and self._within(path)}
-        found = {path for path in found if path.suffix != ".pyc" and path.is_file()}
+        found = {path for path in found if "__pycache__" not in path.parts and path.is_file()}
         return found | self.places.included(found)
 
     def _within(self, path: str) -> bool:

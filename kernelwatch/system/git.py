@@ -116,12 +116,16 @@ def export_checkout(root: Path, folder: Path) -> str:
 
 def snapshot(root: Path, without: list[str]) -> str:
     """Make a commit, without parents and without a branch, of the checkout as it is: with its uncommitted changes and
-    the untracked files that git does not ignore. `without`: folders that are left out. Its hash. Raises: UserError."""
+    the untracked files that git does not ignore; what a sparse checkout leaves out is as in HEAD. `without`: folders
+    that are left out. Its hash. Raises: UserError."""
     with tempfile.TemporaryDirectory() as folder:
         index = {"GIT_INDEX_FILE": str(Path(folder, "index"))}
         git(root, "read-tree", "HEAD", variables=index)
         left_out = (f"--exclude=/{path}/" for path in without)
-        files = _run("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", *left_out, root=root)
+        listing = ("git", "ls-files", "-z", "-t", "--cached", "--others", "--exclude-standard")
+        tagged = [entry.split(b" ", 1) for entry in _run(*listing, *left_out, root=root).split(b"\0") if entry]
+        there = (name for tag, name in tagged if tag != b"S" or os.path.lexists(root / os.fsdecode(name)))
+        files = b"".join(name + b"\0" for name in there)
         _run("git", "update-index", "-z", "--add", "--remove", "--stdin", root=root, given=files, variables=index)
         if without:
             git(root, "rm", "-r", "-q", "--cached", "--ignore-unmatch", "--", *without, variables=index)

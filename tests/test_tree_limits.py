@@ -1,0 +1,51 @@
+"""What repositories have besides: sparse checkouts, builds that never end, modules without a source."""
+
+import py_compile
+import shutil
+from pathlib import Path
+
+from tests.repositories import processes_in, rewrite, wait_until
+from tests.test_trees import FAST, SLOW, TABLE, Rows
+
+
+def test_what_a_sparse_checkout_leaves_out_is_not_deleted(rows: Rows) -> None:
+    rows.describe()
+    rows.write_files(
+        {"rows/__init__.py": TABLE, "rows/sums.py": FAST.replace("import numpy", "import lib\nimport numpy")}
+    )
+    rows.write_files({"lib/__init__.py": "import lib.more", "lib/more.py": "", "assets/large.txt": "large"})
+    rows.commit_all("all")
+    rows.git("sparse-checkout", "set", "--no-cone", "/*", "!/assets/", "!/lib/")
+    assert not (rows.folder / "lib").exists()
+    told = rows.kernelwatch("bench", "--worktree", code=0)
+    assert "the only launch is the same" in told
+    rows.write_files({"rows/sums.py": SLOW.replace("import numpy", "import lib\nimport numpy")})
+    told = rows.kernelwatch("bench", "--worktree", code=1)
+    assert "changed: row_sum/plain: rows/sums.py\n" in told
+
+
+def test_a_build_that_never_ends_is_killed_with_what_it_started(rows: Rows, tmp_path: Path) -> None:
+    shutil.copytree(rows.engine, tmp_path / "hasty")
+    rewrite(tmp_path / "hasty" / "kernelwatch", {"plan/build.py": {"LIMIT_S = 3600.0": "LIMIT_S = 2.0"}})
+    mark = tmp_path / "endless"
+    rows.describe(more='build="sh endless.sh",')
+    rows.write_files({"rows/__init__.py": TABLE, "rows/sums.py": FAST})
+    rows.write_files(
+        {"endless.sh": f"echo begun\nsh -c 'sleep 1000; echo {mark}' &\nsh -c 'sleep 1000; echo {mark}'\n"}
+    )
+    rows.commit_all("endless")
+    told = rows.kernelwatch("versus", "HEAD", "HEAD", "--all", code=2, PYTHONPATH=str(tmp_path / "hasty"))
+    assert "the build failed: `sh endless.sh`: it has not ended within 2 s and was killed; its output: " in told
+    assert "begun" in Path(told.split("its output: ")[1].split()[0]).read_text()
+    assert wait_until(lambda: not processes_in(mark), 10)
+
+
+def test_bytecode_without_its_source_is_part_of_a_launch(rows: Rows, tmp_path: Path) -> None:
+    rows.describe()
+    rows.write_files({"rows/__init__.py": TABLE, ".gitignore": "/.asv/\n__pycache__/\n/results.lock\n"})
+    for text in (FAST, SLOW):
+        (tmp_path / "sums.py").write_text(text)
+        py_compile.compile(str(tmp_path / "sums.py"), str(rows.folder / "rows" / "sums.pyc"))
+        rows.commit_all("bytecode")
+    told = rows.kernelwatch("versus", "HEAD~1", "HEAD", code=1)
+    assert "changed: row_sum/plain: rows/sums.pyc" in told
