@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from kernelwatch.analysis import inotify
+from kernelwatch.analysis import existence, inotify
 from kernelwatch.plan import sources, tree
 from kernelwatch.plan.cells import Cell, plan
 from kernelwatch.plan.functions import BINARIES, TABLE
@@ -152,6 +152,7 @@ def _child(project: Project, folder: str, cell: Cell, write: int) -> None:
     """Launch a rung and write what it used to a pipe; ends this process."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # an endless kernel ends with the worker
     os.dup2(2, 1)
+    asked = existence.Asked(Path(folder))
 
     def tell(**event: object) -> None:
         os.write(write, json.dumps(event).encode() + b"\n")
@@ -168,7 +169,7 @@ def _child(project: Project, folder: str, cell: Cell, write: int) -> None:
             if not isinstance(error, Exception):
                 traceback.print_exc()
             tell(absent=bool(isinstance(error, Exception) and lacking(project, error)), error=_told(error))
-        tell(files=_digests(project))
+        tell(files={**asked.files, **_digests(project)})
     except BaseException:
         traceback.print_exc()
         os._exit(DIED)
