@@ -107,8 +107,14 @@ def why_broken(project: Project, folder: str) -> str:
     """Why the measured package cannot be imported from a tree; "" if it can, or if it is not there."""
     if not folder:
         return ""
-    probe = Run(project, [], "static", folder, Budget(0, 0.0)).probe()
-    return probe.unavailable if probe.broken else ""
+    tree = str(project.here), folder, _content(project, folder)
+    if tree not in _why_broken:  # a search for a commit compares the same trees again and again
+        probe = Run(project, [], "static", folder, Budget(0, 0.0)).probe()
+        _why_broken[tree] = probe.unavailable if probe.broken else ""
+    return _why_broken[tree]
+
+
+_why_broken: dict[tuple[str, str, str], str] = {}  # by description, folder and content of the tree
 
 
 def classify(base: Mapping[str, Launch], head: Mapping[str, Launch], described: set[str] | None = None) -> Changes:
@@ -233,10 +239,13 @@ def ran(project: Project, folder: str, rungs: Iterable[str]) -> dict[str, Launch
 
 
 def _content(project: Project, folder: str) -> str:
-    """A hash of the files of a tree on which a kernel may depend."""
+    """A hash of the files of a tree on which a kernel may depend: of their bytes, since that is quicker than to parse
+    them all, and a comment that changes costs one launch of the rungs that are asked."""
     digest = hashlib.sha256()
     for path in project.places(folder).files():
-        digest.update(os.fsencode(path.relative_to(folder)) + f"\0{sources.digest(path)}\0".encode())
+        content = os.fsencode(os.readlink(path)) if path.is_dir() else path.read_bytes()  # a link to a folder
+        runs = os.access(path, os.X_OK)
+        digest.update(os.fsencode(path.relative_to(folder)) + f"\0{runs}\0{len(content)}\0".encode() + content)
     return digest.hexdigest()
 
 
