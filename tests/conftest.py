@@ -101,6 +101,16 @@ def no_gpu(kernel_cache: Path) -> str:
 
 
 @pytest.fixture(scope="session")
+def small_engine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a copy of the engine that measures on a CPU with little memory, for $PYTHONPATH."""
+    from tests.repositories import copy_into
+
+    folder = tmp_path_factory.mktemp("engine")
+    copy_into(folder, ["kernelwatch"])
+    return folder
+
+
+@pytest.fixture(scope="session")
 def installed_engine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the programs of an environment in which the engine is installed from its folder. Tests that use it
     are in the xdist_group "foreign", so that one worker makes it."""

@@ -15,7 +15,7 @@ import pytest
 from kernelwatch.plan.project import load
 from kernelwatch.system.errors import CANNOT
 from kernelwatch.system.git import commits
-from tests.repositories import MADE, ROOT, Project, new_project, small_cache, without_modules
+from tests.repositories import Project, new_project, without_modules
 
 DESCRIPTION = '''
 """What is measured."""
@@ -126,19 +126,10 @@ class Rows(Project):
         return told
 
 
-@pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a copy of the engine that needs little memory."""
-    folder = tmp_path_factory.mktemp("engine")
-    shutil.copytree(ROOT / "kernelwatch", folder / "kernelwatch", ignore=MADE)
-    small_cache(folder / "kernelwatch")
-    return folder
-
-
 @pytest.fixture
-def rows(tmp_path: Path, engine: Path) -> Rows:
+def rows(tmp_path: Path, small_engine: Path) -> Rows:
     project = new_project(tmp_path, "rows")
-    return Rows(project.folder, project.home, engine)
+    return Rows(project.folder, project.home, small_engine)
 
 
 # --- layouts -------------------------------------------------------------------------------------------------------
