@@ -307,9 +307,7 @@ def events_of(project: Project) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("body", "reason"), [(RAISES, "ValueError: no table of rows"), (DIES, "asv: setup_cache failed (exit status -9)")]
 )
-def test_a_suite_that_dies_is_told_with_its_reason(
-    tmp_path: Path, small_engine: Path, body: str, reason: str
-) -> None:
+def test_a_suite_that_dies_is_told_with_its_reason(tmp_path: Path, small_engine: Path, body: str, reason: str) -> None:
     project = rows(tmp_path, small_engine, body)
     done = bench(project)
     assert done.returncode == 2, done.stdout + done.stderr
