@@ -3,7 +3,6 @@
 import functools
 import gc
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -106,6 +105,16 @@ def no_gpu(kernel_cache: Path) -> str:
 
 
 @pytest.fixture(scope="session")
+def small_engine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a copy of the engine that measures on a CPU with little memory, for $PYTHONPATH."""
+    from tests.repositories import copy_into
+
+    folder = tmp_path_factory.mktemp("engine")
+    copy_into(folder, ["kernelwatch"])
+    return folder
+
+
+@pytest.fixture(scope="session")
 def installed_engine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the programs of an environment in which the engine is installed from its folder. Tests that use it
     are in the xdist_group "foreign", so that one worker makes it."""
@@ -130,25 +139,14 @@ def installed_engine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return programs
 
 
-@pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a copy of the engine that needs little memory."""
-    from tests.repositories import MADE, small_cache
-
-    folder = tmp_path_factory.mktemp("engine")
-    shutil.copytree(ROOT / "kernelwatch", folder / "kernelwatch", ignore=MADE)
-    small_cache(folder / "kernelwatch")
-    return folder
-
-
 @pytest.fixture
-def rows(tmp_path: Path, engine: Path) -> "Rows":
+def rows(tmp_path: Path, small_engine: Path) -> "Rows":
     """An empty repository whose rungs are sums of rows."""
     from tests.repositories import new_project
     from tests.test_trees import Rows
 
     project = new_project(tmp_path, "rows")
-    return Rows(project.folder, project.home, engine)
+    return Rows(project.folder, project.home, small_engine)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -78,6 +78,24 @@ def without_modules(*names: str) -> Iterator[None]:
         sys.modules.update(known)  # type: ignore[arg-type]
 
 
+SMALLER = """
+
+import dataclasses
+
+PROJECT = dataclasses.replace(
+    PROJECT, problems=tuple(dataclasses.replace(problem, {fields}) for problem in PROJECT.problems)
+)
+"""
+
+
+def smaller(folder: Path, **fields: str) -> None:
+    """Describe the problems of a copy of this project with other values of some fields, whichever ops there are: each
+    an expression, in which `problem` is the one that it is of."""
+    values = ", ".join(f"{name}={expression}" for name, expression in fields.items())
+    with (folder / "benchmarks" / "project.py").open("a", encoding="utf-8") as file:
+        file.write(SMALLER.format(fields=values))
+
+
 def rewrite(folder: Path, edits: Mapping[str, Mapping[str, str]]) -> None:
     """Replace texts in files, each of which stands there once. `edits`: by file, the new text by the old one."""
     for file, pairs in edits.items():

@@ -28,7 +28,7 @@ from kernelwatch.asv import offline, pages, together, untrusted
 from kernelwatch.asv.environment import Checkout
 from kernelwatch.asv.identity import identity
 from kernelwatch.plan.cells import rungs
-from kernelwatch.plan.problem import label
+from kernelwatch.plan.problem import Problem, label
 from kernelwatch.run.group import QUICK_PROCESSES
 from tests.repositories import ROOT, Project, copy_into, new_project
 
@@ -69,37 +69,35 @@ SERIES = {
     "barriers": ("barriers/block", False),
 }
 ACCESS = tuple(SERIES)[list(SERIES).index("load_sectors") :]
+
+
+def collected(problem: Problem) -> set[str]:
+    """The series that an op has by CONTRIBUTING.md: what its description says decides the rates, and the further
+    suites."""
+    op, title = problem.name, "".join(map(str.capitalize, problem.name.split("_")))
+    arithmetic = problem.computation.flops is not None
+    rates = ("seconds", "flops", "share_of_vendor") if arithmetic else ("seconds", "bandwidth")
+    shares = () if arithmetic else ("share_of_copy", "share_of_theoretical")
+    by_suite: dict[str, tuple[str, ...]] = {
+        f"{op}.GPU": (*rates, *shares),
+        f"{op}.ElementTypes": (*rates, *shares),
+        f"{op}.Launch": ("launch",),
+        f"{op}.CPU": rates,
+        f"{op}.Streamed": ("seconds", "flops", "hidden_copies") if problem.streamed_shapes else (),
+        f"{op}.Several": ("seconds", "flops", "share_of_gpus") if problem.divided else (),
+        f"static.{title}": ("registers", "spill_bytes", "shared_bytes", "instructions", "occupancy"),
+        f"static.{title}Mix": ("class",),
+        f"access.{title}": ACCESS,
+    }
+    return {f"{suite}.track_{series}" for suite, several in by_suite.items() for series in several}
+
+
 COLLECTED = {
     "device.Canary.track_canary",
     "device.State.track_power",
     "device.State.track_sm_clock",
     "device.State.track_temperature",
-    *(
-        f"{op}.{suite}.track_{series}"
-        for op in ("transpose", "vector_add")
-        for suite, several in {
-            "GPU": ("seconds", "bandwidth", "share_of_copy", "share_of_theoretical"),
-            "ElementTypes": ("seconds", "bandwidth", "share_of_copy", "share_of_theoretical"),
-            "Launch": ("launch",),
-            "CPU": ("seconds", "bandwidth"),
-        }.items()
-        for series in several
-    ),
-    *(
-        f"matmul.{suite}.track_{series}"
-        for suite in ("GPU", "ElementTypes", "CPU")
-        for series in ("seconds", "flops", "share_of_vendor")
-    ),
-    "matmul.Launch.track_launch",
-    *(f"matmul.Streamed.track_{series}" for series in ("seconds", "flops", "hidden_copies")),
-    *(f"matmul.Several.track_{series}" for series in ("seconds", "flops", "share_of_gpus")),
-    *(
-        f"static.{op}.track_{series}"
-        for op in ("VectorAdd", "Transpose", "Matmul")
-        for series in ("registers", "spill_bytes", "shared_bytes", "instructions", "occupancy")
-    ),
-    *(f"static.{op}Mix.track_class" for op in ("VectorAdd", "Transpose", "Matmul")),
-    *(f"access.{op}.track_{series}" for op in ("VectorAdd", "Transpose", "Matmul") for series in ACCESS),
+    *(series for problem in PROJECT.problems for series in collected(problem)),
 }
 
 

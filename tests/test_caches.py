@@ -5,6 +5,7 @@ import dataclasses
 import json
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -20,9 +21,11 @@ from kernelwatch.system import cache, tools
 from kernelwatch.system.errors import ToolMissing
 from kernelwatch.system.tools import COMPILER_ENVIRONMENT
 
+pytestmark = pytest.mark.xdist_group("caches")  # what is compiled anew is compiled once before
+
 ROOT = Path(__file__).resolve().parents[1]
 FOUND = gpukernels.rung("vector_add", "elementwise")
-Runs = Callable[[Callable[[], object]], int]
+CELL = Cell("vector_add", "elementwise", "float32", (4096,), COUNTED, counted.DEVICE)
 
 
 @pytest.fixture
@@ -34,44 +37,89 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     cache.folder.cache_clear()
 
 
-@pytest.fixture
-def runs(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> Runs:
-    """How often a call runs the compiler."""
-    real, count = build._run_compiler, 0
+@contextmanager
+def counting() -> Iterator[list[int]]:
+    """How often the compiler runs."""
+    real, count = build._run_compiler, [0]
 
-    def counting(*arguments: object) -> None:
-        nonlocal count
-        count += 1
+    def run(*arguments: object) -> None:
+        count[0] += 1
         real(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(build, "_run_compiler", counting)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(build, "_run_compiler", run)
+        yield count
 
-    def of(call: Callable[[], object]) -> int:
-        nonlocal count
-        count = 0
-        call()
-        return count
 
-    return of
+def runs(source: CudaSource) -> int:
+    """How often the compiler runs for a source."""
+    with counting() as count:
+        build.compile_host(source)
+    return count[0]
+
+
+@dataclasses.dataclass(frozen=True)
+class Compiled:
+    """A folder with a source that includes include/outer.h, which includes inner.h, and with a cache that has all that
+    is compiled and counted of it, whose making ran the compiler `count` times and had these `results`; and a copy."""
+
+    folder: Path
+    kept: Path
+    count: int
+    results: tuple[str, ...]
+
+    @property
+    def source(self) -> CudaSource:
+        return cuda_source(dataclasses.replace(FOUND, source=self.folder / FOUND.source.name), "float32")
+
+    @property
+    def here(self) -> Path:
+        """The description."""
+        return self.folder / "described" / "project.py"
+
+
+@pytest.fixture(scope="module")
+def compiled(kernel_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Compiled]:
+    """Compiled once: the emulator's runtime and its precompiled header take seconds."""
+    base = tmp_path_factory.mktemp("compiled")
+    made = Compiled(base / "work", base / "kept", 0, ())
+    for name, text in {
+        FOUND.source.name: f"#include <outer.h>\n{FOUND.source.read_text()}",
+        "include/outer.h": "#include <inner.h>\n",
+        "include/inner.h": "\n",
+        "described/project.py": "# the description\n",
+        "described/helper.py": "# what it imports\n",
+    }.items():
+        (made.folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (made.folder / name).write_text(text)
+    with pytest.MonkeyPatch.context() as patch:
+        in_folder(made, patch)
+        try:
+            with counting() as runs:
+                build.compile_host(made.source)
+            count = runs[0]
+            results = counts_made(CELL, made.source, patch, made.here)
+        except ToolMissing as error:
+            pytest.skip(str(error))
+        shutil.copytree(made.folder, made.kept)
+        yield dataclasses.replace(made, count=count, results=tuple(results))
+    cache.folder.cache_clear()
+
+
+def in_folder(compiled: Compiled, patch: pytest.MonkeyPatch) -> None:
+    patch.setenv("KERNELWATCH_CACHE", str(compiled.folder / "cache"))
+    patch.setenv("CPATH", str(compiled.folder / "include"))
+    cache.folder.cache_clear()
 
 
 @pytest.fixture
-def include(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of headers, of which outer.h includes inner.h."""
-    folder = tmp_path / "include"
-    folder.mkdir()
-    (folder / "outer.h").write_text("#include <inner.h>\n")
-    (folder / "inner.h").write_text("\n")
-    monkeypatch.setenv("CPATH", str(folder))
-    return folder
-
-
-@pytest.fixture
-def source(tmp_path: Path, include: Path) -> CudaSource:
-    """A source that includes outer.h."""
-    path = tmp_path / FOUND.source.name
-    path.write_text(f"#include <outer.h>\n{FOUND.source.read_text()}")
-    return cuda_source(dataclasses.replace(FOUND, source=path), "float32")
+def again(compiled: Compiled, monkeypatch: pytest.MonkeyPatch) -> Iterator[Compiled]:
+    """The folder as it then was, times of files included."""
+    shutil.rmtree(compiled.folder)
+    shutil.copytree(compiled.kept, compiled.folder)
+    in_folder(compiled, monkeypatch)
+    yield compiled
+    cache.folder.cache_clear()
 
 
 def edited(path: Path, text: str) -> None:
@@ -86,8 +134,8 @@ def another_source(source: CudaSource, _: Path, __: pytest.MonkeyPatch) -> CudaS
     return source
 
 
-def another_header(source: CudaSource, folder: Path, _: pytest.MonkeyPatch) -> CudaSource:
-    edited(folder / "include" / "inner.h", "#define CHANGED")
+def another_header(source: CudaSource, _: Path, __: pytest.MonkeyPatch) -> CudaSource:
+    edited(source.path.parent / "include" / "inner.h", "#define CHANGED")
     return source
 
 
@@ -96,7 +144,7 @@ def another_option(source: CudaSource, _: Path, patch: pytest.MonkeyPatch) -> Cu
     return source
 
 
-def another_version(source: CudaSource, folder: Path, patch: pytest.MonkeyPatch) -> CudaSource:
+def another_version(source: CudaSource, _: Path, patch: pytest.MonkeyPatch) -> CudaSource:
     """The same command, of which another version was installed."""
     command = tools.cxx_compiler().command
     patch.setattr(tools, "_asked", lambda command: tools.Tool(command, "99"))
@@ -127,16 +175,13 @@ CHANGES: dict[str, Change] = {
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_each_input_of_the_emulators_kernel_makes_it_anew(
-    change: Change, source: CudaSource, tmp_path: Path, runs: Runs, monkeypatch: pytest.MonkeyPatch
+    change: Change, again: Compiled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    try:
-        assert runs(lambda: build.compile_host(source)) >= 3  # the runtime, the header, the kernel
-    except ToolMissing as error:
-        pytest.skip(str(error))
-    assert runs(lambda: build.compile_host(source)) == 0
-    changed = change(source, tmp_path, monkeypatch)
-    assert runs(lambda: build.compile_host(changed)) >= 2  # its assembly, its library
-    assert runs(lambda: build.compile_host(changed)) == 0
+    assert again.count >= 3  # the runtime, the header, the kernel
+    assert runs(again.source) == 0
+    changed = change(again.source, tmp_path, monkeypatch)
+    assert runs(changed) >= 2  # its assembly, its library
+    assert runs(changed) == 0
 
 
 @pytest.mark.parametrize("name", COMPILER_ENVIRONMENT)
@@ -148,12 +193,8 @@ def test_what_a_compiler_reads_of_the_environment_is_in_its_key(name: str, monke
     assert tools.Tool(("cc",), "1").key not in keys
 
 
-def test_the_runtime_and_the_precompiled_header_are_made_of_their_headers(source: CudaSource, runs: Runs) -> None:
+def test_the_runtime_and_the_precompiled_header_are_made_of_their_headers(again: Compiled) -> None:
     """CUDA's, of which another version comes to the same place, and the emulator's own."""
-    try:
-        build.compile_host(source)
-    except ToolMissing as error:
-        pytest.skip(str(error))
     notes = [json.loads(note.read_text()) for note in cache.folder().glob("*.json")]
     read = {Path(name).name for note in notes for name in note["read"]}
     assert {"emulator.h", "vector_types.h", "runtime.cpp", "inner.h"} <= read
@@ -199,36 +240,28 @@ def counts_made(cell: Cell, source: CudaSource, monkeypatch: pytest.MonkeyPatch,
 
 @pytest.mark.parametrize("change", ["nothing", "header", "description", "beside", "launch", "arguments", "counting"])
 def test_each_input_of_what_is_counted_makes_it_anew(
-    change: str, source: CudaSource, include: Path, tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
+    change: str, again: Compiled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = tmp_path / "described"
-    folder.mkdir()
-    (folder / "project.py").write_text("# the description\n")
-    (folder / "helper.py").write_text("# what it imports\n")
-    cell = Cell("vector_add", "elementwise", "float32", (4096,), COUNTED, counted.DEVICE)
-    try:
-        assert counts_made(cell, source, monkeypatch, folder / "project.py") == [".right", ".counts"]
-    except ToolMissing as error:
-        pytest.skip(str(error))
-    anew = {".right", ".counts"}
+    assert again.results == (".right", ".counts")
+    source, anew = again.source, {".right", ".counts"}
     if change == "nothing":
         anew = set()
     elif change == "header":
-        edited(include / "inner.h", "#define CHANGED")
+        edited(again.folder / "include" / "inner.h", "#define CHANGED")
     elif change == "description":
-        edited(folder / "project.py", "# changed")
+        edited(again.here, "# changed")
     elif change == "beside":
-        edited(folder / "helper.py", "# changed")
+        edited(again.here.parent / "helper.py", "# changed")
     elif change == "launch":
         source = dataclasses.replace(source, dynamic_shared_bytes=16)
     elif change == "arguments":  # made by code of the package, so nothing of it is kept
         source = dataclasses.replace(source, arguments=lambda *given: [*map(ctypes.c_uint64, given[1]), *given[3]])
         anew = set()
-        before = set(own_cache.iterdir())
+        before = set(cache.folder().iterdir())
         broken = dataclasses.replace(source, arguments=lambda *given: [1 // 0])
         with pytest.raises(ZeroDivisionError):
-            counts_made(cell, broken, monkeypatch, folder / "project.py")
-        assert set(own_cache.iterdir()) == before
+            counts_made(CELL, broken, monkeypatch, again.here)
+        assert set(cache.folder().iterdir()) == before
     else:
         monkeypatch.setattr(counted, "_counting", lambda: "another")
-    assert set(counts_made(cell, source, monkeypatch, folder / "project.py")) == anew
+    assert set(counts_made(CELL, source, monkeypatch, again.here)) == anew

@@ -18,7 +18,7 @@ from kernelwatch.comparison import confirm as module
 from kernelwatch.comparison.confirm import Flag, confirm
 from kernelwatch.history import confirmations
 from kernelwatch.history.confirmations import Confirmation, overall
-from tests.repositories import copy_into, new_project, rewrite, without_suites
+from tests.repositories import copy_into, new_project, rewrite, smaller, without_suites
 from tests.test_versus import Synthetic, synthetic
 
 __all__ = ["synthetic"]  # a fixture
@@ -193,11 +193,6 @@ SUITE = f"^{re.escape(SERIES)}"
 COMMITS, STEP, DISTURBED = 40, 15, (30, 31)
 TIMES = 100
 FEW = {
-    "benchmarks/project.py": {
-        "cpu_shapes=((256, 256), (1024, 1024), (4096, 4096), (2053, 1031)),": "cpu_shapes=((256, 256),),",
-        "cpu_shapes=((256**2,), (1024**2,), (4096**2,)),": "cpu_shapes=((256**2,),),",
-        "cpu_shapes=SQUARES[:3],": "cpu_shapes=SQUARES[:1],",
-    },
     "kernelwatch/run/group.py": {'"cpu": 3': '"cpu": 2'},  # processes, the fewest with a spread
     "kernelwatch/plan/cells.py": {'if cache == "cold" or shape in hot]': 'if cache == "hot"]'},
 }
@@ -211,6 +206,7 @@ def one_rung(folder: Path) -> None:
     kept = [table for table, name in zip(tables, names, strict=True) if not name or name[1] in {"numpy", "c_blocked"}]
     ladder.write_text(re.sub(r"(?m)^types = .*$", 'types = ["float32"]', "".join(kept)))
     rewrite(folder, FEW)
+    smaller(folder, cpu_shapes="problem.cpu_shapes[:1]")
 
 
 def recorded_like(folder: Path, measured: str, commit: str, scale: float) -> None:

@@ -271,11 +271,23 @@ RAISES = "raise ValueError('no table of rows')"
 DIES = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
 
 
-def rows(base: Path, body: str) -> Project:
+@dataclass(frozen=True)
+class Measuring(Project):
+    """A project that this copy of the engine measures."""
+
+    engine: Path
+
+    def kernelwatch(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        variables = {"PYTHONPATH": str(self.engine), "KERNELWATCH_CACHE": str(self.home / "cache")}
+        return self.run(sys.executable, "-m", "kernelwatch", *arguments, **variables)
+
+
+def rows(base: Path, engine: Path, body: str) -> Measuring:
     """The project that `kernelwatch init` writes, whose one suite prepares itself so."""
-    project = new_project(base, "rows")
+    empty = new_project(base, "rows")
+    project = Measuring(empty.folder, empty.home, engine)
     project.git("commit", "-q", "--allow-empty", "-m", "Begin")
-    done = project.run(sys.executable, "-m", "kernelwatch", "init", PYTHONPATH=str(ROOT))
+    done = project.kernelwatch("init")
     assert done.returncode == 0, done.stdout + done.stderr
     rewrite(
         project.folder, {"benchmarks/row_sum.py": {"return self.measure()": f"{body}\n        return self.measure()"}}
@@ -284,9 +296,8 @@ def rows(base: Path, body: str) -> Project:
     return project
 
 
-def bench(project: Project, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    command = (sys.executable, "-m", "kernelwatch", "bench", "--no-gate", "--no-confirm", *arguments)
-    return project.run(*command, PYTHONPATH=str(ROOT), KERNELWATCH_CACHE=str(project.home / "cache"))
+def bench(project: Measuring) -> "subprocess.CompletedProcess[str]":
+    return project.kernelwatch("bench", "--no-gate", "--no-confirm")
 
 
 def events_of(project: Project) -> dict[str, Any]:
@@ -296,8 +307,8 @@ def events_of(project: Project) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("body", "reason"), [(RAISES, "ValueError: no table of rows"), (DIES, "asv: setup_cache failed (exit status -9)")]
 )
-def test_a_suite_that_dies_is_told_with_its_reason(tmp_path: Path, body: str, reason: str) -> None:
-    project = rows(tmp_path, body)
+def test_a_suite_that_dies_is_told_with_its_reason(tmp_path: Path, small_engine: Path, body: str, reason: str) -> None:
+    project = rows(tmp_path, small_engine, body)
     done = bench(project)
     assert done.returncode == 2, done.stdout + done.stderr
     (told,) = events_of(project)["failures"]

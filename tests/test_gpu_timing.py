@@ -19,7 +19,7 @@ import gpukernels
 from benchmarks.project import EXACT_BITS, PRODUCT, PROJECT
 from kernelwatch.plan.cells import CACHES, Cell, plan
 from kernelwatch.plan.package import Launch, NotHere, Package
-from kernelwatch.plan.problem import Computation, Operand, Operands, Problem, Rung, Shape, dtypes
+from kernelwatch.plan.problem import Computation, Operand, Operands, Problem, Rung, dtypes
 from kernelwatch.plan.project import Project
 from kernelwatch.timing.check import POISON, Budget, WrongOutput, describe_wrong
 from kernelwatch.timing.cpu import Cpu
@@ -844,11 +844,8 @@ def test_a_take_divides_by_its_launches_and_reads_the_clocks(reasons: int | None
 
 # --- on a GPU ------------------------------------------------------------------------------------------------------
 
-SMALL: dict[str, tuple[tuple[int, ...], ...]] = {
-    "transpose": ((256, 256), (1024, 1024)),
-    "vector_add": ((256**2,), (1024**2,)),
-    "matmul": ((256, 256, 256), (64, 65536, 256)),
-}
+SMALL = {op: problem.shapes[:2] for op, problem in PROJECT.ops.items()}
+SMALL["matmul"] = ((256, 256, 256), (64, 65536, 256))  # the latter since the rung constant takes no other
 BUDGET = Budget(samples=5, sample_s=0.001)
 
 
@@ -862,9 +859,8 @@ def small_cells() -> list[Cell]:
 
 
 def ragged_references() -> list[Cell]:
-    shapes: dict[str, Shape] = {"transpose": (33, 65), "vector_add": (1001,)}
     return [
-        Cell(op, name, "float32", shapes[op], "cold", "gpu", reference=True)
+        Cell(op, name, "float32", problem.counted_shapes[-1], "cold", "gpu", reference=True)
         for op, problem in PROJECT.ops.items()
         for name in problem.lines
     ]
@@ -1053,7 +1049,8 @@ def test_a_kernel_that_does_nothing_is_caught(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(device(), "package", Planted(0))
     for op, shapes in SMALL.items():
         where = next(found for found in small_cells() if (found.op, found.shape) == (op, shapes[0]))
-        size = math.prod(shapes[0][:2])  # of a product M N
+        (out,) = PROJECT.computes(op, where.rung).operands(where.shape, where.type).outputs
+        size = math.prod(out.shape)
         said = rf"{op}/{where.rung} at .* float32: {size} of {size} elements wrong, .* {size} never written"
         with pytest.raises(WrongOutput, match=said):
             device().measure(where)

@@ -20,6 +20,7 @@ import pytest
 from asv import util
 from asv.commands.run import Run
 
+from benchmarks.project import PROJECT
 from kernelwatch import __main__ as console
 from kernelwatch.asv import running
 from kernelwatch.commands import gate
@@ -87,7 +88,7 @@ def files(folder: Path) -> list[Path]:
         (("bench", "--changed"), "bench: error: --changed chooses among the commits of a range: name one, as A..B"),
         (("bench", "no-such..HEAD", "--no-gate"), "bench: git rev-list --first-parent no-such..HEAD: fatal: "),
         (("ladder", "transpose", "--commit", "0000"), "ladder: nothing recorded for this under "),
-        (("ladder", "nonsense"), "ladder: no op nonsense; there are vector_add, transpose, matmul"),
+        (("ladder", "nonsense"), f"ladder: no op nonsense; there are {', '.join(PROJECT.ops)}"),
         (("profile", "nonsense"), "profile: error: no op nonsense"),
         (("noise", "--runs", "1"), "noise: error: --runs must be at least 2, to differ; got 1"),
         (("sanitize", "--tool", "nonsense"), "sanitize: error: argument --tool: invalid choice: 'nonsense'"),

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.project import PROJECT
 from kernelwatch import __main__ as console
 from kernelwatch.system.errors import CANNOT
 from tests.repositories import ROOT, Project
@@ -76,7 +77,7 @@ def test_help_does_not_wait_for_the_environment(tmp_path: Path) -> None:
 def test_what_a_script_cannot_do_is_said_in_a_line(here: Project) -> None:
     done = here.run(sys.executable, str(ROOT / "scripts" / "ladder"), "nonsense")
     assert (done.returncode, done.stdout) == (CANNOT, "")
-    assert done.stderr == "scripts/ladder: no op nonsense; there are vector_add, transpose, matmul\n"
+    assert done.stderr == f"scripts/ladder: no op nonsense; there are {', '.join(PROJECT.ops)}\n"
 
 
 def test_what_a_program_of_the_laboratory_cannot_do_is_said_in_a_line(here: Project) -> None:

@@ -36,6 +36,7 @@ from tests.repositories import (
     new_project,
     processes_in,
     rewrite,
+    smaller,
 )
 
 # --- statistics ----------------------------------------------------------------------------------------------------
@@ -436,16 +437,9 @@ def test_a_table_of_the_fastest_rungs_decides_what_no_cell_measures(packages: Pa
 CELL = "transpose/c_blocked float32 256x256 hot"
 RUNGS = {"numpy", "c", "c_blocked", "elementwise", "padded", "naive_write"}
 # What is timed in the copy: on a CPU the smallest shape, hot, since a cold pass of a rung that is made slower by far
-# would take minutes; two shapes of transpose, cold, on a GPU. What other tests look at for every rung is left out: most
-# architectures (test_static) and long shapes (test_emulator).
+# would take minutes; the shapes of a quick look, cold, on a GPU. What other tests look at for every rung is left out:
+# most architectures (test_static) and long shapes (test_emulator).
 FEW = {
-    "benchmarks/project.py": {
-        "        shapes=VECTORS,": "        shapes=((256**2,),),",
-        "        shapes=MATRICES,": "        shapes=((1024, 1024), (4096, 4096)),",
-        "cpu_shapes=((256, 256), (1024, 1024), (4096, 4096), (2053, 1031)),": "cpu_shapes=((256, 256),),",
-        "cpu_shapes=((256**2,), (1024**2,), (4096**2,)),": "cpu_shapes=((256**2,),),",
-        "cpu_shapes=SQUARES[:3],": "cpu_shapes=((64, 64, 64),),",
-    },
     "kernelwatch/run/group.py": {
         "PROCESSES_MAX = 8": "PROCESSES_MAX = 1",  # tests run beside each other already
         '"cpu": Budget(samples=7, sample_s=0.004)': '"cpu": Budget(samples=3, sample_s=0.001)',
@@ -490,6 +484,7 @@ def few_cells(folder: Path) -> None:
     kept = [table for table, name in zip(tables, names, strict=True) if not name or name[1] in RUNGS]
     ladder.write_text(re.sub(r"(?m)^types = .*$", 'types = ["float32"]', "".join(kept)))
     rewrite(folder, FEW)
+    smaller(folder, shapes="problem.quick_shapes", cpu_shapes="problem.counted_shapes[:1]")
 
 
 GOOD, SLOW = 10, 200  # times the work: so much that no verdict depends on what else this machine does
@@ -820,7 +815,7 @@ def test_an_interrupt_prints_what_is_known_and_ends_what_was_started(history: Hi
 
 # --- on a GPU ------------------------------------------------------------------------------------------------------
 
-GPU_CELLS = r"transpose/(vector_copy|padded|naive_write) float32 (1024x1024|4096x4096) cold"
+GPU_CELLS = r"transpose/(vector_copy|padded|naive_write) float32 (256x256|4096x4096) cold"
 
 
 @pytest.mark.gpu
@@ -828,7 +823,7 @@ GPU_CELLS = r"transpose/(vector_copy|padded|naive_write) float32 (1024x1024|4096
 def test_on_a_gpu_nothing_changes_where_nothing_changed(history: History) -> None:
     done = history.versus("good", "good", "--only", GPU_CELLS)
     assert done.returncode == 0, done.stdout + done.stderr
-    rows = [line for line in done.stdout.splitlines() if re.match(r"(1024x1024|4096x4096) cold ", line)]
+    rows = [line for line in done.stdout.splitlines() if re.match(r"(256x256|4096x4096) cold ", line)]
     assert rows, done.stdout
     assert all(line.rstrip().endswith("no change =") for line in rows), done.stdout
     # Another binary that is as fast: three spare columns are as good as one.

@@ -120,8 +120,14 @@ def why_broken(project: Project, folder: str) -> str:
     """Why the measured package cannot be imported from a tree; "" if it can, or if it is not there."""
     if not folder:
         return ""
-    probe = Run(project, [], "static", folder, Budget(0, 0.0)).probe()
-    return probe.unavailable if probe.broken else ""
+    tree = str(project.here), folder, project.places(folder).content(whole=True)
+    if tree not in _why_broken:  # a search for a commit compares the same trees again and again
+        probe = Run(project, [], "static", folder, Budget(0, 0.0)).probe()
+        _why_broken[tree] = probe.unavailable if probe.broken else ""
+    return _why_broken[tree]
+
+
+_why_broken: dict[tuple[str, str, str], str] = {}  # by description, folder and content of the tree
 
 
 def classify(base: Mapping[str, Launch], head: Mapping[str, Launch], described: set[str] | None = None) -> Changes:

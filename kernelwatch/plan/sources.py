@@ -9,7 +9,7 @@ import os
 import stat
 import sys
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -120,12 +120,9 @@ def _assigns(node: ast.stmt, name: str) -> bool:
     return [target.id for target in targets if isinstance(target, ast.Name)] == [name]
 
 
-def code_text(path: Path, without: Iterable[str] = ()) -> bytes:
-    """What counts of a file: of a Python source its code, without comments, docstrings and layout; else its bytes.
-    `without`: names at the top level whose assignments do not count."""
-    content = path.read_bytes()
-    if path.suffix != ".py":
-        return content
+def code_text(content: bytes, without: Collection[str] = ()) -> bytes:
+    """What counts of a Python source: its code, without comments, docstrings and layout. `without`: names at the top
+    level whose assignments do not count."""
     try:
         module = ast.parse(content)
         keeps = b"__doc__" in content or b"getdoc" in content
@@ -163,15 +160,29 @@ def _binds_only(node: ast.stmt, used: set[str]) -> bool:
     return all((alias.asname or alias.name.partition(".")[0]) in used for alias in node.names)
 
 
-def digest(path: Path, without: Iterable[str] = ()) -> str:
-    """A digest of what counts of a file, as `code_text`; of a file that cannot be read, "missing"."""
+_code_digests: dict[tuple[str, bytes], str] = {}  # by the names without which, and the hash of the file's bytes
+
+
+def digest(path: Path, without: Collection[str] = ()) -> str:
+    """A digest of what counts of a file: of a Python source its `code_text`, else its bytes; of a file that cannot be
+    read, "missing". The same text is parsed once in a process, however many trees have it."""
     try:
         if path.is_dir():  # a link to a folder
             return os.readlink(path)
         runs = "x" if path.stat().st_mode & stat.S_IXUSR else ""
-        return hashlib.sha256(code_text(path, without)).hexdigest()[:16] + runs
+        content = path.read_bytes()
     except OSError:
         return "missing"
+    if path.suffix != ".py":
+        return _short(content) + runs
+    key = " ".join(without), hashlib.sha256(content).digest()
+    if key not in _code_digests:
+        _code_digests[key] = _short(code_text(content, without))
+    return _code_digests[key] + runs
+
+
+def _short(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]
 
 
 def _has_docstring(node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> bool:

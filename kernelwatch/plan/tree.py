@@ -99,8 +99,9 @@ class Places:
     def files(self) -> Iterator[Path]:
         """The files of the tree on which a kernel may depend: none that is hidden at the top, prose, or in
         a folder apart."""
+        apart = tuple(os.path.join(folder, "") for folder in self.apart)
         for path in all_files(self.folder):
-            if path.suffix not in PROSE and not any(path.is_relative_to(folder) for folder in self.apart):
+            if path.suffix not in PROSE and not os.path.join(path, "").startswith(apart):
                 yield path
 
     def content(self, *, whole: bool = False) -> str:
