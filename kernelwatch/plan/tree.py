@@ -6,6 +6,7 @@ outside of the tree belongs to another version of the kernels: it is a stray, an
 """
 
 import configparser
+import functools
 import hashlib
 import importlib
 import importlib.machinery
@@ -18,7 +19,6 @@ import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cached_property
 from importlib.abc import MetaPathFinder
 from pathlib import Path
 from types import ModuleType
@@ -132,7 +132,7 @@ class Places:
                         waiting.append(other)
         return found
 
-    @cached_property
+    @functools.cached_property
     def _headers(self) -> dict[str, list[Path]]:
         """The sources of the tree that could be included, by their names."""
         headers: dict[str, list[Path]] = {}
@@ -312,7 +312,7 @@ class Guard(MetaPathFinder):
 
     def is_stray(self, path: str) -> bool:
         """Whether a file lies in the repository, but neither in this tree nor in a folder that is exempt."""
-        path = os.path.realpath(path) if path else ""
+        path = _real(path) if path else ""
         if not path.startswith(self._outside) or path.startswith((self._tree, *self._exempt)):
             return False
         parts = path.split(os.sep)
@@ -340,7 +340,7 @@ class Guard(MetaPathFinder):
         return found | self.places.included(found)
 
     def _within(self, path: str) -> bool:
-        return os.path.realpath(path).startswith(self._tree)
+        return _real(path).startswith(self._tree)
 
     def _audit(self, event: str, arguments: tuple[Any, ...]) -> None:
         if not self.watches:
@@ -368,7 +368,17 @@ def _prefix(folder: Path) -> str:
 def _origin(module: ModuleType | None) -> str:
     spec = getattr(module, "__spec__", None)
     origin = getattr(module, "__file__", None) or getattr(spec, "origin", None)
-    return os.path.realpath(origin) if isinstance(origin, str) and os.sep in origin else ""
+    return _real(origin) if isinstance(origin, str) and os.sep in origin else ""
+
+
+def _real(path: str) -> str:
+    return _followed(path if os.path.isabs(path) else os.path.abspath(path))
+
+
+@functools.cache  # after each cell all modules of a process are looked at, of which libraries bring thousands
+def _followed(path: str) -> str:
+    """What an absolute path leads to."""
+    return os.path.realpath(path)
 
 
 def _mapped() -> Iterator[str]:
