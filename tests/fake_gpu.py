@@ -24,7 +24,6 @@ SILENT: State = {
     "memory_clock_mhz": None,
     "temperature_c": None,
     "power_w": None,
-    "energy_j": None,
     "event_reasons": None,
 }
 

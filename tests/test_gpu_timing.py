@@ -2,6 +2,7 @@
 make sense."""
 
 import contextlib
+import dataclasses
 import functools
 import itertools
 import math
@@ -632,6 +633,18 @@ def test_a_clock_that_its_own_work_holds_down_is_marked(pauses: list[float]) -> 
     gpu.best_clock_mhz, gpu.clocks = 1980.0, [1790.0, 1900.0, 1780.0]
     visit = gpu.measure(cell())
     assert (visit["seconds"], visit["throttled"]) == (1.0, [LOW_CLOCK])
+
+
+def test_a_clock_that_other_processes_found_is_not_waited_for(pauses: list[float]) -> None:
+    gpu = Handless()
+    gpu.budget = dataclasses.replace(gpu.budget, clocks_mhz={cell().key: 1800.0})
+    gpu.best_clock_mhz, gpu.clocks = 1980.0, [1790.0]
+    visit = gpu.measure(cell())
+    assert (visit["retakes"], visit["throttled"], pauses) == (0, [LOW_CLOCK], [])
+    gpu.taken.clear()
+    gpu.clocks = [1750.0, 1795.0]  # lower than theirs: what ran before holds it down
+    visit = gpu.measure(cell())
+    assert (visit["retakes"], visit["seconds"], pauses) == (1, 2.0, [STEADY_PAUSE_S])
 
 
 def test_a_clock_locked_low_is_as_high_as_it_gets(pauses: list[float]) -> None:

@@ -24,7 +24,7 @@ from kernelwatch.plan.cells import Cell, plan
 from kernelwatch.run import checkpoint, group, processes, worker, workers
 from kernelwatch.run.outcome import CONDITIONS, Group, Outcome, conditions, group_of, read
 from kernelwatch.run.processes import Run
-from kernelwatch.run.workers import WORKER, Workers
+from kernelwatch.run.workers import WORKER, Worker, Workers
 from kernelwatch.system import patience
 from kernelwatch.system.options import Options
 from kernelwatch.timing import cpu as cpu_module
@@ -210,6 +210,24 @@ def test_processes_measure_every_cell_once(package: Package) -> None:
     assert run.group.facts["compiler"]
     assert run.group.facts["openmp"] == cpu_module.environment()
     assert run.group.name == "transpose cpu"
+
+
+def test_a_process_is_told_the_clocks_of_those_before(package: Package, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clocks are planted, as if read on a GPU."""
+    run, jobs = measured(package(), times=2), list[Any]()
+    for measurement, clock in zip(outcomes(run)["c"].measurements, (1890.0, 1880.0), strict=True):
+        measurement["clock64_mhz"] = clock
+    send = Worker.send
+
+    def keep(worker: Worker, line: Any) -> None:
+        jobs.append(line)
+        send(worker, line)
+
+    monkeypatch.setattr(Worker, "send", keep)
+    run.measure_all(2)
+    (key,) = (cell.key for cell in run.cells if cell.rung == "c")
+    assert [job["budget"]["clocks_mhz"] for job in jobs if isinstance(job, dict)] == [{key: 1885.0}]
+    assert_measured(outcomes(run)["c"], 3)
 
 
 def test_limited_cells_are_measured_once_more(package: Package) -> None:

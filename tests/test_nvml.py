@@ -66,7 +66,6 @@ STATE: dict[str, Any] = {
     "memory_clock_mhz": 3200,
     "temperature_c": 41,
     "power_w": 123.456,
-    "energy_j": 98_765.432,
     "event_reasons": 0x24,
 }
 # Which facts and readings fall with a call.
@@ -87,7 +86,6 @@ FALLS = {
     "nvmlDeviceGetClockInfo": {"sm_clock_mhz", "memory_clock_mhz"},
     "nvmlDeviceGetTemperature": {"temperature_c"},
     "nvmlDeviceGetPowerUsage": {"power_w"},
-    "nvmlDeviceGetTotalEnergyConsumption": {"energy_j"},
     "nvmlDeviceGetCurrentClocksEventReasons": {"event_reasons"},
 }
 

@@ -38,6 +38,7 @@ LIBRARIES = frozenset((".so", ".pyd", ".dll", ".dylib"))
 SOURCES = COMPILED | LIBRARIES | {".py", ".cubin", ".fatbin"}
 PROSE = frozenset((".md", ".rst"))  # what no kernel reads
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"]([^>"\n]+)[>"]', re.MULTILINE)
+LIBRARY = re.compile(r"/.*\.so.*$", re.MULTILINE)  # the file of a line of /proc/self/maps
 DEPTH = 4  # of the folders in which a package is searched for
 
 
@@ -244,7 +245,8 @@ class Guard(MetaPathFinder):
         self._outside = _prefix(repository)
         environment = [path for path in {sys.prefix, sys.exec_prefix} if _prefix(Path(path)).startswith(self._outside)]
         self._exempt = tuple(map(_prefix, (*exempt, *map(Path, environment))))
-        self._before = frozenset(sys.modules)
+        self._judged = dict(sys.modules)  # modules that are no strays: they are asked for after each cell
+        self._clean: set[str] = set()  # files, likewise
         self._refused: dict[str, str] = {}
         self._opened: set[str] = set()
         self.watches = True
@@ -321,11 +323,16 @@ class Guard(MetaPathFinder):
     def strays(self) -> list[str]:
         """The modules, shared libraries and sources of the repository that this process has used and that are no files
         of the tree."""
-        used = {_origin(module) for name, module in list(sys.modules.items()) if name not in self._before}
+        new = {name: module for name, module in list(sys.modules.items()) if self._judged.get(name) is not module}
+        used = set(map(_origin, new.values()))
+        used.update(path for path in _mapped() if path not in self._clean)
         # A file that the tree has as well is the checkout's other version of it, whatever it is.
         twins = (path for path in self._opened if self._has_twin(path))
         opened = (path for path in self._opened if os.path.splitext(path)[1] in SOURCES)
-        strays = {path for path in (*used, *opened, *twins, *_mapped()) if path and self.is_stray(path)}
+        strays = {path for path in (*used, *opened, *twins) if path and self.is_stray(path)}
+        if not strays:
+            self._judged |= new
+            self._clean.update(used)
         return sorted(filter(os.path.isfile, strays))
 
     def _has_twin(self, path: str) -> bool:
@@ -383,11 +390,8 @@ def _followed(path: str) -> str:
 
 def _mapped() -> Iterator[str]:
     """The shared libraries that this process has loaded."""
-    with suppress(OSError), open("/proc/self/maps", encoding="utf-8", errors="replace") as lines:
-        for line in lines:
-            _, at, path = line.rstrip("\n").partition("/")
-            if at and ".so" in path:
-                yield f"/{path}"
+    with suppress(OSError), open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+        yield from set(LIBRARY.findall(maps.read()))
 
 
 def _ends(path: Path, name: str) -> bool:

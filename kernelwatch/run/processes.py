@@ -2,11 +2,12 @@
 
 import json
 import random
+import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Generator
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, cast
 
 from kernelwatch.plan.cells import Cell
@@ -121,7 +122,7 @@ class Run:
             "tree": self.tree,
             "device": self.device,
             "seed": seed,
-            "budget": asdict(self.budget),
+            "budget": asdict(replace(self.budget, clocks_mhz=self._clocks(cells))),
             "cells": [cell.as_json() for cell in cells],
             "early": self._early,
         }
@@ -166,6 +167,11 @@ class Run:
             self._give_up(f"{why} before the first cell: {last_words}", "failed")
             return len(cells)
         return self._done
+
+    def _clocks(self, cells: list[Cell]) -> dict[str, float]:
+        """The median SM clock at which earlier processes measured each cell."""
+        known = {cell.key: [*self.group.outcomes[cell.key].by_process("clock64_mhz").values()] for cell in cells}
+        return {key: statistics.median(clocks) for key, clocks in known.items() if clocks}
 
     def _slow(self) -> None:
         self.note(f"slow: {self._begun or 'the start of a worker'} has taken {self.silence_s:.0f} s and still works")

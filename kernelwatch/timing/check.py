@@ -1,7 +1,7 @@
 """The parts of a measurement that every device shares: its budget, the check of the output, the packages' versions."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,10 +15,14 @@ POISON = 0xA5
 
 @dataclass(frozen=True)
 class Budget:
-    """How long a measurement takes: `samples` samples of about `sample_s` seconds each, with at least one launch."""
+    """How long a measurement takes: `samples` samples of about `sample_s` seconds each, with at least one launch.
+
+    `clocks_mhz`: by the cell's key, the SM clock at which earlier processes measured it; no higher one is waited for.
+    """
 
     samples: int
     sample_s: float
+    clocks_mhz: Mapping[str, float] = field(default_factory=dict)
 
 
 class WrongOutput(Exception):

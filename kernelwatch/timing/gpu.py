@@ -275,11 +275,15 @@ class Gpu(RunDevice):
         """
         once = first["seconds"][0]
         samples = max(1, min(self.budget.samples, round(SLOW_CELL_S / once)))
-        if samples == 1 and enqueue_s < LEAD_IN_S and not (first["throttled"] or self.low(first)):
+        low = first["throttled"] or self.low(first, self._own_mhz(cell))
+        if samples == 1 and enqueue_s < LEAD_IN_S and not low:
             return first
         self._fill(cell)
         lead_in = tuple(self.canaries.values())  # the cell as its own lead-in would cost as much as a sample
-        return self.take_quietly(self._queued([launch], 1), 1, 1, samples, lead_in)
+        return self.take_quietly(self._queued([launch], 1), 1, 1, samples, lead_in, self._own_mhz(cell))
+
+    def _own_mhz(self, cell: Cell) -> float:
+        return self.budget.clocks_mhz.get(cell.key, math.inf)
 
     def _take_quick(self, cell: Cell, launches: list[Callable[[], object]], once: float) -> list[Take]:
         """The samples of a cell over its rotating buffers. `once`: about the seconds of a launch."""
@@ -291,7 +295,7 @@ class Gpu(RunDevice):
         for _ in range(rounds):
             self._fill(cell)
             graph = self._queued(launches, count)
-            taken.append(self.take_quietly(graph, replays, count, samples // rounds))
+            taken.append(self.take_quietly(graph, replays, count, samples // rounds, own_mhz=self._own_mhz(cell)))
         return taken
 
     def _enough(self, launches: list[Callable[[], object]], once: float) -> tuple[int, int, int]:

@@ -14,7 +14,6 @@ class State(TypedDict):
     memory_clock_mhz: int | None
     temperature_c: int | None
     power_w: float | None
-    energy_j: float | None
     event_reasons: int | None
 
 
@@ -150,10 +149,8 @@ class Nvml:
         }
 
     def state(self) -> State:
-        """The readings that change: clocks in MHz, temperature in C, power in W, energy since the driver's start in J,
-        the mask of event reasons."""
+        """The readings that change: clocks in MHz, temperature in C, power in W, the mask of event reasons."""
         power = self._ask("nvmlDeviceGetPowerUsage")
-        energy = self._ask("nvmlDeviceGetTotalEnergyConsumption")
         reasons = self._ask("nvmlDeviceGetCurrentClocksEventReasons")
         if reasons is None:  # its name before driver 535
             reasons = self._ask("nvmlDeviceGetCurrentClocksThrottleReasons")
@@ -163,7 +160,6 @@ class Nvml:
             "memory_clock_mhz": self._ask("nvmlDeviceGetClockInfo", getattr(n, "NVML_CLOCK_MEM", None)),
             "temperature_c": self._ask("nvmlDeviceGetTemperature", getattr(n, "NVML_TEMPERATURE_GPU", None)),
             "power_w": None if power is None else power / 1000,
-            "energy_j": None if energy is None else energy / 1000,
             "event_reasons": reasons,
         }
 

@@ -6,6 +6,7 @@ of one launch in a sample is therefore the kernel and the step to the next one (
 """
 
 import itertools
+import math
 import statistics
 import time
 from collections.abc import Callable
@@ -211,22 +212,30 @@ class Replayer:
             "retakes": 0,
         }
 
-    def low(self, taken: Take) -> bool:
-        """Whether the SM clock during a take was below the highest that this process has seen."""
+    def low(self, taken: Take, own_mhz: float = math.inf) -> bool:
+        """Whether the SM clock during a take was below the highest that this process has seen, or below the clock that
+        these launches are known to have, if that is lower."""
         clock = taken["clock64_mhz"]
-        return bool(clock) and clock < STEADY_CLOCK * self.best_clock_mhz  # type: ignore[operator]
+        return bool(clock) and clock < STEADY_CLOCK * min(self.best_clock_mhz, own_mhz)  # type: ignore[operator]
 
     def take_quietly(
-        self, graph: Graph, replays: int, nodes: int, samples: int, lead_in: tuple[Graph, ...] = ()
+        self,
+        graph: Graph,
+        replays: int,
+        nodes: int,
+        samples: int,
+        lead_in: tuple[Graph, ...] = (),
+        own_mhz: float = math.inf,
     ) -> Take:
         """As `take`, but taken again after a pause if the clocks are low, and marked if they stay low.
 
         Some kernels, above all those on tensor cores, leave the clock low for a while, which would slow the next kernel
         down. So take again after a short pause, as long as that raises the clock. A kernel that lowers the clock by its
-        own work keeps it low, and is marked.
+        own work keeps it low, and is marked. `own_mhz`: its clock, if other processes have found it: nothing higher is
+        then waited for.
         """
         taken, retakes = self.take(graph, replays, nodes, samples, lead_in), 0
-        while retakes < RETAKES and (taken["throttled"] or self.low(taken)):
+        while retakes < RETAKES and (taken["throttled"] or self.low(taken, own_mhz)):
             time.sleep(RETAKE_PAUSE_S if taken["throttled"] else STEADY_PAUSE_S)
             before, taken, retakes = taken, self.take(graph, replays, nodes, samples, lead_in), retakes + 1
             if not before["throttled"]:
