@@ -3,6 +3,7 @@
 It records every launch. The host enqueues a launch in ENQUEUE_S, and the device runs one after the other.
 """
 
+import ctypes
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -183,6 +184,8 @@ class Cupy:
             },
             memGetInfo=lambda: (256 << 20, 256 << 20),
             memsetAsync=self.memset,
+            memcpyAsync=self.memcpy,
+            memcpyDeviceToDevice=3,
             deviceSynchronize=device.synchronize,
             driverGetVersion=lambda: 0,
             runtimeGetVersion=lambda: 0,
@@ -211,9 +214,11 @@ class Cupy:
     def get_default_memory_pool(self) -> Any:
         return SimpleNamespace(free_all_blocks=lambda: None)
 
-    def memset(self, address: int, value: int, size: int, stream: object) -> None:
-        import ctypes
+    def memcpy(self, target: int, source: int, size: int, _kind: int, _stream: int) -> None:
+        self.device.synchronize()
+        ctypes.memmove(target, source, size)
 
+    def memset(self, address: int, value: int, size: int, stream: object) -> None:
         ctypes.memset(address, value, size)
 
     def RawModule(self, code: str, options: tuple[str, ...]) -> Any:

@@ -991,6 +991,31 @@ def test_numbers_of_float8_are_those_of_float32_cut_toward_zero(short: str, argu
     assert (codes.view("float8_e4m3fn").astype(np.float32) == cut).all()
 
 
+def smallest_by_type() -> list[Cell]:
+    """Of each op and element type the smallest cell."""
+    found: dict[tuple[str, str], Cell] = {}
+    for problem in PROJECT.problems:
+        for one in plan(problem, "gpu"):
+            if one.reference:
+                continue
+            known = found.setdefault((one.op, one.type), one)
+            if math.prod(one.shape) < math.prod(known.shape):
+                found[one.op, one.type] = one
+    return list(found.values())
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("where", smallest_by_type(), ids=lambda where: where.key)
+def test_the_first_process_looks_at_launches_of_every_type(where: Cell) -> None:
+    """It copies the inputs to see whether they are written, checks the graph, and notes what a launch runs."""
+    gpu = Gpu(PROJECT, PROJECT.adapt(gpukernels), [where], BUDGET, seed=0)
+    not_here: tuple[type[Exception], ...] = (NotHere, *gpu.package.not_here)
+    try:
+        assert gpu.measure(where)["kernels"]
+    except not_here as error:
+        pytest.skip(str(error))
+
+
 @pytest.mark.gpu
 def test_hot_is_not_slower_than_cold() -> None:
     compared = 0

@@ -16,7 +16,7 @@ from kernelwatch.timing import nodes, tensors, usage
 from kernelwatch.timing.capture import Captured
 from kernelwatch.timing.check import POISON, Budget, WrongOutput, describe_wrong
 from kernelwatch.timing.device import RunDevice
-from kernelwatch.timing.launch import Allocations, Calls, Choices, Direct, Returning, bind, current
+from kernelwatch.timing.launch import Calls, Direct, Noted, Returning, bind, current
 from kernelwatch.timing.record import Measurement
 from kernelwatch.timing.replay import FILLS, Graph, Take
 
@@ -195,7 +195,9 @@ class Gpu(RunDevice):
         inputs, outs = self._operands(cell, 0)
         computes, operands = self._computes(cell), self._operands_of(cell)
         self._fill_exactly(cell)
-        given = [array.copy() if one.updated else array for array, one in zip(inputs, operands.inputs, strict=True)]
+        given = [
+            self._copy(array) if one.updated else array for array, one in zip(inputs, operands.inputs, strict=True)
+        ]
         updated = [array for array, one in zip(inputs, operands.inputs, strict=True) if one.updated]
         captured = self._results(cell, launch) if isinstance(launch, _Returned) else ()
         end = self._slot_bytes(cell)[0][-1] + operands.arrays[-1].nbytes
@@ -244,12 +246,19 @@ class Gpu(RunDevice):
         given = usage.read_only(operands, self._operands(cell, 0)[0])
         room, before = int(self.cupy.cuda.runtime.memGetInfo()[0]) // 2, {}
         for at, array in given.items():  # on the host if the GPU has little memory left
-            before[at] = array.copy() if array.nbytes <= room else array.get(stream=self.stream)
+            before[at] = self._copy(array) if array.nbytes <= room else array.get(stream=self.stream)
             room -= array.nbytes
         launch.launch(self.stream)
         self.cupy.cuda.runtime.deviceSynchronize()
         changed = [at for at, array in given.items() if not usage.same_bits(before[at], array, self.cupy)]
         return usage.overwritten(cell, self._computes(cell), operands, changed)
+
+    def _copy(self, array: Array) -> Array:
+        """A copy of a contiguous array, of any type: CuPy has no kernel that copies float8."""
+        copied, runtime = self.cupy.empty_like(array), self.cupy.cuda.runtime
+        to_device = runtime.memcpyDeviceToDevice
+        runtime.memcpyAsync(copied.data.ptr, array.data.ptr, array.nbytes, to_device, self.stream.ptr)
+        return copied
 
     def _captured(self, cell: Cell, launch: Callable[[], object]) -> Graph | None:
         """A graph of one launch, which may never be launched; None if it cannot be captured.
@@ -424,15 +433,14 @@ class Gpu(RunDevice):
         of_sources = getattr(launch, "of_sources", False)
         if not of_sources and self.seed:  # the identity says what is launched, so one process of a run is enough
             return
-        with Allocations(self.cupy) as allocated, Choices() as choices:
-            launch()
-        if allocated.peak_bytes:
-            measurement["peak_allocated_bytes"] = allocated.peak_bytes
-        if choices.texts:
-            measurement["configurations"] = choices.texts
-        ran = None
-        if why := self._overwritten(cell, Direct(launch)):
+        noted = Noted(self.cupy, launch)
+        if why := self._overwritten(cell, noted):
             raise WrongOutput(why)
+        if noted.peak_bytes:
+            measurement["peak_allocated_bytes"] = noted.peak_bytes
+        if noted.configurations:
+            measurement["configurations"] = noted.configurations
+        ran = None
         if self._once is not None:
             how = ", when a CUDA graph of it is replayed: not all of it runs on the given stream"
             self._checked(cell, self._once, how)
@@ -441,7 +449,7 @@ class Gpu(RunDevice):
             measurement["kernels"] = ran
         if of_sources:
             measurement["sources"] = measurement["identity"]
-            measurement["identity"] = nodes.identity(measurement["sources"], ran or [], choices.texts)
+            measurement["identity"] = nodes.identity(measurement["sources"], ran or [], noted.configurations)
 
     def launch_all(self, cell: Cell, count: int) -> None:
         """Launch a cell `count` times over its rotating buffers, for a profiler, and wait."""

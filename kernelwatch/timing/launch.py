@@ -134,6 +134,28 @@ class Choices:
         return [f"{tuner.base_fn.__name__}: {tuner.best_config}" for tuner in dict.fromkeys(self._tuners)]
 
 
+class Noted(Direct):
+    """A direct launch that notes what it allocates and chooses: `peak_bytes` as in Allocations, `configurations` as in
+    Choices."""
+
+    def __init__(self, cupy: Any, launch: Callable[[], object]) -> None:
+        super().__init__(launch)
+        self._allocations, self._choices = Allocations(cupy), Choices()
+
+    def launch(self, stream: object, /) -> None:
+        """Enqueue the launch on the current stream."""
+        with self._allocations, self._choices:
+            super().launch(stream)
+
+    @property
+    def peak_bytes(self) -> int:
+        return self._allocations.peak_bytes
+
+    @property
+    def configurations(self) -> list[str]:
+        return self._choices.texts
+
+
 def _hook(cupy: Any) -> Any:
     """A CuPy memory hook that follows the bytes that are handed out, and not given back yet."""
 
