@@ -209,6 +209,8 @@ class Cupy:
         return np.zeros(shape, dtype).view(Memory)
 
     def empty(self, shape: Any, dtype: Any) -> Memory:
+        if np.dtype(dtype).kind == "V" or np.dtype(dtype).name.startswith(("float8", "bfloat")):
+            raise ValueError(f"Unsupported dtype {np.dtype(dtype).name}")  # as CuPy, which only views such memory
         return np.empty(shape, dtype).view(Memory)
 
     def get_default_memory_pool(self) -> Any:

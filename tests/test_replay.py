@@ -18,7 +18,7 @@ import pytest
 from benchmarks.project import PROJECT
 from kernelwatch.plan.cells import Cell
 from kernelwatch.plan.package import Package
-from kernelwatch.plan.problem import Computation, Line, Problem, Rung
+from kernelwatch.plan.problem import Computation, Line, Operand, Operands, Problem, Rung
 from kernelwatch.plan.project import Project
 from kernelwatch.timing import cpu as cpu_module
 from kernelwatch.timing import device as device_module
@@ -225,6 +225,48 @@ def test_the_first_process_tells_what_a_launch_runs(device: Device) -> None:
     assert measured["kernels"] == [{"kernel": "move"}]
     assert not {"timed_by", "peak_allocated_bytes", "configurations", "sources"} & measured.keys()
     assert measured["identity"] == "moving"
+
+
+def test_an_input_is_copied_whatever_its_type(device: Device) -> None:
+    gpu, _ = gpu_of(device, cell())
+    for dtype in ("float8_e4m3fn", "bfloat16", "float32", "complex128"):
+        given = gpu.arena[:96].view(np.dtype(dtype)).reshape(2, -1)
+        copied = gpu._copy(given)
+        assert (copied.shape, copied.dtype) == (given.shape, given.dtype)
+        assert copied.tobytes() == given.tobytes()
+        assert not np.shares_memory(copied, given)
+
+
+def test_the_host_makes_the_inputs_of_a_cell_once(device: Device) -> None:
+    """The second follows from the first. Of other cells nothing is kept."""
+    made: list[str] = []
+
+    def own(random: np.random.Generator, shape: Any, dtype: Any) -> Any:
+        made.append("own")
+        return random.random(shape).astype(dtype)
+
+    def following(random: np.random.Generator, shape: Any, dtype: Any, before: Any) -> Any:
+        made.append("following")
+        return 2 * before[0]
+
+    def operands(shape: Any, type: str) -> Operands:
+        arrays = [Operand(shape, np.dtype(type), values) for values in (own, following, None)]
+        return Operands(tuple(arrays[:2]), (arrays[2],))
+
+    problem = Problem("move", Computation(operands, lambda first, _: first), MOVING.problems[0].rungs, ((4096,),))
+    cells = [cell(), dataclasses.replace(cell(), shape=(8192,))]
+    gpu = Gpu(Project("moving", PROJECT.here, (problem,)), cast(Package, Moving(device)), cells, BUDGET, 0)
+    for where in cells:
+        made.clear()
+        for _ in range(2):
+            gpu._fill(where)
+            for slot in (0, 1):
+                first, second = gpu._operands(where, slot)[0]
+                assert 0 < first.max() < 1
+                assert np.array_equal(second, 2 * first)
+                first[...] = second[...] = 0
+        assert made == ["own", "following"]
+    assert {key for key, *_ in gpu._host} == {cells[1].key}
 
 
 def test_what_cannot_be_captured_is_timed_by_events(device: Device) -> None:

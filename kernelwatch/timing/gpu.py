@@ -3,10 +3,11 @@
 import math
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kernelwatch.plan.cells import Cell
 from kernelwatch.plan.package import Kernel, NotHere, Package
@@ -51,6 +52,7 @@ class Gpu(RunDevice):
         self.budget = budget
         self.seed = seed
         self._returns = False  # whether the launches of the cell return their outputs
+        self._host: dict[tuple[str, int, bool], NDArray[Any]] = {}  # of one cell: the inputs that the host made
         self._once: Graph | None = None  # of the cell: a graph of one launch, None if it cannot be captured
         # One allocation for all cells, so that a buffer has the same place in memory for every rung in every process.
         free = int(self.cupy.cuda.runtime.memGetInfo()[0] * 0.7)
@@ -108,8 +110,7 @@ class Gpu(RunDevice):
             if array.derived:
                 continue
             if array.values is not None:
-                random = np.random.default_rng([self.seed, at])
-                values = self.cupy.asarray(np.ascontiguousarray(array.made(random, ())))
+                values = self.cupy.asarray(self._made(cell, at, array))
             elif FILLS.get(array.dtype.name) != FILLS.get(first):
                 values = None
             else:
@@ -125,14 +126,26 @@ class Gpu(RunDevice):
             sets = self.arena[: self._arena_bytes(cell)].reshape(-1, size)
             sets[1:] = sets[0]
 
-    def _derive(self, cell: Cell) -> None:
-        """Make the inputs of the first set of buffers that follow from the inputs before them."""
+    def _derive(self, cell: Cell, exact: bool = False) -> None:
+        """Make the inputs of the first set of buffers that follow from the inputs before them. `exact`: these hold the
+        numbers for which the arithmetic is exact."""
         operands, (inputs, _) = self._operands_of(cell), self._operands(cell, 0)
         for at, (view, array) in enumerate(zip(inputs, operands.inputs, strict=True)):
             if array.derived:
-                before = [given.get(stream=self.stream) for given in inputs[:at]]
-                values = np.ascontiguousarray(array.made(np.random.default_rng([self.seed, at]), before))
+                values = self._made(cell, at, array, inputs[:at], exact)
                 view[...] = self.cupy.asarray(values).astype(array.dtype, copy=False)
+
+    def _made(
+        self, cell: Cell, at: int, array: Operand, before: Sequence[Array] = (), exact: bool = False
+    ) -> NDArray[Any]:
+        """The values of an input that the host makes. It takes seconds for a large one, and each filling of the buffers
+        needs them again: those of one cell are kept."""
+        kept = cell.key, at, exact
+        if kept not in self._host:
+            self._host = {key: values for key, values in self._host.items() if key[0] == cell.key}
+            given = [one.get(stream=self.stream) for one in before]
+            self._host[kept] = np.ascontiguousarray(array.made(np.random.default_rng([self.seed, at]), given))
+        return self._host[kept]
 
     def _random(self, memory: Array, name: str, seed: int) -> None:
         """Fill memory with numbers in [-1, 1) in the format of a type, float32 if the type has no kernel in FILLS."""
@@ -185,7 +198,7 @@ class Gpu(RunDevice):
             count, seed = np.int64(inputs[at].size), np.uint64(self.seed + at)
             kernel((4096,), (256,), (inputs[at], count, seed, np.int32(bits)))
         if computes.exact_bits:
-            self._derive(cell)
+            self._derive(cell, exact=True)
 
     def _checked(self, cell: Cell, launch: Graph, how: str = "") -> Take:
         """Run a launch over the first set of buffers, whose outputs are poisoned before, and check what it wrote.
@@ -254,11 +267,11 @@ class Gpu(RunDevice):
         return usage.overwritten(cell, self._computes(cell), operands, changed)
 
     def _copy(self, array: Array) -> Array:
-        """A copy of a contiguous array, of any type: CuPy has no kernel that copies float8."""
-        copied, runtime = self.cupy.empty_like(array), self.cupy.cuda.runtime
+        """A copy of a contiguous array. CuPy makes no new arrays of some types, such as float8: this one is a view."""
+        copied, runtime = self.cupy.empty(array.nbytes, np.uint8), self.cupy.cuda.runtime
         to_device = runtime.memcpyDeviceToDevice
         runtime.memcpyAsync(copied.data.ptr, array.data.ptr, array.nbytes, to_device, self.stream.ptr)
-        return copied
+        return copied.view(array.dtype).reshape(array.shape)
 
     def _captured(self, cell: Cell, launch: Callable[[], object]) -> Graph | None:
         """A graph of one launch, which may never be launched; None if it cannot be captured.
