@@ -48,6 +48,7 @@ SERIES = {
     "hidden_copies": ("% of copies", True),
     "share_of_gpus": ("% of all GPUs", True),
     "launch": ("seconds", False),
+    "peak_allocated": ("bytes", False),
     "canary": ("seconds", False),
     "sm_clock": ("MHz", None),
     "temperature": ("C", None),
@@ -79,8 +80,8 @@ def collected(problem: Problem) -> set[str]:
     rates = ("seconds", "flops", "share_of_vendor") if arithmetic else ("seconds", "bandwidth")
     shares = () if arithmetic else ("share_of_copy", "share_of_theoretical")
     by_suite: dict[str, tuple[str, ...]] = {
-        f"{op}.GPU": (*rates, *shares),
-        f"{op}.ElementTypes": (*rates, *shares),
+        f"{op}.GPU": (*rates, *shares, "peak_allocated"),
+        f"{op}.ElementTypes": (*rates, *shares, "peak_allocated"),
         f"{op}.Launch": ("launch",),
         f"{op}.CPU": rates,
         f"{op}.Streamed": ("seconds", "flops", "hidden_copies") if problem.streamed_shapes else (),
