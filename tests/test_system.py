@@ -41,6 +41,7 @@ TOLD = {
     "kept": "kept",
     "progress": "progress.jsonl",
     "locks": "/locks",
+    "suites": "a.B,c.D",
 }
 
 

@@ -41,9 +41,14 @@ def asv_command(configuration: Path, *arguments: str) -> list[str]:
     return [sys.executable, "-P", "-m", "asv", "--config", str(configuration), *arguments]
 
 
+def run_arguments(*arguments: str) -> list[str]:
+    """What asv is given to measure each commit's checkout with this interpreter."""
+    return ["run", "-E", Checkout.tool_name, "--show-stderr", *arguments]
+
+
 def run_command(configuration: Path, *arguments: str) -> list[str]:
     """The command line of `asv run` with this interpreter and each commit's checkout."""
-    return asv_command(configuration, "run", "-E", Checkout.tool_name, "--show-stderr", *arguments)
+    return asv_command(configuration, *run_arguments(*arguments))
 
 
 def _lock_of(results: Path) -> Path:

@@ -20,7 +20,7 @@ from typing import Any
 from asv.main import main as asv_main
 
 from kernelwatch.asv.identity import identity
-from kernelwatch.asv.running import run_command
+from kernelwatch.asv.running import run_arguments
 from kernelwatch.fleet.units import chosen
 from kernelwatch.plan.project import CONFIGURATION, Project, find_root, load
 from kernelwatch.run import outcome
@@ -79,7 +79,7 @@ def measure(project: Project, request: dict[str, Any]) -> dict[str, Any]:
 def _asv(project: Project, *arguments: str, again: bool = False) -> tuple[int, str]:
     """Let asv run in this process, which has imported most of it; its exit code, and what it and its children print."""
     replace(Options.here(), again=again).hand_on()
-    sys.argv = run_command(project.root / CONFIGURATION, *arguments)[2:]
+    sys.argv = ["asv", "--config", str(project.root / CONFIGURATION), *run_arguments(*arguments)]
     code: object = 0
     with tempfile.TemporaryFile() as said, _printing_to(said.fileno()):
         try:
