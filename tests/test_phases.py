@@ -11,7 +11,8 @@ from kernelwatch.commands.phases import Phases, duration
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"), [(0.2, "0 s"), (59.4, "59 s"), (59.6, "1 min"), (60, "1 min"), (185, "3 min 5 s")]
+    ("seconds", "text"),
+    [(0.2, "0 s"), (59.4, "59 s"), (59.6, "1 min"), (60, "1 min"), (185, "3 min 5 s"), (7262, "2 h 1 min")],
 )
 def test_a_duration_is_said_as_people_do(seconds: float, text: str) -> None:
     assert duration(seconds) == text

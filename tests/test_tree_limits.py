@@ -4,6 +4,8 @@ import py_compile
 import shutil
 from pathlib import Path
 
+import pytest
+
 from tests.repositories import processes_in, rewrite, wait_until
 from tests.test_trees import FAST, SLOW, TABLE, Rows
 
@@ -49,3 +51,21 @@ def test_bytecode_without_its_source_is_part_of_a_launch(rows: Rows, tmp_path: P
         rows.commit_all("bytecode")
     told = rows.kernelwatch("versus", "HEAD~1", "HEAD", code=1)
     assert "changed: row_sum/plain: rows/sums.pyc" in told
+
+
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        ("make {nowhere}", "cannot be read: Configuration error: {nowhere} not available"),
+        ("make 'half", "cannot be read: No closing quotation"),
+        ("CXX=clang++", "names no program"),
+        ("in-dir=nowhere make", "No such file or directory: "),
+    ],
+)
+def test_a_command_that_is_none_fails_the_build(rows: Rows, command: str, why: str) -> None:
+    rows.describe(more=f"build={command!r},")
+    rows.write_files({"rows/__init__.py": TABLE, "rows/sums.py": FAST})
+    rows.commit_all("a build")
+    told = rows.kernelwatch("versus", "HEAD", "HEAD", "--all", code=2)
+    assert f"the build failed: `{command}`" in told
+    assert why in told

@@ -347,7 +347,23 @@ SCIKIT_BUILD = {
     install(TARGETS _sums DESTINATION rows)
     """,
 }
+PYTORCH = {
+    "pyproject.toml": SETUPTOOLS["pyproject.toml"].replace("pybind11", "torch"),
+    "setup.py": """
+    from setuptools import setup
+    from torch.utils.cpp_extension import BuildExtension, {kind}
+
+    setup(
+        packages=["rows"],
+        ext_modules=[{kind}("rows._sums", ["{source}"])],
+        cmdclass={{"build_ext": BuildExtension}},
+    )
+    """,
+}
 WHEEL = 'build="python -m pip wheel --quiet . --no-deps -w {wheels}",'
+WITH_TORCH = (
+    'build="TORCH_CUDA_ARCH_LIST=9.0 python -m pip wheel --quiet . --no-deps --no-build-isolation -w {wheels}",'
+)
 FROM_NATIVE = {"rows/__init__.py": 'KERNELS = {"row_sum": {"plain": "rows._sums:plain"}}\n'}
 # By the way it is built: the fields of the Project, the files, and the source with the number of times as text.
 BUILDS = {
@@ -363,7 +379,20 @@ BUILDS = {
     "setuptools": (WHEEL, {**SETUPTOOLS, **FROM_NATIVE}, ("native/sums.cpp", PYBIND)),
     "scikit-build": (WHEEL, {**SCIKIT_BUILD, **FROM_NATIVE}, ("native/sums.cpp", PYBIND)),
 }
-BUILDS["asv"] = ('build="asv",', *BUILDS["Makefile"][1:])
+for kind, source in (("CppExtension", "native/sums.cpp"), ("CUDAExtension", "native/sums.cu")):
+    setup = PYTORCH["setup.py"].format(kind=kind, source=source)
+    loads = {"rows/__init__.py": f"import torch\n\n{FROM_NATIVE['rows/__init__.py']}"}
+    BUILDS[kind] = (WITH_TORCH, {**PYTORCH, "setup.py": setup, **loads}, (source, PYBIND))
+BUILDS["asv"] = (
+    'build="asv",',
+    {
+        "native/Makefile": "../rows/libsums.so: $(SOURCE)\n\t$(CC) -O2 -shared -fPIC -o $@ $<\n",
+        "rows/__init__.py": TABLE,
+        "rows/sums.py": BY_CTYPES,
+    },
+    ("native/sums.c", C_SUMS),
+)
+BUILD_COMMAND = ["return-code=any false", "in-dir=native SOURCE=sums.c make -s"]
 # Each of the others fetches its build backend for each tree, which takes a minute and more.
 QUICK = ("Makefile", "asv")
 
@@ -372,9 +401,13 @@ QUICK = ("Makefile", "asv")
 def test_a_commit_is_built(rows: Rows, how: str) -> None:
     if how not in QUICK and not os.environ.get("KERNELWATCH_BUILDS"):
         pytest.skip("builds by pip take minutes: $KERNELWATCH_BUILDS=1 asks for them")
+    if how.endswith("Extension"):
+        pytest.importorskip("torch.utils.cpp_extension", reason="PyTorch is not installed")
+        if how == "CUDAExtension" and not shutil.which("nvcc"):
+            pytest.skip("nvcc is not on the PATH")
     more, files, (source, text) = BUILDS[how]
     rows.describe(more=more)
-    configuration = {**CONFIGURATION, "build_command": ["make -s"]}
+    configuration = {**CONFIGURATION, "build_command": BUILD_COMMAND}
     rows.write_files({**files, source: text.format(times=4), "asv.conf.json": json.dumps(configuration)})
     rows.commit_all("fast")
     rows.write_files({source: text.format(times=200)})
@@ -396,7 +429,7 @@ def test_a_commit_is_built(rows: Rows, how: str) -> None:
     if how in QUICK:
         told = rows.kernelwatch("bench", "--no-gate", "--no-confirm", "HEAD~1..HEAD", code=2)
         assert "1 failed" in told
-        assert "the build failed: `make -s`" in told
+        assert f"the build failed: `{BUILD_COMMAND[1] if how == 'asv' else 'make -s'}`" in told
 
 
 def test_wheels_that_were_built_elsewhere_are_imported(rows: Rows) -> None:

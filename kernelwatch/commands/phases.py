@@ -10,9 +10,11 @@ from kernelwatch.system.files import write_whole
 
 
 def duration(seconds: float) -> str:
-    """Seconds as people say them: 42 s, 3 min 5 s."""
+    """Seconds as people say them: 42 s, 3 min 5 s, 2 h 1 min."""
     minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes and rest else f"{minutes} min" if minutes else f"{rest} s"
+    hours, minutes = divmod(minutes, 60)
+    parts = [(hours, "h"), (minutes, "min"), (0 if hours else rest, "s")]
+    return " ".join(f"{count} {unit}" for count, unit in parts if count) or "0 s"
 
 
 class Phases:

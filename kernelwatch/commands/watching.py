@@ -21,6 +21,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from kernelwatch.analysis import compiled, counted
 from kernelwatch.asv.running import run_command
 from kernelwatch.commands.arguments import selected
+from kernelwatch.commands.phases import duration
 from kernelwatch.plan.cells import SEVERAL, STREAMED, plan
 from kernelwatch.plan.project import Project, suites
 from kernelwatch.run.group import PROCESSES, QUICK_PROCESSES
@@ -117,15 +118,6 @@ def _stop(asv: "subprocess.Popen[bytes]") -> None:
             return
         except subprocess.TimeoutExpired:
             continue
-
-
-def duration(seconds: float) -> str:
-    """A duration as people read it."""
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    if seconds < 7200:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"
 
 
 def done_text(root: Path, commit: str, counts: dict[str, int], taken: list[float], left: int) -> str:

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import time
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
@@ -99,32 +99,46 @@ def _commands(project: Project) -> list[str]:
 
 
 def _run(commands: list[str], project: Project, tree: Path, log: Path) -> str:
-    """Build a tree; why that failed, "" if it did not."""
+    """Build a tree; why that failed, "" if it did not. The commands are read as asv reads its own."""
+    from asv import util as asv  # not at the top: a worker, which never builds, need not import it
+
     wheels = tree / WHEELS
     wheels.mkdir(exist_ok=True)
     known = {"python": sys.executable, "tree": str(tree), "wheels": str(wheels)}
     known |= {"build_dir": str(tree), "build_cache_dir": str(wheels), "conf_dir": str(project.root)}
     with log.open("w", encoding="utf-8") as file:
         for command in commands:
-            words = [_filled(word, known) for word in shlex.split(command)]
+            try:
+                words, variables, codes, folder = asv.interpolate_command(command, known)
+            except (asv.UserError, ValueError, LookupError) as error:
+                return f"the build failed: `{command}` cannot be read: {error}"
+            if not words:
+                return f"the build failed: `{command}` names no program"
             if words[:1] == ["python"]:
                 words[0] = sys.executable
-            file.write(f"$ {shlex.join(words)}\n")
+            file.write(f"$ {shlex.join([*(f'{name}={value}' for name, value in variables.items()), *words])}\n")
             file.flush()
-            if code := _ended(words, tree, file):
+            code = _ended(words, tree / (folder or ""), {**os.environ, **variables}, file)
+            if isinstance(code, str) or not (codes is None or code in codes):
                 last = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1]
                 return f"the build failed: `{command}`: {code if isinstance(code, str) else last}; its output: {log}"
     return _unpack(tree, sorted(wheels.glob("*.whl")))
 
 
-def _ended(words: list[str], tree: Path, output: TextIO) -> int | str:
+def _ended(words: list[str], folder: Path, variables: Mapping[str, str], output: TextIO) -> int | str:
     """Run a command of a build; its exit code, or why it has none."""
     try:
         process = subprocess.Popen(
-            words, cwd=tree, stdout=output, stderr=output, stdin=subprocess.DEVNULL, start_new_session=True
+            words,
+            cwd=folder,
+            env=variables,
+            stdout=output,
+            stderr=output,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
         )
     except OSError as error:
-        return f"{error.strerror}: {words[0]}"
+        return f"{error.strerror}: {error.filename}"
     try:
         return process.wait(LIMIT_S)
     except subprocess.TimeoutExpired:
@@ -133,12 +147,6 @@ def _ended(words: list[str], tree: Path, output: TextIO) -> int | str:
         with suppress(ProcessLookupError):  # also what a command that ended has left behind
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-
-
-def _filled(word: str, known: dict[str, str]) -> str:
-    for name, value in known.items():
-        word = word.replace(f"{{{name}}}", value)
-    return word
 
 
 def _unpack(tree: Path, wheels: list[Path]) -> str:

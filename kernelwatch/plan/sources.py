@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from kernelwatch.plan.library import loaded
 from kernelwatch.plan.tree import Places
 
 # Names by which a module imports or runs others, whose names may be computed.
@@ -164,8 +165,9 @@ _code_digests: dict[tuple[str, bytes], str] = {}  # by the names without which, 
 
 
 def digest(path: Path, without: Collection[str] = ()) -> str:
-    """A digest of what counts of a file: of a Python source its `code_text`, else its bytes; of a file that cannot be
-    read, "missing". The same text is parsed once in a process, however many trees have it."""
+    """A digest of what counts of a file: of a Python source its `code_text`, of a library what is loaded of
+    it, else its bytes; of a file that cannot be read, "missing". The same text is parsed once in a process, however
+    many trees have it."""
     try:
         if path.is_dir():  # a link to a folder
             return os.readlink(path)
@@ -174,7 +176,7 @@ def digest(path: Path, without: Collection[str] = ()) -> str:
     except OSError:
         return "missing"
     if path.suffix != ".py":
-        return _short(content) + runs
+        return _short(loaded(content)) + runs
     key = " ".join(without), hashlib.sha256(content).digest()
     if key not in _code_digests:
         _code_digests[key] = _short(code_text(content, without))
