@@ -4,14 +4,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from kernelwatch.asv.series import Matrix, Row, Tables
 from kernelwatch.detect.results import Results
 from kernelwatch.detect.texts import Texts
 from kernelwatch.history.records import Record
 from kernelwatch.history.store import Store
-from kernelwatch.site import columns
-from kernelwatch.site.columns import Columns
-from kernelwatch.site.record import told
+from kernelwatch.publish import columns
+from kernelwatch.publish.columns import Columns
+from kernelwatch.publish.record import told
+from kernelwatch.publish.series import Matrix, Row, Tables
 
 
 def packed(record: Record, *judged: str) -> Columns:

@@ -13,13 +13,12 @@ import numpy as np
 import pytest
 
 from benchmarks.project import PROJECT
-from kernelwatch.asv import pages
 from kernelwatch.history.records import Measured, Record, measured, noise_of, read
+from kernelwatch.publish import data, machines, pages
+from kernelwatch.publish import record as site_record
+from kernelwatch.publish.data import Exact, Machine, Recorded
+from kernelwatch.publish.writer import Writer, as_text
 from kernelwatch.run.outcome import Outcome
-from kernelwatch.site import data
-from kernelwatch.site import record as site_record
-from kernelwatch.site.data import Exact, Machine, Recorded
-from kernelwatch.site.writer import Writer, as_text
 from kernelwatch.timing.record import Facts, Measurement
 from tests.pages import pages_group, recorded_files, recorded_site
 from tests.repositories import ROOT
@@ -226,7 +225,7 @@ def test_an_odd_value_in_a_sidecar_costs_no_file(tmp_path: Path, place: tuple[st
 def test_each_machine_has_a_folder_of_its_own() -> None:
     taken: list[str] = []
     for name in ("a b", "a_b", "a_b", "../../etc", "..", "\u00fc/x", "nvidia-h200.x"):
-        taken.append(pages.folder_of(name, taken))
+        taken.append(machines.folder_of(name, taken))
     assert taken == ["a_b", "a_b-2", "a_b-3", "_.._etc", "_", "__x", "nvidia-h200.x"]
 
 

@@ -17,11 +17,11 @@ from kernelwatch.commands import ladder
 from kernelwatch.history import records
 from kernelwatch.history.records import CellChange, Measured, Record
 from kernelwatch.plan.project import Project
+from kernelwatch.publish import record as site_record
 from kernelwatch.report import rows, terminal, texts
 from kernelwatch.report.markdown import markdown
 from kernelwatch.report.rows import Row, reasons
 from kernelwatch.run.outcome import Outcome
-from kernelwatch.site import record as site_record
 from kernelwatch.system.errors import UserError
 from kernelwatch.timing.record import Facts, Measurement
 from kernelwatch.timing.replay import LOW_CLOCK

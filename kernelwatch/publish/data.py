@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypedDict
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,25 +21,14 @@ from kernelwatch.detect import instruments
 from kernelwatch.plan.cells import rungs
 from kernelwatch.plan.problem import Problem, label
 from kernelwatch.plan.project import Project
+from kernelwatch.publish.columns import SHOWN, Columns, Layout, Numbers
+from kernelwatch.publish.record import Json, parts_of, rounded
+from kernelwatch.publish.writer import Writer
 from kernelwatch.run.outcome import alike
-from kernelwatch.site.columns import SHOWN, Columns, Layout, Numbers
-from kernelwatch.site.record import Json, parts_of, rounded
-from kernelwatch.site.writer import Writer
 
 VERSION = 3  # of the files; raised when a field changes its meaning or goes
 BLOCK = 250  # positions whose histories share a file
 TREND = 500  # the most points of a trend
-
-
-class Commit(TypedDict):
-    """A commit. `date`: when it was authored, in ms since 1970; `files`: git's letter, path, number of lines added and
-    removed, None for a binary file."""
-
-    hash: str
-    date: int
-    author: str
-    subject: str
-    files: list[tuple[str, str, int | None, int | None]]
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from kernelwatch.asv.plain import is_described
-from kernelwatch.asv.recorded import Entry, Recorded
-from kernelwatch.asv.series import cell_of
 from kernelwatch.history.failures import suite_of
+from kernelwatch.publish.plain import is_described
+from kernelwatch.publish.recorded import Entry, Recorded
+from kernelwatch.publish.series import cell_of
 
 UNTOLD = "asv recorded null, and no reason is kept"
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from kernelwatch.detect import events
 from kernelwatch.history.records import Measured, Record, conditions
 from kernelwatch.history.store import Store
-from kernelwatch.site.record import Told, finite, median, parts_of, readings, state
+from kernelwatch.publish.record import Told, finite, median, parts_of, readings, state
 
 Json = dict[str, Any]
 Numbers = NDArray[np.float64]
@@ -77,7 +77,7 @@ def names_of(judged: tuple[str, ...]) -> list[str]:
 
 def packed(record: Record, told: list[Told], judged: tuple[str, ...], store: Store) -> tuple[Json, Numbers]:
     """A record as a JSON object, and an array with a row for each name and a column for each cell. `told`: what the
-    pages say of it (site/record.py); `judged`: the figures of measurements whose spread is needed."""
+    pages say of it (publish/record.py); `judged`: the figures of measurements whose spread is needed."""
     cells = sorted(record.cells.values(), key=lambda cell: not cell.seconds)  # those without a number are last
     measured = [cell for cell in cells if cell.seconds]
     known = {each.cell.key: each for each in told}

@@ -19,10 +19,6 @@ from asv.graph import Graph
 from asv.plugins.regressions import _GraphDataFilter
 from numpy.typing import NDArray
 
-from kernelwatch.asv import plain
-from kernelwatch.asv.direction import direction
-from kernelwatch.asv.lines import Line
-from kernelwatch.asv.recorded import Entry, Params, Recorded
 from kernelwatch.detect.events import JudgedSeries
 from kernelwatch.detect.point import Points
 from kernelwatch.detect.results import Results, sorted_text
@@ -30,8 +26,12 @@ from kernelwatch.detect.texts import Table, Texts
 from kernelwatch.history.records import rung_and_type
 from kernelwatch.identity import TIMED
 from kernelwatch.plan import project as projects
+from kernelwatch.publish import plain
+from kernelwatch.publish.benchmarks import direction
+from kernelwatch.publish.columns import Columns, Numbers
+from kernelwatch.publish.lines import Line
+from kernelwatch.publish.recorded import Entry, Params, Recorded
 from kernelwatch.run.outcome import conditions, may_lack
-from kernelwatch.site.columns import Columns, Numbers
 
 Ints = NDArray[np.int64]
 

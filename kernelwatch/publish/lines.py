@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from kernelwatch.asv.recorded import Entry
+from kernelwatch.publish.recorded import Entry
 
 BATCH = 1000  # commits that git is asked about at once
 

@@ -1,6 +1,6 @@
 """The results of a project as publishing reads them: each file once, then from the store (history/store.py).
 
-What is read is cleaned by the rules of `untrusted`, which name everything that cannot be shown.
+What is read is cleaned by the rules of `cleaning`, which name everything that cannot be shown.
 """
 
 import hashlib
@@ -19,14 +19,13 @@ import numpy as np
 from asv.console import log
 
 import kernelwatch
-from kernelwatch.asv import cleaning, plain
 from kernelwatch.history import failures, records
 from kernelwatch.history.failures import SuiteFailure
 from kernelwatch.history.store import Damaged, Known, Store, digest, stamp
-from kernelwatch.site import columns
-from kernelwatch.site import record as site_record
-from kernelwatch.site.columns import Columns, Numbers
-from kernelwatch.site.writer import as_text
+from kernelwatch.publish import cleaning, columns, plain
+from kernelwatch.publish import record as site_record
+from kernelwatch.publish.columns import Columns, Numbers
+from kernelwatch.publish.writer import as_text
 from kernelwatch.system.errors import UserError
 
 Params = tuple[str, ...]
@@ -124,7 +123,7 @@ class Recorded:
         return True
 
     def _read(self, path: Path) -> tuple[dict[str, Any], Numbers, str]:
-        """What is kept of a result file and its sidecar: the head, the numbers, the snapshot (site/record.py)."""
+        """What is kept of a result file and its sidecar: the head, the numbers, the snapshot (publish/record.py)."""
         messages: list[str] = []
 
         def is_exact(name: str) -> bool:
@@ -266,18 +265,6 @@ def _machine(folder: Path) -> str:
 def sidecar_of(path: Path) -> Path:
     """The sidecar beside a result file."""
     return path.with_suffix(".facts.jsonl")
-
-
-def judged_in(results: Path, is_described: bool = True) -> dict[str, str]:
-    """What is judged of each series, from benchmarks.json: of a project without a description asv's own values, else
-    what this engine's suites say."""
-    try:
-        content = json.loads((results / "benchmarks.json").read_text(encoding="utf-8"))
-        entries = {name: entry for name, entry in content.items() if isinstance(entry, dict)}
-        found = {name: entry.get("judged") if is_described else plain.judged(entry) for name, entry in entries.items()}
-    except (OSError, ValueError, AttributeError, RecursionError):
-        return {}
-    return {name: judged for name, judged in found.items() if isinstance(judged, str)}
 
 
 def open_store(results: Path, judged: dict[str, str]) -> Store:
