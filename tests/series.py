@@ -10,14 +10,14 @@ from kernelwatch.history.records import Record
 from kernelwatch.history.store import Store
 from kernelwatch.publish import columns
 from kernelwatch.publish.columns import Columns
-from kernelwatch.publish.record import told
+from kernelwatch.publish.record import snapshot
 from kernelwatch.publish.series import Matrix, Row, Tables
 
 
 def packed(record: Record, *judged: str) -> Columns:
     """A record as it is kept."""
     store = Store(None, "test")
-    head, numbers = columns.packed(record, told(record), judged, store)
+    head, numbers = columns.packed(record, snapshot(record)["cells"], judged, store)
     return columns.unpacked(head, numbers.ravel(), judged, store)
 
 

@@ -46,12 +46,12 @@ def machine(*records: Record) -> Machine:
 
 
 def recorded(found: Record) -> Recorded:
-    text = as_text(site_record.snapshot(found, site_record.told(found)))
+    text = as_text(site_record.snapshot(found))
     return Recorded("", lambda: (packed(found), np.zeros(0, bool), np.zeros(0)), lambda: text)
 
 
 def shown(cell: Measured) -> dict[str, Any]:
-    return site_record.figures(cell, site_record.readings(cell))
+    return site_record.figures(cell)
 
 
 def cells_of(found: Record) -> dict[str, Any]:
@@ -176,7 +176,7 @@ def test_a_machines_state_names_what_failed_and_what_was_limited() -> None:
     limited = visits(1.0, state={"temperature_c": 50})
     limited.measurements[0]["throttled"] = ["power"]
     odd = record({COPY: limited, PADDED: Outcome("failed", "wrong")}, nvml_driver="580")
-    found = site_record.state(odd, site_record.told(odd))
+    found = site_record.state(odd)
     assert (found["failed"], found["limited"], found["cells"], found["temperature_c"]) == ([PADDED], [COPY], 1, 50)
     counted = data.state(7, packed(odd))
     assert (counted["at"], counted["failed"], counted["limited"]) == (7, 1, 1)

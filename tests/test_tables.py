@@ -210,8 +210,7 @@ def test_how_a_cell_was_timed_is_shown(record: Record) -> None:
     assert "padded: timed by events, with the host's part: it cannot be captured in a CUDA graph\n" in text
     assert "padded: allocates 512 bytes in each launch\n" in text
     assert "padded: autotuned, turn: BLOCK: 32\npadded: autotuned, turn: BLOCK: 64\n" in text
-    (told,) = (each for each in site_record.told(record) if each.cell.key == key)
-    assert told.figures["notes"] == list(cell.notes)
+    assert site_record.snapshot(record)["cells"][key]["notes"] == list(cell.notes)
     assert len(cell.notes) == 4
     assert "(limited, by events, allocates)" in markdown(record, PROJECT, ["transpose"])
 

@@ -189,9 +189,9 @@ class Recorded:
         if not path.is_file():
             return {}, np.zeros(0), ""
         record = records.read(path)
-        told = site_record.told(record)
-        head, rows = columns.packed(record, told, self.figures, self.store)
-        return head, rows.ravel(), as_text(site_record.snapshot(record, told))
+        snapshot = site_record.snapshot(record)
+        head, rows = columns.packed(record, snapshot["cells"], self.figures, self.store)
+        return head, rows.ravel(), as_text(snapshot)
 
     def snapshot(self, entry: Entry) -> str:
         """The timed cells of an entry and the facts of its groups, as a data file."""
