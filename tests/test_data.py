@@ -16,13 +16,14 @@ from benchmarks.project import PROJECT
 from kernelwatch.history.records import Measured, Record, measured, noise_of, read
 from kernelwatch.publish import data, machines, pages
 from kernelwatch.publish import record as site_record
-from kernelwatch.publish.data import Exact, Machine, Recorded
-from kernelwatch.publish.writer import Writer, as_text
+from kernelwatch.publish.data import Machine
+from kernelwatch.publish.exact import Exact
+from kernelwatch.publish.writer import Writer
 from kernelwatch.run.outcome import Outcome
 from kernelwatch.timing.record import Facts, Measurement
 from tests.pages import pages_group, recorded_files, recorded_site
 from tests.repositories import ROOT
-from tests.series import packed
+from tests.series import packed, recorded
 
 __all__ = ["recorded_site"]  # a fixture
 
@@ -43,11 +44,6 @@ def record(cells: dict[str, Outcome], group: str = "transpose gpu", **facts: Any
 
 def machine(*records: Record) -> Machine:
     return Machine("host", "host", {at: recorded(each) for at, each in enumerate(records)})
-
-
-def recorded(found: Record) -> Recorded:
-    text = as_text(site_record.snapshot(found))
-    return Recorded("", lambda: (packed(found), np.zeros(0, bool), np.zeros(0)), lambda: text)
 
 
 def shown(cell: Measured) -> dict[str, Any]:
@@ -125,7 +121,8 @@ def test_a_history_is_in_columns() -> None:
 
 
 def test_an_exact_figure_is_told_where_it_changes() -> None:
-    exact = Exact([("static.Transpose.track_registers", "transpose", "copy", "float32 sm_90")])
+    row = "static.Transpose.track_registers", "transpose", "copy", "float32 sm_90"
+    exact = Exact([row], [("copy", "float32", "sm_90")])
     tables = data.Tables(exact)
     for at, value in enumerate((1.0, 1.0, math.nan, 2.0)):
         tables.add(at, np.array([True]), np.array([value]))
@@ -217,7 +214,7 @@ def test_an_odd_value_in_a_sidecar_costs_no_file(tmp_path: Path, place: tuple[st
         path.write_text(lines_with(place, value))
         host = machine(read(path), record({PADDED: visits(1.0)}))
         writer, cells = Kept(), dict[str, Any]()
-        summary = data.write_machine(host, Exact([]), PROJECT, cells, writer, 5)
+        summary = data.write_machine(host, Exact([], []), PROJECT, cells, writer, 5)
         json.dumps([summary, cells], allow_nan=False)
         assert PADDED in writer.contents["host/at/1"]["cells"]
 

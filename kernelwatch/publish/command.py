@@ -29,7 +29,7 @@ from kernelwatch.publish.benchmarks import judged_in
 from kernelwatch.publish.offline import SITE, make_offline, restrict
 from kernelwatch.publish.plain import is_described
 from kernelwatch.publish.publication import Publication
-from kernelwatch.publish.recorded import Recorded, open_store
+from kernelwatch.publish.recorded import History, open_store
 from kernelwatch.publish.writer import Writer
 from kernelwatch.system.errors import UserError
 
@@ -70,13 +70,13 @@ def _publish(site: Path, asv_publish: Callable[..., Any], conf: Any, range_spec:
             project = projects.load(suites.resolve().parent) if is_described(suites.absolute()) else None
             judged = judged_in(results, project is not None)
             store = open_store(results, judged)
-            recorded = Recorded(results, store, judged, hashes)
-            shown = recorded.newest(getattr(conf, "asv_commits", ASV_COMMITS))
-            messages = [*recorded.messages, *cleaning.copy(results, Path(conf.results_dir), shown)]
+            history = History(results, store, judged, hashes)
+            shown = history.newest(getattr(conf, "asv_commits", ASV_COMMITS))
+            messages = [*history.messages, *cleaning.copy(results, Path(conf.results_dir), shown)]
             for message in dict.fromkeys(messages):
                 log.warning(message)
             writer = Writer(html / "data", site / "data", store.files(str(site)))
-            publication = Publication(conf, repo, Benchmarks.load(conf), project, recorded, html, writer)
+            publication = Publication(conf, repo, Benchmarks.load(conf), project, history, html, writer)
 
             # Judge it.
             events.write(publication, events.judge(publication))

@@ -47,21 +47,21 @@ class Judged:
 
 def judge(publication: Publication) -> Judged:
     """Judge all series."""
-    conf, repo, recorded = publication.conf, publication.repo, publication.recorded
-    if publication.benchmarks and not any(recorded.judged.values()):
+    conf, repo, history = publication.conf, publication.repo, publication.history
+    if publication.benchmarks and not any(history.judged.values()):
         log.warning("no benchmark says that it is judged; run `asv run`, which rewrites benchmarks.json")
-    lines, unknown = lines_of(conf, repo, {entry.commit for entry in recorded.entries})
+    lines, unknown = lines_of(conf, repo, {recorded.commit for recorded in history.recorded})
     settled = Settled.of(conf.project)
-    judged = series_of(conf, repo, publication.benchmarks, recorded, lines)
+    judged = series_of(conf, repo, publication.benchmarks, history, lines)
     series = [dataclasses.replace(each, settled=settled) for each in judged]
     moves = common.moves(series)
     series = common.without(series, moves)
     changes = [change for each in series for change in each.changes()]
     found = events.events([*changes, *(change for move in moves for change in move.changes)])
     settled.write()
-    proof = evidence(series, newest_of(lines, recorded.entries))
+    proof = evidence(series, newest_of(lines, history.recorded))
     heads = {(each.machine, each.newest) for each in proof}
-    every = failed.failures(recorded, publication.benchmarks, publication.suites, heads)
+    every = failed.failures(history, publication.benchmarks, publication.suites, heads)
     failures = list({json.dumps(each): each for each in every}.values())  # once for all environments
     hashes = [commit for event in found for commit in (event.first, event.last)]
     hashes += [each.newest for each in proof]
@@ -74,7 +74,7 @@ def judge(publication: Publication) -> Judged:
         unknown,
         proof,
         failures,
-        commits_of(repo, hashes, recorded.store),
+        commits_of(repo, hashes, history.store),
         {machine: confirmations.read(Path(conf.results_dir, machine)) for machine in machines},
     )
 

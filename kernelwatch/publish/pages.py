@@ -10,7 +10,8 @@ from typing import Any
 from kernelwatch.publish import data
 from kernelwatch.publish.benchmarks import direction
 from kernelwatch.publish.commits import Commit, commits_of
-from kernelwatch.publish.machines import Series, machines_of, measured_on, plain_machine
+from kernelwatch.publish.exact import Exact
+from kernelwatch.publish.machines import machines_of, measured_on, plain_machine
 from kernelwatch.publish.publication import Publication
 from kernelwatch.publish.record import Json
 from kernelwatch.publish.series import positions
@@ -22,27 +23,27 @@ _REMOTE = re.compile(r"(?:https://(?:[^@/]*@)?|(?:ssh://)?git@)(?P<host>[\w.]+)[
 
 def write(publication: Publication) -> None:
     """Write the data files of the machines, the commits and the site."""
-    conf, repo, recorded = publication.conf, publication.repo, publication.recorded
+    conf, repo, history = publication.conf, publication.repo, publication.history
     project, writer = publication.project, publication.writer
     at = positions(repo, conf.branches[0])
     head = max(at.values(), default=0)
     ops: list[Json] = []
     cells: dict[str, Any] = {}
     if project:
-        exact = Series(publication.suites, publication.benchmarks)
-        machines = machines_of(recorded, exact, at)
-        summaries = [data.write_machine(machine, exact.exact, project, cells, writer, head) for machine in machines]
+        exact = Exact.of(publication.suites, publication.benchmarks)
+        machines = machines_of(history, at)
+        summaries = [data.write_machine(machine, exact, project, cells, writer, head) for machine in machines]
         summaries.sort(key=lambda summary: not summary["trend"])  # pages open on the first machine: one with times
         measured = {position for machine in machines for position in machine.commits}
         ops = data.ops(project)
     else:
-        by_machine = measured_on(recorded, at)
+        by_machine = measured_on(history, at)
         summaries = [plain_machine(name, places, head) for name, places in by_machine.items()]
         measured = {position for places in by_machine.values() for position in places}
     writer.write("cells", cells)
     by_position = {position: commit for commit, position in at.items()}
     wanted = {by_position[position] for position in measured} | {by_position[head]}
-    commits = {at[commit]: found for commit, found in commits_of(repo, wanted, recorded.store).items()}
+    commits = {at[commit]: found for commit, found in commits_of(repo, wanted, history.store).items()}
     _write_commits(writer, commits)
     branch = _branch(conf, repo.get_branch_name(conf.branches[0]))
     site = _site(conf, ops, publication.benchmarks, summaries, commits)

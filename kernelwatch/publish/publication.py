@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelwatch.plan.project import Project
-from kernelwatch.publish.recorded import Recorded
+from kernelwatch.publish.recorded import History
 from kernelwatch.publish.writer import Writer
 
 
@@ -15,14 +15,14 @@ class Publication:
 
     `conf`, `repo`, `benchmarks`: asv's. Its folder of results is the cleaned copy.
     `project`: the description; None for a project without one.
-    `recorded`: the results, as they are. `site`: the folder in which the site is made; `writer`: of its data files.
+    `history`: the results, as they are. `site`: the folder in which the site is made; `writer`: of its data files.
     """
 
     conf: Any
     repo: Any
     benchmarks: Any
     project: Project | None
-    recorded: Recorded
+    history: History
     site: Path
     writer: Writer
 
