@@ -13,7 +13,7 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
-from kernelwatch.asv.offline import write_scripts
+from kernelwatch.publish.offline import write_scripts
 from lab import picture, planted
 from tests.repositories import ROOT
 from tests.test_site import TABS, Tab, browser, left, load, new_tab, served, watched

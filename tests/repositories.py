@@ -183,8 +183,31 @@ def setup():
 """
 
 
+# asv's own pages without a network, and nothing else of the engine.
+OFFLINE = """
+import shutil
+from pathlib import Path
+
+from asv.commands.publish import Publish
+
+from kernelwatch.publish.offline import SITE, make_offline
+
+publish_by_itself = Publish.run
+
+
+def publish(conf, *arguments, **options):
+    publish_by_itself(conf, *arguments, **options)
+    shutil.copytree(SITE / "asv", conf.html_dir, ignore=shutil.ignore_patterns("regressions.js"), dirs_exist_ok=True)
+    make_offline(Path(conf.html_dir))
+
+
+def setup():
+    Publish.run = staticmethod(publish)
+"""
+
+
 def alone(name: str) -> str:
-    """One part of the engine's plugin, as asv's configuration names it after `link_engine`."""
+    """One part of the engine's plugin, or OFFLINE, as asv's configuration names it after `link_engine`."""
     return f".alone_{name}"
 
 
@@ -193,6 +216,7 @@ def link_engine(folder: Path) -> None:
     (folder / "kernelwatch").symlink_to(ROOT / "kernelwatch")
     for path in (ROOT / "kernelwatch" / "asv").glob("[!_]*.py"):
         (folder / f"alone_{path.stem}.py").write_text(ALONE.format(name=path.stem))
+    (folder / "alone_offline.py").write_text(OFFLINE)
 
 
 def processes_in(folder: Path, environment: bool = False) -> dict[int, str]:

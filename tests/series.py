@@ -1,24 +1,37 @@
 """The results of a judged series as publishing makes them from records."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
-from kernelwatch.asv.series import Matrix, Row, Tables
 from kernelwatch.detect.results import Results
 from kernelwatch.detect.texts import Texts
 from kernelwatch.history.records import Record
-from kernelwatch.history.store import Store
-from kernelwatch.site import columns
-from kernelwatch.site.columns import Columns
-from kernelwatch.site.record import told
+from kernelwatch.history.store import Known, Store
+from kernelwatch.publish import columns
+from kernelwatch.publish.columns import Columns
+from kernelwatch.publish.record import snapshot
+from kernelwatch.publish.recorded import Recorded
+from kernelwatch.publish.series import Matrix, Row, Tables
+from kernelwatch.publish.writer import as_text
+
+
+def recorded(record: Record, *judged: str) -> Recorded:
+    """A commit of which a record is kept, and no result of asv."""
+    store, path, content = Store(None, "test"), Path("results", "host", "abc-env.json"), snapshot(record)
+    packed, numbers = columns.packed(record, content["cells"], judged, store)
+    none = {"values": 0, "spreads": False, "shapes": 2 * [store.part(b"[]")], "exact": store.part(b"")}
+    head = none | {"record": packed}
+    store.put(str(path), Known("", ""), head, numbers.tobytes(), as_text(content))
+    return Recorded(path, "", head, store, judged)
 
 
 def packed(record: Record, *judged: str) -> Columns:
     """A record as it is kept."""
-    store = Store(None, "test")
-    head, numbers = columns.packed(record, told(record), judged, store)
-    return columns.unpacked(head, numbers.ravel(), judged, store)
+    _, found = recorded(record, *judged).load()
+    assert found is not None
+    return found
 
 
 def results_of(told: Sequence[tuple[float, Record]], cell: str, judged: str, canary: str = "") -> Results:

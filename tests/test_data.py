@@ -13,17 +13,17 @@ import numpy as np
 import pytest
 
 from benchmarks.project import PROJECT
-from kernelwatch.asv import pages
 from kernelwatch.history.records import Measured, Record, measured, noise_of, read
+from kernelwatch.publish import data, machines, pages
+from kernelwatch.publish import record as site_record
+from kernelwatch.publish.data import Machine
+from kernelwatch.publish.exact import Exact
+from kernelwatch.publish.writer import Writer
 from kernelwatch.run.outcome import Outcome
-from kernelwatch.site import data
-from kernelwatch.site import record as site_record
-from kernelwatch.site.data import Exact, Machine, Recorded
-from kernelwatch.site.writer import Writer, as_text
 from kernelwatch.timing.record import Facts, Measurement
 from tests.pages import pages_group, recorded_files, recorded_site
 from tests.repositories import ROOT
-from tests.series import packed
+from tests.series import packed, recorded
 
 __all__ = ["recorded_site"]  # a fixture
 
@@ -46,13 +46,8 @@ def machine(*records: Record) -> Machine:
     return Machine("host", "host", {at: recorded(each) for at, each in enumerate(records)})
 
 
-def recorded(found: Record) -> Recorded:
-    text = as_text(site_record.snapshot(found, site_record.told(found)))
-    return Recorded("", lambda: (packed(found), np.zeros(0, bool), np.zeros(0)), lambda: text)
-
-
 def shown(cell: Measured) -> dict[str, Any]:
-    return site_record.figures(cell, site_record.readings(cell))
+    return site_record.figures(cell)
 
 
 def cells_of(found: Record) -> dict[str, Any]:
@@ -126,7 +121,8 @@ def test_a_history_is_in_columns() -> None:
 
 
 def test_an_exact_figure_is_told_where_it_changes() -> None:
-    exact = Exact([("static.Transpose.track_registers", "transpose", "copy", "float32 sm_90")])
+    row = "static.Transpose.track_registers", "transpose", "copy", "float32 sm_90"
+    exact = Exact([row], [("copy", "float32", "sm_90")])
     tables = data.Tables(exact)
     for at, value in enumerate((1.0, 1.0, math.nan, 2.0)):
         tables.add(at, np.array([True]), np.array([value]))
@@ -177,7 +173,7 @@ def test_a_machines_state_names_what_failed_and_what_was_limited() -> None:
     limited = visits(1.0, state={"temperature_c": 50})
     limited.measurements[0]["throttled"] = ["power"]
     odd = record({COPY: limited, PADDED: Outcome("failed", "wrong")}, nvml_driver="580")
-    found = site_record.state(odd, site_record.told(odd))
+    found = site_record.state(odd)
     assert (found["failed"], found["limited"], found["cells"], found["temperature_c"]) == ([PADDED], [COPY], 1, 50)
     counted = data.state(7, packed(odd))
     assert (counted["at"], counted["failed"], counted["limited"]) == (7, 1, 1)
@@ -218,7 +214,7 @@ def test_an_odd_value_in_a_sidecar_costs_no_file(tmp_path: Path, place: tuple[st
         path.write_text(lines_with(place, value))
         host = machine(read(path), record({PADDED: visits(1.0)}))
         writer, cells = Kept(), dict[str, Any]()
-        summary = data.write_machine(host, Exact([]), PROJECT, cells, writer, 5)
+        summary = data.write_machine(host, Exact([], []), PROJECT, cells, writer, 5)
         json.dumps([summary, cells], allow_nan=False)
         assert PADDED in writer.contents["host/at/1"]["cells"]
 
@@ -226,7 +222,7 @@ def test_an_odd_value_in_a_sidecar_costs_no_file(tmp_path: Path, place: tuple[st
 def test_each_machine_has_a_folder_of_its_own() -> None:
     taken: list[str] = []
     for name in ("a b", "a_b", "a_b", "../../etc", "..", "\u00fc/x", "nvidia-h200.x"):
-        taken.append(pages.folder_of(name, taken))
+        taken.append(machines.folder_of(name, taken))
     assert taken == ["a_b", "a_b-2", "a_b-3", "_.._etc", "_", "__x", "nvidia-h200.x"]
 
 

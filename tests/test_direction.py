@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from asv.commands import compare
 
-from kernelwatch.asv import direction
+from kernelwatch.publish.benchmarks import direction as direction_of
 from tests.repositories import PRELOADED, alone, link_engine
 from tests.test_site import benchmark, git, write_project
 
@@ -121,9 +121,9 @@ def test_continuous(tmp_path: Path, plugins: list[str], status: dict[str, int]) 
 
 
 def test_direction_where_it_is_not_said() -> None:
-    assert direction.direction({"type": "time"}) is False
-    assert direction.direction({"type": "track"}) is None
-    assert direction.direction({"type": "track", "higher_is_better": True}) is True
+    assert direction_of({"type": "time"}) is False
+    assert direction_of({"type": "track"}) is None
+    assert direction_of({"type": "track", "higher_is_better": True}) is True
 
 
 def test_asv_has_what_is_patched() -> None:

@@ -22,7 +22,6 @@ from benchmarks.project import PROJECT
 from gpukernels.kernel import _CpuKernel
 from kernelwatch.analysis.compiled import target
 from kernelwatch.asv import running
-from kernelwatch.asv.regressions import write_feed
 from kernelwatch.commands import bench, watching
 from kernelwatch.comparison import bisect, exact, verdict
 from kernelwatch.comparison.bisect import Commit
@@ -33,6 +32,7 @@ from kernelwatch.detect.events import Event
 from kernelwatch.history import records
 from kernelwatch.history.confirmations import Confirmation
 from kernelwatch.plan.cells import Cell
+from kernelwatch.publish.feed import write_feed
 from kernelwatch.report import comparison as report_text
 from kernelwatch.report import terminal
 from kernelwatch.run import group as groups
@@ -291,10 +291,9 @@ def test_a_feed_escapes_what_it_is_told(tmp_path: Path) -> None:
         last=SimpleNamespace(commit="2" * 40),
     )
     event = SimpleNamespace(kind="regression", changes=(change,), first="2" * 40, last="2" * 40, why=f"driver {ODD}")
-    conf = SimpleNamespace(html_dir=str(tmp_path), project=ODD)
     commits: Any = {"2" * 40: {"hash": "2" * 40, "date": 0, "author": ODD, "subject": ODD}}
     verdict = Confirmation(ODD, "1" * 40, "2" * 40, "not tried", 0.5, why=ODD)
-    write_feed(conf, [cast(Event, event)], commits, {ODD: {(ODD, "1" * 40, "2" * 40): verdict}})
+    write_feed(tmp_path, ODD, [cast(Event, event)], commits, {ODD: {(ODD, "1" * 40, "2" * 40): verdict}})
     feed = ElementTree.parse(tmp_path / "regressions.xml").getroot()
     (content,) = feed.iter("{http://www.w3.org/2005/Atom}content")
     (title,) = feed.findall("./{*}entry/{*}title")

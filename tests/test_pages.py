@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kernelwatch.asv import offline
-from kernelwatch.asv.pages import PAGES
+from kernelwatch.publish import offline
+from kernelwatch.publish.offline import SITE
 from lab import loading
 from tests.pages import NARROW, WIDE, browser, data, opened, pages_group, planted_site, recorded_site, shown
 from tests.test_site import served, visit
@@ -81,14 +81,14 @@ def test_a_view_opens_and_shuts_nobody_out(browser: "Browser", planted_site: Pat
 
 
 def test_every_view_is_in_this_list() -> None:
-    own = {path.stem for path in (PAGES / "pages").glob("*.js")} - SHARED
+    own = {path.stem for path in (SITE / "pages").glob("*.js")} - SHARED
     assert own == {view.partition("?")[0] for view in VIEWS}
 
 
 def test_no_page_loads_much(browser: "Browser", recorded_site: Path) -> None:
     """Plot and d3 are 0.5 MB of each page; the rest grows with the history."""
     assert {view.partition("?")[0] for view in loading.VIEWS} == {view.partition("?")[0] for view in VIEWS}
-    vendored = sum(path.stat().st_size for path in (PAGES / "vendor").glob("*.js"))
+    vendored = sum(path.stat().st_size for path in (SITE / "vendor").glob("*.js"))
     for view in loading.VIEWS:
         found = loading.load(browser, recorded_site, view, times=1)
         assert vendored < found.bytes < 3 << 20, found
@@ -216,7 +216,7 @@ def test_an_unknown_page_is_told(browser: "Browser", planted_site: Path) -> None
 
 
 def test_what_is_vendored_is_what_sources_says() -> None:
-    vendor = PAGES / "vendor"
+    vendor = SITE / "vendor"
     sources = tomllib.loads((vendor / "SOURCES.toml").read_text())["file"]
     assert {path.name for path in vendor.glob("*.js")} == {source["file"] for source in sources}
     for source in sources:

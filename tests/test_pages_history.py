@@ -10,8 +10,8 @@ from urllib.parse import quote
 
 import pytest
 
-from kernelwatch.asv.offline import write_scripts
-from kernelwatch.site.data import BLOCK
+from kernelwatch.publish.data import BLOCK
+from kernelwatch.publish.offline import write_scripts
 from tests.pages import (
     CHANGED,
     HOSTILE,

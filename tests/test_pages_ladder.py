@@ -9,7 +9,7 @@ from urllib.parse import quote, unquote
 
 import pytest
 
-from kernelwatch.site.writer import as_script
+from kernelwatch.publish.writer import as_script
 from tests.pages import NARROW, browser, data, opened, pages_group, planted_site, recorded_site, shown
 
 if TYPE_CHECKING:

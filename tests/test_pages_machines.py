@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kernelwatch.asv import diffs
+from kernelwatch.publish import diffs
 from tests.pages import (
     H100,
     HOSTILE,

@@ -44,9 +44,10 @@ def test_another_script_of_the_pages_is_refused(tmp_path: Path, monkeypatch: pyt
 
 def test_every_replacement_is_in_the_table_and_every_entry_is_used() -> None:
     sources = {path: path.read_text() for path in PLUGINS.glob("*.py") if path.name != "patches.py"}
-    used = {target for text in sources.values() for target in re.findall(r'replace\(\s*"([^"]+:[^"]+)"', text)}
+    used = [target for text in sources.values() for target in re.findall(r'replace\(\s*"([^"]+:[^"]+)"', text)]
     scripts = {f"www/{name}" for text in sources.values() for name in re.findall(r'"(graphdisplay\.js)"', text)}
-    assert used | scripts == set(patches.TABLE)
+    assert {*used, *scripts} == set(patches.TABLE)
+    assert len(used) == len(set(used))  # each by one plugin, once: the order of the plugins does not matter
     for path, text in sources.items():  # no other way to replace a name of asv's than through the table
         assert not re.search(
             r"^    (setattr\(|(Publish|Run|Compare|Git|Regressions|runner|util|results|machine)\.\w+(\.\w+)? = )",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kernelwatch.asv import plain as plain_module
+from kernelwatch.publish import plain as plain_module
 from tests.pages import NARROW, WIDE, fits, opened
 from tests.repositories import ROOT, Project, new_project
 from tests.test_site import browser

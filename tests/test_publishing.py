@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from kernelwatch.asv.recorded import Shape
 from kernelwatch.history.store import Damaged, Known, Store
+from kernelwatch.publish.recorded import Shape
 from kernelwatch.system.errors import UserError
 from kernelwatch.system.files import locked
 from tests.publications import COMMITS, Project, Published, anew, contents

@@ -16,14 +16,14 @@ from asv.plugins import regressions as asv_regressions
 
 from benchmarks import device, matmul, transpose, vector_add
 from benchmarks.project import PROJECT
-from kernelwatch.asv import regressions
-from kernelwatch.asv.series import cell_of
 from kernelwatch.detect import events, steps
 from kernelwatch.detect.results import Result
 from kernelwatch.detect.steps import Point, Step
 from kernelwatch.history import confirmations
 from kernelwatch.history.confirmations import Confirmation
 from kernelwatch.history.records import Record, measured
+from kernelwatch.publish.offline import SITE
+from kernelwatch.publish.series import cell_of
 from kernelwatch.run.outcome import Outcome
 from kernelwatch.timing.record import Measurement
 from tests.repositories import ROOT, alone, link_engine
@@ -37,7 +37,7 @@ __all__ = ["browser"]  # a fixture
 
 pytestmark = pytest.mark.xdist_group("regressions")  # one site and one browser for all of these
 
-PLUGINS = [alone(name) for name in ("direction", "regressions", "plots", "offline", "pages")]
+PLUGINS = [alone(name) for name in ("direction", "publishing", "plots")]
 COMMITS = 16
 STEP = 8  # the commit that changes kernels, counted from the oldest
 DISTURBED = 13  # the first of the runs that were disturbed
@@ -488,7 +488,7 @@ def test_plots_ask_for_no_missing_graph_and_show_all_data(browser: "Browser", tm
         page.locator(".legendLabel").first.wait_for(state="hidden")
         page.evaluate("location.hash = '#vector_add.GPU.track_bandwidth'")
         page.wait_for_function(
-            "$('#main-graph').data('plot').getData()[0].data[0][1] > 100"
+            "() => $('#main-graph').data('plot').getData()[0].data[0][1] > 100"
         )  # of another plot: seconds
         assert (page.evaluate("$('#main-graph').data('plot').getAxes().yaxis.min") == 0) is mended
     assert bool(missing) is not mended
@@ -516,8 +516,8 @@ def test_asv_has_what_is_patched_or_used() -> None:
     assert callable(asv_regressions.Regressions.publish)
     assert callable(asv_regressions._GraphDataFilter._get_start_revision)
     assert callable(asv_git.Git._run_git)
-    assert (ASV_INDEX.parent / regressions.SCRIPT).is_file()
-    assert f'"{regressions.SCRIPT}"' in ASV_INDEX.read_text()
+    assert all((folder / "regressions.js").is_file() for folder in (ASV_INDEX.parent, SITE / "asv"))
+    assert '"regressions.js"' in ASV_INDEX.read_text()
 
 
 def test_asv_by_itself_flags_the_faster_and_misses_the_slower(tmp_path: Path) -> None:

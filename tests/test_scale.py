@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks.project import PROJECT
-from kernelwatch.asv import cleaning
-from kernelwatch.asv.recorded import sidecar_of
-from kernelwatch.asv.series import cell_of
 from kernelwatch.history import records
+from kernelwatch.publish import cleaning
+from kernelwatch.publish.recorded import sidecar_of
+from kernelwatch.publish.series import cell_of
 from lab import fleet, scale
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from benchmarks.project import PROJECT
-from kernelwatch.asv import merging
+from kernelwatch.fleet import merging
 from kernelwatch.fleet.schedule import Job, Schedule, Worker, misfits, recorded
 from kernelwatch.fleet.units import Unit, chosen, missing, read, units
 from kernelwatch.history import records

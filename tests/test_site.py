@@ -20,8 +20,8 @@ import asv
 import pytest
 from asv.util import UserError
 
-from kernelwatch.asv import offline
-from kernelwatch.site.writer import as_script
+from kernelwatch.publish import offline
+from kernelwatch.publish.writer import as_script
 from tests.chromium import browser
 from tests.repositories import PRELOADED, alone, link_engine
 

@@ -17,11 +17,11 @@ from kernelwatch.commands import ladder
 from kernelwatch.history import records
 from kernelwatch.history.records import CellChange, Measured, Record
 from kernelwatch.plan.project import Project
+from kernelwatch.publish import record as site_record
 from kernelwatch.report import rows, terminal, texts
 from kernelwatch.report.markdown import markdown
 from kernelwatch.report.rows import Row, reasons
 from kernelwatch.run.outcome import Outcome
-from kernelwatch.site import record as site_record
 from kernelwatch.system.errors import UserError
 from kernelwatch.timing.record import Facts, Measurement
 from kernelwatch.timing.replay import LOW_CLOCK
@@ -210,8 +210,7 @@ def test_how_a_cell_was_timed_is_shown(record: Record) -> None:
     assert "padded: timed by events, with the host's part: it cannot be captured in a CUDA graph\n" in text
     assert "padded: allocates 512 bytes in each launch\n" in text
     assert "padded: autotuned, turn: BLOCK: 32\npadded: autotuned, turn: BLOCK: 64\n" in text
-    (told,) = (each for each in site_record.told(record) if each.cell.key == key)
-    assert told.figures["notes"] == list(cell.notes)
+    assert site_record.snapshot(record)["cells"][key]["notes"] == list(cell.notes)
     assert len(cell.notes) == 4
     assert "(limited, by events, allocates)" in markdown(record, PROJECT, ["transpose"])
 

@@ -18,7 +18,7 @@ import pytest
 from asv.commands.publish import Publish
 from asv.plugins.git import Git
 
-from kernelwatch.asv import cleaning, untrusted
+from kernelwatch.publish import cleaning, offline
 from tests import test_site
 from tests.repositories import LIMITED, ROOT, alone, end_group
 from tests.test_site import PLUGIN, benchmark, git, publish, served, wait_until_drawn, write_project
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 browser = test_site.browser  # the fixture
 
-UNTRUSTED = alone("untrusted")
+PUBLISHING = alone("publishing")
 IMAGE = "<img src=x onerror=window.pwned=1>"
 CLIMB = "../../../escaped"
 SCRIPT = "<script>window.pwned=1</script>"
@@ -148,15 +148,16 @@ def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     if request.param == "the policy alone":
         use(project, PLUGIN)
         assert publish(project).returncode == 0
-        untrusted.restrict(pages)
+        offline.restrict(pages)
         return pages
     others(project)
-    use(project, PLUGIN, UNTRUSTED)
+    pages = project / "html" / "asv"
+    use(project, PUBLISHING)
     before = files(top)
     done = publish(project)
     assert done.returncode == 0, done.stdout + done.stderr
     written = {path for path in files(top).difference(before) if not {"__pycache__", ".asv"} & set(path.parts)}
-    assert {path for path in written if pages not in path.parents} == set()
+    assert {path for path in written if project / "html" not in path.parents} == set()
     assert "is not shown: its name should be that of a Python function" in done.stdout
     if request.param == "the data alone":
         for path in pages.glob("*.html"):
@@ -251,9 +252,10 @@ def test_a_clean_site_loses_nothing(browser: "Browser", tmp_path: Path) -> None:
     write_project(tmp_path)
     assert publish(tmp_path).returncode == 0
     stock = {path.name: path.read_text() for path in (tmp_path / "html").rglob("*.json") if path.name != "info.json"}
-    use(tmp_path, PLUGIN, UNTRUSTED)
-    done = publish(tmp_path)
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert cleaning.copy(tmp_path / "results", tmp_path / "cleaned") == []
+    change(tmp_path / "asv.conf.json", lambda found: found.update(results_dir="cleaned"))
+    assert publish(tmp_path).returncode == 0
+    offline.restrict(tmp_path / "html")
     ours = {path.name: path.read_text() for path in (tmp_path / "html").rglob("*.json") if path.name != "info.json"}
     for of in (stock, ours):
         for one in (index := json.loads(of.pop("index.json")))["benchmarks"].values():
@@ -298,12 +300,12 @@ class Shown:
 
     def graph(self, folder: str, name: str) -> list[list[float | None]]:
         """The points of a series, whose graph lies somewhere below a folder of this name."""
-        (path,) = (self.project / "html" / "graphs").rglob(f"{folder}/**/{name}.json")
+        (path,) = (self.project / "html" / "asv" / "graphs").rglob(f"{folder}/**/{name}.json")
         return list(json.loads(path.read_text()))
 
 
 def shown(project: Path) -> Shown:
-    use(project, PLUGIN, UNTRUSTED)
+    use(project, PUBLISHING)
     done = publish(project)
     assert done.returncode == 0, done.stdout + done.stderr
     return Shown(project, done.stdout.replace("\n", ""))
@@ -408,11 +410,11 @@ class Broken(OutputPublisher):
 
 def test_publishing_that_fails_leaves_the_pages_that_are_there(tmp_path: Path) -> None:
     write_project(tmp_path)
-    use(tmp_path, PLUGIN, UNTRUSTED)
+    use(tmp_path, PUBLISHING)
     assert publish(tmp_path).returncode == 0
     before = {path: path.read_bytes() for path in files(tmp_path / "html")}
     (tmp_path / "broken.py").write_text(BROKEN_PLUGIN)
-    use(tmp_path, ".broken", PLUGIN, UNTRUSTED)
+    use(tmp_path, ".broken", PUBLISHING)
     done = publish(tmp_path)
     assert done.returncode != 0
     assert "out of luck" in done.stdout + done.stderr
@@ -423,7 +425,7 @@ def test_publishing_that_fails_leaves_the_pages_that_are_there(tmp_path: Path) -
 def test_verdicts_are_there_while_publishing(tmp_path: Path) -> None:
     (tmp_path / "host").mkdir()
     (tmp_path / "host" / "a.confirmed.jsonl").write_text("a line\n")
-    assert untrusted.copy(tmp_path / "host", tmp_path / "copy") == []
+    assert cleaning.copy(tmp_path / "host", tmp_path / "copy") == []
     assert (tmp_path / "copy" / "a.confirmed.jsonl").read_text() == "a line\n"
 
 

@@ -1,33 +1,23 @@
-"""The asv plugin: everything that this engine changes in asv, in the order in which it must be set up.
+"""The asv plugin: everything that this engine changes in asv.
 
 In asv.conf.json: ``"plugins": [".kernelwatch.asv"]``. With the dot, asv imports the name as it is. Without it, asv
 searches only its own plugins and does not complain if it finds none.
-In a project without a description (see `plain`) only `asv publish` changes.
+In a project without a description (see kernelwatch/publish/plain.py) only `asv publish` changes.
 The names that are replaced are private to asv, which is therefore pinned; a test for each fails if it is gone.
 
-Its modules are imported by `setup`: a command of the engine that uses one of them does not wait for all.
+Its modules are imported by `setup`: a command of the engine that uses one of them does not wait for all. Each replaces
+names that no other one replaces, so their order does not matter.
 """
 
 import gc
 import importlib
 
-# The order matters: `untrusted` wraps what `pages` and `offline` add to publishing.
-PATCHING = (
-    "recording",
-    "running",
-    "submodules",
-    "together",
-    "direction",
-    "regressions",
-    "offline",
-    "pages",
-    "untrusted",
-)
+PATCHING = ("recording", "running", "submodules", "together", "direction", "publishing")
 
 # What a project without a description gets: `asv run`, `compare` and `continuous` stay asv's own.
-PUBLISHING = ("regressions", "offline", "pages", "untrusted")
+PUBLISHING = ("publishing",)
 
-# asv finds these itself, and what `pages` publishes: they are subclasses of its Environment and OutputPublisher.
+# asv finds these itself: they are subclasses of its Environment and OutputPublisher.
 FOUND = ("environment", "plots")
 
 # New objects after which Python looks for cycles among them. asv holds all results, and makes few cycles: with Python's
@@ -37,9 +27,10 @@ GARBAGE = 100_000
 
 def setup() -> None:
     """Called by asv when it loads the plugin."""
+    from kernelwatch.publish.plain import is_described_here
+
     gc.set_threshold(GARBAGE)
-    plain = importlib.import_module(f"{__name__}.plain")
-    found, patching = (FOUND, PATCHING) if plain.is_described_here() else (("plots",), PUBLISHING)
+    found, patching = (FOUND, PATCHING) if is_described_here() else (("plots",), PUBLISHING)
     plugins = {name: importlib.import_module(f"{__name__}.{name}") for name in (*found, *patching)}
     for name in patching:
         plugins[name].setup()

@@ -3,7 +3,7 @@
 True: a fall is worse. False: a rise is worse. If a benchmark does not set it, a `track_*` (such as a temperature) has
 no better direction, and a rise of any other type is worse. This applies to ``asv compare``, which also exits with 1 if
 something got worse, and to ``asv continuous`` and its exit status. ``asv find`` does not use it: call it with
-``--invert`` for a rate. The Regressions page has its own plugin, ``regressions``.
+``--invert`` for a rate.
 """
 
 from collections.abc import Iterator
@@ -14,6 +14,7 @@ from asv.commands import compare
 from asv.commands.compare import Compare
 
 from kernelwatch.asv.patches import replace
+from kernelwatch.publish.benchmarks import direction
 
 
 class Higher(float):
@@ -35,13 +36,6 @@ _unroll, _better, _table = compare.unroll_result, compare._is_result_better, Com
 _run = Compare.run.__func__
 _directions: dict[str, bool | None] = {}  # of the benchmarks that are being compared
 _last = {"worsened": False}  # whether the last table showed a change for the worse
-
-
-def direction(item: dict[str, Any]) -> bool | None:
-    """`higher_is_better` of an entry of benchmarks.json. asv leaves out a None, so a `track_*` without it has none."""
-    default = None if item.get("type") == "track" else False
-    higher_is_better: bool | None = item.get("higher_is_better", default)
-    return higher_is_better
 
 
 def _unroll_marked(name: str, params: object, values: object, *rest: object) -> Iterator[tuple[object, ...]]:

@@ -20,10 +20,10 @@ from asv import util
 from asv.commands.run import Run
 from asv.console import log
 
-from kernelwatch.asv.cleaning import problem
 from kernelwatch.asv.environment import Checkout
 from kernelwatch.asv.identity import identity
 from kernelwatch.asv.patches import replace
+from kernelwatch.publish.cleaning import problem
 from kernelwatch.system import lifeline
 from kernelwatch.system.files import Busy, locked
 from kernelwatch.system.options import PREFIX, Options, hand_on

@@ -14,9 +14,9 @@ from distributed.client import ClosedClientError
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from kernelwatch.asv.merging import merge
 from kernelwatch.fleet import remote
 from kernelwatch.fleet.cluster import CONNECT_S, GOES_ON, Cluster, reply_of
+from kernelwatch.fleet.merging import merge
 from kernelwatch.fleet.schedule import FACTS, Job, Schedule, misfits, recorded
 from kernelwatch.fleet.units import missing, units
 from kernelwatch.plan.project import Project

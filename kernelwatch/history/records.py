@@ -8,7 +8,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import get_args
+from typing import cast, get_args
 
 from kernelwatch.run import outcome as outcomes
 from kernelwatch.run.outcome import Outcome
@@ -16,6 +16,15 @@ from kernelwatch.system.errors import UserError
 from kernelwatch.system.student import quantile
 from kernelwatch.timing import clocks
 from kernelwatch.timing.record import CellState, Facts, Measurement
+
+READ = {
+    "clock_mhz": ("clock64_mhz", ""),
+    "temperature_c": ("state", "temperature_c"),
+    "power_w": ("state", "power_w"),
+    "launch_s": ("launch_seconds", ""),
+    "canary_memory_s": ("canary_s", "memory"),
+    "canary_compute_s": ("canary_s", "compute"),
+}  # where a measurement has what its process read beside the seconds
 
 
 @dataclass(frozen=True)
@@ -67,6 +76,19 @@ class Measured:
             *(allocates if self.peak_allocated_bytes else ()),
             *(f"autotuned, {choice}" for choice in self.configurations),
         )
+
+    @cached_property
+    def readings(self) -> dict[str, list[float]]:
+        """By name in READ, the finite numbers in the measurements, which may be edited by hand."""
+        found: dict[str, list[float]] = {name: [] for name in READ}
+        for measurement in self.measurements:
+            for name, (outer, inner) in READ.items():
+                value = measurement.get(outer)
+                if inner:
+                    value = value.get(inner) if isinstance(value, dict) else None
+                if is_finite(value):
+                    found[name].append(cast(float, value))
+        return found
 
     @property
     def spread(self) -> float:
@@ -146,6 +168,14 @@ class Record:
             place: hashlib.sha256("\n".join(binaries).encode(errors="surrogatepass")).hexdigest()[:16]
             for place, binaries in known.items()
         }
+
+
+def is_finite(value: object) -> bool:
+    """Whether a value is a number that JSON knows."""
+    try:
+        return isinstance(value, int | float) and math.isfinite(value)
+    except OverflowError:  # an integer too large for a float
+        return False
 
 
 def rung_and_type(key: str) -> str:

@@ -22,9 +22,9 @@ from urllib.parse import quote
 from rich.table import Table
 
 from benchmarks.project import PROJECT
-from kernelwatch.asv.recorded import sidecar_of
-from kernelwatch.asv.series import cell_of
 from kernelwatch.commands.arguments import Output, Parser
+from kernelwatch.publish.recorded import sidecar_of
+from kernelwatch.publish.series import cell_of
 from kernelwatch.report import markdown
 from kernelwatch.timing.cpu import cpu_name
 from lab import figures, picture

@@ -1,30 +1,30 @@
-"""asv plugin: the pages that ``asv publish`` writes work without a network, over http and from ``file://``.
+"""Makes asv's pages work without a network, over http and from ``file://``, and lets pages load only their own files.
 
 asv's pages load ten scripts and styles from CDNs and read their data by XMLHttpRequest, which browsers deny to pages
-opened from a file. This plugin copies the ten files next to the pages and rewrites the tags. It also writes every
-``x.json`` a second time as a script, ``x.json.js``, which ``offline.js`` loads instead.
-
-It is set up after every plugin that changes the pages except ``untrusted``, which must know everything on them.
+opened from a file. The ten files lie next to the pages (kernelwatch/site/asv), and the tags are rewritten. Every
+``x.json`` is written a second time as a script, ``x.json.js``, which ``offline.js`` loads instead.
 """
 
 import re
-import shutil
 import tomllib
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
-from asv.commands.publish import Publish
 from asv.util import UserError
 
-from kernelwatch.asv.patches import replace
-from kernelwatch.site.writer import as_script
+import kernelwatch
+from kernelwatch.publish.writer import as_script
 
-HERE = Path(__file__).resolve().parent
-VENDOR = HERE / "vendor"
+SITE = Path(kernelwatch.__file__).resolve().parent / "site"  # what every site has: scripts, styles, HTML
+VENDOR = SITE / "asv" / "vendor"
 SOURCES = VENDOR / "SOURCES.toml"
 LOADER = "offline.js"
+POLICY = (
+    "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
+    "object-src 'none'; base-uri 'none'; form-action 'none'"
+)
+_INLINE = re.compile(r"<script[^>]*>(?!\s*</script>).*?</script>|\s+onerror=\"[^\"]*\"", re.DOTALL)
 
 _REMOTE_TAG = re.compile(r'<(?:script|link)\b[^>]*?\b(?:src|href)="(?P<url>https?://[^"]+)"[^>]*>')
 # Browsers refuse a file:// resource with these attributes, since it has no origin.
@@ -32,7 +32,7 @@ _CDN_ATTRIBUTES = re.compile(r'\s+(?:integrity|crossorigin|referrerpolicy)="[^"]
 
 
 def make_offline(html_dir: Path) -> None:
-    """Make the site in html_dir work without a network; a second call changes nothing.
+    """Make asv's pages in html_dir work without a network, beside the files of SITE; a second call changes nothing.
 
     Raises: UserError if a page would load a remote file, or if index.html does not load every file it needs.
     """
@@ -43,23 +43,28 @@ def make_offline(html_dir: Path) -> None:
         # The end of the head: after jQuery, which the loader extends, and before asv's first request, at DOM ready.
         html = html.replace("</head>", f'  <script src="{LOADER}"></script>\n  </head>', 1)
     index.write_text(html, encoding="utf-8")
-    shutil.copytree(VENDOR, html_dir / "vendor", dirs_exist_ok=True)
-    shutil.copy(HERE / LOADER, html_dir)
-
     write_scripts(html_dir)
 
     for page in html_dir.rglob("*.html"):
         for url in sorted(resources(page.read_text(encoding="utf-8"))):
             if is_remote(url):
                 raise UserError(
-                    f"offline plugin: {page.name} loads {url}, which {SOURCES} does not list; "
+                    f"asv's pages: {page.name} loads {url}, which {SOURCES} does not list; "
                     "vendor that file and list it there, or install the asv that this project pins"
                 )
     if missing := {*local.values(), LOADER} - resources(html):
         raise UserError(
-            f"offline plugin: {index.name} does not load {', '.join(sorted(missing))}; asv's page should "
+            f"asv's pages: {index.name} does not load {', '.join(sorted(missing))}; asv's page should "
             f"load every url of {SOURCES} and have a </head>: install the asv that this project pins"
         )
+
+
+def restrict(folder: Path) -> None:
+    """Restrict the pages to loading and running their own files."""
+    for page in folder.rglob("*.html"):
+        text = _INLINE.sub("", page.read_text(encoding="utf-8"))  # asv's message about an unreachable CDN
+        tag = f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
+        page.write_text(text.replace("<head>", f"<head>\n    {tag}", 1), encoding="utf-8")
 
 
 def write_scripts(folder: Path) -> None:
@@ -104,18 +109,3 @@ def _localised(tag: re.Match[str], local: dict[str, str]) -> str:
     if url not in local:
         return tag[0]
     return _CDN_ATTRIBUTES.sub("", tag[0].replace(url, local[url]))
-
-
-# asv writes index.json after the last OutputPublisher, so only the end of Publish.run is late enough.
-_publish = Publish.run
-
-
-def _publish_offline(conf: Any, *args: Any, **kwargs: Any) -> Any:
-    result = _publish(conf, *args, **kwargs)
-    make_offline(Path(conf.html_dir))
-    return result
-
-
-def setup() -> None:
-    """Called by asv when it loads the plugin."""
-    replace("asv.commands.publish:Publish.run", staticmethod(_publish_offline))

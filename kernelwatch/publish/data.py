@@ -9,10 +9,9 @@ import hashlib
 import itertools
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any, TypedDict
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,48 +20,16 @@ from kernelwatch.detect import instruments
 from kernelwatch.plan.cells import rungs
 from kernelwatch.plan.problem import Problem, label
 from kernelwatch.plan.project import Project
+from kernelwatch.publish.columns import SHOWN, Columns, Layout, Numbers
+from kernelwatch.publish.exact import Exact
+from kernelwatch.publish.record import Json, parts_of, rounded
+from kernelwatch.publish.recorded import Recorded
+from kernelwatch.publish.writer import Writer
 from kernelwatch.run.outcome import alike
-from kernelwatch.site.columns import SHOWN, Columns, Layout, Numbers
-from kernelwatch.site.record import Json, parts_of, rounded
-from kernelwatch.site.writer import Writer
 
 VERSION = 3  # of the files; raised when a field changes its meaning or goes
 BLOCK = 250  # positions whose histories share a file
 TREND = 500  # the most points of a trend
-
-
-class Commit(TypedDict):
-    """A commit. `date`: when it was authored, in ms since 1970; `files`: git's letter, path, number of lines added and
-    removed, None for a binary file."""
-
-    hash: str
-    date: int
-    author: str
-    subject: str
-    files: list[tuple[str, str, int | None, int | None]]
-
-
-@dataclass(frozen=True, eq=False)
-class Exact:
-    """The series of exact figures. `rows`: benchmark, op, rung and the other parameters, such as "float32 sm_90", of
-    each value."""
-
-    rows: list[tuple[str, str, str, str]]
-
-    @cached_property
-    def ops(self) -> dict[str, NDArray[np.int64]]:
-        names = dict.fromkeys(op for _, op, _, _ in self.rows)
-        return {name: np.flatnonzero([op == name for _, op, _, _ in self.rows]) for name in names}
-
-
-@dataclass(frozen=True)
-class Recorded:
-    """A commit on a machine. `digest`: of its files; `load`: its record, and for each row of `Exact` whether the commit
-    has the series, and the value; `snapshot`: the text of its file at/<position>."""
-
-    digest: str
-    load: Callable[[], tuple[Columns, NDArray[np.bool_], Numbers]]
-    snapshot: Callable[[], str]
 
 
 @dataclass
@@ -174,7 +141,7 @@ class Tables:
         self._begun: NDArray[np.bool_] = np.zeros(len(exact.rows), bool)
 
     def add(self, at: int, has: NDArray[np.bool_], values: Numbers) -> None:
-        """The commits come in their order. The arguments: see `Recorded.load`."""
+        """The commits come in their order. The arguments: see `Exact.load`."""
         for op, places in self.exact.ops.items():
             if has[places].any():
                 self.tables.setdefault(op, {"at": [], "series": {}})["at"].append(at)
@@ -281,7 +248,7 @@ def write_machine(
         found: dict[int, Columns] = {}
         for at in positions:
             recorded = machine.commits[at]
-            last, has, values = recorded.load()
+            last, has, values = exact.load(recorded)
             found[at] = last
             if not writer.keep(name := f"{machine.folder}/at/{at}", recorded.digest):
                 writer.write_text(name, recorded.snapshot(), recorded.digest)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from kernelwatch.asv.recorded import Entry
+from kernelwatch.publish.recorded import Recorded
 
 BATCH = 1000  # commits that git is asked about at once
 
@@ -55,13 +55,13 @@ def lines_of(conf: Any, repo: Any, measured: Collection[str]) -> tuple[list[Line
     return [*branches, *_strays(repo, sorted(known), branches, on_branches)], unknown
 
 
-def newest_of(lines: Iterable[Line], entries: Sequence[Entry]) -> dict[tuple[str, str], tuple[int, str]]:
+def newest_of(lines: Iterable[Line], recorded: Sequence[Recorded]) -> dict[tuple[str, str], tuple[int, str]]:
     """The newest measured commit of each machine on each line that has one of its own: its position and hash."""
     found: dict[tuple[str, str], tuple[int, str]] = {}
     for line in lines:
-        own = [entry for entry in entries if entry.commit in line.positions]
-        for machine in dict.fromkeys(entry.machine for entry in own):
-            commits = [entry.commit for entry in own if entry.machine == machine]
+        own = [each for each in recorded if each.commit in line.positions]
+        for machine in dict.fromkeys(each.machine for each in own):
+            commits = [each.commit for each in own if each.machine == machine]
             if line.own is None or not line.own.isdisjoint(commits):
                 found[machine, line.name] = max((line.positions[commit], commit) for commit in commits)
     return found

@@ -19,10 +19,6 @@ from asv.graph import Graph
 from asv.plugins.regressions import _GraphDataFilter
 from numpy.typing import NDArray
 
-from kernelwatch.asv import plain
-from kernelwatch.asv.direction import direction
-from kernelwatch.asv.lines import Line
-from kernelwatch.asv.recorded import Entry, Params, Recorded
 from kernelwatch.detect.events import JudgedSeries
 from kernelwatch.detect.point import Points
 from kernelwatch.detect.results import Results, sorted_text
@@ -30,8 +26,12 @@ from kernelwatch.detect.texts import Table, Texts
 from kernelwatch.history.records import rung_and_type
 from kernelwatch.identity import TIMED
 from kernelwatch.plan import project as projects
+from kernelwatch.publish import plain
+from kernelwatch.publish.benchmarks import direction
+from kernelwatch.publish.columns import Columns, Numbers
+from kernelwatch.publish.lines import Line
+from kernelwatch.publish.recorded import History, Params, Recorded
 from kernelwatch.run.outcome import conditions, may_lack
-from kernelwatch.site.columns import Columns, Numbers
 
 Ints = NDArray[np.int64]
 
@@ -196,33 +196,33 @@ def _canaries(rows: Sequence[Row]) -> dict[str, Ints]:
     return {name: np.flatnonzero([row.canary == name for row in rows]) for name in names}
 
 
-def series_of(conf: Any, repo: Any, benchmarks: Any, recorded: Recorded, lines: Sequence[Line]) -> list[JudgedSeries]:
+def series_of(conf: Any, repo: Any, benchmarks: Any, history: History, lines: Sequence[Line]) -> list[JudgedSeries]:
     """The judged series along these lines of commits, in a fixed order."""
     names = dict.fromkeys(
-        itertools.chain.from_iterable([*entry.head["params"], *_environment(entry)] for entry in recorded.entries)
+        itertools.chain.from_iterable([*each.head["params"], *_environment(each)] for each in history.recorded)
     )
-    revisions = repo.get_revisions({entry.commit for entry in recorded.entries})
+    revisions = repo.get_revisions({recorded.commit for recorded in history.recorded})
     start = _GraphDataFilter(conf, repo, revisions)._get_start_revision
     tables, found = Tables(), []
     for line in lines:
         known = line.positions
-        places: dict[tuple[Any, ...], list[Entry]] = {}
-        for entry in recorded.entries:
-            if entry.commit in known:
-                params = {**dict.fromkeys(names), **entry.head["params"], **_environment(entry)}
+        places: dict[tuple[Any, ...], list[Recorded]] = {}
+        for recorded in history.recorded:
+            if recorded.commit in known:
+                params = {**dict.fromkeys(names), **recorded.head["params"], **_environment(recorded)}
                 place = tuple((params | {"branch": line.name}).items())
-                places.setdefault((place, entry.head["env_name"]), []).append(entry)
-        for (place, _), entries in places.items():
-            if line.own is not None and line.own.isdisjoint(entry.commit for entry in entries):
+                places.setdefault((place, recorded.environment), []).append(recorded)
+        for (place, _), commits in places.items():
+            if line.own is not None and line.own.isdisjoint(recorded.commit for recorded in commits):
                 continue  # all of it is told of a configured branch
-            rows = list(_rows(conf, benchmarks, recorded.judged, dict(place), start, revisions))
-            own = _of_place(recorded, rows, benchmarks, dict(place), entries, known, revisions, tables)
+            rows = list(_rows(conf, benchmarks, history.judged, dict(place), start, revisions))
+            own = _of_place(rows, benchmarks, dict(place), commits, known, revisions, tables)
             found += [replace(series, own=line.own) for series in own]
     return found
 
 
-def _environment(entry: Entry) -> dict[str, Any]:
-    return {f"env-{name}": value for name, value in entry.head["env_vars"].items()}
+def _environment(recorded: Recorded) -> dict[str, Any]:
+    return {f"env-{name}": value for name, value in recorded.head["env_vars"].items()}
 
 
 def _rows(
@@ -243,26 +243,26 @@ def _rows(
 
 
 def _of_place(
-    recorded: Recorded, rows: list[Row], benchmarks: Any, place: dict[str, Any], entries: list[Entry],
+    rows: list[Row], benchmarks: Any, place: dict[str, Any], recorded: Sequence[Recorded],
     known: dict[str, int], revisions: dict[str, int], tables: Tables,
 ) -> list[JudgedSeries]:  # fmt: skip
     """The series of one machine and environment."""
-    entries = sorted(entries, key=lambda entry: known[entry.commit])
+    recorded = sorted(recorded, key=lambda each: known[each.commit])
     parts = [[row for row in rows if (row.judged == "exact") == exact] for exact in (False, True)]
-    matrices = [Matrix(part, len(entries), tables, exact) for part, exact in zip(parts, (False, True), strict=True)]
-    for at, entry in enumerate(entries):
-        values, record = recorded.load(entry)
-        spreads = recorded.spreads(entry) if entry.head["spreads"] else None
-        for matrix, own in zip(matrices, (values, recorded.exact(entry)), strict=True):
-            shape = recorded.shape(entry, matrix.exact)
+    matrices = [Matrix(part, len(recorded), tables, exact) for part, exact in zip(parts, (False, True), strict=True)]
+    for at, each in enumerate(recorded):
+        values, record = each.load()
+        spreads = each.spreads()
+        for matrix, own in zip(matrices, (values, each.exact()), strict=True):
+            shape = each.shape(matrix.exact)
             where = tables.kept(lambda: _where(shape, matrix.rows, benchmarks), "where", matrix.number, shape)  # noqa: B023
             matrix.put(at, where, own, record, spreads)
     newest = max(revisions.values(), default=0)  # a commit that no branch or tag has is none of the past
     for matrix in matrices:
         matrix.widen()
-    of_revision = np.array([revisions.get(entry.commit, newest) for entry in entries])
-    commits = np.array([known[entry.commit] for entry in entries])
-    hashes = Texts.of((entry.commit for entry in entries), tables.commits)
+    of_revision = np.array([revisions.get(each.commit, newest) for each in recorded])
+    commits = np.array([known[each.commit] for each in recorded])
+    hashes = Texts.of((each.commit for each in recorded), tables.commits)
     return [
         JudgedSeries(
             row.benchmark,

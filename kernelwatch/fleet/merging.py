@@ -7,7 +7,7 @@ which runs of other series are merged does not matter.
 import json
 from pathlib import Path
 
-from kernelwatch.asv.cleaning import problem
+from kernelwatch.publish.cleaning import problem
 from kernelwatch.run import outcome
 from kernelwatch.system.errors import UserError
 from kernelwatch.system.files import write_whole

@@ -7,11 +7,13 @@ not a number.
 import html
 import json
 import math
+import os
 import re
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from asv import results
+from asv import _stats, results
 
 NAME = re.compile(r"[A-Za-z]\w*(\.\w+)*", re.ASCII)  # of a benchmark: module, class, function
 LONGEST_BYTES = 100  # of a text that becomes part of a file name
@@ -188,3 +190,52 @@ def checked_benchmarks(data: dict[str, Any], messages: list[str]) -> dict[str, A
         except Refused as error:
             messages.append(f"{plain(name)} is not shown: {error}")
     return clean
+
+
+def copy(source: Path, target: Path, shown: Collection[Path] | None = None) -> list[str]:
+    """Copy the results from `source` to `target`, cleaned. Returns a message for each item that is not shown. `shown`:
+    the result files that are copied, None for all. Sidecars are not."""
+    messages: list[str] = []
+
+    def copy_cleaned(path: Path, clean: Callable[[dict[str, Any], list[str]], dict[str, Any]]) -> None:
+        file_messages: list[str] = []
+        try:
+            fresh = clean(read(path), file_messages)
+            out = target / path.relative_to(source)
+            out.parent.mkdir(parents=True, exist_ok=True)
+            out.write_text(json.dumps(fresh), encoding="utf-8")
+            if clean is checked_result:
+                _try(out)
+        except Refused as error:
+            (target / path.relative_to(source)).unlink(missing_ok=True)
+            file_messages = [f"it is not shown: {error}"]
+        messages.extend(f"{path}: {message}" for message in dict.fromkeys(file_messages))
+
+    for folder, _, names in os.walk(source):
+        for name in sorted(names):
+            path = Path(folder, name)
+            if name == "machine.json":
+                copy_cleaned(path, lambda data, _: machine(data))
+            elif name == "benchmarks.json":
+                copy_cleaned(path, checked_benchmarks)
+            elif name.endswith(".json"):
+                if "machine.json" in names and (shown is None or path in shown):
+                    copy_cleaned(path, checked_result)
+            elif not name.endswith(".facts.jsonl"):
+                out = target / path.relative_to(source)
+                out.parent.mkdir(parents=True, exist_ok=True)
+                out.symlink_to(path.resolve())
+    return messages
+
+
+def _try(path: Path) -> None:
+    """Let asv read a cleaned file as it does when it publishes. Raises: Refused."""
+    try:
+        loaded = results.Results.load(str(path))
+        for name in loaded.get_all_result_keys():
+            params = loaded.get_result_params(name)
+            loaded.get_result_value(name, params)
+            for stats in loaded.get_result_stats(name, params):
+                _stats.get_weight(stats)
+    except Exception as error:  # whatever the error, this file would end the whole publication
+        raise Refused(f"asv cannot read it: {type(error).__name__}: {error}") from None

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from kernelwatch.detect.events import JudgedSeries
-from kernelwatch.site.record import Json, rounded
-from kernelwatch.site.writer import Writer
+from kernelwatch.publish.record import Json, rounded
+from kernelwatch.publish.writer import Writer
 
 QUANTILE = 1.96  # of the normal distribution: the pages show intervals of 95 %
 

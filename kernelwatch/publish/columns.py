@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from kernelwatch.detect import events
 from kernelwatch.history.records import Measured, Record, conditions
 from kernelwatch.history.store import Store
-from kernelwatch.site.record import Told, finite, median, parts_of, readings, state
+from kernelwatch.publish.record import finite, median, parts_of, state
 
 Json = dict[str, Any]
 Numbers = NDArray[np.float64]
@@ -75,13 +75,12 @@ def names_of(judged: tuple[str, ...]) -> list[str]:
     return [*SHOWN, "median_s", *CANARIES, *judged]
 
 
-def packed(record: Record, told: list[Told], judged: tuple[str, ...], store: Store) -> tuple[Json, Numbers]:
-    """A record as a JSON object, and an array with a row for each name and a column for each cell. `told`: what the
-    pages say of it (site/record.py); `judged`: the figures of measurements whose spread is needed."""
+def packed(record: Record, shown: dict[str, Json], judged: tuple[str, ...], store: Store) -> tuple[Json, Numbers]:
+    """A record as a JSON object, and an array with a row for each name and a column for each cell. `shown`: what the
+    pages show of its timed cells (publish/record.py); `judged`: the figures of measurements whose spread is needed."""
     cells = sorted(record.cells.values(), key=lambda cell: not cell.seconds)  # those without a number are last
     measured = [cell for cell in cells if cell.seconds]
-    known = {each.cell.key: each for each in told}
-    rows = [_numbers(cell, known.get(cell.key), judged) for cell in measured]
+    rows = [_numbers(cell, shown.get(cell.key, {}), judged) for cell in measured]
     numbers = np.array(rows, float).reshape(len(rows), len(names_of(judged))).T
     limits: dict[str, list[int]] = {}
     for at, cell in enumerate(cells):
@@ -97,19 +96,17 @@ def packed(record: Record, told: list[Told], judged: tuple[str, ...], store: Sto
         "measured": len(measured),
         "odd": {at: (cell.state, cell.reason) for at, cell in enumerate(cells) if cell.state != "ok"},
         "limits": limits,
-        "state": state(record, told),
+        "state": state(record),
         "shared": {name: store.part(json.dumps(content).encode()) for name, content in shared.items()},
     }
     return head, np.ascontiguousarray(numbers)
 
 
-def _numbers(cell: Measured, told: Told | None, judged: tuple[str, ...]) -> list[float]:
-    shown = told.figures if told else {}
-    read = told.read if told else readings(cell)
+def _numbers(cell: Measured, shown: Json, judged: tuple[str, ...]) -> list[float]:
     known = [
         *(shown.get(name) for name in SHOWN),
         cell.median_s,
-        *(median(read[f"canary_{name}_s"]) for name in CANARIES),
+        *(median(cell.readings[f"canary_{name}_s"]) for name in CANARIES),
     ]
     return [
         *(NAN if value is None else value for value in known),

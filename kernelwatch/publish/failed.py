@@ -6,42 +6,42 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from kernelwatch.asv.plain import is_described
-from kernelwatch.asv.recorded import Entry, Recorded
-from kernelwatch.asv.series import cell_of
 from kernelwatch.history.failures import suite_of
+from kernelwatch.publish.plain import is_described
+from kernelwatch.publish.recorded import History, Recorded
+from kernelwatch.publish.series import cell_of
 
 UNTOLD = "asv recorded null, and no reason is kept"
 
 
 def failures(
-    recorded: Recorded, benchmarks: Mapping[str, Any], folder: Path, newest: Collection[tuple[str, str]]
+    history: History, benchmarks: Mapping[str, Any], folder: Path, newest: Collection[tuple[str, str]]
 ) -> Iterator[dict[str, Any]]:
     """What failed as a whole at each commit, as data/events.json has it.
 
     `folder`: of the suites. `newest`: machines and their newest commits; of a project without a description only these
     are told.
     """
-    for entry in recorded.entries:
+    for recorded in history.recorded:
         if not is_described(folder.absolute()):
-            if (entry.machine, entry.commit) in newest:
-                yield from _of_benchmarks(entry, benchmarks)
+            if (recorded.machine, recorded.commit) in newest:
+                yield from _of_benchmarks(recorded, benchmarks)
             continue
         yield from (
-            {"machine": entry.machine, "commit": entry.commit, **told}
-            for told in _of_entry(recorded, entry, benchmarks, folder)
+            {"machine": recorded.machine, "commit": recorded.commit, **told}
+            for told in _of_suites(recorded, benchmarks, folder)
         )
 
 
-def _of_benchmarks(entry: Entry, benchmarks: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _of_benchmarks(recorded: Recorded, benchmarks: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """The benchmarks of asv that failed at a commit."""
-    for name, places in sorted(entry.head["failed"].items()):
+    for name, places in sorted(recorded.head["failed"].items()):
         if name in benchmarks:
             count = math.prod(map(len, benchmarks[name]["params"]))
             reason = f"{len(places)} of {count} values: {UNTOLD}" if count > 1 else UNTOLD
             yield {
-                "machine": entry.machine,
-                "commit": entry.commit,
+                "machine": recorded.machine,
+                "commit": recorded.commit,
                 "suite": name,
                 "reason": reason,
                 "log": "",
@@ -49,14 +49,12 @@ def _of_benchmarks(entry: Entry, benchmarks: Mapping[str, Any]) -> Iterator[dict
             }
 
 
-def _of_entry(
-    recorded: Recorded, entry: Entry, benchmarks: Mapping[str, Any], folder: Path
-) -> Iterator[dict[str, Any]]:
-    failed: dict[str, list[int]] = entry.head["failed"]
+def _of_suites(recorded: Recorded, benchmarks: Mapping[str, Any], folder: Path) -> Iterator[dict[str, Any]]:
+    failed: dict[str, list[int]] = recorded.head["failed"]
     if not failed:  # what a suite said of an earlier run that failed counts no more
         return
-    suites = {told["suite"]: told for told in entry.head["suites"]}
-    known = _failed_cells(recorded, entry)
+    suites = {told["suite"]: told for told in recorded.head["suites"]}
+    known = _failed_cells(recorded)
     unexplained: dict[str, int] = {}
     for name, places in failed.items():
         suite = suite_of(name)
@@ -71,8 +69,8 @@ def _of_entry(
         yield {"suite": suite, "reason": UNTOLD, "log": "", "series": count}
 
 
-def _failed_cells(recorded: Recorded, entry: Entry) -> set[str]:
+def _failed_cells(recorded: Recorded) -> set[str]:
     """The keys of the cells that failed, each with a reason of its own."""
-    _, record = recorded.load(entry)
+    _, record = recorded.load()
     odd = record.odd.items() if record else ()
     return {record.layout.keys[at] for at, (state, _) in odd if state == "failed"} if record else set()

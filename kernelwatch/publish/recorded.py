@@ -1,6 +1,6 @@
 """The results of a project as publishing reads them: each file once, then from the store (history/store.py).
 
-What is read is cleaned by the rules of `untrusted`, which name everything that cannot be shown.
+What is read is cleaned by the rules of `cleaning`, which name everything that cannot be shown.
 """
 
 import hashlib
@@ -19,27 +19,32 @@ import numpy as np
 from asv.console import log
 
 import kernelwatch
-from kernelwatch.asv import cleaning, plain
 from kernelwatch.history import failures, records
 from kernelwatch.history.failures import SuiteFailure
 from kernelwatch.history.store import Damaged, Known, Store, digest, stamp
-from kernelwatch.site import columns
-from kernelwatch.site import record as site_record
-from kernelwatch.site.columns import Columns, Numbers
-from kernelwatch.site.writer import as_text
+from kernelwatch.publish import cleaning, columns, plain
+from kernelwatch.publish import record as site_record
+from kernelwatch.publish.columns import Columns, Numbers
+from kernelwatch.publish.writer import as_text
 from kernelwatch.system.errors import UserError
 
 Params = tuple[str, ...]
 EVERY = 500  # files between two notes on what was read
 
 
-@dataclass(frozen=True)
-class Entry:
-    """A result file. `sidecar`: None if there is none; `head`: what is kept of both as JSON, without the numbers."""
+@dataclass(frozen=True, eq=False)
+class Recorded:
+    """A commit on a machine, in an environment of asv: a result file and its sidecar, as they are kept in the store.
+
+    `path`: of the result file; `digest`: of both files; `head`: what is kept of them as JSON, without the numbers;
+    `figures`: those of measurements whose spread is kept.
+    """
 
     path: Path
     digest: str
     head: dict[str, Any] = field(repr=False)
+    store: Store = field(repr=False)
+    figures: tuple[str, ...]
 
     @property
     def commit(self) -> str:
@@ -50,8 +55,34 @@ class Entry:
         return str(self.head["params"]["machine"])
 
     @property
-    def sidecar(self) -> Path:
-        return sidecar_of(self.path)
+    def environment(self) -> str:
+        return str(self.head["env_name"])
+
+    def load(self) -> tuple[Numbers, Columns | None]:
+        """The values that are not exact, and the record; None if there is no sidecar."""
+        head, content = self.store.get(str(self.path))
+        numbers, count, record = np.frombuffer(content), head["values"], head.get("record")
+        rest = numbers[count * (2 if head["spreads"] else 1) :]
+        return numbers[:count], columns.unpacked(record, rest, self.figures, self.store) if record else None
+
+    def spreads(self) -> Numbers | None:
+        """The relative standard errors of the values that are not exact, from asv's statistics, if there are any."""
+        if not self.head["spreads"]:
+            return None
+        head, content = self.store.get(str(self.path))
+        return np.frombuffer(content)[head["values"] : 2 * head["values"]]
+
+    def exact(self) -> Numbers:
+        """The values of the exact series."""
+        return self.store.decoded(self.head["exact"], np.frombuffer)
+
+    def shape(self, exact: bool) -> "Shape":
+        """Where the values of its exact series are, or those of the others."""
+        return self.store.decoded(self.head["shapes"][0 if exact else 1], Shape)
+
+    def snapshot(self) -> str:
+        """The timed cells and the facts of their groups, as a data file."""
+        return self.store.long(str(self.path))
 
 
 class Shape:
@@ -71,9 +102,12 @@ class Shape:
         return places.get(params, -1)
 
 
-class Recorded:
-    """The results of a folder. `judged`: by series of asv, what is judged of it ("" if nothing is). Those of which the
-    values themselves are judged (plain.JUDGED) have a spread from asv's statistics."""
+class History:
+    """The results of a folder; `recorded`: those that can be shown.
+
+    `judged`: by series of asv, what is judged of it ("" if nothing is). Those of which the values themselves are judged
+    (plain.JUDGED) have a spread from asv's statistics.
+    """
 
     def __init__(
         self, results: Path, store: Store, judged: dict[str, str], hashes: Collection[str] | None = None
@@ -81,7 +115,7 @@ class Recorded:
         self.store, self.judged = store, judged
         self.figures = tuple(sorted({*judged.values()} - {"", "exact", plain.JUDGED}))
         self.messages: list[str] = []
-        self.entries: list[Entry] = []
+        self.recorded: list[Recorded] = []
         known = store.known()
         paths = []
         for path in _result_files(results):
@@ -95,12 +129,12 @@ class Recorded:
         if fresh >= EVERY:
             log.info(f"{fresh} of {len(paths)} result files were read anew")
         for path in paths:
-            entry = Entry(path, self._digests[path], store.get(str(path))[0])
-            self.messages += [f"{path}: {message}" for message in entry.head["messages"]]
-            if entry.head["refused"] or (hashes is not None and entry.commit not in hashes):
+            recorded = Recorded(path, self._digests[path], store.get(str(path))[0], store, self.figures)
+            self.messages += [f"{path}: {message}" for message in recorded.head["messages"]]
+            if recorded.head["refused"] or (hashes is not None and recorded.commit not in hashes):
                 continue
-            if (machine := _machine(path.parent)) == entry.machine:
-                self.entries.append(entry)
+            if (machine := _machine(path.parent)) == recorded.machine:
+                self.recorded.append(recorded)
             else:
                 self.messages.append(f"{path}: it is not shown: its machine should be {machine}, as in machine.json")
 
@@ -124,7 +158,7 @@ class Recorded:
         return True
 
     def _read(self, path: Path) -> tuple[dict[str, Any], Numbers, str]:
-        """What is kept of a result file and its sidecar: the head, the numbers, the snapshot (site/record.py)."""
+        """What is kept of a result file and its sidecar: the head, the numbers, the snapshot (publish/record.py)."""
         messages: list[str] = []
 
         def is_exact(name: str) -> bool:
@@ -190,40 +224,15 @@ class Recorded:
         if not path.is_file():
             return {}, np.zeros(0), ""
         record = records.read(path)
-        told = site_record.told(record)
-        head, rows = columns.packed(record, told, self.figures, self.store)
-        return head, rows.ravel(), as_text(site_record.snapshot(record, told))
-
-    def snapshot(self, entry: Entry) -> str:
-        """The timed cells of an entry and the facts of its groups, as a data file."""
-        return self.store.long(str(entry.path))
-
-    def load(self, entry: Entry) -> tuple[Numbers, Columns | None]:
-        """The values of an entry that are not exact, and its record."""
-        head, content = self.store.get(str(entry.path))
-        numbers, count, record = np.frombuffer(content), head["values"], head.get("record")
-        rest = numbers[count * (2 if head["spreads"] else 1) :]
-        return numbers[:count], columns.unpacked(record, rest, self.figures, self.store) if record else None
-
-    def spreads(self, entry: Entry) -> Numbers:
-        """The relative standard errors of the values that are not exact, from asv's statistics."""
-        head, content = self.store.get(str(entry.path))
-        count = head["values"]
-        return np.frombuffer(content)[count : 2 * count] if head["spreads"] else np.zeros(count)
-
-    def exact(self, entry: Entry) -> Numbers:
-        """The values of its exact series."""
-        return self.store.decoded(entry.head["exact"], np.frombuffer)
-
-    def shape(self, entry: Entry, exact: bool) -> Shape:
-        content = entry.head["shapes"][0 if exact else 1]
-        return self.store.decoded(content, Shape)
+        snapshot = site_record.snapshot(record)
+        head, rows = columns.packed(record, snapshot["cells"], self.figures, self.store)
+        return head, rows.ravel(), as_text(snapshot)
 
     def newest(self, count: int) -> set[Path]:
         """The result files of the newest commits."""
-        dates = {entry.commit: entry.head["date"] for entry in self.entries}
+        dates = {each.commit: each.head["date"] for each in self.recorded}
         commits = set(sorted(dates, key=lambda commit: dates[commit], reverse=True)[:count])
-        return {entry.path for entry in self.entries if entry.commit in commits}
+        return {each.path for each in self.recorded if each.commit in commits}
 
 
 def _values(entry: dict[str, Any]) -> Iterator[float]:
@@ -266,18 +275,6 @@ def _machine(folder: Path) -> str:
 def sidecar_of(path: Path) -> Path:
     """The sidecar beside a result file."""
     return path.with_suffix(".facts.jsonl")
-
-
-def judged_in(results: Path, is_described: bool = True) -> dict[str, str]:
-    """What is judged of each series, from benchmarks.json: of a project without a description asv's own values, else
-    what this engine's suites say."""
-    try:
-        content = json.loads((results / "benchmarks.json").read_text(encoding="utf-8"))
-        entries = {name: entry for name, entry in content.items() if isinstance(entry, dict)}
-        found = {name: entry.get("judged") if is_described else plain.judged(entry) for name, entry in entries.items()}
-    except (OSError, ValueError, AttributeError, RecursionError):
-        return {}
-    return {name: judged for name, judged in found.items() if isinstance(judged, str)}
 
 
 def open_store(results: Path, judged: dict[str, str]) -> Store:

@@ -3,12 +3,11 @@
 import math
 import re
 import statistics
-from dataclasses import dataclass
 from functools import cache
-from typing import Any, cast
+from typing import Any
 
 from kernelwatch.history.instrument import instrument
-from kernelwatch.history.records import Measured, Record
+from kernelwatch.history.records import READ, Measured, Record, is_finite
 from kernelwatch.timing.record import Facts
 
 Json = dict[str, Any]
@@ -20,15 +19,6 @@ FACTS = (
     "nvml_memory_bus_bits", "nvml_theoretical_bandwidth_bytes_per_s", "nvml_power_limit_w", "nvml_ecc", "nvml_mig",
     "nvml_persistence", "nvml_pcie_generation", "nvml_pcie_lanes",
 )  # fmt: skip
-
-READ = {
-    "clock_mhz": ("clock64_mhz", ""),
-    "temperature_c": ("state", "temperature_c"),
-    "power_w": ("state", "power_w"),
-    "launch_s": ("launch_seconds", ""),
-    "canary_memory_s": ("canary_s", "memory"),
-    "canary_compute_s": ("canary_s", "compute"),
-}  # where a measurement has it
 
 
 def rounded(value: float | None, digits: int = 6) -> float | None:
@@ -49,39 +39,16 @@ def parts_of(key: str, group: str) -> Json | None:
     return {"op": op, "rung": rung, "type": type, "shape": shape, "cache": cache, "device": device}
 
 
-@dataclass(frozen=True)
-class Told:
-    """What a record says of a timed cell: its figures, and by name in READ what its processes read."""
-
-    cell: Measured
-    figures: Json
-    read: dict[str, list[float]]
-
-
-def told(record: Record) -> list[Told]:
+def timed(record: Record) -> list[Measured]:
     """All timed cells of a record."""
-    cells = (cell for cell in record.cells.values() if parts_of(cell.key, cell.group))
-    return [Told(cell, figures(cell, read := readings(cell)), read) for cell in cells]
+    return [cell for cell in record.cells.values() if parts_of(cell.key, cell.group)]
 
 
-def readings(cell: Measured) -> dict[str, list[float]]:
-    """By name in READ, the finite numbers in a cell's measurements."""
-    found: dict[str, list[float]] = {name: [] for name in READ}
-    for measurement in cell.measurements:
-        for name, (outer, inner) in READ.items():
-            value = measurement.get(outer)
-            if inner:
-                value = value.get(inner) if isinstance(value, dict) else None
-            if value is not None and isinstance(finite(value), int | float):
-                found[name].append(cast(float, value))
-    return found
-
-
-def snapshot(record: Record, cells: list[Told]) -> Json:
+def snapshot(record: Record) -> Json:
     """All timed cells of a commit on a machine, and the facts of each group."""
     return {
         "facts": {group: facts_of(facts) for group, facts in record.facts.items()},
-        "cells": {each.cell.key: each.figures for each in cells},
+        "cells": {cell.key: figures(cell) for cell in timed(record)},
     }
 
 
@@ -96,19 +63,14 @@ def finite(value: object) -> object:
         return {str(name): finite(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
         return list(map(finite, value))
-    if not isinstance(value, int | float):
-        return value
-    try:
-        return value if math.isfinite(value) else None
-    except OverflowError:  # an integer too large for a float
-        return None
+    return value if is_finite(value) or not isinstance(value, int | float) else None
 
 
-def figures(cell: Measured, read: dict[str, list[float]]) -> Json:
+def figures(cell: Measured) -> Json:
     """The figures of a timed cell: seconds with their 95 % interval, and the state of the device beside them."""
     if not cell.seconds:
         return {"state": cell.state, "reason": cell.reason}
-    low, high = cell.interval
+    (low, high), read = cell.interval, cell.readings
     found = {
         "state": cell.state,
         "s": rounded(cell.median_s),
@@ -133,11 +95,12 @@ def median(values: list[float]) -> float | None:
     return statistics.median(values) if values else None
 
 
-def state(record: Record, cells: list[Told]) -> Json:
+def state(record: Record) -> Json:
     """The state of the machine at a commit: canaries, clocks, temperature, power, how quiet the instrument was, and the
     cells that failed or met a limit."""
+    cells = timed(record)
     facts = next((facts for facts in record.facts.values() if facts.get("nvml_uuid_sha256")), Facts())
-    medians = {name: median([value for each in cells for value in each.read[name]]) for name in READ}
+    medians = {name: median([value for cell in cells for value in cell.readings[name]]) for name in READ}
     quiet = instrument(record)
     found: Json = {
         "measured_at": max((str(facts.get("measured_at", "")) for facts in record.facts.values()), default=""),
@@ -153,8 +116,8 @@ def state(record: Record, cells: list[Told]) -> Json:
         "spread": rounded(quiet.spread, 3) if quiet else None,
         "spread_90": rounded(quiet.spread_90, 3) if quiet else None,
         "two_levels": rounded(quiet.two_levels, 3) if quiet else None,
-        "cells": sum(bool(each.cell.seconds) for each in cells),
+        "cells": sum(bool(cell.seconds) for cell in cells),
         "failed": sorted(cell.key for cell in record.cells.values() if cell.state == "failed"),
-        "limited": sorted(each.cell.key for each in cells if each.cell.limits),
+        "limited": sorted(cell.key for cell in cells if cell.limits),
     }
     return {name: value for name, value in found.items() if value is not None}

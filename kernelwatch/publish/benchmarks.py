@@ -1,0 +1,26 @@
+"""What an entry of benchmarks.json says of a series: which direction is better, and what is judged."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from kernelwatch.publish import plain
+
+
+def direction(benchmark: dict[str, Any]) -> bool | None:
+    """`higher_is_better` of an entry. asv leaves out a None, so a `track_*` without it has none."""
+    default = None if benchmark.get("type") == "track" else False
+    higher_is_better: bool | None = benchmark.get("higher_is_better", default)
+    return higher_is_better
+
+
+def judged_in(results: Path, is_described: bool = True) -> dict[str, str]:
+    """What is judged of each series: of a project without a description asv's own values, else what this engine's
+    suites say."""
+    try:
+        content = json.loads((results / "benchmarks.json").read_text(encoding="utf-8"))
+        entries = {name: entry for name, entry in content.items() if isinstance(entry, dict)}
+        found = {name: entry.get("judged") if is_described else plain.judged(entry) for name, entry in entries.items()}
+    except (OSError, ValueError, AttributeError, RecursionError):
+        return {}
+    return {name: judged for name, judged in found.items() if isinstance(judged, str)}

@@ -1,0 +1,187 @@
+"""The events of the Regressions page and its feed, based on measured noise instead of a fixed percentage.
+
+They take the place of asv's own detection. The judged series (see kernelwatch/suites/series.py) are judged by the
+spread between processes and the conditions in the sidecars, and the changes of several series at one commit are joined
+to an event. ``regressions_first_commits`` of asv.conf.json still sets the commit from which a series counts;
+``regressions_thresholds`` has no effect.
+"""
+
+import dataclasses
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from asv.console import log
+
+from kernelwatch.detect import common, events
+from kernelwatch.detect.events import Change, Event, JudgedSeries
+from kernelwatch.detect.evidence import Evidence, evidence
+from kernelwatch.detect.settled import Settled
+from kernelwatch.history import confirmations
+from kernelwatch.history.confirmations import Verdicts
+from kernelwatch.publish import diffs, failed, values
+from kernelwatch.publish.commits import Commit, commits_of
+from kernelwatch.publish.feed import verdict_of, word_of, write_feed
+from kernelwatch.publish.lines import Line, lines_of, newest_of
+from kernelwatch.publish.publication import Publication
+from kernelwatch.publish.series import series_of
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What was judged, and what was found. `unknown`: the measured commits that git does not know; `failures`: what
+    failed as a whole, as events.json has it; `commits`: all that the others name; `verdicts`: by machine."""
+
+    series: Sequence[JudgedSeries]
+    events: Sequence[Event]
+    lines: Sequence[Line]
+    unknown: Sequence[str]
+    evidence: Sequence[Evidence]
+    failures: Sequence[dict[str, Any]]
+    commits: dict[str, Commit]
+    verdicts: dict[str, Verdicts]
+
+
+def judge(publication: Publication) -> Judged:
+    """Judge all series."""
+    conf, repo, history = publication.conf, publication.repo, publication.history
+    if publication.benchmarks and not any(history.judged.values()):
+        log.warning("no benchmark says that it is judged; run `asv run`, which rewrites benchmarks.json")
+    lines, unknown = lines_of(conf, repo, {recorded.commit for recorded in history.recorded})
+    settled = Settled.of(conf.project)
+    judged = series_of(conf, repo, publication.benchmarks, history, lines)
+    series = [dataclasses.replace(each, settled=settled) for each in judged]
+    moves = common.moves(series)
+    series = common.without(series, moves)
+    changes = [change for each in series for change in each.changes()]
+    found = events.events([*changes, *(change for move in moves for change in move.changes)])
+    settled.write()
+    proof = evidence(series, newest_of(lines, history.recorded))
+    heads = {(each.machine, each.newest) for each in proof}
+    every = failed.failures(history, publication.benchmarks, publication.suites, heads)
+    failures = list({json.dumps(each): each for each in every}.values())  # once for all environments
+    hashes = [commit for event in found for commit in (event.first, event.last)]
+    hashes += [each.newest for each in proof]
+    hashes += [commit for line in lines if not line.is_configured for commit in (line.commits[-1], line.fork) if commit]
+    machines = {each.place.get("machine") or "" for each in series}
+    return Judged(
+        series,
+        found,
+        lines,
+        unknown,
+        proof,
+        failures,
+        commits_of(repo, hashes, history.store),
+        {machine: confirmations.read(Path(conf.results_dir, machine)) for machine in machines},
+    )
+
+
+def write(publication: Publication, judged: Judged) -> None:
+    """Write the data files of the events and series, the diffs of the commits that they name, and the feed."""
+    writer, commits, verdicts = publication.writer, judged.commits, judged.verdicts
+    writer.write(
+        "events",
+        {
+            "events": [as_json(event, commits, verdicts) for event in judged.events],
+            "turns": [dataclasses.asdict(turn) for turn in events.turns(judged.series)],
+            "lines": [_line_as_json(line, commits) for line in judged.lines],
+            "unknown": judged.unknown,
+            "evidence": [dataclasses.asdict(each) for each in judged.evidence],
+            "failures": judged.failures,
+        },
+    )
+    told = [_series_as_json(each) for each in judged.series]
+    if publication.project is None:
+        values.write(writer, judged.series, told, judged.lines[0].name)
+    writer.write("series", {"series": told})
+    where = publication.project.pathspecs() if publication.project else []
+    for commit in dict.fromkeys(event.last for event in judged.events if event.kind != "environment"):
+        if not writer.keep(f"diffs/{commit}", " ".join(where)):
+            writer.write(f"diffs/{commit}", diffs.diff_of(publication.repo, commit, where), " ".join(where))
+    regressions = [event for event in judged.events if event.kind == "regression"]
+    write_feed(
+        publication.site, publication.conf.project, regressions, commits, verdicts, judged.evidence, judged.failures
+    )
+
+
+def as_json(event: Event, commits: dict[str, Commit], verdicts: Mapping[str, Verdicts]) -> dict[str, object]:
+    """An event in the form that the pages read (docs/data.md)."""
+
+    def told(change: Change) -> dict[str, object] | None:
+        verdict = verdict_of(change, verdicts)
+        return dataclasses.asdict(verdict) if verdict else None
+
+    return {
+        "kind": event.kind,
+        "verdict": word_of(event, verdicts),
+        "gradual": event.first != event.last,
+        "first": commits[event.first],
+        "last": commits[event.last],
+        "branch": event.narrowest.series.place.get("branch"),
+        "configured": event.narrowest.series.own is None,
+        "before": event.narrowest.before.commit,
+        "commits": event.narrowest.commits,
+        "why": event.why,
+        "changes": [
+            {
+                **_named(change.series),
+                "before": change.step.before,
+                "after": change.step.after,
+                "change": finite(change.step.change),
+                "interval": list(map(finite, change.interval)),
+                "smallest": finite(change.step.smallest),
+                "from": change.before.commit,
+                "to": change.last.commit,
+                "now": change.series.points[-1].value,
+                "undone": change.undone,
+                "limits": list(change.last.limits),
+                "exact": change.series.exact,
+                "cell": change.series.cell,
+                "suspects": change.suspects,
+                "later": len(change.series.results) - change.step.at,
+                "verdict": told(change),
+            }
+            for change in event.changes
+        ],
+    }
+
+
+def _line_as_json(line: Line, commits: dict[str, Commit]) -> dict[str, object]:
+    """A line of commits. If it is no configured branch: its tip, the last commit that it shares with a branch, and the
+    measured commits that are its own."""
+    if line.own is None:
+        return {"name": line.name, "configured": True}
+    return {
+        "name": line.name,
+        "configured": False,
+        "merged": line.merged,
+        "tip": commits[line.commits[-1]],
+        "fork": commits.get(line.fork),
+        "commits": [commit for commit in line.commits if commit in line.own],
+    }
+
+
+def _series_as_json(series: JudgedSeries) -> dict[str, object]:
+    """A judged series, and the commits at both ends of the level that its minimum detectable change follows from."""
+    ends = series.results[series.since], series.results[-1]
+    return {
+        **_named(series),
+        "configured": series.own is None,
+        "cell": series.cell,
+        "commits": len(series.results),
+        "smallest": finite(series.smallest),
+        "since": ends[0].commit,
+        "until": ends[1].commit,
+    }
+
+
+def _named(series: JudgedSeries) -> dict[str, object]:
+    return {"benchmark": series.benchmark, "params": series.params, "place": series.place}
+
+
+def finite(value: float) -> float | None:
+    """The value, or None if it is not finite: JSON has no infinity."""
+    return value if math.isfinite(value) else None

@@ -1,0 +1,32 @@
+"""What the steps of one publication share: the project, what is recorded of it, and the writer of the data files."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kernelwatch.plan.project import Project
+from kernelwatch.publish.recorded import History
+from kernelwatch.publish.writer import Writer
+
+
+@dataclass(frozen=True)
+class Publication:
+    """One `asv publish`.
+
+    `conf`, `repo`, `benchmarks`: asv's. Its folder of results is the cleaned copy.
+    `project`: the description; None for a project without one.
+    `history`: the results, as they are. `site`: the folder in which the site is made; `writer`: of its data files.
+    """
+
+    conf: Any
+    repo: Any
+    benchmarks: Any
+    project: Project | None
+    history: History
+    site: Path
+    writer: Writer
+
+    @property
+    def suites(self) -> Path:
+        """The folder of the benchmarks."""
+        return Path(self.conf.benchmark_dir)
