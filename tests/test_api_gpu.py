@@ -19,7 +19,7 @@ from kernelwatch.api import gpu as gpu_module
 from kernelwatch.system.files import locked
 from kernelwatch.system.options import Options
 from kernelwatch.timing import replay
-from kernelwatch.timing.replay import STEADY_PAUSE_S
+from kernelwatch.timing.replay import REST_S
 from tests.fake_gpu import CLOCK_MHZ, ENQUEUE_S, SILENT, Cupy, Device, Memory, MemoryHook
 
 # --- a fake GPU ----------------------------------------------------------------------------------------------------
@@ -166,25 +166,31 @@ def test_a_call_that_enqueues_nothing_is_found(device: Device) -> None:
 
 def test_lowered_clocks_are_said(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rounds under a limit count only if most are under one."""
-    every = 3
+    heat, power = 0x8, 0x4
+    reason, every = heat, 3
     takes: list[int] = []
 
     def state() -> Any:
         takes.append(1)
-        return {**SILENT, "event_reasons": 0x4 if len(takes) % every == 0 else 0}
+        return {**SILENT, "event_reasons": 0 if len(takes) % every else reason}
 
+    pauses: list[float] = []
+    monkeypatch.setattr(vars(replay)["time"], "sleep", pauses.append)
     kernelwatch.measure(copying(device), array(), array())
     monkeypatch.setattr(measuring._gpu(0).replayer.nvml, "state", state)
     found = kernelwatch.measure(copying(device), array(), array())
-    limited = len(found.samples) // every
-    said = f"the clocks were lowered in {limited} of {len(found.samples)} rounds (software power cap)"
-    assert found.warnings == (f"{said}, which are left out",)
+    assert pauses
+    assert found.warnings == ()  # after a rest the limit was gone
     every = 1
-    pauses: list[float] = []
-    monkeypatch.setattr(vars(gpu_module)["time"], "sleep", pauses.append)
     found = kernelwatch.measure(copying(device), array(), array())
-    assert found.warnings[0].endswith("rounds (software power cap)")
-    assert pauses == [STEADY_PAUSE_S]  # which does not help, so there is no other
+    rounds = len(found.samples)
+    assert found.warnings == (f"the clocks were lowered in {rounds} of {rounds} rounds (hardware slowdown)",)
+    reason = power  # by its own work: one rest a round shows it
+    pauses.clear()
+    found = kernelwatch.measure(copying(device), array(), array())
+    rounds = len(found.samples)
+    assert found.warnings == (f"the clocks were lowered in {rounds} of {rounds} rounds (software power cap)",)
+    assert pauses == [REST_S] * rounds
 
 
 def test_others_on_the_gpu_are_said(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:

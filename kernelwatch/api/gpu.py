@@ -1,5 +1,6 @@
 """Times a callable on a GPU: by replays of a CUDA graph, or between events if it cannot be captured."""
 
+import math
 import os
 import statistics
 import time
@@ -19,13 +20,12 @@ from kernelwatch.system.options import Options
 from kernelwatch.timing.gpu import GRAPH_NODES_MAX, HOT_ROTATION, ROTATION
 from kernelwatch.timing.launch import Allocations, current
 from kernelwatch.timing.nvml import Nvml, disturbed
-from kernelwatch.timing.replay import LOW_CLOCK, STEADY_CLOCK, STEADY_PAUSE_S, Graph, Replayer
+from kernelwatch.timing.replay import Graph, Replayer
 
 SAMPLE_S = 0.002
 SAMPLES = 2  # in a round
 FEW = 16  # sets over which calls go to see how long one takes
 TURN_S = 0.02  # a turn over the sets takes no longer: such slow calls depend little on what the cache holds
-RISE = (1 - STEADY_CLOCK) / 4  # of the clock, by a pause that helped
 PAGE = 1 << 21  # of the GPU's memory
 IDLE_S = 1.0  # after so long without work the clocks must be raised again
 BLOCKER_S = 0.002  # how long the GPU is kept busy to see whether a call waits for it
@@ -56,7 +56,7 @@ class OnGpu:
         self.replayer, self.name, self.function = replayer, name, function
         self.warnings: list[str] = []
         self.plan: tuple[int, int, int] | None = None
-        self.lowered_mhz = 0.0  # a lowered clock above this is worth a pause
+        self.own_mhz = math.inf  # the SM clock at which the rounds before ended, if something held it down
         self.captured: Captured | None = None  # the last one; the next takes over its memory
         self.returned = returned_bytes(self._call(arguments), arguments)
         with Allocations(self.replayer.cupy) as allocations:
@@ -147,20 +147,16 @@ class OnGpu:
         return used, turns, max(1, round(SAMPLE_S / (once_s * used * turns)))
 
     def round(self, sets: Sets) -> Round:
-        """Some samples over the sets of arguments; after them a pause if the clocks are lowered, unless the
-        last such pause did not raise them."""
+        """Some samples over the sets of arguments, after a rest if something holds the SM clock down."""
         if self.method == "host":
             return self._by_host(sets)
         self.plan = self.plan or self._plan(sets)
         used, turns, replays = self.plan
         calls = self._enqueue(sets[:used], turns * used)
-        take = self.replayer.take(calls, replays, turns * used, SAMPLES)
-        limits = (*take["throttled"], *([LOW_CLOCK] if self.replayer.low(take) else []))
-        clock = take["clock64_mhz"] or 0.0
-        if limits and clock > self.lowered_mhz:
-            self.lowered_mhz = (1 + RISE) * clock
-            time.sleep(STEADY_PAUSE_S)
-        return Round(statistics.median(take["seconds"]), take["launches"], take["clock64_mhz"], limits)
+        take = self.replayer.take_quietly(calls, replays, turns * used, SAMPLES, own_mhz=self.own_mhz)
+        clock = take["clock64_mhz"]
+        self.own_mhz = clock if clock and self.replayer.low(take) else math.inf
+        return Round(statistics.median(take["seconds"]), take["launches"], clock, tuple(take["throttled"]))
 
     def _by_host(self, sets: Sets) -> Round:
         calls, wait = Calls(self.function, sets, len(sets)), self.replayer.cupy.cuda.runtime.deviceSynchronize

@@ -10,11 +10,10 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kernelwatch.timing.nvml import LIMITS, Others, disturbed
+from kernelwatch.timing.nvml import POWER_CAP, Others, disturbed
 from kernelwatch.timing.record import Measurement
 from kernelwatch.timing.replay import LOW_CLOCK
 
-POWER_CAP = LIMITS[0x04]
 OWN = (LOW_CLOCK, POWER_CAP)  # what a kernel's own work may do; any other limit comes from outside
 CLOCKS_AGREE = 0.02  # of the median clock: the clocks of all processes lie within it
 SECONDS_AGREE = 0.003  # the coefficient of variation of the processes' seconds, whatever their clocks

@@ -48,6 +48,7 @@ LIMITS = {
     0x40: "hardware thermal slowdown",
     0x80: "hardware power brake",
 }
+POWER_CAP = LIMITS[0x04]
 
 
 def limits(reasons: int | None) -> list[str]:

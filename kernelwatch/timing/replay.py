@@ -9,7 +9,7 @@ import itertools
 import math
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol, TypedDict
@@ -18,13 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernelwatch.plan.problem import Array
-from kernelwatch.timing.nvml import Nvml, State, limits
+from kernelwatch.timing.nvml import POWER_CAP, Nvml, State, limits
 
 SLOW_CLOCK = 0.75  # of the highest SM clock: a sample below it counts as throttled
 RETAKES = 3
-RETAKE_PAUSE_S = 0.5
-STEADY_CLOCK = 0.99  # of the highest SM clock seen in the process: below it, the previous kernel still has an effect
-STEADY_PAUSE_S = 0.03
+STEADY_CLOCK = 0.99  # of the highest SM clock seen in the process: below it, something holds the clock down
+SHORT_REST_S = 0.03  # lets go the step that work on tensor cores takes the clock down at once
+POWER_CLOCK = 0.93  # of the highest SM clock seen in the process: below it, the power limit holds the clock down
+REST_S = 0.3  # lets power control settle: it hunts around its limit for as long after work that reached it
 CLOCK_NS_LEAST = 1_000_000  # the GPU's nanosecond counter moves in steps: over a shorter time the clock is too coarse
 LOW_CLOCK = "SM clock below its highest"
 WARM_UP_S = 0.15  # an idle GPU needs some 100 ms to raise its clocks
@@ -218,6 +219,12 @@ class Replayer:
         clock = taken["clock64_mhz"]
         return bool(clock) and clock < STEADY_CLOCK * min(self.best_clock_mhz, own_mhz)  # type: ignore[operator]
 
+    def rest_s(self, mhz: float | None, limits: Sequence[str] = ()) -> float:
+        """The seconds to rest before launches that run at this SM clock, or met limits; 0 at the highest clock."""
+        if limits or (mhz and mhz < POWER_CLOCK * self.best_clock_mhz):
+            return REST_S
+        return SHORT_REST_S if mhz and mhz < STEADY_CLOCK * self.best_clock_mhz else 0.0
+
     def take_quietly(
         self,
         graph: Graph,
@@ -227,22 +234,34 @@ class Replayer:
         lead_in: tuple[Graph, ...] = (),
         own_mhz: float = math.inf,
     ) -> Take:
-        """As `take`, but taken again after a pause if the clocks are low, and marked if they stay low.
+        """As `take`, but after a rest if something holds the SM clock down, and marked if it stays low.
 
-        Some kernels, above all those on tensor cores, leave the clock low for a while, which would slow the next kernel
-        down. So take again after a short pause, as long as that raises the clock. A kernel that lowers the clock by its
-        own work keeps it low, and is marked. `own_mhz`: its clock, if other processes have found it: nothing higher is
-        then waited for.
+        What ran before may hold the clock down, by the power it drew, or these launches may by their own work. Only a
+        rest tells the two apart; and after a rest, always of the same length, launches at the power limit take the same
+        time again, within a few hundredths of a percent, which they do not while power control hunts around its limit.
+        `own_mhz`: the clock of these launches if it is known, such as from other processes; the rest then comes first.
         """
-        taken, retakes = self.take(graph, replays, nodes, samples, lead_in), 0
-        while retakes < RETAKES and (taken["throttled"] or self.low(taken, own_mhz)):
-            time.sleep(RETAKE_PAUSE_S if taken["throttled"] else STEADY_PAUSE_S)
-            before, taken, retakes = taken, self.take(graph, replays, nodes, samples, lead_in), retakes + 1
-            if not before["throttled"]:
-                rise = (taken["clock64_mhz"] or 0.0) - (before["clock64_mhz"] or 0.0)
-                if taken["throttled"] or rise <= 0:
-                    taken = before
-                if rise < (1 - STEADY_CLOCK) / 4 * self.best_clock_mhz:
-                    break
+        before, rest, retakes = math.inf, self.rest_s(own_mhz), 0
+        taken = self._rested(rest, graph, replays, nodes, samples, lead_in)
+        while retakes < RETAKES and self._held_down(taken, own_mhz, rest, before):
+            before = taken["clock64_mhz"] or 0.0
+            rest, retakes = self.rest_s(before, taken["throttled"]) or SHORT_REST_S, retakes + 1
+            taken = self._rested(rest, graph, replays, nodes, samples, lead_in)
         limits_met = [*taken["throttled"], *([LOW_CLOCK] if self.low(taken) else [])]
         return {**taken, "retakes": retakes, "throttled": limits_met}
+
+    def _rested(self, rest_s: float, *how: Any) -> Take:
+        if rest_s:
+            time.sleep(rest_s)
+        return self.take(*how)
+
+    def _held_down(self, taken: Take, own_mhz: float, rest_s: float, before_mhz: float) -> bool:
+        """Whether something else than the launches may hold the clock down that a take saw, so that a rest may help.
+
+        `rest_s`: the rest before the take; `before_mhz`: the clock before that rest, infinite if nothing was taken.
+        """
+        low = self.low(taken, own_mhz)
+        if not rest_s:
+            return low or bool(taken["throttled"])
+        rises = (taken["clock64_mhz"] or 0.0) - before_mhz >= (1 - STEADY_CLOCK) / 4 * self.best_clock_mhz
+        return bool(set(taken["throttled"]) - {POWER_CAP}) or (low and (rises or own_mhz < math.inf))
