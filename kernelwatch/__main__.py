@@ -20,6 +20,7 @@ COMMANDS = {
     "init": "write what a repository needs for its kernels to be measured",
     "gate": "run the kernels' tests, which must pass before anything is timed",
     "bench": "measure commits and publish their history",
+    "link": "measure what commits change, on any GPU, and add it to the history",
     "versus": "compare two commits, or find the commit that caused a change",
     "ladder": "print the ladder's tables from the recorded results",
     "profile": "show why a rung is slow, with or without a GPU",

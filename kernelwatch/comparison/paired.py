@@ -15,14 +15,16 @@ from kernelwatch.plan.cells import Cell
 from kernelwatch.plan.cells import key as key_of
 from kernelwatch.plan.project import Project
 from kernelwatch.run.group import BUDGETS
-from kernelwatch.run.processes import Run
+from kernelwatch.run.processes import AHEAD, Run, workers_of
+from kernelwatch.run.workers import Workers
 from kernelwatch.system.student import quantile
-from kernelwatch.timing.record import Measurement, number
+from kernelwatch.timing.record import Facts, Measurement, number
 
 LOOKS = (4, 6, 10, 16, 24, 36)  # the numbers of turns after which verdicts are sought
 FALSE_ALARMS = 0.01  # chance that a comparison without a change says worse or better of any cell at any look
 SEEN = 0.95  # share of the changes of exactly the detectable size that are found
 TRIMMED = 0.1  # share left out of the mean at each end, such as a process that another tenant delayed
+INTERVAL = 0.05  # chance that an interval which a link tells misses the true ratio
 SAME = "same launch"
 FLOOR = {"gpu": 0.005, "cpu": 0.02}  # a smaller change is not worth a verdict
 WITHIN = {"gpu": 0.01, "cpu": 0.02}  # the verdict is "no change" if the interval lies within
@@ -53,19 +55,25 @@ def interval(logs: Sequence[float], level: float) -> Interval:
 
     Source: Tukey and McLaughlin, 1963; Yuen, 1974.
     """
+    middle, error, freedom = trimmed_mean(logs)
+    if not freedom:
+        return Interval(middle, math.inf, math.inf)
+    half = error * quantile(1 - level / 2, freedom)
+    return Interval(middle, half, half + error * quantile(SEEN, freedom))
+
+
+def trimmed_mean(logs: Sequence[float]) -> tuple[float, float, int]:
+    """The trimmed mean, its standard error, and the degrees of freedom of that: 0 if there are too few values."""
     ordered, n = sorted(logs), len(logs)
     cut = int(TRIMMED * n)
     kept = ordered[cut : n - cut]
     middle = math.fsum(kept) / len(kept) if kept else math.nan
     if len(kept) < 2:
-        return Interval(middle, math.inf, math.inf)
+        return middle, math.inf, 0
     winsorized = [min(max(value, kept[0]), kept[-1]) for value in ordered]
     mean = math.fsum(winsorized) / n
     squares = math.fsum((value - mean) ** 2 for value in winsorized)
-    error = math.sqrt(squares / (len(kept) * (len(kept) - 1)))
-    freedom = len(kept) - 1
-    half = error * quantile(1 - level / 2, freedom)
-    return Interval(middle, half, half + error * quantile(SEEN, freedom))
+    return middle, math.sqrt(squares / (len(kept) * (len(kept) - 1))), len(kept) - 1
 
 
 NOTHING = Interval(math.nan, math.inf, math.inf)
@@ -183,6 +191,12 @@ class Pairs:
         identities = {measurement.get("identity") or "" for measurement in measurements}
         return len(identities) == 1 and "" not in identities
 
+    @property
+    def is_alike(self) -> bool:
+        """Whether both sides launch the same, and their times so far say nothing else."""
+        logs = self.logs().values()
+        return self.same and abs(statistics.median(logs)) <= FLOOR[self.cell.device] if logs else False
+
     def seconds(self, side: int) -> float:
         """The median of a side's measurements, NaN if it has none."""
         if not self.measurements:
@@ -193,7 +207,9 @@ class Pairs:
 class Comparison:
     """Cells of one or several devices on two sides. `controls`: the key of a cell's control by the key of the cell. The
     controls are among the cells; a cell that is only a control is not judged. `within`: the largest change that is
-    "no change", of all cells or by the key of a cell. `differ`: rungs ("op/rung") whose launches certainly differ."""
+    "no change", of all cells or by the key of a cell. `differ`: rungs ("op/rung") whose launches certainly differ.
+    `narrow`: measure a cell until the half-width of its 95 % interval is this small, instead of until it is decided; a
+    cell that both sides launch alike is measured once, if its times do not differ."""
 
     def __init__(
         self,
@@ -204,6 +220,7 @@ class Comparison:
         controls: dict[str, str],
         within: float | Mapping[str, float] | None = None,
         differ: Collection[str] = (),
+        narrow: float | None = None,
     ) -> None:
         self.project = project
         self.sides = (base, head)
@@ -212,6 +229,9 @@ class Comparison:
         lines = set(self.controls.values())
         self.judged = [key for key in self.pairs if key in self.controls or key not in lines]
         self.within = within
+        self.narrow = narrow
+        self.facts: Facts = {}  # of the machine, for each device that measured
+        self._workers: dict[tuple[str, int], Workers] = {}  # by device and side
         self.turns = 0
         self.tests = max(1, len(self.judged)) * (len(LOOKS) + 1)  # one more look when the time is up
 
@@ -227,7 +247,11 @@ class Comparison:
             for at in order if cells else ():
                 tick(f"{device}: {self.sides[at].name}, turn {self.turns + 1}")
                 for _ in range(2):  # a process may hang once because of the machine
-                    runs[at] = Run(self.project, cells, device, self.sides[at].tree, BUDGETS[device])
+                    runs[at] = Run(
+                        self.project, cells, device, self.sides[at].tree, BUDGETS[device], workers=self._of(device, at)
+                    )
+                    if device in AHEAD:  # it imports while the other side is measured
+                        self._of(device, 1 - at).ahead(1)
                     runs[at].measure_all(self.turns)
                     if not any("it hung" in outcome.reason for outcome in runs[at].group.outcomes.values()):
                         break
@@ -236,7 +260,20 @@ class Comparison:
                     break
             for cell in cells:
                 self._note(cell, runs[0], runs[1])
+            if cells and runs[1].group.facts:
+                self.facts = runs[1].group.facts
         self.turns += 1
+
+    def _of(self, device: str, side: int) -> Workers:
+        """The worker processes of a side, some of which start while others measure."""
+        if (device, side) not in self._workers:
+            self._workers[device, side] = workers_of(self.project, self.sides[side].tree, device)
+        return self._workers[device, side]
+
+    def close(self) -> None:
+        """End the processes that wait."""
+        for workers in self._workers.values():
+            workers.close()
 
     def _note(self, cell: Cell, base: Run, head: Run) -> None:
         pairs = self.pairs[cell.key]
@@ -259,7 +296,8 @@ class Comparison:
     def open(self, key: str) -> bool:
         """Whether another turn could show more of a cell."""
         pairs = self.pairs[key]
-        return not (pairs.left_out or pairs.settled or (self.turns >= LOOKS[0] and pairs.same))
+        known = pairs.same and self.turns >= LOOKS[0] if self.narrow is None else pairs.is_alike
+        return not (pairs.left_out or pairs.settled or known)
 
     def verdict(self, key: str) -> Judged:
         """The verdict on a cell as of now."""
@@ -294,8 +332,14 @@ class Comparison:
         """Settle the cells that can be decided now."""
         for key in filter(self.open, self.judged):
             judged = self.verdict(key)
-            if judged.word in ("worse", "better", "no change"):
+            if self._is_enough(key, judged):
                 self.pairs[key].settled = judged
+
+    def _is_enough(self, key: str, judged: Judged) -> bool:
+        """Whether no more need be known of a cell."""
+        if self.narrow is None:
+            return judged.word in ("worse", "better", "no change")
+        return interval([*self.pairs[key].logs().values()], INTERVAL).half <= self.narrow
 
     def failed(self) -> dict[str, Judged]:
         """The cells that failed on the second side, because of wrong output or a dead process."""
@@ -306,16 +350,19 @@ class Comparison:
         """Take turns until every cell is decided, a cell failed, the last look is over, or another turn would exceed
         `budget_s` in total. The first look is always reached, unless a cell fails."""
         began, last = time.monotonic(), 0.0
-        while any(self.open(key) for key in self.judged) and self.turns < LOOKS[-1]:
-            at = time.monotonic()
-            if self.turns >= LOOKS[0] and at + last > began + budget_s:
-                return
-            self.turn(tick)
-            last = time.monotonic() - at
-            if self.failed():
-                return
-            if self.turns in LOOKS:
-                self.look()
+        try:
+            while any(self.open(key) for key in self.judged) and self.turns < LOOKS[-1]:
+                at = time.monotonic()
+                if self.turns >= LOOKS[0] and at + last > began + budget_s:
+                    return
+                self.turn(tick)
+                last = time.monotonic() - at
+                if self.failed() and self.narrow is None:
+                    return
+                if self.turns in LOOKS:
+                    self.look()
+        finally:
+            self.close()
 
     def verdicts(self) -> Iterator[tuple[Pairs, Judged]]:
         """Each cell with its verdict, in the order of the cells, controls included."""

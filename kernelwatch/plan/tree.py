@@ -121,7 +121,7 @@ class Places:
     def included(self, files: Iterable[Path]) -> set[Path]:
         """The files of the tree that these sources may include, directly or not. A name that several folders have
         stands for all of them, since the compiler's search path is not known."""
-        waiting = [path for path in files if path.suffix in COMPILED | {".py"}]
+        waiting = [path for path in files if path.suffix in COMPILED | {".py"} and path.is_file()]
         found: set[Path] = set()
         while waiting:
             path = waiting.pop()

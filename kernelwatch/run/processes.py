@@ -41,6 +41,13 @@ def _events(
                 yield json.loads(line)
 
 
+def workers_of(project: Project, tree: str, device: str) -> Workers:
+    """The processes that measure a tree on a device. `tree`: as in `Run`."""
+    own = cpu.environment() if device == "cpu" else {}
+    caches = cache.of_tree(project.places(tree).content()) if tree else {}
+    return Workers({**caches, **own, **project.environment})
+
+
 class Run:
     """The measurement of some cells of one device by several workers.
 
@@ -74,9 +81,7 @@ class Run:
         self.broken = False  # nothing can be measured, since the measured package cannot be imported
         self.note: Callable[[str], None] = lambda message: print(message, file=sys.stderr, flush=True)
         self._done, self._begun = 0, ""  # of the running worker: the cells it finished, the cell it is measuring
-        own = cpu.environment() if device == "cpu" else {}
-        caches = cache.of_tree(project.places(tree).content()) if tree and not workers else {}
-        self.workers = workers or Workers({**caches, **own, **project.environment})
+        self.workers = workers or workers_of(project, tree, device)
         self._early = device in AHEAD  # a process imports what its rungs need before it holds the device's lock
         self._running: subprocess.Popen[str] | None = None
 

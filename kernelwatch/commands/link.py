@@ -1,0 +1,163 @@
+"""Link commits: measure what each of them launches otherwise than its parent, and add it to the history.
+
+Both sides of a link are measured in turns on the GPU at hand. So links of any GPU, driver and version of the packages
+make one history (docs/links.md). What did not change is not measured.
+
+Exit code: 0; 1 if a launch became slower; 2 if one failed, or could not be measured.
+"""
+
+import argparse
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from kernelwatch.asv import running
+from kernelwatch.asv.identity import identity
+from kernelwatch.commands.arguments import Output, Parser, add_selection, selected, stop_on_signals
+from kernelwatch.commands.bench import publish
+from kernelwatch.commands.phases import duration
+from kernelwatch.comparison import linking
+from kernelwatch.comparison.linking import Step, Trees
+from kernelwatch.history import links
+from kernelwatch.history.links import Session
+from kernelwatch.plan.project import CONFIGURATION, Project
+from kernelwatch.report.texts import change_text
+from kernelwatch.system import lifeline
+from kernelwatch.system.errors import UserError
+from kernelwatch.system.files import Busy
+from kernelwatch.system.git import commits as commits_of
+from kernelwatch.system.git import git
+
+START_S, CELL_S = 2.0, 0.15  # what a process, and a cell in it, take at first guess
+TURNS = 6  # as many as most cells need
+
+
+def run(project: Project, arguments: argparse.Namespace, console: Console) -> int:
+    """Link the commits of a range and publish; the exit code. Raises: UserError."""
+    project.check()
+    machine = identity()["machine"]
+    folder = project.results / machine
+    commits = commits_of(project.root, arguments.range, project.pathspecs())
+    pairs = linking.pairs_of(project, commits)
+    known, messages = links.read(folder)
+    for message in messages:
+        console.print(f"note: {message}", style="yellow", markup=False)
+    done = {(session.before, session.after) for session in known if session.kind == "step"}
+    asked = [pair for pair in pairs if arguments.again or pair not in done]
+    if len(asked) < len(pairs):
+        console.print(f"{len(pairs) - len(asked)} of {len(pairs)} commits are linked already (--again links them anew)")
+    sessions: list[Session] = []
+    with linking.trees(project) as made:
+        steps = _steps(project, asked, made, selected(arguments), console)
+        console.print(forecast(steps))
+        began = time.monotonic()
+        for at, one in enumerate(steps, 1):
+            if arguments.limit and time.monotonic() - began > arguments.limit:
+                console.print(f"{len(steps) - at + 1} commits are left: {arguments.limit:g} s are over", style="yellow")
+                break
+            sessions += _link(project, one, [*known, *sessions], made, arguments, folder, console)
+    if not arguments.no_publish:
+        page = publish(project, project.root / CONFIGURATION, console)
+        console.print(f"pages: {page.as_uri()}", soft_wrap=True)
+    return code_of(sessions)
+
+
+def _steps(project: Project, pairs: Sequence[tuple[str, str]], made: Trees, only: str, console: Console) -> list[Step]:
+    """What there is to link between each pair of commits."""
+    steps = []
+    with console.status("asking what changed ...") as status:
+        for at, (before, after) in enumerate(pairs, 1):
+            status.update(f"asking what {after[:8]} changed, {at} of {len(pairs)} ...")
+            steps.append(linking.step(project, before, after, made, only))
+    return steps
+
+
+def forecast(steps: Sequence[Step]) -> str:
+    """How many links there are to measure, and about how long that takes."""
+    changing = [one for one in steps if one.cells]
+    cells = sum(len(one.cells) for one in changing)
+    seconds = 2 * TURNS * (START_S * len(changing) + CELL_S * cells)
+    about = f", about {duration(seconds)}" if cells else ""
+    return f"{len(steps)} commits, {len(changing)} of which may change a launch: {cells} cells to measure{about}"
+
+
+def _link(
+    project: Project,
+    one: Step,
+    known: Sequence[Session],
+    made: Trees,
+    arguments: argparse.Namespace,
+    folder: Path,
+    console: Console,
+) -> list[Session]:
+    """Measure and save the links of a step, and the anchors that are due; what was measured, printed."""
+    with console.status("") as status:
+        session = linking.link(project, one, made, arguments.budget, tell=status.update)
+        links.save(folder, session)
+        found = [session]
+        show(project, session, console)
+        for before, keys in linking.anchors_of(session, known).items():
+            found.append(linking.anchor(project, one, before, keys, made, arguments.budget, status.update))
+            links.save(folder, found[-1])
+            show(project, found[-1], console)
+    return found
+
+
+def show(project: Project, session: Session, console: Console) -> None:
+    """Print a session: one line, and one for each cell that became slower or faster, or has no link."""
+    subject = git(project.root, "log", "-1", "--format=%h %s", session.after)
+    what = f"{len(session.changed)} linked" if session.kind == "step" else f"{len(session.changed)} anchored"
+    parts = [what, f"{session.same} the same"] if session.kind == "step" else [what]
+    parts += [f"{len(own)} {name}" for name, own in (("new", session.new), ("gone", session.gone)) if own]
+    parts += [f"{len(session.unjudged)} not measured"] if session.unjudged else []
+    line = f"{subject}: {', '.join(parts)}, {duration(session.seconds)}"
+    console.print(line, markup=False, highlight=False, soft_wrap=True)
+    for link in session.changed:
+        if link.word in ("worse", "better"):
+            low, high = (change_text(bound) for bound in link.bounds)
+            text = f"  {link.word}: {link.cell} {change_text(link.change)} ({low} to {high})"
+            style = "red" if link.word == "worse" else "green"
+            console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+    for name, why in list(session.unjudged.items())[:3]:
+        console.print(f"  not measured: {name}: {why}", style="yellow", markup=False, highlight=False, soft_wrap=True)
+
+
+def code_of(sessions: Sequence[Session]) -> int:
+    """The exit code of what was measured."""
+    if any(why.startswith("failed") for session in sessions for why in session.unjudged.values()):
+        return 2
+    if any(link.word == "worse" for session in sessions if session.kind == "step" for link in session.changed):
+        return 1
+    return 2 if any(session.unjudged for session in sessions) else 0
+
+
+def main(project: Project, prog: str, arguments: list[str] | None = None) -> int:
+    parser = Parser(prog, __doc__)
+    parser.add_argument("range", nargs="?", default="HEAD^!", help="a range of commits, such as A..B (default: HEAD)")
+    parser.add_argument(
+        "--again", action="store_true", help="link again what is linked already, such as on another GPU"
+    )
+    parser.add_argument(
+        "--budget",
+        type=float,
+        default=linking.BUDGET_S,
+        metavar="SECONDS",
+        help=f"time limit for each commit; the first look is always taken (default: {linking.BUDGET_S:g})",
+    )
+    parser.add_argument("--limit", type=float, metavar="SECONDS", help="begin no further commit after this time")
+    parser.add_argument("--no-publish", action="store_true", help="measure only, and make no pages")
+    add_selection(parser, "only some cells")
+    parsed = parser.parse_args(arguments)
+    parsed.range = parsed.range if ".." in parsed.range or parsed.range.endswith("!") else f"{parsed.range}^!"
+    console = Output()
+    stop_on_signals()
+    try:
+        with lifeline.tied(), running.alone(project.results):
+            return run(project, parsed, console)
+    except Busy as error:
+        raise UserError(running.busy_text(project.results, error)) from None
+    except KeyboardInterrupt:
+        console.print("interrupted; the commits that were linked are kept, and the same command goes on there")
+        return 130

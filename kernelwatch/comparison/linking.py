@@ -1,0 +1,228 @@
+"""Link the commits of a history: measure what each of them launches otherwise than the one before it.
+
+A launch that did not change is not measured. One that changed is measured on both sides in turns, in fresh processes on
+the GPU at hand, until the interval of the ratio is narrow. A few cells that both sides launch alike are measured beside
+it as controls. After every EVERY links of a cell, its newest launch is compared with that from before them, the anchor:
+the errors of single links add up along a chain, and an anchor ends that.
+"""
+
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from kernelwatch.analysis.identified import place
+from kernelwatch.comparison.changes import Changes, changes
+from kernelwatch.comparison.choice import Choice, choose
+from kernelwatch.comparison.paired import Comparison, Judged, Pairs, Side, trimmed_mean
+from kernelwatch.history.links import Kind, Link, Session
+from kernelwatch.plan.build import tree_of_commit
+from kernelwatch.plan.cells import Cell, timed
+from kernelwatch.plan.project import Project
+from kernelwatch.run import outcome
+from kernelwatch.system.git import git
+from kernelwatch.timing.record import Measurement, number
+
+NARROW = 0.001  # the half-width of the 95 % interval of a ratio that is known well enough
+EVERY = 10  # links of a cell after which it is compared with its anchor
+CONTROLS = 2  # for each op and device: the fewest cells that show whether a session was quiet
+NOT_TIMED = "no cell of it was measured"
+BUDGET_S = 60.0  # for a commit; the first look is always taken
+
+
+@dataclass(frozen=True)
+class Step:
+    """Two commits to link, and how the launches of their trees differ. `cells`: those of the changed launches."""
+
+    before: str
+    after: str
+    differ: Changes
+    cells: Sequence[Cell]
+
+
+@dataclass
+class Trees:
+    """The trees of commits, each made once in a temporary folder."""
+
+    project: Project
+    folder: Path
+    made: dict[str, str] = field(default_factory=dict)
+
+    def of(self, commit: str) -> str:
+        """The folder of a commit's tree. Raises: UserError."""
+        if commit not in self.made:
+            self.made[commit] = tree_of_commit(self.project, commit, self.folder / commit)
+        return self.made[commit]
+
+
+@contextmanager
+def trees(project: Project) -> Iterator[Trees]:
+    """Trees that are removed at the end."""
+    with tempfile.TemporaryDirectory(prefix="kernelwatch-") as folder:
+        yield Trees(project, Path(folder))
+
+
+def pairs_of(project: Project, commits: Iterable[str]) -> list[tuple[str, str]]:
+    """Each commit with its first parent, the oldest first; a root has none, and is left out. `commits`: the newest
+    first. Raises: UserError."""
+    parents = (git(project.root, "rev-list", "--parents", "-n", "1", commit).split()[1:2] for commit in commits)
+    found = [(parent[0], commit) for parent, commit in zip(parents, commits, strict=True) if parent]
+    return found[::-1]
+
+
+def step(project: Project, before: str, after: str, made: Trees, only: str = "") -> Step:
+    """What there is to link between two commits. `only`: a regular expression on the keys of the cells. Raises:
+    UserError."""
+    differ = changes(project, made.of(before), made.of(after))
+    described = set(project.rungs())
+    rungs = {rung for rung in (*differ.launched, *differ.compiled) if rung in described}
+    cells = [
+        cell
+        for cell in timed(project, only=only)
+        if cell.name in rungs and not cell.reference and cell.type in differ.types.get(cell.name, (cell.type,))
+    ]
+    return Step(before, after, differ, _without_alike(project, differ, cells))
+
+
+def _without_alike(project: Project, differ: Changes, cells: Sequence[Cell]) -> list[Cell]:
+    """The cells without those of which only code of the host differs; but one of these for each rung, of the least
+    work, which shows what the host's code does."""
+
+    def is_alike(cell: Cell) -> bool:
+        return place(cell) in differ.alike.get(cell.name, ())
+
+    least: dict[str, Cell] = {}
+    for cell in sorted(
+        filter(is_alike, cells), key=lambda cell: project.op(cell.op).bytes_moved(cell.rung, cell.type, cell.shape)
+    ):
+        least.setdefault(cell.name, cell)
+    return [cell for cell in cells if not is_alike(cell) or cell == least[cell.name]]
+
+
+def link(
+    project: Project,
+    one: Step,
+    made: Trees,
+    budget_s: float = BUDGET_S,
+    kind: Kind = "step",
+    tell: Callable[[str], None] = lambda _: None,
+) -> Session:
+    """Measure the links of a step. Raises: UserError."""
+    began = time.monotonic()
+    differ = [*one.differ.launched, *one.differ.compiled]
+    choice = few_controls(choose(project, one.cells, set(), [*differ, *one.differ.new]))
+    base, head = (Side(sha[:8], made.of(sha)) for sha in (one.before, one.after))
+    comparison = Comparison(project, base, head, choice.cells, choice.controls, narrow=NARROW)
+    if one.cells:
+        comparison.run(budget_s, tell)
+    links: list[Link] = []
+    told: dict[str, list[str]] = {"new": [], "gone": []}
+    unjudged = {side.name: why for side, why in zip((base, head), one.differ.broken, strict=True) if why}
+    same = len(one.differ.same)
+    for pairs, judged in comparison.verdicts() if one.cells else ():
+        key = pairs.cell.key
+        if judged.word in told:
+            told[judged.word].append(key)
+        elif pairs.left_out:
+            unjudged[key] = f"{judged.word}: {judged.why}" if judged.why else judged.word
+        elif pairs.is_alike and key in comparison.judged:
+            same += 1
+        elif found := _link(pairs, judged, key not in comparison.judged):
+            links.append(found)
+        else:
+            unjudged[key] = judged.why or "it was measured in too few turns"
+    measured = {cell.name for cell in one.cells}
+    unjudged |= {rung: NOT_TIMED for rung in differ if rung not in measured and kind == "step"}
+    return Session(
+        kind,
+        one.before,
+        one.after,
+        datetime.now(UTC).isoformat(timespec="seconds"),
+        round(time.monotonic() - began, 1),
+        outcome.conditions(comparison.facts),
+        0 if kind == "anchor" else same,
+        tuple(links),
+        tuple([*told["new"], *one.differ.new]),
+        tuple([*told["gone"], *one.differ.gone]),
+        unjudged,
+    )
+
+
+def few_controls(choice: Choice) -> Choice:
+    """A choice with CONTROLS controls for each op and device, which stand for the others."""
+    kept: dict[tuple[str, str], list[str]] = {}
+    controls, wanted = {}, {cell.key: cell for cell in choice.cells}
+    for key, control in choice.controls.items():
+        cell = wanted[key]
+        own = kept.setdefault((cell.op, cell.device), [])
+        if control not in wanted:
+            continue
+        if control not in own and len(own) < CONTROLS:
+            own.append(control)
+        controls[key] = control if control in own else own[-1]
+    dropped = {*choice.controls.values()} - {*controls.values()} - {*choice.controls}
+    return replace(choice, cells=[cell for cell in choice.cells if cell.key not in dropped], controls=controls)
+
+
+def _link(pairs: Pairs, judged: Judged, is_control: bool) -> Link | None:
+    """The link of a cell; None if it was measured in too few turns."""
+    logs = [*pairs.logs().values()]
+    middle, error, freedom = trimmed_mean(logs)
+    if not freedom or judged.word not in ("worse", "better", "no change", "cannot tell"):
+        return None
+    sides = [[both[side] for both in pairs.measurements.values()] for side in (0, 1)]
+    return Link(
+        pairs.cell.key,
+        judged.word,  # type: ignore[arg-type]
+        middle,
+        error,
+        freedom,
+        tuple(logs),
+        (pairs.seconds(0), pairs.seconds(1)),
+        (_identity(sides[0]), _identity(sides[1])),
+        (_clock(sides[0]), _clock(sides[1])),
+        judged.why,
+        is_control,
+    )
+
+
+def _identity(measurements: Sequence[Measurement]) -> str:
+    known = dict.fromkeys(str(each.get("identity") or "") for each in measurements)
+    return next(iter(known)) if len(known) == 1 else ""
+
+
+def _clock(measurements: Sequence[Measurement]) -> float | None:
+    known = sorted(mhz for each in measurements if (mhz := number(each, "clock64_mhz")))
+    return round(known[len(known) // 2], 1) if known else None
+
+
+def anchors_of(one: Session, known: Sequence[Session]) -> Mapping[str, list[str]]:
+    """The cells of a session that are due to be compared with an anchor, by the commit of the anchor. `known`: the
+    sessions before it, the oldest first along their line of commits."""
+    due: dict[str, list[str]] = {}
+    for own in one.changed:
+        chain: list[str] = []  # the commits before the links since the last anchor
+        for session in known:
+            if not any(each.cell == own.cell for each in session.changed):
+                continue
+            if session.kind == "anchor":
+                chain.clear()
+            else:
+                chain.append(session.before)
+        if len(chain) + 1 >= EVERY:
+            due.setdefault(chain[0], []).append(own.cell)
+    return due
+
+
+def anchor(
+    project: Project, one: Step, before: str, keys: Iterable[str], made: Trees,
+    budget_s: float = BUDGET_S, tell: Callable[[str], None] = lambda _: None,
+) -> Session:  # fmt: skip
+    """Compare a commit's launches of some cells with those of an older commit. Raises: UserError."""
+    wanted = set(keys)
+    cells = [cell for cell in one.cells if cell.key in wanted]
+    differ = replace(one.differ, same=frozenset(), new=(), gone=())
+    return link(project, replace(one, before=before, cells=cells, differ=differ), made, budget_s, "anchor", tell)

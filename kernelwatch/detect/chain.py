@@ -1,0 +1,245 @@
+"""The level of a launch along a line of commits, from its links.
+
+The launches of a cell are the nodes of a graph, and the links its edges. The levels are the weighted least squares
+solution: a chain of steps, the anchors that close it, links of the same two commits on several GPUs, and launches that
+come back all take part with what they are worth. Nothing in it depends on which GPU, driver or package measured a link.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernelwatch.detect.levels import FLOOR
+from kernelwatch.history.links import Link, Session
+from kernelwatch.system.student import quantile
+
+Values = NDArray[np.float64]
+ALIKE = 1e-6  # the standard error of a link between two launches of which the identity is the same
+APART = 4.0  # standard errors by which a link may differ from what all others say before its GPU is named
+GRADUAL_LEVEL = 0.001  # chance that the sum of links without a change is called a gradual one
+FREEDOM_MOST = 60  # of a level: more make no difference
+
+
+@dataclass(frozen=True)
+class Edge:
+    """A link between two nodes of a chain, and the session that measured it."""
+
+    before: int
+    after: int
+    link: Link
+    session: Session
+
+
+@dataclass(frozen=True)
+class Node:
+    """A launch of a cell: the position and hash of the first commit that has it, and of the last commit before it.
+    `why`: the reason if nothing links it with the launch before."""
+
+    at: int
+    commit: str
+    before_at: int
+    before: str
+    why: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Chain:
+    """The launches of a cell along a line of commits, and their links.
+
+    `nodes`: the launches after the first one, the oldest first; launch 0 is the one before them.
+    `alike`: pairs of launches with the same identity, such as before a change and after its revert.
+    """
+
+    cell: str
+    nodes: Sequence[Node]
+    edges: Sequence[Edge]
+    alike: Sequence[tuple[int, int]] = ()
+
+    @cached_property
+    def _solved(self) -> tuple[Values, Values, list[int]]:
+        """The levels, their covariance, and the piece to which each launch belongs: there is no link between pieces."""
+        count = len(self.nodes) + 1
+        pairs = [(edge.before, edge.after, edge.link.log, max(edge.link.error, ALIKE)) for edge in self.edges]
+        pairs += [(before, after, 0.0, ALIKE) for before, after in self.alike]
+        pieces = _pieces(count, [(before, after) for before, after, *_ in pairs])
+        free = [node for node in range(count) if pieces[node] != node]
+        column = {node: at for at, node in enumerate(free)}
+        levels, covariance = np.zeros(count), np.zeros((count, count))
+        if not free:
+            return levels, covariance, pieces
+        design, told = np.zeros((len(pairs), len(free))), np.zeros(len(pairs))
+        for row, (before, after, log, error) in enumerate(pairs):
+            for node, sign in ((before, -1.0), (after, 1.0)):
+                if node in column:
+                    design[row, column[node]] = sign / error
+            told[row] = log / error
+        inverse = np.linalg.pinv(design.T @ design)
+        own = inverse @ design.T @ told
+        freedom = len(pairs) - len(free)
+        excess = float(((told - design @ own) ** 2).sum()) / freedom if freedom else 1.0
+        levels[free] = own
+        covariance[np.ix_(free, free)] = inverse * max(1.0, excess)  # GPUs that disagree make the levels less certain
+        return levels, covariance, pieces
+
+    @property
+    def levels(self) -> Values:
+        """The logarithm of each launch's seconds over those of the first launch of its piece."""
+        return self._solved[0]
+
+    @property
+    def errors(self) -> Values:
+        """The standard errors of the levels."""
+        return np.asarray(np.sqrt(np.maximum(np.diag(self._solved[1]), 0.0)))
+
+    @property
+    def pieces(self) -> list[int]:
+        """The first launch of each launch's piece."""
+        return self._solved[2]
+
+    def span(self, first: int, last: int) -> tuple[float, float]:
+        """The logarithm of the ratio of two launches' seconds, and its standard error; both NaN if nothing links
+        them."""
+        levels, covariance, pieces = self._solved
+        if pieces[first] != pieces[last]:
+            return math.nan, math.nan
+        variance = covariance[first, first] + covariance[last, last] - 2 * covariance[first, last]
+        return float(levels[last] - levels[first]), math.sqrt(max(float(variance), 0.0))
+
+    def half(self, first: int, last: int) -> float:
+        """The half-width of the 95 % interval of a span. The levels rest on the turns of all links between."""
+        freedom = min(FREEDOM_MOST, sum(edge.link.freedom for edge in self.edges if edge.after > first) or 1)
+        return quantile(0.975, freedom) * self.span(first, last)[1]
+
+    def at_node(self, node: int) -> list[Edge]:
+        """The links of the step that made a launch, which several GPUs may have measured."""
+        own = [edge for edge in self.edges if edge.after == node and edge.session.kind == "step"]
+        return [edge for edge in own if edge.session.after == self.nodes[node - 1].commit]
+
+    def word(self, node: int) -> str:
+        """The verdict on the step that made a launch: that of its session, or of all GPUs that measured it together."""
+        own = self.at_node(node)
+        if len(own) <= 1:
+            return own[0].link.word if own else "cannot tell"
+        weights = np.array([1 / max(edge.link.error, ALIKE) ** 2 for edge in own])
+        logs = np.array([edge.link.log for edge in own])
+        middle = float((weights * logs).sum() / weights.sum())
+        excess = float((weights * (logs - middle) ** 2).sum()) / (len(own) - 1)
+        error = math.sqrt(max(1.0, excess) / float(weights.sum()))
+        half = quantile(0.995, sum(edge.link.freedom for edge in own)) * error
+        if abs(middle) - half > math.log1p(FLOOR):
+            return "worse" if middle > 0 else "better"
+        return "no change" if abs(middle) + half < math.log1p(2 * FLOOR) else "cannot tell"
+
+    def disagreeing(self) -> list[tuple[Edge, float]]:
+        """The links that differ from what all others say, with how far, as a logarithm."""
+        found = []
+        for edge in self.edges:
+            others = Chain(self.cell, self.nodes, [each for each in self.edges if each is not edge], self.alike)
+            if others.pieces[edge.before] != others.pieces[edge.after]:
+                continue  # nothing else tells of it
+            log, error = others.span(edge.before, edge.after)
+            if abs(edge.link.log - log) > APART * math.hypot(edge.link.error, error) + math.log1p(FLOOR):
+                found.append((edge, edge.link.log - log))
+        return found
+
+    def gradual(self) -> list[tuple[int, int]]:
+        """The spans that many small steps moved, each by its first and its last launch: those between two changes that
+        are told by themselves, and whose sum is beyond the floor."""
+        told = [node for node in range(1, len(self.nodes) + 1) if self.word(node) in ("worse", "better")]
+        pieces = self.pieces
+        begins = [node for node in range(1, len(self.nodes) + 1) if pieces[node] != pieces[node - 1]]
+        edges = sorted({0, *told, *begins, len(self.nodes) + 1})
+        found = []
+        for first, end in pairwise(edges):
+            last = end - 1
+            if last - first < 2:  # fewer than two links: each has a verdict of its own
+                continue
+            log, error = self.span(first, last)
+            freedom = min(FREEDOM_MOST, sum(edge.link.freedom for edge in self.edges))
+            if abs(log) - quantile(1 - GRADUAL_LEVEL / 2, freedom) * error > math.log1p(FLOOR):
+                found.append((first, last))
+        return found
+
+
+def _pieces(count: int, pairs: Sequence[tuple[int, int]]) -> list[int]:
+    """For each of `count` nodes the first one that is connected with it."""
+    first = list(range(count))
+
+    def root(node: int) -> int:
+        while first[node] != node:
+            node = first[node]
+        return node
+
+    for before, after in pairs:
+        low, high = sorted((root(before), root(after)))
+        first[high] = low
+    return [root(node) for node in range(count)]
+
+
+def chains(sessions: Sequence[Session], positions: Mapping[str, int]) -> dict[str, Chain]:
+    """The chains of all cells that sessions linked along a line of commits. `positions`: of the commits of the line."""
+    own = [
+        session
+        for session in sessions
+        if session.before in positions
+        and session.after in positions
+        and positions[session.before] < positions[session.after]
+    ]
+    cells = dict.fromkeys(link.cell for session in own for link in session.changed)
+    return {cell: _chain(cell, own, positions) for cell in cells}
+
+
+def _chain(cell: str, sessions: Sequence[Session], positions: Mapping[str, int]) -> Chain:
+    nodes: dict[int, Node] = {}
+    for session in sessions:
+        if session.kind != "step":
+            continue
+        linked = any(link.cell == cell for link in session.changed)
+        why = "" if linked else _why_absent(cell, session)
+        at = positions[session.after]
+        if (linked or why) and (at not in nodes or linked):
+            nodes[at] = Node(at, session.after, positions[session.before], session.before, why)
+    ordered = [nodes[at] for at in sorted(nodes)]
+    starts = np.array([node.at for node in ordered])
+
+    def node_of(commit: str) -> int:
+        return int(np.searchsorted(starts, positions[commit], side="right"))
+
+    edges = [
+        Edge(node_of(session.before), node_of(session.after), link, session)
+        for session in sessions
+        for link in session.changed
+        if link.cell == cell
+    ]
+    edges = [edge for edge in edges if edge.before != edge.after]
+    return Chain(cell, ordered, edges, _alike(edges))
+
+
+def _why_absent(cell: str, session: Session) -> str:
+    """Why a session that knows of a change of the cell has no link of it; "" if it knows of none."""
+    rung = cell.partition(" ")[0]
+    names = (cell, rung)
+    if any(name in session.unjudged for name in names):
+        return next(session.unjudged[name] for name in names if name in session.unjudged)
+    if any(name in session.new for name in names):
+        return "it is new"
+    return "it is gone" if any(name in session.gone for name in names) else ""
+
+
+def _alike(edges: Sequence[Edge]) -> list[tuple[int, int]]:
+    """The pairs of launches with the same identity, such as before a change and after its revert."""
+    first: dict[str, int] = {}
+    found = []
+    for edge in edges:
+        for node, identity in zip((edge.before, edge.after), edge.link.identities, strict=True):
+            if not identity:
+                continue
+            other = first.setdefault(identity, node)
+            if other != node and (pair := (min(other, node), max(other, node))) not in found:
+                found.append(pair)
+    return found

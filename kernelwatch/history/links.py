@@ -1,0 +1,191 @@
+"""The links of a history: how much the time of a launch changed from one commit to another, measured in turns.
+
+A session compares two commits on one GPU under one driver, with the same packages and the same harness on both sides.
+So a link is comparable with every other link, whichever GPU and versions each was measured with. A session is one file
+beside the results of a machine, <machine>/<commit>.<session>.links.jsonl: sessions of several people, or of several
+GPUs, are added to a history without a conflict.
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal, cast, get_args
+
+from kernelwatch.system.files import write_whole
+from kernelwatch.system.student import quantile
+
+Kind = Literal["step", "anchor"]
+Word = Literal["worse", "better", "no change", "cannot tell"]
+SUFFIX = ".links.jsonl"
+DIGITS = 7  # of a log ratio: 1e-7 is a hundred times less than the noise of any cell
+
+
+@dataclass(frozen=True)
+class Link:
+    """The seconds of a cell after a commit over those before it.
+
+    `word`: the verdict in the session that measured it; `why`: the reason, if it does not follow from the interval.
+    `log`, `error`, `freedom`: the logarithm of the ratio, its standard error, and the degrees of freedom of that.
+    `logs`: the logarithm of the ratio in each turn.
+    `seconds`, `clocks_mhz`, `identities`: of the launches before and after: medians over the turns, and hashes.
+    `control`: whether both sides launch the cell alike, which shows how quiet the session was.
+    """
+
+    cell: str
+    word: Word
+    log: float
+    error: float
+    freedom: int
+    logs: tuple[float, ...]
+    seconds: tuple[float, float]
+    identities: tuple[str, str] = ("", "")
+    clocks_mhz: tuple[float | None, float | None] = (None, None)
+    why: str = ""
+    control: bool = False
+
+    @property
+    def half(self) -> float:
+        """The half-width of the 95 % interval of `log`."""
+        return quantile(0.975, self.freedom) * self.error
+
+    @property
+    def change(self) -> float:
+        """The relative change of the seconds."""
+        return math.expm1(self.log)
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The 95 % interval of the change."""
+        return math.expm1(self.log - self.half), math.expm1(self.log + self.half)
+
+
+@dataclass(frozen=True)
+class Session:
+    """The comparison of two commits on one GPU: which launches differ, and their links.
+
+    `kind`: "step" if `after` follows `before` on a line of commits; "anchor" if `before` is an older commit, from which
+    a few cells are measured again, so that the links between cannot drift.
+    `before`, `after`: the commits; `at`: when it ended, in ISO format; `seconds`: how long it took.
+    `conditions`: GPU, driver, packages and harness, as in a record.
+    `same`: how many launches are known to be the same on both sides.
+    `new`, `gone`: the cells that only one side has; `unjudged`: why a changed launch has no link, by cell or rung.
+    """
+
+    kind: Kind
+    before: str
+    after: str
+    at: str
+    seconds: float
+    conditions: Mapping[str, Any]
+    same: int
+    links: tuple[Link, ...] = ()
+    new: tuple[str, ...] = ()
+    gone: tuple[str, ...] = ()
+    unjudged: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def changed(self) -> list[Link]:
+        """The links of the launches that differ."""
+        return [link for link in self.links if not link.control]
+
+    @property
+    def gpu(self) -> str:
+        """Which GPU it was: its name, and the first digits of its hashed UUID."""
+        uuid = str(self.conditions.get("nvml_uuid_sha256") or "")
+        return " ".join(filter(None, (str(self.conditions.get("gpu") or ""), uuid[:8])))
+
+
+def save(folder: Path, session: Session) -> Path:
+    """Write a session into a machine's folder; its path. Raises: OSError."""
+    head = {name: value for name, value in asdict(session).items() if name != "links"}
+    lines = [json.dumps({"record": "session", **head})]
+    lines += [json.dumps({"record": "link", **_rounded(link)}) for link in session.links]
+    text = "".join(f"{line}\n" for line in lines)
+    name = hashlib.sha256(text.encode()).hexdigest()[:8]
+    path = folder / f"{session.after[:8]}.{name}{SUFFIX}"
+    write_whole(path, text)
+    return path
+
+
+def _rounded(link: Link) -> dict[str, Any]:
+    values = asdict(link)
+    values |= {name: round(values[name], DIGITS) for name in ("log", "error")}
+    return values | {"logs": [round(each, DIGITS) for each in link.logs]}
+
+
+def read(folder: Path) -> tuple[list[Session], list[str]]:
+    """The sessions in a machine's folder, in the order in which they were measured, and a message for each file that is
+    not one as a whole: half a session would hide what the other half says."""
+    sessions, messages = [], []
+    for path in sorted(folder.glob(f"*{SUFFIX}")):
+        try:
+            sessions.append(parsed(path.read_text(encoding="utf-8").splitlines()))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            messages.append(f"{path}: it is not read: {type(error).__name__}: {error}")
+    return sorted(sessions, key=lambda session: (session.at, session.after)), messages
+
+
+def parsed(lines: Iterable[str]) -> Session:
+    """A session from the lines of its file. Raises: ValueError, KeyError, TypeError or AttributeError if it is not
+    one."""
+    entries = [json.loads(line) for line in lines]
+    if not entries or entries[0]["record"] != "session":
+        raise ValueError("its first line is not that of a session")
+    head = entries[0]
+    texts = [head[name] for name in ("before", "after", "at")]
+    texts += [*head["new"], *head["gone"], *head["unjudged"], *head["unjudged"].values()]
+    _check(all(isinstance(text, str) for text in texts), "a text of the session")
+    _check(isinstance(head["conditions"], dict), "the conditions")
+    _check(isinstance(head["same"], int) and _finite(head["seconds"]), "a number of the session")
+    _check(head["kind"] in get_args(Kind), "the kind of the session")
+    return Session(
+        cast(Kind, head["kind"]),
+        head["before"],
+        head["after"],
+        head["at"],
+        float(head["seconds"]),
+        head["conditions"],
+        head["same"],
+        tuple(map(_link, entries[1:])),
+        tuple(head["new"]),
+        tuple(head["gone"]),
+        head["unjudged"],
+    )
+
+
+def _link(entry: dict[str, Any]) -> Link:
+    before_after = [entry[name] for name in ("seconds", "identities", "clocks_mhz")]
+    _check(entry["record"] == "link", "the kind of a line")
+    _check(entry["word"] in get_args(Word) and isinstance(entry["control"], bool), "a word of a link")
+    _check(all(isinstance(pair, list) and len(pair) == 2 for pair in before_after), "a pair of a link")
+    texts = (entry["cell"], entry["why"], *entry["identities"])
+    _check(all(isinstance(text, str) for text in texts), "a text of a link")
+    numbers = (entry["log"], entry["error"], entry["freedom"], *entry["logs"], *entry["seconds"])
+    numbers += tuple(clock for clock in entry["clocks_mhz"] if clock is not None)
+    _check(all(map(_finite, numbers)), "a number of a link")
+    _check(entry["error"] >= 0 and entry["freedom"] >= 1 and min(entry["seconds"]) > 0, "a number of a link")
+    return Link(
+        entry["cell"],
+        cast(Word, entry["word"]),
+        float(entry["log"]),
+        float(entry["error"]),
+        int(entry["freedom"]),
+        tuple(map(float, entry["logs"])),
+        (float(entry["seconds"][0]), float(entry["seconds"][1])),
+        (entry["identities"][0], entry["identities"][1]),
+        (entry["clocks_mhz"][0], entry["clocks_mhz"][1]),
+        entry["why"],
+        entry["control"],
+    )
+
+
+def _check(is_sound: bool, what: str) -> None:
+    if not is_sound:
+        raise ValueError(f"{what} is not what it should be")
+
+
+def _finite(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
