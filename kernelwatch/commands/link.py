@@ -30,16 +30,13 @@ from kernelwatch.system.files import Busy
 from kernelwatch.system.git import commits as commits_of
 from kernelwatch.system.git import git
 
-START_S, CELL_S = 2.0, 0.15  # what a process, and a cell in it, take at first guess
-TURNS = 6  # as many as most cells need
-
 
 def run(project: Project, arguments: argparse.Namespace, console: Console) -> int:
     """Link the commits of a range and publish; the exit code. Raises: UserError."""
     project.check()
     machine = identity()["machine"]
     folder = project.results / machine
-    commits = commits_of(project.root, arguments.range, project.pathspecs())
+    commits = commits_of(project.root, arguments.range, arguments.paths or project.pathspecs())
     pairs = linking.pairs_of(project, commits)
     known, messages = links.read(folder)
     for message in messages:
@@ -49,38 +46,20 @@ def run(project: Project, arguments: argparse.Namespace, console: Console) -> in
     if len(asked) < len(pairs):
         console.print(f"{len(pairs) - len(asked)} of {len(pairs)} commits are linked already (--again links them anew)")
     sessions: list[Session] = []
+    began = time.monotonic()
     with linking.trees(project) as made:
-        steps = _steps(project, asked, made, selected(arguments), console)
-        console.print(forecast(steps))
-        began = time.monotonic()
-        for at, one in enumerate(steps, 1):
+        for at, (before, after) in enumerate(asked):
             if arguments.limit and time.monotonic() - began > arguments.limit:
-                console.print(f"{len(steps) - at + 1} commits are left: {arguments.limit:g} s are over", style="yellow")
+                console.print(f"{len(asked) - at} commits are left: {arguments.limit:g} s are over", style="yellow")
                 break
+            with console.status(f"asking what {after[:8]} changed ..."):
+                devices = [arguments.device] if arguments.device else list(linking.NARROW)
+                one = linking.step(project, before, after, made, selected(arguments), devices)
             sessions += _link(project, one, [*known, *sessions], made, arguments, folder, console)
     if not arguments.no_publish:
         page = publish(project, project.root / CONFIGURATION, console)
         console.print(f"pages: {page.as_uri()}", soft_wrap=True)
     return code_of(sessions)
-
-
-def _steps(project: Project, pairs: Sequence[tuple[str, str]], made: Trees, only: str, console: Console) -> list[Step]:
-    """What there is to link between each pair of commits."""
-    steps = []
-    with console.status("asking what changed ...") as status:
-        for at, (before, after) in enumerate(pairs, 1):
-            status.update(f"asking what {after[:8]} changed, {at} of {len(pairs)} ...")
-            steps.append(linking.step(project, before, after, made, only))
-    return steps
-
-
-def forecast(steps: Sequence[Step]) -> str:
-    """How many links there are to measure, and about how long that takes."""
-    changing = [one for one in steps if one.cells]
-    cells = sum(len(one.cells) for one in changing)
-    seconds = 2 * TURNS * (START_S * len(changing) + CELL_S * cells)
-    about = f", about {duration(seconds)}" if cells else ""
-    return f"{len(steps)} commits, {len(changing)} of which may change a launch: {cells} cells to measure{about}"
 
 
 def _link(
@@ -110,6 +89,7 @@ def show(project: Project, session: Session, console: Console) -> None:
     subject = git(project.root, "log", "-1", "--format=%h %s", session.after)
     what = f"{len(session.changed)} linked" if session.kind == "step" else f"{len(session.changed)} anchored"
     parts = [what, f"{session.same} the same"] if session.kind == "step" else [what]
+    parts += [f"{session.represented} by the same binary"] if session.represented else []
     parts += [f"{len(own)} {name}" for name, own in (("new", session.new), ("gone", session.gone)) if own]
     parts += [f"{len(session.unjudged)} not measured"] if session.unjudged else []
     line = f"{subject}: {', '.join(parts)}, {duration(session.seconds)}"
@@ -146,6 +126,7 @@ def main(project: Project, prog: str, arguments: list[str] | None = None) -> int
         metavar="SECONDS",
         help=f"time limit for each commit; the first look is always taken (default: {linking.BUDGET_S:g})",
     )
+    parser.add_argument("--device", choices=tuple(linking.NARROW), help="only the cells of this device")
     parser.add_argument("--limit", type=float, metavar="SECONDS", help="begin no further commit after this time")
     parser.add_argument("--no-publish", action="store_true", help="measure only, and make no pages")
     add_selection(parser, "only some cells")

@@ -60,20 +60,17 @@ class Changes:
     """How the launches of two trees differ, by rung ("op/rung").
 
     `same`: certainly launched alike. `launched`: launched otherwise, with the files that differ. `compiled`: only
-    sources for a compiler differ, so that the binaries may be equal.
-    `types`: of a rung in `compiled` that was launched here, the types whose binaries differ, or are not known.
-    `alike`: of a rung in `launched` that was launched here, the types and shapes ("float32 64x64") with the same binary
-    and grid, so that only code of the host differs.
-    `new`, `gone`: the rungs that only the second or the first tree has, some of which the checkout may not describe.
-    `rebuilt`: those of `same` of which sources that differ were compiled to the same binaries; `skipped`: of these, by
-    type and shape, why a launch is not known. `broken`: why the package of either tree cannot be imported, or "".
+    sources for a compiler differ, so that the binaries may be equal. `types`: of a rung in `compiled` that was launched
+    here, the types whose binaries differ, or are not known. `new`, `gone`: the rungs that only the second or the first
+    tree has, some of which the checkout may not describe. `rebuilt`: those of `same` of which sources that differ were
+    compiled to the same binaries; `skipped`: of these, by type and shape, why a launch is not known. `broken`: why the
+    package of either tree cannot be imported, or "".
     """
 
     same: frozenset[str] = frozenset()
     launched: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     compiled: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     types: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    alike: Mapping[str, frozenset[str]] = field(default_factory=dict)
     new: tuple[str, ...] = ()
     gone: tuple[str, ...] = ()
     rebuilt: tuple[str, ...] = ()
@@ -93,7 +90,6 @@ class Changes:
             {rung: files for rung, files in self.launched.items() if rung in wanted},
             {rung: files for rung, files in self.compiled.items() if rung in wanted},
             {rung: types for rung, types in self.types.items() if rung in wanted},
-            {rung: places for rung, places in self.alike.items() if rung in wanted},
             tuple(rung for rung in self.new if rung in wanted),
             tuple(rung for rung in self.gone if rung in wanted),
             tuple(rung for rung in self.rebuilt if rung in wanted),
@@ -102,15 +98,19 @@ class Changes:
         )
 
 
-def changes(project: Project, base: str, head: str, rungs: Iterable[str] | None = None) -> Changes:
+def changes(
+    project: Project, base: str, head: str, rungs: Iterable[str] | None = None, *, launch: bool = True
+) -> Changes:
     """How two trees differ. `base`, `head`: their folders, "" for a tree without anything; `rungs`: those that are
-    asked, by default all that the checkout describes or a tree lists. Raises: UserError."""
+    asked, by default all that the checkout describes or a tree lists; `launch`: whether rungs whose sources differ are
+    launched to see what they use. Raises: UserError."""
     asked = list(dict.fromkeys(project.rungs() if rungs is None else rungs))
     broken = why_broken(project, base), why_broken(project, head)
     if any(broken):
         return Changes(broken=broken)
     before, after = read(project, base, asked), read(project, head, asked)
     unclear = [rung for rung in asked if rung in before and rung in after and _differ(before[rung], after[rung])]
+    unclear = unclear if launch else []
     for side, folder in ((before, base), (after, head)):
         for rung, seen in ran(project, folder, unclear).items():
             if seen is None:
@@ -138,7 +138,6 @@ def classify(base: Mapping[str, Launch], head: Mapping[str, Launch], described: 
     """How the launches on two sides differ. `described`: the only rungs that count, None for all."""
     same, rebuilt = set(), []
     launched, compiled, types = {}, {}, dict[str, tuple[str, ...]]()
-    alike = {}
     skipped = {}
     names = [rung for rung in dict.fromkeys((*head, *base)) if described is None or rung in described]
     for rung in names:
@@ -159,12 +158,9 @@ def classify(base: Mapping[str, Launch], head: Mapping[str, Launch], described: 
                 types |= {rung: others} if others else {}
         else:
             launched[rung] = differ
-            alike[rung] = frozenset(
-                place for place, own in before.binaries.items() if own and own == after.binaries.get(place)
-            )
     new = tuple(rung for rung in names if rung not in base)
     gone = tuple(rung for rung in names if rung not in head)
-    return Changes(frozenset(same), launched, compiled, types, alike, new, gone, tuple(rebuilt), skipped)
+    return Changes(frozenset(same), launched, compiled, types, new, gone, tuple(rebuilt), skipped)
 
 
 def _other_binaries(before: Launch, after: Launch) -> tuple[str, ...] | None:

@@ -6,15 +6,16 @@ it as controls. After every EVERY links of a cell, its newest launch is compared
 the errors of single links add up along a chain, and an anchor ends that.
 """
 
+import hashlib
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from kernelwatch.analysis.identified import place
+from kernelwatch.analysis import compiled
 from kernelwatch.comparison.changes import Changes, changes
 from kernelwatch.comparison.choice import Choice, choose
 from kernelwatch.comparison.paired import Comparison, Judged, Pairs, Side, trimmed_mean
@@ -23,10 +24,12 @@ from kernelwatch.plan.build import tree_of_commit
 from kernelwatch.plan.cells import Cell, timed
 from kernelwatch.plan.project import Project
 from kernelwatch.run import outcome
+from kernelwatch.run.group import measure_once
 from kernelwatch.system.git import git
+from kernelwatch.system.options import Options
 from kernelwatch.timing.record import Measurement, number
 
-NARROW = 0.001  # the half-width of the 95 % interval of a ratio that is known well enough
+NARROW = {"gpu": 0.001, "cpu": 0.02}  # the half-width of the 95 % interval of a ratio that is known well enough
 EVERY = 10  # links of a cell after which it is compared with its anchor
 CONTROLS = 2  # for each op and device: the fewest cells that show whether a session was quiet
 NOT_TIMED = "no cell of it was measured"
@@ -35,12 +38,14 @@ BUDGET_S = 60.0  # for a commit; the first look is always taken
 
 @dataclass(frozen=True)
 class Step:
-    """Two commits to link, and how the launches of their trees differ. `cells`: those of the changed launches."""
+    """Two commits to link, and how the launches of their trees differ. `cells`: those to measure; `represented`: how
+    many more have the binary of one of these, on both sides."""
 
     before: str
     after: str
     differ: Changes
     cells: Sequence[Cell]
+    represented: int = 0
 
 
 @dataclass
@@ -73,33 +78,59 @@ def pairs_of(project: Project, commits: Iterable[str]) -> list[tuple[str, str]]:
     return found[::-1]
 
 
-def step(project: Project, before: str, after: str, made: Trees, only: str = "") -> Step:
-    """What there is to link between two commits. `only`: a regular expression on the keys of the cells. Raises:
-    UserError."""
-    differ = changes(project, made.of(before), made.of(after))
+def step(
+    project: Project, before: str, after: str, made: Trees, only: str = "", devices: Collection[str] = tuple(NARROW)
+) -> Step:
+    """What there is to link between two commits. `only`: a regular expression on the keys of the cells; `devices`: on
+    which they are measured. Raises: UserError.
+
+    The sources of both trees tell which rungs may be launched otherwise. Where compiling gives the same binary for a
+    type, only code of the host differs: of such a rung one cell is measured, that of the least work, which shows most
+    of what the host does.
+    """
+    differ = changes(project, made.of(before), made.of(after), launch=False)
     described = set(project.rungs())
     rungs = {rung for rung in (*differ.launched, *differ.compiled) if rung in described}
-    cells = [
-        cell
-        for cell in timed(project, only=only)
-        if cell.name in rungs and not cell.reference and cell.type in differ.types.get(cell.name, (cell.type,))
-    ]
-    return Step(before, after, differ, _without_alike(project, differ, cells))
-
-
-def _without_alike(project: Project, differ: Changes, cells: Sequence[Cell]) -> list[Cell]:
-    """The cells without those of which only code of the host differs; but one of these for each rung, of the least
-    work, which shows what the host's code does."""
-
-    def is_alike(cell: Cell) -> bool:
-        return place(cell) in differ.alike.get(cell.name, ())
-
+    cells = [cell for cell in timed(project, only=only) if cell.name in rungs and not cell.reference]
+    cells = [cell for cell in cells if cell.device in devices]
+    old, new = (_binaries(project, made.of(commit), rungs) for commit in (before, after))
+    alike = {place for place, binary in old.items() if binary == new.get(place)}
     least: dict[str, Cell] = {}
-    for cell in sorted(
-        filter(is_alike, cells), key=lambda cell: project.op(cell.op).bytes_moved(cell.rung, cell.type, cell.shape)
-    ):
-        least.setdefault(cell.name, cell)
-    return [cell for cell in cells if not is_alike(cell) or cell == least[cell.name]]
+    for cell in sorted(cells, key=lambda each: project.op(each.op).bytes_moved(each.rung, each.type, each.shape)):
+        if (cell.name, cell.type) in alike and cell.device == "gpu":
+            least.setdefault(cell.name, cell)
+    measured = [cell for cell in cells if (cell.name, cell.type) not in alike or cell == least.get(cell.name)]
+    return Step(before, after, differ, measured, len(cells) - len(measured))
+
+
+def _binaries(project: Project, folder: str, rungs: Collection[str]) -> dict[tuple[str, str], tuple[object, ...]]:
+    """By rung and type, the binary that a tree compiles for the GPU at hand, with its block and its dynamic shared
+    memory. What does not compile without being launched is left out."""
+    arch = architecture()
+    targets = [target for problem in project.problems for target in compiled.plan(problem, f" {arch}$")]
+    targets = [target for target in targets if target.name in rungs]
+    if not arch or not targets:
+        return {}
+    group = measure_once(project, "links", compiled.DEVICE, targets, Options(tree=folder))
+    return {
+        (target.name, target.type): (
+            hashlib.sha256(Path(told["cubin"]).read_bytes()).hexdigest(),
+            told["block_threads"],
+            told["dynamic_shared_bytes"],
+        )
+        for target in targets
+        for told in group.outcomes[target.key].measurements
+    }
+
+
+def architecture() -> str:
+    """The compilation target of CUDA's first GPU, such as "sm_90"; "" without a GPU."""
+    try:
+        import cupy
+
+        return f"sm_{cupy.cuda.Device().compute_capability}"
+    except Exception:  # no CuPy, no driver, no GPU: each has an error of its own
+        return ""
 
 
 def link(
@@ -144,6 +175,7 @@ def link(
         round(time.monotonic() - began, 1),
         outcome.conditions(comparison.facts),
         0 if kind == "anchor" else same,
+        one.represented,
         tuple(links),
         tuple([*told["new"], *one.differ.new]),
         tuple([*told["gone"], *one.differ.gone]),

@@ -208,8 +208,8 @@ class Comparison:
     """Cells of one or several devices on two sides. `controls`: the key of a cell's control by the key of the cell. The
     controls are among the cells; a cell that is only a control is not judged. `within`: the largest change that is
     "no change", of all cells or by the key of a cell. `differ`: rungs ("op/rung") whose launches certainly differ.
-    `narrow`: measure a cell until the half-width of its 95 % interval is this small, instead of until it is decided; a
-    cell that both sides launch alike is measured once, if its times do not differ."""
+    `narrow`: by device, measure a cell until the half-width of its 95 % interval is this small, instead of until it is
+    decided; a cell that both sides launch alike is measured once, if its times do not differ."""
 
     def __init__(
         self,
@@ -220,7 +220,7 @@ class Comparison:
         controls: dict[str, str],
         within: float | Mapping[str, float] | None = None,
         differ: Collection[str] = (),
-        narrow: float | None = None,
+        narrow: Mapping[str, float] | None = None,
     ) -> None:
         self.project = project
         self.sides = (base, head)
@@ -339,7 +339,7 @@ class Comparison:
         """Whether no more need be known of a cell."""
         if self.narrow is None:
             return judged.word in ("worse", "better", "no change")
-        return interval([*self.pairs[key].logs().values()], INTERVAL).half <= self.narrow
+        return interval([*self.pairs[key].logs().values()], INTERVAL).half <= self.narrow[self.pairs[key].cell.device]
 
     def failed(self) -> dict[str, Judged]:
         """The cells that failed on the second side, because of wrong output or a dead process."""

@@ -125,6 +125,14 @@ def verdicts_of(sessions: Iterable[Session]) -> Verdicts:
     return found
 
 
+def verdict_on(change: Change) -> tuple[tuple[str, str, str], Confirmation]:
+    """The verdict on a change that links tell, by what names it."""
+    key = change.series.cell, change.before.commit, change.last.commit
+    low, high = change.interval
+    figures = change.step.change, change.step.change, low, high
+    return key, Confirmation(*key, "confirmed", *figures, why="by the links between these commits")
+
+
 def linked(
     series: Sequence[JudgedSeries], sessions: Mapping[str, Sequence[Session]], positions: Mapping[str, int]
 ) -> list[LinkedSeries]:

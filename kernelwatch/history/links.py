@@ -70,7 +70,9 @@ class Session:
     a few cells are measured again, so that the links between cannot drift.
     `before`, `after`: the commits; `at`: when it ended, in ISO format; `seconds`: how long it took.
     `conditions`: GPU, driver, packages and harness, as in a record.
-    `same`: how many launches are known to be the same on both sides.
+    `same`: how many launches are known to be the same on both sides: rungs by their sources, cells by their identity.
+    `represented`: how many cells have a binary that is the same on both sides, and whose host code differs: one cell of
+    each rung was measured for them.
     `new`, `gone`: the cells that only one side has; `unjudged`: why a changed launch has no link, by cell or rung.
     """
 
@@ -81,6 +83,7 @@ class Session:
     seconds: float
     conditions: Mapping[str, Any]
     same: int
+    represented: int = 0
     links: tuple[Link, ...] = ()
     new: tuple[str, ...] = ()
     gone: tuple[str, ...] = ()
@@ -139,7 +142,7 @@ def parsed(lines: Iterable[str]) -> Session:
     texts += [*head["new"], *head["gone"], *head["unjudged"], *head["unjudged"].values()]
     _check(all(isinstance(text, str) for text in texts), "a text of the session")
     _check(isinstance(head["conditions"], dict), "the conditions")
-    _check(isinstance(head["same"], int) and _finite(head["seconds"]), "a number of the session")
+    _check(all(_finite(head[name]) for name in ("same", "represented", "seconds")), "a number of the session")
     _check(head["kind"] in get_args(Kind), "the kind of the session")
     return Session(
         cast(Kind, head["kind"]),
@@ -149,6 +152,7 @@ def parsed(lines: Iterable[str]) -> Session:
         float(head["seconds"]),
         head["conditions"],
         head["same"],
+        head["represented"],
         tuple(map(_link, entries[1:])),
         tuple(head["new"]),
         tuple(head["gone"]),

@@ -19,10 +19,13 @@ from asv.console import log
 from kernelwatch.detect import common, events
 from kernelwatch.detect.events import Change, Event, JudgedSeries
 from kernelwatch.detect.evidence import Evidence, evidence
+from kernelwatch.detect.linked import LinkedSeries, verdict_on, verdicts_of
+from kernelwatch.detect.linked import linked as links_of
 from kernelwatch.detect.settled import Settled
 from kernelwatch.history import confirmations
 from kernelwatch.history.confirmations import Verdicts
-from kernelwatch.publish import diffs, failed, values
+from kernelwatch.history.links import Session
+from kernelwatch.publish import diffs, failed, linked, values
 from kernelwatch.publish.commits import Commit, commits_of
 from kernelwatch.publish.feed import verdict_of, word_of, write_feed
 from kernelwatch.publish.lines import Line, lines_of, newest_of
@@ -33,7 +36,8 @@ from kernelwatch.publish.series import series_of
 @dataclass(frozen=True)
 class Judged:
     """What was judged, and what was found. `unknown`: the measured commits that git does not know; `failures`: what
-    failed as a whole, as events.json has it; `commits`: all that the others name; `verdicts`: by machine."""
+    failed as a whole, as events.json has it; `commits`: all that the others name; `verdicts`: by machine; `linked`: the
+    series that links tell; `sessions`: those of the links, by machine."""
 
     series: Sequence[JudgedSeries]
     events: Sequence[Event]
@@ -43,6 +47,8 @@ class Judged:
     failures: Sequence[dict[str, Any]]
     commits: dict[str, Commit]
     verdicts: dict[str, Verdicts]
+    linked: Sequence[LinkedSeries]
+    sessions: Mapping[str, Sequence[Session]]
 
 
 def judge(publication: Publication) -> Judged:
@@ -50,13 +56,19 @@ def judge(publication: Publication) -> Judged:
     conf, repo, history = publication.conf, publication.repo, publication.history
     if publication.benchmarks and not any(history.judged.values()):
         log.warning("no benchmark says that it is judged; run `asv run`, which rewrites benchmarks.json")
-    lines, unknown = lines_of(conf, repo, {recorded.commit for recorded in history.recorded})
+    sessions = linked.sessions_of(Path(conf.results_dir))
+    of_links = {commit for own in sessions.values() for each in own for commit in (each.before, each.after)}
+    lines, unknown = lines_of(conf, repo, {recorded.commit for recorded in history.recorded} | of_links)
     settled = Settled.of(conf.project)
     judged = series_of(conf, repo, publication.benchmarks, history, lines)
     series = [dataclasses.replace(each, settled=settled) for each in judged]
     moves = common.moves(series)
     series = common.without(series, moves)
-    changes = [change for each in series for change in each.changes()]
+    by_links = links_of(series, sessions, lines[0].positions)
+    told = [change for each in by_links for change in each.changes()]
+    twice = {(change.series.cell, change.last.commit) for change in told}  # a full run flagged what links tell
+    flagged = [change for each in series for change in each.changes()]
+    changes = [change for change in flagged if (change.series.cell, change.last.commit) not in twice] + told
     found = events.events([*changes, *(change for move in moves for change in move.changes)])
     settled.write()
     proof = evidence(series, newest_of(lines, history.recorded))
@@ -67,6 +79,11 @@ def judge(publication: Publication) -> Judged:
     hashes += [each.newest for each in proof]
     hashes += [commit for line in lines if not line.is_configured for commit in (line.commits[-1], line.fork) if commit]
     machines = {each.place.get("machine") or "" for each in series}
+    verdicts = {machine: confirmations.read(Path(conf.results_dir, machine)) for machine in machines}
+    for machine in machines:
+        verdicts[machine] |= verdicts_of(sessions.get(machine, ()))
+    for change in told:
+        verdicts[change.series.place.get("machine") or ""].setdefault(*verdict_on(change))
     return Judged(
         series,
         found,
@@ -75,7 +92,9 @@ def judge(publication: Publication) -> Judged:
         proof,
         failures,
         commits_of(repo, hashes, history.store),
-        {machine: confirmations.read(Path(conf.results_dir, machine)) for machine in machines},
+        verdicts,
+        by_links,
+        sessions,
     )
 
 
@@ -91,8 +110,12 @@ def write(publication: Publication, judged: Judged) -> None:
             "unknown": judged.unknown,
             "evidence": [dataclasses.asdict(each) for each in judged.evidence],
             "failures": judged.failures,
+            "links": _reach(publication, judged),
         },
     )
+    for machine, sessions in judged.sessions.items():
+        own = [each for each in judged.linked if each.place.get("machine") == machine]
+        writer.write(f"links/{machine}", linked.told(machine, sessions, own, judged.lines[0].positions))
     told = [_series_as_json(each) for each in judged.series]
     if publication.project is None:
         values.write(writer, judged.series, told, judged.lines[0].name)
@@ -105,6 +128,13 @@ def write(publication: Publication, judged: Judged) -> None:
     write_feed(
         publication.site, publication.conf.project, regressions, commits, verdicts, judged.evidence, judged.failures
     )
+
+
+def _reach(publication: Publication, judged: Judged) -> list[dict[str, Any]]:
+    """How far the links of each machine reach along the first branch."""
+    line = judged.lines[0]
+    found = (linked.reach(machine, own, line, publication.project) for machine, own in judged.sessions.items())
+    return [each for each in found if each]
 
 
 def as_json(event: Event, commits: dict[str, Commit], verdicts: Mapping[str, Verdicts]) -> dict[str, object]:
@@ -143,6 +173,7 @@ def as_json(event: Event, commits: dict[str, Commit], verdicts: Mapping[str, Ver
                 "suspects": change.suspects,
                 "later": len(change.series.results) - change.step.at,
                 "verdict": told(change),
+                "linked": isinstance(change.series, LinkedSeries),
             }
             for change in event.changes
         ],
