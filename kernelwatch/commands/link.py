@@ -120,6 +120,14 @@ def main(project: Project, prog: str, arguments: list[str] | None = None) -> int
         "--again", action="store_true", help="link again what is linked already, such as on another GPU"
     )
     parser.add_argument(
+        "--path",
+        dest="paths",
+        action="append",
+        default=[],
+        metavar="PATH",
+        help="only commits that change this file or folder",
+    )
+    parser.add_argument(
         "--budget",
         type=float,
         default=linking.BUDGET_S,
