@@ -7,6 +7,7 @@ the errors of single links add up along a chain, and an anchor ends that.
 """
 
 import hashlib
+import math
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -14,12 +15,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import cast
 
 from kernelwatch.analysis import compiled
 from kernelwatch.comparison.changes import Changes, changes
 from kernelwatch.comparison.choice import Choice, choose
-from kernelwatch.comparison.paired import Comparison, Judged, Pairs, Side, trimmed_mean
-from kernelwatch.history.links import Kind, Link, Session
+from kernelwatch.comparison.paired import INTERVAL, WITHIN, Comparison, Judged, Pairs, Side, trimmed_mean
+from kernelwatch.history.links import Kind, Link, Session, Word
 from kernelwatch.plan.build import tree_of_commit
 from kernelwatch.plan.cells import Cell, timed
 from kernelwatch.plan.project import Project
@@ -27,6 +29,7 @@ from kernelwatch.run import outcome
 from kernelwatch.run.group import measure_once
 from kernelwatch.system.git import git
 from kernelwatch.system.options import Options
+from kernelwatch.system.student import quantile
 from kernelwatch.timing.record import Measurement, number
 
 NARROW = {"gpu": 0.001, "cpu": 0.02}  # the half-width of the 95 % interval of a ratio that is known well enough
@@ -155,17 +158,23 @@ def link(
     same = len(one.differ.same)
     for pairs, judged in comparison.verdicts() if one.cells else ():
         key = pairs.cell.key
+        is_control = key not in comparison.judged
         if judged.word in told:
             told[judged.word].append(key)
         elif pairs.left_out:
             unjudged[key] = f"{judged.word}: {judged.why}" if judged.why else judged.word
-        elif pairs.is_alike and key in comparison.judged:
+        elif not is_control and pairs.same and (pairs.is_alike or judged.word == "no change"):
             same += 1
-        elif found := _link(pairs, judged, key not in comparison.judged):
+        elif found := _link(pairs, judged, is_control):
             links.append(found)
         else:
             unjudged[key] = judged.why or "it was measured in too few turns"
     measured = {cell.name for cell in one.cells}
+    # A machine may have some cells of a rung only: a hot one needs a cache that it fits into.
+    here = {pairs.cell.name for pairs in comparison.pairs.values() if pairs.measurements}
+    for pairs in comparison.pairs.values():
+        if pairs.cell.name in here and pairs.left_out and pairs.left_out.word == "n/a":
+            unjudged.pop(pairs.cell.key, None)
     unjudged |= {rung: NOT_TIMED for rung in differ if rung not in measured and kind == "step"}
     return Session(
         kind,
@@ -206,9 +215,13 @@ def _link(pairs: Pairs, judged: Judged, is_control: bool) -> Link | None:
     if not freedom or judged.word not in ("worse", "better", "no change", "cannot tell"):
         return None
     sides = [[both[side] for both in pairs.measurements.values()] for side in (0, 1)]
+    word = cast(Word, judged.word)
+    if word == "cannot tell" and not pairs.same:  # alone, it need not be as sure as all cells of a comparison together
+        half = quantile(1 - INTERVAL / 2, freedom) * error
+        word = "no change" if abs(middle) + half < math.log1p(WITHIN[pairs.cell.device]) else word
     return Link(
         pairs.cell.key,
-        judged.word,  # type: ignore[arg-type]
+        word,
         middle,
         error,
         freedom,
@@ -216,7 +229,7 @@ def _link(pairs: Pairs, judged: Judged, is_control: bool) -> Link | None:
         (pairs.seconds(0), pairs.seconds(1)),
         (_identity(sides[0]), _identity(sides[1])),
         (_clock(sides[0]), _clock(sides[1])),
-        judged.why,
+        judged.why if word == judged.word else "",
         is_control,
     )
 
