@@ -36,7 +36,7 @@ def run(project: Project, arguments: argparse.Namespace, console: Console) -> in
     project.check()
     machine = identity()["machine"]
     folder = project.results / machine
-    commits = commits_of(project.root, arguments.range, arguments.paths or project.pathspecs())
+    commits = commits_of(project.root, arguments.range, arguments.paths or project.launch_paths())
     pairs = linking.pairs_of(project, commits)
     known, messages = links.read(folder)
     for message in messages:

@@ -35,20 +35,21 @@ from kernelwatch.timing.record import Measurement, number
 NARROW = {"gpu": 0.001, "cpu": 0.02}  # the half-width of the 95 % interval of a ratio that is known well enough
 EVERY = 10  # links of a cell after which it is compared with its anchor
 CONTROLS = 2  # for each op and device: the fewest cells that show whether a session was quiet
-NOT_TIMED = "no cell of it was measured"
+NOT_TIMED = "no suite times it"
 BUDGET_S = 60.0  # for a commit; the first look is always taken
 
 
 @dataclass(frozen=True)
 class Step:
     """Two commits to link, and how the launches of their trees differ. `cells`: those to measure; `represented`: how
-    many more have the binary of one of these, on both sides."""
+    many more have the binary of one of these, on both sides; `devices`: those that were asked for."""
 
     before: str
     after: str
     differ: Changes
     cells: Sequence[Cell]
     represented: int = 0
+    devices: Collection[str] = tuple(NARROW)
 
 
 @dataclass
@@ -103,7 +104,7 @@ def step(
         if (cell.name, cell.type) in alike and cell.device == "gpu":
             least.setdefault(cell.name, cell)
     measured = [cell for cell in cells if (cell.name, cell.type) not in alike or cell == least.get(cell.name)]
-    return Step(before, after, differ, measured, len(cells) - len(measured))
+    return Step(before, after, differ, measured, len(cells) - len(measured), devices)
 
 
 def _binaries(project: Project, folder: str, rungs: Collection[str]) -> dict[tuple[str, str], tuple[object, ...]]:
@@ -161,13 +162,15 @@ def link(
         is_control = key not in comparison.judged
         if judged.word in told:
             told[judged.word].append(key)
+        elif is_control and (pairs.left_out or not pairs.measurements):
+            continue
         elif pairs.left_out:
             unjudged[key] = f"{judged.word}: {judged.why}" if judged.why else judged.word
         elif not is_control and pairs.same and (pairs.is_alike or judged.word == "no change"):
             same += 1
         elif found := _link(pairs, judged, is_control):
             links.append(found)
-        else:
+        elif not is_control:
             unjudged[key] = judged.why or "it was measured in too few turns"
     measured = {cell.name for cell in one.cells}
     # A machine may have some cells of a rung only: a hot one needs a cache that it fits into.
@@ -175,7 +178,8 @@ def link(
     for pairs in comparison.pairs.values():
         if pairs.cell.name in here and pairs.left_out and pairs.left_out.word == "n/a":
             unjudged.pop(pairs.cell.key, None)
-    unjudged |= {rung: NOT_TIMED for rung in differ if rung not in measured and kind == "step"}
+    if kind == "step":
+        unjudged |= {rung: _why_not_timed(project, rung, one) for rung in differ if rung not in measured}
     return Session(
         kind,
         one.before,
@@ -190,6 +194,15 @@ def link(
         tuple([*told["gone"], *one.differ.gone]),
         unjudged,
     )
+
+
+def _why_not_timed(project: Project, rung: str, one: Step) -> str:
+    """Why no cell of a changed rung was to be measured."""
+    op, _, name = rung.partition("/")
+    if rung not in project.rungs():
+        return "the description has no such rung"
+    device = project.op(op).rung(name).device
+    return NOT_TIMED if device in one.devices else f"{device.upper()} cells were not asked for"
 
 
 def few_controls(choice: Choice) -> Choice:

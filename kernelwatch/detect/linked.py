@@ -67,7 +67,9 @@ class LinkedSeries(JudgedSeries):
             first, last = self._nodes(change)
             log, half = self._chain.span(first, last)[0], self._chain.half(first, last)
             bounds = math.expm1(log - half), math.expm1(log + half)
-            found.append(LinkedChange(self, change.step, change.undone, change.levels, bounds))
+            nodes = range(first + 1, last + 1)
+            turns = sum(len(edge.link.logs) for node in nodes for edge in self._chain.at_node(node))
+            found.append(LinkedChange(self, change.step, change.undone, change.levels, bounds, turns))
         return found
 
     def _nodes(self, change: Change) -> tuple[int, int]:
@@ -78,13 +80,18 @@ class LinkedSeries(JudgedSeries):
 
 @dataclass(frozen=True, eq=False)
 class LinkedChange(Change):
-    """A change that links tell. `bounds`: the 95 % interval of the relative change."""
+    """A change that links tell. `bounds`: the 95 % interval of the relative change; `turns`: how many measured it."""
 
     bounds: tuple[float, float] = (math.nan, math.nan)
+    turns: int = 0
 
     @property
     def interval(self) -> tuple[float, float]:
         return self.bounds
+
+    @property
+    def suspects(self) -> list[str]:
+        return []  # both sides were measured in turns: no single run can have been disturbed
 
 
 def results_of(chain: Chain) -> Results:
@@ -126,11 +133,13 @@ def verdicts_of(sessions: Iterable[Session]) -> Verdicts:
 
 
 def verdict_on(change: Change) -> tuple[tuple[str, str, str], Confirmation]:
-    """The verdict on a change that links tell, by what names it."""
+    """The verdict on a change that links tell, by what names it. Its size is that of the change: one truth."""
+    assert isinstance(change, LinkedChange)
     key = change.series.cell, change.before.commit, change.last.commit
     low, high = change.interval
-    figures = change.step.change, change.step.change, low, high
-    return key, Confirmation(*key, "confirmed", *figures, why="by the links between these commits")
+    why = "by all links between these commits" if change.step.since is not None else ""
+    size = change.step.change
+    return key, Confirmation(*key, "confirmed", size, size, low, high, change.turns, why)
 
 
 def linked(

@@ -96,9 +96,10 @@ class Session:
 
     @property
     def gpu(self) -> str:
-        """Which GPU it was: its name, and the first digits of its hashed UUID."""
+        """Which GPU it was: its name, and the first digits of its hashed UUID; without one, the CPU."""
         uuid = str(self.conditions.get("nvml_uuid_sha256") or "")
-        return " ".join(filter(None, (str(self.conditions.get("gpu") or ""), uuid[:8])))
+        name = self.conditions.get("gpu") or self.conditions.get("cpu") or ""
+        return " ".join(filter(None, (str(name), uuid[:8])))
 
 
 def save(folder: Path, session: Session) -> Path:

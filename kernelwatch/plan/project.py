@@ -134,6 +134,14 @@ class Project:
             ":(exclude,top,glob)**/.*/**",
         ]
 
+    def launch_paths(self) -> list[str]:
+        """git's pathspecs of the files on which a launch may depend: those of the package alone, if `parts` tells all
+        that a rung is made from."""
+        folder = self.places(str(self.repository)).package(self.package) if self.parts and self.package else None
+        if folder is None:
+            return self.pathspecs()
+        return [f":(top){folder.relative_to(self.repository).as_posix()}"]
+
     def check(self) -> None:
         """Raises: UserError if the checkout has no package to measure: the description names none that exists."""
         if not (self.package or self.table):

@@ -77,13 +77,14 @@ def judge(publication: Publication) -> Judged:
     failures = list({json.dumps(each): each for each in every}.values())  # once for all environments
     hashes = [commit for event in found for commit in (event.first, event.last)]
     hashes += [each.newest for each in proof]
+    hashes += [commit for commit in of_links if commit in lines[0].positions]
     hashes += [commit for line in lines if not line.is_configured for commit in (line.commits[-1], line.fork) if commit]
     machines = {each.place.get("machine") or "" for each in series}
     verdicts = {machine: confirmations.read(Path(conf.results_dir, machine)) for machine in machines}
     for machine in machines:
         verdicts[machine] |= verdicts_of(sessions.get(machine, ()))
     for change in told:
-        verdicts[change.series.place.get("machine") or ""].setdefault(*verdict_on(change))
+        verdicts[change.series.place.get("machine") or ""].update([verdict_on(change)])
     return Judged(
         series,
         found,
@@ -115,7 +116,7 @@ def write(publication: Publication, judged: Judged) -> None:
     )
     for machine, sessions in judged.sessions.items():
         own = [each for each in judged.linked if each.place.get("machine") == machine]
-        writer.write(f"links/{machine}", linked.told(machine, sessions, own, judged.lines[0].positions))
+        writer.write(f"links/{machine}", linked.told(machine, sessions, own, judged.lines[0].positions, commits))
     told = [_series_as_json(each) for each in judged.series]
     if publication.project is None:
         values.write(writer, judged.series, told, judged.lines[0].name)

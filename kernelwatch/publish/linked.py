@@ -12,6 +12,7 @@ from kernelwatch.detect.linked import LinkedSeries
 from kernelwatch.history import links
 from kernelwatch.history.links import Session
 from kernelwatch.plan.project import Project
+from kernelwatch.publish.commits import Commit
 from kernelwatch.publish.lines import Line
 from kernelwatch.publish.record import Json, rounded
 from kernelwatch.system.git import git
@@ -36,8 +37,8 @@ def reach(machine: str, sessions: Sequence[Session], line: Line, project: Projec
 
     `first`, `newest`: the commits at both ends. `asked`: how many commits were asked what they change; `changing`: how
     many of them have links. `links`: how many. `gpus`: those that measured them. `missing`: the commits between the
-    ends that change files on which kernels may depend, and that were not asked. `same`, `linked`, `unjudged`: of the
-    launches of the newest commit.
+    ends that change files on which launches may depend, and that were not asked. `unjudged`: why changed launches have
+    no link, and how many. `later`: how many commits after the newest one change such files.
     """
     positions = line.positions
     own = [each for each in sessions if each.before in positions and each.after in positions and each.kind == "step"]
@@ -46,6 +47,7 @@ def reach(machine: str, sessions: Sequence[Session], line: Line, project: Projec
     first = min((each.before for each in own), key=positions.__getitem__)
     newest = max(own, key=lambda each: (positions[each.after], each.at))
     asked = {each.after for each in own}
+    reasons = Counter(why for each in own for why in each.unjudged.values())
     changing = _changing(project, first, newest.after) if project else []
     return {
         "machine": machine,
@@ -57,29 +59,38 @@ def reach(machine: str, sessions: Sequence[Session], line: Line, project: Projec
         "links": sum(len(each.changed) for each in own),
         "gpus": sorted({each.gpu for each in own}),
         "missing": [commit for commit in changing if commit not in asked],
-        "same": newest.same,
-        "linked": len(newest.changed),
-        "unjudged": [[why, count] for why, count in Counter(newest.unjudged.values()).most_common()],
+        "unjudged": [[why, count] for why, count in reasons.most_common()],
+        "later": len(_changing(project, newest.after, line.commits[-1])) if project else 0,
     }
 
 
 def _changing(project: Project, first: str, newest: str) -> list[str]:
-    """The commits after `first` up to `newest` that change files on which kernels may depend."""
-    found = git(project.root, "rev-list", "--first-parent", f"{first}..{newest}", "--", *project.pathspecs())
+    """The commits after `first` up to `newest` that change files on which launches may depend."""
+    found = git(project.root, "rev-list", "--first-parent", f"{first}..{newest}", "--", *project.launch_paths())
     return found.splitlines()
 
 
 def told(
-    machine: str, sessions: Sequence[Session], series: Sequence[LinkedSeries], positions: Mapping[str, int]
+    machine: str,
+    sessions: Sequence[Session],
+    series: Sequence[LinkedSeries],
+    positions: Mapping[str, int],
+    commits: Mapping[str, Commit],
 ) -> Json:
-    """The data file of a machine's links."""
+    """The data file of a machine's links. `positions`: of the commits of the branch; `commits`: what git tells of
+    them."""
     own = [each for each in sessions if each.before in positions and each.after in positions]
     number = {id(session): at for at, session in enumerate(own)}
     return {
         "machine": machine,
+        "commits": {positions[hash]: _brief(commits[hash]) for each in own for hash in (each.before, each.after)},
         "sessions": [_session(session, positions) for session in own],
         "cells": {each.cell: _cell(each.chain, number) for each in series if each.chain},
     }
+
+
+def _brief(commit: Commit) -> Json:
+    return {name: commit[name] for name in ("hash", "date", "subject")}
 
 
 def _session(session: Session, positions: Mapping[str, int]) -> Json:

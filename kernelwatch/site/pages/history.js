@@ -319,6 +319,7 @@
             one && one.key in machine.details.noise ? "Measuring one commit several times (A/A) gave this cell a coefficient of variation of " + text.percent(machine.details.noise[one.key], 3) + ". " : "",
             link("Can figures of this machine be trusted?", "devices", {machine: parameters.get("machine")})));
         if (shown.length > 1) main.append(happenings.list(happened, common, said, one));
+        await kernelwatch.links.section(main, drawn_series, machine.summary.name, common.events);
 
         // What explains a step: exact figures of the same rungs on the same axis.
         const how = {shown, several: !one, place, x, left, right, machine: parameters.get("machine"), events: happened.filter((mark) => mark.kind !== "turn")};

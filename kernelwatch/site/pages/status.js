@@ -43,11 +43,20 @@
         return judged < series ? ["warn", "No open regression in " + judged + " of " + text.plural(series, "series", "series") + "; the others are not judged at " + text.hash(hash) + "."] : null;
     }
 
+    // What the links say if no regression is open, as [class, words].
+    function linked(reach) {
+        const gaps = kernelwatch.links.gaps(reach), range = text.hash(reach.first) + " to " + text.hash(reach.newest);
+        if (gaps.length) return ["warn", "No open regression among the launches that were linked from " + range + "; " + gaps.join("; ") + "."];
+        return ["good", "No open regression: every launch that changed from " + range + " was measured against the one before it."];
+    }
+
     // The verdict in words, and its class.
     function verdict(machine, all, commit) {
         const bad = against(machine.failed.length, kernelwatch.failures(all.events, machine.name, commit.hash), open(all.events, machine.name), noun_of(all.site));
         if (bad) return bad;
-        if (machine.commits < 2) return ["warn", "One commit is measured: there is nothing to compare it with yet."];
+        if (machine.commits < 2 && !kernelwatch.links.reach(all.events, machine.name)) return ["warn", "One commit is measured: there is nothing to compare it with yet."];
+        const reach = kernelwatch.links.reach(all.events, machine.name);
+        if (reach) return linked(reach);
         const known = kernelwatch.evidence(all.events, machine.name), some = partly(known, commit.hash);
         if (some) return some;
         if (machine.behind) return ["warn", "No open regression up to " + text.hash(commit.hash) + "; " + text.plural(machine.behind, "commit") + " after it " + (machine.behind === 1 ? "is" : "are") + " not measured."];
@@ -90,7 +99,7 @@
         const commit = all.site.newest[machine.newest];
         const regressions = open(all.events, machine.name), failures = kernelwatch.failures(all.events, machine.name, commit.hash);
         const alike = all.site.machines.filter((other) => kernelwatch.device_name(other) === kernelwatch.device_name(machine)).length > 1;
-        const limited = machine.limited.length;
+        const limited = machine.limited.length, reach = kernelwatch.links.reach(all.events, machine.name);
         return element("article", {class: "card machine", "data-machine": machine.name},
             element("h2", {}, all.site.described ? link(kernelwatch.device_name(machine), "devices", {machine: machine.name}) : machine.name),
             alike && all.site.described ? element("p", {class: "quiet small"}, machine.name) : null,
@@ -105,7 +114,8 @@
                 element("dt", {}, "recorded"),
                 element("dd", {}, text.plural(machine.commits, "commit") + (all.site.described ? "; " + text.plural(machine.cells, "timed cell") + " at the newest, " + machine.failed.length + " failed, " +
                     limited + " under a clock or power limit" : failures.length ? "" : "; no benchmark failed at the newest") + (failures.length ? "; " + text.plural(failures.length, noun_of(all.site)) + " failed" + (all.site.described ? " as a whole" : "") : "")),
-                element("dt", {}, "judged"),
+                reach ? [element("dt", {}, "linked"), element("dd", {"data-links": reach.links}, kernelwatch.links.words(reach))] : null,
+                element("dt", {}, reach ? "judged by full runs" : "judged"),
                 element("dd", {}, judged_words(kernelwatch.evidence(all.events, machine.name))),
                 machine.driver ? [element("dt", {}, "driver"), element("dd", {}, machine.driver)] : null,
                 machine.gpu && machine.cpu ? [element("dt", {}, "host"), element("dd", {}, machine.cpu)] : null),

@@ -1,0 +1,92 @@
+// Links: how each changed launch compares with the one before it, on whatever GPU measured both.
+"use strict";
+
+{
+    const {element, text, link} = kernelwatch;
+    const links = (kernelwatch.links = {});
+    const WORDS = {worse: "slower", better: "faster", "no change": "no change", "cannot tell": "not decided"};
+
+    // How far the links of a machine reach along a branch (docs/data.md); undefined if there are none.
+    links.reach = (events, machine) => events.links.find((each) => kernelwatch.is_of(each, machine));
+
+    // What speaks against "every changed launch was measured", in words.
+    links.gaps = function (reach) {
+        const missing = reach.missing.length ? [text.plural(reach.missing.length, "commit") + " between them " + (reach.missing.length === 1 ? "was" : "were") + " not asked"] : [];
+        const unjudged = d3.sum(reach.unjudged, ([, count]) => count);
+        if (reach.later) missing.push(text.plural(reach.later, "commit") + " after them " + (reach.later === 1 ? "was" : "were") + " not asked");
+        return [...missing, ...(unjudged ? [text.plural(unjudged, "changed launch", "changed launches") + " could not be measured"] : [])];
+    };
+
+    // The reach in a sentence.
+    links.words = (reach) => text.plural(reach.asked, "commit") + " asked from " + text.hash(reach.first) + " to " + text.hash(reach.newest) + "; " +
+        text.plural(reach.changing, "commit") + " changed launches: " + text.plural(reach.links, "link") + " on " + text.plural(reach.gpus.length, "GPU") +
+        links.gaps(reach).map((words) => "; " + words).join("");
+
+    // --- the picture -----------------------------------------------------------------------------------------------
+
+    // The launches of a cell as stretches of an index: 100 is the first launch of a piece.
+    function stretches(cell, places, end) {
+        return cell.launches.map((launch, index) => ({
+            ...launch, x1: places.get(launch.at), x2: index + 1 < cell.launches.length ? places.get(cell.launches[index + 1].at) : end,
+            value: 100 * Math.exp(launch.log), low: 100 * Math.exp(launch.log - launch.half), high: 100 * Math.exp(launch.log + launch.half),
+        }));
+    }
+
+    function picture(into, drawn, told, ats) {
+        const small = (into.clientWidth || 960) < 640, gpus = [...new Set(told.sessions.map((session) => session.gpu))];
+        const measured = told.sessions.filter((session) => session.linked).map((session) => ({...session, x: ats.indexOf(session.at)}));
+        const values = drawn.flatMap(({parts}) => parts.flatMap((part) => [part.low, part.high]));
+        const [low, high] = kernelwatch.domain(values, 0.02), floor = low - 0.12 * (high - low);
+        const alt = drawn.map(({key, parts}) => key + ": index " + text.digits(parts[parts.length - 1].value) + " after " + text.plural(parts.length - 1, "changed launch", "changed launches")).join("; ");
+        const marks = drawn.flatMap(({parts, color}) => [
+            Plot.rect(parts, {x1: "x1", x2: "x2", y1: "low", y2: "high", fill: color, fillOpacity: 0.18}),
+            Plot.ruleY(parts, {x1: "x1", x2: "x2", y: "value", stroke: color, strokeWidth: 2}),
+            Plot.link(d3.pairs(parts).filter(([a, b]) => a.piece === b.piece), {x1: ([, b]) => b.x1, x2: ([, b]) => b.x1, y1: ([a]) => a.value, y2: ([, b]) => b.value, stroke: color, strokeWidth: 1}),
+            Plot.dot(parts.slice(1), {x: "x1", y: "value", r: 4, fill: (part) => ({worse: "var(--bad)", better: "var(--good)"}[part.word] || "var(--page)"), stroke: color, strokeWidth: 1.5,
+                title: (part) => part.why ? "no link: " + part.why : WORDS[part.word] + ", index " + text.digits(part.value, 5)}),
+        ]);
+        const ticks = d3.range(ats.length).filter((index) => index % Math.max(1, Math.ceil(ats.length / (small ? 4 : 9))) === 0);
+        into.append(kernelwatch.plot(into, {
+            height: small ? 260 : 320, marginLeft: 58, marginBottom: 42,
+            x: {type: "linear", domain: [-0.5, ats.length - 0.5], label: null, axis: null}, y: {type: "linear", domain: [floor, high], label: "time, the first launch = 100", labelArrow: "none", grid: true},
+            marks: [...marks, Plot.ruleX(measured, {x: "x", y1: floor, y2: floor + 0.05 * (high - low), stroke: (session) => kernelwatch.colors[gpus.indexOf(session.gpu) % 8], strokeWidth: 3, title: (session) => session.gpu + ", driver " + session.driver + ", " + session.measured.slice(0, 10)}),
+                Plot.axisX(ticks, {label: small ? "commits" : "commits that were asked, evenly spaced", labelArrow: "none", tickFormat: (index) => text.hash(told.commits[ats[index]].hash)})],
+        }, alt));
+        into.append(element("p", {class: "quiet small"}, "The line is each launch's time by its links, with its 95 % interval; it breaks where nothing links two launches. A dot is a changed launch: red slower, green faster, hollow neither. Ticks below: a session that measured links, colored by GPU: ",
+            gpus.map((gpu, index) => [index ? ", " : "", element("span", {style: "color:" + kernelwatch.colors[index % 8], "aria-hidden": "true"}, "\u25ac "), gpu]), "."));
+    }
+
+    // --- the table -------------------------------------------------------------------------------------------------
+
+    function table(key, cell, told) {
+        const rows = [...cell.links].reverse().map(([number, , , log, half, turns, word]) => {
+            const session = told.sessions[number], commit = told.commits[session.at];
+            const tone = {worse: "bad", better: "good"}[word] || "";
+            return [element("span", {class: "hash"}, text.hash(commit.hash)), text.date(commit.date), element("span", {class: "subject"}, commit.subject),
+                element("b", {class: tone}, text.change(Math.expm1(log), 2)), text.change(Math.expm1(log - half), 2) + " to " + text.change(Math.expm1(log + half), 2),
+                WORDS[word] + (session.kind === "anchor" ? ", from the anchor " + text.hash(told.commits[session.from].hash) : ""), String(turns), session.gpu + (cell.disagree.includes(number) ? " (disagrees with the others)" : "")];
+        });
+        return kernelwatch.table([{name: "Commit"}, {name: "Date"}, {name: "Subject"}, {name: "Time", number: true, title: "relative change of the seconds"}, {name: "95 % interval", number: true},
+            {name: "Verdict"}, {name: "Turns", number: true}, {name: "GPU"}], rows, {"aria-label": "Links of " + key});
+    }
+
+    // --- the section of a history ----------------------------------------------------------------------------------
+
+    // The links of some cells of a machine: [{key, color}]. Nothing if the machine has none.
+    links.section = async function (main, cells, machine, events) {
+        const reach = links.reach(events, machine);
+        if (!reach) return;
+        const told = await kernelwatch.load("links/" + reach.machine);
+        const ats = [...new Set(told.sessions.flatMap((session) => [session.from, session.at]))].sort(d3.ascending);
+        const places = new Map(ats.map((at, index) => [at, index]));
+        const drawn = cells.filter(({key}) => told.cells[key]).map(({key, color}) => ({key, color, parts: stretches(told.cells[key], places, ats.length - 1)}));
+        const still = cells.filter(({key}) => !told.cells[key]);
+        const section = element("section", {class: "links"}, element("h2", {}, "By links"), element("p", {class: "quiet small"},
+            "A changed launch and the one before it are measured in turns on one GPU, so this line crosses GPUs, drivers and versions of the harness. " + links.words(reach) + "."));
+        main.append(section);
+        if (drawn.length) picture(section, drawn, told, ats);
+        for (const {key} of still) section.append(element("p", {"data-key": key}, "No commit that was asked changed the launch of " + key + "."));
+        for (const {key} of drawn) section.append(table(key, told.cells[key], told));
+        section.append(element("p", {class: "small"}, link("Which GPUs measured them", "devices", {machine})));
+    };
+}

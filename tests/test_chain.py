@@ -1,0 +1,132 @@
+"""The levels of linked launches: what single links, anchors, reverts and several GPUs say together."""
+
+import math
+import random
+from dataclasses import replace
+
+import pytest
+
+from kernelwatch.detect.chain import Chain, chains
+from kernelwatch.detect.events import JudgedSeries, events
+from kernelwatch.detect.linked import linked, verdict_on, verdicts_of
+from kernelwatch.history.links import Link, Session
+
+CELL = "op/rung float32 64x64 cold"
+COMMITS = [f"{number:040x}" for number in range(200)]
+POSITIONS = {commit: at for at, commit in enumerate(COMMITS)}
+FLOOR = 0.005
+
+
+def a_link(log: float, error: float = 0.0002, identities: tuple[str, str] = ("", ""), cell: str = CELL) -> Link:
+    word = "no change" if abs(log) < FLOOR else "worse" if log > 0 else "better"
+    return Link(cell, word, log, error, 5, (log,) * 6, (1e-5, 1e-5 * math.exp(log)), identities)  # type: ignore[arg-type]
+
+
+def a_session(before: int, after: int, *links: Link, gpu: str = "a", kind: str = "step", **more: object) -> Session:
+    made = Session(
+        kind, COMMITS[before], COMMITS[after], f"2026-11-{1 + after // 10:02}T00:00:{after % 60:02}", 1.0,  # type: ignore[arg-type]
+        {"gpu": "H200", "nvml_uuid_sha256": gpu}, 3, links=links,
+    )  # fmt: skip
+    return replace(made, **more)  # type: ignore[arg-type]
+
+
+def a_chain(*sessions: Session) -> Chain:
+    return chains(sessions, POSITIONS)[CELL]
+
+
+def test_steps_add_up_whichever_gpu_measured_them():
+    chain = a_chain(a_session(3, 4, a_link(0.02), gpu="a"), a_session(8, 9, a_link(-0.05), gpu="b"))
+    assert [round(float(level), 9) for level in chain.levels] == [0, 0.02, -0.03]
+    log, error = chain.span(0, 2)
+    assert log == pytest.approx(-0.03)
+    assert error == pytest.approx(math.hypot(0.0002, 0.0002))
+
+
+def test_a_commit_that_changed_nothing_makes_no_launch():
+    chain = a_chain(a_session(3, 4, a_link(0.02)), a_session(5, 6), a_session(8, 9, a_link(0.01)))
+    assert [node.commit for node in chain.nodes] == [COMMITS[4], COMMITS[9]]
+
+
+def test_an_anchor_ends_the_drift_of_the_links_between():
+    """Ten links that are all too large by 0.1 %: without the anchor the level is off by 1 %."""
+    steps = [a_session(at, at + 1, a_link(0.001, 0.001)) for at in range(10)]
+    assert float(a_chain(*steps).levels[-1]) == pytest.approx(0.01)
+    anchored = a_chain(*steps, a_session(0, 10, a_link(0.0, 0.0002), kind="anchor"))
+    assert abs(float(anchored.levels[-1])) < 0.0005
+    assert anchored.errors[-1] < 0.001  # not 0.0002: the links and the anchor disagree
+
+
+def test_a_launch_that_is_back_is_as_fast_as_before_whatever_its_links_measured():
+    chain = a_chain(
+        a_session(1, 2, a_link(0.030, identities=("old", "new"))),
+        a_session(5, 6, a_link(-0.028, identities=("new", "old"))),
+    )
+    assert float(chain.levels[2]) == pytest.approx(0, abs=1e-5)
+    assert chain.alike == [(0, 2)]
+
+
+def test_what_could_not_be_measured_breaks_the_chain():
+    chain = a_chain(
+        a_session(1, 2, a_link(0.01)),
+        a_session(3, 4, unjudged={"op/rung": "failed: wrong"}),
+        a_session(5, 6, a_link(0.02)),
+    )
+    assert chain.pieces == [0, 0, 2, 2]
+    assert math.isnan(chain.span(0, 3)[0])
+    assert chain.nodes[1].why == "failed: wrong"
+
+
+def test_links_of_several_gpus_are_taken_together_and_one_that_disagrees_is_named():
+    own = [a_session(1, 2, a_link(log), gpu=gpu) for log, gpu in ((0.0101, "a"), (0.0099, "b"), (0.0100, "c"))]
+    chain = a_chain(*own)
+    assert float(chain.levels[1]) == pytest.approx(0.01, abs=1e-4)
+    assert chain.word(1) == "worse"
+    assert chain.disagreeing() == []
+    [(edge, how_far)] = a_chain(*own, a_session(1, 2, a_link(0.036), gpu="sick")).disagreeing()
+    assert edge.session.gpu == "H200 sick"
+    assert how_far == pytest.approx(0.026, abs=1e-3)
+
+
+def test_many_small_steps_are_one_gradual_change_and_noise_is_none():
+    slow = a_chain(*(a_session(at, at + 1, a_link(0.0015, 0.0003)) for at in range(20)))
+    assert slow.gradual() == [(0, 20)]
+    rng = random.Random(1)
+    told = 0
+    for _ in range(200):
+        noise = [a_session(at, at + 1, a_link(rng.gauss(0, 0.0004), 0.0004)) for at in range(40)]
+        told += len(a_chain(*noise).gradual())
+    assert told == 0
+
+
+def a_series(cell: str = CELL) -> JudgedSeries:
+    return JudgedSeries("suite.GPU.track_seconds", {}, {"machine": "m", "branch": "main"}, False, False, [], cell)
+
+
+def test_an_event_of_links_has_one_size_everywhere():
+    """The two links of a change and its revert do not agree: the event and its verdict tell the same figure."""
+    sessions = [
+        a_session(1, 2, a_link(0.030, identities=("old", "new"))),
+        a_session(5, 6, a_link(-0.026, identities=("new", "old"))),
+    ]
+    [series] = linked([a_series()], {"m": sessions}, POSITIONS)
+    slower, faster = series.changes()
+    assert [change.kind for change in (slower, faster)] == ["regression", "improvement"]
+    assert slower.undone
+    assert [change.before.commit for change in (slower, faster)] == [COMMITS[1], COMMITS[5]]
+    for change in (slower, faster):
+        _, verdict = verdict_on(change)
+        assert (verdict.word, verdict.change) == ("confirmed", change.step.change)
+        assert verdict.low < change.step.change < verdict.high
+        assert (verdict.low, verdict.high) == change.interval
+    assert slower.step.change == pytest.approx(math.expm1(0.028))
+    assert len(events([slower, faster])) == 2
+
+
+def test_links_confirm_and_refute_what_a_full_run_flagged():
+    known = verdicts_of([a_session(1, 2, a_link(0.03)), a_session(3, 4, a_link(0.0001))])
+    assert known[CELL, COMMITS[1], COMMITS[2]].word == "confirmed"
+    assert known[CELL, COMMITS[3], COMMITS[4]].word == "refuted"
+
+
+def test_links_of_another_branch_are_not_joined():
+    assert chains([a_session(1, 2, a_link(0.03))], {COMMITS[1]: 0}) == {}
