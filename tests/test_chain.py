@@ -14,12 +14,10 @@ from kernelwatch.history.links import Link, Session
 CELL = "op/rung float32 64x64 cold"
 COMMITS = [f"{number:040x}" for number in range(200)]
 POSITIONS = {commit: at for at, commit in enumerate(COMMITS)}
-FLOOR = 0.005
 
 
 def a_link(log: float, error: float = 0.0002, identities: tuple[str, str] = ("", ""), cell: str = CELL) -> Link:
-    word = "no change" if abs(log) < FLOOR else "worse" if log > 0 else "better"
-    return Link(cell, word, log, error, 5, (log,) * 6, (1e-5, 1e-5 * math.exp(log)), identities)  # type: ignore[arg-type]
+    return Link(cell, log, error, 5, (log,) * 6, (1e-5, 1e-5 * math.exp(log)), identities)
 
 
 def a_session(before: int, after: int, *links: Link, gpu: str = "a", kind: str = "step", **more: object) -> Session:
@@ -34,7 +32,7 @@ def a_chain(*sessions: Session) -> Chain:
     return chains(sessions, POSITIONS)[CELL]
 
 
-def test_steps_add_up_whichever_gpu_measured_them():
+def test_steps_add_up_whichever_gpu_measured_them() -> None:
     chain = a_chain(a_session(3, 4, a_link(0.02), gpu="a"), a_session(8, 9, a_link(-0.05), gpu="b"))
     assert [round(float(level), 9) for level in chain.levels] == [0, 0.02, -0.03]
     log, error = chain.span(0, 2)
@@ -42,12 +40,12 @@ def test_steps_add_up_whichever_gpu_measured_them():
     assert error == pytest.approx(math.hypot(0.0002, 0.0002))
 
 
-def test_a_commit_that_changed_nothing_makes_no_launch():
+def test_a_commit_that_changed_nothing_makes_no_launch() -> None:
     chain = a_chain(a_session(3, 4, a_link(0.02)), a_session(5, 6), a_session(8, 9, a_link(0.01)))
     assert [node.commit for node in chain.nodes] == [COMMITS[4], COMMITS[9]]
 
 
-def test_an_anchor_ends_the_drift_of_the_links_between():
+def test_an_anchor_ends_the_drift_of_the_links_between() -> None:
     """Ten links that are all too large by 0.1 %: without the anchor the level is off by 1 %."""
     steps = [a_session(at, at + 1, a_link(0.001, 0.001)) for at in range(10)]
     assert float(a_chain(*steps).levels[-1]) == pytest.approx(0.01)
@@ -56,7 +54,7 @@ def test_an_anchor_ends_the_drift_of_the_links_between():
     assert anchored.errors[-1] < 0.001  # not 0.0002: the links and the anchor disagree
 
 
-def test_a_launch_that_is_back_is_as_fast_as_before_whatever_its_links_measured():
+def test_a_launch_that_is_back_is_as_fast_as_before_whatever_its_links_measured() -> None:
     chain = a_chain(
         a_session(1, 2, a_link(0.030, identities=("old", "new"))),
         a_session(5, 6, a_link(-0.028, identities=("new", "old"))),
@@ -65,7 +63,7 @@ def test_a_launch_that_is_back_is_as_fast_as_before_whatever_its_links_measured(
     assert chain.alike == [(0, 2)]
 
 
-def test_what_could_not_be_measured_breaks_the_chain():
+def test_what_could_not_be_measured_breaks_the_chain() -> None:
     chain = a_chain(
         a_session(1, 2, a_link(0.01)),
         a_session(3, 4, unjudged={"op/rung": "failed: wrong"}),
@@ -76,7 +74,7 @@ def test_what_could_not_be_measured_breaks_the_chain():
     assert chain.nodes[1].why == "failed: wrong"
 
 
-def test_links_of_several_gpus_are_taken_together_and_one_that_disagrees_is_named():
+def test_links_of_several_gpus_are_taken_together_and_one_that_disagrees_is_named() -> None:
     own = [a_session(1, 2, a_link(log), gpu=gpu) for log, gpu in ((0.0101, "a"), (0.0099, "b"), (0.0100, "c"))]
     chain = a_chain(*own)
     assert float(chain.levels[1]) == pytest.approx(0.01, abs=1e-4)
@@ -87,7 +85,7 @@ def test_links_of_several_gpus_are_taken_together_and_one_that_disagrees_is_name
     assert how_far == pytest.approx(0.026, abs=1e-3)
 
 
-def test_many_small_steps_are_one_gradual_change_and_noise_is_none():
+def test_many_small_steps_are_one_gradual_change_and_noise_is_none() -> None:
     slow = a_chain(*(a_session(at, at + 1, a_link(0.0015, 0.0003)) for at in range(20)))
     assert slow.gradual() == [(0, 20)]
     rng = random.Random(1)
@@ -102,7 +100,7 @@ def a_series(cell: str = CELL) -> JudgedSeries:
     return JudgedSeries("suite.GPU.track_seconds", {}, {"machine": "m", "branch": "main"}, False, False, [], cell)
 
 
-def test_an_event_of_links_has_one_size_everywhere():
+def test_an_event_of_links_has_one_size_everywhere() -> None:
     """The two links of a change and its revert do not agree: the event and its verdict tell the same figure."""
     sessions = [
         a_session(1, 2, a_link(0.030, identities=("old", "new"))),
@@ -116,17 +114,19 @@ def test_an_event_of_links_has_one_size_everywhere():
     for change in (slower, faster):
         _, verdict = verdict_on(change)
         assert (verdict.word, verdict.change) == ("confirmed", change.step.change)
+        assert verdict.low is not None
+        assert verdict.high is not None
         assert verdict.low < change.step.change < verdict.high
         assert (verdict.low, verdict.high) == change.interval
     assert slower.step.change == pytest.approx(math.expm1(0.028))
     assert len(events([slower, faster])) == 2
 
 
-def test_links_confirm_and_refute_what_a_full_run_flagged():
+def test_links_confirm_and_refute_what_a_full_run_flagged() -> None:
     known = verdicts_of([a_session(1, 2, a_link(0.03)), a_session(3, 4, a_link(0.0001))])
     assert known[CELL, COMMITS[1], COMMITS[2]].word == "confirmed"
     assert known[CELL, COMMITS[3], COMMITS[4]].word == "refuted"
 
 
-def test_links_of_another_branch_are_not_joined():
+def test_links_of_another_branch_are_not_joined() -> None:
     assert chains([a_session(1, 2, a_link(0.03))], {COMMITS[1]: 0}) == {}

@@ -7,6 +7,7 @@ Exit code: 0; 1 if a launch became slower; 2 if one failed, or could not be meas
 """
 
 import argparse
+import math
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ from kernelwatch.commands.bench import publish
 from kernelwatch.commands.phases import duration
 from kernelwatch.comparison import linking
 from kernelwatch.comparison.linking import Step, Trees
+from kernelwatch.detect.judging import Judged, judge
 from kernelwatch.history import links
 from kernelwatch.history.links import Session
 from kernelwatch.plan.project import CONFIGURATION, Project
@@ -94,23 +96,29 @@ def show(project: Project, session: Session, console: Console) -> None:
     parts += [f"{len(session.unjudged)} not measured"] if session.unjudged else []
     line = f"{subject}: {', '.join(parts)}, {duration(session.seconds)}"
     console.print(line, markup=False, highlight=False, soft_wrap=True)
-    for link in session.changed:
-        if link.word in ("worse", "better"):
-            low, high = (change_text(bound) for bound in link.bounds)
-            text = f"  {link.word}: {link.cell} {change_text(link.change)} ({low} to {high})"
-            style = "red" if link.word == "worse" else "green"
+    for cell, judged in _changed(session).items():
+        if judged.word in ("worse", "better"):
+            low, high = (change_text(bound) for bound in judged.bounds)
+            text = f"  {judged.word}: {cell} {change_text(math.expm1(judged.log))} ({low} to {high})"
+            style = "red" if judged.word == "worse" else "green"
             console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
     for name, why in list(session.unjudged.items())[:3]:
         console.print(f"  not measured: {name}: {why}", style="yellow", markup=False, highlight=False, soft_wrap=True)
+
+
+def _changed(session: Session) -> dict[str, Judged]:
+    judged = judge(session)
+    return {link.cell: judged[link.cell] for link in session.changed}
 
 
 def code_of(sessions: Sequence[Session]) -> int:
     """The exit code of what was measured."""
     if any(why.startswith("failed") for session in sessions for why in session.unjudged.values()):
         return 2
-    if any(link.word == "worse" for session in sessions if session.kind == "step" for link in session.changed):
+    steps = [session for session in sessions if session.kind == "step"]
+    if any(judged.word == "worse" for session in steps for judged in _changed(session).values()):
         return 1
-    return 2 if any(session.unjudged for session in sessions) else 0
+    return 2 if any(session.unjudged for session in steps) else 0
 
 
 def main(project: Project, prog: str, arguments: list[str] | None = None) -> int:

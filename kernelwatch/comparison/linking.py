@@ -7,7 +7,6 @@ the errors of single links add up along a chain, and an anchor ends that.
 """
 
 import hashlib
-import math
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -15,13 +14,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import cast
 
 from kernelwatch.analysis import compiled
 from kernelwatch.comparison.changes import Changes, changes
 from kernelwatch.comparison.choice import Choice, choose
-from kernelwatch.comparison.paired import INTERVAL, WITHIN, Comparison, Judged, Pairs, Side, trimmed_mean
-from kernelwatch.history.links import Kind, Link, Session, Word
+from kernelwatch.comparison.paired import Comparison, Pairs, Side, trimmed_mean
+from kernelwatch.history.links import Kind, Link, Session
 from kernelwatch.plan.build import tree_of_commit
 from kernelwatch.plan.cells import Cell, timed
 from kernelwatch.plan.project import Project
@@ -29,7 +27,6 @@ from kernelwatch.run import outcome
 from kernelwatch.run.group import measure_once
 from kernelwatch.system.git import git
 from kernelwatch.system.options import Options
-from kernelwatch.system.student import quantile
 from kernelwatch.timing.record import Measurement, number
 
 NARROW = {"gpu": 0.001, "cpu": 0.02}  # the half-width of the 95 % interval of a ratio that is known well enough
@@ -168,7 +165,7 @@ def link(
             unjudged[key] = f"{judged.word}: {judged.why}" if judged.why else judged.word
         elif not is_control and pairs.same and (pairs.is_alike or judged.word == "no change"):
             same += 1
-        elif found := _link(pairs, judged, is_control):
+        elif found := _link(pairs, is_control):
             links.append(found)
         elif not is_control:
             unjudged[key] = judged.why or "it was measured in too few turns"
@@ -221,20 +218,15 @@ def few_controls(choice: Choice) -> Choice:
     return replace(choice, cells=[cell for cell in choice.cells if cell.key not in dropped], controls=controls)
 
 
-def _link(pairs: Pairs, judged: Judged, is_control: bool) -> Link | None:
+def _link(pairs: Pairs, is_control: bool) -> Link | None:
     """The link of a cell; None if it was measured in too few turns."""
     logs = [*pairs.logs().values()]
     middle, error, freedom = trimmed_mean(logs)
-    if not freedom or judged.word not in ("worse", "better", "no change", "cannot tell"):
+    if not freedom or pairs.left_out:
         return None
     sides = [[both[side] for both in pairs.measurements.values()] for side in (0, 1)]
-    word = cast(Word, judged.word)
-    if word == "cannot tell" and not pairs.same:  # alone, it need not be as sure as all cells of a comparison together
-        half = quantile(1 - INTERVAL / 2, freedom) * error
-        word = "no change" if abs(middle) + half < math.log1p(WITHIN[pairs.cell.device]) else word
     return Link(
         pairs.cell.key,
-        word,
         middle,
         error,
         freedom,
@@ -242,7 +234,6 @@ def _link(pairs: Pairs, judged: Judged, is_control: bool) -> Link | None:
         (pairs.seconds(0), pairs.seconds(1)),
         (_identity(sides[0]), _identity(sides[1])),
         (_clock(sides[0]), _clock(sides[1])),
-        judged.why if word == judged.word else "",
         is_control,
     )
 

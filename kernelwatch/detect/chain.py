@@ -14,6 +14,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from kernelwatch.detect.judging import Judged, judge, word_of
 from kernelwatch.detect.levels import FLOOR
 from kernelwatch.history.links import Link, Session
 from kernelwatch.system.student import quantile
@@ -27,11 +28,12 @@ FREEDOM_MOST = 60  # of a level: more make no difference
 
 @dataclass(frozen=True)
 class Edge:
-    """A link between two nodes of a chain, and the session that measured it."""
+    """A link between two nodes of a chain, the verdict on it, and the session that measured it."""
 
     before: int
     after: int
     link: Link
+    judged: Judged
     session: Session
 
 
@@ -64,7 +66,7 @@ class Chain:
     def _solved(self) -> tuple[Values, Values, list[int]]:
         """The levels, their covariance, and the piece to which each launch belongs: there is no link between pieces."""
         count = len(self.nodes) + 1
-        pairs = [(edge.before, edge.after, edge.link.log, max(edge.link.error, ALIKE)) for edge in self.edges]
+        pairs = [(edge.before, edge.after, edge.link.log, edge.judged.error) for edge in self.edges]
         pairs += [(before, after, 0.0, ALIKE) for before, after in self.alike]
         pieces = _pieces(count, [(before, after) for before, after, *_ in pairs])
         free = [node for node in range(count) if pieces[node] != node]
@@ -112,7 +114,7 @@ class Chain:
 
     def half(self, first: int, last: int) -> float:
         """The half-width of the 95 % interval of a span. The levels rest on the turns of all links between."""
-        freedom = min(FREEDOM_MOST, sum(edge.link.freedom for edge in self.edges if edge.after > first) or 1)
+        freedom = min(FREEDOM_MOST, sum(edge.judged.freedom for edge in self.edges if edge.after > first) or 1)
         return quantile(0.975, freedom) * self.span(first, last)[1]
 
     def at_node(self, node: int) -> list[Edge]:
@@ -124,16 +126,13 @@ class Chain:
         """The verdict on the step that made a launch: that of its session, or of all GPUs that measured it together."""
         own = self.at_node(node)
         if len(own) <= 1:
-            return own[0].link.word if own else "cannot tell"
-        weights = np.array([1 / max(edge.link.error, ALIKE) ** 2 for edge in own])
+            return own[0].judged.word if own else "cannot tell"
+        weights = np.array([1 / edge.judged.error**2 for edge in own])
         logs = np.array([edge.link.log for edge in own])
         middle = float((weights * logs).sum() / weights.sum())
         excess = float((weights * (logs - middle) ** 2).sum()) / (len(own) - 1)
         error = math.sqrt(max(1.0, excess) / float(weights.sum()))
-        half = quantile(0.995, sum(edge.link.freedom for edge in own)) * error
-        if abs(middle) - half > math.log1p(FLOOR):
-            return "worse" if middle > 0 else "better"
-        return "no change" if abs(middle) + half < math.log1p(2 * FLOOR) else "cannot tell"
+        return word_of(middle, error, sum(edge.judged.freedom for edge in own))
 
     def disagreeing(self) -> list[tuple[Edge, float]]:
         """The links that differ from what all others say, with how far, as a logarithm."""
@@ -143,7 +142,7 @@ class Chain:
             if others.pieces[edge.before] != others.pieces[edge.after]:
                 continue  # nothing else tells of it
             log, error = others.span(edge.before, edge.after)
-            if abs(edge.link.log - log) > APART * math.hypot(edge.link.error, error) + math.log1p(FLOOR):
+            if abs(edge.link.log - log) > APART * math.hypot(edge.judged.error, error) + math.log1p(FLOOR):
                 found.append((edge, edge.link.log - log))
         return found
 
@@ -160,7 +159,7 @@ class Chain:
             if last - first < 2:  # fewer than two links: each has a verdict of its own
                 continue
             log, error = self.span(first, last)
-            freedom = min(FREEDOM_MOST, sum(edge.link.freedom for edge in self.edges))
+            freedom = min(FREEDOM_MOST, sum(edge.judged.freedom for edge in self.edges))
             if abs(log) - quantile(1 - GRADUAL_LEVEL / 2, freedom) * error > math.log1p(FLOOR):
                 found.append((first, last))
         return found
@@ -191,10 +190,13 @@ def chains(sessions: Sequence[Session], positions: Mapping[str, int]) -> dict[st
         and positions[session.before] < positions[session.after]
     ]
     cells = dict.fromkeys(link.cell for session in own for link in session.changed)
-    return {cell: _chain(cell, own, positions) for cell in cells}
+    judged = [judge(session) for session in own]
+    return {cell: _chain(cell, own, judged, positions) for cell in cells}
 
 
-def _chain(cell: str, sessions: Sequence[Session], positions: Mapping[str, int]) -> Chain:
+def _chain(
+    cell: str, sessions: Sequence[Session], judged: Sequence[Mapping[str, Judged]], positions: Mapping[str, int]
+) -> Chain:
     nodes: dict[int, Node] = {}
     for session in sessions:
         if session.kind != "step":
@@ -211,8 +213,8 @@ def _chain(cell: str, sessions: Sequence[Session], positions: Mapping[str, int])
         return int(np.searchsorted(starts, positions[commit], side="right"))
 
     edges = [
-        Edge(node_of(session.before), node_of(session.after), link, session)
-        for session in sessions
+        Edge(node_of(session.before), node_of(session.after), link, verdicts[cell], session)
+        for session, verdicts in zip(sessions, judged, strict=True)
         for link in session.changed
         if link.cell == cell
     ]

@@ -9,6 +9,7 @@ from functools import cached_property
 from kernelwatch.detect import steps
 from kernelwatch.detect.chain import Chain, chains
 from kernelwatch.detect.events import Change, JudgedSeries
+from kernelwatch.detect.judging import judge
 from kernelwatch.detect.levels import FLOOR
 from kernelwatch.detect.point import Point
 from kernelwatch.detect.results import Result, Results
@@ -58,7 +59,7 @@ class LinkedSeries(JudgedSeries):
     @property
     def _smallest(self) -> float:
         """The smallest change that the next link will probably show, from the links so far."""
-        halves = sorted(edge.link.half for edge in self._chain.edges)
+        halves = sorted(edge.judged.half() for edge in self._chain.edges)
         return math.expm1(math.log1p(FLOOR) + 2 * halves[len(halves) // 2]) if halves else math.inf
 
     def changes(self) -> list[Change]:
@@ -123,12 +124,13 @@ def verdicts_of(sessions: Iterable[Session]) -> Verdicts:
     """What links say of changes that a full run flagged, and of their own: each was measured in turns."""
     found: Verdicts = {}
     for session in sessions:
+        judged = judge(session)
         for link in session.changed:
-            low, high = link.bounds
-            found[link.cell, session.before, session.after] = Confirmation(
-                link.cell, session.before, session.after, VERDICTS.get(link.word, "not decided"), link.change,
-                link.change, low, high, len(link.logs), link.why, session.at,
-            )  # fmt: skip
+            own = judged[link.cell]
+            key = link.cell, session.before, session.after
+            change, (low, high) = math.expm1(link.log), own.bounds
+            word = VERDICTS.get(own.word, "not decided")
+            found[key] = Confirmation(*key, word, change, change, low, high, len(link.logs), own.why, session.at)
     return found
 
 

@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
 from kernelwatch.system.files import write_whole
-from kernelwatch.system.student import quantile
 
 Kind = Literal["step", "anchor"]
-Word = Literal["worse", "better", "no change", "cannot tell"]
+Word = Literal["worse", "better", "no change", "cannot tell"]  # a verdict on a link
 SUFFIX = ".links.jsonl"
 DIGITS = 7  # of a log ratio: 1e-7 is a hundred times less than the noise of any cell
 
@@ -27,7 +26,6 @@ DIGITS = 7  # of a log ratio: 1e-7 is a hundred times less than the noise of any
 class Link:
     """The seconds of a cell after a commit over those before it.
 
-    `word`: the verdict in the session that measured it; `why`: the reason, if it does not follow from the interval.
     `log`, `error`, `freedom`: the logarithm of the ratio, its standard error, and the degrees of freedom of that.
     `logs`: the logarithm of the ratio in each turn.
     `seconds`, `clocks_mhz`, `identities`: of the launches before and after: medians over the turns, and hashes.
@@ -35,7 +33,6 @@ class Link:
     """
 
     cell: str
-    word: Word
     log: float
     error: float
     freedom: int
@@ -43,23 +40,7 @@ class Link:
     seconds: tuple[float, float]
     identities: tuple[str, str] = ("", "")
     clocks_mhz: tuple[float | None, float | None] = (None, None)
-    why: str = ""
     control: bool = False
-
-    @property
-    def half(self) -> float:
-        """The half-width of the 95 % interval of `log`."""
-        return quantile(0.975, self.freedom) * self.error
-
-    @property
-    def change(self) -> float:
-        """The relative change of the seconds."""
-        return math.expm1(self.log)
-
-    @property
-    def bounds(self) -> tuple[float, float]:
-        """The 95 % interval of the change."""
-        return math.expm1(self.log - self.half), math.expm1(self.log + self.half)
 
 
 @dataclass(frozen=True)
@@ -164,9 +145,9 @@ def parsed(lines: Iterable[str]) -> Session:
 def _link(entry: dict[str, Any]) -> Link:
     before_after = [entry[name] for name in ("seconds", "identities", "clocks_mhz")]
     _check(entry["record"] == "link", "the kind of a line")
-    _check(entry["word"] in get_args(Word) and isinstance(entry["control"], bool), "a word of a link")
+    _check(isinstance(entry["control"], bool), "whether a link is a control")
     _check(all(isinstance(pair, list) and len(pair) == 2 for pair in before_after), "a pair of a link")
-    texts = (entry["cell"], entry["why"], *entry["identities"])
+    texts = (entry["cell"], *entry["identities"])
     _check(all(isinstance(text, str) for text in texts), "a text of a link")
     numbers = (entry["log"], entry["error"], entry["freedom"], *entry["logs"], *entry["seconds"])
     numbers += tuple(clock for clock in entry["clocks_mhz"] if clock is not None)
@@ -174,7 +155,6 @@ def _link(entry: dict[str, Any]) -> Link:
     _check(entry["error"] >= 0 and entry["freedom"] >= 1 and min(entry["seconds"]) > 0, "a number of a link")
     return Link(
         entry["cell"],
-        cast(Word, entry["word"]),
         float(entry["log"]),
         float(entry["error"]),
         int(entry["freedom"]),
@@ -182,7 +162,6 @@ def _link(entry: dict[str, Any]) -> Link:
         (float(entry["seconds"][0]), float(entry["seconds"][1])),
         (entry["identities"][0], entry["identities"][1]),
         (entry["clocks_mhz"][0], entry["clocks_mhz"][1]),
-        entry["why"],
         entry["control"],
     )
 

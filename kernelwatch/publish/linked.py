@@ -139,7 +139,7 @@ def _cell(chain: Chain, number: Mapping[int, int]) -> Json:
         "links": [
             [
                 number[id(edge.session)], edge.before, edge.after, rounded(edge.link.log, DIGITS),
-                rounded(edge.link.half, 3), len(edge.link.logs), edge.link.word,
+                rounded(edge.judged.half(), 3), len(edge.link.logs), edge.judged.word,
             ]
             for edge in chain.edges
         ],

@@ -1,0 +1,91 @@
+"""How often a link is called a change that is none, and how often a change is found: at the noise of recorded links."""
+
+import itertools
+import math
+import random
+import statistics
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from kernelwatch.comparison.paired import trimmed_mean
+from kernelwatch.detect.judging import judge
+from kernelwatch.history import links
+from kernelwatch.history.links import Link, Session
+from tests.pages import RECORDED
+from tests.repositories import ROOT
+
+CELLS = 30  # of a session
+
+
+def a_link(cell: str, logs: list[float], **more: object) -> Link:
+    made = Link(cell, *trimmed_mean(logs), tuple(logs), (1e-5, 1e-5), ("old", "new"))
+    return replace(made, **more)  # type: ignore[arg-type]
+
+
+def a_session(*own: Link) -> Session:
+    return Session("step", "a" * 40, "b" * 40, "2026-11-25T00:00:00", 1.0, {}, 0, links=own)
+
+
+def noises() -> list[float]:
+    """The deviation of one turn of every link that is recorded: cold cells and hot ones, free and limited by power."""
+    recorded, _ = links.read(ROOT / "results" / RECORDED)
+    return [statistics.stdev(link.logs) for session in recorded for link in session.links if len(link.logs) >= 4]
+
+
+def counted(change: float, turns: int, sessions: int, seed: int) -> Counter[str]:
+    """The verdicts on links of this change, with the noise of recorded links."""
+    rng, deviations = random.Random(seed), noises()
+    assert len(deviations) > 100
+    words: Counter[str] = Counter()
+    for _ in range(sessions):
+        sigmas = rng.choices(deviations, k=CELLS)
+        own = [
+            a_link(str(at), [rng.gauss(math.log1p(change), sigma) for _ in range(turns)])
+            for at, sigma in enumerate(sigmas)
+        ]
+        words.update(judged.word for judged in judge(a_session(*own)).values())
+    return words
+
+
+@pytest.mark.parametrize("turns", [4, 6])
+def test_of_a_thousand_links_without_a_change_at_most_one_is_called_a_change(turns: int) -> None:
+    words = counted(0.0, turns, 200, seed=turns)
+    assert words["worse"] + words["better"] <= words.total() / 1000
+    assert words["no change"] > 0.9 * words.total()
+
+
+@pytest.mark.parametrize(("change", "turns", "share"), [(0.01, 6, 0.85), (0.02, 4, 0.9), (-0.05, 4, 0.97)])
+def test_changes_are_found(change: float, turns: int, share: float) -> None:
+    words = counted(change, turns, 100, seed=1)
+    right, wrong = ("worse", "better") if change > 0 else ("better", "worse")
+    assert words[right] >= share * words.total()
+    assert not words[wrong]
+
+
+QUIET = [[0.0003, -0.0002, 0.0001, -0.0001], [0.0002, -0.0003, 0.0000, 0.0002]]
+
+
+def test_a_change_is_doubtful_if_a_control_moved_too() -> None:
+    slower = a_link("slower", [0.03, 0.0302, 0.0299, 0.03])
+    still = a_link("still", QUIET[0], identities=("x", "x"), control=True)
+    moved = a_link("moved", [0.02, 0.0201, 0.0199, 0.02], identities=("x", "x"), control=True)
+    assert judge(a_session(slower, still))["slower"].word == "worse"
+    told = judge(a_session(slower, moved))["slower"]
+    assert (told.word, told.why) == ("cannot tell", "moved, alike on both sides, moved by +2.02 %")
+
+
+def test_the_same_launch_is_no_slower_whatever_its_times_say() -> None:
+    told = judge(a_session(a_link("own", [0.03, 0.0302, 0.0299, 0.03], identities=("x", "x"))))["own"]
+    assert told.word == "cannot tell"
+    assert "launch the same" in told.why
+
+
+def test_four_turns_that_agree_by_chance_are_not_taken_at_their_word() -> None:
+    """0.6 % with next to no spread, in a session whose links spread by 0.5 %: alone it would be slower."""
+    lucky = a_link("lucky", [0.0060, 0.00601, 0.00599, 0.0060])
+    noisy = [a_link(f"noisy {at}", [sign * 0.005 for sign in order])
+             for at, order in enumerate(itertools.permutations((1, -1, 1, -1)))]  # fmt: skip
+    assert judge(a_session(lucky))["lucky"].word == "worse"
+    assert judge(a_session(lucky, *noisy))["lucky"].word == "cannot tell"
