@@ -10,7 +10,7 @@ As a program, `environment.py install` installs the packages that a commit needs
 that runs it. asv fills its virtualenvs this way.
 
 pyproject.toml names the direct dependencies. For each name in LOCKS, requirements/ holds the dependencies of its groups
-and everything that these need in turn, in exact versions with hashes. scripts/lock (`lab/lock.py`) writes these files.
+and everything that these need in turn, in exact versions with hashes. scripts/lab/lock writes these files.
 """
 
 import ast
@@ -161,9 +161,8 @@ def help_at_once(program: Path) -> None:
     exit: nobody waits minutes for a help text. The options need the environment, since the project names them."""
     if not {"-h", "--help"} & set(sys.argv[1:]) or os.environ.get(INSIDE) == str(ROOT) or _made():
         return
-    name = f"scripts/{Path(sys.argv[0]).name}"
     about = ast.get_docstring(ast.parse(program.read_text(encoding="utf-8"))) or ""
-    print(f"usage: {name} ...\n\n{about}\n")
+    print(f"usage: {called()} ...\n\n{about}\n")
     print(
         "Every command is described in docs/commands.md. The options are listed here once the environment is made,\n"
         "which any script does when it is called without --help."
@@ -252,22 +251,28 @@ def pytest_arguments() -> list[str]:
     return [] if driver_cuda() else ["-n", str(len(os.sched_getaffinity(0)) + 2), "--dist", "loadgroup"]
 
 
+def called() -> str:
+    """How the running script was called, such as scripts/lab/scale."""
+    return Path(os.path.abspath(sys.argv[0])).relative_to(ROOT).as_posix()
+
+
 def command(name: str) -> NoReturn:
     """Run a command of the engine in the project's interpreter, and exit with its code."""
     help_at_once(ROOT / "kernelwatch" / "commands" / f"{name}.py")
     enter()
     from kernelwatch.__main__ import run
 
-    sys.exit(run(name, sys.argv[1:], f"scripts/{Path(sys.argv[0]).name}"))
+    sys.exit(run(name, sys.argv[1:], called()))
 
 
-def laboratory(name: str) -> NoReturn:
-    """Run a program of the laboratory in the project's interpreter, and exit with its code."""
-    help_at_once(ROOT / "scripts" / "lab" / f"{name}.py")
+def laboratory(file: str) -> NoReturn:
+    """Run a program of the laboratory in the project's interpreter, and exit with its code. `file`: its __file__."""
+    help_at_once(Path(file))
     enter()
     from kernelwatch.__main__ import code_of
 
-    sys.exit(code_of(f"scripts/{name}", importlib.import_module(f"lab.{name}").main))
+    module = Path(file).with_suffix("").name
+    sys.exit(code_of(f"scripts/lab/{module}", importlib.import_module(f"lab.{module}").main))
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from environment import LOCKS
 from lab import lock
 
 ROOT = Path(__file__).resolve().parents[1]
-STALE = "requirements/ is not what pyproject.toml asks for: run scripts/lock"
+STALE = "requirements/ is not what pyproject.toml asks for: run scripts/lab/lock"
 MACHINES = [
     {"python_full_version": f"{python}.1", "python_version": python, "platform_machine": machine}
     | {"sys_platform": "linux", "os_name": "posix", "platform_python_implementation": "CPython"}
@@ -85,7 +85,7 @@ def test_files_that_are_installed_together_agree(cuda: str, machine: dict[str, s
 def test_the_lock_needs_uv(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
-    with pytest.raises(SystemExit, match="scripts/lock needs uv, which is not installed: pip install uv"):
+    with pytest.raises(SystemExit, match="scripts/lab/lock needs uv, which is not installed: pip install uv"):
         lock.main([])
 
 
@@ -108,4 +108,4 @@ def test_the_lock_is_written_with_its_requirements(monkeypatch: pytest.MonkeyPat
         assert text == lock.header(name) + "".join(f"{line} --hash=sha256:0\n" for line in asked)
     uv.write_text("#!/bin/sh\nexit 3\n")
     assert lock.main([]) == 3
-    assert subprocess.run([sys.executable, ROOT / "scripts" / "lock"], check=False).returncode == 3
+    assert subprocess.run([sys.executable, ROOT / "scripts" / "lab" / "lock"], check=False).returncode == 3

@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Runs detectors of steps on simulated histories: what each finds, how soon, on which commit, how many flags are false.
 
 The noise is that of the GPU (the A/A runs of each cell with the spread between their processes, resampled) and worse.
@@ -5,6 +6,15 @@ Every binary counts as changed, so no flag is excused. The detectors are this pr
 asv's with its default threshold and with 0.5 %, and, if they are installed, Apache Otava and ruptures. The seed
 determines all histories. The results go to docs/detection.json, and from there to the tables of docs/detection.md.
 """
+
+if __name__ == "__main__":
+    import sys
+    from pathlib import Path
+
+    sys.path[0] = str(Path(__file__).parents[1])
+    import environment
+
+    environment.laboratory(__file__)
 
 import argparse
 import json
@@ -326,7 +336,7 @@ def run(
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the simulation and write its results; the exit code."""
-    parser = argparse.ArgumentParser(prog="scripts/simulate", description=__doc__)
+    parser = argparse.ArgumentParser(prog="scripts/lab/simulate", description=__doc__)
     parser.add_argument("--seed", type=int, default=777, help="seed of all random numbers (default: 777)")
     parser.add_argument("--histories", type=int, default=6, help="for each noise and change (default: 6)")
     parser.add_argument("--suites", type=int, default=50, help="histories of the whole suite (default: 50)")
@@ -357,6 +367,6 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     write_whole(JSON, json.dumps(result, indent=1) + "\n")
     for name, make in BLOCKS.items():
-        write_block(PAPER, name, make(result), "scripts/simulate")
+        write_block(PAPER, name, make(result), "scripts/lab/simulate")
     print(f"written: {JSON.relative_to(ROOT)} and the tables of {PAPER.relative_to(ROOT)}")
     return 0
