@@ -77,9 +77,17 @@ def test_every_package_has_one_version_and_hashes(name: str) -> None:
 @pytest.mark.parametrize("machine", MACHINES, ids=lambda machine: "-".join(list(machine.values())[1:3]))
 def test_files_that_are_installed_together_agree(cuda: str, machine: dict[str, str]) -> None:
     together: dict[str, str] = {}
-    for name in ("tools", f"cuda{cuda}", f"gpu{cuda}"):
+    for name in ("tools", "test", f"cuda{cuda}", f"gpu{cuda}"):
         for package, version in versions(name, machine).items():
             assert together.setdefault(package, version) == version, f"{package}: {STALE}"
+
+
+@pytest.mark.parametrize("machine", MACHINES, ids=lambda machine: "-".join(list(machine.values())[1:3]))
+def test_measuring_installs_nothing_that_only_tests_need(machine: dict[str, str]) -> None:
+    measuring = {package for name in ("tools", "cuda13", "gpu13") for package in versions(name, machine)}
+    heavy = {"triton", "playwright", "mypy", "ruff", "oxlint", "distributed", "dask", "codespell", "check-jsonschema"}
+    assert not measuring & heavy
+    assert heavy <= versions("test", machine).keys()
 
 
 def test_the_lock_needs_uv(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
