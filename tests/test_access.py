@@ -282,7 +282,7 @@ def test_the_record_has_every_counted_cell(path: Path) -> None:
 def test_the_counts_are_those_that_were_held_against_hardware(
     path: Path, rung: str, profiler: profile.Profiler
 ) -> None:
-    """The figures of docs/access.md are those that the emulator counts today, and every difference has its rule."""
+    """The figures of docs/research/access.md are those that the emulator counts today, and every difference has its rule."""
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     cells = {cell.key: cell for problem in PROBLEMS for cell in counted.plan(problem)}
     for line in (line for line in lines if cells[line["key"]].name == rung):

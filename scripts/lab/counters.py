@@ -88,7 +88,7 @@ _MOVED = ("L2 sectors read, M", "L2 sectors written, M", "memory read, MB", "mem
 _TENSOR = tuple(name for name in _rungs("matmul", "float16->float32") if name.startswith("w"))
 # File -> its tables.
 TABLES = {
-    "docs/matmul.md": [
+    "docs/research/matmul.md": [
         *(
             Table(
                 *("matmul", "float32", (n, n, n), _PRODUCTS),
@@ -113,7 +113,7 @@ TABLES = {
             )
         ),
     ],
-    "docs/transpose.md": [
+    "docs/research/transpose.md": [
         Table(
             *("transpose", "float32", (4096, 4096), _rungs("transpose", "float32")),
             (*_COMMON, "L1 data, %", *_SHARED, "L2 sectors read, M", "L2 sectors written, M", "memory, %"),

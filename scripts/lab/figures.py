@@ -312,7 +312,7 @@ def write(records: list[Record], root: Path, results: Path) -> None:
             ("docs/transpose.md", "transpose"): lambda: on_device(turned, "gpu"),
             ("docs/transpose.md", "types"): lambda: transposed_by_type(turned),
             ("docs/transpose.md", "sizes"): lambda: transposed_by_size(turned),
-            ("docs/transpose.md", "counters"): lambda: counters(turned, results, "docs/transpose.md"),
+            ("docs/research/transpose.md", "counters"): lambda: counters(turned, results, "docs/research/transpose.md"),
         }
     if turned_on_cpu:
         makers["docs/transpose.md", "cpu"] = lambda: on_device(turned_on_cpu, "cpu")
@@ -322,7 +322,7 @@ def write(records: list[Record], root: Path, results: Path) -> None:
             ("docs/matmul.md", "shapes"): lambda: shapes(multiplied),
             ("docs/matmul.md", "types"): lambda: by_type(multiplied),
             ("docs/matmul.md", "float8"): lambda: float8(multiplied),
-            ("docs/matmul.md", "counters"): lambda: counters(multiplied, results, "docs/matmul.md"),
+            ("docs/research/matmul.md", "counters"): lambda: counters(multiplied, results, "docs/research/matmul.md"),
             ("docs/matmul.md", "between"): lambda: between(multiplied, results),
             ("docs/matmul.md", "several"): lambda: several(multiplied, results),
         }
@@ -331,9 +331,9 @@ def write(records: list[Record], root: Path, results: Path) -> None:
     if on_cpu:
         makers["docs/matmul.md", "cpu"] = lambda: squares(on_cpu, "cpu")
     if paths := sorted(results.glob("*/neighbors.jsonl")):
-        makers["docs/fleet.md", "neighbors"] = lambda path=paths[-1]: neighbors(path)  # type: ignore[misc]
+        makers["docs/research/fleet.md", "neighbors"] = lambda path=paths[-1]: neighbors(path)  # type: ignore[misc]
     if paths := sorted(results.glob("*/access.jsonl")):
-        makers["docs/access.md", "access"] = lambda: access(paths[-1])
+        makers["docs/research/access.md", "access"] = lambda: access(paths[-1])
     for (file, name), make in makers.items():
         if text := make():
             write_block(root / file, name, text)

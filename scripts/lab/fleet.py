@@ -211,7 +211,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = Parser("scripts/lab/fleet", __doc__)
     parser.add_argument("gpus", nargs="*", type=int, default=[1, 4, 100], help="sizes of the fleet (default: 1 4 100)")
     parser.add_argument("--commits", type=int, default=10_000, help="length of the history (default: 10000)")
-    parser.add_argument("--write", action="store_true", help="write the table into docs/fleet.md")
+    parser.add_argument("--write", action="store_true", help="write the table into docs/research/fleet.md")
     options = parser.parse_args(arguments)
     if any(gpus < 1 for gpus in options.gpus) or options.commits < 1:
         parser.error("a fleet has at least one GPU, and a history one commit")
@@ -249,5 +249,5 @@ def main(arguments: list[str] | None = None) -> int:
     console.print(told)
     if options.write:
         text = f"{markdown.table(list(HEADERS), rows)}\n\n{told}"
-        figures.write_block(scale.ROOT / "docs" / "fleet.md", "fleet", text, "scripts/lab/fleet --write")
+        figures.write_block(scale.ROOT / "docs" / "research" / "fleet.md", "fleet", text, "scripts/lab/fleet --write")
     return 0

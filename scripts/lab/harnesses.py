@@ -2,8 +2,8 @@
 """Measures the same kernels with kernelwatch.measure and with the harnesses that people use, each in fresh processes.
 
 The kernels are PyTorch's. Each process measures every kernel once with one harness, in turn with the other harnesses,
-and has imported everything before the first of them begins. The figures go to docs/harnesses.json, and from there to
-the table of docs/api.md. It needs a GPU, PyTorch, Triton and, for nvbench, the package cuda-bench; what is not
+and has imported everything before the first of them begins. The figures go to docs/harnesses.json, and from there to the
+tables of docs/research/harnesses.md and the example of docs/api.md. It needs a GPU, PyTorch, Triton and, for nvbench, the package cuda-bench; what is not
 installed is left out.
 """
 
@@ -36,7 +36,8 @@ from kernelwatch.system.files import write_whole
 from lab.figures import write_block
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-JSON, PAPER = ROOT / "docs" / "harnesses.json", ROOT / "docs" / "api.md"
+JSON = ROOT / "docs" / "harnesses.json"
+EXAMPLE, TABLES = ROOT / "docs" / "api.md", ROOT / "docs" / "research" / "harnesses.md"
 MIB = 1 << 20
 
 Case = tuple[Callable[..., object], tuple[Any, ...]]
@@ -304,8 +305,8 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     if options.table:
         result = json.loads(Path(options.out).read_text(encoding="utf-8"))
-        write_block(PAPER, "example", example(result), "scripts/lab/harnesses")
-        write_block(PAPER, "harnesses", text(result), "scripts/lab/harnesses")
+        write_block(EXAMPLE, "example", example(result), "scripts/lab/harnesses")
+        write_block(TABLES, "harnesses", text(result), "scripts/lab/harnesses")
         return 0
     began, result = time.monotonic(), {}
     for result in run(

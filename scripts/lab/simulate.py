@@ -4,7 +4,7 @@
 The noise is that of the GPU (the A/A runs of each cell with the spread between their processes, resampled) and worse.
 Every binary counts as changed, so no flag is excused. The detectors are this project's (kernelwatch/detect/steps.py),
 asv's with its default threshold and with 0.5 %, and, if they are installed, Apache Otava and ruptures. The seed
-determines all histories. The results go to docs/detection.json, and from there to the tables of docs/detection.md.
+determines all histories. The results go to docs/detection.json, and from there to the tables of docs/research/detection.md.
 """
 
 if __name__ == "__main__":
@@ -54,8 +54,8 @@ from lab.histories import (
 )
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-JSON, PAPER = ROOT / "docs" / "detection.json", ROOT / "docs" / "detection.md"
-LABELLED = ROOT / "tests" / "data"
+JSON, PAPER = ROOT / "docs" / "detection.json", ROOT / "docs" / "research" / "detection.md"
+LABELED = ROOT / "tests" / "data"
 NEAR = 5  # a flag within this many commits of a step belongs to that step
 WAIT = 10  # the commits after a step's own that are published, one by one
 LONG = 3000  # commits of a long series
@@ -243,7 +243,7 @@ def cost(job: tuple[str, dict[str, Runs], int]) -> dict[str, float]:
 # --- public series -------------------------------------------------------------------------------------------------
 
 
-def labelled(folder: Path) -> dict[str, Any]:
+def labeled(folder: Path) -> dict[str, Any]:
     """The flags of each detector in the public series in a folder, whose changes people have labeled."""
     series_by_name = {}
     for path in sorted(folder.glob("*.series.json")):
@@ -330,7 +330,7 @@ def run(
         "confirmed": total(disturbed_runs),
         "together": total(shifted),
         "cost": {"commits": LONG, "seconds": costs},
-        "labelled": labelled(LABELLED),
+        "labeled": labeled(LABELED),
     }
 
 
