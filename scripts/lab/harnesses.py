@@ -2,9 +2,9 @@
 """Measures the same kernels with kernelwatch.measure and with the harnesses that people use, each in fresh processes.
 
 The kernels are PyTorch's. Each process measures every kernel once with one harness, in turn with the other harnesses,
-and has imported everything before the first of them begins. The figures go to docs/harnesses.json, and from there to the
-tables of docs/research/harnesses.md and the example of docs/api.md. It needs a GPU, PyTorch, Triton and, for nvbench, the package cuda-bench; what is not
-installed is left out.
+and has imported everything before the first of them begins. The figures go to docs/harnesses.json, and from there to
+the tables of docs/research/harnesses.md and the example of docs/api.md. It needs a GPU, PyTorch, Triton and, for
+nvbench, the package cuda-bench; what is not installed is left out.
 """
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
 The noise is that of the GPU (the A/A runs of each cell with the spread between their processes, resampled) and worse.
 Every binary counts as changed, so no flag is excused. The detectors are this project's (kernelwatch/detect/steps.py),
 asv's with its default threshold and with 0.5 %, and, if they are installed, Apache Otava and ruptures. The seed
-determines all histories. The results go to docs/detection.json, and from there to the tables of docs/research/detection.md.
+determines all histories. The results go to docs/detection.json, and from there to docs/research/detection.md.
 """
 
 if __name__ == "__main__":
