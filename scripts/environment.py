@@ -188,8 +188,10 @@ def ensure(tests: bool = False) -> str:
     if tests and python == str(_python(HOME)) and not _has(mark, wanted):
         print(f"gpukernels: adding what tests to {HOME.name}/ (once; 1.1 GB on disk)", file=sys.stderr)
         if why := _pip(_python(HOME), wanted):
-            raise SystemExit(f"gpukernels: no tools for tests. pip says: {why}\nWith a network run this again.")
-        mark.write_text(_stamp(wanted))
+            last = why.splitlines()[-1]
+            print(f"gpukernels: pip could not install ({last}); going on with {HOME.name}/ as it is", file=sys.stderr)
+        else:
+            mark.write_text(_stamp(wanted))
     return python
 
 

@@ -167,10 +167,10 @@ def test_what_tests_is_added_once_to_what_measures(
     assert environment.ensure() == made  # measuring goes on with it
     assert no_pip == [base, tests]
     (environment.HOME / environment.TEST_MARK).write_text("of another day")
-    with pytest.raises(SystemExit, match=r"no tools for tests\. pip says: no network"):
-        environment.ensure(tests=True)
-    assert environment.ensure() == made
-    assert capsys.readouterr().err.count("adding what tests to venv/") == 2
+    assert environment.ensure(tests=True) == made
+    said = capsys.readouterr().err
+    assert said.count("adding what tests to venv/") == 2
+    assert said.endswith("pip could not install (no network); going on with venv/ as it is\n")
 
 
 def test_pip_installs_only_what_has_a_hash(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
