@@ -16,7 +16,7 @@ from kernelwatch.system.errors import CANNOT
 from tests.repositories import ROOT, Project
 
 USERS = sorted(path.name for path in (ROOT / "scripts").iterdir() if path.is_file() and not path.suffix)
-LABORATORY = sorted(f"lab/{path.name}" for path in (ROOT / "scripts" / "lab").iterdir() if path.is_symlink())
+LABORATORY = sorted(f"lab/{path.name}" for path in (ROOT / "scripts" / "lab").glob("[a-z]*") if not path.suffix)
 SCRIPTS = [*USERS, *LABORATORY]
 
 
