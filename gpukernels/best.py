@@ -1,6 +1,6 @@
 """`load(op, "best", type)`: the rung that is fastest for the operands at hand, from a table of what was measured.
 
-best.toml is written by scripts/best from the recorded results. By GPU, op, type and kind of rows it has the fastest
+best.toml is written by scripts/lab/best from the recorded results. By GPU, op, type and kind of rows it has the fastest
 rung at each measured shape. The nearest shape decides. A GPU that is not in it is taken for one of the same
 architecture; where there is none, the first rung of FALLBACK that the GPU can run is taken.
 """

@@ -92,7 +92,7 @@ class Kernel:
         return f"<{self.rung} {self.type}>"
 
     def __call__(self, *inputs: Any, out: Any = None) -> Any:
-        """The output of the kernel on `inputs`; enqueued on the current stream, not synchronised.
+        """The output of the kernel on `inputs`; enqueued on the current stream, not synchronized.
 
         Raises: KernelError where an operand does not fit, or in a capture if the launch has memory of its own.
         """

@@ -3,14 +3,15 @@
 A script switches to that interpreter by `environment.enter()`. It is the first of these that applies:
 
 1. $GPUKERNELS_PYTHON, unchanged;
-2. .venv, which pip installs from requirements/, and again after requirements/ has changed;
+2. .venv, which pip installs from requirements/, and again after requirements/ has changed. It first gets only what
+   measures; the first script that tests adds what tests;
 3. the running interpreter, if pip cannot install (no network) but this interpreter has every package.
 
 As a program, `environment.py install` installs the packages that a commit needs to be measured into the interpreter
 that runs it. asv fills its virtualenvs this way.
 
 pyproject.toml names the direct dependencies. For each name in LOCKS, requirements/ holds the dependencies of its groups
-and everything that these need in turn, in exact versions with hashes. scripts/lock (`lab/lock.py`) writes these files.
+and everything that these need in turn, in exact versions with hashes. scripts/lab/lock writes these files.
 """
 
 import ast
@@ -38,14 +39,15 @@ HOME = ROOT / ".venv"
 LOCK_FOLDER = ROOT / "requirements"
 # The groups of pyproject.toml that each locked file holds. Files of one CUDA version can be installed together.
 LOCKS = {
-    "tools": ("dependencies", "worker", "bench", "test"),
+    "tools": ("dependencies", "worker", "bench"),
+    "test": ("test",),  # separate, so that measuring does not wait for a browser, a compiler and linters
     "cuda12": ("dependencies", "worker", "cuda12", "sass"),
     "cuda13": ("dependencies", "worker", "cuda13", "sass"),
     "gpu12": ("gpu12",),  # separate, so that a machine without a driver does not download cuBLAS
     "gpu13": ("gpu13",),
 }
 CANNOT = 128  # the engine's exit code of a command that could not do its job
-MARK = "gpukernels.stamp"
+MARK, TEST_MARK = "gpukernels.stamp", "gpukernels.test.stamp"
 INSIDE = "GPUKERNELS_INSIDE"  # set once the right interpreter runs, so that it is searched for only once
 
 
@@ -149,21 +151,26 @@ def _stamp(wanted: list[Path]) -> str:
     return hashlib.sha256("\n".join([sys.version, *(path.read_text() for path in wanted)]).encode()).hexdigest()
 
 
-def _made() -> bool:
-    """Whether the project's interpreter is there, so that no command has to make it."""
-    mark = HOME / MARK
-    stamp = _stamp(locks("tools", cuda_extra(), gpu_extra()))
-    return bool(os.environ.get("GPUKERNELS_PYTHON")) or (mark.is_file() and mark.read_text() == stamp)
+def _has(mark: Path, wanted: list[Path]) -> bool:
+    """Whether the environment was made from these locked files."""
+    return mark.is_file() and mark.read_text() == _stamp(wanted)
 
 
-def help_at_once(program: Path) -> None:
+def _made(tests: bool) -> bool:
+    """Whether the project's interpreter is there, so that no command has to make it. `tests`: with what tests."""
+    return bool(os.environ.get("GPUKERNELS_PYTHON")) or (
+        _has(HOME / MARK, locks("tools", cuda_extra(), gpu_extra()))
+        and (not tests or _has(HOME / TEST_MARK, locks("test")))
+    )
+
+
+def help_at_once(program: Path, tests: bool = False) -> None:
     """If help is all that is asked for, and the environment is not made yet, print what a program's docstring says, and
     exit: nobody waits minutes for a help text. The options need the environment, since the project names them."""
-    if not {"-h", "--help"} & set(sys.argv[1:]) or os.environ.get(INSIDE) == str(ROOT) or _made():
+    if not {"-h", "--help"} & set(sys.argv[1:]) or os.environ.get(INSIDE) == str(ROOT) or _made(tests):
         return
-    name = f"scripts/{Path(sys.argv[0]).name}"
     about = ast.get_docstring(ast.parse(program.read_text(encoding="utf-8"))) or ""
-    print(f"usage: {name} ...\n\n{about}\n")
+    print(f"usage: {called()} ...\n\n{about}\n")
     print(
         "Every command is described in docs/commands.md. The options are listed here once the environment is made,\n"
         "which any script does when it is called without --help."
@@ -171,20 +178,37 @@ def help_at_once(program: Path) -> None:
     raise SystemExit(0)
 
 
-def ensure() -> str:
-    """Make the project's interpreter if necessary; its path. Raises: SystemExit with a message if there is none."""
+def ensure(tests: bool = False) -> str:
+    """Make the project's interpreter if necessary; its path. `tests`: with what tests.
+
+    Raises: SystemExit with a message if there is none.
+    """
+    python = _ensure_base()
+    wanted, mark = locks("test"), HOME / TEST_MARK
+    if tests and python == str(_python(HOME)) and not _has(mark, wanted):
+        print(f"gpukernels: adding what tests to {HOME.name}/ (once; 1.1 GB on disk)", file=sys.stderr)
+        if why := _pip(_python(HOME), wanted):
+            last = why.splitlines()[-1]
+            print(f"gpukernels: pip could not install ({last}); going on with {HOME.name}/ as it is", file=sys.stderr)
+        else:
+            mark.write_text(_stamp(wanted))
+    return python
+
+
+def _ensure_base() -> str:
+    """Make the project's interpreter, with what measures, if necessary; its path. Raises: SystemExit."""
     chosen = os.environ.get("GPUKERNELS_PYTHON")
     if chosen:
         if not shutil.which(chosen):
             raise SystemExit(f"gpukernels: GPUKERNELS_PYTHON={chosen}: no such interpreter; give the path of one")
         return chosen
     wanted = locks("tools", cuda_extra(), gpu_extra())
-    stamp, mark = _stamp(wanted), HOME / MARK
-    if mark.is_file() and mark.read_text() == stamp:
+    mark = HOME / MARK
+    if _has(mark, wanted):
         return str(_python(HOME))
     print(
         f"gpukernels: installing what {LOCK_FOLDER.name}/ locks into {HOME.name}/ "
-        "(once; some 600 MB to fetch, 1.5 GB on disk)",
+        "(once; 0.8 GB on disk, or 1.4 GB with a GPU's libraries)",
         file=sys.stderr,
     )
     before = HOME.with_name(".venv.before")  # kept until the new environment works
@@ -200,7 +224,7 @@ def ensure() -> str:
         why = f"{type(error).__name__}: {error}"
     if not why:
         shutil.rmtree(before, ignore_errors=True)
-        mark.write_text(stamp)
+        mark.write_text(_stamp(wanted))
         return str(_python(HOME))
     shutil.rmtree(HOME, ignore_errors=True)
     if before.exists():
@@ -226,11 +250,12 @@ def ensure() -> str:
     )
 
 
-def enter() -> None:
-    """Continue in the project's interpreter: return if this is it, else replace this process."""
+def enter(tests: bool = False) -> None:
+    """Continue in the project's interpreter: return if this is it, else replace this process. `tests`: with what
+    tests."""
     if os.environ.get(INSIDE) != str(ROOT):
         try:
-            python = ensure()
+            python = ensure(tests)
         except KeyboardInterrupt:
             print("interrupted; the next call makes the environment from the start", file=sys.stderr)
             raise SystemExit(130) from None
@@ -252,22 +277,28 @@ def pytest_arguments() -> list[str]:
     return [] if driver_cuda() else ["-n", str(len(os.sched_getaffinity(0)) + 2), "--dist", "loadgroup"]
 
 
+def called() -> str:
+    """How the running script was called, such as scripts/lab/scale."""
+    return Path(os.path.abspath(sys.argv[0])).relative_to(ROOT).as_posix()
+
+
 def command(name: str) -> NoReturn:
     """Run a command of the engine in the project's interpreter, and exit with its code."""
     help_at_once(ROOT / "kernelwatch" / "commands" / f"{name}.py")
     enter()
     from kernelwatch.__main__ import run
 
-    sys.exit(run(name, sys.argv[1:], f"scripts/{Path(sys.argv[0]).name}"))
+    sys.exit(run(name, sys.argv[1:], called()))
 
 
-def laboratory(name: str) -> NoReturn:
-    """Run a program of the laboratory in the project's interpreter, and exit with its code."""
-    help_at_once(ROOT / "scripts" / "lab" / f"{name}.py")
-    enter()
+def laboratory(file: str) -> NoReturn:
+    """Run a program of the laboratory in the project's interpreter, and exit with its code. `file`: its __file__."""
+    help_at_once(Path(file), tests=True)
+    enter(tests=True)
     from kernelwatch.__main__ import code_of
 
-    sys.exit(code_of(f"scripts/{name}", importlib.import_module(f"lab.{name}").main))
+    module = Path(file).with_suffix("").name
+    sys.exit(code_of(f"scripts/lab/{module}", importlib.import_module(f"lab.{module}").main))
 
 
 if __name__ == "__main__":

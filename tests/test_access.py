@@ -47,7 +47,7 @@ PATTERNS = {
     "distinct": ([i for i in LANES], 2, 4),
     "halves one each, other banks": ([i // 16 for i in LANES], 1, 2),
     "halves one each, same bank": ([i // 16 * 128 for i in LANES], 2, 2),
-    "neighbours alike": ([i // 2 for i in LANES], 1, 2),
+    "neighbors alike": ([i // 2 for i in LANES], 1, 2),
     "next but one alike": ([i // 4 * 2 + i % 2 for i in LANES], 1, 2),
     "next but three alike": ([i // 8 * 4 + i % 4 for i in LANES], 2, 4),
     "halves alike": ([i % 16 for i in LANES], 2, 4),
@@ -61,7 +61,7 @@ PATTERNS = {
     "pairs far apart": ([i // 2 * 32 for i in LANES], 16, 16),
     "four lanes": ([i if i < 4 else -1 for i in LANES], 1, 1),
     "fours alike": ([i // 4 for i in LANES], 1, 2),
-    "neighbours alike in the first half": ([i // 2 if i < 16 else i for i in LANES], 2, 3),
+    "neighbors alike in the first half": ([i // 2 if i < 16 else i for i in LANES], 2, 3),
 }
 READS = """
 template <typename T>
@@ -282,7 +282,7 @@ def test_the_record_has_every_counted_cell(path: Path) -> None:
 def test_the_counts_are_those_that_were_held_against_hardware(
     path: Path, rung: str, profiler: profile.Profiler
 ) -> None:
-    """The figures of docs/access.md are those that the emulator counts today, and every difference has its rule."""
+    """The figures of docs/research/access.md are what the emulator counts today, and every difference has its rule."""
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     cells = {cell.key: cell for problem in PROBLEMS for cell in counted.plan(problem)}
     for line in (line for line in lines if cells[line["key"]].name == rung):

@@ -25,7 +25,7 @@ def first(op: str, type: str, shape: tuple[int, ...], gpu: tuple[str, int] = H20
 
 
 def test_the_table_is_what_the_results_say() -> None:
-    assert best.TABLE.read_text(encoding="utf-8") == writer.toml(writer.tables()), "scripts/best writes it anew"
+    assert best.TABLE.read_text(encoding="utf-8") == writer.toml(writer.tables()), "scripts/lab/best writes it anew"
 
 
 def test_the_winner_is_the_fastest_of_those_that_may_be_taken() -> None:

@@ -148,6 +148,31 @@ def test_an_environment_is_made_once(
     assert capsys.readouterr().err.count("installing what requirements/ locks into venv/") == 2
 
 
+def test_what_tests_is_added_once_to_what_measures(
+    no_pip: list[list[Path]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    why = ["", "", "no network"]
+
+    def pip(python: Path | str, wanted: list[Path]) -> str:
+        no_pip.append(wanted)
+        return why.pop(0)
+
+    monkeypatch.setattr(environment, "_pip", pip)
+    base, tests = environment.locks("tools", environment.cuda_extra()), environment.locks("test")
+    made = environment.ensure()
+    assert no_pip == [base]
+    for _ in range(2):
+        assert environment.ensure(tests=True) == made
+        assert no_pip == [base, tests]
+    assert environment.ensure() == made  # measuring goes on with it
+    assert no_pip == [base, tests]
+    (environment.HOME / environment.TEST_MARK).write_text("of another day")
+    assert environment.ensure(tests=True) == made
+    said = capsys.readouterr().err
+    assert said.count("adding what tests to venv/") == 2
+    assert said.endswith("pip could not install (no network); going on with venv/ as it is\n")
+
+
 def test_pip_installs_only_what_has_a_hash(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "nothing-1.0-py3-none-any.whl", "w") as wheel:
         wheel.writestr("nothing-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: nothing\nVersion: 1.0\n")

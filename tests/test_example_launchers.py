@@ -1,4 +1,4 @@
-"""The launchers that `scripts/examples launchers` adds to the example: Numba, cuTile and the CuTe DSL.
+"""The launchers that `scripts/lab/examples launchers` adds to the example: Numba, cuTile and the CuTe DSL.
 
 Their packages are too large for the requirements of the tests; a test whose package is missing is skipped. All run in
 an environment of the tests after `pip install "numba-cuda[cu13]" "cuda-tile[tileiras]>=1.7" "nvidia-cutlass-dsl[cu13]"`

@@ -166,7 +166,7 @@ def test_the_tables_are_those_of_the_recorded_results(built: Path) -> None:
     records = examples.on_a_gpu(examples.EXAMPLES / "results", planted.commits(built))
     assert len(records) == 8
     for name, tables in examples.tables(records).items():
-        begin, end = figures.marks(name, "scripts/examples figures")
+        begin, end = figures.marks(name, "scripts/lab/examples figures")
         assert f"{begin}\n\n{tables}\n\n{end}" in text
 
 

@@ -19,7 +19,7 @@ from environment import LOCKS
 from lab import lock
 
 ROOT = Path(__file__).resolve().parents[1]
-STALE = "requirements/ is not what pyproject.toml asks for: run scripts/lock"
+STALE = "requirements/ is not what pyproject.toml asks for: run scripts/lab/lock"
 MACHINES = [
     {"python_full_version": f"{python}.1", "python_version": python, "platform_machine": machine}
     | {"sys_platform": "linux", "os_name": "posix", "platform_python_implementation": "CPython"}
@@ -77,15 +77,23 @@ def test_every_package_has_one_version_and_hashes(name: str) -> None:
 @pytest.mark.parametrize("machine", MACHINES, ids=lambda machine: "-".join(list(machine.values())[1:3]))
 def test_files_that_are_installed_together_agree(cuda: str, machine: dict[str, str]) -> None:
     together: dict[str, str] = {}
-    for name in ("tools", f"cuda{cuda}", f"gpu{cuda}"):
+    for name in ("tools", "test", f"cuda{cuda}", f"gpu{cuda}"):
         for package, version in versions(name, machine).items():
             assert together.setdefault(package, version) == version, f"{package}: {STALE}"
+
+
+@pytest.mark.parametrize("machine", MACHINES, ids=lambda machine: "-".join(list(machine.values())[1:3]))
+def test_measuring_installs_nothing_that_only_tests_need(machine: dict[str, str]) -> None:
+    measuring = {package for name in ("tools", "cuda13", "gpu13") for package in versions(name, machine)}
+    heavy = {"triton", "playwright", "mypy", "ruff", "oxlint", "distributed", "dask", "codespell", "check-jsonschema"}
+    assert not measuring & heavy
+    assert heavy <= versions("test", machine).keys()
 
 
 def test_the_lock_needs_uv(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
-    with pytest.raises(SystemExit, match="scripts/lock needs uv, which is not installed: pip install uv"):
+    with pytest.raises(SystemExit, match="scripts/lab/lock needs uv, which is not installed: pip install uv"):
         lock.main([])
 
 
@@ -108,4 +116,4 @@ def test_the_lock_is_written_with_its_requirements(monkeypatch: pytest.MonkeyPat
         assert text == lock.header(name) + "".join(f"{line} --hash=sha256:0\n" for line in asked)
     uv.write_text("#!/bin/sh\nexit 3\n")
     assert lock.main([]) == 3
-    assert subprocess.run([sys.executable, ROOT / "scripts" / "lock"], check=False).returncode == 3
+    assert subprocess.run([sys.executable, ROOT / "scripts" / "lab" / "lock"], check=False).returncode == 3

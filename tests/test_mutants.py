@@ -1,4 +1,4 @@
-"""scripts/mutants: its table fits the repository, and a run tells what is caught from what is not."""
+"""scripts/lab/mutants: its table fits the repository, and a run tells what is caught from what is not."""
 
 import ast
 import dataclasses
@@ -43,7 +43,7 @@ def test_every_room_has_mutants() -> None:
 def test_the_record_has_every_mutant() -> None:
     text = mutants.RECORD.read_text(encoding="utf-8")
     for mutant in ALL:
-        assert f"| {mutant.change} | `{mutant.file}` | " in text, "run scripts/mutants"
+        assert f"| {mutant.change} | `{mutant.file}` | " in text, "run scripts/lab/mutants"
     assert SURVIVED not in text
     assert GONE not in text
 

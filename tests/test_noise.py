@@ -54,7 +54,7 @@ def test_runs_differ_by_their_medians(
     path = tmp_path / "results/here/noise.jsonl"
     path.parent.mkdir(parents=True)
     path.write_text('{"key": "transpose/copy", "cv": 0.5}\n{"key": "transpose/padded", "cv": 7}\n')
-    assert noise.main(project, "scripts/noise", ["--runs", "2", "transpose"]) == 0
+    assert noise.main(project, "scripts/lab/noise", ["--runs", "2", "transpose"]) == 0
     kept, fresh = map(json.loads, path.read_text().splitlines())
     assert kept == {"key": "transpose/copy", "cv": 0.5}  # not measured again: it stays
     assert (fresh["medians_s"], fresh["processes_s"]) == ([2.0, 4.0], [[1.0, 9.0, 2.0], [4.0]])
@@ -91,7 +91,7 @@ def test_every_other_run_has_neighbors_at_work(
     monkeypatch.setattr(noise, "gpus", lambda: ["0", "4", "7"])
     monkeypatch.setattr(noise, "measure", measured)
     monkeypatch.setattr(noise, "identity", lambda: {"machine": "here"})
-    assert noise.main(project, "scripts/noise", ["--neighbors", "--runs", "4", "transpose"]) == 0
+    assert noise.main(project, "scripts/lab/noise", ["--neighbors", "--runs", "4", "transpose"]) == 0
     assert {path.name for path in tmp_path.glob("load.py.*")} == {"load.py.4", "load.py.7"}  # not the one that measures
     assert seen == [0, 2, 4, 4]
     (line,) = map(json.loads, (tmp_path / "results/here/neighbors.jsonl").read_text().splitlines())
@@ -108,7 +108,7 @@ def test_a_neighbor_that_cannot_work_is_said(project: Project, tmp_path: Path, m
     monkeypatch.setattr(noise, "gpus", lambda: ["0", "4"])
     monkeypatch.setattr(noise, "measure", lambda *_: group(1.0, 2.0))
     with pytest.raises(UserError, match="GPU 4 cannot be kept busy"):
-        noise.main(project, "scripts/noise", ["--neighbors", "transpose"])
+        noise.main(project, "scripts/lab/noise", ["--neighbors", "transpose"])
 
 
 def test_a_neighbor_that_stops_within_a_run_is_said(
@@ -135,51 +135,51 @@ def test_a_neighbor_that_stops_within_a_run_is_said(
     monkeypatch.setattr(noise, "measure", measured)
     monkeypatch.setattr(noise, "identity", lambda: {"machine": "here"})
     with pytest.raises(UserError, match="GPU 4 stopped working within run 2"):
-        noise.main(project, "scripts/noise", ["--neighbors", "--runs", "2", "transpose"])
+        noise.main(project, "scripts/lab/noise", ["--neighbors", "--runs", "2", "transpose"])
     assert not kept.exists()
 
 
 def test_half_of_the_runs_are_alone(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        noise.main(PROJECT, "scripts/noise", ["--neighbors", "--runs", "5"])
+        noise.main(PROJECT, "scripts/lab/noise", ["--neighbors", "--runs", "5"])
     assert "--neighbors takes an even number of --runs, half of them alone; got 5" in capsys.readouterr().err
 
 
 def test_neighbors_need_a_second_gpu(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(noise, "gpus", lambda: ["0"])
     with pytest.raises(UserError, match="--neighbors needs a second GPU"):
-        noise.main(project, "scripts/noise", ["--neighbors", "transpose"])
+        noise.main(project, "scripts/lab/noise", ["--neighbors", "transpose"])
 
 
 def test_a_wrong_kernel_is_no_noise(runs: list[Group], project: Project, tmp_path: Path) -> None:
     runs[:] = [group(state="failed")]
     with pytest.raises(UserError, match="transpose/padded failed: wrong"):
-        noise.main(project, "scripts/noise", ["--runs", "2", "transpose"])
+        noise.main(project, "scripts/lab/noise", ["--runs", "2", "transpose"])
     assert not (tmp_path / "results").exists()
 
 
 def test_nothing_measured_is_said(runs: list[Group], capsys: pytest.CaptureFixture[str]) -> None:
     runs[:] = [group(state="na")]
-    assert command("noise", ["--runs", "2", "transpose"], "scripts/noise") == CANNOT
-    assert capsys.readouterr().err == "scripts/noise: nothing to record: wrong\n"
+    assert command("noise", ["--runs", "2", "transpose"], "scripts/lab/noise") == CANNOT
+    assert capsys.readouterr().err == "scripts/lab/noise: nothing to record: wrong\n"
 
 
 def test_an_op_that_does_not_exist(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        noise.main(PROJECT, "scripts/noise", ["matmull"])
+        noise.main(PROJECT, "scripts/lab/noise", ["matmull"])
     assert f"no op matmull; there are {', '.join(PROJECT.ops)}" in capsys.readouterr().err
 
 
 def test_truth_needs_ncu(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("PATH", "")
-    assert command("truth", [], "scripts/truth") == CANNOT
-    assert "scripts/truth: Nsight Compute's ncu is not on the PATH" in capsys.readouterr().err
+    assert command("truth", [], "scripts/lab/truth") == CANNOT
+    assert "scripts/lab/truth: Nsight Compute's ncu is not on the PATH" in capsys.readouterr().err
 
 
 def test_counters_need_ncu(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("PATH", "")
-    assert code_of("scripts/counters", lambda: counters.main([])) == CANNOT
-    assert "scripts/counters: Nsight Compute's ncu is not on the PATH" in capsys.readouterr().err
+    assert code_of("scripts/lab/counters", lambda: counters.main([])) == CANNOT
+    assert "scripts/lab/counters: Nsight Compute's ncu is not on the PATH" in capsys.readouterr().err
 
 
 def test_counters_are_asked_of_cells_that_exist() -> None:
@@ -203,13 +203,13 @@ def test_streamed_products_ask_for_the_gpu_before_they_fill_the_memory(
     no_gpu: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(between, "numbers", lambda *_: pytest.fail("filled"))
-    assert code_of("scripts/between", lambda: between.main([])) == CANNOT
-    assert "scripts/between: matmul/between_grids: " in capsys.readouterr().err
+    assert code_of("scripts/lab/between", lambda: between.main([])) == CANNOT
+    assert "scripts/lab/between: matmul/between_grids: " in capsys.readouterr().err
 
 
 def test_streamed_products_need_a_gpu(no_gpu: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert code_of("scripts/between", lambda: between.main(["--edge", "64"])) == CANNOT
-    assert "scripts/between: matmul/between_grids: " in capsys.readouterr().err
+    assert code_of("scripts/lab/between", lambda: between.main(["--edge", "64"])) == CANNOT
+    assert "scripts/lab/between: matmul/between_grids: " in capsys.readouterr().err
 
 
 def test_streamed_products_are_exact() -> None:
@@ -236,24 +236,24 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[list[Cell]]:
 
 
 def test_an_expensive_op_is_taken_in_part(asked: list[list[Cell]], project: Project) -> None:
-    assert noise.main(project, "scripts/noise", ["--runs", "2", "matmul"]) == 0
+    assert noise.main(project, "scripts/lab/noise", ["--runs", "2", "matmul"]) == 0
     some, again = asked
     assert some == again
     assert 3 <= len(some) <= 10
     assert {cell.rung for cell in some} == {"thread_tile_2d", "cublas", "wmma"}
     assert len(plan(PROJECT.op("matmul"), "gpu")) > 100
     asked.clear()
-    assert noise.main(project, "scripts/noise", ["--runs", "2", "--only", "initial", "matmul"]) == 0
+    assert noise.main(project, "scripts/lab/noise", ["--runs", "2", "--only", "initial", "matmul"]) == 0
     assert {cell.rung for cell in asked[0]} == {"initial"}
 
 
 def test_other_ops_are_taken_whole(asked: list[list[Cell]], project: Project) -> None:
-    assert noise.main(project, "scripts/noise", ["--runs", "2"]) == 0
+    assert noise.main(project, "scripts/lab/noise", ["--runs", "2"]) == 0
     assert [cells[0].op for cells in asked] == [*PROJECT.ops] * 2
     assert asked[1] == plan(PROJECT.op("transpose"), "gpu")
     asked.clear()
     narrowed = ["--only", "padded|naive", "--shape", "1024x1024", "--type", "float32", "--cache", "cold"]
-    assert noise.main(project, "scripts/noise", ["--runs", "2", *narrowed, "transpose"]) == 0
+    assert noise.main(project, "scripts/lab/noise", ["--runs", "2", *narrowed, "transpose"]) == 0
     assert {(cell.shape, cell.type, cell.cache) for cell in asked[0]} == {((1024, 1024), "float32", "cold")}
     assert len(asked[0]) > 2
 
@@ -296,23 +296,23 @@ def test_an_interrupted_record_goes_on(
     monkeypatch.setattr(noise, "identity", lambda: {"machine": "here"})
     arguments = ["--runs", "4", "transpose"]
     with pytest.raises(KeyboardInterrupt):
-        noise.main(project, "scripts/noise", arguments)
+        noise.main(project, "scripts/lab/noise", arguments)
     path = tmp_path / "results" / "here" / "noise.jsonl"
     assert json.loads(path.read_text())["medians_s"] == [1.0, 2.0]  # of what was measured by then
-    assert noise.main(project, "scripts/noise", arguments) == 0
+    assert noise.main(project, "scripts/lab/noise", arguments) == 0
     assert json.loads(path.read_text())["medians_s"] == [1.0, 2.0, 3.0, 4.0]
     assert measured == [1.0, 2.0, 3.0, 4.0]
     assert list((tmp_path / ".asv" / "kept").iterdir()) == []
     assert "ASV_COMMIT" not in os.environ
     interrupts[:] = [False, False, True, False, False, False, False]
     with pytest.raises(KeyboardInterrupt):
-        noise.main(project, "scripts/noise", arguments)
+        noise.main(project, "scripts/lab/noise", arguments)
     (package / "kernel.cu").write_text("another")
-    assert noise.main(project, "scripts/noise", arguments) == 0
+    assert noise.main(project, "scripts/lab/noise", arguments) == 0
     assert json.loads(path.read_text())["medians_s"] == [7.0, 8.0, 9.0, 10.0]  # nothing of the kernel before the edit
 
 
 def test_one_run_does_not_differ(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        noise.main(PROJECT, "scripts/noise", ["--runs", "1", "matmul"])
+        noise.main(PROJECT, "scripts/lab/noise", ["--runs", "1", "matmul"])
     assert "--runs must be at least 2, to differ; got 1" in capsys.readouterr().err

@@ -240,7 +240,7 @@ def process(pid: int, memory: int | None = 1 << 30) -> SimpleNamespace:
     return SimpleNamespace(pid=pid, usedGpuMemory=memory)
 
 
-def utilisation(module: FakePynvml, *percent: int) -> FakePynvml:
+def utilization(module: FakePynvml, *percent: int) -> FakePynvml:
     """One answer after another, the last for ever."""
     answers = list(percent)
 
@@ -255,7 +255,7 @@ def test_others_on_the_gpu_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nvml_module, "FADE_S", 0.05)
     mine, parent = process(os.getpid()), process(os.getppid())  # who waits for this process disturbs nothing
     theirs = [process(TOO_LARGE, None), process(TOO_LARGE + 1)]
-    module = utilisation(FakePynvml(nvmlDeviceGetComputeRunningProcesses=[mine, parent, *theirs]), 35)
+    module = utilization(FakePynvml(nvmlDeviceGetComputeRunningProcesses=[mine, parent, *theirs]), 35)
     found = Nvml(BUS, module).others()
     listed = [{"pid": TOO_LARGE, "memory_bytes": None}, {"pid": TOO_LARGE + 1, "memory_bytes": 1 << 30}]
     assert found == {"processes": listed, "utilisation_percent": 35}
@@ -264,14 +264,14 @@ def test_others_on_the_gpu_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_alone_on_the_gpu_what_ran_before_fades() -> None:
-    module = utilisation(FakePynvml(nvmlDeviceGetComputeRunningProcesses=[]), 90, 40, 0)
+    module = utilization(FakePynvml(nvmlDeviceGetComputeRunningProcesses=[]), 90, 40, 0)
     found = Nvml(BUS, module).others()
     assert found == {"processes": [], "utilisation_percent": 0}
     assert disturbed(found) == ""
 
 
 def test_others_by_what_an_older_driver_has() -> None:
-    """Its library lacks the newest version of the call, or all of them, and the utilisation."""
+    """Its library lacks the newest version of the call, or all of them, and the utilization."""
     lacks = NVMLError("Function Not Found")
     module = FakePynvml(
         nvmlDeviceGetComputeRunningProcesses=lacks, nvmlDeviceGetComputeRunningProcesses_v2=[process(7)]

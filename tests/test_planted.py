@@ -80,7 +80,7 @@ BETWEEN = """ = k0 + y < K && column < N ? B[(k0 + y) * N + column] : T(0.0f);
 PLANTED = (
     plant("Padding removed", "transpose/padded.cu", "TILE_COLUMNS + 1]", "TILE_COLUMNS]", "padded",
           "access.track_shared_load_wavefronts"),
-    plant("Index swapped: neighbours read a column", "vector_add/elementwise.cu",
+    plant("Index swapped: neighbors read a column", "vector_add/elementwise.cu",
           "    if (i < N)\n        out[i] = a[i] + b[i]",
           "    const long long j = N % 32 ? i : i % 32 * (N / 32) + i / 32;\n"
           "    if (i < N)\n        out[j] = a[j] + b[j]",

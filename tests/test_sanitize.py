@@ -25,7 +25,7 @@ needs_sanitizer = pytest.mark.skipif(
 @needs_sanitizer
 @pytest.mark.parametrize("tool", sanitize.TOOLS)
 def test_every_rung_is_clean(tool: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert sanitize.main(PROJECT, "scripts/sanitize", ["--tool", tool]) == 0
+    assert sanitize.main(PROJECT, "scripts/lab/sanitize", ["--tool", tool]) == 0
     said = capsys.readouterr().out
     assert f"{tool}: clean" in said
     assert all((f"left out: {name}: " in said) == (other == tool) for other, name in PROJECT.unsanitized)
@@ -66,10 +66,10 @@ def test_a_rung_that_a_tool_cannot_judge_is_neither_clean_nor_found(
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     name = "matmul/fp16x3"
-    assert sanitize.main(PROJECT, "scripts/sanitize", ["--tool", "racecheck", "--only", name]) == 0
+    assert sanitize.main(PROJECT, "scripts/lab/sanitize", ["--tool", "racecheck", "--only", name]) == 0
     reason = PROJECT.unsanitized["racecheck", name]
     assert capsys.readouterr().out == f"racecheck: not judged: left out: {name}: {reason}; 0 launches\n"
-    assert sanitize.main(PROJECT, "scripts/sanitize", ["--tool", "racecheck", "--only", "no/such"]) == 1
+    assert sanitize.main(PROJECT, "scripts/lab/sanitize", ["--tool", "racecheck", "--only", "no/such"]) == 1
 
 
 def test_without_the_tool_it_says_where_it_comes_from(
@@ -78,7 +78,7 @@ def test_without_the_tool_it_says_where_it_comes_from(
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
     if shutil.which("compute-sanitizer"):
         pytest.skip("compute-sanitizer lies beside the interpreter")
-    assert run("sanitize", [], "scripts/sanitize") == CANNOT
+    assert run("sanitize", [], "scripts/lab/sanitize") == CANNOT
     said = capsys.readouterr().err
-    assert said.startswith("scripts/sanitize: ")
+    assert said.startswith("scripts/lab/sanitize: ")
     assert "comes with the CUDA toolkit" in said

@@ -1,4 +1,4 @@
-"""The histories of scripts/scale are ones that asv can publish, and scripts/fleet uses recorded seconds."""
+"""The histories of scripts/lab/scale are ones that asv can publish, and scripts/lab/fleet uses recorded seconds."""
 
 import json
 import math

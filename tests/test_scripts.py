@@ -1,4 +1,4 @@
-"""The entry points: every file of scripts/, and the command kernelwatch."""
+"""The entry points: every program in scripts/ and scripts/lab/, and the command kernelwatch."""
 
 import os
 import re
@@ -15,7 +15,9 @@ from kernelwatch import __main__ as console
 from kernelwatch.system.errors import CANNOT
 from tests.repositories import ROOT, Project
 
-SCRIPTS = sorted(path.name for path in (ROOT / "scripts").iterdir() if path.is_file() and not path.suffix)
+USERS = sorted(path.name for path in (ROOT / "scripts").iterdir() if path.is_file() and not path.suffix)
+LABORATORY = sorted(f"lab/{path.name}" for path in (ROOT / "scripts" / "lab").glob("[a-z]*") if not path.suffix)
+SCRIPTS = [*USERS, *LABORATORY]
 
 
 @pytest.fixture(scope="session")
@@ -37,7 +39,8 @@ def here(tmp_path: Path) -> Project:
 
 
 def test_there_are_scripts() -> None:
-    assert {"bench", "versus", "ladder", "figures", "test", "check", "lock"} <= set(SCRIPTS)
+    assert set(USERS) == {"bench", "versus", "ladder", "profile", "test", "check"}
+    assert {"lab/figures", "lab/gate", "lab/lock", "lab/simulate"} <= set(LABORATORY)
     assert all(os.access(ROOT / "scripts" / name, os.X_OK) for name in SCRIPTS)
 
 
@@ -58,7 +61,7 @@ def test_help_does_not_wait_for_the_environment(tmp_path: Path) -> None:
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     before = sorted(tmp_path.iterdir())
     variables = {name: value for name, value in os.environ.items() if not name.startswith("GPUKERNELS_")}
-    for name in (each for each in SCRIPTS if each != "lock"):  # which asks uv, outside the environment
+    for name in (each for each in SCRIPTS if each != "lab/lock"):  # which asks uv, outside the environment
         script = tmp_path / "scripts" / name
         done = subprocess.run(
             [sys.executable, str(script), "--help"],
@@ -81,9 +84,10 @@ def test_what_a_script_cannot_do_is_said_in_a_line(here: Project) -> None:
 
 
 def test_what_a_program_of_the_laboratory_cannot_do_is_said_in_a_line(here: Project) -> None:
-    done = here.run(sys.executable, str(ROOT / "scripts" / "counters"), PATH=str(here.folder))
+    done = here.run(sys.executable, str(ROOT / "scripts" / "lab" / "counters"), PATH=str(here.folder))
     assert done.returncode == CANNOT
-    assert done.stderr == "scripts/counters: Nsight Compute's ncu is not on the PATH; it comes with the CUDA toolkit\n"
+    missing = "Nsight Compute's ncu is not on the PATH; it comes with the CUDA toolkit"
+    assert done.stderr == f"scripts/lab/counters: {missing}\n"
 
 
 # --- the command kernelwatch -----------------------------------------------------------------------------------------
@@ -118,7 +122,7 @@ def test_every_command_is_a_module_and_has_a_script() -> None:
     modules = {path.stem for path in (ROOT / "kernelwatch" / "commands").glob("[a-z]*.py")}
     commands = modules - {"arguments", "confirming", "discovery", "phases", "skeleton", "watching"}  # their parts
     assert commands == set(console.COMMANDS)
-    assert commands - set(console.ANYWHERE) <= set(SCRIPTS)
+    assert commands - set(console.ANYWHERE) <= {name.removeprefix("lab/") for name in SCRIPTS}
 
 
 @pytest.mark.parametrize("name", [name for name in console.COMMANDS if name not in console.ANYWHERE])

@@ -135,8 +135,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_vendored_file_is_what_sources_says(source: dict[str, str]) -> None:
     content = (offline.VENDOR / source["file"]).read_bytes()
     assert hashlib.sha256(content).hexdigest() == source["sha256"]
-    licence = offline.VENDOR / "licenses" / f"{source['package']}.txt"
-    assert "Permission is hereby granted" in licence.read_text(encoding="utf-8")
+    license = offline.VENDOR / "licenses" / f"{source['package']}.txt"
+    assert "Permission is hereby granted" in license.read_text(encoding="utf-8")
     algorithm, digest = source["integrity"].split("-", 1)
     same = base64.b64encode(hashlib.new(algorithm, content).digest()).decode() == digest
     assert same == ("differs" not in source)
@@ -231,19 +231,19 @@ def test_publish_fails_where_a_page_needs_the_network(tmp_path: Path) -> None:
 
 # What a browser shows
 
-# Pixels of a plot in the colour of one of its series, smoothed edges included; the axes and the grid, which
-# an empty plot has as well, are grey.
+# Pixels of a plot in the color of one of its series, smoothed edges included; the axes and the grid, which
+# an empty plot has as well, are gray.
 DRAWN = """selector => {
     const plot = $(selector).data("plot");
     if (!plot) return 0;
     const canvas = plot.getCanvas();
     const pixels = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
-    const colours = plot.getData().map(series => $.color.parse(series.color));
+    const colors = plot.getData().map(series => $.color.parse(series.color));
     const near = (i, value) => Math.abs(pixels[i] - value) < 10;
     let count = 0;
     for (let i = 0; i < pixels.length; i += 4) {
         const opaque = pixels[i + 3] > 31;
-        if (opaque && colours.some(c => near(i, c.r) && near(i + 1, c.g) && near(i + 2, c.b))) count++;
+        if (opaque && colors.some(c => near(i, c.r) && near(i + 1, c.g) && near(i + 2, c.b))) count++;
     }
     return count;
 }"""

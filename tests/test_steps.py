@@ -460,7 +460,7 @@ def test_what_shifts_all_cells_of_a_session_is_blamed_on_no_commit(cells: dict[s
 def test_the_documents_figures_are_the_records() -> None:
     result, text = json.loads(JSON.read_text()), PAPER.read_text()
     for name, make in detection.BLOCKS.items():
-        begin, end = figures.marks(name, "scripts/simulate")
+        begin, end = figures.marks(name, "scripts/lab/simulate")
         assert text.split(begin)[1].split(end)[0].strip() == make(result)
     assert result["suite"]["commits"] >= 10_000
     assert result["suite"]["false_flags"] == []

@@ -512,10 +512,12 @@ def test_a_narrow_terminal_has_no_classes_of_instructions(
 BLOCKS = {
     "README.md": ["bench"],
     "docs/comparing.md": ["versus"],
-    "docs/transpose.md": ["transpose", "cpu", "types", "sizes", "counters"],
-    "docs/matmul.md": ["matmul", "cpu", "shapes", "types", "float8", "counters", "between"],
-    "docs/access.md": ["access"],
-    "docs/fleet.md": ["neighbors"],
+    "docs/transpose.md": ["transpose", "cpu", "types", "sizes"],
+    "docs/matmul.md": ["matmul", "cpu", "shapes", "types", "float8", "between"],
+    "docs/research/transpose.md": ["counters"],
+    "docs/research/matmul.md": ["counters"],
+    "docs/research/access.md": ["access"],
+    "docs/research/fleet.md": ["neighbors"],
 }
 
 
@@ -523,7 +525,7 @@ BLOCKS = {
 def papers(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with the papers, in which no block is written yet, and no comparison is kept."""
     folder = tmp_path_factory.mktemp("papers")
-    (folder / "docs").mkdir()
+    (folder / "docs" / "research").mkdir(parents=True)
     for file, blocks in BLOCKS.items():
         (folder / file).write_text("\n".join(mark for name in blocks for mark in figures.marks(name)))
     monkeypatch.setattr(figures, "VERSUS", folder / "versus.txt")
@@ -670,7 +672,11 @@ def test_every_block_is_written_from_the_newest_record_that_has_it(papers: Path)
     assert "matmul 4096x4096x4096, cold, GPU" in docs
     assert docs.count("A GPU") == 3
     assert docs.endswith(figures.marks("between")[0] + "\n" + figures.marks("between")[1])  # nothing to say yet
-    for file in ("README.md", "docs/transpose.md", "docs/access.md"):  # of the newest transposes there is no cell
+    for file in (
+        "README.md",
+        "docs/transpose.md",
+        "docs/research/access.md",
+    ):  # of the newest transposes there is no cell
         assert (papers / file).read_text() == before[file]
 
 
@@ -699,7 +705,7 @@ def test_counters_and_streamed_products_in_the_papers(tmp_path: Path) -> None:
     folder = tmp_path / "a-gpu.x"
     folder.mkdir()
     record = product_record()
-    file = "docs/matmul.md"
+    file = "docs/research/matmul.md"
     assert (figures.counters(record, tmp_path, file), figures.between(record, tmp_path)) == ("", "")
     metrics = {metric: 2e6 for metric, _ in METRICS.values()}
     del metrics[METRICS["L1 hits, %"][0]]  # as of a record that is older than this column
@@ -709,7 +715,7 @@ def test_counters_and_streamed_products_in_the_papers(tmp_path: Path) -> None:
     assert row_of(shown, "initial") == ["initial", "2000", "2000000", *["2e+06"] * 3, "", "2", "2", "2", "2"]
     assert "**matmul 256x256x256, float32**" in shown
     assert "2048x2048x2048" not in shown
-    assert figures.counters(record, tmp_path, "docs/transpose.md") == ""
+    assert figures.counters(record, tmp_path, "docs/research/transpose.md") == ""
     run = {
         "seconds": 2.0, "upload_bytes": 2**30, "upload_seconds": 0.3, "compute_seconds": 1.9,
         "download_bytes": 2**30, "download_seconds": 0.1,

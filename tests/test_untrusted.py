@@ -138,7 +138,7 @@ def files(folder: Path) -> set[Path]:
 
 @pytest.fixture(scope="module", params=["ours", "the data alone", "the policy alone"])
 def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The pages of a hostile project: as they are, and with each of the two lines of defence alone."""
+    """The pages of a hostile project: as they are, and with each of the two lines of defense alone."""
     top = tmp_path_factory.mktemp("deep")
     project = top / "er" / "and" / "deeper"
     project.mkdir(parents=True)

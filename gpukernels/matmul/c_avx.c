@@ -1,9 +1,9 @@
-// matmul/c_avx: C[m][n] = sum over k of A[m][k] B[k][n], a vector of neighbours of a row of C at a time.
+// matmul/c_avx: C[m][n] = sum over k of A[m][k] B[k][n], a vector of neighbors of a row of C at a time.
 //
 // A   M x K    B   K x N    C   M x N, overwritten    row major, T (float or double), any M, N, K >= 1
 //
-// On one core, by intrinsics: a vector register sums up neighbours of a row of C, to which each k adds A[m][k] times
-// as many neighbours of a row of B. The sums are independent, so that no order of addition changes. The widest
+// On one core, by intrinsics: a vector register sums up neighbors of a row of C, to which each k adds A[m][k] times
+// as many neighbors of a row of B. The sums are independent, so that no order of addition changes. The widest
 // vectors that the CPU has, found out in each call: AVX-512, else AVX2 with FMA, else the plain loops, which also do
 // the columns at the end of a row that fill no vector.
 

@@ -2,7 +2,7 @@
 //
 // A   M x K    B   K x N    C   M x N, overwritten    row major, A and B of T, C and the sum of Sum, any M, N, K >= 1
 //
-// Neighbouring threads load neighbours of a row from both operands, and B's tile is turned on its way into shared
+// Neighboring threads load neighbors of a row from both operands, and B's tile is turned on its way into shared
 // memory, so that a thread's product runs along a row of As and a row of Bs. Global memory sees what it saw in the
 // tiled rung; shared memory does not: the store to Bs[x][y] and the product's read of Bs[x][k] walk down a column of
 // 32 elements a row, one bank for 4-byte elements, and cost 32 wavefronts instead of one. The next rung mends that.

@@ -5,7 +5,7 @@
 //
 // The initial rung with A read through the constant cache, which serves one address a warp in one go and several one
 // after the other. The lanes of a warp work on one row of C and so share A[m][k]: each read is one broadcast. B
-// comes from global memory by plain loads as before, neighbours of a row for the lanes of a warp.
+// comes from global memory by plain loads as before, neighbors of a row for the lanes of a warp.
 // Source: University of Utah, CS6235; NVIDIA, CUDA C++ Programming Guide, constant memory.
 
 static_assert(TILE_ROWS == BLOCK_Y && TILE_COLUMNS == BLOCK_X, "one thread an element of the tile");

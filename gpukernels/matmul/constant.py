@@ -21,7 +21,7 @@ def matmul_constant(
 ) -> Callable[[], None]:
     """The launch of `function` on `operands` A, B, C (M x K, K x N, M x N), C overwritten, for `dims` M, N, K.
 
-    The launch copies A as it is then, and runs the kernel, both on CuPy's current stream; not synchronised. There is
+    The launch copies A as it is then, and runs the kernel, both on CuPy's current stream; not synchronized. There is
     one constant memory a module: load the rung once for each stream that runs it at the same time as another does.
     """
     a, b, c = operands

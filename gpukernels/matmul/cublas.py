@@ -123,7 +123,7 @@ def matmul_cublas(
 ) -> None:
     """out (M x N) = a (M x K) b (K x N): C-contiguous CuPy arrays of the current device, no dimension 0.
 
-    out is overwritten, or added to with `accumulate`. Enqueued on CuPy's current stream, not synchronised; may be
+    out is overwritten, or added to with `accumulate`. Enqueued on CuPy's current stream, not synchronized; may be
     captured in a CUDA graph after a first call on the same stream. `workspace`: address, a multiple of 256, and size in
     bytes of device memory that no other stream uses; without it the stream is given its own, which is kept.
     `b_k_major`: b is the transpose, N x K. `tf32`: float32 operands may be cut to TF32.

@@ -3,7 +3,7 @@
 // A   M x K    B   K x N    C   M x N, overwritten    row major, A and B of T, C and the sum of Sum, any M, N, K >= 1
 //
 // Every operand of every product comes from global memory: a warp reads one element of A, which all its lanes
-// share, and neighbours of a row of B, two loads for one multiply-add. A row of A is read N times in all, a
+// share, and neighbors of a row of B, two loads for one multiply-add. A row of A is read N times in all, a
 // column of B M times; only the caches stand between them and DRAM. A and B are not declared __restrict__: with
 // it the compiler reads them by the read-only path, which is a rung of its own.
 // Source: Hallym University, lecture on matrix multiplication on GPUs.

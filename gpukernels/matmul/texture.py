@@ -49,7 +49,7 @@ def matmul_texture(
 ) -> Callable[[], None]:
     """The launch of `function` on `operands` A, B, C (M x K, K x N, M x N, float32), C overwritten, for `dims` M, N, K.
 
-    The launch runs the kernel on CuPy's current stream; not synchronised. It keeps the textures, and with them the
+    The launch runs the kernel on CuPy's current stream; not synchronized. It keeps the textures, and with them the
     memory of A and B, for as long as it lives, and until its kernels have run.
 
     Raises: LimitError where an operand does not fit a texture.

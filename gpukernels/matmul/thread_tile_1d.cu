@@ -26,7 +26,7 @@ __global__ void matmul_thread_tile_1d(const T *__restrict__ A, const T *__restri
     const long long row0 = (blockIdx.y + (long long)gridDim.y * blockIdx.z) * TILE_ROWS;
     const long long column = (long long)blockIdx.x * TILE_COLUMNS + x;
 
-    // The element of A's tile that this thread loads: TILE_K neighbouring threads share a row.
+    // The element of A's tile that this thread loads: TILE_K neighboring threads share a row.
     const int a_row = (y * BLOCK_X + x) / TILE_K, a_k = (y * BLOCK_X + x) % TILE_K;
 
     Sum sum[TM] = {};

@@ -4,15 +4,15 @@
 //
 // For each k a thread reads TM elements of As and TN of Bs into registers and makes TM * TN multiply-adds of them:
 // with 8 x 8 results a quarter of a read of shared memory each. As is stored transposed, so that a thread's TM
-// elements are neighbours; thread x takes the columns x, x + BLOCK_X, ... and not TN neighbours, so that the lanes
-// of a warp read neighbours of a row of Bs (no bank conflicts) and store neighbours of a row of C.
+// elements are neighbors; thread x takes the columns x, x + BLOCK_X, ... and not TN neighbors, so that the lanes
+// of a warp read neighbors of a row of Bs (no bank conflicts) and store neighbors of a row of C.
 // Source: University of Utah, CS6235; Boehm, How to optimize a CUDA matmul kernel, 2022 (2D block tiling).
 
 constexpr int TILE_K = 8;
 constexpr int TM = TILE_ROWS / BLOCK_Y, TN = TILE_COLUMNS / BLOCK_X;  // results a thread: rows, columns
 constexpr int THREADS = BLOCK_X * BLOCK_Y;
 
-// 8 lanes that load a row of A store down a column of As: with 4 spare elements they and their neighbours in the
+// 8 lanes that load a row of A store down a column of As: with 4 spare elements they and their neighbors in the
 // warp hit 32 different banks (4-byte elements), and a row of As stays a multiple of 16 bytes.
 constexpr int PAD_A = 4;
 
@@ -31,7 +31,7 @@ __global__ void matmul_thread_tile_2d(const T *__restrict__ A, const T *__restri
     const long long row0 = (blockIdx.y + (long long)gridDim.y * blockIdx.z) * TILE_ROWS;
     const long long column0 = (long long)blockIdx.x * TILE_COLUMNS;
 
-    // Where this thread starts in the tiles that it helps to load: neighbouring threads along the rows of each.
+    // Where this thread starts in the tiles that it helps to load: neighboring threads along the rows of each.
     const int a_row = thread / TILE_K, a_k = thread % TILE_K;
     const int b_k = thread / TILE_COLUMNS, b_column = thread % TILE_COLUMNS;
 

@@ -4,7 +4,7 @@
 //
 // A block loads a tile of A and one of B, an element of each a thread, and uses every element of them as often
 // as the tile is wide: global memory is read that many times less often than by the initial rung. The sum stays in a
-// register while the tiles move along k. In As a warp reads one element a row, in Bs neighbours of a row: no
+// register while the tiles move along k. In As a warp reads one element a row, in Bs neighbors of a row: no
 // bank conflicts.
 // Source: Hallym University, lecture on matrix multiplication on GPUs; Utah, CS6235 L4 (after Kirk and Hwu).
 

@@ -3,7 +3,7 @@
 // A   M x K    B   K x N    C   M x N, overwritten    row major, A and B of T, C and the sum of Sum, any M, N, K >= 1
 //
 // The loop over a tile's k has a constant length and is written out in full: no counter, no branch, every address a
-// constant offset, and neighbours of a row of As can be read by one wide load. What remains is two operands from
+// constant offset, and neighbors of a row of As can be read by one wide load. What remains is two operands from
 // shared memory for each multiply-add, which the thread tiles mend.
 // Source: Hallym University, lecture on matrix multiplication on GPUs.
 

@@ -2,7 +2,7 @@
 //
 // in   M x N    out  N x M, overwritten    row major, T, any M, N >= 1
 //
-// Neighbouring threads read neighbours of a row and write down a column, M elements apart: every store of
+// Neighboring threads read neighbors of a row and write down a column, M elements apart: every store of
 // a warp touches 32 sectors.
 // Source: CINECA, Programming paradigms for GPU devices, 2018; Memory coalescing (2).
 

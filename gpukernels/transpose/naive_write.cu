@@ -2,8 +2,8 @@
 //
 // in   M x N    out  N x M, overwritten    row major, T, any M, N >= 1
 //
-// The same tile with the roles turned: threadIdx.x runs along a row of out, so that neighbouring threads
-// write neighbours and read down a column of in, N elements apart.
+// The same tile with the roles turned: threadIdx.x runs along a row of out, so that neighboring threads
+// write neighbors and read down a column of in, N elements apart.
 // Source: Memory coalescing (2).
 
 static_assert(TILE_ROWS == BLOCK_X && TILE_COLUMNS % BLOCK_Y == 0, "a thread moves whole steps of BLOCK_Y columns");

@@ -2,7 +2,7 @@
 //
 // in   a, b  N    out  N, overwritten    T, any N >= 1
 //
-// Neighbouring threads touch neighbouring elements, so that a warp's 32 accesses are one run of memory.
+// Neighboring threads touch neighboring elements, so that a warp's 32 accesses are one run of memory.
 // Source: the lesson before memory coalescing, in one dimension.
 
 static_assert(TILE_COLUMNS == BLOCK_X, "a block adds as many elements as it has threads");

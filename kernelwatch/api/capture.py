@@ -8,7 +8,7 @@ from kernelwatch.timing import capture
 Sets = Sequence[tuple[Any, ...]]
 
 
-class Calls:
+class FunctionCalls:
     """Calls of a function, in turn over sets of arguments, launched from Python. What a call returns is kept until the
     next one over the same set, so that its memory rotates with that of the arguments."""
 
@@ -27,7 +27,7 @@ class Captured(capture.Captured):
     """A CUDA graph of calls. `nodes`: how many operations it has, None if that is not known. `before`: as in
     timing/capture.py."""
 
-    def __init__(self, cupy: Any, calls: Calls, stream: Any, before: "Captured | None" = None) -> None:
+    def __init__(self, cupy: Any, calls: FunctionCalls, stream: Any, before: "Captured | None" = None) -> None:
         self.calls = calls  # keeps what they returned
         if before:
             before.calls.returned.clear()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelwatch.api.arguments import Rotation
-from kernelwatch.api.capture import Calls, Captured, Sets
+from kernelwatch.api.capture import Captured, FunctionCalls, Sets
 from kernelwatch.api.result import MeasureError
 from kernelwatch.api.rounds import Round, returned_bytes
 from kernelwatch.system.files import gpu_lock, locked
@@ -98,7 +98,7 @@ class OnGpu:
     def _method(self, arguments: tuple[Any, ...]) -> str:
         """How to time the function: "graph", "events" or "host"."""
         try:
-            nodes = self._capture(Calls(self.function, [arguments], 1)).nodes
+            nodes = self._capture(FunctionCalls(self.function, [arguments], 1)).nodes
         except Exception as error:
             self.replayer.cupy.cuda.runtime.deviceSynchronize()
             if UNJOINED in str(error) or self._elsewhere(arguments):
@@ -129,12 +129,12 @@ class OnGpu:
         self.replayer.cupy.cuda.runtime.deviceSynchronize()
         return time.perf_counter() - start > 2 * own_s + ELSEWHERE_S
 
-    def _capture(self, calls: Calls) -> Captured:
+    def _capture(self, calls: FunctionCalls) -> Captured:
         self.captured = Captured(self.replayer.cupy, calls, self.replayer.stream, self.captured)
         return self.captured
 
     def _enqueue(self, sets: Sets, count: int) -> Graph:
-        calls = Calls(self.function, sets, count)
+        calls = FunctionCalls(self.function, sets, count)
         return self._capture(calls) if self.method == "graph" else calls
 
     def _plan(self, sets: Sets) -> tuple[int, int, int]:
@@ -159,7 +159,7 @@ class OnGpu:
         return Round(statistics.median(take["seconds"]), take["launches"], clock, tuple(take["throttled"]))
 
     def _by_host(self, sets: Sets) -> Round:
-        calls, wait = Calls(self.function, sets, len(sets)), self.replayer.cupy.cuda.runtime.deviceSynchronize
+        calls, wait = FunctionCalls(self.function, sets, len(sets)), self.replayer.cupy.cuda.runtime.deviceSynchronize
         wait()
         start = time.perf_counter()
         calls.launch(self.replayer.stream)

@@ -18,6 +18,7 @@ from asv.console import log
 from kernelwatch.asv.failing import failed_suites, note_failures
 from kernelwatch.asv.identity import identity
 from kernelwatch.asv.patches import replace
+from kernelwatch.history import records
 from kernelwatch.history.failures import suite_of
 from kernelwatch.run import checkpoint, outcome
 from kernelwatch.run.group import tell
@@ -123,16 +124,8 @@ def merge_facts(sidecar: Path, folder: Path) -> None:
     if not fresh:
         return
     lines = [line for path in fresh for line in path.read_text(encoding="utf-8").splitlines()]
-    groups = {outcome.group_of(line) for line in lines}
-    try:
-        kept = [
-            line
-            for line in sidecar.read_text(encoding="utf-8", errors="replace").splitlines()
-            if outcome.group_of(line) not in groups
-        ]
-    except FileNotFoundError:
-        kept = []
-    write_whole(sidecar, "".join(f"{line}\n" for line in kept + lines))
+    old = sidecar.read_text(encoding="utf-8", errors="replace") if sidecar.is_file() else ""
+    write_whole(sidecar, records.merged(old, "\n".join(lines)))
     for path in fresh:
         path.unlink()
 

@@ -7,8 +7,8 @@ which runs of other series are merged does not matter.
 import json
 from pathlib import Path
 
+from kernelwatch.history import records
 from kernelwatch.publish.cleaning import problem
-from kernelwatch.run import outcome
 from kernelwatch.system.errors import UserError
 from kernelwatch.system.files import write_whole
 
@@ -26,7 +26,7 @@ def merge(folder: Path, files: dict[str, str]) -> None:
         if Path(name).name != name:
             raise UserError(f"a worker sent a file {name}; it should have no folder")
         if name.endswith(FACTS):
-            write_whole(path, merged_facts(_text(path), text))
+            write_whole(path, records.merged(_text(path), text))
         elif name == "machine.json":
             if not path.exists():
                 write_whole(path, text)
@@ -36,13 +36,6 @@ def merge(folder: Path, files: dict[str, str]) -> None:
 
 def _text(path: Path) -> str:
     return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
-
-
-def merged_facts(old: str, new: str) -> str:
-    """A sidecar with the groups of both; those of the new one replace the old."""
-    groups = {outcome.group_of(line) for line in new.splitlines()}
-    kept = [line for line in old.splitlines() if outcome.group_of(line) not in groups]
-    return "".join(f"{line}\n" for line in [*kept, *new.splitlines()])
 
 
 def merged_result(old: str, new: str) -> str:

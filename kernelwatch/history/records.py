@@ -229,6 +229,13 @@ def sidecars(results: Path, machine: str | None = None) -> list[Path]:
     return sorted(paths, key=lambda path: (_date(path), path.stat().st_mtime))
 
 
+def merged(old: str, new: str) -> str:
+    """The text of a sidecar with the groups of two; those of the new one replace the old."""
+    groups = {outcomes.group_of(line) for line in new.splitlines()}
+    kept = [line for line in old.splitlines() if outcomes.group_of(line) not in groups]
+    return "".join(f"{line}\n" for line in [*kept, *new.splitlines()])
+
+
 def newest(paths: list[Path], groups: Collection[str] = ()) -> tuple[Record, list[str]]:
     """The record of the last sidecar that holds any cell, and a sentence for each damaged file that was met on the way.
 

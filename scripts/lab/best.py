@@ -1,7 +1,17 @@
+#!/usr/bin/env python3
 """Write gpukernels/best.toml: by GPU, op, type and kind of rows, the fastest rung at each shape that was measured cold.
 
 `load(op, "best", type)` chooses from it. The figures of an op are those of the newest commit at which a GPU timed it.
 """
+
+if __name__ == "__main__":
+    import sys
+    from pathlib import Path
+
+    sys.path[0] = str(Path(__file__).parents[1])
+    import environment
+
+    environment.laboratory(__file__)
 
 import json
 from pathlib import Path
@@ -16,8 +26,8 @@ from kernelwatch.system.errors import UserError
 from kernelwatch.system.files import write_whole
 
 HEAD = """\
-# Written by scripts/best from results/: by GPU, op, type and kind of rows (whole: of whole vectors of 16 bytes), the
-# fastest rung at each shape that was measured, operands in memory. gpukernels/best.py reads it.
+# Written by scripts/lab/best from results/: by GPU, op, type and kind of rows (whole: of whole vectors of 16 bytes),
+# the fastest rung at each shape that was measured, operands in memory. gpukernels/best.py reads it.
 """
 
 
@@ -77,7 +87,7 @@ def toml(content: dict[str, Any]) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     """Write the table; the exit code."""
-    Parser("scripts/best", __doc__).parse_args(arguments)
+    Parser("scripts/lab/best", __doc__).parse_args(arguments)
     write_whole(best.TABLE, toml(tables()))
     print(f"written: {best.TABLE.relative_to(PROJECT.root)}")
     return 0

@@ -1,8 +1,18 @@
+#!/usr/bin/env python3
 """Compares matmul/between_grids, limited to a third of the matrices' bytes, with the same rung in the GPU's memory.
 
 The matrices hold small integers, so that both results are exact and must be equal. The record is
-results/<machine>/between_grids.jsonl, from which scripts/figures writes a table in docs/.
+results/<machine>/between_grids.jsonl, from which scripts/lab/figures writes a table in docs/.
 """
+
+if __name__ == "__main__":
+    import sys
+    from pathlib import Path
+
+    sys.path[0] = str(Path(__file__).parents[1])
+    import environment
+
+    environment.laboratory(__file__)
 
 import json
 import statistics
@@ -59,7 +69,7 @@ def in_core(inner: str, a: Matrix, b: Matrix) -> tuple[list[float], Matrix]:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the comparison, record it and print it; the exit code."""
-    parser = Parser("scripts/between", __doc__)
+    parser = Parser("scripts/lab/between", __doc__)
     parser.add_argument("--edge", type=int, default=49152, help="rows and columns of the matrices (default: 49152)")
     parser.add_argument("--inner", default="cublas", help="the rung that multiplies the tiles (default: cublas)")
     options = parser.parse_args(arguments)

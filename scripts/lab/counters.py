@@ -1,8 +1,18 @@
+#!/usr/bin/env python3
 """Records Nsight Compute's counters for the rungs of a ladder, which explain why a rung beats the previous one or not.
 
-The record is results/<machine>/counters.jsonl with a line for each cell, from which scripts/figures writes the tables
+The record is results/<machine>/counters.jsonl with a line for each cell. scripts/lab/figures writes from it the tables
 in docs/ that TABLES describes.
 """
+
+if __name__ == "__main__":
+    import sys
+    from pathlib import Path
+
+    sys.path[0] = str(Path(__file__).parents[1])
+    import environment
+
+    environment.laboratory(__file__)
 
 import json
 from dataclasses import dataclass
@@ -78,7 +88,7 @@ _MOVED = ("L2 sectors read, M", "L2 sectors written, M", "memory read, MB", "mem
 _TENSOR = tuple(name for name in _rungs("matmul", "float16->float32") if name.startswith("w"))
 # File -> its tables.
 TABLES = {
-    "docs/matmul.md": [
+    "docs/research/matmul.md": [
         *(
             Table(
                 *("matmul", "float32", (n, n, n), _PRODUCTS),
@@ -103,7 +113,7 @@ TABLES = {
             )
         ),
     ],
-    "docs/transpose.md": [
+    "docs/research/transpose.md": [
         Table(
             *("transpose", "float32", (4096, 4096), _rungs("transpose", "float32")),
             (*_COMMON, "L1 data, %", *_SHARED, "L2 sectors read, M", "L2 sectors written, M", "memory, %"),
@@ -127,7 +137,7 @@ def text(title: str, value: float) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     """Record the counters of the cells in the arguments; the exit code."""
-    parser = Parser("scripts/counters", __doc__)
+    parser = Parser("scripts/lab/counters", __doc__)
     parser.add_argument("cell", nargs="*", help="keys of cells (default: all that docs/ has tables of)")
     options = parser.parse_args(arguments)
     record(options.cell or [key for tables in TABLES.values() for table in tables for key in table.keys])

@@ -1,4 +1,4 @@
-"""The tables of docs/detection.md."""
+"""The tables of docs/research/detection.md."""
 
 from typing import Any
 
@@ -104,10 +104,10 @@ def cost_table(result: dict[str, Any]) -> str:
     return table([f"{result['cost']['commits']} commits, CPU seconds: noise", *names], rows)
 
 
-def labelled_text(result: dict[str, Any]) -> str:
+def labeled_text(result: dict[str, Any]) -> str:
     """The public series: a table of the labeled changes and of each detector's flags."""
     parts = []
-    for name, entry in result["labelled"].items():
+    for name, entry in result["labeled"].items():
         title = f"**{name}** ({entry['source']}): the first points after a change"
         rows = [["told of", ", ".join(map(str, entry["changes"]))]]
         rows += [[detector, ", ".join(map(str, flags)) or "none"] for detector, flags in entry["flags"].items()]
@@ -122,5 +122,5 @@ BLOCKS = {
     "soon": soon_table,
     "stairs": stairs_table,
     "cost": cost_table,
-    "labelled": labelled_text,
+    "labeled": labeled_text,
 }

@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Builds the example project (examples/) with its history, and compares its recorded results with what was planted.
 
 `build DIR` makes the repository, whose commit hashes are the same on every machine: layers of neural networks by
@@ -7,6 +8,15 @@ prints which changes were flagged, on which commits: of the seconds if a GPU tim
 figures. With `--recorded` the results are those in examples/results. `demo DIR` writes the pages of the recorded
 results into DIR. `figures DIR` writes the tables in examples/README.md from them.
 """
+
+if __name__ == "__main__":
+    import sys
+    from pathlib import Path
+
+    sys.path[0] = str(Path(__file__).parents[1])
+    import environment
+
+    environment.laboratory(__file__)
 
 import json
 import math
@@ -38,7 +48,7 @@ def changes() -> list[Change]:
 def build(folder: Path) -> list[str]:
     """Make the repository in an empty folder; its commits, oldest first. Raises: SystemExit if it is not empty."""
     if folder.exists() and any(folder.iterdir()):
-        raise SystemExit(f"scripts/examples: {folder} is not empty; name a new folder")
+        raise SystemExit(f"scripts/lab/examples: {folder} is not empty; name a new folder")
     ignore = shutil.ignore_patterns("__pycache__")
     shutil.copytree(EXAMPLES / "repository", folder, dirs_exist_ok=True, ignore=ignore)
     run(folder, "git", "init", "-q", "-b", "main")
@@ -144,12 +154,12 @@ def tables(records: list[Record]) -> dict[str, str]:
 def write_tables(folder: Path) -> None:
     """Write the tables of the recorded results into the README. `folder`: the repository."""
     for name, text in tables(on_a_gpu(EXAMPLES / "results", commits(folder))).items():
-        write_block(EXAMPLES / "README.md", name, text, "scripts/examples figures")
+        write_block(EXAMPLES / "README.md", name, text, "scripts/lab/examples figures")
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Build or judge; the exit code: 1 if the flags differ from the planted changes."""
-    parser = Parser("scripts/examples", __doc__)
+    parser = Parser("scripts/lab/examples", __doc__)
     parser.add_argument("what", choices=("build", "launchers", "judge", "demo", "figures"))
     parser.add_argument("folder", type=Path, help="of the repository, or of the pages; build needs a new one")
     parser.add_argument("--recorded", action="store_true", help="judge the results in examples/results")
@@ -164,7 +174,7 @@ def main(arguments: list[str] | None = None) -> int:
             console.print(f"pages: {publish(Path(temporary, 'repository'), recorded, folder, NAME).as_uri()}")
         return 0
     if not (folder / ".git").is_dir():
-        raise SystemExit(f"scripts/examples: {folder} is not a repository; make it with scripts/examples build")
+        raise SystemExit(f"scripts/lab/examples: {folder} is not a repository; make it with scripts/lab/examples build")
     if options.what == "launchers":
         add_launchers(folder)
         console.print(f"one more commit in {folder}")

@@ -1,4 +1,14 @@
+#!/usr/bin/env python3
 """Writes the figures in README.md and docs/ from results/, between marks; no figure is typed by hand."""
+
+if __name__ == "__main__":
+    import sys
+    from pathlib import Path
+
+    sys.path[0] = str(Path(__file__).parents[1])
+    import environment
+
+    environment.laboratory(__file__)
 
 import json
 import math
@@ -30,7 +40,7 @@ CUBES = tuple(shape for shape in MATMUL.shapes if len(set(shape)) == 1)
 OTHERS = tuple(shape for shape in MATMUL.shapes if shape not in CUBES)
 FLOAT8 = {"wgmma_fp8": "torch_fp8", "wgmma_fp8_promoted": "torch_fp8_promoted"}  # what each is held against
 PRINTED = ((4096, 4096), (16411, 8209))  # the shapes of the transposes in README.md
-WRITER = "scripts/figures"
+WRITER = "scripts/lab/figures"
 
 
 def marks(name: str, writer: str = WRITER) -> tuple[str, str]:
@@ -200,7 +210,7 @@ def access(path: Path) -> str:
 
 
 def between(record: Record, folder: Path) -> str:
-    """The table of the record of scripts/between, "" if there is none."""
+    """The table of the record of scripts/lab/between, "" if there is none."""
     path = folder / record.machine / "between_grids.jsonl"
     if not path.exists():
         return ""
@@ -302,7 +312,7 @@ def write(records: list[Record], root: Path, results: Path) -> None:
             ("docs/transpose.md", "transpose"): lambda: on_device(turned, "gpu"),
             ("docs/transpose.md", "types"): lambda: transposed_by_type(turned),
             ("docs/transpose.md", "sizes"): lambda: transposed_by_size(turned),
-            ("docs/transpose.md", "counters"): lambda: counters(turned, results, "docs/transpose.md"),
+            ("docs/research/transpose.md", "counters"): lambda: counters(turned, results, "docs/research/transpose.md"),
         }
     if turned_on_cpu:
         makers["docs/transpose.md", "cpu"] = lambda: on_device(turned_on_cpu, "cpu")
@@ -312,7 +322,7 @@ def write(records: list[Record], root: Path, results: Path) -> None:
             ("docs/matmul.md", "shapes"): lambda: shapes(multiplied),
             ("docs/matmul.md", "types"): lambda: by_type(multiplied),
             ("docs/matmul.md", "float8"): lambda: float8(multiplied),
-            ("docs/matmul.md", "counters"): lambda: counters(multiplied, results, "docs/matmul.md"),
+            ("docs/research/matmul.md", "counters"): lambda: counters(multiplied, results, "docs/research/matmul.md"),
             ("docs/matmul.md", "between"): lambda: between(multiplied, results),
             ("docs/matmul.md", "several"): lambda: several(multiplied, results),
         }
@@ -321,9 +331,9 @@ def write(records: list[Record], root: Path, results: Path) -> None:
     if on_cpu:
         makers["docs/matmul.md", "cpu"] = lambda: squares(on_cpu, "cpu")
     if paths := sorted(results.glob("*/neighbors.jsonl")):
-        makers["docs/fleet.md", "neighbors"] = lambda path=paths[-1]: neighbors(path)  # type: ignore[misc]
+        makers["docs/research/fleet.md", "neighbors"] = lambda path=paths[-1]: neighbors(path)  # type: ignore[misc]
     if paths := sorted(results.glob("*/access.jsonl")):
-        makers["docs/access.md", "access"] = lambda: access(paths[-1])
+        makers["docs/research/access.md", "access"] = lambda: access(paths[-1])
     for (file, name), make in makers.items():
         if text := make():
             write_block(root / file, name, text)
@@ -331,7 +341,7 @@ def write(records: list[Record], root: Path, results: Path) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Write the figures; the exit code. Raises: UserError if nothing is recorded on a GPU."""
-    parser = Parser("scripts/figures", __doc__)
+    parser = Parser("scripts/lab/figures", __doc__)
     parser.add_argument("--picture", action="store_true", help="also take the picture in README.md; needs chromium")
     options = parser.parse_args(arguments)
     if options.picture:

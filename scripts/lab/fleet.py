@@ -1,8 +1,18 @@
+#!/usr/bin/env python3
 """What measuring a long history on many GPUs costs, and what limits it: a simulation with the fleet's own schedule.
 
 The seconds of each unit are those of this project's most complete record. Workers die now and then, which
 costs their job and a new start. The repository's size is that of synthetic results, as git packs them.
 """
+
+if __name__ == "__main__":
+    import sys
+    from pathlib import Path
+
+    sys.path[0] = str(Path(__file__).parents[1])
+    import environment
+
+    environment.laboratory(__file__)
 
 import heapq
 import itertools
@@ -198,10 +208,10 @@ def row(simulation: Simulation) -> list[str]:
 
 def main(arguments: list[str] | None = None) -> int:
     """Print what fleets of several sizes cost."""
-    parser = Parser("scripts/fleet", __doc__)
+    parser = Parser("scripts/lab/fleet", __doc__)
     parser.add_argument("gpus", nargs="*", type=int, default=[1, 4, 100], help="sizes of the fleet (default: 1 4 100)")
     parser.add_argument("--commits", type=int, default=10_000, help="length of the history (default: 10000)")
-    parser.add_argument("--write", action="store_true", help="write the table into docs/fleet.md")
+    parser.add_argument("--write", action="store_true", help="write the table into docs/research/fleet.md")
     options = parser.parse_args(arguments)
     if any(gpus < 1 for gpus in options.gpus) or options.commits < 1:
         parser.error("a fleet has at least one GPU, and a history one commit")
@@ -239,5 +249,5 @@ def main(arguments: list[str] | None = None) -> int:
     console.print(told)
     if options.write:
         text = f"{markdown.table(list(HEADERS), rows)}\n\n{told}"
-        figures.write_block(scale.ROOT / "docs" / "fleet.md", "fleet", text, "scripts/fleet --write")
+        figures.write_block(scale.ROOT / "docs" / "research" / "fleet.md", "fleet", text, "scripts/lab/fleet --write")
     return 0

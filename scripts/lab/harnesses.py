@@ -1,10 +1,20 @@
+#!/usr/bin/env python3
 """Measures the same kernels with kernelwatch.measure and with the harnesses that people use, each in fresh processes.
 
 The kernels are PyTorch's. Each process measures every kernel once with one harness, in turn with the other harnesses,
 and has imported everything before the first of them begins. The figures go to docs/harnesses.json, and from there to
-the table of docs/api.md. It needs a GPU, PyTorch, Triton and, for nvbench, the package cuda-bench; what is not
-installed is left out.
+the tables of docs/research/harnesses.md and the example of docs/api.md. It needs a GPU, PyTorch, Triton and, for
+nvbench, the package cuda-bench; what is not installed is left out.
 """
+
+if __name__ == "__main__":
+    import sys
+    from pathlib import Path
+
+    sys.path[0] = str(Path(__file__).parents[1])
+    import environment
+
+    environment.laboratory(__file__)
 
 import json
 import math
@@ -26,7 +36,8 @@ from kernelwatch.system.files import write_whole
 from lab.figures import write_block
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-JSON, PAPER = ROOT / "docs" / "harnesses.json", ROOT / "docs" / "api.md"
+JSON = ROOT / "docs" / "harnesses.json"
+EXAMPLE, TABLES = ROOT / "docs" / "api.md", ROOT / "docs" / "research" / "harnesses.md"
 MIB = 1 << 20
 
 Case = tuple[Callable[..., object], tuple[Any, ...]]
@@ -218,7 +229,7 @@ def _versions() -> dict[str, str]:
 
 def run(processes: int, seconds: float, tell: Callable[[str], None]) -> Iterator[dict[str, Any]]:
     """Measure with every harness in turn, in fresh processes; after each process the record so far."""
-    command = [sys.executable, str(ROOT / "scripts" / "harnesses"), "--seconds", str(seconds), "--work"]
+    command = [sys.executable, str(ROOT / "scripts" / "lab" / "harnesses"), "--seconds", str(seconds), "--work"]
     order = [name for _ in range(processes) for name in HARNESSES]
     workers = [
         (
@@ -282,7 +293,7 @@ def text(result: dict[str, Any]) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = Parser("scripts/harnesses", __doc__)
+    parser = Parser("scripts/lab/harnesses", __doc__)
     parser.add_argument("--processes", type=int, default=5, help="fresh processes for each harness (default: 5)")
     parser.add_argument("--seconds", type=float, default=0.2, help="for each kernel and harness (default: 0.2)")
     parser.add_argument("--out", default=str(JSON), help="the record to write (default: docs/harnesses.json)")
@@ -294,8 +305,8 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     if options.table:
         result = json.loads(Path(options.out).read_text(encoding="utf-8"))
-        write_block(PAPER, "example", example(result), "scripts/harnesses")
-        write_block(PAPER, "harnesses", text(result), "scripts/harnesses")
+        write_block(EXAMPLE, "example", example(result), "scripts/lab/harnesses")
+        write_block(TABLES, "harnesses", text(result), "scripts/lab/harnesses")
         return 0
     began, result = time.monotonic(), {}
     for result in run(

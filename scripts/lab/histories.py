@@ -72,7 +72,9 @@ def recorded(results: Path) -> Path:
     """The newest A/A record. Raises: SystemExit if there is none."""
     paths = sorted(results.glob("*/noise.jsonl"), key=lambda path: path.stat().st_mtime)
     if not paths:
-        raise SystemExit(f"scripts/simulate: no A/A record under {results.name}/; scripts/noise makes one, with a GPU")
+        raise SystemExit(
+            f"scripts/lab/simulate: no A/A record under {results.name}/; scripts/lab/noise makes one, with a GPU"
+        )
     return paths[-1]
 
 

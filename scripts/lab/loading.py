@@ -1,8 +1,18 @@
+#!/usr/bin/env python3
 """Prints what each page of a published site loads, and when its first mark is drawn, in Chromium without a network.
 
 Bytes are those of all files that the page asks for, once, uncompressed. Milliseconds are from the beginning of the
 navigation, the median of several; they depend on the machine.
 """
+
+if __name__ == "__main__":
+    import sys
+    from pathlib import Path
+
+    sys.path[0] = str(Path(__file__).parents[1])
+    import environment
+
+    environment.laboratory(__file__)
 
 import statistics
 from dataclasses import dataclass
@@ -75,13 +85,13 @@ def load(browser: "Browser", site: Path, view: str, times: int = 3) -> Loaded:
 
 def main(arguments: list[str] | None = None) -> int:
     """Print a line for each view; the exit code. Raises: SystemExit without a Chromium, or if nothing is published."""
-    parser = Parser("scripts/loading", __doc__)
+    parser = Parser("scripts/lab/loading", __doc__)
     parser.add_argument("site", nargs="?", type=Path, default=Path(".asv/html"), help="(default: %(default)s)")
     parser.add_argument("--times", type=int, default=3, help="how often each page is opened (default: %(default)s)")
     options = parser.parse_args(arguments)
     site = options.site.resolve()
     if not (site / "index.html").is_file():
-        raise SystemExit(f"scripts/loading: {site} has no index.html; publish first, as scripts/bench does")
+        raise SystemExit(f"scripts/lab/loading: {site} has no index.html; publish first, as scripts/bench does")
     from playwright.sync_api import sync_playwright
 
     table = Table("view", "KiB", "first picture", "complete")

@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Writes requirements/: the requirements in pyproject.toml and their own dependencies, with hashes, for plain pip.
 
 Each file is universal: one set of versions, with markers, for every Python and platform on which the project runs. This
@@ -11,6 +12,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+if __name__ == "__main__":
+    sys.path[0] = str(Path(__file__).parents[1])
 from environment import LOCKS, direct, locks
 
 LOWEST_PYTHON = "3.11"
@@ -19,7 +22,7 @@ LOWEST_PYTHON = "3.11"
 def header(name: str) -> str:
     """The header of a locked file: its origin, and the requirements from which it was resolved, one per line."""
     wanted = "".join(f"#   {line}\n" for line in direct(*LOCKS[name]))
-    return f"# Written by scripts/lock from pyproject.toml; not to be edited by hand. Resolved from:\n{wanted}"
+    return f"# Written by scripts/lab/lock from pyproject.toml; not to be edited by hand. Resolved from:\n{wanted}"
 
 
 def main(options: list[str]) -> int:
@@ -27,12 +30,12 @@ def main(options: list[str]) -> int:
 
     Raises: SystemExit if uv is not installed.
     """
-    parser = argparse.ArgumentParser(prog="scripts/lock", description=__doc__, allow_abbrev=False)
+    parser = argparse.ArgumentParser(prog="scripts/lab/lock", description=__doc__, allow_abbrev=False)
     parser.epilog = "All other options go to `uv pip compile`: --upgrade, --upgrade-package NAME, ..."
     _, options = parser.parse_known_args(options)
     uv = shutil.which("uv", path=os.pathsep.join([os.environ.get("PATH", ""), str(Path(sys.executable).parent)]))
     if not uv:
-        raise SystemExit("scripts/lock needs uv, which is not installed: pip install uv")
+        raise SystemExit("scripts/lab/lock needs uv, which is not installed: pip install uv")
     (tools,) = locks("tools")
     for name in LOCKS:
         (path,) = locks(name)
@@ -47,3 +50,7 @@ def main(options: list[str]) -> int:
             return done.returncode
         path.write_text(header(name) + path.read_text(encoding="utf-8"), encoding="utf-8")
     return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,9 +1,19 @@
+#!/usr/bin/env python3
 """Plants one mistake after the other in a copy of the repository, and runs the tests that must notice it.
 
 The mistakes are those of data/mutants.toml: of the kernels, of the harness that measures them, of what judges the
 figures. A run of all of them writes docs/mutants.md. The exit code is 1 if a mistake survives or does not apply any
 more, and 2 if the tests fail without one.
 """
+
+if __name__ == "__main__":
+    import sys
+    from pathlib import Path
+
+    sys.path[0] = str(Path(__file__).parents[1])
+    import environment
+
+    environment.laboratory(__file__)
 
 import argparse
 import os
@@ -25,11 +35,15 @@ TIME_LIMIT_S = 600  # of a mutant's tests: a mutant may loop for ever
 CAUGHT, SURVIVED, NEEDS_GPU, GONE = "caught", "SURVIVED", "needs a GPU", "does not apply"
 HEAD = """# Mutants
 
-`scripts/mutants` plants one mistake after the other in a copy of this repository and runs the tests that must notice
-it. It is run before a release and writes this page. `scripts/mutants WORD ...` runs those whose room, change or file
-has one of the words; [data/mutants.toml](../data/mutants.toml) holds them all. A general tool such as mutmut or
-cosmic-ray would change any operator of the Python code, but neither CUDA C++ nor what people get wrong, and it does not
-know which test is meant to notice.
+For developers of this repository: this page lists the mistakes that the tests must catch, and the tests that do. After
+reading it you can check that your tests notice a mistake, and add one.
+
+`scripts/lab/mutants` plants each mistake in a copy of this repository and runs the tests that must notice it. It is
+run before a release and writes this page. `scripts/lab/mutants WORD ...` runs the mistakes whose room, change or file
+has one of the words. [data/mutants.toml](../data/mutants.toml) holds them all.
+
+A general tool such as mutmut or cosmic-ray changes any operator of the Python code. It changes neither CUDA C++ nor
+what people get wrong, and it does not know which test is meant to notice.
 """
 
 
@@ -148,7 +162,7 @@ def chosen(words: Sequence[str]) -> list[Mutant]:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run mutants; the exit code."""
-    parser = argparse.ArgumentParser(prog="scripts/mutants", description=__doc__)
+    parser = argparse.ArgumentParser(prog="scripts/lab/mutants", description=__doc__)
     parser.add_argument("word", nargs="*", help="only mutants whose room, change or file has this word")
     parsed = parser.parse_args(arguments)
     wanted = chosen(parsed.word)

@@ -37,7 +37,7 @@ def browser() -> str:
     """The path of a Chromium. Raises: SystemExit if there is none."""
     executable = next((path for name in ("chromium", "google-chrome") if (path := shutil.which(name))), None)
     if not executable:
-        raise SystemExit("scripts/figures: --picture needs chromium on the PATH (apt install chromium)")
+        raise SystemExit("scripts/lab/figures: --picture needs chromium on the PATH (apt install chromium)")
     return executable
 
 

@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Builds a history with known changes (data/planted), measures it on a GPU, and compares it with the page's flags.
 
 `build DIR` makes the repository; its commit hashes are the same on every machine. `measure DIR` lets asv measure the
@@ -7,6 +8,15 @@ data/planted. `judge DIR` publishes the results, and prints which changes of sec
 which flags are false. With `--recorded` it uses the results in data/planted instead of DIR's own. `demo DIR` writes the
 pages of those results into DIR: what caught regressions look like.
 """
+
+if __name__ == "__main__":
+    import sys
+    from pathlib import Path
+
+    sys.path[0] = str(Path(__file__).parents[1])
+    import environment
+
+    environment.laboratory(__file__)
 
 import json
 import os
@@ -109,13 +119,13 @@ def build(folder: Path) -> list[str]:
     Raises: SystemExit if the folder is not empty, or if this clone lacks the first commit.
     """
     if folder.exists() and any(folder.iterdir()):
-        raise SystemExit(f"scripts/planted: {folder} is not empty; name a new folder")
+        raise SystemExit(f"scripts/lab/planted: {folder} is not empty; name a new folder")
     folder.mkdir(parents=True, exist_ok=True)
     base, changes = history()
     archive = subprocess.run(["git", "archive", base, "gpukernels"], cwd=ROOT, capture_output=True, check=False)
     if archive.returncode:
         raise SystemExit(
-            f"scripts/planted: this clone has no commit {base}; if it is shallow, run git fetch --unshallow"
+            f"scripts/lab/planted: this clone has no commit {base}; if it is shallow, run git fetch --unshallow"
         )
     subprocess.run(["tar", "-x", "-C", str(folder)], input=archive.stdout, check=True)
     (folder / "README.md").write_text("Kernels, and known changes of them.\n", encoding="utf-8")
@@ -154,7 +164,7 @@ def measure(folder: Path, ops: Iterable[str], console: Console) -> None:
     """Run asv over all commits, one op at a time; commits that have results are skipped. Raises: SystemExit without a
     GPU."""
     if not environment.driver_cuda():
-        raise SystemExit("scripts/planted: there is no NVIDIA driver; measuring needs a GPU")
+        raise SystemExit("scripts/lab/planted: there is no NVIDIA driver; measuring needs a GPU")
     for op in ops:
         console.print(f"{op}: {CELLS[op]}", markup=False)
         _asv_run(folder, rf"^{op}\.GPU\.track_seconds", CELLS[op])
@@ -190,7 +200,9 @@ def add_exact(measured: Path, results: Path) -> int:
         target = next(iter(results.glob(f"*/{path.name[:8]}-checkout-*.json")), None)
         known = _results(target) if target else {}
         if target is None or known["result_columns"] != fresh["result_columns"]:
-            raise SystemExit(f"scripts/planted: {results} has no results of the commit {path.name[:8]} in this layout")
+            raise SystemExit(
+                f"scripts/lab/planted: {results} has no results of the commit {path.name[:8]} in this layout"
+            )
         known["results"] |= figures
         target.write_text(json.dumps(known, separators=(",", ":")), encoding="utf-8")
         _replace_groups(path.with_suffix(".facts.jsonl"), target.with_suffix(".facts.jsonl"))
@@ -332,7 +344,7 @@ def _cells(flags: list[Flag]) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     """Build, measure or judge; the exit code: 1 if the flags differ from the planted changes."""
-    parser = Parser("scripts/planted", __doc__)
+    parser = Parser("scripts/lab/planted", __doc__)
     parser.add_argument("what", choices=("build", "measure", "exact", "judge", "demo"), help="only measure needs a GPU")
     parser.add_argument("folder", type=Path, help="of the repository, or of the pages; build needs a new one")
     parser.add_argument("op", nargs="*", help=f"measure only these ops (default: {', '.join(CELLS)})")
@@ -350,7 +362,7 @@ def main(arguments: list[str] | None = None) -> int:
             console.print(f"pages: {publish(Path(temporary, 'repository'), DATA / 'results', folder).as_uri()}")
         return 0
     if not (folder / ".git").is_dir():
-        raise SystemExit(f"scripts/planted: {folder} is not a repository; make it with scripts/planted build")
+        raise SystemExit(f"scripts/lab/planted: {folder} is not a repository; make it with scripts/lab/planted build")
     if options.what == "measure":
         measure(folder, options.op or CELLS, console)
         return 0

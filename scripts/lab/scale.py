@@ -1,9 +1,19 @@
+#!/usr/bin/env python3
 """What publishing costs: `asv publish` of histories of many commits, then of one commit more, and what its pages load.
 
 The histories are made from this project's most complete record, whose timed series come first: VARIANTS records with
 noise, of which each commit of an empty repository has one. CPU seconds and peak memory are those of `asv publish` and
 its children; a page is opened from its file, in a fresh browser.
 """
+
+if __name__ == "__main__":
+    import sys
+    from pathlib import Path
+
+    sys.path[0] = str(Path(__file__).parents[1])
+    import environment
+
+    environment.laboratory(__file__)
 
 import itertools
 import json
@@ -244,7 +254,7 @@ def machine(series: int) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     """Print the costs of histories of several lengths."""
-    parser = Parser("scripts/scale", __doc__)
+    parser = Parser("scripts/lab/scale", __doc__)
     parser.add_argument("commits", nargs="*", type=int, default=[200, 1000], help="lengths (default: 200 1000)")
     parser.add_argument("--series", type=int, default=SERIES, help="judged series of a commit (default: %(default)s)")
     parser.add_argument("--folder", type=Path, help="where the histories are made (default: the temporary folder)")
@@ -261,5 +271,5 @@ def main(arguments: list[str] | None = None) -> int:
     Output().print(table)
     if options.write:
         text = f"{markdown.table(list(HEADERS), rows)}\n\n{machine(options.series)}"
-        figures.write_block(ROOT / "docs" / "data.md", "scale", text, "scripts/scale --write")
+        figures.write_block(ROOT / "docs" / "data.md", "scale", text, "scripts/lab/scale --write")
     return 0

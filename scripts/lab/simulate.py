@@ -1,10 +1,20 @@
+#!/usr/bin/env python3
 """Runs detectors of steps on simulated histories: what each finds, how soon, on which commit, how many flags are false.
 
 The noise is that of the GPU (the A/A runs of each cell with the spread between their processes, resampled) and worse.
 Every binary counts as changed, so no flag is excused. The detectors are this project's (kernelwatch/detect/steps.py),
 asv's with its default threshold and with 0.5 %, and, if they are installed, Apache Otava and ruptures. The seed
-determines all histories. The results go to docs/detection.json, and from there to the tables of docs/detection.md.
+determines all histories. The results go to docs/detection.json, and from there to docs/research/detection.md.
 """
+
+if __name__ == "__main__":
+    import sys
+    from pathlib import Path
+
+    sys.path[0] = str(Path(__file__).parents[1])
+    import environment
+
+    environment.laboratory(__file__)
 
 import argparse
 import json
@@ -44,8 +54,8 @@ from lab.histories import (
 )
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-JSON, PAPER = ROOT / "docs" / "detection.json", ROOT / "docs" / "detection.md"
-LABELLED = ROOT / "tests" / "data"
+JSON, PAPER = ROOT / "docs" / "detection.json", ROOT / "docs" / "research" / "detection.md"
+LABELED = ROOT / "tests" / "data"
 NEAR = 5  # a flag within this many commits of a step belongs to that step
 WAIT = 10  # the commits after a step's own that are published, one by one
 LONG = 3000  # commits of a long series
@@ -233,7 +243,7 @@ def cost(job: tuple[str, dict[str, Runs], int]) -> dict[str, float]:
 # --- public series -------------------------------------------------------------------------------------------------
 
 
-def labelled(folder: Path) -> dict[str, Any]:
+def labeled(folder: Path) -> dict[str, Any]:
     """The flags of each detector in the public series in a folder, whose changes people have labeled."""
     series_by_name = {}
     for path in sorted(folder.glob("*.series.json")):
@@ -320,13 +330,13 @@ def run(
         "confirmed": total(disturbed_runs),
         "together": total(shifted),
         "cost": {"commits": LONG, "seconds": costs},
-        "labelled": labelled(LABELLED),
+        "labeled": labeled(LABELED),
     }
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the simulation and write its results; the exit code."""
-    parser = argparse.ArgumentParser(prog="scripts/simulate", description=__doc__)
+    parser = argparse.ArgumentParser(prog="scripts/lab/simulate", description=__doc__)
     parser.add_argument("--seed", type=int, default=777, help="seed of all random numbers (default: 777)")
     parser.add_argument("--histories", type=int, default=6, help="for each noise and change (default: 6)")
     parser.add_argument("--suites", type=int, default=50, help="histories of the whole suite (default: 50)")
@@ -357,6 +367,6 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     write_whole(JSON, json.dumps(result, indent=1) + "\n")
     for name, make in BLOCKS.items():
-        write_block(PAPER, name, make(result), "scripts/simulate")
+        write_block(PAPER, name, make(result), "scripts/lab/simulate")
     print(f"written: {JSON.relative_to(ROOT)} and the tables of {PAPER.relative_to(ROOT)}")
     return 0

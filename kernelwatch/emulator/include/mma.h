@@ -1,7 +1,7 @@
 // Tensor cores for g++: of nvcuda::wmma the fragments of 16 x 16 x 16 elements that a rung uses.
 //
 // A lane holds 8 elements of a fragment. Those of an operand are half a row (16 bytes, what ldmatrix reads a lane),
-// those of an accumulator four pairs of neighbours (what mma.m16n8k16 leaves to a lane): accesses are counted so.
+// those of an accumulator four pairs of neighbors (what mma.m16n8k16 leaves to a lane): accesses are counted so.
 // Products are summed in float one after the other, k upwards.
 #pragma once
 

@@ -57,7 +57,7 @@ kernelwatch.place = function () {
     return {view: view || "status", parameters: new URLSearchParams(query || "")};
 };
 
-// A labelled choice among texts, or [value, text] pairs.
+// A labeled choice among texts, or [value, text] pairs.
 kernelwatch.choice = function (label, options, value, onchange) {
     const select = kernelwatch.element("select", {onchange: () => onchange(select.value)},
         options.map((option) => {
