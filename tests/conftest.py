@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tests.test_trees import Rows
+    from tests.rows import Rows
 
 # Set before NumPy is imported: OpenBLAS's idle threads would spin, some 0.1 s in each process. Those of a worker that
 # times CPU rungs, which has as many as cores, sleep soon; and so do OpenMP's, which wait for each other.
@@ -143,7 +143,7 @@ def installed_engine(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def rows(tmp_path: Path, small_engine: Path) -> "Rows":
     """An empty repository whose rungs are sums of rows."""
     from tests.repositories import new_project
-    from tests.test_trees import Rows
+    from tests.rows import Rows
 
     project = new_project(tmp_path, "rows")
     return Rows(project.folder, project.home, small_engine)
