@@ -2,12 +2,13 @@
 
 import importlib.util
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,6 +57,16 @@ def without_suites(folder: Path, *names: str) -> None:
     """Take suites of this project out of a copy, so that asv does not look through them in each run."""
     for name in names:
         (folder / "benchmarks" / f"{name}.py").unlink()
+
+
+def few_rungs(folder: Path, names: Collection[str]) -> None:
+    """Leave the rungs of these names in a copy's ladder: each of the others costs a compilation wherever something
+    concerns all rungs."""
+    ladder = folder / "gpukernels" / "ladder.toml"
+    tables = re.split(r"(?m)^(?=\[)", ladder.read_text(encoding="utf-8"))
+    named = [re.search(r'^name = "(.*)"$', table, re.MULTILINE) for table in tables]
+    kept = [table for table, name in zip(tables, named, strict=True) if not name or name[1] in names]
+    ladder.write_text("".join(kept), encoding="utf-8")
 
 
 def small_cache(engine: Path) -> None:
