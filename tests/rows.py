@@ -2,11 +2,15 @@
 
 import json
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import dedent
 
-from tests.repositories import Project
+from kernelwatch.comparison.changes import Changes, changes
+from kernelwatch.plan.build import tree_of_checkout, tree_of_commit
+from kernelwatch.plan.project import load
+from tests.repositories import Project, without_modules
 
 DESCRIPTION = '''
 """What is measured."""
@@ -116,6 +120,14 @@ class Rows(Project):
         told = done.stdout + done.stderr
         assert code is None or done.returncode == code, f"exit code {done.returncode}\n{told}"
         return told
+
+    def changes(self, base: str = "HEAD~1", head: str = "HEAD") -> Changes:
+        """How the launches of two commits differ. `head`: "" for the checkout, with its uncommitted changes."""
+        with without_modules("benchmarks"), tempfile.TemporaryDirectory() as folder:
+            project = load(self.folder)
+            after = Path(folder, "after")
+            tree = tree_of_commit(project, head, after) if head else tree_of_checkout(project, after)
+            return changes(project, tree_of_commit(project, base, Path(folder, "before")), tree)
 
 
 TABLE = 'KERNELS = {"row_sum": {"plain": "rows.sums:plain"}}\n'

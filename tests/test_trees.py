@@ -57,8 +57,7 @@ def test_a_slower_commit_is_worse_wherever_the_kernels_lie(rows: Rows, layout: s
     rows.write_files(files)
     rows.commit_all("fast")
     rows.write_files({slower: SLOW})
-    told = rows.kernelwatch("bench", "--worktree", code=1)
-    assert "tree is worse than HEAD: 1 cell" in told
+    assert rows.changes("HEAD", "").launched == {"row_sum/plain": (slower,)}
     rows.commit_all("slow")
     told = rows.kernelwatch("versus", "HEAD~1", "HEAD", code=1)
     assert "HEAD is worse than BASE: 1 cell" in told
@@ -67,8 +66,18 @@ def test_a_slower_commit_is_worse_wherever_the_kernels_lie(rows: Rows, layout: s
     rows.write_files({slower: f"# A comment.\n{SLOW}"})
     rows.write_files({"README.md": "Something else."})
     rows.commit_all("harmless")
-    told = rows.kernelwatch("versus", "HEAD~1", "HEAD", code=0)
+    assert rows.changes().same == {"row_sum/plain"}
+
+
+def test_a_dirty_tree_is_compared_with_head(rows: Rows) -> None:
+    rows.describe()
+    rows.write_files({"rows/__init__.py": TABLE, "rows/sums.py": FAST})
+    rows.commit_all("fast")
+    told = rows.kernelwatch("bench", "--worktree", code=0)
     assert "no change: the only launch is the same, and nothing was timed" in told
+    rows.write_files({"rows/sums.py": SLOW})
+    told = rows.kernelwatch("bench", "--worktree", code=1)
+    assert "tree is worse than HEAD: 1 cell" in told
 
 
 def test_a_submodule_is_measured_at_its_commit(rows: Rows, tmp_path: Path) -> None:

@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
 from kernelwatch.system.errors import CANNOT
 from tests.rows import FAST, OTHER, OTHER_KERNEL, PLAIN, SLOW, TABLE, Rows
 
@@ -112,32 +110,32 @@ def plain(a, out):
         np.sum(a, axis=1, out=out)
 """
 BY_SHELL = 'subprocess.run("cat times.txt", shell=True, cwd=HERE, capture_output=True).stdout'
-# By what hides it: how often the work is done, and the file that says so, before and after.
+# By rung: how often the work is done, and the file that says so, before and after. "imported": the table's module does.
 HIDDEN = {
-    "a module that the table's module imports": (
-        'os.environ.get("TIMES", "4")',
-        "rows/tune.py",
-        "",
-        'import os\nos.environ["TIMES"] = "100"\n',
-    ),
-    "a file that is executed": ('eval((HERE / "impl.py").read_text())', "rows/impl.py", "4", "100"),
-    "a file that another process reads": (BY_SHELL, "rows/times.txt", "4", "100"),
-    "a hidden file": ('(HERE / ".times.json").read_text()', "rows/.times.json", "4", "100"),
-    "a path relative to the working folder": ('Path("tables/times.txt").read_text()', "tables/times.txt", "4", "100"),
+    "imported": ('os.environ.get("TIMES", "4")', "rows/tune.py", "", 'import os\nos.environ["TIMES"] = "1000"\n'),
+    "executed": ('eval((HERE / "impl.py").read_text())', "rows/impl.py", "4", "1000"),
+    "by_another_process": (BY_SHELL, "rows/times.txt", "4", "1000"),
+    "hidden": ('(HERE / ".times.json").read_text()', "rows/.times.json", "4", "1000"),
+    "relative_to_the_working_folder": ('Path("tables/times.txt").read_text()', "tables/times.txt", "4", "1000"),
 }
 
 
-@pytest.mark.parametrize("what", HIDDEN)
-def test_what_decides_a_launch_is_found_wherever_it_is(rows: Rows, tmp_path: Path, what: str) -> None:
+def test_what_decides_a_launch_is_found_wherever_it_is(rows: Rows, tmp_path: Path) -> None:
     """Also if the folder of temporary files is a link."""
-    times, file, fast, slow = HIDDEN[what]
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
-    rows.describe()
-    rows.write_files({"rows/__init__.py": f"from . import tune\n{TABLE}", "rows/tune.py": ""})
-    rows.write_files({"rows/sums.py": READING.format(times=times), file: fast})
+    rows.describe("".join(PLAIN.replace("plain", rung) for rung in HIDDEN))
+    table = {rung: f"rows.{rung}:plain" for rung in HIDDEN}
+    rows.write_files({"rows/__init__.py": f"from . import tune\nKERNELS = {{'row_sum': {table}}}\n"})
+    for rung, (times, file, fast, _) in HIDDEN.items():
+        rows.write_files({f"rows/{rung}.py": READING.format(times=times), file: fast})
     rows.commit_all("fast")
-    rows.write_files({file: slow})
+    for _, file, _, slow in HIDDEN.values():
+        rows.write_files({file: slow})
     rows.commit_all("slow")
+    launched = rows.changes().launched
+    assert {rung: HIDDEN[rung.partition("/")[2]][1] in files for rung, files in launched.items()} == {
+        f"row_sum/{rung}": True for rung in HIDDEN
+    }
     told = rows.kernelwatch("versus", "HEAD~1", "HEAD", code=1, TMPDIR=str(tmp_path / "link"))
-    assert "HEAD is worse than BASE: 1 cell" in told
+    assert f"HEAD is worse than BASE: {len(HIDDEN)} cells" in told
