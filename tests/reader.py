@@ -11,7 +11,7 @@ from kernelwatch.history import records
 from tests.repositories import Project
 
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-NAMED = re.compile(r"`([\w/]+\.py)`")
+NAMED = re.compile(r"`([\w/]+\.(?:py|c|cu|toml))`")
 
 
 def write(folder: Path, files: dict[str, str]) -> None:
@@ -37,9 +37,10 @@ class Reader:
                 case "sh":
                     for command in block[2].splitlines():
                         self._call(command)
-                case "python":
+                case "python" | "c" | "cuda":
                     path = self.project.folder / named[-1]
                     assert not path.exists()
+                    path.parent.mkdir(exist_ok=True)
                     path.write_text(block[2])
                 case "diff":
                     self._edit(self.project.folder / named[-1], block[2].splitlines())

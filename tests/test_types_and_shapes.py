@@ -137,8 +137,8 @@ def test_only_the_types_whose_binary_differs_are_timed(rows: Rows, type: str) ->
 def test_a_type_of_a_changed_launch_that_cannot_be_timed_is_named(rows: Rows) -> None:
     rows.describe(TYPES)
     package = COMPILING.replace("ABSENT = ()", 'ABSENT = ("float64",)')
-    rows.write_files({"rows/__init__.py": package, "native/sums.c": NATIVE.format(float32=4, float64=4)})
-    rows.commit_all("fast")
+    rows.write_files({"rows/__init__.py": package, "native/sums.c": NATIVE.format(float32=100, float64=4)})
+    rows.commit_all("slow")
     rows.write_files({"native/sums.c": NATIVE.format(float32=2, float64=4)})
     rows.commit_all("faster, of what is here")
     told = rows.kernelwatch("versus", "HEAD~1", "HEAD", code=2)
