@@ -12,6 +12,7 @@ import pytest
 
 from kernelwatch.system.errors import CANNOT
 from tests.repositories import (
+    FEW_TURNS,
     INTERRUPTIBLE,
     Project,
     copy_into,
@@ -69,7 +70,7 @@ def few_cells(folder: Path) -> None:
     few_rungs(folder, RUNGS)
     ladder = folder / "gpukernels" / "ladder.toml"
     ladder.write_text(re.sub(r"(?m)^types = .*$", 'types = ["float32"]', ladder.read_text()))
-    rewrite(folder, FEW)
+    rewrite(folder, FEW | FEW_TURNS)
     smaller(folder, shapes="problem.quick_shapes", cpu_shapes="problem.counted_shapes[:1]")
 
 
