@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tests.test_trees import Rows
+    from tests.rows import Rows
 
 # Set before NumPy is imported: OpenBLAS's idle threads would spin, some 0.1 s in each process. Those of a worker that
 # times CPU rungs, which has as many as cores, sleep soon; and so do OpenMP's, which wait for each other.
@@ -106,11 +106,13 @@ def no_gpu(kernel_cache: Path) -> str:
 
 @pytest.fixture(scope="session")
 def small_engine(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a copy of the engine that measures on a CPU with little memory, for $PYTHONPATH."""
-    from tests.repositories import copy_into
+    """The folder of a copy of the engine, for $PYTHONPATH, that measures on a CPU with little memory, and in few turns
+    what it cannot decide."""
+    from tests.repositories import FEW_TURNS, copy_into, rewrite
 
     folder = tmp_path_factory.mktemp("engine")
     copy_into(folder, ["kernelwatch"])
+    rewrite(folder, FEW_TURNS)
     return folder
 
 
@@ -143,7 +145,7 @@ def installed_engine(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def rows(tmp_path: Path, small_engine: Path) -> "Rows":
     """An empty repository whose rungs are sums of rows."""
     from tests.repositories import new_project
-    from tests.test_trees import Rows
+    from tests.rows import Rows
 
     project = new_project(tmp_path, "rows")
     return Rows(project.folder, project.home, small_engine)

@@ -1,12 +1,14 @@
 """Runs commands as `python` does, in forks of a process that has imported what takes their interpreters longest.
 
-Each command is still a process of its own, with its arguments, variables, folder and output. What is imported before is
+Each command is still a process of its own, with its arguments, variables, folder and output, and so is each worker of
+the engine that it starts. What is imported before is
 installed and the same for all; the engine and the project come from the folders that the command names.
 This file, run as a script, is the process that forks: it reads requests as lines of JSON, and answers each with a line
 of JSON.
 """
 
 import atexit
+import functools
 import gc
 import importlib
 import json
@@ -21,7 +23,8 @@ import threading
 import time
 import traceback
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -151,6 +154,7 @@ def serve(modules: Sequence[str]) -> None:
     """Fork for each command, and answer with its exit code, or at once with its process id if it leads a session."""
     for name in (*EARLY, *modules):
         importlib.import_module(name)
+    FIRST.modules, FIRST.path, FIRST.finders = dict(sys.modules), [*sys.path], [*sys.meta_path]
     gc.freeze()  # so that a collection in a fork copies nothing of it
     for line in sys.stdin:
         request = json.loads(line)
@@ -182,9 +186,16 @@ def _become(request: dict[str, object]) -> NoReturn:
     os.environ.clear()
     os.environ.update(request["variables"])  # type: ignore[call-overload]
     tempfile.tempdir = None
+    if "leads" not in request:
+        subprocess.Popen = Starting  # type: ignore[assignment, misc]
+    _run(lambda: _interpret(list(request["arguments"])))  # type: ignore[call-overload]
+
+
+def _run(program: Callable[[], object]) -> NoReturn:
+    """Run a program, and end as its interpreter does."""
     code = 0
     try:
-        _interpret(list(request["arguments"]))  # type: ignore[call-overload]
+        program()
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
         if code and not isinstance(ended.code, int):
@@ -214,6 +225,56 @@ def _interpret(arguments: list[str]) -> None:
         sys.argv = arguments
         sys.path[:0] = [str(Path(arguments[0]).resolve().parent), *paths]
         runpy.run_path(arguments[0], run_name="__main__")
+
+
+# --- the workers of a command -----------------------------------------------------------------------------------------
+
+WORKER = str(Path("kernelwatch", "run", "worker.py"))
+FIRST = types.SimpleNamespace()  # what was imported before any command, and from where
+HANDLERS: dict[int, Any] = {
+    signal.SIGINT: signal.default_int_handler,
+    signal.SIGTERM: signal.SIG_DFL,
+    signal.SIGHUP: signal.SIG_DFL,
+    signal.SIGPIPE: signal.SIG_IGN,
+}
+KEPT: list[object] = []  # what a worker has of its command: a file that is finalized would write, or close another's
+
+
+class Starting(subprocess.Popen[Any]):
+    """Starts a program; the engine's worker as a fork, which then has what the first process had, and no more."""
+
+    def __init__(self, command: Sequence[str], *arguments: Any, **options: Any) -> None:
+        if command[:2] == [sys.executable, "-P"] and str(command[2]).endswith(WORKER):
+            paths = options["env"].get("PYTHONPATH", "").split(os.pathsep)
+            if not any(Path(path, "sitecustomize.py").exists() for path in paths):  # which only an interpreter runs
+                options["preexec_fn"] = functools.partial(_be_worker, command[2], options["env"])
+        super().__init__(command, *arguments, **options)
+
+
+def _be_worker(program: str, variables: Mapping[str, str]) -> NoReturn:
+    """Be a worker's interpreter, in a fork of its command whose standard streams are the worker's already."""
+    gc.freeze()
+    KEPT.extend((sys.stdin, sys.stdout, sys.stderr, dict(sys.modules)))
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2:
+            with suppress(OSError):
+                os.close(int(name))
+    sys.stdin, sys.stdout = open(0, closefd=False), open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", errors="backslashreplace", closefd=False)  # noqa: SIM115
+    for number, handler in HANDLERS.items():
+        if signal.getsignal(number) != signal.SIG_IGN:  # which a new interpreter inherits
+            signal.signal(number, handler)
+    os.environ.clear()
+    os.environ.update(variables)
+    tempfile.tempdir = None
+    atexit._clear()
+    sys.modules.clear()
+    sys.modules.update(FIRST.modules)
+    sys.path[:] = [*filter(None, variables.get("PYTHONPATH", "").split(os.pathsep)), *FIRST.path]
+    sys.meta_path[:] = FIRST.finders
+    sys.path_importer_cache.clear()
+    sys.argv = [program]
+    _run(lambda: runpy.run_path(program, run_name="__main__"))
 
 
 if __name__ == "__main__":

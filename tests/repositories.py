@@ -2,12 +2,13 @@
 
 import importlib.util
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,9 +59,23 @@ def without_suites(folder: Path, *names: str) -> None:
         (folder / "benchmarks" / f"{name}.py").unlink()
 
 
+def few_rungs(folder: Path, names: Collection[str]) -> None:
+    """Leave the rungs of these names in a copy's ladder: each of the others costs a compilation wherever something
+    concerns all rungs."""
+    ladder = folder / "gpukernels" / "ladder.toml"
+    tables = re.split(r"(?m)^(?=\[)", ladder.read_text(encoding="utf-8"))
+    named = [re.search(r'^name = "(.*)"$', table, re.MULTILINE) for table in tables]
+    kept = [table for table, name in zip(tables, named, strict=True) if not name or name[1] in names]
+    ladder.write_text("".join(kept), encoding="utf-8")
+
+
 def small_cache(engine: Path) -> None:
     """Have an engine believe that this CPU's cache is small, so that its workers fill little memory with buffers."""
     rewrite(engine, {"timing/cpu.py": {"CACHE_BYTES_MAX = 256 << 20": "CACHE_BYTES_MAX = 4 << 20"}})
+
+
+# What the tests plant changes by a factor, which the first look shows: no further turn of what cannot be decided would.
+FEW_TURNS = {"kernelwatch/comparison/paired.py": {"LOOKS = (4, 6, 10, 16, 24, 36)": "LOOKS = (4, 6)"}}
 
 
 @contextmanager

@@ -1,31 +1,18 @@
-"""asv itself on a small history of this project: what it records, and the traps that the design leans on."""
+"""asv on a small history of this project: what it collects and records, and its other commands."""
 
 import ast
-import functools
-import importlib
-import importlib.metadata
-import inspect
 import json
 import math
-import pickle
-import pkgutil
 import re
 import subprocess
 import sys
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from asv import environment, runner
-from asv.config import Config
-from asv.plugins import virtualenv
 
-import kernelwatch.asv
 from benchmarks.project import PROJECT
-from kernelwatch.asv import together
-from kernelwatch.asv.environment import Checkout
 from kernelwatch.asv.identity import identity
 from kernelwatch.plan.cells import rungs
 from kernelwatch.plan.problem import Problem, label
@@ -72,10 +59,15 @@ SERIES = {
 ACCESS = tuple(SERIES)[list(SERIES).index("load_sectors") :]
 
 
+def title(op: str) -> str:
+    """An op in the names of its suites in static.py and access.py."""
+    return "".join(map(str.capitalize, op.split("_")))
+
+
 def collected(problem: Problem) -> set[str]:
     """The series that an op has by CONTRIBUTING.md: what its description says decides the rates, and the further
     suites."""
-    op, title = problem.name, "".join(map(str.capitalize, problem.name.split("_")))
+    op = problem.name
     arithmetic = problem.computation.flops is not None
     rates = ("seconds", "flops", "share_of_vendor") if arithmetic else ("seconds", "bandwidth")
     shares = () if arithmetic else ("share_of_copy", "share_of_theoretical")
@@ -86,9 +78,9 @@ def collected(problem: Problem) -> set[str]:
         f"{op}.CPU": rates,
         f"{op}.Streamed": ("seconds", "flops", "hidden_copies") if problem.streamed_shapes else (),
         f"{op}.Several": ("seconds", "flops", "share_of_gpus") if problem.divided else (),
-        f"static.{title}": ("registers", "spill_bytes", "shared_bytes", "instructions", "occupancy"),
-        f"static.{title}Mix": ("class",),
-        f"access.{title}": ACCESS,
+        f"static.{title(op)}": ("registers", "spill_bytes", "shared_bytes", "instructions", "occupancy"),
+        f"static.{title(op)}Mix": ("class",),
+        f"access.{title(op)}": ACCESS,
     }
     return {f"{suite}.track_{series}" for suite, several in by_suite.items() for series in several}
 
@@ -345,18 +337,14 @@ def test_suites_share_a_measurement_only_on_purpose(recorded: Recorded) -> None:
     groups: dict[str, set[str]] = {}
     for name, found in recorded.history.benchmarks().items():
         groups.setdefault(found["setup_cache_key"], set()).add(name.rpartition(".")[0])
-    assert {frozenset(suites) for suites in groups.values()} == {
-        frozenset({"transpose.GPU", "transpose.ElementTypes", "transpose.Launch", "device.Canary", "device.State"}),
-        frozenset({"transpose.CPU"}),
-        frozenset({"vector_add.GPU", "vector_add.ElementTypes", "vector_add.Launch"}),
-        frozenset({"vector_add.CPU"}),
-        frozenset({"matmul.GPU", "matmul.ElementTypes", "matmul.Launch"}),
-        frozenset({"matmul.CPU"}),
-        frozenset({"matmul.Streamed"}),
-        frozenset({"matmul.Several"}),
-        *(frozenset({f"static.{op}", f"static.{op}Mix"}) for op in ("VectorAdd", "Transpose", "Matmul")),
-        *(frozenset({f"access.{op}"}) for op in ("VectorAdd", "Transpose", "Matmul")),
-    }
+    wanted = {"device.Canary": "transpose.GPU", "device.State": "transpose.GPU"}  # suite -> the first that measures
+    for op in PROJECT.ops:
+        wanted |= dict.fromkeys((f"{op}.ElementTypes", f"{op}.Launch"), f"{op}.GPU")
+        wanted[f"static.{title(op)}Mix"] = f"static.{title(op)}"
+    shared: dict[str, set[str]] = {}
+    for suite in {series.rpartition(".")[0] for series in COLLECTED}:
+        shared.setdefault(wanted.get(suite, suite), set()).add(suite)
+    assert sorted(map(sorted, groups.values())) == sorted(map(sorted, shared.values()))
     assert all(key.split(":")[0] in (*PROJECT.ops, "static", "access") for key in groups)
 
 
@@ -472,131 +460,6 @@ def test_the_suites_take_the_engine_from_their_checkout_and_no_package(tmp_path:
     assert done.stdout == f"{tmp_path / 'gpukernels' / '__init__.py'}\n"
 
 
-# --- asv, as it is: what fails here is a workaround that must change or may go --------------------------------------
-
-
-SUITE = """
-import math
-
-class Base:
-    unit = "of the class"
-    higher_is_better = True
-
-    def setup_cache(self):
-        return 1
-
-class A(Base):
-    params = [{params}]
-    param_names = ["rung"]
-
-    def track_marked(self, cache, rung):
-        return rung
-
-    track_marked.unit = "GB/s"
-    track_marked.higher_is_better = True
-    track_marked.version = "1"
-
-class B(Base):
-    def track_bare(self, cache):
-        return 1.0
-"""
-
-
-@pytest.fixture
-def suite(tmp_path: Path) -> Path:
-    folder = tmp_path / "suite"
-    folder.mkdir()
-    (folder / "__init__.py").touch()
-    (folder / "one.py").write_text(SUITE.format(params="['first', 'second']"))
-    return folder
-
-
-def discovered(folder: Path) -> dict[str, dict[str, Any]]:
-    out = folder.parent / "found.json"
-    code = "from asv_runner.discovery import _discover; import sys; _discover(sys.argv[1:])"
-    done = Project(folder.parent, folder.parent).run(sys.executable, "-c", code, str(folder), str(out))
-    assert done.returncode == 0, done.stderr
-    return {found["name"]: found for found in json.loads(out.read_text())}
-
-
-def test_asv_records_a_functions_attributes_and_not_a_classs(suite: Path) -> None:
-    found = discovered(suite)
-    marked, bare = found["one.A.track_marked"], found["one.B.track_bare"]
-    assert (marked["unit"], marked["higher_is_better"], marked["version"]) == ("GB/s", True, "1")
-    assert "higher_is_better" not in bare
-    assert len(bare["version"]) == 64  # a hash of the source: a reworded comment would drop the history
-
-
-def test_asv_takes_an_inherited_setup_cache_for_the_same_one(suite: Path) -> None:
-    found = discovered(suite)
-    keys = {found[name]["setup_cache_key"] for name in ("one.A.track_marked", "one.B.track_bare")}
-    line = SUITE.splitlines().index("    def setup_cache(self):") + 1
-    assert keys == {f"one:{line}"}
-
-
-def test_asv_collects_bases_that_are_not_abstract(suite: Path) -> None:
-    with (suite / "one.py").open("a") as file:
-        file.write(
-            "from abc import ABC, abstractmethod\n"
-            "class Concrete(ABC):\n    def track_it(self): return 1\n"
-            "class Abstract(ABC):\n    def track_it(self): return 1\n"
-            "    @abstractmethod\n    def more(self): ...\n"
-        )
-    names = set(discovered(suite))
-    assert "one.Concrete.track_it" in names
-    assert "one.Abstract.track_it" not in names
-
-
-def test_asv_hands_parameters_over_by_index(suite: Path) -> None:
-    """A list from the measured commit would file one rung's numbers under another's name."""
-    (suite.parent / "cache.pickle").write_bytes(pickle.dumps(1))  # what setup_cache returned
-    code = "from asv_runner.run import _run; import sys; _run(sys.argv[1:])"
-    said = []
-    # Of different lengths: with the same one, within a second, Python would take the first one's bytecode for both.
-    for params in ("['first', 'second']", "['second', 'first', 'third']"):
-        (suite / "one.py").write_text(SUITE.format(params=params))
-        out = suite.parent / "out.json"
-        arguments = (str(suite), "one.A.track_marked-0", "{}", "None", str(out))
-        done = Project(suite.parent, suite.parent).run(sys.executable, "-c", code, *arguments)
-        assert done.returncode == 0, done.stderr
-        said.append(json.loads(out.read_text()))
-    assert said == ["first", "second"]
-
-
-def test_the_pinned_runner_is_no_parameter_of_a_virtualenv() -> None:
-    """asv takes asv_runner out of what the matrix requires: raising the pin does not split the series."""
-    conf = Config.load(str(ROOT / "asv.conf.json"))
-    conf.plugins = []
-    (pin,) = conf.matrix["req"]["pip+asv_runner"]
-    python = f"{sys.version_info.major}.{sys.version_info.minor}"
-    (found,) = environment.get_environments(conf, [f"virtualenv:{python}"])
-    assert isinstance(found, virtualenv.Virtualenv)
-    assert found.requirements == {}
-    assert found.name == f"virtualenv-py{python}"
-    assert found._base_requirements["pip+asv_runner"] == pin
-    assert pin == next(line for line in pinned() if line.startswith("asv_runner==")).partition("==")[2]
-
-
-def test_what_the_matrix_requires_is_no_parameter_of_a_checkout() -> None:
-    conf = Config.load(str(ROOT / "asv.conf.json"))
-    conf.plugins = []
-    conf.matrix["req"]["numpy"] = ["2.2"]
-    python = f"{sys.version_info.major}.{sys.version_info.minor}"
-    (found,) = environment.get_environments(conf, [f"checkout:{python}"])
-    assert isinstance(found, Checkout)
-    assert (found.name, found.requirements) == (f"checkout-py{python}", {})
-
-
-def pinned() -> list[str]:
-    lines: list[str] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["bench"]
-    return lines
-
-
-def test_these_are_the_versions_that_the_facts_were_seen_on() -> None:
-    for name in ("asv", "asv_runner"):
-        assert f"{name}=={importlib.metadata.version(name)}" in pinned()
-
-
 # --- one process for all parameters of a series --------------------------------------------------------------------
 
 
@@ -653,94 +516,3 @@ def test_a_series_answers_at_once_what_it_answers_one_by_one(history: History) -
 
 
 MOVED = "access.Transpose.track_moved"
-ASKED = {"name": "x.track_y", "params": [["a", "b"], ["1", "2"]], "at_once": True, "timeout": 9}
-SAMPLES = {"samples": [1.0, 2.0], "number": 1}
-
-
-def told(answer: object, errcode: int = 0, stderr: str = "") -> Any:
-    """What asv's runner gives for one process."""
-    return runner.BenchmarkResult([answer], [None], [None], errcode, stderr, None)
-
-
-def test_answers_are_taken_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    answers = [{"value": 1.5}, {"value": math.nan}, {"error": "RuntimeError: wrong"}, {"value": SAMPLES}]
-    asked: list[Any] = []
-
-    def once(benchmark: Any, spawner: Any, param_idx: Any, **options: Any) -> Any:
-        asked.append((benchmark["name"], benchmark["params"], param_idx, options))
-        return told(answers)
-
-    monkeypatch.setattr(runner, "_run_benchmark_single_param", once)
-    found = together._run_benchmark(ASKED, None, profile=False, extra_params={}, cwd="here")
-    assert asked == [("x.track_y", [], None, {"profile": False, "extra_params": {}, "cwd": "here"})]
-    assert repr(found.result) == "[1.5, nan, None, True]"
-    assert found.samples == [None, None, None, [1.0, 2.0]]
-    assert found.number == [None, None, None, 1]
-    assert (found.errcode, found.stderr) == (1, "For parameters: b, 1\nRuntimeError: wrong")
-    found = together._run_benchmark(ASKED, None, profile=False, selected_idx={0}, extra_params={}, cwd="here")
-    assert repr(found.result) == "[1.5, nan, nan, nan]"
-    assert (found.errcode, found.stderr) == (0, "")
-
-
-def test_a_process_that_dies_answers_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "_run_benchmark_single_param", lambda *_, **__: told(None, 139, "it died"))
-    found = together._run_benchmark(ASKED, None, profile=False, extra_params={}, cwd="here")
-    assert (found.result, found.errcode, found.stderr) == ([None] * 4, 139, "it died")
-    monkeypatch.setattr(runner, "_run_benchmark_single_param", lambda *_, **__: told([{"value": 1.0}]))
-    found = together._run_benchmark(ASKED, None, profile=False, extra_params={}, cwd="here")
-    assert (found.result, found.errcode) == ([None] * 4, 1)  # it has other parameters than asv knows
-
-
-@pytest.mark.parametrize("change", [{"at_once": False}, {"params": []}])
-def test_others_are_asked_one_by_one(change: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(together, "_one_by_one", lambda benchmark, *_, **__: ("stock", benchmark["name"]))
-    assert together._run_benchmark(ASKED | change, None, profile=False) == ("stock", "x.track_y")
-    assert together._run_benchmark(ASKED, None, profile=True) == ("stock", "x.track_y")
-
-
-def test_what_is_patched_is_there() -> None:
-    assert list(inspect.signature(together._one_by_one).parameters)[:3] == ["benchmark", "spawner", "profile"]
-    wanted = {"benchmark", "spawner", "param_idx", "profile", "extra_params", "cwd"}
-    assert set(inspect.signature(runner._run_benchmark_single_param).parameters) == wanted
-    assert runner.BenchmarkResult._fields == ("result", "samples", "number", "errcode", "stderr", "profile")
-    assert "res = run_benchmark(" in inspect.getsource(runner.run_benchmarks)  # by its global name
-
-
-# --- the plugin ----------------------------------------------------------------------------------------------------
-
-
-def test_the_one_plugin_is_all_of_them() -> None:
-    assert json.loads((ROOT / "asv.conf.json").read_text())["plugins"] == [".kernelwatch.asv"]
-    patching, found = (
-        [importlib.import_module(f"kernelwatch.asv.{name}") for name in names]
-        for names in (kernelwatch.asv.PATCHING, kernelwatch.asv.FOUND)
-    )
-    used = {"failing", "identity", "patches"}
-    every = {module.name for module in pkgutil.iter_modules(kernelwatch.asv.__path__)}
-    assert {*kernelwatch.asv.PATCHING, *kernelwatch.asv.FOUND, *used} == every
-    assert all(hasattr(module, "setup") for module in patching)
-    assert not any(hasattr(module, "setup") for module in found)
-    assert set(kernelwatch.asv.PUBLISHING) < set(kernelwatch.asv.PATCHING)
-
-
-def test_the_plugin_sets_all_of_them_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    called: list[str] = []
-    for name in kernelwatch.asv.PATCHING:
-        module = importlib.import_module(f"kernelwatch.asv.{name}")
-        monkeypatch.setattr(module, "setup", functools.partial(called.append, name))
-    kernelwatch.asv.setup()
-    assert sorted(called) == sorted(kernelwatch.asv.PATCHING)
-
-
-def test_a_command_does_not_wait_for_the_plugin_and_asv_gets_all_of_it() -> None:
-    code = """
-import sys
-import kernelwatch.commands.ladder
-print(*sys.modules)
-kernelwatch.asv.setup()
-print(*sys.modules)
-"""
-    told = Project(ROOT, Path.home()).python(code).splitlines()
-    before, after = ({name for name in line.split() if name.startswith("kernelwatch.asv.")} for line in told)
-    assert before == {"kernelwatch.asv.identity"}
-    assert {f"kernelwatch.asv.{name}" for name in (*kernelwatch.asv.PATCHING, *kernelwatch.asv.FOUND)} <= after

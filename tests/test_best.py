@@ -13,7 +13,7 @@ from benchmarks.project import PROJECT
 from gpukernels import LadderError, LimitError, ToolMissing, best, kernel, ladder, rung
 from kernelwatch.history.records import read, sidecars
 from lab import best as writer
-from tests.test_kernels import check
+from tests.gate import check
 
 H200 = ("NVIDIA H200", 90)
 MATRICES = {"M": 4096, "N": 4096}

@@ -24,7 +24,7 @@ from kernelwatch.plan.package import CudaSource, Package
 from kernelwatch.system import cache
 from kernelwatch.timing import launches
 from kernelwatch.timing.check import WrongOutput
-from tests import test_kernels as gate
+from tests import gate
 from tests.test_emulator import loaded
 
 # --- shapes --------------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from kernelwatch.comparison.confirm import Flag, confirm
 from kernelwatch.history import confirmations
 from kernelwatch.history.confirmations import Confirmation, overall
 from tests.repositories import copy_into, new_project, rewrite, smaller, without_suites
-from tests.test_versus import Synthetic, synthetic
+from tests.test_turns import Synthetic, synthetic
 
 __all__ = ["synthetic"]  # a fixture
 

@@ -21,7 +21,7 @@ from kernelwatch.emulator import CompileError, Counts, Fault, Faulty, Tally, bui
 from kernelwatch.plan import checks
 from kernelwatch.plan.package import NotHere
 from kernelwatch.system.errors import ToolMissing
-from tests import test_kernels as gate
+from tests import gate
 
 ROOT = Path(__file__).resolve().parents[1]
 LARGEST_TILE = 128 * 128  # elements; beyond them some of the shapes around the tile are emulated, all take minutes

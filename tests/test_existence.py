@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.test_trees import TABLE, Rows
+from tests.rows import TABLE, Rows
 
 ASKING = """
 import os

@@ -1,27 +1,20 @@
-"""`kernelwatch init`: what it writes into a repository, and the page that leads from there to published figures."""
+"""`kernelwatch init`: what it finds in a repository, and what it writes into it."""
 
 import importlib
 import json
-import os
 import re
-import subprocess
-from dataclasses import dataclass
 from pathlib import Path
-from textwrap import dedent
 
 import pytest
 
 from kernelwatch import __main__ as console
-from kernelwatch.analysis.occupancy import ARCHES
 from kernelwatch.commands import init
-from kernelwatch.history import records
 from kernelwatch.plan.project import load_from
 from kernelwatch.system.errors import CANNOT
-from tests.repositories import ROOT, Project, new_project, without_modules
+from tests.reader import Reader, states, write
+from tests.repositories import Project, new_project, without_modules
 
 Said = pytest.CaptureFixture[str]
-BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-NAMED = re.compile(r"`([\w/]+\.py)`")
 
 
 @pytest.fixture
@@ -170,12 +163,6 @@ def test_a_name_that_a_package_cannot_have(tmp_path: Path, name: str) -> None:
 def test_the_package_is_not_the_suites(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)  # it would find those of this project
     assert init._new_name(tmp_path, "benchmarks") == "benchmarks_kernels"
-
-
-def write(folder: Path, files: dict[str, str]) -> None:
-    for name, text in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(dedent(text))
 
 
 NOTHING = "nothing of fast is measured yet: "
@@ -546,194 +533,3 @@ def test_from_a_folder_below(repository: Project, capsys: Said, monkeypatch: pyt
     assert code == 0
     assert "git add ../asv.conf.json ../.gitattributes ../.gitignore ../benchmarks ../rows" in told
     assert (repository.folder / "rows" / "__init__.py").is_file()
-
-
-# --- the page ------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Reader:
-    """Someone who does what the page says, in a repository. `said`: by command, what it printed."""
-
-    project: Project
-    programs: Path
-    said: dict[str, str]
-
-    def do(self, page: str) -> None:
-        before = 0
-        for block in BLOCK.finditer(page):
-            named = NAMED.findall(page[before : block.start()])
-            before = block.end() if block[1] != "diff" else before
-            match block[1]:
-                case "sh":
-                    for command in block[2].splitlines():
-                        self._call(command)
-                case "python":
-                    path = self.project.folder / named[-1]
-                    assert not path.exists()
-                    path.write_text(block[2])
-                case "diff":
-                    self._edit(self.project.folder / named[-1], block[2].splitlines())
-
-    def _call(self, command: str) -> None:
-        if command == "pip install ./kernelwatch":
-            return  # the fixture has done just this
-        done = self.call(command)
-        assert done.returncode == 0, (command, done.stdout, done.stderr)
-        self.said[command] = self.said.get(command, "") + done.stdout
-
-    def call(self, command: str) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(
-            ["bash", "-e", "-c", command],
-            cwd=self.project.folder,
-            env=self.project.environment(
-                PATH=f"{self.programs}{os.pathsep}{os.environ['PATH']}",
-                KERNELWATCH_CACHE=str(self.project.home / "cache"),
-            ),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-
-    def _edit(self, path: Path, lines: list[str]) -> None:
-        before = "".join(f"{line[1:]}\n" for line in lines if not line.startswith("+"))
-        after = "".join(f"{line[1:]}\n" for line in lines if not line.startswith("-"))
-        text = path.read_text()
-        assert text.count(before) == 1, (path, before)
-        path.write_text(text.replace(before, after))
-
-
-@pytest.fixture(scope="module")
-def reader(tmp_path_factory: pytest.TempPathFactory, installed_engine: Path) -> Reader:
-    """One who has read docs/own.md to its end."""
-    project = new_project(tmp_path_factory.mktemp("page"), "rows")
-    project.git("commit", "-q", "--allow-empty", "-m", "Begin")
-    one = Reader(project, installed_engine, {})
-    one.do((ROOT / "docs" / "own.md").read_text(encoding="utf-8"))
-    return one
-
-
-def states(reader: Reader, commit: str) -> dict[str, str]:
-    """The state of each timed cell at a commit."""
-    sha = reader.project.git("rev-parse", commit)[:8]
-    (path,) = reader.project.folder.glob(f"results/*/{sha}-*.facts.jsonl")
-    return {key: cell.state for key, cell in records.read(path).cells.items()}
-
-
-AXIS = "def row_sum(a, axis):\n    return a.sum(axis=axis)\n"
-
-
-@pytest.mark.xdist_group("foreign")
-def test_the_past_is_measured_as_the_page_says(tmp_path: Path, installed_engine: Path) -> None:
-    """A table of rungs that knows a function's former name and signature, and commits that did not have it."""
-    page = (ROOT / "docs" / "own.md").read_text(encoding="utf-8")
-    _, past = page.split("\n## Measure the past\n")
-    (table,) = (block[2] for block in BLOCK.finditer(past.partition("\n## ")[0]) if block[1] == "py")
-    project = new_project(tmp_path, "rows")
-    folder = project.folder
-    commits = []
-    for files in (
-        {"rows/__init__.py": ""},
-        {"rows/first.py": AXIS.replace("row_sum", "sum_rows").replace(", axis)", ")").replace("axis=axis", "axis=1")},
-        {"rows/sums.py": AXIS.replace(", axis)", ")").replace("axis=axis", "axis=1")},
-        {"rows/sums.py": AXIS},
-    ):
-        write(folder, files)
-        commits.append(project.commit_all(", ".join(files)))
-        if "rows/first.py" in files:
-            (folder / "rows" / "first.py").unlink()
-    own = {name: text for name, text in init._from_template("rows", False) if name.startswith("benchmarks/")}
-    rungs = 'Rung("numpy", "cpu", ("float32",)),\n                Rung("einsum", "cpu", ("float32",)),'
-    assert rungs in own["benchmarks/project.py"]
-    description = own["benchmarks/project.py"].replace(rungs, 'Rung("own", "cpu", ("float32",)),')
-    description = description.replace('package="rows",', 'package="rows",\n    table="rungs",')
-    write(folder, {**own, "benchmarks/project.py": description, "benchmarks/rungs.py": table})
-    values = {"version": 1, "project": "rows", "repo": ".", "branches": ["main"], "environment_type": "checkout"}
-    values |= {"plugins": [".kernelwatch.asv"], "results_dir": "results", "env_dir": ".asv/env"}
-    (folder / "asv.conf.json").write_text(json.dumps(values | {"html_dir": ".asv/html"}))
-    project.commit_all("the description")
-    one = Reader(project, installed_engine, {})
-    done = one.call(
-        f"kernelwatch bench --no-confirm {commits[0]} && kernelwatch bench --no-confirm {commits[0]}..HEAD~1"
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    seen = [states(one, commit)["row_sum/own float32 256x256 cold"] for commit in commits]
-    assert seen == ["na", "ok", "ok", "ok"]
-    done = one.call(f"kernelwatch versus {commits[1]} {commits[3]}")
-    assert "changed: row_sum/own: rows/first.py, rows/sums.py" in done.stdout, done.stdout + done.stderr
-
-
-@pytest.mark.xdist_group("foreign")
-class TestThePage:
-    def test_its_commands_are_those_that_init_names(self, reader: Reader) -> None:
-        told = reader.said["kernelwatch init"].splitlines()
-        *_, add, bench = map(str.strip, told)
-        assert add.startswith("git add ")
-        assert [bench] == [command for command in reader.said if command.startswith("kernelwatch b")]
-
-    def test_both_commits_are_measured(self, reader: Reader) -> None:
-        first = {f"row_sum/{rung} float32 256x256 cold": "ok" for rung in ("numpy", "einsum")}
-        own = {
-            **{f"axpy/{rung} float32 65536 cold": "ok" for rung in ("numpy", "new")},
-            **{
-                f"axpy/{rung} float32 {size} cold": "na"
-                for rung in ("cuda", "elementwise", "triton", "torch", "core")
-                for size in (1 << 16, 1 << 24)
-            },
-            # Neither Triton nor CuPy is installed.
-            **{f"axpy/{rung} float32 {arch}": "na" for rung in ("triton", "cuda") for arch in ARCHES},
-        }
-        assert states(reader, "HEAD~1") == first
-        assert states(reader, "HEAD") == first | own
-
-    def test_both_are_published(self, reader: Reader) -> None:
-        pages = reader.project.folder / ".asv" / "html"
-        assert (pages / "index.html").is_file()
-        tracked = json.loads((pages / "asv" / "index.json").read_text())["benchmarks"]
-        assert {"row_sum.CPU.track_flops", "axpy.CPU.track_flops", "axpy.GPU.track_flops"} <= tracked.keys()
-        judged = json.loads((pages / "data" / "series.json").read_text())["series"]
-        assert {(series["benchmark"], series["params"]["rung"].strip("'")) for series in judged} == {
-            ("row_sum.CPU.track_seconds", "numpy"),
-            ("row_sum.CPU.track_seconds", "einsum"),
-            ("axpy.CPU.track_seconds", "numpy"),
-            ("axpy.CPU.track_seconds", "new"),
-        }
-        newest = json.loads(max((pages / "data").glob("**/at/*.json"), key=lambda path: int(path.stem)).read_text())
-        assert newest["cells"]["axpy/numpy float32 65536 cold"]["state"] == "ok"
-        assert newest["facts"]["axpy cpu"]["imports"].keys() == {"numpy"}
-        committed = reader.project.git("ls-files").splitlines()
-        assert not [name for name in committed if name.startswith(".asv/") or name.endswith(".pyc")]
-
-    @pytest.mark.parametrize(
-        ("old", "new", "code", "said"),
-        [
-            ("    np.sum(", "    for _ in range(20):\n        np.sum(", 1, "tree is worse than HEAD: 1 cell"),
-            ("axis=1", "axis=0", 2, "tree failed: row_sum/numpy float32 256x256 cold: WrongOutput: row_sum/numpy at "),
-        ],
-    )
-    def test_an_edit_is_compared(self, reader: Reader, old: str, new: str, code: int, said: str) -> None:
-        done = edited(reader, "on_cpu.py", old, new)
-        assert done.returncode == code, done.stdout + done.stderr
-        assert said in done.stdout
-
-    def test_an_edit_of_something_else_is_not(self, reader: Reader) -> None:
-        """Without a GPU, that of a rung on the GPU cannot be told; no other rung imports its file."""
-        done = edited(reader, "axpy_triton.py", "import triton\n", "import triton\n\nMORE = 1\n")
-        assert "cannot tell: axpy/triton: " in done.stdout
-        assert "row_sum" not in done.stdout
-
-    def test_an_edit_that_no_rung_is_made_from_is_none(self, reader: Reader) -> None:
-        done = edited(reader, "__init__.py", "KERNELS = {", "# A comment\nKERNELS = {")
-        assert "launches are the same, and nothing was timed" in done.stdout
-
-
-def edited(reader: Reader, file: str, old: str, new: str) -> "subprocess.CompletedProcess[str]":
-    """The dirty tree compared with HEAD after an edit of a file, which is undone."""
-    path = reader.project.folder / "rows" / file
-    before = path.read_text()
-    assert before.count(old) == 1
-    path.write_text(before.replace(old, new))
-    try:
-        return reader.call("kernelwatch bench --worktree --only row_sum/numpy")
-    finally:
-        path.write_text(before)

@@ -15,8 +15,8 @@ import pytest
 from kernelwatch.analysis.occupancy import ARCHES
 from kernelwatch.history import records
 from tests.conftest import gpu_missing
+from tests.reader import Reader
 from tests.repositories import ROOT, new_project, small_cache
-from tests.test_init import Reader
 
 ASKED = "GPUKERNELS_INSTALLS"
 heavy = pytest.mark.skipif(

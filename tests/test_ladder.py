@@ -318,7 +318,8 @@ def tree(tmp_path: Path) -> Path:
     """A copy of the package to add to."""
     copied = tmp_path / "tree"
     shutil.copytree(PACKAGE, copied / "gpukernels", ignore=shutil.ignore_patterns("__pycache__"))
-    (copied / "kernelwatch").symlink_to(ROOT / "kernelwatch")  # which has the gate's shapes
+    for name in ("kernelwatch", "tests"):  # the shapes and the references of the gate
+        (copied / name).symlink_to(ROOT / name)
     return copied
 
 

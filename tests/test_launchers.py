@@ -16,8 +16,8 @@ from kernelwatch.run.outcome import Outcome
 from kernelwatch.run.processes import Run
 from kernelwatch.timing.check import Budget
 from kernelwatch.timing.record import Measurement
+from tests.reader import Reader
 from tests.repositories import ROOT, new_project, without_modules
-from tests.test_init import Reader
 
 pytestmark = [pytest.mark.gpu, pytest.mark.xdist_group("launchers")]
 

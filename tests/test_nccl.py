@@ -19,8 +19,8 @@ import gpukernels
 from gpukernels import KernelError
 from gpukernels.compiler import in_and_out
 from tests.fake_gpu import Memory
+from tests.gate import cases
 from tests.repositories import module_of
-from tests.test_kernels import cases
 
 SOURCE = Path(gpukernels.__file__).parent / "matmul" / "nccl.py"
 module = module_of(SOURCE)

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 import gpukernels
 from gpukernels import Kernel, KernelError, LadderError, Rung
-from tests import test_kernels
-from tests.test_kernels import Array, bytes_of, check, patterns, pick, reference
+from tests import gate
+from tests.gate import Array, bytes_of, check, patterns, pick, reference
 
 
 def every_rung(device: str | None = None) -> pytest.MarkDecorator:
@@ -215,7 +215,7 @@ def test_base_pointer_off_by_one_element(found: Rung) -> None:
     for kernel in kernels(found):
         for shape in itertools.product((1, 31, 64, 97), repeat=len(found.dims)):
             extents = dict(zip(found.dims, shape, strict=True))
-            if test_kernels.fits(found, extents):
+            if gate.fits(found, extents):
                 check(kernel, found, kernel.type, extents, edge=kernel.edge, shift=1)
 
 

@@ -17,7 +17,7 @@ import gpukernels
 from benchmarks.project import PROJECT, cuda_source
 from kernelwatch.emulator import load
 from lab import planted
-from tests import test_kernels as gate
+from tests import gate
 from tests.repositories import ROOT, Project, copy_into, new_project, rewrite
 from tests.test_emulator import loaded
 

@@ -52,6 +52,42 @@ def test_a_command_sees_what_it_is_given(tmp_path: Path, arguments: tuple[str, .
     assert (done.returncode, done.stdout, done.stderr) == (0, expected.stdout, expected.stderr)
 
 
+WORKER = """
+import os, signal, sys
+import beside
+own = sorted({"beside", "kernelwatch", "kernelwatch.own"} & set(sys.modules))
+print(sys.argv, sys.path[:2], os.getcwd(), os.environ.get("TOLD"), own, len(os.listdir("/proc/self/fd")))
+print(beside.__file__, *(signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGPIPE)))
+print(sys.stdin.readline(), __name__)
+print("to stderr", file=sys.stderr)
+sys.exit(5)
+"""
+STARTS = """
+import os, signal, subprocess, sys
+import kernelwatch.own
+signal.signal(signal.SIGTERM, print)
+print("not the worker's")
+sys.path.insert(0, "nowhere")
+command = [sys.executable, "-P", os.path.abspath("kernelwatch/run/worker.py")]
+variables = {**os.environ, "TOLD": "to the worker"}
+pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+with subprocess.Popen(command, **pipes, text=True, env=variables) as worker:
+    said = worker.communicate("a job\\n")
+print(*said, worker.returncode)
+"""
+
+
+def test_a_worker_of_a_command_is_as_its_own_interpreter_would_be(tmp_path: Path) -> None:
+    files = {"kernelwatch/run/worker.py": WORKER, "path/beside.py": "", "beside.py": "", "program.py": STARTS}
+    for name, text in {**files, "kernelwatch/__init__.py": "", "kernelwatch/own.py": ""}.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    variables = {**os.environ, "PYTHONPATH": str(tmp_path / "path")}
+    done, expected = PRELOADED.run(["program.py"], tmp_path, variables), alone(tmp_path, variables, "program.py")
+    assert "a job\n __main__\n to stderr\n 5\n" in expected.stdout, expected
+    assert (done.returncode, done.stdout, done.stderr) == (0, expected.stdout, expected.stderr)
+
+
 @pytest.mark.parametrize("end", ENDS)
 def test_a_command_ends_as_it_does_alone(tmp_path: Path, end: str) -> None:
     (tmp_path / "program.py").write_text(ENDS[end])

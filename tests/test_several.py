@@ -1,11 +1,10 @@
-"""Rungs of several GPUs: the life and death of their processes, how parts are made, checked and timed. NumPy stands in
-for CuPy, and small programs for the processes."""
+"""Rungs of several GPUs: how parts are made, checked and timed. NumPy stands in for CuPy, and small programs for the
+processes."""
 
 import dataclasses
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -31,144 +30,14 @@ from kernelwatch.run.processes import Run
 from kernelwatch.timing import several
 from kernelwatch.timing.check import Budget, WrongOutput
 from kernelwatch.timing.rank import Rank
-from kernelwatch.timing.ranks import RankError, Ranks
+from kernelwatch.timing.ranks import RankError
 from kernelwatch.timing.several import ENVIRONMENT, Several
 from tests import fake_gpu
+from tests.test_ranks import gone
 
 SHAPE = (13, 9, 40)
 CELL = Cell("matmul", "nccl", "float32", SHAPE, SEVERAL, SEVERAL)
 ALONE = dataclasses.replace(CELL, rung="cublas")
-LONG_S = 60.0  # more than any of these tests takes
-
-# --- processes -----------------------------------------------------------------------------------------------------
-
-# A rank that answers a request by running the statement that it holds.
-PROGRAM = """
-import json, os, signal, sys, time
-def say(**message):
-    print(json.dumps(message), flush=True)
-for line in sys.stdin:
-    request = json.loads(line)
-    exec(request["do"])
-"""
-
-
-def ranks(count: int, silence_s: float = LONG_S) -> Ranks:
-    return Ranks([sys.executable, "-S", "-c", PROGRAM], count, os.environ, silence_s)
-
-
-def ask(team: Ranks, *statements: str) -> list[Any]:
-    return team.ask([{"do": statement} for statement in statements])
-
-
-PID = "say(result=os.getpid())"
-WAITS = "time.sleep(60)"
-
-
-def gone(processes: list[int]) -> bool:
-    for process in processes:
-        try:
-            os.kill(process, 0)
-        except ProcessLookupError:
-            continue
-        return False
-    return True
-
-
-def test_answers_come_in_the_order_of_the_ranks() -> None:
-    team = ranks(3)
-    late = "say(at='work'); time.sleep(0.2); say(result='late')"
-    assert ask(team, late, "print('noise'); say(result=[1, 2])", "say(result=None)") == ["late", [1, 2], None]
-    assert ask(team, "say(result='alone')") == ["alone"]
-    processes = ask(team, PID, PID, PID)
-    assert len(set(processes)) == 3
-    team.close()
-    assert gone(processes)
-
-
-@pytest.mark.parametrize(
-    ("fault", "words"),
-    [
-        ("os.kill(os.getpid(), signal.SIGKILL)", "rank 1 of 3 was killed by SIGKILL"),
-        (
-            "sys.stderr.write('no more memory'); sys.stderr.flush(); os._exit(7)",
-            "rank 1 of 3 died with exit code 7: no",
-        ),
-        ("raise OSError('the link is down')", "OSError: the link is down"),
-        ("say(error='ValueError: a bad shape', kind='')", "rank 1 of 3: ValueError: a bad shape"),
-    ],
-)
-def test_a_lost_rank_is_named_and_ends_all(fault: str, words: str) -> None:
-    team = ranks(3)
-    processes = ask(team, PID, PID, PID)
-    with pytest.raises(RankError) as error:
-        ask(team, WAITS, fault, WAITS)
-    assert words in str(error.value)
-    assert gone(processes)
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "words"),
-    [
-        ("say(at='enqueued it'); " + WAITS, WAITS, "rank 1 of 2 hangs: nothing for 1 s"),
-        (WAITS, "say(at='loaded it'); " + WAITS, "rank 0 of 2 hangs: nothing for 1 s"),
-        ("say(result=0)", "say(at='loaded it'); " + WAITS, "rank 1 of 2 hangs: nothing for 1 s after it loaded it"),
-        (WAITS, WAITS, "ranks 0, 1 of 2 hang: nothing for 1 s"),
-    ],
-)
-def test_a_rank_that_hangs_is_named_not_those_that_wait_for_it(first: str, second: str, words: str) -> None:
-    team = ranks(2, silence_s=1.0)
-    processes = ask(team, PID, PID)
-    ask(team, "say(result=0)", "say(at='loaded it'); say(result=0)")  # an earlier request does not count
-    with pytest.raises(RankError) as error:
-        ask(team, first, second)
-    assert str(error.value) == words
-    assert gone(processes)
-
-
-def test_a_rank_that_died_between_two_requests_is_named() -> None:
-    team = ranks(2)
-    processes = ask(team, PID, PID)
-    os.kill(processes[1], signal.SIGKILL)
-    with pytest.raises(RankError, match="rank 1 of 2 was killed by SIGKILL"):
-        ask(team, PID, PID)
-    assert gone(processes)
-
-
-def test_ctrl_c_ends_all_ranks() -> None:
-    team = ranks(2)
-    processes = ask(team, PID, PID)
-    with pytest.raises(KeyboardInterrupt):
-        ask(team, f"os.kill({os.getpid()}, signal.SIGINT); {WAITS}", WAITS)
-    assert gone(processes)
-
-
-def test_ranks_end_with_a_parent_that_was_killed() -> None:
-    """The real program of a rank, which waits for its next request."""
-    code = (
-        "import sys, os\n"
-        "from kernelwatch.timing.ranks import Ranks\n"
-        "from kernelwatch.timing.several import START, ENGINE\n"
-        "team = Ranks([sys.executable, '-P', '-c', START, str(ENGINE)], 2, os.environ, 60.0)\n"
-        "try: team.ask([{'do': 'nothing'}])\n"
-        "except Exception as error: print(error)\n"
-        "team = Ranks([sys.executable, '-P', '-c', START, str(ENGINE)], 2, os.environ, 60.0)\n"
-        "print(*(rank.process.pid for rank in team._ranks), flush=True)\n"
-        "sys.stdin.read()\n"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as parent:
-        assert parent.stdout is not None
-        assert "has no attribute 'nothing'" in parent.stdout.readline()
-        processes = list(map(int, parent.stdout.readline().split()))
-        assert len(processes) == 2
-        assert not any(gone([process]) for process in processes)
-        parent.kill()
-    until = time.monotonic() + LONG_S
-    while not gone(processes) and time.monotonic() < until:
-        time.sleep(0.05)
-    assert gone(processes)
 
 
 # --- parts, and their check ----------------------------------------------------------------------------------------

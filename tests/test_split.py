@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 import gpukernels
-from tests.test_kernels import SEED, load, product, split_bound
+from tests.gate import SEED, load, product, split_bound
 
 pytestmark = pytest.mark.gpu
 

@@ -15,7 +15,7 @@ from benchmarks.project import PROJECT
 from gpukernels.kernel import python_function
 from kernelwatch.timing.launches import _shapes
 from tests import host
-from tests.test_kernels import SEED
+from tests.gate import SEED
 
 RUNG = gpukernels.rung("matmul", "split_tail")
 assert RUNG.preparation

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.repositories import rewrite
-from tests.test_trees import TABLE, Rows
+from tests.rows import TABLE, Rows
 
 TYPES = 'Rung("plain", "cpu", ("float32", "float64")),'
 # How often the work is done is read from a file, which `named` chooses by the arrays.
@@ -27,21 +27,13 @@ BY_SHAPE = '("large.txt" if a.shape[0] > 100 else "small.txt")'
 BY_TYPE = 'f"{a.dtype}.txt"'
 
 
-def describe(rows: Rows, rungs: str = TYPES, shapes: str = "(64, 64)", more: str = "") -> None:
-    """The description with these CPU shapes, and a bound that holds for every type."""
-    rows.describe(rungs, more)
-    path = rows.folder / "benchmarks" / "project.py"
-    text = path.read_text().replace("cpu_shapes=((64, 64),)", f"cpu_shapes=({shapes},)")
-    path.write_text(text)
-
-
 def tables(told: str) -> list[str]:
     """The titles of the tables of times."""
     return re.findall(r"^(row_sum/\S+ \S+), CPU", told, re.MULTILINE)
 
 
 def test_a_file_that_only_a_large_shape_reads_is_a_difference(rows: Rows) -> None:
-    describe(rows, shapes="(64, 64), (256, 64)")
+    rows.describe(TYPES, shapes="(64, 64), (256, 64)")
     rows.write_files({"rows/__init__.py": TABLE, "rows/sums.py": READING.format(named=BY_SHAPE)})
     rows.write_files({"rows/small.txt": "4", "rows/large.txt": "4"})
     rows.commit_all("fast")
@@ -54,7 +46,7 @@ def test_a_file_that_only_a_large_shape_reads_is_a_difference(rows: Rows) -> Non
 
 def test_a_file_that_only_another_type_reads_is_a_difference(rows: Rows) -> None:
     """No suite times that type on a CPU; it is timed all the same."""
-    describe(rows)
+    rows.describe(TYPES)
     rows.write_files({"rows/__init__.py": TABLE, "rows/sums.py": READING.format(named=BY_TYPE)})
     rows.write_files({"rows/float32.txt": "4", "rows/float64.txt": "4"})
     rows.commit_all("fast")
@@ -127,7 +119,7 @@ void row_sum(const T *a, T *out, long long rows, long long columns) {{
 
 @pytest.mark.parametrize("type", ["float32", "float64"])
 def test_only_the_types_whose_binary_differs_are_timed(rows: Rows, type: str) -> None:
-    describe(rows)
+    rows.describe(TYPES)
     times = {"float32": 4, "float64": 4}
     rows.write_files({"rows/__init__.py": COMPILING, "native/sums.c": NATIVE.format(**times)})
     rows.commit_all("fast")
@@ -143,10 +135,10 @@ def test_only_the_types_whose_binary_differs_are_timed(rows: Rows, type: str) ->
 
 
 def test_a_type_of_a_changed_launch_that_cannot_be_timed_is_named(rows: Rows) -> None:
-    describe(rows)
+    rows.describe(TYPES)
     package = COMPILING.replace("ABSENT = ()", 'ABSENT = ("float64",)')
-    rows.write_files({"rows/__init__.py": package, "native/sums.c": NATIVE.format(float32=4, float64=4)})
-    rows.commit_all("fast")
+    rows.write_files({"rows/__init__.py": package, "native/sums.c": NATIVE.format(float32=100, float64=4)})
+    rows.commit_all("slow")
     rows.write_files({"native/sums.c": NATIVE.format(float32=2, float64=4)})
     rows.commit_all("faster, of what is here")
     told = rows.kernelwatch("versus", "HEAD~1", "HEAD", code=2)
@@ -162,7 +154,7 @@ def test_a_type_of_a_changed_launch_that_cannot_be_timed_is_named(rows: Rows) ->
 def test_what_was_asked_of_a_tree_is_kept_for_its_variables(rows: Rows, tmp_path: Path) -> None:
     """A variable of the environment decides what a rung reads."""
     reading = READING.format(named='__import__("os").environ["ROWS_TIMES"]')
-    describe(rows)
+    rows.describe(TYPES)
     rows.write_files({"rows/__init__.py": TABLE, "rows/sums.py": reading, "rows/one.txt": "4", "rows/two.txt": "4"})
     rows.commit_all("fast")
     rows.write_files({"rows/two.txt": "100"})
@@ -184,7 +176,7 @@ PARTS = """parts=lambda places: {
 def test_a_shape_that_takes_too_long_to_launch_is_named(rows: Rows, tmp_path: Path) -> None:
     shutil.copytree(rows.engine, tmp_path / "hasty")
     rewrite(tmp_path / "hasty" / "kernelwatch", {"analysis/identified.py": {"LAUNCHING_S = 30.0": "LAUNCHING_S = 0.5"}})
-    describe(rows, shapes="(64, 64), (256, 64)", more=PARTS)
+    rows.describe(TYPES, shapes="(64, 64), (256, 64)", more=PARTS)
     slow = "        (a.shape[0] > 100 and a.dtype == 'float64') and __import__('time').sleep(20)\n        pointers"
     package = COMPILING.replace("        pointers", slow, 1)
     rows.write_files({"rows/__init__.py": package, "native/sums.c": NATIVE.format(float32=4, float64=4)})
@@ -216,7 +208,7 @@ def plain(a, out):
 @pytest.mark.parametrize("ends", ["os._exit(3)", "raise ValueError('too large')"])
 def test_a_shape_that_cannot_be_launched_leaves_the_sources(rows: Rows, ends: str) -> None:
     """What the other shapes read does not count for all: a file that differs may be read there."""
-    describe(rows, shapes="(64, 64), (256, 64)")
+    rows.describe(TYPES, shapes="(64, 64), (256, 64)")
     rows.write_files({"rows/__init__.py": TABLE, "rows/sums.py": DYING.format(ends=ends)})
     rows.write_files({"rows/times.txt": "4", "rows/other.txt": "1"})
     rows.commit_all("one")

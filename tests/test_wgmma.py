@@ -13,7 +13,7 @@ import gpukernels
 from gpukernels.kernel import python_function
 from gpukernels.ladder import Rung
 from tests import host
-from tests.test_kernels import check, load
+from tests.gate import check, load
 
 RUNGS = [found for found in gpukernels.op("matmul").rungs if found.source.name == "wgmma.cu"]
 CLUSTERED = [found for found in RUNGS if found.macros().get("CLUSTER", 1) > 1]

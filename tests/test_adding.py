@@ -1,0 +1,52 @@
+"""docs/adding.md is followed by the word in a copy of this project: what was added passes, and no other test breaks."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.reader import Reader
+from tests.repositories import FILES, ROOT, new_project
+
+ADDED = ("transpose/one_each", "negation/elementwise", "negation/c")
+# Of the tests that loop over the ladder, those of what was added; of those that list ops, what is quick.
+CHOSEN = (
+    "one_each or negation or test_cells or as_its_lock_has_it or of_one_op or newest_record or rungs_of_the_ladder"
+    " or suites_take_the_engine"
+)
+READ = ("data", "docs", "examples", "results", "README.md", "CONTRIBUTING.md")
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The copy, with all that the page adds."""
+    project = new_project(tmp_path_factory.mktemp("adding"))
+    for path in ROOT.iterdir():
+        if path.name in READ:
+            (project.folder / path.name).symlink_to(path)
+        elif path.name in (*FILES, "tests"):
+            copied = shutil.copytree if path.is_dir() else shutil.copy
+            copied(path, project.folder / path.name)
+    project.commit_all("As it is")
+    page = (ROOT / "docs" / "adding.md").read_text(encoding="utf-8")
+    Reader(project, Path(sys.executable).parent, {}).do(page)
+    return project.folder
+
+
+def run_tests(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    left = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "PYTHONPATH"))}
+    command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", *arguments]
+    return subprocess.run(command, cwd=folder, env=left, capture_output=True, text=True, check=False)
+
+
+def test_an_op_and_a_rung_that_are_added_as_the_page_says_pass(copy: Path) -> None:
+    done = run_tests(copy, "--basetemp", str(copy.parent / "base"), "-k", CHOSEN)
+    assert done.returncode == 0, done.stdout[-5000:]
+    passed = set(re.findall(r"::(\S+)\[(\S+)-float32\S*\] PASSED", done.stdout))
+    assert ("test_rung_against_numpy", "negation/c") in passed
+    assert {("test_rung_on_the_cpu", rung) for rung in ADDED[:2]} <= passed
+    assert len(re.findall(r"not held against hardware yet", done.stdout)) >= 2

@@ -1,0 +1,101 @@
+"""What a judged series says: its changes, their intervals, the canary beside it, the binary that it counts."""
+
+import dataclasses
+import math
+from typing import Any
+
+import pytest
+
+from benchmarks import device, matmul, transpose, vector_add
+from benchmarks.project import PROJECT
+from kernelwatch.detect import events, steps
+from kernelwatch.detect.results import Result
+from kernelwatch.detect.steps import Point, Step
+from kernelwatch.history.records import Record, measured
+from kernelwatch.publish.series import cell_of
+from kernelwatch.run.outcome import Outcome
+from kernelwatch.timing.record import Measurement
+from tests.repositories import ROOT
+from tests.series import results_of
+
+
+def test_the_suites_say_what_is_judged() -> None:
+    """In benchmarks/_suites.py; what is derived from a judged series is not judged again, nor what has no better."""
+    for suite in (transpose.GPU, transpose.ElementTypes, transpose.CPU, vector_add.GPU, matmul.GPU, matmul.CPU):
+        own = {name: vars(getattr(suite, name)) for name in dir(suite) if name.startswith("track_")}
+        judged = {"track_seconds": "seconds", "track_peak_allocated": "exact"}
+        assert {name: marks["judged"] for name, marks in own.items()} == {name: judged.get(name, "") for name in own}
+        assert all(marks["higher_is_better"] == (name not in judged) for name, marks in own.items())
+    assert vars(transpose.Launch.track_launch)["judged"] == "launch_seconds"
+    for series in (device.State.track_temperature, device.State.track_power, device.State.track_sm_clock):
+        assert (vars(series)["judged"], vars(series)["higher_is_better"]) == ("", None)
+
+
+def test_a_gradual_change_is_told_from_its_first_commit_to_its_last() -> None:
+    results = tuple(Result(f"c{at}", Point(at, 1.0 + at)) for at in range(5))
+    series = events.JudgedSeries("a.b", {}, {}, False, False, results)
+    (event,) = events.events([events.Change(series, Step(3, "gradual", 1.0, 4.0, 0.01, since=1))])
+    assert (event.kind, event.first, event.last) == ("regression", "c1", "c3")
+    assert (event.narrowest.before.commit, event.narrowest.commits) == ("c0", 3)
+
+
+def test_the_interval_of_a_change_is_what_its_results_allow() -> None:
+    """Student's t, of what the processes say or how the results differ, whichever is more."""
+    points = [Point(at, value, spread) for at, (value, spread) in enumerate([(1.0, 0.01)] * 3 + [(1.1, 0.02)] * 4)]
+    results = tuple(Result(f"c{point.commit}", point) for point in points)
+    series = events.JudgedSeries("a.b", {}, {}, False, False, results)
+    change = events.Change(series, Step(3, "step", 1.0, 1.1, 0.01), levels=(0, 7))
+    half = 2.570581835636314 * math.hypot(0.01 / math.sqrt(3), 0.02 / math.sqrt(4))  # of 7 - 2 degrees of freedom
+    assert change.interval == pytest.approx((1.1 * math.exp(-half) - 1, 1.1 * math.exp(half) - 1))
+    apart = [dataclasses.replace(point, value=point.value * (1 + 0.1 * (point.commit % 2))) for point in points]
+    wide = tuple(Result(f"c{point.commit}", point) for point in apart)
+    low, high = dataclasses.replace(change, series=dataclasses.replace(series, results=wide)).interval
+    assert high - low > 2 * (change.interval[1] - change.interval[0])
+    exact = dataclasses.replace(change, series=dataclasses.replace(series, exact=True))
+    assert all(map(math.isnan, exact.interval))
+    unknown = tuple(Result(f"c{at}", Point(at, value)) for at, value in enumerate((1.0, 1.1)))
+    lonely = dataclasses.replace(series, results=unknown)
+    assert all(map(math.isnan, events.Change(lonely, Step(1, "step", 1.0, 1.1, 0.01), levels=(0, 2)).interval))
+
+
+def test_a_points_spread_is_the_standard_error_of_its_processes() -> None:
+    assert events.spread([1.0, 1.02, 0.98, 1.0]) == pytest.approx(math.sqrt(0.0008 / 3) / 2)
+    assert events.spread([1.0]) == 0.0
+
+
+@pytest.mark.parametrize(("op", "shape", "canary"), [("transpose", "256x256", 0.25), ("matmul", "256x256x256", 0.5)])
+def test_the_canary_is_of_the_kind_that_the_op_is(op: str, shape: str, canary: float) -> None:
+    params = (repr(PROJECT.op(op).rungs[0].name), repr(shape), repr("cold"))
+    key, kind = cell_of(ROOT / "benchmarks", f"{op}.GPU.track_seconds", params)
+    assert key == f"{op}/{PROJECT.op(op).rungs[0].name} float32 {shape} cold"
+    one: Measurement = {"seconds": 1.0, "throttled": [], "canary_s": {"memory": 0.25, "compute": 0.5}}
+    record = Record("machine", "commit", {"g": {}}, {key: measured(key, Outcome("ok", "", [one]), "g")})
+    assert results_of([(1.0, record)], key, "seconds", kind).points[0].canary == canary
+
+
+def compiled(sha: str | None, state: str = "ok") -> Outcome:
+    figures: Any = {"cubin_sha256": sha, "block_threads": 256, "dynamic_shared_bytes": 0}
+    return Outcome("ok" if sha else "failed", "" if sha else state, [figures] if sha else [])
+
+
+@pytest.mark.parametrize(
+    ("after", "kind"),
+    [
+        ({"sm_80": "a", "sm_90": "b"}, "environment"),
+        ({"sm_80": "a", "sm_90": "c"}, "step"),
+        ({"sm_80": "a", "sm_90": None}, "step"),
+        ({}, "step"),
+    ],
+)
+def test_a_count_of_an_unchanged_binary_is_blamed_on_no_commit(after: dict[str, str | None], kind: str) -> None:
+    """The compiler may merge what the source has twice."""
+    counted = "transpose/padded float32 256x256 counted"
+    told = []
+    before: dict[str, str | None] = {"sm_80": "a", "sm_90": "b"}
+    for at, binaries in enumerate((before, after)):
+        outcomes = {f"transpose/padded float32 {arch} compiled": compiled(sha) for arch, sha in binaries.items()}
+        cells = {key: measured(key, one, "transpose static") for key, one in outcomes.items()}
+        cells |= {counted: measured(counted, Outcome("ok", "", [Measurement(process=0)]), "transpose access")}
+        told.append((1.0 + at, Record("host", str(at), {}, cells)))
+    (step,) = steps.find(results_of(told, counted, "exact", "memory").points, exact=True)
+    assert step.kind == kind

@@ -1,0 +1,217 @@
+"""Verdicts on measurements in turns, of synthetic noise."""
+
+import math
+import statistics
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks.project import PROJECT
+from kernelwatch.comparison import bisect, paired
+from kernelwatch.comparison.paired import Comparison, Side
+from kernelwatch.plan.cells import Cell
+from kernelwatch.report import comparison
+from kernelwatch.run.outcome import Outcome
+from kernelwatch.system.student import quantile
+
+BASE, HEAD = Side("BASE", "base"), Side("HEAD", "head")
+
+
+def cells(device: str, *names: str) -> list[Cell]:
+    return [Cell("transpose", name, "float32", (256, 256), "cold", device) for name in names]
+
+
+class Synthetic:
+    """In the place of the harness's Run: seconds of 1 ms times what `ratio(side, rung, turn)` says."""
+
+    calls: list[tuple[str, tuple[str, ...]]]
+    ratio: Callable[[str, str, int], float]
+    same: frozenset[str] = frozenset({"numpy"})
+
+    def __init__(self, project: object, cells: list[Cell], device: str, package: str, budget: object) -> None:
+        self.cells, self.package, self.unavailable = cells, package, ""
+        self.group: Any = type("Group", (), {"outcomes": {cell.key: Outcome() for cell in cells}})()
+
+    def measure_all(self, seed: int) -> None:
+        type(self).calls.append((self.package, tuple(cell.rung for cell in self.cells)))
+        for cell in self.cells:
+            seconds = 1e-3 * type(self).ratio(self.package, cell.rung, seed)
+            identity = cell.rung if cell.rung in self.same else f"{cell.rung} {self.package}"
+            canary = {"memory": 1e-4 * type(self).ratio(self.package, "canary", seed)}
+            beside = canary if cell.device == "gpu" else {}
+            self.group.outcomes[cell.key] = Outcome(
+                "ok", "", [{"seconds": seconds, "identity": identity, "canary_s": beside}]
+            )
+
+
+@pytest.fixture
+def synthetic(monkeypatch: pytest.MonkeyPatch) -> type[Synthetic]:
+    fresh = type("Fresh", (Synthetic,), {"calls": []})
+    monkeypatch.setattr(paired, "Run", fresh)
+    return fresh
+
+
+def compared(
+    synthetic: type[Synthetic], ratio: Callable[[str, str, int], float], device: str = "gpu", count: int = 5
+) -> dict[str, str]:
+    """The verdicts on `count` rungs beside a control, by rung."""
+    synthetic.ratio = staticmethod(ratio)
+    taken = cells(device, *(f"rung{at}" for at in range(count)), "numpy")
+    controls = paired.controls_of(taken, {("transpose", device): "numpy"})
+    found = Comparison(PROJECT, BASE, HEAD, taken, controls)
+    found.run(math.inf)
+    return {pairs.cell.rung: judged.word for pairs, judged in found.verdicts()}
+
+
+def noise(seed: int, sigma: float, heavy: bool = False) -> Callable[[], float]:
+    rng = np.random.default_rng(seed)
+    return lambda: math.exp(sigma * (float(rng.standard_t(2)) if heavy else float(rng.normal())))
+
+
+def test_an_interval_is_students_where_nothing_is_trimmed() -> None:
+    logs = [0.01, 0.03, -0.02, 0.05]
+    found = paired.interval(logs, 0.01)
+    half = quantile(0.995, 3) * statistics.stdev(logs) / 2
+    assert found.middle == pytest.approx(0.0175)
+    assert found.half == pytest.approx(half)
+    assert found.shows == pytest.approx(half * (1 + quantile(0.95, 3) / quantile(0.995, 3)))
+    assert paired.interval([0.5], 0.01).half == math.inf
+
+
+def test_one_process_that_was_held_up_does_not_blur_the_rest() -> None:
+    quiet = [0.001 * (-1) ** at for at in range(10)]
+    held_up = [*quiet[:-1], 3.0]
+    assert paired.interval(held_up, 1e-3).half < 0.01
+    assert abs(paired.interval(held_up, 1e-3).middle) < 0.001
+
+
+@pytest.mark.parametrize("heavy", [False, True])
+@pytest.mark.parametrize("sigma", [0.002, 0.05, 0.3])
+def test_without_a_change_hardly_a_comparison_blames(synthetic: type[Synthetic], sigma: float, heavy: bool) -> None:
+    """Of 60 comparisons of 5 cells each, all looks included, 1 % may; 5 or more would happen once in 2,500 times."""
+    blamed = 0
+    for seed in range(60):
+        draw = noise(seed, sigma, heavy)
+        words = compared(synthetic, lambda *_, draw=draw: draw(), "cpu").values()
+        blamed += any(word in ("worse", "better") for word in words)
+    assert blamed < 5
+
+
+def test_the_level_is_for_all_cells_and_looks_together(
+    synthetic: type[Synthetic], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a floor and without a control, that nothing but the level is between noise and a verdict."""
+    monkeypatch.setattr(paired, "FLOOR", {"cpu": 0.0})
+    blamed = 0
+    for seed in range(60):
+        draw = noise(seed, 0.05)
+        synthetic.ratio = staticmethod(lambda *_, draw=draw: draw())
+        found = Comparison(PROJECT, BASE, HEAD, cells("cpu", *(f"rung{at}" for at in range(5))), {})
+        found.run(math.inf)
+        blamed += any(judged.word in ("worse", "better") for _, judged in found.verdicts())
+    assert blamed < 5
+
+
+@pytest.mark.parametrize(("change", "word"), [(1.0, "no change"), (1.012, "worse"), (0.988, "better")])
+def test_at_a_gpus_noise_a_change_of_a_per_cent_is_told(synthetic: type[Synthetic], change: float, word: str) -> None:
+    for seed in range(40):
+        draw = noise(seed, 0.001)
+
+        def ratio(side: str, rung: str, _: int, draw: Callable[[], float] = draw) -> float:
+            return draw() * (change if side == "head" and rung.startswith("rung") else 1)
+
+        words = compared(synthetic, ratio)
+        assert {words[f"rung{at}"] for at in range(5)} == {word}
+
+
+def test_noise_that_hides_everything_is_said_to(synthetic: type[Synthetic]) -> None:
+    draw = noise(1, 0.3)
+    words = compared(synthetic, lambda *_: draw(), "cpu")
+    assert {words[f"rung{at}"] for at in range(5)} == {"cannot tell"}
+
+
+@pytest.mark.parametrize("moved", ["numpy", "canary"])
+def test_what_moves_its_control_as_well_is_the_environment(synthetic: type[Synthetic], moved: str) -> None:
+    draw = noise(2, 0.0005)
+
+    def ratio(side: str, rung: str, _: int) -> float:
+        return draw() * (1.05 if side == "head" and (rung.startswith("rung") or rung == moved) else 1)
+
+    words = compared(synthetic, ratio)
+    assert {words[f"rung{at}"] for at in range(5)} == {"cannot tell"}
+    assert compared(synthetic, lambda *_: 1.2 * ratio(*_) if _[:2] == ("head", "rung0") else ratio(*_))["rung0"] == (
+        "worse"  # more than its control
+    )
+
+
+def test_a_control_that_moves_alone_leaves_no_change_in_doubt(synthetic: type[Synthetic]) -> None:
+    draw = noise(3, 0.0005)
+    words = compared(synthetic, lambda side, rung, _: draw() * (1.05 if (side, rung) == ("head", "numpy") else 1))
+    assert {words[f"rung{at}"] for at in range(5)} == {"cannot tell"}
+
+
+def test_the_same_binary_is_never_blamed(synthetic: type[Synthetic]) -> None:
+    synthetic.same = frozenset({"rung0", "numpy"})
+    words = compared(synthetic, lambda side, rung, _: 2.0 if (side, rung) == ("head", "rung0") else 1.0, count=1)
+    assert words["rung0"] == "cannot tell"  # nor called unchanged: its identity may lack something
+    words = compared(synthetic, lambda side, rung, _: 1.0, count=1)
+    assert words["rung0"] == "no change"
+
+
+def test_sides_take_turns_and_only_the_undecided_is_measured_longer(synthetic: type[Synthetic]) -> None:
+    draw, loud = noise(4, 0.0001), noise(5, 0.3)
+    compared(synthetic, lambda _, rung, __: loud() if rung == "rung1" else draw(), count=2)
+    turns = [side for side, _ in synthetic.calls]
+    assert turns[:8] == ["base", "head", "head", "base"] * 2
+    assert len(turns) == 2 * paired.LOOKS[-1]
+    assert synthetic.calls[0][1] == ("rung0", "rung1", "numpy")
+    assert synthetic.calls[-1][1] == ("rung1", "numpy")
+
+
+def test_a_budget_ends_it_but_not_before_the_first_look(synthetic: type[Synthetic]) -> None:
+    loud = noise(6, 0.3)
+    synthetic.ratio = staticmethod(lambda *_: loud())
+    found = Comparison(PROJECT, BASE, HEAD, cells("cpu", "rung0"), {})
+    found.run(0.0)
+    assert found.turns == paired.LOOKS[0]
+
+
+def test_a_side_that_fails_later_on_is_not_told_of(synthetic: type[Synthetic], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its first turns do not make the other side's cell a new one; a process that hung is tried once more."""
+    attempts: list[str] = []
+
+    class Hangs(synthetic):  # type: ignore[valid-type, misc]
+        def measure_all(self, seed: int) -> None:
+            super().measure_all(seed)
+            if seed == 1 and self.package == "base":
+                attempts.append(self.package)
+                for cell in self.cells:
+                    self.group.outcomes[cell.key] = Outcome("failed", "it hung: nothing for 60 s")
+
+    monkeypatch.setattr(paired, "Run", Hangs)
+    draw = noise(7, 0.001)
+    Hangs.ratio = staticmethod(lambda *_: draw())
+    found = Comparison(PROJECT, BASE, HEAD, cells("cpu", "rung0"), {})
+    found.run(math.inf)
+    ((pairs, judged),) = found.verdicts()
+    assert attempts == ["base", "base"]
+    assert (judged.word, judged.why) == ("cannot tell", "BASE: it hung: nothing for 60 s")
+    assert comparison._row(pairs, judged, "=")[2:] == ["", "unknown", "> 100 %", "cannot tell"]
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "found"),
+    [
+        ("gggb", (2, 3, [])),
+        ("gbbb", (0, 1, [])),
+        ("ggbbbbbbb", (1, 2, [])),
+        ("gg?b", (1, 3, [2])),
+        ("g?gb", (2, 3, [])),  # what cannot be judged is passed over where others decide
+        ("g??bb", (0, 3, [1, 2])),
+    ],
+)
+def test_the_first_bad_one(verdicts: str, found: tuple[int, int, list[int]]) -> None:
+    words = {"g": "good", "b": "bad", "?": "cannot tell"}
+    assert bisect.first_bad(len(verdicts), lambda at: words[verdicts[at]]) == found
