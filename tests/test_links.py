@@ -1,0 +1,145 @@
+"""Link commits in a repository: only what changed is measured, in turns, and the pages tell it."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernelwatch.history import links
+from kernelwatch.history.links import Session
+from tests.repositories import new_project
+from tests.rows import FAST, OTHER, OTHER_KERNEL, PLAIN, SLOW, Rows
+
+BOTH = 'KERNELS = {"row_sum": {"plain": "rows.sums:plain", "other": "rows.more:other"}}\n'
+CELL = "row_sum/plain float32 256x256 cold"
+
+
+@pytest.fixture(scope="module")
+def linked(tmp_path_factory: pytest.TempPathFactory, small_engine: Path) -> tuple[Rows, dict[str, str], str]:
+    """A repository whose commits are linked: its commits by what they do, and what the command printed."""
+    base = tmp_path_factory.mktemp("linked")
+    project = new_project(base, "rows")
+    rows = Rows(project.folder, project.home, small_engine)
+    rows.describe(PLAIN + OTHER, shapes="(256, 256)")
+    rows.write_files({"rows/__init__.py": BOTH, "rows/sums.py": FAST, "rows/more.py": OTHER_KERNEL})
+    commits = {"first": rows.commit_all("first")}
+    rows.kernelwatch("bench", "--no-gate")
+    for name, files in {
+        "slower": {"rows/sums.py": SLOW},
+        "prose": {"README.md": "Sums of rows.\n"},
+        "reverted": {"rows/sums.py": FAST},
+        "broken": {"rows/sums.py": "def plain(a, out):\n    out[:] = 0\n"},
+    }.items():
+        rows.write_files(files)
+        commits[name] = rows.commit_all(name)
+    told = rows.kernelwatch("link", f"{commits['first']}..HEAD", code=2)
+    return rows, commits, told
+
+
+def sessions(rows: Rows) -> dict[str, Session]:
+    (folder,) = (rows.folder / "results").glob("*/")
+    found, messages = links.read(folder)
+    assert not messages
+    return {session.after: session for session in found}
+
+
+def published(rows: Rows, name: str) -> Any:
+    return json.loads((rows.folder / ".asv" / "html" / "data" / f"{name}.json").read_text())
+
+
+def test_only_what_a_commit_changed_is_measured(linked: tuple[Rows, dict[str, str], str]) -> None:
+    rows, commits, told = linked
+    known = sessions(rows)
+    assert set(known) == {commits[name] for name in ("slower", "reverted", "broken")}  # prose changes no launch
+    for name in ("slower", "reverted"):
+        session = known[commits[name]]
+        assert [link.cell for link in session.changed] == [CELL]
+        assert session.same == 1  # the other rung, by its sources
+        assert [link.control for link in session.links] == [False, True]
+    assert f"worse: {CELL}" in told
+    assert f"better: {CELL}" in told
+
+
+def test_a_link_holds_what_was_measured(linked: tuple[Rows, dict[str, str], str]) -> None:
+    rows, commits, _ = linked
+    session = sessions(rows)[commits["slower"]]
+    (link,) = session.changed
+    assert session.before == commits["first"]
+    assert len(link.logs) == 6
+    assert link.log > 1
+    assert link.seconds[1] > 3 * link.seconds[0]
+    old, new = link.identities
+    assert old != new
+    assert all((old, new))
+    assert session.conditions["harness"]
+    assert session.seconds > 0
+
+
+def test_what_is_wrong_is_no_link(linked: tuple[Rows, dict[str, str], str]) -> None:
+    rows, commits, told = linked
+    session = sessions(rows)[commits["broken"]]
+    assert not session.changed
+    assert "elements wrong" in session.unjudged[CELL]
+    assert f"not measured: {CELL}: failed" in told
+
+
+def test_the_pages_tell_what_links_found(linked: tuple[Rows, dict[str, str], str]) -> None:
+    rows, commits, _ = linked
+    events = published(rows, "events")
+    told = {(event["kind"], event["last"]["hash"]): event for event in events["events"]}
+    assert set(told) == {("regression", commits["slower"]), ("improvement", commits["reverted"])}
+    (slower,) = told["regression", commits["slower"]]["changes"]
+    assert slower["linked"]
+    assert slower["undone"]
+    assert slower["verdict"]["word"] == "confirmed"
+    assert slower["verdict"]["change"] == slower["change"]
+    (reach,) = events["links"]
+    assert (reach["first"], reach["newest"]) == (commits["first"], commits["broken"])
+    assert (reach["asked"], reach["links"], reach["missing"], reach["later"]) == (3, 2, [], 0)
+    ((why, count),) = reach["unjudged"]
+    assert count == 1
+    assert "elements wrong" in why
+    data = published(rows, f"links/{reach['machine']}")
+    launches = data["cells"][CELL]["launches"]
+    assert [launch["word"] for launch in launches] == ["", "worse", "better", "cannot tell"]
+    assert launches[2]["log"] == pytest.approx(0, abs=1e-4)  # the launch is back, whatever its own link measured
+    assert launches[3]["piece"] == 3
+    assert "elements wrong" in launches[3]["why"]
+
+
+def test_the_same_command_goes_on_where_it_stopped(linked: tuple[Rows, dict[str, str], str]) -> None:
+    rows, commits, _ = linked
+    told = rows.kernelwatch("link", f"{commits['first']}..HEAD", "--no-publish", code=0)
+    assert "3 of 3 commits are linked already" in told
+
+
+def test_a_damaged_session_is_named_and_not_half_believed(
+    linked: tuple[Rows, dict[str, str], str], tmp_path: Path
+) -> None:
+    rows, commits, _ = linked
+    (folder,) = (rows.folder / "results").glob("*/")
+    for name in ("cut", "hostile"):
+        shutil.copytree(folder, tmp_path / name)
+    (path,) = (tmp_path / "cut").glob(f"{commits['slower'][:8]}.*")
+    path.write_text(path.read_text()[:-100])
+    found, (message,) = links.read(tmp_path / "cut")
+    assert commits["slower"] not in {session.after for session in found}
+    assert str(path) in message
+    (path,) = (tmp_path / "hostile").glob(f"{commits['slower'][:8]}.*")
+    text = path.read_text()
+    for bad in (text.replace('"log": ', '"log": 1e999, "old": '), text.replace('"cell": "', '"cell": 1, "old": "')):
+        path.write_text(bad)
+        assert len(links.read(tmp_path / "hostile")[1]) == 1, bad[:200]
+
+
+def test_what_is_due_to_be_compared_with_its_anchor() -> None:
+    from kernelwatch.comparison.linking import EVERY, anchors_of
+    from tests.test_chain import COMMITS, a_link, a_session
+
+    steps = [a_session(at, at + 1, a_link(0.001)) for at in range(EVERY + 2)]
+    assert anchors_of(steps[EVERY - 2], steps[: EVERY - 2]) == {}
+    assert anchors_of(steps[EVERY - 1], steps[: EVERY - 1]) == {COMMITS[0]: ["op/rung float32 64x64 cold"]}
+    anchored = [*steps[:EVERY], a_session(0, EVERY, a_link(0.01), kind="anchor")]
+    assert anchors_of(steps[EVERY], anchored) == {}
