@@ -57,7 +57,7 @@ def reach(machine: str, sessions: Sequence[Session], line: Line, project: Projec
         "asked": len(asked),
         "changing": len({each.after for each in own if each.changed}),
         "links": sum(len(each.changed) for each in own),
-        "gpus": sorted({each.gpu for each in own}),
+        "gpus": sorted({each.gpu for each in own if each.links}),
         "missing": [commit for commit in changing if commit not in asked],
         "unjudged": [[why, count] for why, count in reasons.most_common()],
         "later": len(_changing(project, newest.after, line.commits[-1])) if project else 0,

@@ -12,9 +12,8 @@
     // What speaks against "every changed launch was measured", in words.
     links.gaps = function (reach) {
         const missing = reach.missing.length ? [text.plural(reach.missing.length, "commit") + " between them " + (reach.missing.length === 1 ? "was" : "were") + " not asked"] : [];
-        const unjudged = d3.sum(reach.unjudged, ([, count]) => count);
         if (reach.later) missing.push(text.plural(reach.later, "commit") + " after them " + (reach.later === 1 ? "was" : "were") + " not asked");
-        return [...missing, ...(unjudged ? [text.plural(unjudged, "changed launch", "changed launches") + " could not be measured"] : [])];
+        return [...missing, ...reach.unjudged.map(([why, count]) => text.plural(count, "changed launch", "changed launches") + " not measured: " + why)];
     };
 
     // The reach in a sentence.
@@ -33,8 +32,8 @@
     }
 
     function picture(into, drawn, told, ats) {
-        const small = (into.clientWidth || 960) < 640, gpus = [...new Set(told.sessions.map((session) => session.gpu))];
-        const measured = told.sessions.filter((session) => session.linked).map((session) => ({...session, x: ats.indexOf(session.at)}));
+        const small = (into.clientWidth || 960) < 640, linked = told.sessions.filter((session) => session.linked), gpus = [...new Set(linked.map((session) => session.gpu))];
+        const measured = linked.map((session) => ({...session, x: ats.indexOf(session.at)}));
         const values = drawn.flatMap(({parts}) => parts.flatMap((part) => [part.low, part.high]));
         const [low, high] = kernelwatch.domain(values, 0.02), floor = low - 0.12 * (high - low);
         const alt = drawn.map(({key, parts}) => key + ": index " + text.digits(parts[parts.length - 1].value) + " after " + text.plural(parts.length - 1, "changed launch", "changed launches")).join("; ");
