@@ -10,6 +10,7 @@ after it are not found elsewhere in the series. As long as one fails, the weakes
 import math
 from bisect import bisect_left
 from collections.abc import Sequence
+from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -103,8 +104,47 @@ class Window:
     # --- boundaries ----------------------------------------------------------------------------------------------
 
     def _edges(self, boundaries: list[int]) -> list[int]:
-        """Both ends, the boundaries, the settled ones and the starts of new conditions, in order."""
-        return sorted({0, *boundaries, *self.settled, *self.starts, len(self.x)})
+        """Both ends, the boundaries, the settled ones and the starts of new conditions, in order. A start beside a
+        boundary is left out if the one point between them shows that the level did not change at the start."""
+        apart = [start for start in self.starts if start in boundaries or not self._passed(start, boundaries)]
+        return sorted({0, *boundaries, *self.settled, *apart, len(self.x)})
+
+    def _passed(self, start: int, boundaries: list[int]) -> bool:
+        return any(at in boundaries for at in self.beside.get(start, ()))
+
+    @cached_property
+    def beside(self) -> dict[int, list[int]]:
+        """For the starts of new conditions, a place beside each where the level changes, if it does not change at the
+        start: the one point between them is on the level beyond the start, and not on the one beyond the place."""
+        found: dict[int, list[int]] = {}
+        for low, start, high in zip([0, *self.starts], self.starts, [*self.starts[1:], len(self.x)], strict=False):
+            sides = slice(low, start), slice(start + 1, high)  # the point at the start, the last one before it
+            lone = [(start + 1, start, *sides), (start - 1, start - 1, slice(start, high), slice(low, start - 1))]
+            places = [at for at, point, near, far in lone if self._is_between(point, near, far)]
+            if start and places:
+                found[start] = places
+        return found
+
+    @cached_property
+    def _apart(self) -> Values:
+        """How far each point is from the median of those under its conditions."""
+        parts = [self.x[low:high] for low, high in pairwise([*self.starts, len(self.x)])]
+        return np.concatenate([np.abs(part - median(part)) for part in parts])
+
+    def _is_between(self, point: int, near: slice, far: slice) -> bool:
+        """Whether a point is on the level of one part and certainly not on that of another, and no other point is as
+        far off the middle of its conditions: such points come by chance."""
+        if near.stop - near.start < 2 or far.stop - far.start < 2:
+            return False
+        (level, error), (other, other_error) = self._level(near.start, near.stop), self._level(far.start, far.stop)
+        noise, off = float(self.noise[point]), float(self.x[point])
+        is_apart = abs(off - other) > max(math.log1p(FLOOR), self.quantile * math.hypot(noise, other_error))
+        farthest = max(float(np.abs(self.x[part] - at).max()) for part, at in ((near, level), (far, other)))
+        return (
+            is_apart
+            and farthest < TAIL * abs(off - other)
+            and abs(off - level) <= max(math.log1p(FLOOR), PRICE * math.hypot(noise, error))
+        )
 
     def boundaries(self) -> list[int]:
         """The indices from `first` on at which the level changes."""
@@ -121,7 +161,10 @@ class Window:
     def _proposed(self) -> list[int]:
         """The starts of new conditions, and the boundaries that asv's solver proposes between them. Those just before
         `first` are moved there."""
-        proposed = {start for start in self.starts if start >= self.first}
+        starts = {start for start in self.starts if start >= self.first}
+        beside = {start: [at for at in places if at >= self.first] for start, places in self.beside.items()}
+        passed = {start for start in starts if beside.get(start)}
+        proposed = (starts - passed) | {at for start in passed for at in beside[start]}
         for low, end in pairwise(self._edges([])):
             start = max(low, self.first - WIDE)
             if end <= self.first:
