@@ -10,6 +10,7 @@ import hashlib
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -94,7 +95,9 @@ def step(
     rungs = {rung for rung in (*differ.launched, *differ.compiled) if rung in described}
     cells = [cell for cell in timed(project, only=only) if cell.name in rungs and not cell.reference]
     cells = [cell for cell in cells if cell.device in devices]
-    old, new = (_binaries(project, made.of(commit), rungs) for commit in (before, after))
+    folders = made.of(before), made.of(after)
+    with ThreadPoolExecutor(len(folders)) as pool:
+        old, new = pool.map(lambda folder: _binaries(project, folder, rungs), folders)
     alike = {place for place, binary in old.items() if binary == new.get(place)}
     least: dict[str, Cell] = {}
     for cell in sorted(cells, key=lambda each: project.op(each.op).bytes_moved(each.rung, each.type, each.shape)):
