@@ -398,6 +398,35 @@ def test_the_cpu_goes_round_its_buffers(cache: str, monkeypatch: pytest.MonkeyPa
     assert len({raw for _, raw in timed}) == slots
 
 
+@pytest.mark.parametrize("once_s", [1e-5, 2 * cpu_module.DEAR_S])
+def test_a_pass_of_the_cpu_is_a_share_of_a_launch_that_repeats_it(
+    once_s: float, device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether it is timed in a sample, or at once since it takes long."""
+    package, ticks = Moving(), itertools.count()
+    monkeypatch.setattr(cpu_module, "cache_bytes", lambda: 1 << 18)
+    monkeypatch.setattr(cpu_module, "time", SimpleNamespace(perf_counter=lambda: once_s * next(ticks)))
+    package.before = lambda: next(ticks)
+    package.repeats = lambda op, rung: 64  # type: ignore[method-assign]
+    measured = Cpu(MOVING, cast(Package, package), [cell()], BUDGET, seed=3).measure(cell())
+    assert once_s <= 64 * measured["seconds"] <= 2 * once_s  # the clock's own tick counts as well
+
+
+def test_a_cold_figure_is_that_of_most_samples(device: Device) -> None:
+    """Of no single one: neither the first nor the fastest."""
+    gpu, package = gpu_of(device, cell())
+    take, samples_of = gpu.take, []
+
+    def taken(graph: Any, replays: int, nodes: int, samples: int, *others: Any, **more: Any) -> Any:
+        found = take(graph, replays, nodes, samples, *others, **more)
+        samples_of.append(samples)
+        return {**found, "seconds": [3e-5, 1e-5, 2e-5, 2e-5, 2e-5][:samples] if samples > 1 else found["seconds"]}
+
+    gpu.take = taken  # type: ignore[method-assign]
+    assert gpu.measure(cell())["seconds"] == pytest.approx(2 * package.seconds)
+    assert samples_of[-1] >= 3
+
+
 def test_the_cpu_gives_the_median() -> None:
     launches: Any = [SimpleNamespace(identity="who")]
     measured = cpu_module._measurement(launches, [4.0, 1.0, 2.0, 90.0, 3.0], 5)

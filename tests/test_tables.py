@@ -164,6 +164,23 @@ def test_a_sum_is_held_against_a_copy_by_its_bytes() -> None:
     assert [row.share for row in shown] == [pytest.approx(1.0), 1.0]
 
 
+def test_a_share_is_of_the_vendors_rate_for_the_same_type() -> None:
+    seconds = {"cublas float32": 1e-4, "tiled_32 float32": 5e-4, "cublas float64": 2e-4, "tiled_32 float64": 8e-4}
+    cells = {
+        f"matmul/{name} 512x512x512 cold": records.measured(name, Outcome("ok", "", visits(own)))
+        for name, own in seconds.items()
+    }
+
+    def shares(type: str | None, cells: dict[str, Measured] = cells) -> dict[str, float]:
+        shown = rows.ladder(Record("m", "c", {}, cells), PROJECT.op("matmul"), "gpu", (512, 512, 512), "cold", type)
+        return {row.rung: row.share for row in shown}
+
+    assert shares(None) == shares("float32") == {"tiled_32": pytest.approx(0.2), "cublas": 1.0}
+    assert shares("float64") == {"tiled_32": pytest.approx(0.25), "cublas": 1.0}
+    alone = {key: cell for key, cell in cells.items() if "cublas float64" not in key}
+    assert math.isnan(shares("float64", alone)["tiled_32"])
+
+
 def test_spread_and_the_minimum_detectable_change() -> None:
     """Three processes, 4 degrees of freedom: t is 4.6041 for 1 in 100 on two sides, 2.1318 for 19 out of 20."""
     three = Measured("k", "ok", "", (1.0, 1.1, 1.2), ())
