@@ -16,6 +16,7 @@ from benchmarks.project import PROJECT
 from kernelwatch.commands import ladder
 from kernelwatch.history import records
 from kernelwatch.history.records import CellChange, Measured, Record
+from kernelwatch.plan.problem import Kind
 from kernelwatch.plan.project import Project
 from kernelwatch.publish import record as site_record
 from kernelwatch.report import rows, terminal, texts
@@ -181,6 +182,41 @@ def test_a_share_is_of_the_vendors_rate_for_the_same_type() -> None:
     assert math.isnan(shares("float64", alone)["tiled_32"])
 
 
+KINDS = {  # of the ladder of the products: the rungs of each, and the vendor's, which is 100 %
+    "matmul float32": ({"tiled_32": 5e-4, "cublas": 1e-4}, "cublas"),
+    "matmul float16->float32": ({"wmma": 4e-5, "cublas_k_major": 2e-5}, ""),
+    "matmul_tf32 float32": ({"tf32": 3e-5, "cublas_tf32": 1.5e-5}, "cublas_tf32"),
+    "matmul float8_e4m3fn->bfloat16": ({"wgmma_fp8": 1e-5, "torch_fp8": 8e-6}, "torch_fp8"),
+}
+
+
+def test_a_ladder_compares_what_computes_the_same() -> None:
+    """A product of fewer bits is no fast product of float32: it has a table of its own, and a line of its own if the
+    vendor's was measured."""
+    cells = {
+        f"matmul/{rung} {title.split()[1]} 512x512x512 cold": seconds
+        for title, (rungs, _) in KINDS.items()
+        for rung, seconds in rungs.items()
+    }
+    record = Record(
+        "m", "c", {}, {key: records.measured(key, Outcome("ok", "", visits(own))) for key, own in cells.items()}
+    )
+    (section,) = rows.sections(record, PROJECT, ["matmul"])
+    found = {own.group.removesuffix(", cold, GPU"): own for own in section.by_kind()}
+    assert list(found) == ["matmul float32", "matmul float16->float32", "matmul_tf32 float32", *list(KINDS)[3:]]
+    for title, (rungs, line) in KINDS.items():
+        shares = {row.rung: row.share for row in found[title].rows}
+        wanted = {rung: rungs[line] / seconds if line else math.nan for rung, seconds in rungs.items()}
+        assert shares == pytest.approx(wanted, nan_ok=True)
+    console = Console(file=io.StringIO(), width=200)
+    terminal.show(record, PROJECT, console, ["matmul"])
+    said = console.file.getvalue()  # type: ignore[attr-defined]
+    for title in KINDS:
+        assert f"{title} 512x512x512, cold, GPU\n" in re.sub(" +\n", "\n", said)
+        assert f"**{title} 512x512x512, cold, GPU** (" in markdown(record, PROJECT, ["matmul"])
+    assert "667" not in said  # the share of tf32 in the rate of the float32 product
+
+
 def test_spread_and_the_minimum_detectable_change() -> None:
     """Three processes, 4 degrees of freedom: t is 4.6041 for 1 in 100 on two sides, 2.1318 for 19 out of 20."""
     three = Measured("k", "ok", "", (1.0, 1.1, 1.2), ())
@@ -296,7 +332,7 @@ def test_a_reason_is_said_once() -> None:
 def test_a_change_that_is_lost_in_noise() -> None:
     wild = Measured("k", "ok", "", (1.0, 3.0), ())
     assert wild.detectable > 1
-    assert texts.row_texts(Row("c", "", wild, 1e9, math.nan), 5)[-1] == "> 100 %"
+    assert texts.row_texts(Row("c", "", wild, 1e9, math.nan, Kind("float32")), 5)[-1] == "> 100 %"
 
 
 def cell_of(*seconds: float, key: str = "k") -> Measured:
@@ -682,7 +718,7 @@ def test_every_block_is_written_from_the_newest_record_that_has_it(papers: Path)
     before = {file: (papers / file).read_text() for file in BLOCKS}
     figures.write([new, turned], papers, papers)
     docs = (papers / "docs" / "matmul.md").read_text()
-    assert "matmul n x n x n, cold, GPU: GFLOP/s (share of cublas)" in docs
+    assert "matmul n x n x n, cold, GPU: GFLOP/s (share of cublas, or of cublas_tf32" in docs
     assert "matmul n x n x n, cold, CPU: GFLOP/s (share of numpy)" in docs
     assert "matmul 4096x4096x4096, cold, GPU" in docs
     assert docs.count("A GPU") == 3
