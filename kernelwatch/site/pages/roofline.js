@@ -256,7 +256,9 @@ kernelwatch.view("roofline", "Roofline", async function (main, parameters) {
                 ["roof", "ceilings: " + (facts.ceilings ? "measured in the same run by the harness" : "the highest rates measured here, since the harness measures no ceiling of this device")],
                 ceilings.theoretical ? ["dashes", "theoretical bandwidth, " + text.rate(ceilings.theoretical, "GB/s") + ": bus width times memory clock"] : null].filter(Boolean)),
             element("figure", {}, rooflines.draw(main, own, ceilings, list, lines, "Roofline of " + op.name + " " + type + ": GFLOP/s against operations per byte; the table below lists the shares")),
-            ceilings.others.size ? element("p", {class: "small quiet"}, "The harness measures no ceiling of tensor cores, on which " + rows.map((row) => row.name).filter((each) => ceilings.others.has(each)).join(", ") + " compute. They have a share of the roof only where memory certainly limits them.") : null));
+            ceilings.others.size ? element("p", {class: "small quiet"}, "The harness measures no ceiling of tensor cores" + (ceilings.peak
+                ? ", on which " + rows.map((row) => row.name).filter((each) => ceilings.others.has(each)).join(", ") + " compute. They have a share of the roof only where memory certainly limits them."
+                : ", nor one of " + type.split("->")[0] + " multiply-adds. A rung has a share of the roof only where memory certainly limits it.")) : null));
         matrix(op, own, shapes, ceilings);
     }
     if (!computing.length) main.append(element("p", {}, "No op with operations to count was timed with " + type + " on this device, so there is no intensity to draw; below stands bandwidth against size."));
