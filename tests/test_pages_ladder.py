@@ -187,8 +187,8 @@ def test_the_roofline_draws_ceilings_and_cells(browser: "Browser", recorded_site
 
 
 def test_a_roof_is_that_of_the_unit_that_computes(browser: "Browser", units_site: Path) -> None:
-    """The multiply-adds of float32 are what a rung of float32 is held against. Tensor cores have no measured ceiling: what
-    computes on them has a share of the bandwidth where that is the limit, and else none. No cell is its own roof."""
+    """The multiply-adds of float32 are what a rung of float32 is held against. Tensor cores have no measured ceiling:
+    what computes on them has a share of the bandwidth where that is the limit, and else none. No cell is its roof."""
     _, _, snapshot = newest(units_site)
     ceiling = snapshot["facts"]["matmul gpu"]["ceilings"]["float32_flops_per_s"]
     expected = cells(units_site, "matmul")
