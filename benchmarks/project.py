@@ -181,6 +181,7 @@ PROBLEMS = (
         noise_cells="/(thread_tile_2d|cublas) float32 1024x.* cold|/wmma float16->float32 1024x.* cold"
         "|/cublas float32 4096x4096x4096 cold",
         vendor={"gpu": "cublas", "cpu": "numpy"},
+        vendors=("cublas_tf32", "torch_fp8"),
     ),
 )
 

@@ -24,6 +24,8 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import NoReturn
 
@@ -147,20 +149,58 @@ def _works(python: Path) -> bool:
 
 
 def _stamp(wanted: list[Path]) -> str:
-    """What the environment was made from: it stands in the file MARK once all of it is installed."""
-    return hashlib.sha256("\n".join([sys.version, *(path.read_text() for path in wanted)]).encode()).hexdigest()
+    """What the environment is: the version of its own interpreter, whichever runs this, and what is installed. It
+    stands in the file MARK once all of it is installed."""
+    ask = [str(_python(HOME)), "-I", "-S", "-c", "import sys; sys.stdout.write(sys.version)"]
+    try:
+        version = subprocess.run(ask, capture_output=True, text=True, check=False).stdout
+    except OSError:
+        version = ""
+    return hashlib.sha256("\n".join([version, *(path.read_text() for path in wanted)]).encode()).hexdigest()
 
 
-def _has(mark: Path, wanted: list[Path]) -> bool:
-    """Whether the environment was made from these locked files."""
-    return mark.is_file() and mark.read_text() == _stamp(wanted)
+def _is_made(wanted: list[Path], mark: str = MARK) -> bool:
+    """Whether the environment is there with all that is wanted."""
+    stamp = HOME / mark
+    return stamp.is_file() and stamp.read_text() == _stamp(wanted)
+
+
+def _users() -> list[str]:
+    """The other processes of this machine that run from the environment: their numbers and commands."""
+    users = []
+    within = f"{HOME}{os.sep}"
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (process / "cmdline").read_text(errors="replace").split("\0")
+            is_user = command[0].startswith(within) or within in (process / "maps").read_text(errors="replace")
+        except OSError:  # it has ended, or is another user's
+            continue
+        if is_user and process.name != str(os.getpid()):
+            users.append(f"process {process.name} ({' '.join(command).strip()[:100]})")
+    return users
+
+
+@contextmanager
+def _making() -> Iterator[None]:
+    """Make the environment while no other process does; wait for one that does."""
+    with ExitStack() as held:
+        # No locks on Windows, nor on some file systems; in a folder that may not be written nothing can be made.
+        with suppress(OSError, ImportError):
+            import fcntl
+
+            file = held.enter_context(HOME.with_name(f"{HOME.name}.lock").open("w"))
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                print(f"gpukernels: another process makes {HOME.name}/; waiting for it", file=sys.stderr)
+                fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def _made(tests: bool) -> bool:
     """Whether the project's interpreter is there, so that no command has to make it. `tests`: with what tests."""
     return bool(os.environ.get("GPUKERNELS_PYTHON")) or (
-        _has(HOME / MARK, locks("tools", cuda_extra(), gpu_extra()))
-        and (not tests or _has(HOME / TEST_MARK, locks("test")))
+        _is_made(locks("tools", cuda_extra(), gpu_extra())) and (not tests or _is_made(locks("test"), TEST_MARK))
     )
 
 
@@ -184,15 +224,22 @@ def ensure(tests: bool = False) -> str:
     Raises: SystemExit with a message if there is none.
     """
     python = _ensure_base()
-    wanted, mark = locks("test"), HOME / TEST_MARK
-    if tests and python == str(_python(HOME)) and not _has(mark, wanted):
-        print(f"gpukernels: adding what tests to {HOME.name}/ (once; 1.1 GB on disk)", file=sys.stderr)
-        if why := _pip(_python(HOME), wanted):
-            last = why.splitlines()[-1]
-            print(f"gpukernels: pip could not install ({last}); going on with {HOME.name}/ as it is", file=sys.stderr)
-        else:
-            mark.write_text(_stamp(wanted))
+    wanted = locks("test")
+    if tests and python == str(_python(HOME)) and not _is_made(wanted, TEST_MARK):
+        with _making():
+            if not _is_made(wanted, TEST_MARK):
+                _add(wanted)
     return python
+
+
+def _add(wanted: list[Path]) -> None:
+    """Install what tests beside what measures, if pip can."""
+    print(f"gpukernels: adding what tests to {HOME.name}/ (once; 1.1 GB on disk)", file=sys.stderr)
+    if why := _pip(_python(HOME), wanted):
+        last = why.splitlines()[-1]
+        print(f"gpukernels: pip could not install ({last}); going on with {HOME.name}/ as it is", file=sys.stderr)
+    else:
+        (HOME / TEST_MARK).write_text(_stamp(wanted))
 
 
 def _ensure_base() -> str:
@@ -203,9 +250,19 @@ def _ensure_base() -> str:
             raise SystemExit(f"gpukernels: GPUKERNELS_PYTHON={chosen}: no such interpreter; give the path of one")
         return chosen
     wanted = locks("tools", cuda_extra(), gpu_extra())
-    mark = HOME / MARK
-    if _has(mark, wanted):
+    if _is_made(wanted):
         return str(_python(HOME))
+    with _making():
+        return str(_python(HOME)) if _is_made(wanted) else _make(wanted)
+
+
+def _make(wanted: list[Path]) -> str:
+    """Make the environment, or keep the one that is there; the path of the interpreter. Raises: SystemExit."""
+    if users := _users():
+        raise SystemExit(
+            f"gpukernels: {HOME.name}/ is not what {LOCK_FOLDER.name}/ locks, and cannot be made anew while it is in "
+            f"use by {', '.join(users)}; run this again when that has ended"
+        )
     print(
         f"gpukernels: installing what {LOCK_FOLDER.name}/ locks into {HOME.name}/ "
         "(once; 0.8 GB on disk, or 1.4 GB with a GPU's libraries)",
@@ -224,12 +281,12 @@ def _ensure_base() -> str:
         why = f"{type(error).__name__}: {error}"
     if not why:
         shutil.rmtree(before, ignore_errors=True)
-        mark.write_text(_stamp(wanted))
+        (HOME / MARK).write_text(_stamp(wanted))
         return str(_python(HOME))
     shutil.rmtree(HOME, ignore_errors=True)
     if before.exists():
         before.rename(HOME)
-        if (HOME / mark.name).is_file() and _works(_python(HOME)):
+        if (HOME / MARK).is_file() and _works(_python(HOME)):
             print(
                 f"gpukernels: pip could not install ({why.splitlines()[-1]}); going on with {HOME.name}/ as it was",
                 file=sys.stderr,

@@ -32,6 +32,7 @@ __all__ = [
     "recorded_site",
     "served",
     "two_gpus_site",
+    "units_site",
 ]
 
 pages_group = pytest.mark.xdist_group("pages")  # each history is published once
@@ -107,6 +108,24 @@ def _publish_two_gpus(base: Path) -> Path:
             (machine / path.name).write_text(text, encoding="utf-8")
     shutil.copy(ROOT / "results" / "benchmarks.json", folder / "results")
     return picture.publish_own(folder, folder / "results").parent
+
+
+@functools.cache
+def _publish_units(base: Path) -> Path:
+    folder, commit = base / "tensor cores", "46ae8df7-checkout-py3.12"
+    machine = folder / "results" / RECORDED
+    machine.mkdir(parents=True)
+    for name in (f"{commit}.facts.jsonl", f"{commit}.json", "machine.json"):
+        shutil.copy(ROOT / "results" / RECORDED / name, machine)
+    shutil.copy(ROOT / "results" / "benchmarks.json", folder / "results")
+    return picture.publish_own(folder, folder / "results").parent
+
+
+@pytest.fixture(scope="session")
+def units_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A recorded commit that has products of float32, of TF32, of two and three parts, of float16 and of float8."""
+    _need("46ae8df7")
+    return _publish_units(tmp_path_factory.getbasetemp())
 
 
 H100 = "NVIDIA H100 80GB HBM3"

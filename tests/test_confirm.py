@@ -27,6 +27,25 @@ PADDED, COPY = "transpose/padded float32 4096x4096 cold", "transpose/copy float3
 BEFORE, AFTER = "1" * 40, "2" * 40
 
 
+def test_the_newest_verdict_on_a_change_counts(tmp_path: Path) -> None:
+    """Of those that were saved one after the other, and of those that a merge has put into one file."""
+    confirmed: confirmations.Word = "confirmed"
+    refuted: confirmations.Word = "refuted"
+    older, newer = (
+        Confirmation(PADDED, BEFORE, AFTER, word, 0.02, at=f"2026-01-0{day}T00:00:00+00:00")
+        for day, word in ((1, confirmed), (2, refuted))
+    )
+    for one in (older, newer):
+        confirmations.save(tmp_path, [one])
+    key = PADDED, BEFORE, AFTER
+    assert confirmations.read(tmp_path) == {key: newer}
+    (path,) = tmp_path.iterdir()
+    path.write_text("".join(f"{json.dumps(dataclasses.asdict(one))}\n" for one in (older, newer)))
+    assert confirmations.read(tmp_path) == {key: newer}
+    path.write_text("".join(f"{json.dumps(dataclasses.asdict(one))}\n" for one in (newer, older)))
+    assert confirmations.read(tmp_path) == {key: newer}
+
+
 @pytest.fixture
 def packages(monkeypatch: pytest.MonkeyPatch, synthetic: type[Synthetic]) -> type[Synthetic]:
     """Commits need not exist: their packages are measured by a synthetic run, in which only padded differs."""

@@ -79,6 +79,15 @@ def test_rung_on_the_cpu(found: Rung, type: str, edge: int | None) -> None:
         gate.check_against(right, kernel, here, type, ragged, edge, 0)
 
 
+@pytest.mark.parametrize(("found", "type", "edge"), CASES)
+def test_operands_that_begin_one_element_after_an_aligned_address(found: Rung, type: str, edge: int | None) -> None:
+    """Two whole steps in each dimension, whose rows are as aligned as can be."""
+    kernel = loaded(load, cuda_source(found, type, edge))
+    here = dataclasses.replace(found, device="cpu")
+    for extents in gate.taken(found, [tuple(2 * step for step in gate.steps(found, edge))]):
+        gate.check_against(gate.reference(found), functools.partial(kernel, shift=1), here, type, extents, edge, 0)
+
+
 @pytest.mark.parametrize(
     ("found", "type", "edge"),
     [case for case in CASES if len(case.values[0].tiled) == 2 and case.values[1] == gate.narrowest(case.values[0])],
@@ -220,6 +229,9 @@ PLANTED = {
         "transpose/tiled", "__syncthreads();", "if (threadIdx.x < 16) __syncthreads(); else\n    __syncthreads();",
         (33, 65),
         "divergent barrier", "divergent barrier: thread (0, 0, 0) waits at line 27", (0, 0, 0), (16, 0, 0)),
+    "a vector at an address of an element": Planted(
+        "transpose/vectorized", "*(const uint4 *)(in + (row0", "*(const uint4 *)(in + 1 + (row0", (64, 64),
+        "misaligned", "read of 16 bytes of in at an address 4 bytes after a multiple of 16", (0, 0, 0), (0, 0, 0)),
     "lane missing at a warp barrier": Planted(
         "vector_add/elementwise", "if (i < N)",
         "if (threadIdx.x % 32 == 5) __syncthreads(); else __syncwarp();\n    if (i < N)", (300,),

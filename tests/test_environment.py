@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 import tomllib
 import venv
 import zipfile
@@ -90,6 +91,13 @@ def test_an_interpreter_that_is_given_is_taken(monkeypatch: pytest.MonkeyPatch, 
     assert list(tmp_path.iterdir()) == []
 
 
+def with_interpreter(folder: Path) -> None:
+    """An environment without packages."""
+    python = folder / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.symlink_to(sys.executable)
+
+
 @pytest.fixture
 def no_pip(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[list[Path]]:
     """An environment folder that is empty, and a pip that never gets through; what it was asked for."""
@@ -102,7 +110,7 @@ def no_pip(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[list[Path]]:
     monkeypatch.delenv("GPUKERNELS_PYTHON", raising=False)
     monkeypatch.setattr(environment, "HOME", tmp_path / "venv")
     monkeypatch.setattr(environment, "_pip", pip)
-    monkeypatch.setattr(venv.EnvBuilder, "create", lambda self, where: Path(where).mkdir(exist_ok=True))
+    monkeypatch.setattr(venv.EnvBuilder, "create", lambda self, where: with_interpreter(Path(where)))
     monkeypatch.setattr(environment, "driver_cuda", lambda: 0)
     return asked
 
@@ -173,6 +181,87 @@ def test_what_tests_is_added_once_to_what_measures(
     assert said.endswith("pip could not install (no network); going on with venv/ as it is\n")
 
 
+@pytest.fixture
+def made(no_pip: list[list[Path]], monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The interpreter of an environment that was made; pip gets through."""
+
+    def pip(python: Path | str, wanted: list[Path]) -> str:
+        no_pip.append(wanted)
+        return ""
+
+    monkeypatch.setattr(environment, "_pip", pip)
+    return Path(environment.ensure())
+
+
+def test_another_python_takes_the_environment_that_is_there(
+    made: Path, no_pip: list[list[Path]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (environment.HOME / "kept").touch()
+    monkeypatch.setattr(sys, "version", "3.99 of another folder of PATH")
+    assert environment.ensure() == str(made)
+    assert (environment.HOME / "kept").exists()
+    assert len(no_pip) == 1
+
+
+def test_an_environment_whose_interpreter_is_gone_is_made_anew(made: Path, no_pip: list[list[Path]]) -> None:
+    made.unlink()
+    made.symlink_to("/gone/with/an/upgrade")
+    assert environment.ensure() == str(made)
+    assert made.resolve() == Path(sys.executable).resolve()
+    assert len(no_pip) == 2
+
+
+WAITS = "import sys; print('up', flush=True); sys.stdin.read()"
+MAPS = "import mmap, sys; file = open(sys.argv[1]); kept = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ); "
+
+
+@pytest.mark.parametrize("how", ["by its interpreter", "by a library of it"])
+def test_an_environment_is_not_replaced_under_a_running_command(
+    made: Path, no_pip: list[list[Path]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, how: str
+) -> None:
+    library = environment.HOME / "library.so"
+    library.write_text("mapped")
+    command = (
+        [str(made), "-c", WAITS] if how == "by its interpreter" else [sys.executable, "-c", MAPS + WAITS, str(library)]
+    )
+    changed = shutil.copytree(environment.LOCK_FOLDER, tmp_path / "requirements")
+    with (changed / "tools.txt").open("a") as file:
+        file.write("numpy==9\n")
+    monkeypatch.setattr(environment, "LOCK_FOLDER", changed)
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        assert running.stdout.readline() == "up\n"
+        with pytest.raises(SystemExit, match=rf"while it is in use by process {running.pid} \("):
+            environment.ensure()
+        running.communicate()
+    assert library.exists()
+    assert len(no_pip) == 1
+    assert environment.ensure() == str(made)
+    assert not library.exists()
+    assert len(no_pip) == 2
+
+
+def test_two_commands_make_one_environment(
+    no_pip: list[list[Path]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def pip(python: Path | str, wanted: list[Path]) -> str:
+        no_pip.append(wanted)
+        if len(no_pip) == 1:
+            other.start()
+            other.join(0.3)
+            assert other.is_alive()
+        return ""
+
+    monkeypatch.setattr(environment, "_pip", pip)
+    others: list[str] = []
+    other = threading.Thread(target=lambda: others.append(environment.ensure()))
+    first = environment.ensure()
+    other.join()
+    assert others == [first]
+    assert len(no_pip) == 1
+    assert "another process makes venv/; waiting for it" in capsys.readouterr().err
+
+
 def test_pip_installs_only_what_has_a_hash(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "nothing-1.0-py3-none-any.whl", "w") as wheel:
         wheel.writestr("nothing-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: nothing\nVersion: 1.0\n")
@@ -202,7 +291,7 @@ def test_an_environment_that_works_is_kept_where_pip_fails(
     assert (found.parents[1] == home) is works
     assert works or str(found) == sys.executable
     assert sorted(path.name for path in home.iterdir()) == ["gpukernels.stamp", "kept"]
-    assert [path.name for path in home.parent.iterdir()] == ["venv"]
+    assert [path.name for path in home.parent.glob("venv*") if path.suffix != ".lock"] == ["venv"]
     assert "pip could not install (no network); going on with" in capsys.readouterr().err
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kernelwatch.system.files import Busy, locked, remove, write_whole
+from kernelwatch.system.files import Busy, locked, read_regular, remove, write_whole
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -27,6 +27,18 @@ def test_a_file_is_written_with_its_folders(tmp_path: Path) -> None:
     write_whole(str(path), "newer")
     assert path.read_text() == "newer"
     assert list(path.parent.iterdir()) == [path]
+
+
+def test_only_a_regular_file_is_read(tmp_path: Path) -> None:
+    """Nobody writes into the pipe, and the device has no end."""
+    file, link, pipe = (tmp_path / name for name in ("file", "link", "pipe"))
+    file.write_text("content")
+    link.symlink_to(file)
+    os.mkfifo(pipe)
+    assert read_regular(file) == read_regular(link) == b"content"
+    for other in (pipe, tmp_path, Path("/dev/null")):
+        with pytest.raises(OSError, match=rf"no regular file: '{other}'"):
+            read_regular(other)
 
 
 def fail_in_write(monkeypatch: pytest.MonkeyPatch) -> str:

@@ -178,6 +178,9 @@ class Handless(Gpu):
     def _look(self, cell: Cell, launch: Callable[[], object], measurement: Measurement) -> None:
         pass
 
+    def _check_afterwards(self, cell: Cell, launches: list[Callable[[], object]], timed: Any) -> None:
+        pass
+
     def _host_loop_seconds(self, launch: Callable[[], object], replayed: float) -> float:
         return 10.0
 

@@ -467,6 +467,17 @@ def results(tmp_path: Path) -> list[Path]:
     return paths
 
 
+def test_what_is_no_sidecar_is_passed_over(results: list[Path]) -> None:
+    """A pipe would be waited for, and a link to itself ends the search."""
+    folder = results[0].parent
+    os.mkfifo(folder / "00000000-checkout-py3.facts.jsonl")
+    (folder / "11111111-checkout-py3.facts.jsonl").symlink_to("11111111-checkout-py3.facts.jsonl")
+    result = results[1].with_name("89abcdef-checkout-py3.json")
+    result.unlink()
+    os.mkfifo(result)
+    assert records.sidecars(folder.parent) == results
+
+
 def cut(share: float) -> Callable[[str], str]:
     return lambda text: text[: round(len(text) * share)]
 

@@ -2,33 +2,37 @@
 
 import argparse
 import io
+import itertools
 import json
 import math
 import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 from rich.console import Console
 
 import gpukernels
 from benchmarks import static, transpose
 from benchmarks.project import PROJECT
-from gpukernels.kernel import _CpuKernel
+from gpukernels.kernel import _CpuKernel, _GpuKernel
 from kernelwatch.analysis.compiled import target
 from kernelwatch.asv import running
 from kernelwatch.commands import bench, watching
-from kernelwatch.comparison import bisect, exact, verdict
+from kernelwatch.comparison import bisect, exact, paired, verdict
 from kernelwatch.comparison.bisect import Commit
 from kernelwatch.comparison.changes import Changes
 from kernelwatch.comparison.paired import LOOKS, Comparison, Side
 from kernelwatch.comparison.verdict import Report
-from kernelwatch.detect.events import Event
+from kernelwatch.detect.events import Event, _undone
+from kernelwatch.detect.steps import Step
 from kernelwatch.history import records
 from kernelwatch.history.confirmations import Confirmation
 from kernelwatch.plan.cells import Cell
@@ -71,6 +75,15 @@ def test_a_share_of_the_copy_is_less_if_the_rung_is_slower() -> None:
     assert told["samples"] == [pytest.approx(25.0)]
 
 
+def test_the_share_of_the_theoretical_bandwidth_is_of_the_bytes_that_must_move() -> None:
+    """2 x 256 x 256 x 4 bytes in a microsecond are 524.288 GB/s. A bandwidth is in bytes, and a GB is 1e9 of them."""
+    group = replace(group_of(padded={"seconds": 1e-6}), facts={"nvml_theoretical_bandwidth_bytes_per_s": 4 * 524.288e9})
+    share: Any = transpose.GPU().track_share_of_theoretical(group, "padded", "256x256", "hot")
+    bandwidth: Any = transpose.GPU().track_bandwidth(group, "padded", "256x256", "hot")
+    assert share["samples"] == [pytest.approx(25.0, rel=1e-12)]
+    assert bandwidth["samples"] == [pytest.approx(524.288, rel=1e-12)]
+
+
 def test_the_cost_of_a_launch_is_without_the_kernel() -> None:
     group = group_of(padded={"seconds": 1e-6, "host_loop_seconds": 5e-6, "launch_seconds": 4e-6})
     told: Any = transpose.Launch().track_launch(group, "padded")
@@ -95,6 +108,46 @@ def test_the_version_of_the_harness_is_a_condition() -> None:
     other: Facts = {**facts, "harness": "2"}
     assert outcome.conditions(facts) != outcome.conditions(other)
     assert outcome.conditions(facts) == outcome.conditions({**facts, "measured_at": "now"})
+
+
+@pytest.mark.parametrize("name", ["gpu", "nvml_uuid_sha256", "nvml_driver", "cpu", "cores", "compiler", "packages"])
+def test_what_a_machine_is_is_a_condition(name: str) -> None:
+    """A worker that was given fewer cores is as fast as no other."""
+    facts = {"gpu": "NVIDIA H200", "cores": [0, 1]}
+    other = {**facts, name: [0]}
+    assert not outcome.alike(outcome.conditions(cast(Facts, facts)), outcome.conditions(cast(Facts, other)))
+
+
+class Fixed:
+    """A rung of a GPU, launched as its declaration says."""
+
+    def __init__(self, **changes: Any) -> None:
+        rung = replace(gpukernels.rung("transpose", "padded"), **changes)
+        kernel = object.__new__(_GpuKernel)
+        here = SimpleNamespace(id=0)
+        kernel.__dict__.update(
+            rung=rung, edge=None, in_dtype=np.dtype(np.float32), identity="the binary", _device=0, _prepare=None,
+            _function=None, _cupy=SimpleNamespace(cuda=SimpleNamespace(Device=lambda: here)),
+        )  # fmt: skip
+        self.kernel = kernel
+
+    def identity(self, rows: int = 64) -> str:
+        return self.kernel._launch((None, None), {"M": rows, "N": 64}).identity
+
+
+def test_a_launch_is_known_by_its_grid_its_block_and_its_shared_memory() -> None:
+    """With the same binary, and whatever the rest of the declaration."""
+    rung = gpukernels.rung("transpose", "padded")
+    usual = Fixed()
+    assert usual.identity() == Fixed(idea="other words").identity()
+    rows, columns = rung.tile
+    others = [
+        usual.identity(rows=640),
+        Fixed(tile=(rows, 2 * columns)).identity(),
+        Fixed(block=(rung.block[0], 2 * rung.block[1])).identity(),
+        Fixed(shared=1 << 10).identity(),
+    ]
+    assert len({usual.identity(), *others}) == 1 + len(others)
 
 
 @pytest.mark.parametrize(
@@ -180,6 +233,51 @@ def test_a_comparison_says_how_cells_were_launched() -> None:
     for turn, both in pairs.measurements.items():  # the same two choices, in another order
         both[1]["configurations"] = [f"turn: BLOCK: {64 >> turn % 2}"]
     assert list(report_text._launches(report)) == said[1:]
+
+
+def test_two_identities_that_are_not_known_are_not_the_same() -> None:
+    """Nor is one that is: a change of such a launch is told."""
+    for unknown in (("", ""), ("a", ""), ("", "b")):
+        compared = comparison("gpu", around(1.1, 1e-5))
+        (pairs,) = compared.pairs.values()
+        for both in pairs.measurements.values():
+            both[0]["identity"], both[1]["identity"] = unknown
+        ((_, judged),) = compared.verdicts()
+        assert (pairs.same, judged.word) == (False, "worse")
+
+
+@pytest.mark.parametrize(("ratio", "word"), [(1.1, "worse"), (1 / 1.1, "better")])
+def test_neither_direction_is_believed_if_the_control_moved_as_well(ratio: float, word: str) -> None:
+    still, moved = ([math.log(each) for each in around(factor, 1e-5)] for factor in (1.0, ratio))
+    judge = partial(paired.judge, moved, floor=0.005, within=0.01, level=1e-3)
+    assert judge({}).word == judge({"still": still}).word == word
+    doubted = judge({"still": still, "moved": moved})
+    assert doubted.word == "cannot tell"
+    assert doubted.why.startswith("moved, alike on both sides, moved by ")
+
+
+# --- events --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("levels", "undone"),
+    [
+        ((1.0, 1.05, 1.0), True),
+        ((1.0, 1.05, 1.004), True),  # within what the series could show
+        ((1.0, 1.05, 1.02), False),
+        ((1.0, 1.05, 1.1), False),  # it became worse still
+        ((1.0, 1.05, 0.9), True),  # and better than it was
+        ((1.0, 0.95, 1.0), True),  # an improvement that was lost
+        ((1.0, 0.95, 0.98), False),
+        ((1.0, 0.95, 0.9), False),
+        ((1.0, 0.95, 1.1), True),
+        ((1.0, 1.05, 1.1, 1.0), True),
+    ],
+)
+def test_a_step_is_undone_by_what_takes_it_back(levels: tuple[float, ...], undone: bool) -> None:
+    steps = [Step(at, "step", *both, 0.01) for at, both in enumerate(itertools.pairwise(levels), 1)]
+    assert _undone(steps[0], steps[1:]) is undone
+    assert not _undone(steps[-1], [])
 
 
 # --- the search for a commit ---------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from kernelwatch.plan.cells import CACHES, Cell
 from kernelwatch.plan.package import Launch, Package
 from kernelwatch.plan.problem import Computation, Operand, Operands, Problem, Rung, dtypes
 from kernelwatch.plan.project import Project
-from kernelwatch.timing.check import POISON, Budget, WrongOutput, describe_wrong
+from kernelwatch.timing.check import Budget, WrongOutput, describe_wrong, poison, poisoned
 from kernelwatch.timing.cpu import Cpu
 from kernelwatch.timing.gpu import Gpu
 from tests.test_gpu_timing import cell
@@ -28,15 +28,47 @@ def pair(type: str = "float32", shape: tuple[int, ...] = (65, 33)) -> tuple[NDAr
     return expected.copy(), expected
 
 
-def poisoned(type: str) -> Any:
-    dtype = np.dtype(type)
-    return np.frombuffer(bytes([POISON]) * dtype.itemsize, dtype)[0]
+KEY = (7, 3)
 
 
 def judged(where: Cell, out: Any, expected: Any) -> str:
     """What is said of one output that is compared bit for bit."""
     moves = Computation(lambda shape, type: Operands((), ()), lambda: expected)
-    return describe_wrong(where, moves, [], [out], {}, np)
+    return describe_wrong(where, moves, [], [out], {}, np, key=KEY)
+
+
+FLOATS = ["float8_e4m3fn", "float8_e5m2", "float16", "bfloat16", "float32", "float64", "complex64", "complex128"]
+
+
+@pytest.mark.parametrize("type", [*FLOATS, "float8_e4m3fnuz"])
+def test_the_poison_of_a_float_is_no_number(type: str) -> None:
+    """What adds to it, keeps it or leaves elements out is wrong in each of them."""
+    where, zeros = cell(type=type, shape=(5, 7)), np.zeros((5, 7), type)
+    for seed in range(20):
+        out = np.empty((5, 7), type)
+        poisoned(out, (seed,))
+        with np.errstate(invalid="ignore"):
+            wide = out.astype("complex128" if type.startswith("complex") else "float64")
+            more = (wide + 1).astype(type)
+        assert np.isnan(wide.real).all()
+        assert np.isnan(wide.imag).all() or wide.dtype.kind != "c"
+        assert "35 of 35 elements wrong" in judged(where, more, zeros)
+
+
+@pytest.mark.parametrize("type", ["uint8", "int8", "uint16", "int32", "uint64", "bool"])
+def test_the_poison_of_an_integer_is_never_zero(type: str) -> None:
+    values = {int(poison(np.dtype(type), seed)) for seed in range(2000)}
+    assert 0 not in values
+    assert len(values) > 200
+    if type == "bool":
+        assert min(values) > 1  # no value that a right output has
+
+
+@pytest.mark.parametrize("type", ["uint32", "float16", "bfloat16", "float32", "float64", "complex128"])
+def test_the_poison_follows_from_its_key(type: str) -> None:
+    values = [int(poison(np.dtype(type), seed, place)) for seed in range(4) for place in range(4)]
+    assert values == [int(poison(np.dtype(type), seed, place)) for seed in range(4) for place in range(4)]
+    assert len(set(values)) > 6
 
 
 @pytest.mark.parametrize("type", ["uint8", "uint16", "float32", "float64", "complex128"])
@@ -69,7 +101,7 @@ def test_nan_is_wrong_and_written() -> None:
 @pytest.mark.parametrize("type", ["uint8", "uint16", "float32", "float64", "complex128"])
 def test_what_was_never_written_is_counted(type: str) -> None:
     out, expected = pair(type)
-    out[64] = poisoned(type)
+    poisoned(out[64], KEY)
     out[0, 1] += 1
     assert judged(cell(type=type), out, expected).endswith(
         ": 34 of 2145 elements wrong, the first at [0, 1]; 33 never written"
@@ -78,7 +110,7 @@ def test_what_was_never_written_is_counted(type: str) -> None:
 
 def test_poison_where_it_belongs_is_not_wrong() -> None:
     out, expected = pair("uint8")
-    out[5, 5] = expected[5, 5] = POISON
+    out[5, 5] = expected[5, 5] = poison(np.dtype("uint8"), *KEY)
     assert judged(cell(type="uint8"), out, expected) == ""
     out[0, 0] = 1
     assert judged(cell(type="uint8"), out, expected).endswith(
@@ -177,7 +209,8 @@ def rounded(out: Any, expected: Any, bound: Any, type: str = "float32", xp: Any 
     what = Computation(
         lambda shape, type: Operands((), ()), lambda: xp.asarray(expected, dtype), bound=lambda type: bound
     )
-    return describe_wrong(cell(type=type, shape=np.shape(expected)), what, [], [xp.asarray(out, type)], {}, xp)
+    where, outs = cell(type=type, shape=np.shape(expected)), [xp.asarray(out, type)]
+    return describe_wrong(where, what, [], outs, {}, xp, key=KEY)
 
 
 BOUNDED: list[tuple[list[Any], list[Any], Any, str]] = [
@@ -225,9 +258,7 @@ def test_a_bound_holds_for_both_parts_of_a_complex_number() -> None:
 
 def test_what_was_never_written_is_counted_beside_a_bound() -> None:
     out, expected = pair()
-    expected = expected + 1  # the poison is a number close to 0
-    out[:] = expected
-    out[64] = poisoned("float32")
+    poisoned(out[64], KEY)
     out[0, 1] += 1
     said = rounded(out, expected, 0.5)
     assert said.endswith(

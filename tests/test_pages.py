@@ -14,13 +14,24 @@ import pytest
 from kernelwatch.publish import offline
 from kernelwatch.publish.offline import SITE
 from lab import loading
-from tests.pages import NARROW, WIDE, browser, data, opened, pages_group, planted_site, recorded_site, shown
+from tests.pages import (
+    NARROW,
+    WIDE,
+    browser,
+    data,
+    opened,
+    pages_group,
+    planted_site,
+    recorded_site,
+    shown,
+    two_gpus_site,
+)
 from tests.test_site import served, visit
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-__all__ = ["browser", "planted_site", "recorded_site"]  # fixtures
+__all__ = ["browser", "planted_site", "recorded_site", "two_gpus_site"]  # fixtures
 pytestmark = pages_group
 
 CELL = "transpose/padded float32 4096x4096 cold"
@@ -180,6 +191,17 @@ def test_the_status_counts_what_is_open(browser: "Browser", planted_site: Path) 
         first.click()
         shown(page, "regressions")
         assert page.locator(".event").get_attribute("data-commit") == is_open[0]["last"]["hash"]
+
+
+def test_search_tells_machines_apart(browser: "Browser", two_gpus_site: Path) -> None:
+    """Two have the same series: each is listed once for each of them, by name."""
+    with opened(browser, two_gpus_site, "search?q=spill_bytes sm_90 tiled_16") as page:
+        listed = page.locator("ul[data-kind=series] li").all_inner_texts()
+        addresses = page.locator("ul[data-kind=series] a").evaluate_all("all => all.map((link) => link.href)")
+    assert len(listed) >= 2
+    assert len(set(listed)) == len(listed)
+    assert {name for text in listed for name in ("h200", "h100") if f"nvidia-{name}" in text} == {"h200", "h100"}
+    assert len({address.partition("machine=")[2] for address in addresses}) == 2
 
 
 def test_search_finds_each_kind_of_thing(browser: "Browser", recorded_site: Path) -> None:

@@ -10,12 +10,12 @@ from urllib.parse import quote, unquote
 import pytest
 
 from kernelwatch.publish.writer import as_script
-from tests.pages import NARROW, browser, data, opened, pages_group, planted_site, recorded_site, shown
+from tests.pages import NARROW, browser, data, opened, pages_group, planted_site, recorded_site, shown, units_site
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-__all__ = ["browser", "planted_site", "recorded_site"]  # fixtures
+__all__ = ["browser", "planted_site", "recorded_site", "units_site"]  # fixtures
 pytestmark = pages_group
 
 HOSTILE = "<img src=x onerror=alert(1)>"
@@ -184,6 +184,39 @@ def test_the_roofline_draws_ceilings_and_cells(browser: "Browser", recorded_site
         share = row(page, "matmul cold: share of the roof", "cublas")["8192\u00b3"].split()[0]
         cell = expected["matmul/cublas float32 8192x8192x8192 cold"]
         assert float(share) == pytest.approx(100 * rate(cell) * 1e9 / ceilings["float32_flops_per_s"], abs=0.06)
+
+
+def test_a_roof_is_that_of_the_unit_that_computes(browser: "Browser", units_site: Path) -> None:
+    """The multiply-adds of float32 are what a rung of float32 is held against. Tensor cores have no measured ceiling:
+    what computes on them has a share of the bandwidth where that is the limit, and else none. No cell is its roof."""
+    _, _, snapshot = newest(units_site)
+    ceiling = snapshot["facts"]["matmul gpu"]["ceilings"]["float32_flops_per_s"]
+    expected = cells(units_site, "matmul")
+    with opened(browser, units_site, "roofline") as page:
+        table = "matmul cold: share of the roof"
+        for rung in ("pipelined", "cublas", "tiled_32"):
+            share = row(page, table, rung)["8192\u00b3"].split()[0]
+            own = rate(expected[f"matmul/{rung} float32 8192x8192x8192 cold"]) * 1e9 / ceiling
+            assert float(share) == pytest.approx(100 * own, abs=0.06)
+            assert 0 < own < 1
+        for rung in ("tf32", "cublas_tf32", "bf16x6", "fp16x3"):
+            assert row(page, table, rung)["8192\u00b3"].split()[0] == "n/a", rung
+            small = expected[f"matmul/{rung} float32 256x256x256 cold"]
+            share = small["bytes"] / small["s"] / snapshot["facts"]["matmul gpu"]["ceilings"]["copy_bytes_per_s"]
+            assert float(row(page, table, rung)["256\u00b3"].split()[0]) == pytest.approx(100 * share, abs=0.06)
+        roofs = page.eval_on_selector_all(
+            "section:has(h2:text-is('matmul')) svg [data-rate]", "(all) => all.map((line) => Number(line.dataset.rate))"
+        )
+        assert sorted(roofs) == sorted(snapshot["facts"]["matmul gpu"]["ceilings"].values())
+        said = page.locator("main").inner_text()
+        assert "fastest cell" not in said
+        assert "tf32" in said.partition("no ceiling of tensor cores")[2].partition("\n")[0]
+    for type in ("float16->float32", "float8_e4m3fn->bfloat16"):
+        with opened(browser, units_site, f"roofline?type={quote(type)}") as page:
+            said = page.locator("main").inner_text()
+            assert "fastest cell" not in said
+            assert "100.0 %" not in said
+            assert "no ceiling of tensor cores" in said
 
 
 def test_the_tables_of_the_roofline_are_not_cut_off(browser: "Browser", recorded_site: Path) -> None:

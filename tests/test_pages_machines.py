@@ -1,12 +1,15 @@
 """Devices and commits: every figure is read back from the pages and compared with the data files."""
 
+import json
 import math
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from kernelwatch.publish import diffs
+from kernelwatch.publish.writer import as_script
 from tests.pages import (
     H100,
     HOSTILE,
@@ -35,6 +38,13 @@ if TYPE_CHECKING:
 
 __all__ = ["browser", "invented_site", "planted_site", "recorded_site", "two_gpus_site"]  # fixtures
 pytestmark = pages_group
+
+
+def write(site: Path, name: str, content: object) -> None:
+    """Replace a data file, as JSON and as a script."""
+    text = json.dumps(content)
+    (site / "data" / f"{name}.json").write_text(text, encoding="utf-8")
+    (site / "data" / f"{name}.json.js").write_text(as_script(text), encoding="ascii")
 
 
 # --- Devices ---------------------------------------------------------------------------------------------------------
@@ -112,6 +122,33 @@ def test_two_machines_are_compared_by_their_own_ceilings(browser: "Browser", inv
         assert fits(page)
         assert page.locator("h1").inner_text() == HOSTILE
         assert "No A/A is recorded on this machine." in page.locator(".view").inner_text()
+
+
+def test_machines_are_compared_at_a_commit_that_both_measured(
+    browser: "Browser", invented_site: Path, tmp_path: Path
+) -> None:
+    """Though one of them has a newer one; and only if they share none, the newest of each."""
+    commits, hashes = details(invented_site)["commits"], data(invented_site, "commits")
+    for known, shared in ((commits[:-1], commits[-2]), ([], None)):
+        site = shutil.copytree(invented_site, tmp_path / str(shared))
+        for name, change in (("second/machine", {"commits": known}), ("site", None)):
+            content = data(site, name)
+            if change is None:
+                content["machines"][1]["newest"] = commits[-2]
+            write(site, name, {**content, **(change or {})})
+        expected = data(site, f"{folder(site)}/at/{shared or commits[-1]}")["cells"]
+        theirs = data(site, f"second/at/{commits[-2]}")["cells"]
+        with opened(browser, site, view("devices", **{"with": HOSTILE})) as page:
+            said = page.locator("main").inner_text()
+            told = (
+                f"The newest commit that both measured: {hashes[str(shared)]['hash'][:8]}" if shared else "They differ"
+            )
+            assert told in said
+            assert ("They differ" in said) == (shared is None)
+            ratios = {each["key"]: float(each["ratio"]) for each in marks(page.locator("[data-ratio][data-key]"))}
+            assert len(ratios) >= 20
+            for key, ratio in ratios.items():
+                assert ratio == pytest.approx(theirs[key]["s"] / expected[key]["s"])
 
 
 def test_two_gpus_are_set_side_by_side(browser: "Browser", two_gpus_site: Path) -> None:

@@ -1,13 +1,19 @@
 """How long the phases of a run take, foretold and told; and its verdict in words."""
 
+import io
+import json
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+from rich.console import Console
 
+from kernelwatch.commands import gate, watching
 from kernelwatch.commands.bench import verdict
-from kernelwatch.commands.phases import Phases, duration
+from kernelwatch.commands.phases import Minutes, Phases, duration
 
 
 @pytest.mark.parametrize(
@@ -60,6 +66,83 @@ def test_a_damaged_file_foretells_nothing(tmp_path: Path, text: str) -> None:
     path = tmp_path / "d.json"
     path.write_text(text)
     assert Phases(path).expected({"gate": 1}) == ""
+
+
+# --- for whoever pipes ---------------------------------------------------------------------------------------------
+
+
+def console(terminal: bool = False) -> Console:
+    return Console(file=io.StringIO(), width=1000, force_terminal=terminal)
+
+
+def lines_of(console: Console) -> list[str]:
+    return cast(io.StringIO, console.file).getvalue().splitlines()
+
+
+def test_an_output_that_is_no_terminal_gets_a_line_a_minute(clock: list[float]) -> None:
+    piped, shown = console(), console(terminal=True)
+    minutes = [Minutes(piped), Minutes(shown)]
+    for at in range(150):
+        for each in minutes:
+            each.tell("matmul gpu", at, 300 if at < 100 else 0)
+        clock[0] += 2
+    assert lines_of(piped) == [
+        "matmul gpu: 30 of 300 done in 1 min, 270 left, about 9 min",
+        "matmul gpu: 60 of 300 done in 2 min, 240 left, about 8 min",
+        "matmul gpu: 90 of 300 done in 3 min, 210 left, about 7 min",
+        "matmul gpu: 120 done in 4 min",
+    ]
+    assert lines_of(shown) == []  # it has a bar
+
+
+def test_nothing_done_foretells_nothing(clock: list[float]) -> None:
+    piped = console()
+    minutes = Minutes(piped)
+    clock[0] += 61
+    minutes.tell("matmul gpu", 0, 300)
+    clock[0] += 61
+    minutes.tell("matmul gpu", 300, 200)  # more than was expected
+    assert lines_of(piped) == ["matmul gpu: 0 of 300 done in 1 min 1 s, 300 left", "matmul gpu: 300 done in 2 min 2 s"]
+
+
+def test_a_piped_run_says_how_far_it_is(clock: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every minute, though asv is silent for six: of two commits of 40 measurements, 20 are done in three minutes."""
+    progress, polls = tmp_path / "progress", iter([None] * 360 + [0])
+    progress.touch()
+
+    def sleep(_: float) -> None:
+        clock[0] += 1
+        if clock[0] == 280:
+            with progress.open("a") as file:
+                file.write(json.dumps({"group": "matmul gpu", "done": 20, "total": 40}) + "\n")
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    monkeypatch.setattr(watching, "_expected", lambda *_: 40)
+    piped = console()
+    asv: Any = SimpleNamespace(poll=lambda: next(polls))
+    watching._watch(cast(Any, None), asv, progress, 2, cast(Any, None), piped)
+    told = lines_of(piped)
+    assert len(told) == 5
+    assert told[0] == "starting: 0 of 80 done in 1 min, 80 left"
+    assert told[2] == "matmul gpu: 20 of 80 done in 3 min, 60 left, about 9 min"
+
+
+def test_a_piped_gate_says_how_far_it_is(clock: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    def output(*_: object) -> Iterator[bytes]:
+        for percent in (b"  3%", b" 25%", b" 50%", b"100%"):
+            clock[0] += 40
+            yield b"test.py::test PASSED [" + percent + b"]\n"
+        yield b"=== 4 passed ===\n"
+
+    monkeypatch.setattr(gate, "output", output)
+    piped = console()
+    project: Any = SimpleNamespace(gate=["--version"], root=Path.cwd())
+    gate.gate(project, piped)
+    assert lines_of(piped)[1:] == [
+        "gate: 25 of 100 % done in 1 min 20 s, 75 left, about 4 min",
+        "gate: 100 of 100 % done in 2 min 40 s, 0 left",
+        "gate: 4 passed",
+    ]
 
 
 def event(kind: str, word: str) -> dict[str, Any]:

@@ -128,6 +128,20 @@ def test_every_way_to_publish_again_is_as_publishing_anew(unpublished: Project) 
     assert contents(project.html) == anew(project)
 
 
+def test_what_changed_and_is_as_long_as_before_is_read_anew(project: Project) -> None:
+    """A measurement of which a digit differs, and a page's file that somebody edited."""
+    sidecar = project.results()[0].with_suffix(".facts.jsonl")
+    old = sidecar.read_text()
+    new = re.sub(r'("seconds": \d\.)(\d)', lambda at: f"{at[1]}{(int(at[2]) + 1) % 10}", old, count=1)
+    sidecar.unlink()  # it is a link, see lab/scale.py
+    sidecar.write_text(new)
+    assert (new != old, len(new)) == (True, len(old))
+    page = next((project.html / "data").rglob("at/1.json"))
+    page.write_text("x" * page.stat().st_size)
+    project.publish()
+    assert contents(project.html) == anew(project)
+
+
 @pytest.mark.parametrize("count", [0, 2])
 def test_asvs_own_pages_show_the_newest_commits(unpublished: Project, count: int) -> None:
     project = unpublished

@@ -15,6 +15,7 @@ from typing import Any
 
 import pip
 import pytest
+from markdown_it import MarkdownIt  # which rich brings
 
 from kernelwatch import recipes
 from tests import recipe_rules
@@ -89,7 +90,7 @@ def test_the_second_workflow_waits_for_the_first_and_takes_its_artifact() -> Non
     upload, download = first["jobs"]["exact"]["steps"][-1], second["jobs"]["comment"]["steps"][0]
     assert upload["with"]["name"] == download["with"]["name"]
     script = second["jobs"]["comment"]["steps"][1]
-    assert script["env"]["TEXT_FILE"] == f"{download['with']['path']}/{upload['with']['path']}"
+    assert script["env"]["DATA_FILE"] == f"{download['with']['path']}/{upload['with']['path']}"
 
 
 def test_gitlab_measures_as_github_does() -> None:
@@ -215,9 +216,11 @@ def on_github(forge: Forge, commits: Mapping[str, str], name: str) -> tuple[int,
             own = {key: known[value] for key, value in step.get("env", {}).items()}
             variables = {**workflow["env"], **own, "GITHUB_STEP_SUMMARY": str(summary)}
             code = forge.step(step["run"], **variables).returncode
-    comment = runner.folder / "comment.md"
-    text = comment.read_text() if comment.exists() else ""
-    assert summary.read_text() == text
+    text, data = summary.read_text(), runner.folder / "comment.json"
+    assert data.exists() is bool(text)
+    if text:
+        (call,) = calls(data, [pull(3)], [])
+        assert re.sub("[`*]", "", text.split(" (", 1)[0]) in re.sub("[`*]", "", call["body"])
     return code, text
 
 
@@ -329,7 +332,7 @@ def post(text: Path, pulls: list[dict[str, Any]], comments: list[dict[str, Any]]
     return subprocess.run(
         [node, str(POST)],
         input=json.dumps(given),
-        env={"PATH": os.environ["PATH"], "TEXT_FILE": str(text)},
+        env={"PATH": os.environ["PATH"], "DATA_FILE": str(text)},
         capture_output=True,
         text=True,
         check=False,
@@ -343,26 +346,49 @@ def calls(text: Path, pulls: list[dict[str, Any]], comments: list[dict[str, Any]
     return written
 
 
+TABLE = {"title": "", "headers": ["figure", "BASE", "HEAD"], "figures": [1, 2], "rows": [["load_sectors", "4", "8"]]}
+DATA_OF: dict[str, Any] = {
+    "version": 1,
+    "summary": "HEAD is worse than BASE: 1 exact figure",
+    "what": "BASE = main (1234567)",
+    "tables": [TABLE],
+    "lines": ["1 exact figure compared, 1 differs"],
+}
+BODY = """**`HEAD is worse than BASE: 1 exact figure`** `BASE = main (1234567)`
+
+
+
+| `figure` | `BASE` | `HEAD` |
+| --- | ---: | ---: |
+| `load_sectors` | `4` | `8` |
+
+- `1 exact figure compared, 1 differs`
+"""
+
+
+def data_file(path: Path, **changes: Any) -> Path:
+    path.write_text(json.dumps({**DATA_OF, **changes}))
+    return path
+
+
 @pytest.fixture
 def written(tmp_path: Path) -> Path:
-    path = tmp_path / "comment.md"
-    path.write_text("**HEAD is worse than BASE: 1 exact figure**\n\n| figure | 4 | 8 |\n")
-    return path
+    return data_file(tmp_path / "comment.json")
 
 
 def test_a_comment_is_added_once_and_then_updated(written: Path) -> None:
     (added,) = calls(written, [pull(3)], [comment(1, 3, "Looks good", {"login": "someone"})])
     assert (added["name"], added["owner"], added["repo"], added["issue_number"]) == ("create", "us", "kernels", 3)
-    assert added["body"].startswith(f"{MARK}\n{written.read_text()}")
+    assert added["body"].startswith(f"{MARK}\n{BODY}")
     before = [
         *(comment(1, 3, f"{MARK}\nforged", {"login": "stranger"}), comment(2, 3, "Another workflow's")),
         comment(4, 3, added["body"]),
         comment(5, 9, added["body"]),
     ]
-    written.write_text("**no change**\n")
+    data_file(written, summary="no change", tables=[], lines=[])
     (updated,) = calls(written, [pull(3)], before)
     assert (updated["name"], updated["comment_id"]) == ("update", 4)
-    assert updated["body"].startswith(f"{MARK}\n**no change**\n")
+    assert updated["body"].startswith(f"{MARK}\n**`no change`** `BASE = main (1234567)`\n")
 
 
 @pytest.mark.parametrize(
@@ -373,21 +399,75 @@ def test_nothing_is_posted_on_another_pull_request(written: Path, other: dict[st
     assert [call["issue_number"] for call in calls(written, [other, pull(8)], [])] == [8]
 
 
-def test_the_text_is_only_data(written: Path) -> None:
-    hostile = "`${process.exit(3)}` <img src=x> ![x](https://evil) [y](www.evil) @team #1 <!-- --> http://evil\n"
-    written.write_text(hostile)
+HOSTILE = [
+    "[x][1]\n\n[1]: //evil",
+    "[y](www.evil) ![x](https://evil) <https://evil> https&colon;//evil www.evil mail@evil.org",
+    "&commat;team @team #1 GH-1 us/kernels#1 &#35;1 5555555555555555555555555555555555555555",
+    "`${process.exit(3)}` <img src=x> <!-- --> <details>",
+    "`[x](https://evil)` ``` @team",
+    "| @team | [z](https://evil) |\n\n# @team\n\n- @team",
+    "\u2028[x]: https://evil\u2029\u0085\r\n@team \u202e\u200b",
+    "\\",
+    "$`x`$ $$x$$ :tada: ~~~ ***",
+    "",
+]
+
+
+@pytest.mark.parametrize("hostile", [*HOSTILE, "".join(HOSTILE), " x ".join(HOSTILE)])
+def test_no_text_is_more_than_code(written: Path, hostile: str) -> None:
+    """No link but to the run, no picture, no HTML but the mark; of what is no code only the words of the recipe."""
+    table = {
+        "title": hostile,
+        "headers": [hostile, "b"],
+        "figures": [hostile],
+        "rows": [["a", hostile], [hostile, "b"]],
+    }
+    data_file(written, summary=hostile, what=hostile, tables=[table, TABLE], lines=[hostile, "last"])
     (call,) = calls(written, [pull(3)], [])
-    body = call["body"].removeprefix(MARK)
-    text, own = body.rsplit("\n\n", 1)
-    assert own == f"[55555555]({EVENT['html_url']})"
-    assert "`${process.exit(3)}`" in text
-    assert not re.search(r"<|@\w|#\d|\]\(|\w://|(?<!\u200b)www\.", text), text
+    tokens = MarkdownIt("commonmark").enable("table").parse(call["body"])
+    inline = [each for token in tokens for each in token.children or ()]
+    assert {token.type.removesuffix("_open").removesuffix("_close") for token in tokens} <= {
+        *("html_block", "paragraph", "inline", "table", "thead", "tbody", "tr", "th", "td"),
+        *("bullet_list", "list_item"),
+    }
+    assert [token.content for token in tokens if token.type == "html_block"] == [f"{MARK}\n"]
+    assert sum(token.type == "tr_open" for token in tokens) == 3 + 2
+    kinds = {"text", "code_inline", "softbreak", "strong_open", "strong_close", "link_open", "link_close"}
+    assert {each.type for each in inline} <= kinds
+    assert [each.attrs for each in inline if each.type == "link_open"] == [{"href": EVENT["html_url"]}]
+    assert {each.content.strip() for each in inline if each.type == "text"} <= {"", "no summary", "55555555"}
+    assert inline[-4].content == "last"
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"version": 2}, "should be of version 1"),
+        ({"summary": {"a": 1}}, "a text should be a string"),
+        ({"lines": "@team"}, "its lines should be a list"),
+        ({"lines": [["@team"]]}, "a text should be a string"),
+        ({"tables": [{**TABLE, "rows": [["a", "b"]]}]}, "a row lacks a cell"),
+        ({"tables": [None]}, "its headers should be a list"),
+        ({"what": "x" * (5 << 20)}, "bytes, more than"),
+    ],
+)
+def test_other_data_is_not_posted(written: Path, changes: dict[str, Any], why: str) -> None:
+    done = post(data_file(written, **changes), [pull(3)], [])
+    assert done.returncode == 1
+    assert why in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_comparison_that_failed_is_told(written: Path) -> None:
+    written.write_text('{"version": 1, "code": 128}')
+    (call,) = calls(written, [pull(3)], [])
+    assert "**No comparison** (exit code 128): the log of the job tells why.\n" in call["body"]
 
 
 def test_a_text_is_cut_at_what_github_takes(written: Path) -> None:
-    written.write_text("\U0001f600@" * 1_000_000)
+    data_file(written, lines=["\U0001f600@" * 150] * 1000)
     (call,) = calls(written, [pull(3)], [])
-    assert len(call["body"].encode("utf-16-le")) // 2 < 65536
+    assert 50_000 < len(call["body"].encode("utf-16-le")) // 2 < 65536
     assert "(shortened: the summary of the run has all)" in call["body"]
 
 
@@ -397,4 +477,4 @@ def test_a_link_is_not_followed(written: Path, tmp_path: Path) -> None:
     written.symlink_to(secret)
     done = post(written, [pull(3)], [])
     assert done.returncode == 1
-    assert "comment.md is no file" in done.stderr
+    assert "comment.json is no file" in done.stderr

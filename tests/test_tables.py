@@ -15,6 +15,7 @@ from benchmarks.project import PROJECT
 from kernelwatch.commands import ladder
 from kernelwatch.history import records
 from kernelwatch.history.records import CellChange, Measured, Record
+from kernelwatch.plan.problem import Kind
 from kernelwatch.plan.project import Project
 from kernelwatch.publish import record as site_record
 from kernelwatch.report import rows, terminal, texts
@@ -160,6 +161,58 @@ def test_a_sum_is_held_against_a_copy_by_its_bytes() -> None:
     assert [row.share for row in shown] == [pytest.approx(1.0), 1.0]
 
 
+def test_a_share_is_of_the_vendors_rate_for_the_same_type() -> None:
+    seconds = {"cublas float32": 1e-4, "tiled_32 float32": 5e-4, "cublas float64": 2e-4, "tiled_32 float64": 8e-4}
+    cells = {
+        f"matmul/{name} 512x512x512 cold": records.measured(name, Outcome("ok", "", visits(own)))
+        for name, own in seconds.items()
+    }
+
+    def shares(type: str | None, cells: dict[str, Measured] = cells) -> dict[str, float]:
+        shown = rows.ladder(Record("m", "c", {}, cells), PROJECT.op("matmul"), "gpu", (512, 512, 512), "cold", type)
+        return {row.rung: row.share for row in shown}
+
+    assert shares(None) == shares("float32") == {"tiled_32": pytest.approx(0.2), "cublas": 1.0}
+    assert shares("float64") == {"tiled_32": pytest.approx(0.25), "cublas": 1.0}
+    alone = {key: cell for key, cell in cells.items() if "cublas float64" not in key}
+    assert math.isnan(shares("float64", alone)["tiled_32"])
+
+
+KINDS = {  # of the ladder of the products: the rungs of each, and the vendor's, which is 100 %
+    "matmul float32": ({"tiled_32": 5e-4, "cublas": 1e-4}, "cublas"),
+    "matmul float16->float32": ({"wmma": 4e-5, "cublas_k_major": 2e-5}, ""),
+    "matmul_tf32 float32": ({"tf32": 3e-5, "cublas_tf32": 1.5e-5}, "cublas_tf32"),
+    "matmul float8_e4m3fn->bfloat16": ({"wgmma_fp8": 1e-5, "torch_fp8": 8e-6}, "torch_fp8"),
+}
+
+
+def test_a_ladder_compares_what_computes_the_same() -> None:
+    """A product of fewer bits is no fast product of float32: it has a table of its own, and a line of its own if the
+    vendor's was measured."""
+    cells = {
+        f"matmul/{rung} {title.split()[1]} 512x512x512 cold": seconds
+        for title, (rungs, _) in KINDS.items()
+        for rung, seconds in rungs.items()
+    }
+    record = Record(
+        "m", "c", {}, {key: records.measured(key, Outcome("ok", "", visits(own))) for key, own in cells.items()}
+    )
+    (section,) = rows.sections(record, PROJECT, ["matmul"])
+    found = {own.group.removesuffix(", cold, GPU"): own for own in section.by_kind()}
+    assert list(found) == ["matmul float32", "matmul float16->float32", "matmul_tf32 float32", *list(KINDS)[3:]]
+    for title, (rungs, line) in KINDS.items():
+        shares = {row.rung: row.share for row in found[title].rows}
+        wanted = {rung: rungs[line] / seconds if line else math.nan for rung, seconds in rungs.items()}
+        assert shares == pytest.approx(wanted, nan_ok=True)
+    console = Console(file=io.StringIO(), width=200)
+    terminal.show(record, PROJECT, console, ["matmul"])
+    said = console.file.getvalue()  # type: ignore[attr-defined]
+    for title in KINDS:
+        assert f"{title} 512x512x512, cold, GPU\n" in re.sub(" +\n", "\n", said)
+        assert f"**{title} 512x512x512, cold, GPU** (" in markdown(record, PROJECT, ["matmul"])
+    assert "667" not in said  # the share of tf32 in the rate of the float32 product
+
+
 def test_spread_and_the_minimum_detectable_change() -> None:
     """Three processes, 4 degrees of freedom: t is 4.6041 for 1 in 100 on two sides, 2.1318 for 19 out of 20."""
     three = Measured("k", "ok", "", (1.0, 1.1, 1.2), ())
@@ -275,7 +328,7 @@ def test_a_reason_is_said_once() -> None:
 def test_a_change_that_is_lost_in_noise() -> None:
     wild = Measured("k", "ok", "", (1.0, 3.0), ())
     assert wild.detectable > 1
-    assert texts.row_texts(Row("c", "", wild, 1e9, math.nan), 5)[-1] == "> 100 %"
+    assert texts.row_texts(Row("c", "", wild, 1e9, math.nan, Kind("float32")), 5)[-1] == "> 100 %"
 
 
 def cell_of(*seconds: float, key: str = "k") -> Measured:

@@ -4,8 +4,10 @@ import html
 import inspect
 import json
 import math
+import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -373,6 +375,85 @@ def test_a_file_that_cannot_be_shown_is_named_and_the_others_are_shown(with_file
     assert f"{path}: " in with_files.said
     assert "is not shown: " in with_files.said.partition(f"{path}: ")[2].partition("/results/")[0]
     assert len(with_files.graph(f"machine-{machine}", "suite.sizes")) in (4, 5)
+
+
+def a_socket(path: Path) -> None:
+    """A name that is longer than a socket's may be is given from its folder."""
+    with socket.socket(socket.AF_UNIX) as bound:
+        bound.bind(f"/proc/self/fd/{(folder := os.open(path.parent, os.O_RDONLY))}/{path.name}")
+        os.close(folder)
+
+
+def no_one_reads(path: Path) -> None:
+    path.touch()
+    path.chmod(0)
+
+
+# What lies in the place of a file, and is none that can be read: a read of some would wait for ever, or never end.
+NO_FILES: dict[str, Callable[[Path], object]] = {
+    "a pipe": os.mkfifo,
+    "a link to itself": lambda path: path.symlink_to(path.name),
+    "a link to nothing": lambda path: path.symlink_to("nothing"),
+    "a socket": a_socket,
+    "a device": lambda path: path.symlink_to("/dev/zero"),
+    "a file that no one may read": no_one_reads,
+}
+PLACES = ("the result", "the sidecar", "the verdicts", "the machine", "the benchmarks", "the noise")
+# Root may read everything; without these capabilities it may not.
+BOUND = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
+
+
+@pytest.fixture(scope="module", params=NO_FILES)
+def with_no_files(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A project with a machine for each place, at which something lies that is no file; and what publishing said."""
+    if BOUND and not shutil.which(BOUND[0]):
+        pytest.skip("root may read everything, and there is no setpriv")
+    project = tmp_path_factory.mktemp("none")
+    write_project(project)
+    host = project / "results" / "host"
+    for at in range(len(PLACES)):
+        machine = Path(shutil.copytree(host, host.with_name(f"host{at}")))
+        for path in machine.iterdir():
+            path.write_text(path.read_text().replace('"machine": "host"', f'"machine": "host{at}"'))
+        path = in_place(project, at)
+        path.unlink(missing_ok=True)
+        NO_FILES[request.param](path)
+    shutil.rmtree(host)
+    closed = project / "results" / "closed"
+    closed.mkdir(mode=0)
+    use(project, PUBLISHING)
+    command = [*BOUND, sys.executable, "-m", "asv", "publish", "--no-pull"]
+    done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False, timeout=20)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return project, done.stdout.replace("\n", "")
+
+
+def in_place(project: Path, at: int) -> Path:
+    """The path that is no file on the machine of a place."""
+    folder = project / "results" / f"host{at}"
+    result = sorted(each for each in folder.glob("*-existing.json") if ".facts" not in each.name)
+    names = {
+        "the sidecar": result[-1].with_suffix(".facts.jsonl").name,
+        "the verdicts": "01234567.confirmed.jsonl",
+        "the machine": "machine.json",
+        "the benchmarks": "benchmarks.json",  # of a machine, which has none
+        "the noise": "noise.jsonl",
+    }
+    return folder / names.get(PLACES[at], "01234567-existing.json")
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_what_is_no_file_is_named_and_the_others_are_shown(with_no_files: tuple[Path, str], place: str) -> None:
+    project, said = with_no_files
+    at = PLACES.index(place)
+    path = in_place(project, at)
+    if place == "the sidecar":  # is named by its result
+        path = path.with_name(path.name.replace(".facts.jsonl", ".json"))
+    assert f"{path}: it" in said
+    assert "is not shown: " in said.partition(f"{path}: ")[2].partition("/results/")[0]
+    assert f"{project / 'results' / 'closed'}: it is not shown: " in said
+    graphs = (project / "html" / "asv" / "graphs").rglob(f"machine-host{at}/**/suite.sizes.json")
+    assert [len(json.loads(graph.read_text())) for graph in graphs] == ([] if place == "the machine" else [5])
 
 
 HANGS_S = 3  # a publication of this size takes two seconds

@@ -6,6 +6,7 @@ the next commit counts only the rungs that it changed.
 
 import json
 import re
+import secrets
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache as once
@@ -26,7 +27,7 @@ from kernelwatch.system import cache
 from kernelwatch.system.errors import ToolMissing
 from kernelwatch.system.tools import cxx_compiler, digest
 from kernelwatch.timing import usage
-from kernelwatch.timing.check import POISON, WrongOutput, describe_wrong, packages
+from kernelwatch.timing.check import WrongOutput, describe_wrong, packages, poisoned
 from kernelwatch.timing.record import Facts, Measurement
 
 DEVICE = "access"
@@ -172,9 +173,10 @@ class Counter:
         computes = self.project.computes(cell.op, cell.rung)
         operands = computes.operands(cell.shape, cell.type)
         inputs, (output,) = checks.inputs(operands, np.random.default_rng(0)), operands.outputs
-        out = np.full(output.nbytes, POISON, np.uint8).view(output.dtype).reshape(output.shape)
+        out, key = np.empty(output.shape, output.dtype), (secrets.randbits(32),)
+        poisoned(out, key)
         result = launch(inputs, out)
-        if why := describe_wrong(cell, computes, inputs, [out], dict(operands.scalars), np):
+        if why := describe_wrong(cell, computes, inputs, [out], dict(operands.scalars), np, key=key):
             raise WrongOutput(why)
         return result
 

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.status import Status
 
+from kernelwatch.commands.phases import Minutes
 from kernelwatch.comparison.confirm import Flag, confirm
 from kernelwatch.history import confirmations
 from kernelwatch.history.confirmations import Confirmation
@@ -108,12 +110,17 @@ def untried(events: Iterable[Event], machine: str) -> list[Flag]:
 def confirm_new(project: Project, flags: Sequence[Flag], folder: Path, budget_s: float, console: Console) -> None:
     """Compare the commits of flagged changes, and store the verdicts in a machine's folder."""
     pairs = list(dict.fromkeys((flag.before, flag.after) for flag in flags))
-    began = time.monotonic()
+    began, minutes = time.monotonic(), Minutes(console)
     for at, (before, after) in enumerate(pairs, 1):
         left_s = max(0.0, budget_s - (time.monotonic() - began)) / (len(pairs) - at + 1)
         own = [flag for flag in flags if (flag.before, flag.after) == (before, after)]
         with console.status(f"confirming {at} of {len(pairs)} ...") as status:
-            verdicts = confirm(project, own, left_s, status.update)
+
+            def tick(text: str, status: Status = status, done: int = at - 1) -> None:
+                status.update(text)
+                minutes.tell("confirming, pairs of commits", done, len(pairs))
+
+            verdicts = confirm(project, own, left_s, tick)
         confirmations.save(folder, verdicts)
         _show(verdicts, console)
     if flags:

@@ -13,11 +13,13 @@ from contextlib import suppress
 from rich.console import Console
 
 from kernelwatch.commands.arguments import Output, Parser, stop_on_signals
+from kernelwatch.commands.phases import Minutes
 from kernelwatch.plan.project import Project
 from kernelwatch.system.errors import UserError
 from kernelwatch.system.patience import Patience, Stuck, output
 
 GATE_IDLE_S, GATE_ENDLESS_S = 300.0, 600.0  # a test that does not work for so long hangs; that works for so long, too
+PERCENT, PERCENT_BYTES = re.compile(rb"\[ *(\d+)%\]"), 4096  # of the tests, at the end of each one's line
 PASSED = re.compile(r" (PASSED|SKIPPED|XFAIL)\b.*\[ *\d+%\]$")
 
 
@@ -32,7 +34,7 @@ def gate(project: Project, console: Console) -> None:
     console.print("gate: every rung against its reference ...")
     # With -v, pytest names a test before it runs it: what is written last says which one does not end.
     command = [sys.executable, "-m", "pytest", "-v", "-x", *project.gate]
-    written = b""
+    written, minutes = b"", Minutes(console)
     with subprocess.Popen(
         command, cwd=project.root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
     ) as tests:
@@ -40,6 +42,8 @@ def gate(project: Project, console: Console) -> None:
         try:
             for chunk in output(tests.stdout.fileno(), Patience(tests.pid, GATE_IDLE_S, GATE_ENDLESS_S)):
                 written += chunk
+                if done := PERCENT.findall(written[-PERCENT_BYTES:]):
+                    minutes.tell("gate", int(done[-1]), 100, "%")
             code = tests.wait()
         except Stuck as error:
             running_test = written.decode(errors="replace").splitlines()[-1].strip()

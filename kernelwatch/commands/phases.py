@@ -6,7 +6,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from rich.console import Console
+
 from kernelwatch.system.files import write_whole
+
+MINUTE_S = 60.0
 
 
 def duration(seconds: float) -> str:
@@ -50,6 +54,32 @@ class Phases:
 
     def _key(self, name: str) -> str:
         return f"{self._kind} {name}".strip()
+
+
+class Minutes:
+    """Says once a minute how far something is, for whoever pipes: an output that is no terminal shows no bar."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._began = self._told = time.monotonic()
+
+    def tell(self, what: str, done: int, total: int, unit: str = "") -> None:
+        """Called as often as one likes. `total`: 0 if it is not known."""
+        now = time.monotonic()
+        if self._console.is_terminal or now - self._told < MINUTE_S:
+            return
+        self._told = now
+        text = _how_far(done, total, unit, now - self._began)
+        self._console.print(f"{what}: {text}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _how_far(done: int, total: int, unit: str, taken_s: float) -> str:
+    """Such as "30 of 300 done in 1 min, 270 left, about 9 min"."""
+    if done > total:
+        return f"{done} done in {duration(taken_s)}"
+    left = total - done
+    about = f", about {duration(left * taken_s / done)}" if done and left else ""
+    return f"{done} of {total}{unit and f' {unit}'} done in {duration(taken_s)}, {left} left{about}"
 
 
 def _read(path: Path) -> dict[str, float]:

@@ -6,6 +6,7 @@ figures were compared. A rung, type or figure that is gone is undecided.
 """
 
 import argparse
+import json
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +22,8 @@ from kernelwatch.comparison.verdict import Report, compare
 from kernelwatch.plan.build import tree_of_commit
 from kernelwatch.plan.cells import timed
 from kernelwatch.plan.project import Project
-from kernelwatch.report import comparison
+from kernelwatch.report import comparison as report_text
+from kernelwatch.system.files import write_whole
 from kernelwatch.system.git import resolve
 
 BUDGET_S = 300.0
@@ -45,7 +47,9 @@ def versus(project: Project, arguments: argparse.Namespace, console: Console) ->
                 return choose(project, timed(project), set(project.rungs()), differ.rungs)
             return by_pattern(project, only, differ.rungs) if only else None
 
-        return finish(report, choose_from, console, arguments.budget, arguments.within, arguments.markdown)
+        return finish(
+            report, choose_from, console, arguments.budget, arguments.within, arguments.markdown, arguments.comment
+        )
 
 
 def finish(
@@ -55,8 +59,10 @@ def finish(
     budget_s: float,
     within: float | None = None,
     as_markdown: bool = False,
+    comment: Path | None = None,
 ) -> int:
-    """Compare, print the report even after an interrupt, and return the exit code."""
+    """Compare, print the report even after an interrupt, and return the exit code. `comment`: a file to which it is
+    written as data, too."""
     interrupted = False
     try:
         with console.status("compiling ...") as status:
@@ -64,10 +70,12 @@ def finish(
         report.whole = True
     except KeyboardInterrupt:
         interrupted = True
+    if comment:
+        write_whole(comment, json.dumps(report_text.document(report)))
     if as_markdown:
-        print(comparison.markdown(report))
+        print(report_text.markdown(report))
     else:
-        comparison.show(report, console)
+        report_text.show(report, console)
     if interrupted:
         console.print("interrupted: that is what was known by then; nothing was saved")
     return 130 if interrupted else report.code
@@ -110,10 +118,18 @@ def main(project: Project, prog: str, arguments: list[str] | None = None) -> int
         metavar="PER_CENT",
         help='changes certainly smaller than this are "no change" (default: 1 on a GPU, 2 on a CPU)',
     )
-    parser.add_argument("--markdown", action="store_true", help="print Markdown, for a comment on a pull request")
+    parser.add_argument("--markdown", action="store_true", help="print Markdown, for the summary of a job")
+    parser.add_argument(
+        "--comment",
+        type=Path,
+        metavar="FILE",
+        help="write the report as data (JSON) too, of which kernelwatch-comment.yml makes a comment on a pull request",
+    )
     parsed = parser.parse_args(arguments)
     if sum((bool(selected(parsed)), parsed.all, bool(parsed.find))) > 1:
         parser.error("give one of a selection of cells, --all and --find")
+    if parsed.find and parsed.comment:
+        parser.error("--find compares several commits, and --comment is the report on two")
     if parsed.find and parsed.exact:
         parser.error("--find takes the name of a cell or of an exact series, which says what is compared")
     wanted = 1 if parsed.find else 2

@@ -21,7 +21,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from kernelwatch.analysis import compiled, counted
 from kernelwatch.asv.running import run_command
 from kernelwatch.commands.arguments import selected
-from kernelwatch.commands.phases import duration
+from kernelwatch.commands.phases import Minutes, duration
 from kernelwatch.plan.cells import SEVERAL, STREAMED, plan
 from kernelwatch.plan.project import Project, suites
 from kernelwatch.run.group import PROCESSES, QUICK_PROCESSES
@@ -156,14 +156,17 @@ def _watch(
         TextColumn("{task.description:>18}"),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("left"),
+        TextColumn("done,"),
         TimeRemainingColumn(),
+        TextColumn("left"),
     )
-    with Progress(*columns, console=console, transient=True) as bar, progress.open() as lines:
+    minutes = Minutes(console)
+    shown = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    with shown as bar, progress.open() as lines:
         task = bar.add_task("starting", total=total or None)
         before, last = 0, 0  # measurements of the finished groups; of the running group
         taken: list[float] = []
-        began, noted = time.monotonic(), ""
+        began, noted, group = time.monotonic(), "", "starting"
         while True:
             ended = asv.poll() is not None  # asked before the lines are read, so that none is lost
             for line in lines:
@@ -178,10 +181,11 @@ def _watch(
                 if event.get("note", noted) != noted:
                     noted = event["note"]
                     console.print(f"{event['group']}: {noted}", style="yellow", markup=False, highlight=False)
-                bar.update(task, description=event["group"], completed=before + event["done"])
-                last = event["done"]
+                group, last = event["group"], event["done"]
+                bar.update(task, description=group, completed=before + last)
                 if event["done"] == event["total"]:
                     before, last = before + last, 0
             if ended:
                 return
+            minutes.tell(group, before + last, total)
             time.sleep(0.1)

@@ -11,7 +11,16 @@ from kernelwatch.emulator.build import EmulatedKernel, RawFault, RawLaunch
 from kernelwatch.emulator.sites import Traced
 from kernelwatch.plan.package import CudaSource
 
-KINDS = ("out of bounds", "index", "unwritten", "race", "divergent barrier", "divergent warp", "read-only")
+KINDS = (
+    "out of bounds",
+    "index",
+    "unwritten",
+    "race",
+    "divergent barrier",
+    "divergent warp",
+    "read-only",
+    "misaligned",
+)
 ACCESSES = ("read", "write", "atomic")
 
 
@@ -22,7 +31,7 @@ class Fault:
     `kind`: out of bounds; index (past the extent of an array or of a row of it); unwritten (a read of shared memory
     that no thread of the block has written); race (accesses by two threads of a block with no barrier between them, at
     least one of them a write); divergent barrier; divergent warp (a __syncwarp, shuffle or ballot that a lane of its
-    mask does not reach); read-only.
+    mask does not reach); read-only; misaligned (an address that is no multiple of what is read or written).
     """
 
     rung: str
@@ -55,6 +64,8 @@ def _description(raw: RawFault, run: Traced, lines: dict[int, int]) -> str:
     elif kind == "divergent barrier":
         state = f"waits at line {raw.other_line}" if raw.other_line else "has finished without it"
         text = f"divergent barrier: thread {run.thread(raw.other_thread)} {state}"
+    elif kind == "misaligned":
+        text = f"{access} of {name} at an address {raw.index} bytes after a multiple of {raw.size}"
     elif kind == "divergent warp":
         text = "divergent warp barrier: not every lane of the mask reaches it"
     else:
@@ -81,13 +92,16 @@ class Emulated:
     def __init__(self, source: CudaSource) -> None:
         self.kernel = EmulatedKernel(source)
 
-    def __call__(self, *inputs: NDArray[Any], out: NDArray[Any] | None = None, thorough: bool = False) -> NDArray[Any]:
+    def __call__(
+        self, *inputs: NDArray[Any], out: NDArray[Any] | None = None, thorough: bool = False, shift: int = 0
+    ) -> NDArray[Any]:
         """The output for these inputs, in `out`, which is overwritten, or in a new array if `out` is None.
 
         `thorough`: look for every kind of fault. Use small shapes for that: it takes 72 bytes of memory for each byte
-        of the operands. Otherwise only accesses out of bounds and writes to inputs are found. The lanes of a warp are
-        not assumed to run in step: without a __syncwarp, two of them race. A thread may return before a barrier at
-        which others wait, unless it has touched memory since the previous barrier.
+        of the operands. Otherwise only accesses that are out of bounds or not aligned, and writes to inputs, are found.
+        The lanes of a warp are not assumed to run in step: without a __syncwarp, two of them race. A thread may return
+        before a barrier at which others wait, unless it has touched memory since the previous barrier. `shift`:
+        elements by which every operand begins after an aligned address.
 
         Raises: Faulty; ValueError if the operands do not match the source.
         """
@@ -100,7 +114,7 @@ class Emulated:
         if 0 in extents.values():
             out.fill(0)  # a sum over nothing
             return out
-        run = Traced(self.kernel, extents)
+        run = Traced(self.kernel, extents, shift)
         run.fill([*inputs, out])
         if faults := faults_of(run.run("check" if thorough else "run"), run):
             raise Faulty(faults)

@@ -37,7 +37,7 @@ struct Region {  // memory that the kernel may touch
     int32_t kind, writable;
 };
 
-enum FaultKind : int32_t { OUT_OF_BOUNDS, INDEX, UNWRITTEN, RACE, DIVERGENT, DIVERGENT_WARP, NOT_WRITABLE };
+enum FaultKind : int32_t { OUT_OF_BOUNDS, INDEX, UNWRITTEN, RACE, DIVERGENT, DIVERGENT_WARP, NOT_WRITABLE, MISALIGNED };
 
 struct Fault {
     int32_t kind, access, size, region;  // region: the nearest one, -1 for none
@@ -55,7 +55,7 @@ struct Tally {  // the accesses of one site to one kind of memory
     uint64_t unpaired;  // requests of a warp whose lanes came to the site unequally often
 };
 
-// RUN reports accesses out of bounds and writes to inputs; CHECK also unwritten reads, races and divergent barriers.
+// RUN reports accesses out of bounds or not aligned, and writes to inputs; CHECK also unwritten reads, races and divergent barriers.
 enum Mode : int32_t { RUN, CHECK, COUNT };
 
 struct Launch {
@@ -629,15 +629,35 @@ void touched(const void *address, unsigned size, int kind, void *site) {
 
 }  // namespace emulator
 
+// An access that the compiler took for aligned, and is not. Faults of a place come first: out of bounds says more.
+__attribute__((noinline)) void misaligned(uint64_t address, unsigned size, int kind, void *from) {
+    const int region = region_of(address);
+    if (launch->mode == COUNT || region < 0 || regions[region].kind == HIDDEN)
+        return;
+    Fault fault = blank(MISALIGNED);
+    fault.access = kind, fault.size = size, fault.region = region;
+    fault.site = reinterpret_cast<uint64_t>(from) - reinterpret_cast<uint64_t>(&__ehdr_start);
+    fault.index = int64_t(address % size);
+    tell(fault);
+    stop();
+}
+
 // --- functions that the compiler calls -----------------------------------------------------------------------------
 
 #define HOOK(name, size, kind)                                                                                        \
     void __tsan_##name(void *address) {                                                                               \
         access(reinterpret_cast<uint64_t>(address), size, kind, __builtin_return_address(0));                        \
     }
+#define ALIGNED_HOOK(name, size, kind)                                                                                \
+    void __tsan_##name(void *address) {                                                                               \
+        access(reinterpret_cast<uint64_t>(address), size, kind, __builtin_return_address(0));                        \
+        if (reinterpret_cast<uint64_t>(address) % size)                                                              \
+            misaligned(reinterpret_cast<uint64_t>(address), size, kind, __builtin_return_address(0));                \
+    }
 #define HOOKS(size)                                                                                                   \
-    HOOK(read##size, size, 0) HOOK(write##size, size, 1) HOOK(unaligned_read##size, size, 0)                          \
-    HOOK(unaligned_write##size, size, 1) HOOK(volatile_read##size, size, 0) HOOK(volatile_write##size, size, 1)
+    ALIGNED_HOOK(read##size, size, 0) ALIGNED_HOOK(write##size, size, 1) HOOK(unaligned_read##size, size, 0)          \
+    HOOK(unaligned_write##size, size, 1) ALIGNED_HOOK(volatile_read##size, size, 0)                                   \
+    ALIGNED_HOOK(volatile_write##size, size, 1)
 
 extern "C" {
 HOOKS(1) HOOKS(2) HOOKS(4) HOOKS(8) HOOKS(16)

@@ -65,10 +65,11 @@ def _variables(kernel: EmulatedKernel) -> tuple[tuple[str, int, int, int], ...]:
 
 @dataclass
 class Traced:
-    """A rung on its own operands between guard zones."""
+    """A rung on its own operands between guard zones, which begin `shift` elements after an aligned address."""
 
     kernel: EmulatedKernel
     shape: dict[str, int]
+    shift: int = 0
 
     def __post_init__(self) -> None:
         source, dtypes = self.kernel.source, (self.kernel.in_dtype, self.kernel.out_dtype)
@@ -79,7 +80,8 @@ class Traced:
         steps = [-(-size // ALIGNMENT) * ALIGNMENT + ZONE for size in self.sizes]
         memory = np.zeros(ZONE + sum(steps) + ALIGNMENT, np.uint8)
         skipped = -memory.ctypes.data % ALIGNMENT + ZONE
-        starts = [skipped + sum(steps[:at]) for at in range(len(steps))]
+        shifts = [self.shift * dtype.itemsize for _, dtype in patterns]
+        starts = [skipped + sum(steps[:at]) + own for at, own in enumerate(shifts)]
         self.operands: list[NDArray[np.uint8]] = [
             memory[start : start + size] for start, size in zip(starts, self.sizes, strict=True)
         ]

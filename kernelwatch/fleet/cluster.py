@@ -68,11 +68,12 @@ class Cluster:
             logging.getLogger(library).setLevel(logging.CRITICAL)
         cloudpickle.register_pickle_by_value(remote)
         self._local = Local() if address == "local" else None
-        file = str(self._local.file) if self._local else address if address.endswith(".json") else None
         try:
-            self._client = distributed.Client(
-                **({"scheduler_file": file} if file else {"address": address}), timeout=CONNECT_S, set_as_default=False
-            )
+            if self._local:
+                self._client = self._local.client()
+            else:
+                where = {"scheduler_file" if address.endswith(".json") else "address": address}
+                self._client = distributed.Client(**where, timeout=CONNECT_S, set_as_default=False)
         except (OSError, ValueError) as error:
             self.close()
             raise UserError(

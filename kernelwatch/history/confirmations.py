@@ -46,12 +46,15 @@ Verdicts = dict[tuple[str, str, str], Confirmation]  # by cell, commit before, c
 
 
 def read(folder: Path) -> Verdicts:
-    """The verdicts in a machine's folder. Lines that cannot be read are skipped: their changes count as not tried."""
+    """The newest verdicts in a machine's folder. Lines that cannot be read are skipped: their changes count as not
+    tried."""
     verdicts: Verdicts = {}
     for path in sorted(folder.glob(f"*{SUFFIX}")):
         for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
             if verdict := _parsed(line):
-                verdicts[verdict.cell, verdict.before, verdict.after] = verdict
+                key = verdict.cell, verdict.before, verdict.after
+                if key not in verdicts or verdict.at >= verdicts[key].at:  # a merge may put lines in any order
+                    verdicts[key] = verdict
     return verdicts
 
 

@@ -13,6 +13,7 @@ from typing import cast, get_args
 from kernelwatch.run import outcome as outcomes
 from kernelwatch.run.outcome import Outcome
 from kernelwatch.system.errors import UserError
+from kernelwatch.system.files import read_regular
 from kernelwatch.system.student import quantile
 from kernelwatch.timing import clocks
 from kernelwatch.timing.record import CellState, Facts, Measurement
@@ -186,7 +187,7 @@ def rung_and_type(key: str) -> str:
 def read(path: Path) -> Record:
     """Read one sidecar; unreadable lines are left out."""
     facts, cells = {}, {}
-    for group in outcomes.read(path.read_text(encoding="utf-8", errors="replace").splitlines()):
+    for group in outcomes.read(read_regular(path).decode("utf-8", "replace").splitlines()):
         if group.facts:
             facts[group.name] = group.facts
         for key, outcome in group.outcomes.items():
@@ -225,7 +226,7 @@ def measured(key: str, outcome: Outcome, group: str = "", facts: Facts | None = 
 def sidecars(results: Path, machine: str | None = None) -> list[Path]:
     """The sidecars under a results folder, the newest last. `machine`: part of the name of the machine's folder."""
     part = (machine or "").lower()
-    paths = [path for path in results.glob("*/*.facts.jsonl") if part in path.parent.name.lower()]
+    paths = [path for path in results.glob("*/*.facts.jsonl") if part in path.parent.name.lower() and path.is_file()]
     return sorted(paths, key=lambda path: (_date(path), path.stat().st_mtime))
 
 
@@ -288,6 +289,6 @@ def conditions(record: Record, group: str) -> dict[str, object]:
 def _date(path: Path) -> int:
     """The commit's date, which asv keeps in the result file beside the sidecar."""
     try:
-        return int(json.loads(path.with_name(path.name.replace(".facts.jsonl", ".json")).read_text())["date"])
+        return int(json.loads(read_regular(path.with_name(path.name.replace(".facts.jsonl", ".json"))))["date"])
     except (OSError, ValueError, KeyError, TypeError):
         return 0

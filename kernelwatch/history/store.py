@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, NoReturn, TypeVar, cast
 
 from kernelwatch.system import cache
 from kernelwatch.system.errors import UserError
+from kernelwatch.system.files import read_regular
 
 T = TypeVar("T")
 
@@ -212,7 +213,7 @@ class Store:
 
 
 def stamp(*paths: Path) -> str:
-    """Sizes and times of files; a file that is missing has none."""
+    """Sizes and times of files; one that is missing has none, and one that cannot be looked at has the reason."""
     stamps = []
     for path in paths:
         try:
@@ -220,16 +221,20 @@ def stamp(*paths: Path) -> str:
             stamps.append(f"{found.st_size}-{found.st_mtime_ns}")
         except FileNotFoundError:
             stamps.append("none")
+        except OSError as error:
+            stamps.append(f"error {error.errno}")
     return " ".join(stamps)
 
 
 def digest(*paths: Path) -> str:
-    """Of the content of files; a file that is missing has none."""
+    """Of the content of files; one that is missing has none, and one that cannot be read has the reason."""
     whole = hashlib.sha256()
     for path in paths:
         try:
-            content = path.read_bytes()
+            content = read_regular(path)
             whole.update(f"{len(content)} ".encode() + content)
         except FileNotFoundError:
             whole.update(b"none ")
+        except OSError as error:
+            whole.update(f"error {error.errno} ".encode())
     return whole.hexdigest()

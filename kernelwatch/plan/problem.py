@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import ml_dtypes  # noqa: F401 (adds the type bfloat16 to NumPy and CuPy)
 import numpy as np
@@ -243,6 +243,14 @@ COPIES = ("memcpy", "vector_copy", "cupy_copy")  # the engine's own lines: copie
 COPY = "vector_copy"  # the harness's own kernel; other rungs' rates are shown as a share of its rate
 
 
+class Kind(NamedTuple):
+    """What rungs compute whose rates are comparable: the element type, and the variant of the op if it is of another
+    precision than the op itself."""
+
+    type: str
+    variant: str = ""
+
+
 @dataclass(frozen=True, eq=False)
 class Problem:
     """One op: what it computes, its shapes, its rungs in the order of the ladder.
@@ -257,6 +265,7 @@ class Problem:
     `noise_cells`: a regular expression on the keys of the cells whose noise an A/A measures, "" for all.
     `lines`: reference lines on a GPU, by name.
     `vendor`: device -> the vendor's rung, with which the others are compared.
+    `vendors`: further rungs of the vendor's, for what that one does not compute (another type, fewer bits).
     `variants`: further Computations, by the name that rungs and lines use in `computes`.
     """
 
@@ -274,6 +283,7 @@ class Problem:
     noise_cells: str = ""
     lines: Mapping[str, Line] = field(default_factory=dict)
     vendor: Mapping[str, str] = field(default_factory=dict)
+    vendors: tuple[str, ...] = ()
     variants: Mapping[str, Computation] = field(default_factory=dict)
 
     def timed(self, device: str, quick: bool) -> tuple[Shape, ...]:
@@ -335,6 +345,21 @@ class Problem:
         """Operations per second, or compulsory bytes per second if it only moves data. Raises: KeyError."""
         return (self.flops(name, shape) or self.bytes_moved(name, type, shape)) / seconds
 
-    def held_against(self, device: str) -> str:
-        """The rung or reference line whose rate is 100 % for the others on a device, "" if there is none."""
-        return self.vendor.get(device, "") or (COPY if device == "gpu" and COPY in self.lines else "")
+    def kind(self, name: str, type: str) -> Kind:
+        """What a rung or reference line computes with a type: only rates of one kind are comparable. Two variants of an
+        op that has operations to count are of one kind if they are checked on numbers of as many bits."""
+        own, usual = self.computes(name), self.computation
+        alike = own is usual or not usual.flops or not (own.exact_bits and usual.exact_bits)
+        if alike or own.exact_bits(type) == usual.exact_bits(type):  # type: ignore[misc]
+            return Kind(type)
+        return Kind(type, self._by_name[name].computes)
+
+    def held_against(self, device: str, kind: Kind | None = None) -> str:
+        """The rung or reference line whose rate is 100 % for the others on a device, "" if there is none. `kind`: of
+        those others; None for that of most."""
+        vendor = self.vendor.get(device, "")
+        if kind and vendor:
+            others = (name for name in self.vendors if self._by_name[name].device == device)
+            own = (name for name in (vendor, *others) if kind.type in self._by_name[name].types)
+            return next((name for name in own if self.kind(name, kind.type) == kind), "")
+        return vendor or (COPY if device == "gpu" and COPY in self.lines else "")

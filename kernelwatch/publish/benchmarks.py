@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelwatch.publish import plain
+from kernelwatch.system.files import read_regular
 
 
 def direction(benchmark: dict[str, Any]) -> bool | None:
@@ -18,7 +19,7 @@ def judged_in(results: Path, is_described: bool = True) -> dict[str, str]:
     """What is judged of each series: of a project without a description asv's own values, else what this engine's
     suites say."""
     try:
-        content = json.loads((results / "benchmarks.json").read_text(encoding="utf-8"))
+        content = json.loads(read_regular(results / "benchmarks.json").decode("utf-8"))
         entries = {name: entry for name, entry in content.items() if isinstance(entry, dict)}
         found = {name: entry.get("judged") if is_described else plain.judged(entry) for name, entry in entries.items()}
     except (OSError, ValueError, AttributeError, RecursionError):

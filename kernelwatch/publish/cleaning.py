@@ -15,6 +15,8 @@ from typing import Any, TypeGuard
 
 from asv import _stats, results
 
+from kernelwatch.system.files import open_regular, read_regular
+
 NAME = re.compile(r"[A-Za-z]\w*(\.\w+)*", re.ASCII)  # of a benchmark: module, class, function
 LONGEST_BYTES = 100  # of a text that becomes part of a file name
 COMBINATIONS_MAX = 100_000  # of a benchmark's parameters: asv visits every combination
@@ -51,7 +53,7 @@ def plain(text: str) -> str:
 
 def read(path: Path) -> dict[str, Any]:
     try:
-        data: object = json.loads(path.read_text(encoding="utf-8"))
+        data: object = json.loads(read_regular(path).decode("utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise Refused(str(error) or type(error).__name__) from None
     if not isinstance(data, dict):
@@ -211,7 +213,10 @@ def copy(source: Path, target: Path, shown: Collection[Path] | None = None) -> l
             file_messages = [f"it is not shown: {error}"]
         messages.extend(f"{path}: {message}" for message in dict.fromkeys(file_messages))
 
-    for folder, _, names in os.walk(source):
+    def refuse(error: OSError) -> None:
+        messages.append(f"{error.filename}: it is not shown: {error.strerror}")
+
+    for folder, _, names in os.walk(source, onerror=refuse):
         for name in sorted(names):
             path = Path(folder, name)
             if name == "machine.json":
@@ -224,7 +229,11 @@ def copy(source: Path, target: Path, shown: Collection[Path] | None = None) -> l
             elif not name.endswith(".facts.jsonl"):
                 out = target / path.relative_to(source)
                 out.parent.mkdir(parents=True, exist_ok=True)
-                out.symlink_to(path.resolve())
+                try:
+                    open_regular(path).close()
+                    out.symlink_to(path.resolve())
+                except OSError as error:
+                    refuse(error)
     return messages
 
 

@@ -87,9 +87,11 @@ def add_cells(project: Project, cells: dict[str, Json], layout: Layout) -> None:
 def _work(project: Project, parts: Json) -> Json:
     try:
         problem, shape = project.ops[parts["op"]], tuple(map(int, parts["shape"].split("x")))
+        variant = problem.kind(parts["rung"], parts["type"]).variant
         return {
             "bytes": problem.bytes_moved(parts["rung"], parts["type"], shape),
             "flops": problem.flops(parts["rung"], shape),
+            **({"variant": variant} if variant else {}),
         }
     except (KeyError, ValueError, TypeError, IndexError):
         return {"bytes": None, "flops": None}

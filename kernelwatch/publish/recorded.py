@@ -27,6 +27,7 @@ from kernelwatch.publish import record as site_record
 from kernelwatch.publish.columns import Columns, Numbers
 from kernelwatch.publish.writer import as_text
 from kernelwatch.system.errors import UserError
+from kernelwatch.system.files import read_regular
 
 Params = tuple[str, ...]
 EVERY = 500  # files between two notes on what was read
@@ -221,7 +222,7 @@ class History:
 
     def _read_sidecar(self, path: Path) -> tuple[dict[str, Any], Numbers, str]:
         """The record as `columns.packed` has it, and the snapshot; nothing if there is no sidecar."""
-        if not path.is_file():
+        if not os.path.lexists(path):
             return {}, np.zeros(0), ""
         record = records.read(path)
         snapshot = site_record.snapshot(record)
@@ -250,9 +251,9 @@ def _nulls(entry: dict[str, Any]) -> list[int]:
 
 
 def _failed_suites(sidecar: Path) -> list[SuiteFailure]:
-    if not sidecar.is_file():
+    if not os.path.lexists(sidecar):
         return []
-    return failures.read(sidecar.read_text(encoding="utf-8", errors="replace").splitlines())
+    return failures.read(read_regular(sidecar).decode("utf-8", "replace").splitlines())
 
 
 def _result_files(results: Path) -> Iterator[Path]:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -12,7 +13,6 @@ from kernelwatch.comparison.paired import FALSE_ALARMS, SAME, Judged, Pairs
 from kernelwatch.comparison.verdict import FEW, Report, some
 from kernelwatch.plan.problem import label
 from kernelwatch.report import texts
-from kernelwatch.report.markdown import table as markdown_table
 from kernelwatch.report.rows import by_reason
 from kernelwatch.timing import clocks
 
@@ -211,30 +211,50 @@ def _show_failures(report: Report, console: Console) -> None:
     console.print("nothing else is compared before this is right")
 
 
-def markdown(report: Report) -> str:
-    """The report as Markdown, for a comment on a pull request."""
-    names = (report.base.name, report.head.name)
+Document = dict[str, Any]
+VERSION = 1  # of what `document` returns
+
+
+def document(report: Report) -> Document:
+    """The report as data, of which each text is plain: its summary, what was compared, tables and lines.
+
+    A table has a title, headers, rows, and the indexes of the columns that are figures.
+    """
+    names, tables = (report.base.name, report.head.name), []
     if report.failures:
-        failed = [f"- `{', '.join(keys)}`: {why}" for why, keys in by_reason(report.failures.items()).items()]
-        return "\n".join([f"**{names[1]} failed** ({report.what})", "", *failed])
-    parts = [f"**{report.summary}** ({report.what})"]
-    timed = _timed(report)
-    if timed:
-        rows = [
-            "| " + " | ".join((f"`{pairs.cell.key}`", *_row(pairs, judged, f"({SAME})"))) + " |"
-            for pairs, judged in timed
-        ]
-        heads = ("cell", *names, "change", "interval", "detectable, turns", "verdict")
-        parts.append("\n".join(["| " + " | ".join(heads) + " |", "| --- |" + " ---: |" * 5 + " --- |", *rows]))
+        failed = by_reason(report.failures.items()).items()
+        lines = [f"{', '.join(keys)}: {why}" for why, keys in failed]
+        return _document(f"{names[1]} failed", report.what, [], lines)
+    if timed := _timed(report):
+        heads = ["cell", *names, "change", "interval", "detectable, turns", "verdict"]
+        rows = [[pairs.cell.key, *_row(pairs, judged, f"({SAME})")] for pairs, judged in timed]
+        tables.append({"title": "", "headers": heads, "figures": [1, 2, 3, 4, 5], "rows": rows})
     if report.differences:
+        heads = ["exact figure", "where", *names, "verdict"]
         rows = [
-            f"| {series} | {rung} {_where(places)} | {base} | {head} | {verdict} |"
+            [series, f"{rung} {_where(places)}", base, head, verdict]
             for (series, rung, base, head, verdict), places in _places(report.differences).items()
         ]
-        head = f"| exact figure | where | {names[0]} | {names[1]} | verdict |"
-        parts.append("\n".join([head, "| --- | --- | ---: | ---: | --- |", *rows]))
+        tables.append({"title": "", "headers": heads, "figures": [2, 3], "rows": rows})
     if new := _new_rows(report):
-        parts.append(f"{NEW_TITLE}:\n\n{markdown_table(list(NEW_HEADERS), new)}")
+        tables.append({"title": NEW_TITLE, "headers": list(NEW_HEADERS), "figures": [1, 2, 3, 4], "rows": new})
     lines = [f"{report.compared} exact figures compared, {len(report.differences)} differ"] if report.compared else []
-    parts.append("\n".join(f"- {line}" for line in [*lines, *_lines(report)]))
+    return _document(report.summary, report.what, tables, [*lines, *_lines(report)])
+
+
+def _document(summary: str, what: str, tables: list[dict[str, Any]], lines: list[str]) -> Document:
+    return {"version": VERSION, "summary": summary, "what": what, "tables": tables, "lines": lines}
+
+
+def markdown(report: Report) -> str:
+    """The report as Markdown, for a summary that only its author's readers see."""
+    found = document(report)
+    parts = [f"**{found['summary']}** ({found['what']})"]
+    for table in found["tables"]:
+        marks = ["---:" if at in table["figures"] else "---" for at in range(len(table["headers"]))]
+        is_keyed = table["headers"][0] == "cell"
+        rows = [[f"`{row[0]}`", *row[1:]] if is_keyed else row for row in table["rows"]]
+        lines = ["| " + " | ".join(line) + " |" for line in (table["headers"], marks, *rows)]
+        parts.append("\n".join([*([f"{table['title']}:\n"] if table["title"] else []), *lines]))
+    parts.append("\n".join(f"- {line}" for line in found["lines"]))
     return "\n\n".join(part for part in parts if part)

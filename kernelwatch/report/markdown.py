@@ -12,8 +12,9 @@ def markdown(
 ) -> str:
     """The tables of a record as Markdown."""
     parts = []
-    for section in sections(record, project, ops, shapes, type):
-        columns = headers(section.problem, section.device)
+    every = sections(record, project, ops, shapes, type)
+    for section in (own for mixed in every for own in mixed.by_kind()):
+        columns = headers(section)
         lines = [
             f"**{section.title}** ({device_text(record, section.device)}; commit {record.commit})",
             "",

@@ -3,11 +3,11 @@
 import math
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kernelwatch.history.records import Measured, Record
 from kernelwatch.plan.cells import CACHES
-from kernelwatch.plan.problem import Problem, Shape, label
+from kernelwatch.plan.problem import Kind, Problem, Shape, label
 from kernelwatch.plan.project import Project
 
 
@@ -19,7 +19,8 @@ class Row:
     idea: str
     cell: Measured
     rate: float  # bytes/s; FLOP/s if operations count
-    share: float  # of the vector copy's rate; of the vendor's rate if operations count
+    share: float  # of the vector copy's rate; of the rate of the vendor's rung of the same kind if operations count
+    kind: Kind
 
 
 def ladder(
@@ -32,7 +33,6 @@ def ladder(
     ideas = {rung.name: rung.idea for rung in problem.rungs if rung.device == device}
     if device == "gpu":
         ideas |= dict.fromkeys(problem.lines, "reference line")
-    against = problem.held_against(device)
     rows = []
     for rung, idea in ideas.items():
         own = type or problem.main_type(rung)
@@ -41,10 +41,12 @@ def ladder(
         if cell is None or not (cell.seconds or cell.state == "failed"):
             continue
         rate = problem.rate(rung, own, shape, cell.median_s) if cell.seconds else math.nan
+        kind = problem.kind(rung, own)
+        against = problem.held_against(device, kind)
         base = record.cells.get(f"{problem.name}/{against} {place}")
         full_rate = problem.rate(against, own, shape, base.median_s) if base and base.seconds else math.nan
         name = rung if own == (type or problem.types[0]) else f"{rung} ({own})"
-        rows.append(Row(name, idea, cell, rate, rate / full_rate))
+        rows.append(Row(name, idea, cell, rate, rate / full_rate, kind))
     return rows
 
 
@@ -58,6 +60,19 @@ class Section:
     shape: Shape
     cache: str
     rows: list[Row]
+    against: str  # the rung or line whose rate is 100 % for most of them
+
+    def by_kind(self) -> list["Section"]:
+        """A section for each kind of what its rungs compute, the first rung's first: the rates of two are not
+        comparable."""
+        kinds = dict.fromkeys(row.kind for row in self.rows)
+        return [self._of_kind(kind) for kind in kinds]
+
+    def _of_kind(self, kind: Kind) -> "Section":
+        rows = [replace(row, rung=row.rung.partition(" ")[0]) for row in self.rows if row.kind == kind]
+        where = f"{label(self.shape)}, {self.cache}, {self.device.upper()}"
+        title = f"{kind.variant or self.problem.name} {kind.type} {where}"
+        return replace(self, title=title, rows=rows, against=self.problem.held_against(self.device, kind))
 
     @property
     def group(self) -> str:
@@ -77,7 +92,7 @@ def sections(
                     rows = ladder(record, problem, device, shape, cache, type)
                     if rows and (shapes is None or shape in shapes):
                         title = f"{problem.name} {type or problem.types[0]} {label(shape)}, {cache}, {device.upper()}"
-                        parts.append(Section(title, problem, device, shape, cache, rows))
+                        parts.append(Section(title, problem, device, shape, cache, rows, problem.held_against(device)))
     return parts
 
 

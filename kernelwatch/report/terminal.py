@@ -43,7 +43,7 @@ def show(
         if why:
             console.print(f"note: {group}: {why}: its figures may be disturbed", style="yellow", markup=False)
     groups: dict[str, list[Section]] = {}
-    for section in shown:
+    for section in (own for mixed in shown for own in mixed.by_kind()):
         groups.setdefault(section.group, []).append(section)
     for title, found in groups.items():
         if len(found) == 1:
@@ -57,7 +57,7 @@ def print_shapes(title: str, group: list[Section], console: Console) -> None:
     """Print the sections of several shapes as one table, or as several if the terminal is narrow: rates, and what share
     they are of the rate that they are held against."""
     problem, device = group[0].problem, group[0].device
-    unit, *against = headers(problem, device)[3:-1]
+    unit, *against = headers(group[0])[3:-1]
     order = rungs(problem, device)
     names = dict.fromkeys(row.rung for section in group for row in section.rows)
     in_order = sorted(names, key=lambda name: order.index(name.split(" ")[0]))
@@ -99,7 +99,7 @@ def print_section(section: Section, console: Console) -> None:
     """Print one table."""
     caption = best_copy(section.rows) or None
     table = Table(title=section.title, caption=caption, title_justify="left", caption_justify="left")
-    columns = headers(section.problem, section.device)
+    columns = headers(section)
     for header in columns:
         table.add_column(header, justify="left" if header == "rung" else "right")
     for row in section.rows:

@@ -4,8 +4,7 @@ import math
 
 from kernelwatch.history.confirmations import Confirmation
 from kernelwatch.history.records import Record
-from kernelwatch.plan.problem import Problem
-from kernelwatch.report.rows import Row
+from kernelwatch.report.rows import Row, Section
 from kernelwatch.timing.record import Facts
 
 
@@ -47,11 +46,11 @@ def confirmation_text(verdict: Confirmation) -> str:
     return f"{verdict.word}: {change_text(verdict.change)} ({interval}) in {verdict.turns} turns{reason}"
 
 
-def headers(problem: Problem, device: str) -> tuple[str, ...]:
-    """The columns of a problem's tables on a device."""
-    against = problem.held_against(device)
-    unit = "GFLOP/s" if problem.computation.flops else "GB/s"
-    return ("rung", "time", "spread", unit, *([f"of {against}"] if against else []), "detectable, two runs")
+def headers(section: Section) -> tuple[str, ...]:
+    """The columns of a section's table."""
+    unit = "GFLOP/s" if section.problem.computation.flops else "GB/s"
+    share = [f"of {section.against}"] if section.against else []
+    return ("rung", "time", "spread", unit, *share, "detectable, two runs")
 
 
 def percent(value: float, digits: int = 1) -> str:

@@ -1,10 +1,13 @@
-"""Atomic writes, and locks that the system releases when their process ends."""
+"""Atomic writes, reads that never wait, and locks that the system releases when their process ends."""
 
+import errno
 import os
 import platform
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 SAY_S = 5.0  # between two reports of who holds the lock
 
@@ -34,6 +37,25 @@ def write_whole(path: str | Path, text: str) -> None:
         with suppress(OSError):  # the disk may have gone
             fresh.unlink(missing_ok=True)
         raise
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """A regular file, or one that links lead to, open for reading. What a stranger put in its place is refused: a pipe
+    would wait for a writer for ever, and a device may never end.
+
+    Raises: OSError.
+    """
+    file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if stat.S_ISREG(os.fstat(file).st_mode):
+        return open(file, "rb")
+    os.close(file)
+    raise OSError(errno.EINVAL, "no regular file", str(path))
+
+
+def read_regular(path: Path) -> bytes:
+    """The content of a regular file. Raises: OSError, see `open_regular`."""
+    with open_regular(path) as file:
+        return file.read()
 
 
 def remove(path: Path) -> None:

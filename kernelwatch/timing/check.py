@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -10,7 +10,12 @@ from kernelwatch.plan.cells import Cell
 from kernelwatch.plan.problem import Array, Computation
 from kernelwatch.system import installed
 
-POISON = 0xA5
+MANTISSAS = {
+    "float64": 52,
+    "float32": 23,
+    "float16": 10,
+    "bfloat16": 7,
+}  # bits of a float or of a complex number's part
 
 
 @dataclass(frozen=True)
@@ -29,6 +34,45 @@ class WrongOutput(Exception):
     """A kernel's output differs from the reference."""
 
 
+def poison(dtype: np.dtype[Any], *key: int) -> np.unsignedinteger[Any]:
+    """The bits of each element of an output before a kernel writes it: NaN if the type has one, so that what adds to an
+    element is as wrong as what keeps it; else random, and never 0. Of a complex number these are the bits of each part.
+
+    `key`: other numbers give other bits. The NaN is a signaling one, whose bits arithmetic changes, but no copy.
+    """
+    random, part = np.random.default_rng([0, *key]), dtype.itemsize // (2 if dtype.kind == "c" else 1)
+    word = np.dtype(f"u{min(part, 8)}")
+    least, most = (2 if dtype.kind == "b" else 1), int(np.iinfo(word).max)
+    bits = int(random.integers(least, most, dtype=word, endpoint=True))
+    if dtype.kind not in "biu":
+        if mantissa := MANTISSAS.get(f"float{8 * part}" if dtype.kind == "c" else dtype.name):
+            payload = bits % ((1 << (mantissa - 1)) - 1) + 1
+            bits = (most >> 1) >> mantissa << mantissa | payload | bits & (1 << (8 * part - 1))
+        elif dtype.itemsize == 1:
+            with np.errstate(all="ignore"):
+                every = np.arange(256, dtype=np.uint8).view(dtype).astype(np.float64)
+            nans = np.flatnonzero(np.isnan(every))
+            bits = int(random.choice(nans)) if len(nans) else bits
+        else:
+            bits = most  # NaN in every format of IEEE's
+    return cast("np.unsignedinteger[Any]", word.type(bits))
+
+
+def poisoned(out: Array, key: tuple[int, ...]) -> None:
+    """Poison a contiguous array of NumPy's or CuPy's, on the current stream."""
+    bits = poison(out.dtype, *key)
+    out.reshape(-1).view(bits.dtype)[...] = bits
+
+
+def still_poisoned(out: Array, key: tuple[int, ...], xp: Any) -> Array:
+    """Where an array is as `poisoned` left it."""
+    bits = poison(out.dtype, *key)
+    if bits.itemsize == out.dtype.itemsize:
+        return out.view(bits.dtype) == bits
+    parts = xp.ascontiguousarray(out).reshape(-1).view(bits.dtype).reshape(*out.shape, -1)
+    return (parts == bits).all(axis=-1)
+
+
 def outputs(result: Array | tuple[Array, ...]) -> tuple[Array, ...]:
     """The result of a reference or a bound, one array or a tuple of them, as a tuple."""
     return result if isinstance(result, tuple) else (result,)
@@ -42,12 +86,13 @@ def describe_wrong(
     scalars: dict[str, Any],
     xp: Any,
     updated: Sequence[str] = (),
+    key: tuple[int, ...] = (),
 ) -> str:
     """Why the outputs of a cell are wrong, "" if they are right.
 
     They are compared with the reference on the same inputs, within the bound if there is one. A NaN is wrong wherever
     the reference has a number. `xp`: the module of the arrays, NumPy or CuPy. `updated`: the names of the last arrays,
-    which are inputs that were updated.
+    which are inputs that were updated. `key`: of the poison that the outputs held before.
     """
     operands, outs = list(inputs), list(outs)
     expected = outputs(computation.reference(*operands, **scalars))
@@ -64,28 +109,26 @@ def describe_wrong(
         which = f" of {updated[at - own]}" if at >= own else f" of output {at}" if len(outs) > 1 else ""
         # An exact number may have had to be rounded once.
         rounded = want.astype(out.dtype) if computation.exact_bits and bound is None else want
-        if why := _differs(out, rounded, bound, xp):
+        if why := _differs(out, rounded, bound, key, xp):
             shape = "(" + ", ".join(map(str, cell.shape)) + ("," if len(cell.shape) == 1 else "") + ")"
             return f"{cell.name} at {shape} {cell.type}: {why.format(which=which)}"
     return ""
 
 
-def _differs(out: Array, expected: Array, bound: Array | None, xp: Any) -> str:
+def _differs(out: Array, expected: Array, bound: Array | None, key: tuple[int, ...], xp: Any) -> str:
     """How many elements are wrong and which is the first, "" if none is."""
-    same = out == expected
-    if bound is not None:
-        wide = np.complex128 if "c" in (out.dtype.kind, expected.dtype.kind) else np.float64
-        with np.errstate(invalid="ignore"):  # inf - inf is NaN; `same` covers it
+    with np.errstate(invalid="ignore"):  # the poison; inf - inf is NaN, and `same` covers it
+        same = out == expected
+        if bound is not None:
+            wide = np.complex128 if "c" in (out.dtype.kind, expected.dtype.kind) else np.float64
             error = abs(out.astype(wide) - expected.astype(wide))
-        same = same | (error <= bound) | (xp.isnan(out.astype(wide)) & xp.isnan(expected.astype(wide)))
+            same = same | (error <= bound) | (xp.isnan(out.astype(wide)) & xp.isnan(expected.astype(wide)))
     wrong = ~same
     count = int(xp.count_nonzero(wrong))
     if not count:
         return ""
     at = np.unravel_index(int(xp.argmax(wrong)), out.shape)
-    poison = np.frombuffer(bytes([POISON]) * out.dtype.itemsize, out.dtype)[0]
-    bits = np.dtype(f"u{out.dtype.itemsize}") if out.dtype.itemsize <= 8 else out.dtype
-    kept = int(xp.count_nonzero(wrong & (out.view(bits) == poison.view(bits))))
+    kept = int(xp.count_nonzero(wrong & still_poisoned(out, key, xp)))
     beyond = ""
     if bound is not None:
         most = float(xp.broadcast_to(xp.asarray(bound), out.shape)[at])

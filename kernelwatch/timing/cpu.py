@@ -1,8 +1,8 @@
 """Measures cells on the CPU: checks them first, then times them over rotating buffers on pinned threads."""
 
-import ctypes
 import os
 import platform
+import secrets
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -19,7 +19,7 @@ from kernelwatch.system.errors import ToolMissing
 from kernelwatch.system.machine import free_bytes, machine_id
 from kernelwatch.system.tools import c_compiler
 from kernelwatch.timing import usage
-from kernelwatch.timing.check import POISON, Budget, WrongOutput, describe_wrong, packages
+from kernelwatch.timing.check import Budget, WrongOutput, describe_wrong, packages, poisoned
 from kernelwatch.timing.launch import Returning, bind
 from kernelwatch.timing.record import Facts, Measurement
 
@@ -150,9 +150,10 @@ class Cpu:
         finally:
             os.sched_setaffinity(0, self.cores)
 
-    def _check(self, cell: Cell, launch: Callable[[], object]) -> float:
-        """Run a cell once on poisoned outputs and check it; the seconds of this first run. Raises: WrongOutput."""
-        inputs, outs = self._operands(cell, 0)
+    def _check(self, cell: Cell, launch: Callable[[], object], slot: int = 0, how: str = "") -> float:
+        """Run a cell once over a set of buffers whose outputs are poisoned, and check it; the seconds of this run.
+        `how`: it was launched, for messages. Raises: WrongOutput."""
+        inputs, outs = self._operands(cell, slot)
         computes, operands = self.project.computes(cell.op, cell.rung), self._operands_of(cell)
         given: list[Array] = [None] * len(inputs)  # what each input was filled with
         for at, (array, view) in enumerate(zip(operands.inputs, inputs, strict=True)):
@@ -169,31 +170,35 @@ class Cpu:
             if array.derived:
                 given[at] = array.made(self.random, inputs[:at])
                 view[...] = given[at]
+        key = secrets.randbits(32), slot
         for out in outs:
-            ctypes.memset(out.ctypes.data, POISON, out.nbytes)
+            poisoned(out, key)
         start = time.perf_counter()
         result = launch()
         once = time.perf_counter() - start
         before = [one.astype(view.dtype, copy=False) for one, view in zip(given, inputs, strict=True)]
-        self._judge(cell, launch, before, result)
+        if why := self._wrong(cell, launch, before, result, key):
+            raise WrongOutput(f"{why}{how}")
         return once
 
-    def _judge(self, cell: Cell, launch: Callable[[], object], before: list[Array], result: object) -> None:
-        """Check what a launch over the first set of buffers did. `before`: what its inputs were; `result`: what it
-        returned. Raises: WrongOutput."""
-        inputs, outs = self._operands(cell, 0)
+    def _wrong(
+        self, cell: Cell, launch: Callable[[], object], before: list[Array], result: object, key: tuple[int, int]
+    ) -> str:
+        """What is wrong with a launch over a set of buffers, "" if nothing is. `before`: what its inputs were;
+        `result`: what it returned; `key`: of the poison, which ends with the number of the set. Raises: WrongOutput."""
+        inputs, outs = self._operands(cell, key[-1])
         computes, operands = self.project.computes(cell.op, cell.rung), self._operands_of(cell)
         given = usage.read_only(operands, inputs)
         changed = [at for at, view in given.items() if not usage.same_bits(np.ascontiguousarray(before[at]), view, np)]
         if why := usage.overwritten(cell, computes, operands, changed):
-            raise WrongOutput(why)
+            return why
         updated = [view for at, view in enumerate(inputs) if at not in given]
         known = [name for at, name in enumerate(usage.names(computes, operands)) if at not in given]
         returns = isinstance(launch, Returning)
         written = usage.returned(cell, result, computes, operands, inputs, np) if returns else outs
         positional, named = operands.arguments(before)
-        if why := describe_wrong(cell, computes, positional, [*written, *updated], named, np, known):
-            raise WrongOutput((not returns and usage.untouched(cell, result, outs, np)) or why)
+        why = describe_wrong(cell, computes, positional, [*written, *updated], named, np, known, key)
+        return (why and not returns and usage.untouched(cell, result, outs, key, np)) or why
 
     def measure(self, cell: Cell) -> Measurement:
         """Measure a cell once: check it, then time it. "seconds" is the median over the samples.
@@ -222,6 +227,10 @@ class Cpu:
             computes, (inputs, _) = self.project.computes(cell.op, cell.rung), self._operands(cell, 0)
             if why := usage.not_finite(cell, computes, operands, inputs, np):
                 raise WrongOutput(why)
+        if measurement["launches"] > 1:  # else the checked run was the only one
+            slot = secrets.randbelow(len(launches))
+            with self._pinned(cell):
+                self._check(cell, launches[slot], slot, usage.afterwards(slot))
         return measurement
 
     def _time(self, cell: Cell, launches: list[Launch], repeats: int) -> Measurement:

@@ -1,9 +1,11 @@
 """Measures cells on a GPU: checks them first, then times them over rotating buffers by graph replays."""
 
 import math
+import secrets
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,7 @@ from kernelwatch.plan.problem import COPIES, Array, Computation, Operand, Operan
 from kernelwatch.plan.project import Project
 from kernelwatch.timing import nodes, tensors, usage
 from kernelwatch.timing.capture import Captured
-from kernelwatch.timing.check import POISON, Budget, WrongOutput, describe_wrong
+from kernelwatch.timing.check import Budget, WrongOutput, describe_wrong, poisoned
 from kernelwatch.timing.device import RunDevice
 from kernelwatch.timing.launch import Calls, Direct, Noted, Returning, bind, current
 from kernelwatch.timing.record import Measurement
@@ -41,6 +43,17 @@ class _Returned(Captured):
     def __init__(self, cupy: Any, stream: Any, launches: list[Callable[[], object]], count: int) -> None:
         super().__init__(cupy, stream, lambda: [launches[at % len(launches)]() for at in range(count)])
         self.result = getattr(launches[0], "result", None)
+
+
+@dataclass(frozen=True)
+class _Ready:
+    """A set of buffers before a launch that is checked. `key`: of the poison in its outputs; `given`: what its inputs
+    hold; `captured`: the outputs of a graph that has memory of its own."""
+
+    slot: int
+    key: tuple[int, ...]
+    given: list[Array]
+    captured: list[Array]
 
 
 class Gpu(RunDevice):
@@ -126,10 +139,10 @@ class Gpu(RunDevice):
             sets = self.arena[: self._arena_bytes(cell)].reshape(-1, size)
             sets[1:] = sets[0]
 
-    def _derive(self, cell: Cell, exact: bool = False) -> None:
-        """Make the inputs of the first set of buffers that follow from the inputs before them. `exact`: these hold the
-        numbers for which the arithmetic is exact."""
-        operands, (inputs, _) = self._operands_of(cell), self._operands(cell, 0)
+    def _derive(self, cell: Cell, exact: bool = False, slot: int = 0) -> None:
+        """Make the inputs of a set of buffers that follow from the inputs before them. `exact`: these hold the numbers
+        for which the arithmetic is exact."""
+        operands, (inputs, _) = self._operands_of(cell), self._operands(cell, slot)
         for at, (view, array) in enumerate(zip(inputs, operands.inputs, strict=True)):
             if array.derived:
                 values = self._made(cell, at, array, inputs[:at], exact)
@@ -189,53 +202,30 @@ class Gpu(RunDevice):
         direct = Direct(launch)
         return self._checked(cell, direct), direct.enqueue_s
 
-    def _fill_exactly(self, cell: Cell) -> None:
-        """Fill the inputs of the first set of buffers with numbers for which the arithmetic is exact, if the cell is
-        checked so, and those that follow from them."""
-        inputs, computes = self._operands(cell, 0)[0], self._computes(cell)
+    def _fill_exactly(self, cell: Cell, slot: int = 0) -> None:
+        """Fill the inputs of a set of buffers with numbers for which the arithmetic is exact, if the cell is checked
+        so, and those that follow from them."""
+        inputs, computes = self._operands(cell, slot)[0], self._computes(cell)
         for at, bits in enumerate(computes.exact_bits(cell.type) if computes.exact_bits else ()):
             kernel = self.kernels[f"{FILLS.get(inputs[at].dtype.name, 'fill')}_short"]
             count, seed = np.int64(inputs[at].size), np.uint64(self.seed + at)
             kernel((4096,), (256,), (inputs[at], count, seed, np.int32(bits)))
         if computes.exact_bits:
-            self._derive(cell, exact=True)
+            self._derive(cell, exact=True, slot=slot)
 
     def _checked(self, cell: Cell, launch: Graph, how: str = "") -> Take:
-        """Run a launch over the first set of buffers, whose outputs are poisoned before, and check what it wrote.
+        """Run a launch over the first set of buffers, whose outputs are poisoned before, and check what it wrote, also
+        after its output.
 
         `how`: it was launched, for messages. Returns the run as a sample. Raises: WrongOutput.
         """
-        inputs, outs = self._operands(cell, 0)
-        computes, operands = self._computes(cell), self._operands_of(cell)
-        self._fill_exactly(cell)
-        given = [
-            self._copy(array) if one.updated else array for array, one in zip(inputs, operands.inputs, strict=True)
-        ]
-        updated = [array for array, one in zip(inputs, operands.inputs, strict=True) if one.updated]
-        captured = self._results(cell, launch) if isinstance(launch, _Returned) else ()
+        operands = self._operands_of(cell)
+        ready = self._ready(cell, launch, 0)
         end = self._slot_bytes(cell)[0][-1] + operands.arrays[-1].nbytes
         guard = self.arena[end : end + GUARD_BYTES]
-        own = [memory for memory in captured if memory.flags.c_contiguous]  # of the graph, which each replay writes
-        for memory, value in (*((out, POISON) for out in (*outs, *own)), (guard, GUARD)):
-            self.cupy.cuda.runtime.memsetAsync(memory.data.ptr, value, memory.nbytes, self.stream.ptr)
+        self.cupy.cuda.runtime.memsetAsync(guard.data.ptr, GUARD, guard.nbytes, self.stream.ptr)
         taken = self.take(launch, 1, 1, 1, tuple(self.canaries.values()))
-
-        written = [*(captured or self._results(cell, launch) or outs), *updated]
-        known = [
-            name for name, one in zip(usage.names(computes, operands), operands.inputs, strict=True) if one.updated
-        ]
-
-        def wrong() -> str:
-            positional, named = operands.arguments(given)
-            return describe_wrong(cell, computes, positional, written, named, self.cupy, known)
-
-        if why := wrong():
-            self.cupy.cuda.runtime.deviceSynchronize()
-            if not wrong():
-                why = f"{cell.name} has not finished when its stream has: it runs on another stream than the given one"
-            elif outs and written[0] is outs[0]:
-                why = usage.untouched(cell, getattr(launch, "result", None), outs, self.cupy) or why
-            raise WrongOutput(f"{self._overwritten(cell, launch) or why}{how}")
+        self._judge(cell, launch, ready, how)
         beyond = np.count_nonzero(guard.get(stream=self.stream) != GUARD)
         if beyond:
             raise WrongOutput(f"{cell.name} wrote {beyond} of the {GUARD_BYTES} bytes after its output{how}")
@@ -243,11 +233,59 @@ class Gpu(RunDevice):
             self._fill(cell)
         return taken
 
-    def _results(self, cell: Cell, launch: Graph) -> list[Array]:
+    def _check_afterwards(self, cell: Cell, launches: list[Callable[[], object]], timed: Graph) -> None:
+        """Run what was timed once more, and check what it wrote over one of the sets of buffers, which nobody can know
+        before. Raises: WrongOutput."""
+        slot = secrets.randbelow(len(launches))
+        # A graph writes each set several times, and returns the outputs of the first one only.
+        once = self._returns or self._operands_of(cell).updated
+        launch = Direct(launches[slot]) if once else timed
+        ready = self._ready(cell, launch, slot)
+        launch.launch(self.stream)
+        self._judge(cell, launch, ready, usage.afterwards(slot))
+
+    def _ready(self, cell: Cell, launch: Graph, slot: int) -> _Ready:
+        """Poison the outputs of a set of buffers, and note what its inputs hold."""
+        inputs, outs = self._operands(cell, slot)
+        self._fill_exactly(cell, slot)
+        given = [
+            self._copy(array) if one.updated else array
+            for array, one in zip(inputs, self._operands_of(cell).inputs, strict=True)
+        ]
+        captured = self._results(cell, launch, slot) if isinstance(launch, _Returned) else []
+        own = [memory for memory in captured if memory.flags.c_contiguous]  # of the graph, which each replay writes
+        key = secrets.randbits(32), slot
+        for memory in (*outs, *own):
+            poisoned(memory, key)
+        return _Ready(slot, key, given, captured)
+
+    def _judge(self, cell: Cell, launch: Graph, ready: _Ready, how: str) -> None:
+        """Raises: WrongOutput if a launch did not write what it should over the set of buffers that was ready."""
+        inputs, outs = self._operands(cell, ready.slot)
+        computes, operands = self._computes(cell), self._operands_of(cell)
+        updated = [array for array, one in zip(inputs, operands.inputs, strict=True) if one.updated]
+        written = [*(ready.captured or self._results(cell, launch, ready.slot) or outs), *updated]
+        known = [
+            name for name, one in zip(usage.names(computes, operands), operands.inputs, strict=True) if one.updated
+        ]
+
+        def wrong() -> str:
+            positional, named = operands.arguments(ready.given)
+            return describe_wrong(cell, computes, positional, written, named, self.cupy, known, ready.key)
+
+        if why := wrong():
+            self.cupy.cuda.runtime.deviceSynchronize()
+            if not wrong():
+                why = f"{cell.name} has not finished when its stream has: it runs on another stream than the given one"
+            elif outs and written[0] is outs[0]:
+                why = usage.untouched(cell, getattr(launch, "result", None), outs, ready.key, self.cupy) or why
+            raise WrongOutput(f"{self._overwritten(cell, launch) or why}{how}")
+
+    def _results(self, cell: Cell, launch: Graph, slot: int) -> list[Array]:
         """What a launch that returns its outputs returned; [] if it writes them. Raises: WrongOutput."""
         if not (self._returns and hasattr(launch, "result")):
             return []
-        inputs, _ = self._operands(cell, 0)
+        inputs, _ = self._operands(cell, slot)
         return usage.returned(cell, launch.result, self._computes(cell), self._operands_of(cell), inputs, self.cupy)
 
     def _overwritten(self, cell: Cell, launch: Graph) -> str:
@@ -290,8 +328,11 @@ class Gpu(RunDevice):
 
     # --- timing ------------------------------------------------------------------------------------------------
 
-    def _take_slow(self, cell: Cell, launch: Callable[[], object], first: Take, enqueue_s: float) -> Take:
-        """The samples of a slow cell: each is one launch, all over one set of buffers. `first`: the checked run.
+    def _take_slow(
+        self, cell: Cell, launch: Callable[[], object], first: Take, enqueue_s: float
+    ) -> tuple[Take, Graph | None]:
+        """The samples of a slow cell, and what was timed: each is one launch, all over one set of buffers. `first`: the
+        checked run, which may be the only one; nothing else was timed then.
 
         The cell may turn out not to be slow: its first run may have waited for a library to be loaded.
         """
@@ -299,26 +340,30 @@ class Gpu(RunDevice):
         samples = max(1, min(self.budget.samples, round(SLOW_CELL_S / once)))
         low = first["throttled"] or self.low(first, self._own_mhz(cell))
         if samples == 1 and enqueue_s < LEAD_IN_S and not low:
-            return first
+            return first, None
         self._fill(cell)
         lead_in = tuple(self.canaries.values())  # the cell as its own lead-in would cost as much as a sample
-        return self.take_quietly(self._queued([launch], 1), 1, 1, samples, lead_in, self._own_mhz(cell))
+        timed = self._queued([launch], 1)
+        return self.take_quietly(timed, 1, 1, samples, lead_in, self._own_mhz(cell)), timed
 
     def _own_mhz(self, cell: Cell) -> float:
         return self.budget.clocks_mhz.get(cell.key, math.inf)
 
-    def _take_quick(self, cell: Cell, launches: list[Callable[[], object]], once: float) -> list[Take]:
-        """The samples of a cell over its rotating buffers. `once`: about the seconds of a launch."""
+    def _take_quick(
+        self, cell: Cell, launches: list[Callable[[], object]], once: float
+    ) -> tuple[list[Take], Graph | None]:
+        """The samples of a cell over its rotating buffers, and what was timed last. `once`: about the seconds of a
+        launch."""
         count, replays, samples = self._enough(launches, once)
         # Each time hot buffers are loaded into the L2 cache, they settle there in one of several ways, whose times
         # differ by some percent. So every sample loads them again, and the mean counts.
         rounds = samples if cell.cache == "hot" else 1
-        taken = []
+        taken, graph = [], None
         for _ in range(rounds):
             self._fill(cell)
             graph = self._queued(launches, count)
             taken.append(self.take_quietly(graph, replays, count, samples // rounds, own_mhz=self._own_mhz(cell)))
-        return taken
+        return taken, graph
 
     def _enough(self, launches: list[Callable[[], object]], once: float) -> tuple[int, int, int]:
         """The launches in a graph (whole turns over the buffers), the replays in a sample, and the number of samples.
@@ -406,10 +451,11 @@ class Gpu(RunDevice):
             once, slots = first["seconds"][0], len(launches)
             takes: list[Take] = []
             if once >= SLOW_S:
-                takes, slots = [self._take_slow(cell, launches[0], first, enqueue_s)], 1
-                once = statistics.median(takes[0]["seconds"])
+                taken, timed = self._take_slow(cell, launches[0], first, enqueue_s)
+                takes, slots = [taken], 1
+                once = statistics.median(taken["seconds"])
             if once < SLOW_S:
-                takes, slots = self._take_quick(cell, launches, once), len(launches)
+                (takes, timed), slots = self._take_quick(cell, launches, once), len(launches)
             seconds = [value / repeats for take in takes for value in take["seconds"]]
             level = statistics.mean if cell.cache == "hot" else statistics.median
             quartiles = statistics.quantiles(seconds, n=4) if len(seconds) > 1 else seconds * 3
@@ -436,9 +482,11 @@ class Gpu(RunDevice):
                 if why:
                     raise WrongOutput(why)
         measurement["canary_s"] = self.canary_seconds()
-        if kernel:
-            with current(self.stream):
+        with current(self.stream):
+            if kernel:
                 self._look(cell, launches[0], measurement)
+            if timed:
+                self._check_afterwards(cell, launches[:slots], timed)
         return measurement
 
     def _look(self, cell: Cell, launch: Callable[[], object], measurement: Measurement) -> None:

@@ -4,6 +4,7 @@ ranks.py sends: "id", "join", "prepare", "sample" and "free" are the methods of 
 import json
 import os
 import queue
+import secrets
 import threading
 import time
 from pathlib import Path
@@ -16,7 +17,7 @@ from kernelwatch.plan.package import Absent, NotHere
 from kernelwatch.plan.problem import Array, Operand, part
 from kernelwatch.plan.project import import_package, load_from
 from kernelwatch.system.errors import ToolMissing
-from kernelwatch.timing.check import POISON, WrongOutput
+from kernelwatch.timing.check import WrongOutput, poisoned, still_poisoned
 from kernelwatch.timing.gpu import GUARD, GUARD_BYTES
 from kernelwatch.timing.launch import current
 from kernelwatch.timing.nvml import Nvml
@@ -77,7 +78,8 @@ class Rank:
             bits = self.divided.exact_bits(self.cell.type)
             for at, array in enumerate(inputs):
                 self._fill(array, at, self.rank, bits[at])
-            self._set(out, POISON)
+            key = secrets.randbits(32), self.rank
+            poisoned(out, key)
             self._set(memory[like.nbytes :], GUARD)
             self.on.stream.synchronize()
             self.say("bound the cell")
@@ -86,7 +88,7 @@ class Rank:
             self.say("enqueued the first launch")
             self.on.stream.synchronize()
             seconds = time.monotonic() - start
-            self._check(out, memory[like.nbytes :], bits)
+            self._check(out, memory[like.nbytes :], bits, key)
             for at, array in enumerate(inputs):
                 self._fill(array, at, self.rank)
             self.on.stream.synchronize()
@@ -147,16 +149,16 @@ class Rank:
     def _set(self, array: Array, value: int) -> None:
         self.cupy.cuda.runtime.memsetAsync(array.data.ptr, value, array.nbytes, self.on.stream.ptr)
 
-    def _check(self, out: Array, guard: Array, bits: tuple[int, ...]) -> None:
-        """Raises: WrongOutput."""
+    def _check(self, out: Array, guard: Array, bits: tuple[int, ...], key: tuple[int, ...]) -> None:
+        """`key`: of the poison. Raises: WrongOutput."""
         parts = [_Parts(self, at, count) for at, count in enumerate(bits)]
         random = np.random.default_rng([self.seed, self.rank])
-        wrong = self.divided.wrong(parts, out, self.rank, self.ranks, random, self.cupy)
+        with np.errstate(invalid="ignore"):  # the poison, on the stand-in of a GPU
+            wrong = self.divided.wrong(parts, out, self.rank, self.ranks, random, self.cupy)
         count, beyond = int(wrong.sum()), int((guard != GUARD).sum())
         where = f"{self.cell.name} at {self.cell.shape} {self.cell.type}"
         if count:
-            poison = np.frombuffer(bytes([POISON]) * out.itemsize, f"u{out.itemsize}")[0]
-            kept = int((out.view(f"u{out.itemsize}") == poison).sum())
+            kept = int(still_poisoned(out, key, self.cupy).sum())
             first = int(wrong.argmax())
             raise WrongOutput(
                 f"{where}: {count} of {len(out)} rows of its part wrong, the first is row {first}; "

@@ -4,6 +4,7 @@ A call takes long and ends when the result is in the host's memory, so the host'
 larger than the device memory that the rung may use, so no data stays there from one call to the next.
 """
 
+import secrets
 import statistics
 import time
 
@@ -15,7 +16,7 @@ from kernelwatch.plan.problem import Array, Computation, Operand
 from kernelwatch.plan.project import Project
 from kernelwatch.system.machine import free_bytes
 from kernelwatch.timing import usage
-from kernelwatch.timing.check import POISON, Budget, WrongOutput, describe_wrong
+from kernelwatch.timing.check import Budget, WrongOutput, describe_wrong, poisoned
 from kernelwatch.timing.device import RunDevice
 from kernelwatch.timing.record import Measurement
 from kernelwatch.timing.replay import throttled
@@ -46,13 +47,18 @@ class Streamed(RunDevice):
             matrix[at] = row[start : start + columns]
         return matrix.reshape(array.shape)
 
-    def _check(self, cell: Cell, computes: Computation, inputs: list[Array], outs: list[Array]) -> None:
-        """Compare the outputs with the reference, computed on the GPU. Raises: WrongOutput, NotHere."""
+    def _check(
+        self, cell: Cell, computes: Computation, inputs: list[Array], outs: list[Array], key: tuple[int, ...]
+    ) -> None:
+        """Compare the outputs with the reference, computed on the GPU. `key`: of their poison.
+
+        Raises: WrongOutput, NotHere.
+        """
         scalars = dict(computes.operands(cell.shape, cell.type).scalars)
         try:
             inputs_on_gpu = [self.cupy.asarray(array) for array in inputs]
             outs_on_gpu = [self.cupy.asarray(array) for array in outs]
-            why = describe_wrong(cell, computes, inputs_on_gpu, outs_on_gpu, scalars, self.cupy)
+            why = describe_wrong(cell, computes, inputs_on_gpu, outs_on_gpu, scalars, self.cupy, key=key)
         except self.cupy.cuda.memory.OutOfMemoryError as error:
             raise NotHere(f"its reference does not fit in the GPU's memory: {error}") from error
         finally:
@@ -76,12 +82,13 @@ class Streamed(RunDevice):
         for array, count in zip(operands.inputs, bits, strict=True):
             inputs.append(self._input(array, count, inputs))
         outs = [np.empty(array.shape, array.dtype) for array in operands.outputs]
+        key = (secrets.randbits(32),)
         for out in outs:
-            out.view(np.uint8)[...] = POISON
+            poisoned(out, key)
         kernel = self.package.load(cell.op, cell.rung, cell.type)
         launch = kernel.bind(*inputs, out=outs[0] if len(outs) == 1 else tuple(outs), **operands.scalars)
         launch()  # loads and allocates everything
-        self._check(cell, computes, inputs, outs)
+        self._check(cell, computes, inputs, outs, key)
         seconds, hidden = [], []
         for _ in range(self.budget.samples):
             start = time.perf_counter()

@@ -11,7 +11,7 @@ from kernelwatch.plan.package import NotHere
 from kernelwatch.plan.problem import Array, Computation, Operands, Rung
 from kernelwatch.plan.project import Project
 from kernelwatch.timing import tensors
-from kernelwatch.timing.check import POISON, WrongOutput
+from kernelwatch.timing.check import WrongOutput, still_poisoned
 
 PIECE_BYTES = 64 << 20
 
@@ -86,9 +86,15 @@ def is_array(value: object) -> bool:
     return hasattr(value, "__dlpack__") or hasattr(value, "__cuda_array_interface__")
 
 
-def untouched(cell: Cell, result: object, outs: Sequence[Array], xp: Any) -> str:
-    """What to say of a function that returned an array where it was to write into `out`; "" if it did write."""
-    kept = all(not xp.count_nonzero(out.reshape(-1).view(np.uint8) != POISON) for out in outs)
+def afterwards(slot: int) -> str:
+    """When an output was found wrong that was right at first, for messages."""
+    return f", over set {slot} of its buffers, after it was timed"
+
+
+def untouched(cell: Cell, result: object, outs: Sequence[Array], key: tuple[int, ...], xp: Any) -> str:
+    """What to say of a function that returned an array where it was to write into `out`; "" if it did write. `key`: of
+    the poison that `out` held before."""
+    kept = all(still_poisoned(out, key, xp).all() for out in outs)
     if not (outs and kept and is_array(result)):
         return ""
     return (

@@ -92,11 +92,14 @@ def squares(record: Record, device: str) -> str:
             if any(str(shape[0]) in ms for ms in published.values()):
                 line.append(taught(published[name.split(" ")[0]], shape[0]))
         rows.append(line)
-    against = MATMUL.held_against(device)
-    return (
-        f"**matmul n x n x n, cold, {device.upper()}: GFLOP/s (share of {against})** {who(record, device)}\n\n"
-        + table(header, rows)
-    )
+    title = f"**matmul n x n x n, cold, {device.upper()}: GFLOP/s (share of {held_against(device)})**"
+    return f"{title} {who(record, device)}\n\n{table(header, rows)}"
+
+
+def held_against(device: str) -> str:
+    """What the shares of a device's tables are of."""
+    others = ", ".join(name for name in MATMUL.vendors if MATMUL.rung(name).device == device)
+    return f"{MATMUL.held_against(device)}{f', or of {others} for what it does not compute' if others else ''}"
 
 
 def rows_of(record: Record, device: str, shape: Shape, type: str | None = None) -> dict[str, Row]:
@@ -109,7 +112,7 @@ def shapes(record: Record) -> str:
     by_shape = {shape: rows_of(record, "gpu", shape) for shape in OTHERS}
     names = dict.fromkeys(name for rows in by_shape.values() for name in rows)
     lines = [[name, *(rate(by_shape[shape].get(name)) for shape in OTHERS)] for name in names]
-    title = f"**matmul M x N x K, cold, GPU: GFLOP/s (share of cublas)** {who(record, 'gpu')}\n\n"
+    title = f"**matmul M x N x K, cold, GPU: GFLOP/s (share of {held_against('gpu')})** {who(record, 'gpu')}\n\n"
     return title + table(["rung", *(label(shape) for shape in OTHERS)], lines)
 
 
@@ -135,7 +138,7 @@ def by_type(record: Record) -> str:
     rows_by_type = {type: rows for type in MATMUL.types if (rows := rows_of(record, "gpu", shape, type))}
     names = dict.fromkeys(name for rows in rows_by_type.values() for name in rows)
     lines = [[name, *(rate(rows_by_type[type].get(name)) for type in rows_by_type)] for name in names]
-    title = f"**matmul {label(shape)}, cold, GPU: GFLOP/s (share of cublas)** {who(record, 'gpu')}\n\n"
+    title = f"**matmul {label(shape)}, cold, GPU: GFLOP/s (share of {held_against('gpu')})** {who(record, 'gpu')}\n\n"
     return title + table(["rung", *rows_by_type], lines)
 
 

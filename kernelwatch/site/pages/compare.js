@@ -25,19 +25,34 @@
             each === chosen ? "shown here" : link("compare", "devices", {machine: chosen.name, with: each.name}, {"aria-label": "compare with " + each.name})]), {"aria-label": "Machines"});
     };
 
-    kernelwatch.compare = async function (main, machine, other, newest, common) {
-        const theirs = await other.load("at/" + other.summary.newest), {cells} = common;
-        const all = Object.keys(newest.cells).filter((key) => newest.cells[key].s && (theirs.cells[key] || {}).s).map((key) => {
-            const [a, b] = [newest.cells[key], theirs.cells[key]], tops = [ceiling(cells[key], newest.facts), ceiling(cells[key], theirs.facts)];
+    const LOOKS = 8;  // at commits that both measured, until one has cells that both timed
+
+    // The snapshots of two machines that are compared: [{at, ...}, {at, ...}]: of the newest commit at which both timed
+    // the same cells, else of the newest commit of each.
+    async function snapshots(machine, other) {
+        const load = async (each, at) => ({at, ...await each.load("at/" + at)});
+        const theirs = new Set(other.details.commits);
+        for (const at of machine.details.commits.filter((each) => theirs.has(each)).sort((a, b) => b - a).slice(0, LOOKS)) {
+            const both = await Promise.all([load(machine, at), load(other, at)]);
+            if (Object.keys(both[0].cells).some((key) => both[0].cells[key].s && (both[1].cells[key] || {}).s)) return both;
+        }
+        return Promise.all([load(machine, machine.summary.newest), load(other, other.summary.newest)]);
+    }
+
+    kernelwatch.compare = async function (main, machine, other, common) {
+        const [ours, theirs] = await snapshots(machine, other), {cells} = common;
+        const all = Object.keys(ours.cells).filter((key) => ours.cells[key].s && (theirs.cells[key] || {}).s).map((key) => {
+            const [a, b] = [ours.cells[key], theirs.cells[key]], tops = [ceiling(cells[key], ours.facts), ceiling(cells[key], theirs.facts)];
             return {key, op: cells[key].op, a, b, ratio: b.s / a.s, low: a.high === undefined || b.low === undefined ? null : Math.max(0, b.low) / a.high, high: a.low > 0 ? b.high / a.low : Infinity,
                 shares: [a, b].map(({s}, index) => (tops[index] && kernelwatch.work(cells[key]) ? kernelwatch.rate(cells[key], s) / tops[index] : null))};
         }).sort((a, b) => b.ratio - a.ratio);
         const names = [machine, other].map((each) => kernelwatch.device_name(each.summary));
         const [one, two] = names[0] === names[1] ? [machine.summary.name, other.summary.name] : names;
         main.append(element("h2", {}, one + " and " + two));
-        const at = (each) => [link(text.hash(common.commits[each.summary.newest].hash), "commit", {at: each.summary.newest}, {class: "hash"}), " of " + text.date(common.commits[each.summary.newest].date)];
-        main.append(element("p", {}, "The newest commit of each: ", at(machine), machine.summary.newest === other.summary.newest ? " on both." : [" and ", at(other), ". They differ, so a ratio also says what changed between the two commits."]));
-        differences(main, kernelwatch.facts_of(newest), kernelwatch.facts_of(theirs), one, two);
+        const at = (each) => [link(text.hash(common.commits[each.at].hash), "commit", {at: each.at}, {class: "hash"}), " of " + text.date(common.commits[each.at].date)];
+        main.append(element("p", {}, ours.at === theirs.at ? ["The newest commit that both measured: ", at(ours), "."]
+            : ["They share no commit at which both timed the same cells. The newest commit of each: ", at(ours), " and ", at(theirs), ". They differ, so a ratio also says what changed between the two commits."]));
+        differences(main, kernelwatch.facts_of(ours), kernelwatch.facts_of(theirs), one, two);
         if (!all.length) main.append(element("p", {}, "They have no timed cell in common."));
         for (const kind of ["gpu", "cpu"]) {
             const rows = all.filter((row) => (cells[row.key].device === "cpu" ? "cpu" : "gpu") === kind);

@@ -367,7 +367,7 @@
             main.append(kernelwatch.machines_table(site, commits, summary), element("div", {class: "controls"}, choice("machine", site.machines.map((each) => each.name), summary.name, (name) => go({machine: name, with: ""})),
                 choice("compare with", [["", "no other"], ...others.map((each) => each.name)], with_other, (name) => go({with: name}))));
         }
-        if (with_other) await kernelwatch.compare(main, machine, await kernelwatch.machine(with_other), newest, common);
+        if (with_other) await kernelwatch.compare(main, machine, await kernelwatch.machine(with_other), common);
         main.append(element("h2", {}, "Can its figures be trusted?"),
             element("dl", {class: "answers"}, answers(machine, states, newest, facts, conditions, common.cells, kernelwatch.failures(common.events, summary.name), commits[summary.newest].hash, commits).map(([sign, question, answer]) => [
                 element("dt", {}, element("span", {class: sign === "!" ? "sign warn" : "sign good", title: sign === "!" ? "look closer" : sign ? "yes" : null}, sign), question), element("dd", {}, answer)])));

@@ -5,31 +5,42 @@
     const {text} = kernelwatch;
     const rooflines = (kernelwatch.rooflines = {});
 
-    // The ceilings of a device: {copy, theoretical, peaks: [{name, rate}], peak}. Bytes or operations per second; `peak`
-    // is the one that holds for the type. Where no ceiling was measured (a CPU; tensor cores), the highest rate among the
-    // cells stands in for it and says so.
+    const BEYOND = 1.05;  // of a ceiling: a faster cell computes on other units than those whose ceiling it is
+
+    // The ceilings of a device: {copy, theoretical, peaks: [{name, rate}], peak, others, reached}. Bytes or operations per
+    // second; `peak` is the one that holds for the type, null if none was measured. `others`: the rungs that compute on
+    // units without a measured ceiling (tensor cores), which only the bandwidth bounds here; `reached`: the rate that one
+    // of them has at least reached, by variant of the op. If nothing was measured (a CPU), the highest rates among the
+    // cells stand in for the ceilings, and say so.
     rooflines.ceilings = function (facts, type, cells) {
         const measured = facts.ceilings || {};
         const base = type.split("->")[0];
         const peaks = Object.entries(measured).filter(([name]) => name.endsWith("_flops_per_s"))
             .map(([name, rate]) => ({name: name.replace("_flops_per_s", "") + " multiply-adds", short: name.replace("_flops_per_s", ""), type: name.replace("_flops_per_s", ""), rate}));
-        const fastest = d3.greatest(cells.filter((cell) => cell.s && cell.flops), (cell) => cell.flops / cell.s);
+        const computing = cells.filter((cell) => cell.s && cell.flops), speed = (cell) => cell.flops / cell.s;
+        const fastest = d3.greatest(computing, speed);
         const widest = d3.greatest(cells.filter((cell) => cell.s && !cell.flops && cell.bytes && cell.cache === "cold"), (cell) => cell.bytes / cell.s);
         let peak = peaks.find((each) => each.type === base) || null;
-        if (fastest && (!peak || fastest.flops / fastest.s > peak.rate)) {
-            peak = {name: "fastest cell, " + fastest.rung + " at " + text.shape(fastest.shape), short: "fastest cell", type: base, rate: fastest.flops / fastest.s};
+        if (!peaks.length && fastest) {
+            peak = {name: "fastest cell, " + fastest.rung + " at " + text.shape(fastest.shape), short: "fastest cell", type: base, rate: speed(fastest)};
             peaks.push(peak);
         }
         const copy = measured.copy_bytes_per_s ? {name: "copy", rate: measured.copy_bytes_per_s}
             : widest ? {name: "fastest cell, " + widest.op + "/" + widest.rung, rate: widest.bytes / widest.s} : null;
-        return {copy, peaks, peak, theoretical: facts.nvml_theoretical_bandwidth_bytes_per_s || null};
+        const elsewhere = computing.filter((cell) => cell.variant || !peak || speed(cell) > BEYOND * peak.rate);
+        const others = new Set(elsewhere.map((cell) => cell.rung));
+        const reached = d3.rollup(computing.filter((cell) => others.has(cell.rung)), (list) => d3.max(list, speed), (cell) => cell.variant || "");
+        return {copy, peaks, peak, others, reached, theoretical: facts.nvml_theoretical_bandwidth_bytes_per_s || null};
     };
 
-    // The roof over a cell in work per second: {rate, of}, or null.
+    // The roof over a cell in work per second: {rate, of}, or null if it is not known.
     rooflines.roof = function (cell, ceilings) {
         if (!cell.bytes) return null;
         if (!cell.flops) return ceilings.copy && {rate: ceilings.copy.rate, of: "bandwidth"};
         const slope = ceilings.copy ? ceilings.copy.rate * cell.flops / cell.bytes : Infinity;
+        if (ceilings.others.has(cell.rung)) {  // its units reach that rate, so less bandwidth than that is the limit
+            return slope <= (ceilings.reached.get(cell.variant || "") || 0) ? {rate: slope, of: "bandwidth"} : null;
+        }
         const peak = ceilings.peak ? ceilings.peak.rate : Infinity;
         const rate = Math.min(slope, peak);
         return isFinite(rate) ? {rate, of: slope < peak ? "bandwidth" : "arithmetic"} : null;
@@ -245,7 +256,9 @@ kernelwatch.view("roofline", "Roofline", async function (main, parameters) {
                 ["roof", "ceilings: " + (facts.ceilings ? "measured in the same run by the harness" : "the highest rates measured here, since the harness measures no ceiling of this device")],
                 ceilings.theoretical ? ["dashes", "theoretical bandwidth, " + text.rate(ceilings.theoretical, "GB/s") + ": bus width times memory clock"] : null].filter(Boolean)),
             element("figure", {}, rooflines.draw(main, own, ceilings, list, lines, "Roofline of " + op.name + " " + type + ": GFLOP/s against operations per byte; the table below lists the shares")),
-            ceilings.peak && ceilings.peak.name.startsWith("fastest") && facts_of(op.name).ceilings ? element("p", {class: "small quiet"}, "The harness measures no ceiling that " + type + " stays below (tensor cores), so the fastest cell of this type stands in for it; a share of 100 % is that cell itself.") : null));
+            ceilings.others.size ? element("p", {class: "small quiet"}, "The harness measures no ceiling of tensor cores" + (ceilings.peak
+                ? ", on which " + rows.map((row) => row.name).filter((each) => ceilings.others.has(each)).join(", ") + " compute. They have a share of the roof only where memory certainly limits them."
+                : ", nor one of " + type.split("->")[0] + " multiply-adds. A rung has a share of the roof only where memory certainly limits it.")) : null));
         matrix(op, own, shapes, ceilings);
     }
     if (!computing.length) main.append(element("p", {}, "No op with operations to count was timed with " + type + " on this device, so there is no intensity to draw; below stands bandwidth against size."));
@@ -289,7 +302,7 @@ kernelwatch.view("roofline", "Roofline", async function (main, parameters) {
                             element("div", {class: "small quiet"}, rate_text(unit, cell)));
                     })]), {"aria-label": op.name + " " + cache + ": share of the roof"}),
                 element("p", {class: "small quiet"}, op.unit === "GB/s" ? "The roof is " + (ceilings.copy ? ceilings.copy.name + ", " + text.rate(ceilings.copy.rate, "GB/s") : "not known") + "."
-                    : "The roof at a size is the lower of bandwidth times intensity and the ceiling of the type.", list.some((cell) => (cell.limits || []).length) ? " ! marks a cell that met a limit: " + [...new Set(list.flatMap((cell) => cell.limits || []))].join("; ") + "." : "")));
+                    : "The roof at a size is the lower of bandwidth times intensity and the ceiling of the units that compute; n/a: the ceiling of its units is not known.", list.some((cell) => (cell.limits || []).length) ? " ! marks a cell that met a limit: " + [...new Set(list.flatMap((cell) => cell.limits || []))].join("; ") + "." : "")));
         }
     }
 });

@@ -26,7 +26,8 @@
             const name = series.benchmark + " (" + Object.values(series.params).map((value) => String(value).replaceAll("'", "")).join(", ") + ")";
             const rung = series.params.rung && series.params.rung.replaceAll("'", "");
             const op = kernelwatch.op_of_suite(series.benchmark.split(".")[1]);
-            add("series", name, rung && op ? "rung" : "regressions", rung && op ? {op, rung, machine: series.place.machine} : {});
+            const {machine} = series.place, others = site.machines.length > 1 ? machine : "";
+            add("series", name, rung && op ? "rung" : "regressions", rung && op ? {op, rung, machine} : {machine}, others);
         }
         return found;
     }
