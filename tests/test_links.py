@@ -10,10 +10,11 @@ import pytest
 from kernelwatch.history import links
 from kernelwatch.history.links import Session
 from tests.repositories import new_project
-from tests.rows import FAST, OTHER, OTHER_KERNEL, PLAIN, SLOW, Rows
+from tests.rows import KERNEL, OTHER, OTHER_KERNEL, PLAIN, Rows
 
 BOTH = 'KERNELS = {"row_sum": {"plain": "rows.sums:plain", "other": "rows.more:other"}}\n'
 CELL = "row_sum/plain float32 256x256 cold"
+FAST, SLOW = KERNEL.format(times=1), KERNEL.format(times=300)  # on a busy machine, too
 
 
 @pytest.fixture(scope="module")

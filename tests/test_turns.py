@@ -4,6 +4,7 @@ import math
 import statistics
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from kernelwatch.comparison.paired import Comparison, Side
 from kernelwatch.plan.cells import Cell
 from kernelwatch.report import comparison
 from kernelwatch.run.outcome import Outcome
+from kernelwatch.run.workers import Workers
 from kernelwatch.system.student import quantile
 
 BASE, HEAD = Side("BASE", "base"), Side("HEAD", "head")
@@ -30,9 +32,12 @@ class Synthetic:
     ratio: Callable[[str, str, int], float]
     same: frozenset[str] = frozenset({"numpy"})
 
-    def __init__(self, project: object, cells: list[Cell], device: str, package: str, budget: object) -> None:
+    def __init__(
+        self, project: object, cells: list[Cell], device: str, package: str, budget: object, workers: object
+    ) -> None:
         self.cells, self.package, self.unavailable = cells, package, ""
-        self.group: Any = type("Group", (), {"outcomes": {cell.key: Outcome() for cell in cells}})()
+        outcomes = {cell.key: Outcome() for cell in cells}
+        self.group: Any = type("Group", (), {"outcomes": outcomes, "facts": {}})()
 
     def measure_all(self, seed: int) -> None:
         type(self).calls.append((self.package, tuple(cell.rung for cell in self.cells)))
@@ -50,6 +55,7 @@ class Synthetic:
 def synthetic(monkeypatch: pytest.MonkeyPatch) -> type[Synthetic]:
     fresh = type("Fresh", (Synthetic,), {"calls": []})
     monkeypatch.setattr(paired, "Run", fresh)
+    monkeypatch.setattr(paired, "workers_of", lambda *_: Mock(spec=Workers))
     return fresh
 
 
