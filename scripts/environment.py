@@ -3,8 +3,8 @@
 A script switches to that interpreter by `environment.enter()`. It is the first of these that applies:
 
 1. $GPUKERNELS_PYTHON, unchanged;
-2. .venv, which pip installs from requirements/, and again after requirements/ has changed. It first gets only what
-   measures; the first script that tests adds what tests;
+2. .venv, which pip installs from requirements/, and again after requirements/ has changed, though never while a process
+   runs from it. It first gets only what measures; the first script that tests adds what tests;
 3. the running interpreter, if pip cannot install (no network) but this interpreter has every package.
 
 As a program, `environment.py install` installs the packages that a commit needs to be measured into the interpreter
@@ -168,11 +168,14 @@ def _is_made(wanted: list[Path], mark: str = MARK) -> bool:
 def _users() -> list[str]:
     """The other processes of this machine that run from the environment: their numbers and commands."""
     users = []
-    within = f"{HOME}{os.sep}"
+    within = tuple({f"{HOME}{os.sep}", f"{HOME.resolve()}{os.sep}"})
     for process in Path("/proc").glob("[0-9]*"):
         try:
             command = (process / "cmdline").read_text(errors="replace").split("\0")
-            is_user = command[0].startswith(within) or within in (process / "maps").read_text(errors="replace")
+            is_user = command[0].startswith(within)
+            if not is_user:
+                mapped = (process / "maps").read_text(errors="replace")
+                is_user = any(folder in mapped for folder in within)
         except OSError:  # it has ended, or is another user's
             continue
         if is_user and process.name != str(os.getpid()):

@@ -349,10 +349,11 @@ class Problem:
         """What a rung or reference line computes with a type: only rates of one kind are comparable. Two variants of an
         op that has operations to count are of one kind if they are checked on numbers of as many bits."""
         own, usual = self.computes(name), self.computation
+        variant = self.lines[name].computes if name in self.lines else self._by_name[name].computes
         alike = own is usual or not usual.flops or not (own.exact_bits and usual.exact_bits)
         if alike or own.exact_bits(type) == usual.exact_bits(type):  # type: ignore[misc]
             return Kind(type)
-        return Kind(type, self._by_name[name].computes)
+        return Kind(type, variant)
 
     def held_against(self, device: str, kind: Kind | None = None) -> str:
         """The rung or reference line whose rate is 100 % for the others on a device, "" if there is none. `kind`: of
