@@ -11,7 +11,7 @@ from kernelwatch.plan.project import load
 from kernelwatch.system.errors import CANNOT
 from kernelwatch.system.git import commits
 from tests.repositories import new_project, without_modules
-from tests.rows import C_SUMS, FAST, OTHER, OTHER_KERNEL, PLAIN, SLOW, TABLE, Rows
+from tests.sums_of_rows import C_SUMS, FAST, OTHER, OTHER_KERNEL, PLAIN, SLOW, TABLE, Rows
 
 # By layout: the files of the first commit, and the file that the second one makes slower.
 LAYOUTS = {
