@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tests.rows import Rows
+    from tests.sums_of_rows import Rows
 
 # Set before NumPy is imported: OpenBLAS's idle threads would spin, some 0.1 s in each process. Those of a worker that
 # times CPU rungs, which has as many as cores, sleep soon; and so do OpenMP's, which wait for each other.
@@ -120,7 +120,7 @@ def small_engine(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def installed_engine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the programs of an environment in which the engine is installed from its folder. Tests that use it
     are in the xdist_group "foreign", so that one worker makes it."""
-    from tests.repositories import rewrite, small_cache
+    from tests.repositories import FEW_TURNS, rewrite, small_cache
 
     base = tmp_path_factory.mktemp("an environment, größer")
     venv.create(base / "venv")  # without a pip of its own, which takes seconds to install
@@ -137,7 +137,9 @@ def installed_engine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert not done.returncode, done.stderr
     (installed,) = (base / "venv").glob("lib/*/site-packages/kernelwatch")
     small_cache(installed)
-    rewrite(installed, {"run/group.py": {'"cpu": 3': '"cpu": 1'}})  # processes of a group
+    rewrite(
+        installed.parent, FEW_TURNS | {"kernelwatch/run/group.py": {'"cpu": 3': '"cpu": 1'}}
+    )  # processes of a group
     return programs
 
 
@@ -145,7 +147,7 @@ def installed_engine(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def rows(tmp_path: Path, small_engine: Path) -> "Rows":
     """An empty repository whose rungs are sums of rows."""
     from tests.repositories import new_project
-    from tests.rows import Rows
+    from tests.sums_of_rows import Rows
 
     project = new_project(tmp_path, "rows")
     return Rows(project.folder, project.home, small_engine)
@@ -189,8 +191,8 @@ collect_ignore = ["data"]  # other projects, with a package `benchmarks` and tes
 # The modules with the longest groups of tests, in the order in which they start, so that the workers end at one time.
 # What compiles every rung comes before those that then find the same rungs compiled.
 LONGEST = (
-    *("test_static", "test_running", "test_pages", "test_versus", "test_planted", "test_foreign", "test_init"),
-    *("test_asv", "test_confirm", "test_bench", "test_untrusted", "test_publishing"),
+    *("test_static", "test_running", "test_fleet", "test_pages", "test_versus", "test_planted", "test_foreign"),
+    *("test_own_page", "test_asv", "test_confirm", "test_bench", "test_untrusted", "test_publishing"),
 )
 
 

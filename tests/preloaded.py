@@ -1,14 +1,13 @@
 """Runs commands as `python` does, in forks of a process that has imported what takes their interpreters longest.
 
-Each command is still a process of its own, with its arguments, variables, folder and output, and so is each worker of
-the engine that it starts. What is imported before is
-installed and the same for all; the engine and the project come from the folders that the command names.
+Each command is still a process of its own, with its arguments, variables, folder and output, and so are the engine's
+workers and asv's runners that it starts. What is imported before is installed and the same for all; the engine and the
+project come from the folders that the command names.
 This file, run as a script, is the process that forks: it reads requests as lines of JSON, and answers each with a line
 of JSON.
 """
 
 import atexit
-import functools
 import gc
 import importlib
 import json
@@ -23,6 +22,7 @@ import threading
 import time
 import traceback
 import types
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -227,9 +227,9 @@ def _interpret(arguments: list[str]) -> None:
         runpy.run_path(arguments[0], run_name="__main__")
 
 
-# --- the workers of a command -----------------------------------------------------------------------------------------
+# --- the programs of a command ----------------------------------------------------------------------------------------
 
-WORKER = str(Path("kernelwatch", "run", "worker.py"))
+PROGRAMS = (str(Path("kernelwatch", "run", "worker.py")), str(Path("asv", "benchmark.py")))
 FIRST = types.SimpleNamespace()  # what was imported before any command, and from where
 HANDLERS: dict[int, Any] = {
     signal.SIGINT: signal.default_int_handler,
@@ -237,22 +237,30 @@ HANDLERS: dict[int, Any] = {
     signal.SIGHUP: signal.SIG_DFL,
     signal.SIGPIPE: signal.SIG_IGN,
 }
-KEPT: list[object] = []  # what a worker has of its command: a file that is finalized would write, or close another's
+KEPT: list[object] = []  # what a program has of its command: a file that is finalized would write, or close another's
 
 
 class Starting(subprocess.Popen[Any]):
-    """Starts a program; the engine's worker as a fork, which then has what the first process had, and no more."""
+    """Starts a program; the engine's worker or what asv runs the suites by as a fork, which then has what the first
+    process had, and no more."""
 
     def __init__(self, command: Sequence[str], *arguments: Any, **options: Any) -> None:
-        if command[:2] == [sys.executable, "-P"] and str(command[2]).endswith(WORKER):
-            paths = options["env"].get("PYTHONPATH", "").split(os.pathsep)
-            if not any(Path(path, "sitecustomize.py").exists() for path in paths):  # which only an interpreter runs
-                options["preexec_fn"] = functools.partial(_be_worker, command[2], options["env"])
+        own = command[1:] if command[0] == sys.executable else []
+        safe = own[:1] == ["-P"]
+        program = list(own[safe:])
+        variables = dict(os.environ if options.get("env") is None else options["env"])
+        paths = [path for path in variables.get("PYTHONPATH", "").split(os.pathsep) if path]
+        customized = any(Path(path, "sitecustomize.py").exists() for path in paths)  # by what only an interpreter runs
+        if program and program[0].endswith(PROGRAMS) and not customized:
+            first = [] if safe else [str(Path(program[0]).resolve().parent)]
+            before = options.get("preexec_fn", lambda: None)
+            options["preexec_fn"] = lambda: _be(program, variables, [*first, *paths], before)
         super().__init__(command, *arguments, **options)
 
 
-def _be_worker(program: str, variables: Mapping[str, str]) -> NoReturn:
-    """Be a worker's interpreter, in a fork of its command whose standard streams are the worker's already."""
+def _be(program: list[str], variables: Mapping[str, str], paths: list[str], before: Callable[[], None]) -> NoReturn:
+    """Be a program's interpreter, in a fork of its command whose standard streams are the program's already."""
+    before()
     gc.freeze()
     KEPT.extend((sys.stdin, sys.stdout, sys.stderr, dict(sys.modules)))
     for name in os.listdir("/proc/self/fd"):
@@ -267,14 +275,16 @@ def _be_worker(program: str, variables: Mapping[str, str]) -> NoReturn:
     os.environ.clear()
     os.environ.update(variables)
     tempfile.tempdir = None
+    weakref.finalize._registry.clear()  # type: ignore[attr-defined]  # what ends with the command, such as its folders
+    weakref.finalize._registered_with_atexit = False  # type: ignore[attr-defined]
     atexit._clear()
     sys.modules.clear()
     sys.modules.update(FIRST.modules)
-    sys.path[:] = [*filter(None, variables.get("PYTHONPATH", "").split(os.pathsep)), *FIRST.path]
+    sys.path[:] = [*paths, *FIRST.path]
     sys.meta_path[:] = FIRST.finders
     sys.path_importer_cache.clear()
-    sys.argv = [program]
-    _run(lambda: runpy.run_path(program, run_name="__main__"))
+    sys.argv = program
+    _run(lambda: runpy.run_path(program[0], run_name="__main__"))
 
 
 if __name__ == "__main__":

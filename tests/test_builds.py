@@ -11,7 +11,7 @@ from textwrap import dedent
 import pytest
 
 from kernelwatch.system.errors import CANNOT
-from tests.rows import BY_CTYPES, C_SUMS, CONFIGURATION, FAST, SLOW, TABLE, Rows
+from tests.sums_of_rows import BY_CTYPES, C_SUMS, CONFIGURATION, FAST, SLOW, TABLE, Rows
 
 PYBIND = """
 #include <pybind11/numpy.h>

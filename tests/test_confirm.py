@@ -18,7 +18,7 @@ from kernelwatch.comparison import confirm as module
 from kernelwatch.comparison.confirm import Flag, confirm
 from kernelwatch.history import confirmations
 from kernelwatch.history.confirmations import Confirmation, overall
-from tests.repositories import copy_into, new_project, rewrite, smaller, without_suites
+from tests.repositories import copy_into, few_rungs, new_project, rewrite, smaller, without_suites
 from tests.test_turns import Synthetic, synthetic
 
 __all__ = ["synthetic"]  # a fixture
@@ -219,11 +219,9 @@ FEW = {
 
 def one_rung(folder: Path) -> None:
     """Leave of a copy's CPU ladder the rung that changes and its control."""
+    few_rungs(folder, ("numpy", "c_blocked"))
     ladder = folder / "gpukernels" / "ladder.toml"
-    tables = re.split(r"(?m)^(?=\[)", ladder.read_text())
-    names = [re.search(r'^name = "(.*)"$', table, re.MULTILINE) for table in tables]
-    kept = [table for table, name in zip(tables, names, strict=True) if not name or name[1] in {"numpy", "c_blocked"}]
-    ladder.write_text(re.sub(r"(?m)^types = .*$", 'types = ["float32"]', "".join(kept)))
+    ladder.write_text(re.sub(r"(?m)^types = .*$", 'types = ["float32"]', ladder.read_text()))
     rewrite(folder, FEW)
     smaller(folder, cpu_shapes="problem.cpu_shapes[:1]")
 

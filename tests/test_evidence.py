@@ -311,11 +311,15 @@ def test_a_suite_that_dies_is_told_with_its_reason(tmp_path: Path, small_engine:
     project = rows(tmp_path, small_engine, body)
     done = bench(project)
     assert done.returncode == 2, done.stdout + done.stderr
+    for words in ("failed at", reason, "; its output: .asv/failed/", "verdict: 1 suite failed"):
+        assert words in done.stdout
     (told,) = events_of(project)["failures"]
     assert (told["suite"], told["reason"], told["series"]) == ("row_sum.CPU", reason, 3)
     assert told["commit"] == project.git("rev-parse", "HEAD")
     log = (project.folder / told["log"]).read_text()
     assert reason in log
+    if body != RAISES:
+        return
     rewrite(project.folder, {"benchmarks/row_sum.py": {body: "pass"}})
     done = bench(project)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.rows import TABLE, Rows
+from tests.sums_of_rows import TABLE, Rows
 
 ASKING = """
 import os

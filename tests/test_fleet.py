@@ -35,6 +35,7 @@ from tests.repositories import (
     ROOT,
     copy_into,
     end_group,
+    few_rungs,
     new_project,
     processes_in,
     rewrite,
@@ -158,6 +159,7 @@ def made(kernel_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Projec
     copy_into(project.folder)
     rewrite(project.folder, FAKES)
     without_suites(project.folder, "access", "device", "matmul", "static")
+    few_rungs(project.folder, ("c", "numpy"))
     commits = tuple(project.commit_all(f"commit {at}", "--allow-empty") for at in range(3))
     project.git("repack", "-a", "-d", "-q")  # what is packed is sent to each worker as it is
     return Project(project.folder, project.home, commits)

@@ -52,7 +52,7 @@ def test_a_command_sees_what_it_is_given(tmp_path: Path, arguments: tuple[str, .
     assert (done.returncode, done.stdout, done.stderr) == (0, expected.stdout, expected.stderr)
 
 
-WORKER = """
+PROGRAM = """
 import os, signal, sys
 import beside
 own = sorted({"beside", "kernelwatch", "kernelwatch.own"} & set(sys.modules))
@@ -68,7 +68,7 @@ import kernelwatch.own
 signal.signal(signal.SIGTERM, print)
 print("not the worker's")
 sys.path.insert(0, "nowhere")
-command = [sys.executable, "-P", os.path.abspath("kernelwatch/run/worker.py")]
+command = [sys.executable, *sys.argv[1:-1], os.path.abspath(sys.argv[-1]), "one"]
 variables = {**os.environ, "TOLD": "to the worker"}
 pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
 with subprocess.Popen(command, **pipes, text=True, env=variables) as worker:
@@ -77,13 +77,15 @@ print(*said, worker.returncode)
 """
 
 
-def test_a_worker_of_a_command_is_as_its_own_interpreter_would_be(tmp_path: Path) -> None:
-    files = {"kernelwatch/run/worker.py": WORKER, "path/beside.py": "", "beside.py": "", "program.py": STARTS}
+@pytest.mark.parametrize("program", [("-P", "kernelwatch/run/worker.py"), ("asv/benchmark.py",)])
+def test_a_program_of_a_command_is_as_in_its_own_interpreter(tmp_path: Path, program: tuple[str, ...]) -> None:
+    files = {program[-1]: PROGRAM, "path/beside.py": "", "beside.py": "", "program.py": STARTS}
     for name, text in {**files, "kernelwatch/__init__.py": "", "kernelwatch/own.py": ""}.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     variables = {**os.environ, "PYTHONPATH": str(tmp_path / "path")}
-    done, expected = PRELOADED.run(["program.py"], tmp_path, variables), alone(tmp_path, variables, "program.py")
+    arguments = ("program.py", *program)
+    done, expected = PRELOADED.run(arguments, tmp_path, variables), alone(tmp_path, variables, *arguments)
     assert "a job\n __main__\n to stderr\n 5\n" in expected.stdout, expected
     assert (done.returncode, done.stdout, done.stderr) == (0, expected.stdout, expected.stderr)
 

@@ -284,6 +284,11 @@ def test_what_is_kept_may_be_damaged(project: Project, damage: str) -> None:
     assert "Traceback" not in said
 
 
+def reached(project: Project, made: str, process: "subprocess.Popen[str]") -> bool:
+    """Whether a publication has made a file of this name, or has ended since."""
+    return bool(project.under_way(made)) or process.poll() is not None
+
+
 def test_a_publication_that_is_killed_leaves_the_pages_and_what_is_kept(
     project: Project, one_more: dict[str, str]
 ) -> None:
@@ -292,7 +297,7 @@ def test_a_publication_that_is_killed_leaves_the_pages_and_what_is_kept(
     project.history.more()
     for made in ("results", "html/data/*/machine.json"):
         process = project.start()
-        assert wait_until(functools.partial(project.under_way, made))
+        assert wait_until(functools.partial(reached, project, made, process), pause_s=0.001)
         process.send_signal(signal.SIGKILL)
         process.communicate()
         assert contents(project.html) in (before, one_more)  # whole, old or new

@@ -35,6 +35,7 @@ from tests import repositories
 from tests.preloaded import Background
 from tests.repositories import (
     copy_into,
+    few_rungs,
     new_project,
     processes_in,
     rewrite,
@@ -126,6 +127,7 @@ def made(kernel_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Projec
     project = new_project(tmp_path_factory.mktemp("running"))
     copy_into(project.folder)
     without_suites(project.folder, "access", "device", "matmul", "static")
+    few_rungs(project.folder, ("c", "numpy"))
     rewrite(
         project.folder, {"kernelwatch/run/group.py": {'"cpu": 3': '"cpu": 2'}}
     )  # the fewest between which a kill falls

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tests.rows import FAST, TABLE, Rows
+from tests.sums_of_rows import FAST, TABLE, Rows
 
 NAMES = ("calendar", "json", "random", "secrets", "statistics", "tomllib")
 BROKEN = "raise RuntimeError('this is no module of Python')\n"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.repositories import processes_in, rewrite, wait_until
-from tests.rows import FAST, SLOW, TABLE, Rows
+from tests.sums_of_rows import FAST, SLOW, TABLE, Rows
 
 
 def test_what_a_sparse_checkout_leaves_out_is_not_deleted(rows: Rows) -> None:

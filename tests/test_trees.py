@@ -11,7 +11,7 @@ from kernelwatch.plan.project import load
 from kernelwatch.system.errors import CANNOT
 from kernelwatch.system.git import commits
 from tests.repositories import new_project, without_modules
-from tests.rows import C_SUMS, FAST, OTHER, OTHER_KERNEL, PLAIN, SLOW, TABLE, Rows
+from tests.sums_of_rows import C_SUMS, FAST, OTHER, OTHER_KERNEL, PLAIN, SLOW, TABLE, Rows
 
 # By layout: the files of the first commit, and the file that the second one makes slower.
 LAYOUTS = {
@@ -278,21 +278,6 @@ def test_a_slower_commit_on_another_branch_is_a_regression(rows: Rows) -> None:
     assert "(feature)" in told
     told = rows.kernelwatch("bench", "--no-gate", "--no-confirm", "main", code=0)  # that is not main's
     assert "verdict: 1 new" not in told
-
-
-def test_a_dead_suite_is_named(rows: Rows) -> None:
-    rows.describe()
-    rows.write_files({"rows/__init__.py": TABLE, "rows/sums.py": FAST})
-    suite = (rows.folder / "benchmarks" / "row_sum.py").read_text()
-    rows.write_files(
-        {"benchmarks/row_sum.py": suite.replace("return self.measure()", "raise OSError('no such place')")}
-    )
-    rows.commit_all("a suite that ends")
-    told = rows.kernelwatch("bench", "--no-gate", "--no-confirm", code=2)
-    assert "failed at" in told
-    assert "no such place" in told
-    assert "; its output: .asv/failed/" in told
-    assert "verdict: 1 suite failed" in told
 
 
 def test_two_comparisons_build_one_tree(rows: Rows) -> None:

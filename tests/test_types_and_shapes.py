@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.repositories import rewrite
-from tests.rows import TABLE, Rows
+from tests.sums_of_rows import TABLE, Rows
 
 TYPES = 'Rung("plain", "cpu", ("float32", "float64")),'
 # How often the work is done is read from a file, which `named` chooses by the arrays.

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from kernelwatch.system.errors import CANNOT
-from tests.rows import FAST, OTHER, OTHER_KERNEL, PLAIN, SLOW, TABLE, Rows
+from tests.sums_of_rows import FAST, OTHER, OTHER_KERNEL, PLAIN, SLOW, TABLE, Rows
 
 
 def test_a_package_that_cannot_be_imported_has_failed(rows: Rows) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kernelwatch.asv.recording import by_line
-from tests.repositories import ROOT, Project, copy_into, new_project, rewrite, without_suites
+from tests.repositories import ROOT, Project, copy_into, few_rungs, new_project, rewrite, without_suites
 
 CELL = "vector_add/numpy float32 65536 hot"
 WRITERS = ("one", "two", "three")
@@ -51,6 +51,7 @@ def test_three_writers_at_once(kernel_cache: Path, tmp_path: Path) -> None:
     base = new_project(tmp_path)
     copy_into(base.folder)
     without_suites(base.folder, "access", "device", "matmul", "static")
+    few_rungs(base.folder, ("numpy",))
     rewrite(base.folder, FAKES)
     identity = base.folder / "kernelwatch" / "asv" / "identity.py"
     identity.write_text(identity.read_text().replace("import platform", "import os\nimport platform", 1))
