@@ -10,7 +10,7 @@ import pytest
 from kernelwatch.history import links
 from kernelwatch.history.links import Session
 from tests.repositories import new_project
-from tests.rows import KERNEL, OTHER, OTHER_KERNEL, PLAIN, Rows
+from tests.sums_of_rows import KERNEL, OTHER, OTHER_KERNEL, PLAIN, Rows
 
 BOTH = 'KERNELS = {"row_sum": {"plain": "rows.sums:plain", "other": "rows.more:other"}}\n'
 CELL = "row_sum/plain float32 256x256 cold"
