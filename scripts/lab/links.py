@@ -1,0 +1,364 @@
+#!/usr/bin/env python3
+"""Simulates how one history over many GPUs can be kept: links beside other designs, and links without their parts.
+
+Anchors, controls and moderated noise are left out in turn, and changed launches respond differently to each GPU. What
+GPUs differ by and how noisy turns are comes from results/. The seed determines the rest, and the same seed and records
+make the same tables. They go to docs/research/links.md.
+"""
+
+if __name__ == "__main__":
+    import sys
+    from pathlib import Path
+
+    sys.path[0] = str(Path(__file__).parents[1])
+    import environment
+
+    environment.laboratory(__file__)
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from kernelwatch.commands.arguments import Parser
+from kernelwatch.comparison.linking import CONTROLS, anchors_of
+from kernelwatch.detect.chain import Chain, chains
+from kernelwatch.detect.judging import judge, moderated, word_of
+from kernelwatch.detect.steps import Values
+from kernelwatch.history.links import Link, Session, Word
+from kernelwatch.report.markdown import table
+from lab import pools
+from lab.figures import write_block
+from lab.pools import SIZES, TURNS, Recorded, Tally, a_link, a_session, name
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PAPER = ROOT / "docs" / "research" / "links.md"
+MACHINE = ROOT / "results" / "nvidia-h200.intel-xeon-processor.x86-64.linux"
+CHANGED: tuple[Word, ...] = ("worse", "better")
+SHARES = (1.0, 0.95, 0.9, 0.7)  # how far the response of a changed launch correlates with that of the one before it
+CELLS = 30  # of a session whose launches all change
+CHAIN = 50  # links
+SPLIT = 24  # turns that one GPU takes, or three together
+
+
+def share_text(count: float, of: float, digits: int = 0) -> str:
+    """A share in percent, without its unit."""
+    return f"{100 * count / of:.{digits}f}"
+
+
+def design_rows(tallies: Mapping[str, Tally]) -> str:
+    """The table of designs."""
+    rows = [
+        [
+            design,
+            f"{tally.false_per_1000:.1f}",
+            *(share_text(tally.found[size], tally.steps[size]) for size in SIZES),
+            share_text(tally.soon, tally.steps[0.01]),
+            f"{1000 * tally.elsewhere / tally.changes:.0f}",
+            f"{tally.cost_s / tally.commits:.0f}",
+        ]
+        for design, tally in tallies.items()
+    ]
+    sizes = [f"{100 * size:g} %" for size in SIZES]
+    return table(["design", "false", *sizes, "1 % soon", "elsewhere", "s a commit"], rows)
+
+
+# --- anchors -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Drift:
+    """How far the levels at the end of chains are off, as logarithms, and how many chains have a gradual change."""
+
+    off: Values
+    gradual: int
+
+    def within(self, share: float) -> float:
+        """How far this share of the levels is off at most."""
+        return float(np.quantile(abs(self.off), share))
+
+
+def drift(known: Recorded, seed: int, bias: float, growth: float, *, anchored: bool, runs: int = 10) -> Drift:
+    """Chains of CHAIN links. `bias`: by how much every link is too large, anchors included; `growth`: by how much the
+    launch is slower after each change. `anchored`: whether anchors are measured where the engine asks for them."""
+    steps, anchors = np.random.default_rng([seed, 1]), np.random.default_rng([seed, 2])
+    off: list[float] = []
+    gradual = 0
+    for _ in range(runs):
+        deviations = dict(zip(map(str, range(CELLS)), steps.choice(known.pool(), CELLS).tolist(), strict=True))
+        sessions: list[Session] = []
+        for at in range(CHAIN):
+            step = a_session(at, at + 1, chained(steps, deviations, bias + growth))
+            due = anchors_of(step, sessions) if anchored else {}
+            sessions.append(step)
+            for before, cells in due.items():
+                first = int(before, 16)
+                asked = {cell: deviations[cell] for cell in cells}
+                own = chained(anchors, asked, bias + growth * (at + 1 - first))
+                sessions.append(a_session(first, at + 1, own, kind="anchor"))
+        made = chains(sessions, {name(at): at for at in range(CHAIN + 1)})
+        off += [float(chain.levels[-1]) - CHAIN * growth for chain in made.values()]
+        gradual += sum(bool(chain.gradual()) for chain in made.values())
+    return Drift(np.array(off), gradual)
+
+
+def chained(rng: np.random.Generator, deviations: Mapping[str, float], true: float) -> list[Link]:
+    """Links of the same change. `deviations`: of a turn, by cell."""
+    return [a_link(cell, true + own * rng.standard_normal(TURNS)) for cell, own in deviations.items()]
+
+
+def anchors_table(known: Recorded, seed: int) -> str:
+    """Chains with and without anchors."""
+    rows = []
+    for title, bias, growth in (
+        ("noise alone", 0.0, 0.0),
+        ("a bias of 0.02 % a link", 0.0002, 0.0),
+        ("a true growth of 0.15 % a link", 0.0, 0.0015),
+    ):
+        for anchored in (False, True):
+            told = drift(known, seed, bias, growth, anchored=anchored)
+            figures = [100 * float(told.off.mean()), 100 * told.within(0.5), 100 * told.within(0.9)]
+            rows.append(
+                [
+                    f"{title}, {'with' if anchored else 'without'} anchors",
+                    *(f"{figure:.2f}" for figure in figures),
+                    share_text(told.gradual, len(told.off)),
+                ]
+            )
+    head = ["mean error, %", "median size, %", "p90 of sizes, %", "gradual changes, % of chains"]
+    return table([f"the level after {CHAIN} links", *head], rows)
+
+
+# --- controls ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Disturbed:
+    """Sessions that something disturbs. `middle`: by how much the GPU is slower from a moment within the session on;
+    `side`: by how much all launches of the second side are slower, though it launches them alike; `true`: by how much
+    the changed launches are slower."""
+
+    title: str
+    middle: float = 0.0
+    side: float = 0.0
+    true: float = 0.0
+
+
+SESSIONS = (
+    Disturbed("nothing is disturbed, no launch is slower"),
+    Disturbed("the GPU slows down in the middle by 1 %", middle=0.01),
+    Disturbed("the same by 3 %", middle=0.03),
+    Disturbed("the same by 10 %", middle=0.1),
+    Disturbed("the second side is slower in all turns by 1 %", side=0.01),
+    Disturbed("the same by 2 %", side=0.02),
+    Disturbed("nothing is disturbed, the changed launches are slower by 2 %", true=0.02),
+    Disturbed("the same, and the GPU slows down in the middle by 1 %", middle=0.01, true=0.02),
+    Disturbed("the same by 3 %", middle=0.03, true=0.02),
+)
+
+
+def slowed(rng: np.random.Generator, links: int, slower: float) -> Values:
+    """What a GPU adds to the turns of a session's links if it is slower from some moment of the session on. Each turn
+    has a process of each side, A B B A ..., and each process measures the links one after the other."""
+    moment = rng.uniform(0, 2 * TURNS)
+    place = np.arange(links)[:, None] / links
+    begins = 2 * np.arange(TURNS)
+    first, second = (slower * (begins + process + place >= moment) for process in (0, 1))
+    return np.asarray(np.where(np.arange(TURNS) % 2 == 0, second - first, first - second))
+
+
+def words(known: Recorded, seed: int, kind: Disturbed, *, controlled: bool, sessions: int = 400) -> list[Word]:
+    """The verdicts on the changed launches of sessions. `controlled`: whether controls were measured as well."""
+    rng, told = np.random.default_rng([seed, 3]), []
+    for _ in range(sessions):
+        changed = int(rng.integers(1, pools.MOST + 1))
+        deviations = rng.choice(known.pool(), changed + CONTROLS)
+        logs = kind.side + deviations[:, None] * rng.standard_normal((len(deviations), TURNS))
+        logs += rng.permutation(slowed(rng, len(logs), kind.middle))
+        logs[:changed] += kind.true
+        own = [a_link(str(at), each, control=at >= changed) for at, each in enumerate(logs)]
+        judged = judge(a_session(0, 1, own if controlled else own[:changed]))
+        told += [judged[link.cell].word for link in own[:changed]]
+    return told
+
+
+def controls_table(known: Recorded, seed: int) -> str:
+    """Disturbed sessions with and without controls."""
+    rows = []
+    for kind in SESSIONS:
+        both = [words(known, seed, kind, controlled=controlled) for controlled in (False, True)]
+        rows.append([kind.title, *(share_text(sum(word in CHANGED for word in told), len(told), 1) for told in both)])
+    return table(["called a change, % of the changed launches", "without controls", "with controls"], rows)
+
+
+# --- moderated noise -----------------------------------------------------------------------------------------------
+
+
+class Verdict(NamedTuple):
+    """The verdicts on a link: from its own noise alone, and moderated. `noisy`: whether it is of the noisiest tenth."""
+
+    plain: Word
+    moderated: Word
+    noisy: bool
+
+
+def verdicts(known: Recorded, seed: int, change: float, turns: int, links: int, count: int) -> list[Verdict]:
+    """The verdicts on links with this change. `links`: of a session; `count`: of links in all."""
+    rng, told = np.random.default_rng([seed, 4, turns, links]), []
+    noisy = np.quantile(known.pool(), 0.9)
+    for _ in range(count // links):
+        deviations = rng.choice(known.pool(), links)
+        logs = math.log1p(change) + deviations[:, None] * rng.standard_normal((links, turns))
+        session = a_session(0, 1, [a_link(str(at), each) for at, each in enumerate(logs)])
+        judged = judge(session)
+        for link, deviation in zip(session.links, deviations, strict=True):
+            plain = word_of(link.log, *moderated(link, None))
+            told.append(Verdict(plain, judged[link.cell].word, bool(deviation >= noisy)))
+    return told
+
+
+def moderated_table(known: Recorded, seed: int) -> str:
+    """Plain and moderated verdicts."""
+    rows = []
+    for links in (5, CELLS):
+        for turns in (4, 6):
+            still = verdicts(known, seed, 0.0, turns, links, 60_000)
+            steps = [verdicts(known, seed, change, turns, links, 6_000) for change in (0.01, 0.02)]
+            noisy = [one for one in still if one.noisy]
+            for rule, title in (("plain", "plain t"), ("moderated", "moderated")):
+                false, of_noisy = (sum(getattr(one, rule) in CHANGED for one in own) for own in (still, noisy))
+                rows.append(
+                    [
+                        f"{links} links a session, {turns} turns, {title}",
+                        f"{1000 * false / len(still):.2f}",
+                        f"{1000 * of_noisy / len(noisy):.1f}",
+                        *(share_text(sum(getattr(one, rule) == "worse" for one in own), len(own)) for own in steps),
+                    ]
+                )
+    return table(["rule", "false of 1,000", "of the noisiest tenth", "1 % found, %", "2 % found, %"], rows)
+
+
+# --- responses that differ -----------------------------------------------------------------------------------------
+
+
+RULES = ("one GPU, 24 turns", "three GPUs, 8 turns each", "one GPU, 8 turns; two more if it calls a change")
+
+
+@dataclass
+class Asked:
+    """How many unchanged launches a rule calls changed, how many 1 % steps it finds, and the turns it takes of each
+    unchanged launch."""
+
+    false: int = 0
+    found: int = 0
+    turns: int = 0
+
+
+def on_gpus(known: Recorded, seed: int, share: float, trials: int = 40) -> tuple[dict[str, Asked], int]:
+    """Changed launches, judged on one GPU, on three with as many turns together, and on two more GPUs if the first one
+    calls them changed. `share`: how far their response correlates with that of the launches before them. Returns how
+    many launches of each kind there were as well."""
+    rng = np.random.default_rng([seed, 5])
+    told = {rule: Asked() for rule in RULES}
+    for _ in range(trials):
+        launches = [known.launches[at] for at in rng.choice(len(known.launches), CELLS, replace=False)]
+        none = np.zeros((CELLS, 3))
+        old = pools.responses(rng, launches, none)
+        moved = pools.correlated(rng, launches, old, none, share) - old
+        deviations = rng.choice(known.pool(), CELLS)[:, None]
+        noise = deviations[:, :, None] * rng.standard_normal((CELLS, 3, SPLIT))
+        for change in (0.0, 0.01):
+            logs = math.log1p(change) + moved[:, :, None] + noise
+            whole = _chains(logs[:, :1])
+            first = _chains(logs[:, :1, : SPLIT // 3])
+            split = _chains(logs[:, :, : SPLIT // 3])
+            for cell in map(str, range(CELLS)):
+                again = first[cell].word(1) in CHANGED
+                asked = {
+                    RULES[0]: (whole[cell].word(1), SPLIT),
+                    RULES[1]: (split[cell].word(1), SPLIT),
+                    RULES[2]: (split[cell].word(1) if again else "no change", SPLIT if again else SPLIT // 3),
+                }
+                for rule, (word, turns) in asked.items():
+                    if change:
+                        told[rule].found += word == "worse"
+                    else:
+                        told[rule].false += word in CHANGED
+                        told[rule].turns += turns
+    return told, trials * CELLS
+
+
+def _chains(logs: Values) -> dict[str, Chain]:
+    """The chains of launches that changed once. `logs`: by launch, GPU and turn."""
+    sessions = [
+        a_session(0, 1, [a_link(str(at), own[gpu]) for at, own in enumerate(logs)], gpu) for gpu in range(logs.shape[1])
+    ]
+    return chains(sessions, {name(0): 0, name(1): 1})
+
+
+def responses_table(known: Recorded, seed: int) -> str:
+    """Launches whose response to a GPU changes with them."""
+    rows = []
+    for share in SHARES:
+        told, count = on_gpus(known, seed, share)
+        for rule, asked in told.items():
+            figures = [1000 * asked.false / count, 100 * asked.found / count, asked.turns / count]
+            rows.append([f"correlation {share:g}: {rule}", *(f"{figure:.0f}" for figure in figures)])
+    return table(["rule", "false of 1,000", "1 % found, %", "turns of an unchanged launch"], rows)
+
+
+# --- all of it -----------------------------------------------------------------------------------------------------
+
+
+def record_table(known: Recorded) -> str:
+    """What the record gives."""
+    apart = {kind: [float(np.std(one.rest)) for one in known.launches if one.kind == kind] for kind in known.shifts}
+    rows = []
+    for kind, own in sorted(apart.items()):
+        own.sort()
+        figures = [100 * float(np.quantile(own, share)) for share in (0.5, 0.9, 1)]
+        shift = 100 * float(np.std(known.shifts[kind]))
+        rows.append([kind, str(len(own)), f"{shift:.3f}", *(f"{each:.2f}" for each in figures)])
+    return table(["launches on several GPUs", "count", "all together, %", "median, %", "p90, %", "most, %"], rows)
+
+
+def turns_text(known: Recorded) -> str:
+    """How noisy the turns of the recorded links are."""
+    rows = [
+        [cache, str(len(own)), *(f"{100 * float(np.quantile(own, share)):.2f}" for share in (0.1, 0.5, 0.9, 1))]
+        for cache, own in known.deviations.items()
+    ]
+    return table(["sd of a turn of recorded links", "links", "p10, %", "median, %", "p90, %", "most, %"], rows)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the simulation and write its tables; the exit code."""
+    parser = Parser("scripts/lab/links", __doc__)
+    parser.add_argument("--seed", type=int, default=33, help="of all random numbers (default: 33)")
+    parser.add_argument("--histories", type=int, default=3, help="for each table of designs (default: 3)")
+    parser.add_argument("--print", action="store_true", help="print the tables, write no file")
+    options = parser.parse_args(arguments)
+    known, seed, began = pools.recorded(MACHINE), options.seed, time.monotonic()
+    several = [design for design in pools.DESIGNS if design != pools.ONCE]
+    makers: dict[str, Callable[[], str]] = {
+        "record": lambda: record_table(known),
+        "turns": lambda: turns_text(known),
+        "designs": lambda: design_rows(pools.compared(known, seed, options.histories)),
+        "responding": lambda: design_rows(pools.compared(known, seed, options.histories, several, share=0.9)),
+        "anchors": lambda: anchors_table(known, seed),
+        "controls": lambda: controls_table(known, seed),
+        "moderated": lambda: moderated_table(known, seed),
+        "responses": lambda: responses_table(known, seed),
+    }
+    for title, make in makers.items():
+        text = make()
+        print(f"{time.monotonic() - began:6.0f} s  {title}", flush=True)
+        if options.print:
+            print(f"\n{text}\n", flush=True)
+        else:
+            write_block(PAPER, title, text, "scripts/lab/links")
+    return 0
