@@ -16,8 +16,9 @@ if __name__ == "__main__":
     environment.laboratory(__file__)
 
 import math
+import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -27,7 +28,7 @@ import numpy as np
 from kernelwatch.commands.arguments import Parser
 from kernelwatch.comparison.linking import CONTROLS, anchors_of
 from kernelwatch.detect.chain import Chain, chains
-from kernelwatch.detect.judging import judge, moderated, word_of
+from kernelwatch.detect.judging import Judged, judge, moderated, word_of
 from kernelwatch.detect.steps import Values
 from kernelwatch.history.links import Link, Session, Word
 from kernelwatch.report.markdown import table
@@ -50,7 +51,7 @@ def share_text(count: float, of: float, digits: int = 0) -> str:
     return f"{100 * count / of:.{digits}f}"
 
 
-def design_rows(tallies: Mapping[str, Tally]) -> str:
+def designs_table(tallies: Mapping[str, Tally]) -> str:
     """The table of designs."""
     rows = [
         [
@@ -199,25 +200,30 @@ def controls_table(known: Recorded, seed: int) -> str:
 
 
 class Verdict(NamedTuple):
-    """The verdicts on a link: from its own noise alone, and moderated. `noisy`: whether it is of the noisiest tenth."""
+    """A verdict on a link. `noisy`: whether it is of the noisiest tenth; `missed`: whether its 95 % interval misses the
+    true ratio."""
 
-    plain: Word
-    moderated: Word
+    word: Word
     noisy: bool
+    missed: bool
 
 
-def verdicts(known: Recorded, seed: int, change: float, turns: int, links: int, count: int) -> list[Verdict]:
-    """The verdicts on links with this change. `links`: of a session; `count`: of links in all."""
-    rng, told = np.random.default_rng([seed, 4, turns, links]), []
-    noisy = np.quantile(known.pool(), 0.9)
+def verdicts(known: Recorded, seed: int, change: float, turns: int, links: int, count: int) -> dict[str, list[Verdict]]:
+    """The verdicts on links with this change: from their own noise alone, and moderated. `links`: of a session;
+    `count`: of links in all."""
+    rng = np.random.default_rng([seed, 4, turns, links])
+    told: dict[str, list[Verdict]] = {"plain t": [], "moderated": []}
+    noisy, true = float(np.quantile(known.pool(), 0.9)), math.log1p(change)
     for _ in range(count // links):
         deviations = rng.choice(known.pool(), links)
-        logs = math.log1p(change) + deviations[:, None] * rng.standard_normal((links, turns))
+        logs = true + deviations[:, None] * rng.standard_normal((links, turns))
         session = a_session(0, 1, [a_link(str(at), each) for at, each in enumerate(logs)])
         judged = judge(session)
-        for link, deviation in zip(session.links, deviations, strict=True):
-            plain = word_of(link.log, *moderated(link, None))
-            told.append(Verdict(plain, judged[link.cell].word, bool(deviation >= noisy)))
+        for link, deviation in zip(session.links, deviations.tolist(), strict=True):
+            alone = moderated(link, None)
+            plain = Judged(word_of(link.log, *alone), link.log, *alone)
+            for rule, own in (("plain t", plain), ("moderated", judged[link.cell])):
+                told[rule].append(Verdict(own.word, deviation >= noisy, abs(link.log - true) > own.half()))
     return told
 
 
@@ -228,24 +234,34 @@ def moderated_table(known: Recorded, seed: int) -> str:
         for turns in (4, 6):
             still = verdicts(known, seed, 0.0, turns, links, 60_000)
             steps = [verdicts(known, seed, change, turns, links, 6_000) for change in (0.01, 0.02)]
-            noisy = [one for one in still if one.noisy]
-            for rule, title in (("plain", "plain t"), ("moderated", "moderated")):
-                false, of_noisy = (sum(getattr(one, rule) in CHANGED for one in own) for own in (still, noisy))
+            for rule, own in still.items():
+                noisy = [one for one in own if one.noisy]
                 rows.append(
                     [
-                        f"{links} links a session, {turns} turns, {title}",
-                        f"{1000 * false / len(still):.2f}",
-                        f"{1000 * of_noisy / len(noisy):.1f}",
-                        *(share_text(sum(getattr(one, rule) == "worse" for one in own), len(own)) for own in steps),
+                        f"{links} links a session, {turns} turns, {rule}",
+                        *(f"{1000 * share_of_changed(each):.2f}" for each in (own, noisy)),
+                        *(f"{100 * share_of_changed(told[rule]):.0f}" for told in steps),
+                        f"{100 * sum(one.missed for one in own) / len(own):.1f}",
                     ]
                 )
-    return table(["rule", "false of 1,000", "of the noisiest tenth", "1 % found, %", "2 % found, %"], rows)
+    head = ["false of 1,000", "of the noisiest tenth", "1 % found, %", "2 % found, %", "95 % interval misses, %"]
+    return table(["rule", *head], rows)
+
+
+def share_of_changed(told: Sequence[Verdict]) -> float:
+    """The share of the verdicts that call a launch changed."""
+    return sum(one.word in CHANGED for one in told) / len(told)
 
 
 # --- responses that differ -----------------------------------------------------------------------------------------
 
 
-RULES = ("one GPU, 24 turns", "three GPUs, 8 turns each", "one GPU, 8 turns; two more if it calls a change")
+RULES = (
+    "one GPU, 24 turns",
+    "three GPUs, 8 turns each",
+    "one GPU, 8 turns; two more if it calls a change",
+    "three GPUs, error from their differences alone",
+)
 
 
 @dataclass
@@ -282,6 +298,7 @@ def on_gpus(known: Recorded, seed: int, share: float, trials: int = 40) -> tuple
                     RULES[0]: (whole[cell].word(1), SPLIT),
                     RULES[1]: (split[cell].word(1), SPLIT),
                     RULES[2]: (split[cell].word(1) if again else "no change", SPLIT if again else SPLIT // 3),
+                    RULES[3]: (strict(split[cell]), SPLIT),
                 }
                 for rule, (word, turns) in asked.items():
                     if change:
@@ -290,6 +307,13 @@ def on_gpus(known: Recorded, seed: int, share: float, trials: int = 40) -> tuple
                         told[rule].false += word in CHANGED
                         told[rule].turns += turns
     return told, trials * CELLS
+
+
+def strict(chain: Chain) -> Word:
+    """The verdict if only the differences between the GPUs tell the error, with one degree of freedom less than
+    GPUs."""
+    logs = [edge.link.log for edge in chain.at_node(1)]
+    return word_of(statistics.fmean(logs), statistics.stdev(logs) / math.sqrt(len(logs)), len(logs) - 1)
 
 
 def _chains(logs: Values) -> dict[str, Chain]:
@@ -326,7 +350,7 @@ def record_table(known: Recorded) -> str:
     return table(["launches on several GPUs", "count", "all together, %", "median, %", "p90, %", "most, %"], rows)
 
 
-def turns_text(known: Recorded) -> str:
+def turns_table(known: Recorded) -> str:
     """How noisy the turns of the recorded links are."""
     rows = [
         [cache, str(len(own)), *(f"{100 * float(np.quantile(own, share)):.2f}" for share in (0.1, 0.5, 0.9, 1))]
@@ -335,27 +359,29 @@ def turns_text(known: Recorded) -> str:
     return table(["sd of a turn of recorded links", "links", "p10, %", "median, %", "p90, %", "most, %"], rows)
 
 
+ALL_BUT_ONE = [design for design in pools.DESIGNS if design != pools.ONCE]
+BLOCKS: dict[str, Callable[[Recorded, int, int], str]] = {  # of the record, the seed and the number of histories
+    "record": lambda known, _, __: record_table(known),
+    "turns": lambda known, _, __: turns_table(known),
+    "designs": lambda known, seed, count: designs_table(pools.compared(known, seed, count)),
+    "responding": lambda known, seed, count: designs_table(pools.compared(known, seed, count, ALL_BUT_ONE, share=0.9)),
+    "responses": lambda known, seed, _: responses_table(known, seed),
+    "anchors": lambda known, seed, _: anchors_table(known, seed),
+    "controls": lambda known, seed, _: controls_table(known, seed),
+    "moderated": lambda known, seed, _: moderated_table(known, seed),
+}
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run the simulation and write its tables; the exit code."""
     parser = Parser("scripts/lab/links", __doc__)
-    parser.add_argument("--seed", type=int, default=33, help="of all random numbers (default: 33)")
+    parser.add_argument("--seed", type=int, default=33, help="seed of all random numbers (default: 33)")
     parser.add_argument("--histories", type=int, default=3, help="for each table of designs (default: 3)")
     parser.add_argument("--print", action="store_true", help="print the tables, write no file")
     options = parser.parse_args(arguments)
-    known, seed, began = pools.recorded(MACHINE), options.seed, time.monotonic()
-    several = [design for design in pools.DESIGNS if design != pools.ONCE]
-    makers: dict[str, Callable[[], str]] = {
-        "record": lambda: record_table(known),
-        "turns": lambda: turns_text(known),
-        "designs": lambda: design_rows(pools.compared(known, seed, options.histories)),
-        "responding": lambda: design_rows(pools.compared(known, seed, options.histories, several, share=0.9)),
-        "anchors": lambda: anchors_table(known, seed),
-        "controls": lambda: controls_table(known, seed),
-        "moderated": lambda: moderated_table(known, seed),
-        "responses": lambda: responses_table(known, seed),
-    }
-    for title, make in makers.items():
-        text = make()
+    known, began = pools.recorded(MACHINE), time.monotonic()
+    for title, make in BLOCKS.items():
+        text = make(known, options.seed, options.histories)
         print(f"{time.monotonic() - began:6.0f} s  {title}", flush=True)
         if options.print:
             print(f"\n{text}\n", flush=True)
