@@ -65,7 +65,7 @@ def designs_table(tallies: Mapping[str, Tally]) -> str:
         for design, tally in tallies.items()
     ]
     sizes = [f"{100 * size:g} %" for size in SIZES]
-    return table(["design", "false", *sizes, "1 % soon", "elsewhere", "s a commit"], rows)
+    return table(["design", "false of 1,000", *sizes, "1 % soon", "elsewhere of 1,000", "GPU s a commit"], rows)
 
 
 # --- anchors -------------------------------------------------------------------------------------------------------
@@ -126,7 +126,7 @@ def anchors_table(known: Recorded, seed: int) -> str:
             rows.append(
                 [
                     f"{title}, {'with' if anchored else 'without'} anchors",
-                    *(f"{figure:.2f}" for figure in figures),
+                    *(f"{round(figure, 2) + 0.0:.2f}" for figure in figures),  # no -0.00
                     share_text(told.gradual, len(told.off)),
                 ]
             )
@@ -347,7 +347,7 @@ def record_table(known: Recorded) -> str:
         figures = [100 * float(np.quantile(own, share)) for share in (0.5, 0.9, 1)]
         shift = 100 * float(np.std(known.shifts[kind]))
         rows.append([kind, str(len(own)), f"{shift:.3f}", *(f"{each:.2f}" for each in figures)])
-    return table(["launches on several GPUs", "count", "all together, %", "median, %", "p90, %", "most, %"], rows)
+    return table(["sd between GPUs", "launches", "shared, %", "own: median, %", "p90, %", "most, %"], rows)
 
 
 def turns_table(known: Recorded) -> str:

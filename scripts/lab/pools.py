@@ -402,9 +402,9 @@ DESIGNS: dict[str, Callable[[History, Tally, np.random.Generator], None]] = {
     "one series a GPU": lambda one, tally, _: detected(one, tally, series_a_gpu),
     "difference to the previous commit": lambda one, tally, _: differences(one, tally),
     "links, 6 turns": linked,
-    "links, as the engine stops": lambda one, tally, rng: linked(one, tally, rng, None),
-    "links, changes on two more GPUs": lambda one, tally, rng: linked(one, tally, rng, again=2),
-    "links at equal cost": lambda one, tally, rng: linked(one, tally, rng, EQUAL),
+    "links, turns as the engine takes them": lambda one, tally, rng: linked(one, tally, rng, None),
+    "links, changes on two more GPUs too": lambda one, tally, rng: linked(one, tally, rng, again=2),
+    "links at equal cost, 26 turns": lambda one, tally, rng: linked(one, tally, rng, EQUAL),
 }
 
 
