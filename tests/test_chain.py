@@ -96,6 +96,26 @@ def test_many_small_steps_are_one_gradual_change_and_noise_is_none() -> None:
     assert told == 0
 
 
+def test_the_interval_of_a_change_rests_on_its_own_links_and_not_on_later_ones() -> None:
+    """A link of six turns has five degrees of freedom, however many links follow."""
+    steps = [a_session(at, at + 1, a_link(0.02 if at == 2 else 0.0)) for at in range(20)]
+    alone, long = a_chain(steps[2]), a_chain(*steps)
+    assert long.half(2, 3) == pytest.approx(alone.half(0, 1))
+    assert long.half(2, 3) == pytest.approx(2.5706 * 0.0002, rel=1e-4)
+    assert long.half(0, 20) == pytest.approx(2.0003 * math.sqrt(20) * 0.0002, rel=1e-4)
+
+
+def test_a_gradual_change_of_two_links_is_judged_by_their_own_freedom() -> None:
+    """0.9 % with a standard error of 0.11 %: t is 6.0 with four degrees of freedom and 3.5 with 60."""
+    rough = [replace(a_link(0.0045, 0.0008), freedom=2) for _ in range(2)]
+    own = [a_session(at, at + 1, rough[at - 5] if at in (5, 6) else a_link(0.2 if at % 2 else -0.2, 0.0001))
+           for at in (*range(1, 5), 5, 6, *range(7, 30))]  # fmt: skip
+    assert a_chain(*own).gradual() == []
+    exact = [replace(link, freedom=30) for link in rough]
+    own[4:6] = [a_session(5, 6, exact[0]), a_session(6, 7, exact[1])]
+    assert a_chain(*own).gradual() == [(4, 6)]
+
+
 def a_series(cell: str = CELL) -> JudgedSeries:
     return JudgedSeries("suite.GPU.track_seconds", {}, {"machine": "m", "branch": "main"}, False, False, [], cell)
 

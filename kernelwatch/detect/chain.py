@@ -113,9 +113,13 @@ class Chain:
         return float(levels[last] - levels[first]), math.sqrt(max(float(variance), 0.0))
 
     def half(self, first: int, last: int) -> float:
-        """The half-width of the 95 % interval of a span. The levels rest on the turns of all links between."""
-        freedom = min(FREEDOM_MOST, sum(edge.judged.freedom for edge in self.edges if edge.after > first) or 1)
-        return quantile(0.975, freedom) * self.span(first, last)[1]
+        """The half-width of the 95 % interval of a span."""
+        return quantile(0.975, self._freedom(first, last)) * self.span(first, last)[1]
+
+    def _freedom(self, first: int, last: int) -> int:
+        """The degrees of freedom of a span: it rests on the turns of all links between, anchors included."""
+        between = (edge.judged.freedom for edge in self.edges if edge.before < last and edge.after > first)
+        return min(FREEDOM_MOST, sum(between) or 1)
 
     def at_node(self, node: int) -> list[Edge]:
         """The links of the step that made a launch, which several GPUs may have measured."""
@@ -159,8 +163,7 @@ class Chain:
             if last - first < 2:  # fewer than two links: each has a verdict of its own
                 continue
             log, error = self.span(first, last)
-            freedom = min(FREEDOM_MOST, sum(edge.judged.freedom for edge in self.edges))
-            if abs(log) - quantile(1 - GRADUAL_LEVEL / 2, freedom) * error > math.log1p(FLOOR):
+            if abs(log) - quantile(1 - GRADUAL_LEVEL / 2, self._freedom(first, last)) * error > math.log1p(FLOOR):
                 found.append((first, last))
         return found
 
