@@ -204,18 +204,16 @@ def test_the_next_processes_wait_while_one_measures(package: Package) -> None:
     folder = package()
     run = Run(PROJECT, cells(), "cpu", str(folder), BUDGET)
     run.measure_all(0, more=3)
-    first, second = run.workers._waiting  # and no third
-    assert first.process.poll() is None
-    assert second.process.poll() is None
+    waiting = workers_of(os.getpid())
+    assert len(waiting) == 2  # and no third
     run.measure_all(1)
-    assert first.process.returncode is not None  # it was the one
-    assert run.workers._waiting == [second]
+    (last,) = workers_of(os.getpid())  # the other one has measured
+    assert last in waiting
     for outcome in outcomes(run).values():
         assert_measured(outcome, 2)
     run.workers.close()
     run.workers.close()
-    assert second.process.returncode is not None
-    assert second.stderr.closed
+    assert workers_of(os.getpid()) == []
 
 
 @pytest.mark.usefixtures("ahead")
@@ -223,7 +221,7 @@ def test_no_process_waits_where_nothing_can_be_measured(tmp_path: Path) -> None:
     run = Run(PROJECT, cells(), "cpu", str(tmp_path), BUDGET)
     run.measure_all(0, more=1)
     assert run.unavailable
-    assert run.workers._waiting == []
+    assert workers_of(os.getpid()) == []
 
 
 @pytest.mark.usefixtures("ahead")
@@ -240,12 +238,13 @@ def test_no_process_waits_when_a_group_is_done(package: Package, monkeypatch: py
     monkeypatch.setattr(group, "PROCESSES", {"cpu": 2})
     options = Options(tree=str(package()), only="transpose/(c|numpy) .* 256x256 hot")
     group.measure(PROJECT, "transpose", "cpu", options)
-    assert [these._waiting for these in made] == [[]] * group.PROCESSES["cpu"]
+    assert len(made) == group.PROCESSES["cpu"]
+    assert workers_of(os.getpid()) == []
     monkeypatch.setattr(Run, "_note", lambda *_: interrupt())
     with pytest.raises(KeyboardInterrupt):
         group.measure(PROJECT, "transpose", "cpu", options)
     assert len(made) == group.PROCESSES["cpu"] + 1
-    assert made[-1]._waiting == []
+    assert workers_of(os.getpid()) == []
 
 
 def interrupt() -> None:
