@@ -23,7 +23,8 @@ from kernelwatch.comparison import linking
 from kernelwatch.comparison.linking import Step, Trees
 from kernelwatch.detect.judging import Judged, judge
 from kernelwatch.history import links
-from kernelwatch.history.links import Session
+from kernelwatch.history.links import NOT_ASKED, NOT_HERE, Session
+from kernelwatch.plan.cells import Cell
 from kernelwatch.plan.project import CONFIGURATION, Project
 from kernelwatch.report.texts import change_text
 from kernelwatch.system import lifeline
@@ -43,25 +44,38 @@ def run(project: Project, arguments: argparse.Namespace, console: Console) -> in
     known, messages = links.read(folder)
     for message in messages:
         console.print(f"note: {message}", style="yellow", markup=False)
-    done = {(session.before, session.after) for session in known if session.kind == "step"}
-    asked = [pair for pair in pairs if arguments.again or pair not in done]
-    if len(asked) < len(pairs):
-        console.print(f"{len(pairs) - len(asked)} of {len(pairs)} commits are linked already (--again links them anew)")
+    devices = [arguments.device] if arguments.device else list(linking.NARROW)
+    asked = linking.asked_of(project, selected(arguments), devices)
+    if not asked:
+        raise UserError("no cell that is timed matches what was asked for")
+    left = {pair: asked if arguments.again else unlinked(asked, known, pair) for pair in pairs}
+    waiting = [pair for pair in pairs if left[pair]]
+    if not pairs:
+        console.print(f"nothing to link: no commit of {arguments.range} has a parent here and may change a launch")
+    elif len(waiting) < len(pairs):
+        console.print(
+            f"{len(pairs) - len(waiting)} of {len(pairs)} commits are linked already (--again links them anew)"
+        )
     sessions: list[Session] = []
     began = time.monotonic()
     with linking.trees(project) as made:
-        for at, (before, after) in enumerate(asked):
+        for at, (before, after) in enumerate(waiting):
             if arguments.limit and time.monotonic() - began > arguments.limit:
-                console.print(f"{len(asked) - at} commits are left: {arguments.limit:g} s are over", style="yellow")
+                console.print(f"{len(waiting) - at} commits are left: {arguments.limit:g} s are over", style="yellow")
                 break
             with console.status(f"asking what {after[:8]} changed ..."):
-                devices = [arguments.device] if arguments.device else list(linking.NARROW)
-                one = linking.step(project, before, after, made, selected(arguments), devices)
+                one = linking.step(project, before, after, made, left[before, after])
             sessions += _link(project, one, [*known, *sessions], made, arguments, folder, console)
     if not arguments.no_publish:
         page = publish(project, project.root / CONFIGURATION, console)
         console.print(f"pages: {page.as_uri()}", soft_wrap=True)
     return code_of(sessions)
+
+
+def unlinked(asked: Sequence[Cell], known: Sequence[Session], pair: tuple[str, str]) -> list[Cell]:
+    """The cells that no session has asked about these two commits."""
+    own = [session for session in known if (session.before, session.after) == pair and session.kind == "step"]
+    return [cell for cell in asked if all(session.why_left(cell.key) for session in own)]
 
 
 def _link(
@@ -76,10 +90,12 @@ def _link(
     """Measure and save the links of a step, and the anchors that are due; what was measured, printed."""
     with console.status("") as status:
         session = linking.link(project, one, made, arguments.budget, tell=status.update)
-        links.save(folder, session)
+        if session.links or NOT_HERE not in session.unjudged.values():  # else it knows nothing
+            links.save(folder, session)
         found = [session]
         show(project, session, console)
-        for before, keys in linking.anchors_of(session, known).items():
+        line = git(project.root, "rev-list", "--first-parent", "--reverse", one.after).splitlines()
+        for before, keys in linking.anchors_of(session, known, line).items():
             found.append(linking.anchor(project, one, before, keys, made, arguments.budget, status.update))
             links.save(folder, found[-1])
             show(project, found[-1], console)
@@ -118,7 +134,8 @@ def code_of(sessions: Sequence[Session]) -> int:
     steps = [session for session in sessions if session.kind == "step"]
     if any(judged.word == "worse" for session in steps for judged in _changed(session).values()):
         return 1
-    return 2 if any(session.unjudged for session in steps) else 0
+    reasons = [why for session in steps for why in session.unjudged.values()]
+    return 2 if any(not why.endswith(NOT_ASKED) and not why.startswith("repaired") for why in reasons) else 0
 
 
 def main(project: Project, prog: str, arguments: list[str] | None = None) -> int:

@@ -17,6 +17,7 @@ from typing import Any
 from asv.console import log
 
 from kernelwatch.detect import common, events
+from kernelwatch.detect.chain import chains
 from kernelwatch.detect.events import Change, Event, JudgedSeries
 from kernelwatch.detect.evidence import Evidence, evidence
 from kernelwatch.detect.linked import LinkedSeries, verdict_on, verdicts_of
@@ -37,7 +38,8 @@ from kernelwatch.publish.series import series_of
 class Judged:
     """What was judged, and what was found. `unknown`: the measured commits that git does not know; `failures`: what
     failed as a whole, as events.json has it; `commits`: all that the others name; `verdicts`: by machine; `linked`: the
-    series that links tell; `sessions`: those of the links, by machine."""
+    series that links tell; `sessions`: those of the links, by machine; `unasked`: the commits between
+    these that may have changed a launch."""
 
     series: Sequence[JudgedSeries]
     events: Sequence[Event]
@@ -49,6 +51,7 @@ class Judged:
     verdicts: dict[str, Verdicts]
     linked: Sequence[LinkedSeries]
     sessions: Mapping[str, Sequence[Session]]
+    unasked: Mapping[str, Sequence[str]]
 
 
 def judge(publication: Publication) -> Judged:
@@ -64,11 +67,13 @@ def judge(publication: Publication) -> Judged:
     series = [dataclasses.replace(each, settled=settled) for each in judged]
     moves = common.moves(series)
     series = common.without(series, moves)
-    by_links = links_of(series, sessions, lines[0].positions)
+    unasked = {machine: linked.unasked(own, lines[0], publication.project) for machine, own in sessions.items()}
+    known = {machine: chains(own, lines[0].positions, unasked[machine]) for machine, own in sessions.items()}
+    by_links = links_of([each for each in series if each.cell], known, lines[0].name)
     told = [change for each in by_links for change in each.changes()]
-    twice = {(change.series.cell, change.last.commit) for change in told}  # a full run flagged what links tell
+    twice = {_where(change) for change in told}  # a full run flagged what links tell
     flagged = [change for each in series for change in each.changes()]
-    changes = [change for change in flagged if (change.series.cell, change.last.commit) not in twice] + told
+    changes = [change for change in flagged if _where(change) not in twice] + told
     found = events.events([*changes, *(change for move in moves for change in move.changes)])
     settled.write()
     proof = evidence(series, newest_of(lines, history.recorded))
@@ -79,10 +84,11 @@ def judge(publication: Publication) -> Judged:
     hashes += [each.newest for each in proof]
     hashes += [commit for commit in of_links if commit in lines[0].positions]
     hashes += [commit for line in lines if not line.is_configured for commit in (line.commits[-1], line.fork) if commit]
-    machines = {each.place.get("machine") or "" for each in series}
+    machines = {each.place.get("machine") or "" for each in (*series, *by_links)}
     verdicts = {machine: confirmations.read(Path(conf.results_dir, machine)) for machine in machines}
     for machine in machines:
-        verdicts[machine] |= verdicts_of(sessions.get(machine, ()))
+        own = [each for each in by_links if each.place.get("machine") == machine]
+        verdicts[machine] |= verdicts_of(sessions.get(machine, ()), own)
     for change in told:
         verdicts[change.series.place.get("machine") or ""].update([verdict_on(change)])
     return Judged(
@@ -96,7 +102,13 @@ def judge(publication: Publication) -> Judged:
         verdicts,
         by_links,
         sessions,
+        unasked,
     )
+
+
+def _where(change: Change) -> tuple[str | None, str, str]:
+    """The machine, the cell and the commit of a change."""
+    return change.series.place.get("machine"), change.series.cell, change.last.commit
 
 
 def write(publication: Publication, judged: Judged) -> None:
@@ -134,7 +146,10 @@ def write(publication: Publication, judged: Judged) -> None:
 def _reach(publication: Publication, judged: Judged) -> list[dict[str, Any]]:
     """How far the links of each machine reach along the first branch."""
     line = judged.lines[0]
-    found = (linked.reach(machine, own, line, publication.project) for machine, own in judged.sessions.items())
+    found = []
+    for machine, sessions in judged.sessions.items():
+        own = [each for each in judged.linked if each.place.get("machine") == machine]
+        found.append(linked.reach(machine, sessions, own, line, judged.unasked[machine], publication.project))
     return [each for each in found if each]
 
 
