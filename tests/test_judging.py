@@ -95,6 +95,12 @@ def test_a_link_that_is_not_believed_is_known_no_better_than_its_control_moved()
     assert high > 0.02
 
 
+def test_a_control_that_moved_explains_no_change_that_is_far_larger() -> None:
+    moved = a_link("moved", [0.02, 0.0201, 0.0199, 0.02], identities=("x", "x"), control=True)
+    told = judge(a_session(a_link("slower", [3.0, 3.001, 2.999, 3.0]), moved))["slower"]
+    assert (told.word, told.why) == ("worse", "")
+
+
 def test_the_same_launch_is_no_slower_whatever_its_times_say() -> None:
     told = judge(a_session(a_link("own", [0.03, 0.0302, 0.0299, 0.03], identities=("x", "x"))))["own"]
     assert told.word == "cannot tell"

@@ -3,11 +3,12 @@
 Both sides of a link are measured in turns on the GPU at hand. So links of any GPU, driver and version of the packages
 make one history (docs/links.md). What did not change is not measured.
 
-Exit code: 0; 1 if a launch became slower; 2 if one failed, or could not be measured.
+Exit code: 0; 1 if a launch became slower; 2 if one failed, could not be measured, or is not decided.
 """
 
 import argparse
 import math
+import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -33,6 +34,8 @@ from kernelwatch.system.files import Busy
 from kernelwatch.system.git import commits as commits_of
 from kernelwatch.system.git import git
 
+SHOWN = 3  # launches of a commit that are not decided, and that are not measured
+
 
 def run(project: Project, arguments: argparse.Namespace, console: Console) -> int:
     """Link the commits of a range and publish; the exit code. Raises: UserError."""
@@ -50,6 +53,10 @@ def run(project: Project, arguments: argparse.Namespace, console: Console) -> in
         raise UserError("no cell that is timed matches what was asked for")
     left = {pair: asked if arguments.again else unlinked(asked, known, pair) for pair in pairs}
     waiting = [pair for pair in pairs if left[pair]]
+    if len(pairs) < len(commits) and git(project.root, "rev-parse", "--is-shallow-repository") == "true":
+        console.print(
+            "note: this clone is shallow, and lacks parents; `git fetch --unshallow` gets them", style="yellow"
+        )
     if not pairs:
         console.print(f"nothing to link: no commit of {arguments.range} has a parent here and may change a launch")
     elif len(waiting) < len(pairs):
@@ -67,9 +74,20 @@ def run(project: Project, arguments: argparse.Namespace, console: Console) -> in
                 one = linking.step(project, before, after, made, left[before, after])
             sessions += _link(project, one, [*known, *sessions], made, arguments, folder, console)
     if not arguments.no_publish:
+        _list_benchmarks(project)
         page = publish(project, project.root / CONFIGURATION, console)
         console.print(f"pages: {page.as_uri()}", soft_wrap=True)
     return code_of(sessions)
+
+
+def _list_benchmarks(project: Project) -> None:
+    """Have asv write the list of benchmarks that `asv publish` needs, if no run did. Raises: UserError."""
+    if (project.results / "benchmarks.json").exists():
+        return
+    command = running.run_command(project.root / CONFIGURATION, "--bench", "just-discover")
+    done = subprocess.run(command, cwd=project.root, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise UserError(f"asv finds no benchmarks: {(done.stdout + done.stderr).strip()}")
 
 
 def unlinked(asked: Sequence[Cell], known: Sequence[Session], pair: tuple[str, str]) -> list[Cell]:
@@ -103,23 +121,36 @@ def _link(
 
 
 def show(project: Project, session: Session, console: Console) -> None:
-    """Print a session: one line, and one for each cell that became slower or faster, or has no link."""
+    """Print a session: one line, one for each cell that became slower or faster, and some for those that are not
+    decided or have no link."""
     subject = git(project.root, "log", "-1", "--format=%h %s", session.after)
+    changed = _changed(session)
+    undecided = {cell: judged for cell, judged in changed.items() if judged.word == "cannot tell"}
     what = f"{len(session.changed)} linked" if session.kind == "step" else f"{len(session.changed)} anchored"
     parts = [what, f"{session.same} the same"] if session.kind == "step" else [what]
     parts += [f"{session.represented} by the same binary"] if session.represented else []
     parts += [f"{len(own)} {name}" for name, own in (("new", session.new), ("gone", session.gone)) if own]
+    parts += [f"{len(undecided)} not decided"] if undecided else []
     parts += [f"{len(session.unjudged)} not measured"] if session.unjudged else []
     line = f"{subject}: {', '.join(parts)}, {duration(session.seconds)}"
-    console.print(line, markup=False, highlight=False, soft_wrap=True)
-    for cell, judged in _changed(session).items():
+
+    def tell(text: str, style: str = "yellow") -> None:
+        console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+
+    tell(line, "")
+    for cell, judged in changed.items():
         if judged.word in ("worse", "better"):
-            low, high = (change_text(bound) for bound in judged.bounds)
-            text = f"  {judged.word}: {cell} {change_text(math.expm1(judged.log))} ({low} to {high})"
             style = "red" if judged.word == "worse" else "green"
-            console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
-    for name, why in list(session.unjudged.items())[:3]:
-        console.print(f"  not measured: {name}: {why}", style="yellow", markup=False, highlight=False, soft_wrap=True)
+            tell(f"  {judged.word}: {cell} {_text_of(judged)}", style)
+    for cell, judged in list(undecided.items())[:SHOWN]:
+        tell(f"  not decided: {cell} {_text_of(judged)}{f': {judged.why}' if judged.why else ''}")
+    for name, why in list(session.unjudged.items())[:SHOWN]:
+        tell(f"  not measured: {name}: {why}")
+
+
+def _text_of(judged: Judged) -> str:
+    low, high = (change_text(bound) for bound in judged.bounds)
+    return f"{change_text(math.expm1(judged.log))} ({low} to {high})"
 
 
 def _changed(session: Session) -> dict[str, Judged]:
@@ -132,10 +163,12 @@ def code_of(sessions: Sequence[Session]) -> int:
     if any(why.startswith("failed") for session in sessions for why in session.unjudged.values()):
         return 2
     steps = [session for session in sessions if session.kind == "step"]
-    if any(judged.word == "worse" for session in steps for judged in _changed(session).values()):
+    words = {judged.word for session in steps for judged in _changed(session).values()}
+    if "worse" in words:
         return 1
     reasons = [why for session in steps for why in session.unjudged.values()]
-    return 2 if any(not why.endswith(NOT_ASKED) and not why.startswith("repaired") for why in reasons) else 0
+    unmeasured = any(not why.endswith(NOT_ASKED) and not why.startswith("repaired") for why in reasons)
+    return 2 if unmeasured or "cannot tell" in words else 0
 
 
 def main(project: Project, prog: str, arguments: list[str] | None = None) -> int:

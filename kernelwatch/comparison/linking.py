@@ -105,24 +105,25 @@ def step(project: Project, before: str, after: str, made: Trees, asked: Sequence
         if (cell.name, cell.type) in alike and cell.device == "gpu":
             least.setdefault(cell.name, cell)
     measured = [cell for cell in cells if (cell.name, cell.type) not in alike or cell == least.get(cell.name)]
-    left = _left(project, changed, {cell.key for cell in cells})
+    left = _left(project, changed, asked)
     return Step(before, after, differ, measured, len(cells) - len(measured), left)
 
 
-def _left(project: Project, changed: Iterable[str], asked: Collection[str]) -> dict[str, str]:
+def _left(project: Project, changed: Iterable[str], asked: Sequence[Cell]) -> dict[str, str]:
     """Why cells of changed rungs are not measured, by rung; by cell if others of the rung are. `asked`: the cells that
-    are."""
-    every = asked_of(project)
+    are measured if they changed."""
+    every, keys, devices = asked_of(project), {cell.key for cell in asked}, {cell.device for cell in asked}
     found: dict[str, str] = {}
     for rung in changed:
         own = [cell for cell in every if cell.name == rung]
-        without = {cell.key: f"it was {NOT_ASKED}" for cell in own if cell.key not in asked}
+        without = {cell.key: f"it was {NOT_ASKED}" for cell in own if cell.key not in keys}
         if rung not in project.rungs():
             found[rung] = "the description has no such rung"
         elif not own:
             found[rung] = NOT_TIMED
         elif len(without) == len(own):
-            found[rung] = f"{own[0].device.upper()} cells were {NOT_ASKED}"
+            device = own[0].device
+            found[rung] = f"it was {NOT_ASKED}" if device in devices else f"{device.upper()} cells were {NOT_ASKED}"
         else:
             found |= without
     return found

@@ -2,11 +2,9 @@
 
 A link has few turns, so its own spread is a poor guess of its noise. It is moderated: taken together with the median
 spread of the session's links, as if that had been seen in PRIOR further turns. (Source: Smyth, Linear models and
-empirical Bayes methods, 2004.) A change counts if its interval lies beyond FLOOR, and if no control moved as well.
-Noise and controls are those of the same device: a CPU says nothing of a GPU.
-
-A link that is not believed is known no better than what speaks against it, so that levels and sums, too, do not
-believe it.
+empirical Bayes methods, 2004.) A change counts if its interval lies beyond FLOOR. If a control moved, no link of the
+session is known better than that, so that levels and sums, too, hardly believe it. Noise and controls are those of the
+same device: a CPU says nothing of a GPU.
 """
 
 import math
@@ -90,5 +88,8 @@ def _judged(link: Link, noise: float | None, moved: Sequence[Link]) -> Judged:
     if not moved or link.control:
         return Judged(word, link.log, error, freedom)
     worst = max(moved, key=lambda each: abs(each.log))
+    error = math.hypot(error, worst.log)
+    if changed and word_of(link.log, error, freedom) == word:
+        return Judged(word, link.log, error, freedom)  # by so much more that this explains nothing
     why = f"{worst.cell}, alike on both sides, moved by {100 * math.expm1(worst.log):+.2f} %"
-    return Judged("cannot tell", link.log, math.hypot(error, worst.log), freedom, why)
+    return Judged("cannot tell", link.log, error, freedom, why)
