@@ -122,6 +122,15 @@ def test_an_event_of_links_has_one_size_everywhere() -> None:
     assert len(events([slower, faster])) == 2
 
 
+def test_a_change_of_one_link_has_the_interval_of_that_link_however_many_follow() -> None:
+    own = [a_session(at, at + 1, a_link(0.03 if at == 0 else 0.0)) for at in range(20)]
+    chain = chains(own, POSITIONS)[CELL]
+    assert chain.half(0, 1) == pytest.approx(chain.edges[0].judged.half())
+    [series] = linked([], {"m": {CELL: chain}}, "main")
+    [change] = series.changes()
+    assert change.interval == pytest.approx(chain.edges[0].judged.bounds)
+
+
 def test_links_confirm_and_refute_what_a_full_run_flagged() -> None:
     known = verdicts_of([a_session(1, 2, a_link(0.03)), a_session(3, 4, a_link(0.0001))])
     assert known[CELL, COMMITS[1], COMMITS[2]].word == "confirmed"

@@ -117,9 +117,22 @@ class Chain:
         return float(levels[last] - levels[first]), math.sqrt(max(float(variance), 0.0))
 
     def half(self, first: int, last: int) -> float:
-        """The half-width of the 95 % interval of a span. The levels rest on the turns of all links between."""
-        freedom = min(FREEDOM_MOST, sum(edge.judged.freedom for edge in self.edges if edge.after > first) or 1)
-        return quantile(0.975, freedom) * self.span(first, last)[1]
+        """The half-width of the 95 % interval of a span."""
+        return quantile(0.975, self.freedom(first, last)) * self.span(first, last)[1]
+
+    def freedom(self, first: int, last: int) -> int:
+        """The degrees of freedom of a span's standard error: those of its links, weighted by their variances (Welch and
+        Satterthwaite)."""
+        variances = [(self.span(node - 1, node)[1] ** 2, self._links_of(node)) for node in range(first + 1, last + 1)]
+        total = sum(variance**2 / own for variance, own in variances)
+        if not total or not math.isfinite(total):
+            return FREEDOM_MOST
+        return max(1, min(FREEDOM_MOST, int(sum(variance for variance, _ in variances) ** 2 / total + 1e-6)))
+
+    def _links_of(self, node: int) -> int:
+        """The degrees of freedom of all links that tell of a step: of its own, or else of those that span it."""
+        own = self.at_node(node) or [edge for edge in self.edges if edge.before < node <= edge.after]
+        return sum(edge.judged.freedom for edge in own) or 1
 
     def at_node(self, node: int) -> list[Edge]:
         """The links of the step that made a launch, which several GPUs may have measured."""
@@ -182,8 +195,7 @@ class Chain:
             if last - first < 2:  # fewer than two links: each has a verdict of its own
                 continue
             log, error = self.span(first, last)
-            freedom = min(FREEDOM_MOST, sum(edge.judged.freedom for edge in self.edges))
-            if abs(log) - quantile(1 - GRADUAL_LEVEL / 2, freedom) * error > math.log1p(FLOOR):
+            if abs(log) - quantile(1 - GRADUAL_LEVEL / 2, self.freedom(first, last)) * error > math.log1p(FLOOR):
                 found.append((first, last))
         return found
 

@@ -224,7 +224,7 @@ def copy(source: Path, target: Path, shown: Collection[Path] | None = None) -> l
             elif not name.endswith(".facts.jsonl"):
                 out = target / path.relative_to(source)
                 out.parent.mkdir(parents=True, exist_ok=True)
-                out.symlink_to(path.resolve())
+                out.symlink_to(path.absolute())  # whatever it leads to, if anything
     return messages
 
 

@@ -1,5 +1,6 @@
 """What the links of a history tell the pages: how far they reach, the level of each cell, and every session."""
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -155,7 +156,7 @@ def _session(session: Session, positions: Mapping[str, int]) -> Json:
 
 def _cell(chain: Chain, number: Mapping[int, int]) -> Json:
     """The launches of a cell, and its links: each launch with the logarithm of its seconds over those of the first one
-    of its piece, and the half-width of its 95 % interval."""
+    of its piece and over those of the launch before it, and the half-widths of their 95 % intervals."""
     pieces, levels = chain.pieces, chain.levels
     launches: list[dict[str, Any]] = [
         {"at": chain.nodes[0].before_at if chain.nodes else 0, "log": 0.0, "half": 0.0, "piece": 0, "word": ""}
@@ -168,6 +169,7 @@ def _cell(chain: Chain, number: Mapping[int, int]) -> Json:
                 "half": rounded(chain.half(pieces[node], node) if pieces[node] != node else 0.0, 3),
                 "piece": pieces[node],
                 "word": chain.word(node),
+                **_step_of(chain, node),
                 **({"why": own.why} if own.why else {}),
             }
         )
@@ -183,3 +185,9 @@ def _cell(chain: Chain, number: Mapping[int, int]) -> Json:
         ],
         "disagree": named,
     }  # fmt: skip
+
+
+def _step_of(chain: Chain, node: int) -> Json:
+    """How a launch compares with the one before it; {} if nothing links them."""
+    log, _ = chain.span(node - 1, node)
+    return {"step": [rounded(log, DIGITS), rounded(chain.half(node - 1, node), 3)]} if math.isfinite(log) else {}

@@ -184,7 +184,8 @@
 
     // What the page speaks of, for each machine: "NVIDIA H200, 13 commits up to 47de068d of 2026-11-20, 363 cells, 0 failed".
     function scope(all) {
-        return all.site.machines.map((machine) => {
+        const linked = all.events.links.map((reach) => element("p", {class: "quiet small"}, "Links on " + reach.machine + ": " + kernelwatch.links.words(reach)));
+        return [...linked, ...all.site.machines.map((machine) => {
             const commit = all.commits[machine.newest], known = kernelwatch.evidence(all.events, machine.name), suites = kernelwatch.failures(all.events, machine.name, commit.hash);
             return element("p", {class: "quiet small"},
                 kernelwatch.device_name(machine) + ", " + text.plural(machine.commits, "commit") + " up to ",
@@ -192,7 +193,7 @@
                 (all.site.described ? text.plural(machine.cells, "cell") + ", " + machine.failed.length + " failed" : "") +
                 (suites.length ? (all.site.described ? ", " : "") + text.plural(suites.length, all.site.described ? "suite" : "benchmark") + " failed" + (all.site.described ? " as a whole: " : ": ") + suites.map((told) => told.suite + " (" + told.reason + ")").join(", ") : "") +
                 (all.site.described || suites.length ? "; " : "") + "judged: " + known.judged + " of " + text.plural(known.series, "series", "series") + (known.unjudged.length ? " (" + kernelwatch.unjudged_words(known) + ")" : ""));
-        });
+        })];
     }
 
     function chosen(events, parameters) {

@@ -54,9 +54,9 @@
     function verdict(machine, all, commit) {
         const bad = against(machine.failed.length, kernelwatch.failures(all.events, machine.name, commit.hash), open(all.events, machine.name), noun_of(all.site));
         if (bad) return bad;
-        if (machine.commits < 2 && !kernelwatch.links.reach(all.events, machine.name)) return ["warn", "One commit is measured: there is nothing to compare it with yet."];
         const reach = kernelwatch.links.reach(all.events, machine.name);
         if (reach) return linked(reach);
+        if (machine.commits < 2) return ["warn", "One commit is measured: there is nothing to compare it with yet."];
         const known = kernelwatch.evidence(all.events, machine.name), some = partly(known, commit.hash);
         if (some) return some;
         if (machine.behind) return ["warn", "No open regression up to " + text.hash(commit.hash) + "; " + text.plural(machine.behind, "commit") + " after it " + (machine.behind === 1 ? "is" : "are") + " not measured."];
@@ -122,6 +122,15 @@
             is_timed(machine) ? element("div", {}, trends(machine, all.site)) : null));
     }
 
+    // A machine that has links and no full run.
+    function linked_card(reach, all) {
+        const regressions = open(all.events, reach.machine);
+        return element("article", {class: "card machine", "data-machine": reach.machine},
+            element("h2", {}, reach.machine), element("p", {class: "quiet small"}, "Links only: no full run was recorded on this machine, so it has no absolute figures."),
+            verdict_line(against(0, [], regressions, noun_of(all.site)) || linked(reach)), regressions_list(regressions, reach.machine, all.site),
+            element("dl", {}, element("dt", {}, "linked"), element("dd", {"data-links": reach.links}, kernelwatch.links.words(reach))));
+    }
+
     // A line of measured commits that lies on no configured branch, on one machine.
     function stray(line, machine, all, now) {
         const {branch} = all.site, known = kernelwatch.evidence(all.events, machine, line.name);
@@ -171,7 +180,8 @@
         const {machines, published, branch, head} = all.site;
         const now = Date.parse(published);
         main.append(element("h1", {}, "Status"));
-        if (!machines.length) {
+        const alone = kernelwatch.links.alone(site, events);
+        if (!machines.length && !alone.length) {
             main.append(element("p", {}, events.lines.length > events.lines.filter((line) => line.configured).length ? "No commit of the branch " + branch + " is measured."
                 : "Nothing is recorded yet. Measure a commit (" + (site.described ? "the command bench" : "asv run") + "), then publish."), ...strays(all, now));
             return;
@@ -180,6 +190,6 @@
         main.append(element("p", {class: "quiet"}, "The branch " + branch + " is at ", element("span", {class: "hash"}, text.hash(newest.hash)),
             " (" + newest.subject + ", " + text.date(newest.date) + ")."),
         ...(machines.length > FEW ? [overview(all)] : []),
-        element("div", {class: "cards"}, machines.map((machine) => card(machine, all, now))), ...strays(all, now));
+        element("div", {class: "cards"}, machines.map((machine) => card(machine, all, now)), alone.map((reach) => linked_card(reach, all))), ...strays(all, now));
     });
 }
