@@ -50,6 +50,7 @@ SHARED = {
     "happened",
     "ladders",
     "compare",
+    "links",
 }  # what views share
 
 

@@ -43,8 +43,8 @@
         }));
     }
 
-    function picture(into, drawn, told, ats) {
-        const small = (into.clientWidth || 960) < 640, linked = told.sessions.filter((session) => session.linked), gpus = [...new Set(linked.map((session) => session.gpu))];
+    function picture(main, into, drawn, told, ats) {
+        const small = (main.clientWidth || parseFloat(main.style.width) || 960) < 640, linked = told.sessions.filter((session) => session.linked), gpus = [...new Set(linked.map((session) => session.gpu))];
         const measured = linked.map((session) => ({...session, x: ats.indexOf(session.at)}));
         const values = drawn.flatMap(({parts}) => parts.filter((part) => !part.alone).flatMap((part) => [part.low, part.high]));
         const [low, high] = kernelwatch.domain(values, 0.02), floor = low - 0.12 * (high - low);
@@ -58,14 +58,14 @@
                 title: (part) => part.why ? "no link: " + part.why : WORDS[part.word] + (part.step ? ", " + text.change(Math.expm1(part.step[0]), 2) + " (" + interval(part.step) + ")" : "") + ", index " + text.digits(part.value, 5)}),
         ]);
         const ticks = d3.range(ats.length).filter((index) => index % Math.max(1, Math.ceil(ats.length / (small ? 4 : 9))) === 0);
-        into.append(kernelwatch.plot(into, {
+        into.append(kernelwatch.plot(main, {
             height: small ? 260 : 320, marginLeft: 58, marginBottom: 42,
             x: {type: "linear", domain: [-0.5, ats.length - 0.5], label: null, axis: null}, y: {type: "linear", domain: [floor, high], label: "time, the first launch = 100", labelArrow: "none", grid: true},
             marks: [...marks, Plot.ruleX(measured, {x: "x", y1: floor, y2: floor + 0.05 * (high - low), stroke: (session) => kernelwatch.colors[gpus.indexOf(session.gpu) % 8], strokeWidth: 3, title: (session) => session.gpu + ", driver " + session.driver + ", " + session.measured.slice(0, 10)}),
                 Plot.axisX(ticks, {label: small ? "commits" : "commits that were asked, evenly spaced", labelArrow: "none", tickFormat: (index) => text.hash(told.commits[ats[index]].hash)})],
         }, alt));
         into.append(element("p", {class: "quiet small"}, "The line is each launch's time by its links, with its 95 % interval; it breaks where nothing links two launches. A dot is a changed launch: red slower, green faster, hollow neither; \u00d7 is one that nothing links with another. Ticks below: a session that measured links, colored by GPU: ",
-            gpus.map((gpu, index) => [index ? ", " : "", element("span", {style: "color:" + kernelwatch.colors[index % 8], "aria-hidden": "true"}, "\u25ac "), gpu]), "."));
+            gpus.map((gpu, index) => [index ? ", " : "", element("span", {style: "color:" + kernelwatch.colors[index % 8], "aria-hidden": "true"}, "\u25ac\u00a0"), gpu]), "."));
     }
 
     // --- the table -------------------------------------------------------------------------------------------------
@@ -74,12 +74,12 @@
         const rows = [...cell.links].reverse().map(([number, , , log, half, turns, word]) => {
             const session = told.sessions[number], commit = told.commits[session.at];
             const tone = {worse: "bad", better: "good"}[word] || "";
-            return [hash_link(session.at, told.commits), text.date(commit.date), element("span", {class: "subject"}, commit.subject),
-                element("b", {class: tone}, text.change(Math.expm1(log), 2)), interval([log, half]),
-                WORDS[word] + (session.kind === "anchor" ? ", from the anchor " + text.hash(told.commits[session.from].hash) : ""), String(turns), session.gpu + (cell.disagree.includes(number) ? " (disagrees with the others)" : "")];
+            return [hash_link(session.at, told.commits), element("b", {class: tone}, text.change(Math.expm1(log), 2)), interval([log, half]),
+                WORDS[word] + (session.kind === "anchor" ? ", from the anchor " + text.hash(told.commits[session.from].hash) : ""),
+                element("span", {class: "subject"}, commit.subject), text.date(commit.date), String(turns), session.gpu + (cell.disagree.includes(number) ? " (disagrees with the others)" : "")];
         });
-        return kernelwatch.table([{name: "Commit"}, {name: "Date"}, {name: "Subject"}, {name: "Time", number: true, title: "relative change of the seconds"}, {name: "95 % interval", number: true},
-            {name: "Verdict"}, {name: "Turns", number: true}, {name: "GPU"}], rows, {"aria-label": "Links of " + key});
+        return kernelwatch.table([{name: "Commit"}, {name: "Time", number: true, title: "relative change of the seconds"}, {name: "95 % interval", number: true},
+            {name: "Verdict"}, {name: "Subject"}, {name: "Date"}, {name: "Turns", number: true}, {name: "GPU"}], rows, {"aria-label": "Links of " + key});
     }
 
     // --- the section of a history ----------------------------------------------------------------------------------
@@ -96,7 +96,7 @@
         const section = element("section", {class: "links"}, element("h2", {}, "By links"), element("p", {class: "quiet small"},
             "A changed launch and the one before it are measured in turns on one GPU, so this line crosses GPUs, drivers and versions of the harness. " + links.words(reach) + "."));
         main.append(section);
-        if (drawn.length) picture(section, drawn, told, ats);
+        if (drawn.length) picture(main, section, drawn, told, ats);
         for (const {key} of still) section.append(element("p", {"data-key": key}, "No commit that was asked changed the launch of " + key + "."));
         for (const {key} of drawn) section.append(table(key, told.cells[key], told));
         section.append(element("p", {class: "small"}, link("Which GPUs measured them", "devices", {machine})));
