@@ -140,10 +140,8 @@ class Chain:
         return [edge for edge in own if edge.session.after == self.nodes[node - 1].commit]
 
     def word(self, node: int) -> str:
-        """The verdict on the step that made a launch: that of its session, or of all GPUs that measured it together. A
-        link that is not believed has no say beside others."""
+        """The verdict on the step that made a launch: that of its session, or of all GPUs that measured it together."""
         own = self.at_node(node)
-        own = [edge for edge in own if not edge.judged.why] or own[:1]
         if len(own) <= 1:
             return own[0].judged.word if own else "cannot tell"
         weights = np.array([1 / edge.judged.error**2 for edge in own])
