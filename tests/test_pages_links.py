@@ -186,3 +186,19 @@ def test_devices_name_the_gpus_that_measured_links(browser: "Browser", site: Pat
     for gpu in {session.gpu for session in sessions if session.changed}:
         (row,) = (row for row in rows if gpu in row)
         assert str(sum(len(session.changed) for session in sessions if session.gpu == gpu)) in row
+
+
+def test_the_documented_fields_are_those_that_are_written(site: Path) -> None:
+    text = (ROOT / "docs" / "data.md").read_text(encoding="utf-8")
+    (section,) = re.findall(r"\n## Links\n(.*?)\n## ", text, re.DOTALL)
+    tables = re.findall(r"(?:^\|.*\n)+", section, re.MULTILINE)
+    documented = [
+        {name for row in table.splitlines()[2:] for name in re.findall(r"`(\w+)`", row.split("|")[1])}
+        for table in tables
+    ]
+    told = data(site, f"links/{ALONE}")
+    cells = told["cells"].values()
+    assert {frozenset(cell) for cell in cells} == {frozenset({"launches", "links", "disagree"})}
+    launches = [launch for cell in cells for launch in cell["launches"]]
+    written = [data(site, "events")["links"], [told], told["sessions"], launches]
+    assert [{name for entry in entries for name in entry} for entries in written] == documented

@@ -54,8 +54,14 @@
     function verdict(machine, all, commit) {
         const bad = against(machine.failed.length, kernelwatch.failures(all.events, machine.name, commit.hash), open(all.events, machine.name), noun_of(all.site));
         if (bad) return bad;
-        const reach = kernelwatch.links.reach(all.events, machine.name);
-        if (reach) return linked(reach);
+        const reach = kernelwatch.links.reach(all.events, machine.name), by_links = reach ? linked(reach) : null;
+        if (by_links && (by_links[0] === "good" || machine.commits < 2)) return by_links;
+        const [kind, words] = by_full_runs(machine, all, commit);
+        return by_links && kind === "warn" ? [kind, words + " " + by_links[1]] : [kind, words];
+    }
+
+    // What the full runs say if no regression is open, as [class, words].
+    function by_full_runs(machine, all, commit) {
         if (machine.commits < 2) return ["warn", "One commit is measured: there is nothing to compare it with yet."];
         const known = kernelwatch.evidence(all.events, machine.name), some = partly(known, commit.hash);
         if (some) return some;
