@@ -11,9 +11,10 @@ import pytest
 from kernelwatch.history import links
 from kernelwatch.history.links import Session
 from tests.repositories import new_project
-from tests.rows import FAST, OTHER, OTHER_KERNEL, PLAIN, SLOW, Rows
+from tests.rows import FAST, KERNEL, OTHER, OTHER_KERNEL, PLAIN, Rows
 
 BOTH = 'KERNELS = {"row_sum": {"plain": "rows.sums:plain", "other": "rows.more:other"}}\n'
+SLOWER = KERNEL.format(times=1000)  # so much that it shows on a busy machine, too
 CELL = "row_sum/plain float32 256x256 cold"
 
 
@@ -28,7 +29,7 @@ def linked(tmp_path_factory: pytest.TempPathFactory, small_engine: Path) -> tupl
     commits = {"first": rows.commit_all("first")}
     rows.kernelwatch("bench", "--no-gate")
     for name, files in {
-        "slower": {"rows/sums.py": SLOW},
+        "slower": {"rows/sums.py": SLOWER},
         "prose": {"README.md": "Sums of rows.\n"},
         "reverted": {"rows/sums.py": FAST},
         "broken": {"rows/sums.py": "def plain(a, out):\n    out[:] = 0\n"},

@@ -5,8 +5,8 @@ from pathlib import Path
 from kernelwatch.history import links
 from kernelwatch.history.links import Session
 from tests.repositories import new_project
-from tests.rows import FAST, OTHER, OTHER_KERNEL, PLAIN, SLOW, Rows
-from tests.test_links import BOTH, CELL, published
+from tests.rows import FAST, OTHER, OTHER_KERNEL, PLAIN, Rows
+from tests.test_links import BOTH, CELL, SLOWER, published
 
 
 def new_rows(base: Path, engine: Path) -> Rows:
@@ -32,7 +32,7 @@ def changed(rows: Rows, message: str, **files: str) -> str:
 
 def test_a_second_call_links_what_the_first_left(tmp_path: Path, small_engine: Path) -> None:
     rows = new_rows(tmp_path, small_engine)
-    after = changed(rows, "slower", rows__sums=SLOW)
+    after = changed(rows, "slower", rows__sums=SLOWER)
     quick = ("--no-publish", "--budget", "1")
     rows.kernelwatch("link", "--only", "row_sum/other", *quick, code=0)
     (left,) = sessions(rows)
@@ -68,7 +68,7 @@ def test_without_a_gpu_nothing_of_one_is_linked_and_another_machine_goes_on(tmp_
     told = rows.kernelwatch("link", "--no-publish", code=2)
     assert "not measured: row_sum/far: there is no GPU here" in told
     assert not [*(rows.folder / "results").glob("*/*.links.jsonl")]
-    changed(rows, "both change", rows__far=FAR_KERNEL.format(factor="+1.0"), rows__sums=SLOW)
+    changed(rows, "both change", rows__far=FAR_KERNEL.format(factor="+1.0"), rows__sums=SLOWER)
     for linked, count in (("1 linked", 1), ("0 linked", 1)):  # the second time nothing further can be measured
         told = rows.kernelwatch("link", "--no-publish", "--budget", "1")
         assert linked in told
@@ -84,7 +84,7 @@ def test_branches_roots_and_nonsense(tmp_path: Path, small_engine: Path) -> None
     told = rows.kernelwatch("link", *quick, code=0)
     assert "nothing to link: no commit of HEAD^!" in told
     rows.git("checkout", "-q", "-b", "feature")
-    slower = changed(rows, "slower", rows__sums=SLOW)
+    slower = changed(rows, "slower", rows__sums=SLOWER)
     rows.git("checkout", "-q", "main")
     own = changed(rows, "own", rows__more=OTHER_KERNEL.replace("ij->i", "ab->a"))
     rows.git("merge", "-q", "--no-ff", "-m", "merged", "feature")
@@ -130,7 +130,7 @@ def test_what_is_renamed_broken_or_back(tmp_path: Path, small_engine: Path) -> N
 
 def test_pages_without_any_full_run(tmp_path: Path, small_engine: Path) -> None:
     rows = new_rows(tmp_path, small_engine)
-    after = changed(rows, "slower", rows__sums=SLOW)
+    after = changed(rows, "slower", rows__sums=SLOWER)
     rows.kernelwatch("link", code=1)
     events = published(rows, "events")
     (event,) = events["events"]
@@ -140,3 +140,17 @@ def test_pages_without_any_full_run(tmp_path: Path, small_engine: Path) -> None:
     assert published(rows, "site")["machines"] == []
     (reach,) = events["links"]
     assert (reach["asked"], reach["links"]) == (1, 2)
+
+
+def test_a_branch_that_is_not_configured_has_its_links_and_events(tmp_path: Path, small_engine: Path) -> None:
+    rows = new_rows(tmp_path, small_engine)
+    changed(rows, "faster", rows__sums=FAST.replace("4", "3"))
+    rows.git("checkout", "-q", "-b", "feature")
+    slower = changed(rows, "slower", rows__sums=SLOWER)
+    rows.git("checkout", "-q", "main")
+    rows.kernelwatch("link", "main..feature", code=1)
+    events = published(rows, "events")
+    (event,) = events["events"]
+    assert (event["last"]["hash"], event["branch"], event["configured"]) == (slower, "feature", False)
+    (reach,) = events["links"]
+    assert (reach["branch"], reach["newest"], reach["asked"], reach["later"]) == ("feature", slower, 1, 0)

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -175,10 +175,16 @@ def verdict_on(change: Change) -> tuple[tuple[str, str, str], Confirmation]:
     return key, Confirmation(*key, "confirmed", size, size, low, high, change.turns, why)
 
 
-def linked(series: Sequence[JudgedSeries], known: Mapping[str, Mapping[str, Chain]], branch: str) -> list[LinkedSeries]:
+def linked(
+    series: Sequence[JudgedSeries], known: Mapping[str, Mapping[str, Chain]], branch: str,
+    own: Collection[str] | None = None,
+) -> list[LinkedSeries]:  # fmt: skip
     """The series of links. A cell that a full run of the machine measured is shown under the name of that series; of
-    another one, its key is its name. `known`: the chains by machine and cell; `branch`: whose commits they are."""
-    shown = {(each.place.get("machine") or "", each.cell): each for each in series if each.own is None}
+    another one, its key is its name. `known`: the chains by machine and cell; `branch`: whose commits they are; `own`:
+    as in JudgedSeries."""
+    shown = {
+        (each.place.get("machine") or "", each.cell): each for each in series if each.place.get("branch") == branch
+    }
     found = []
     for machine, cells in known.items():
         for cell, chain in cells.items():
@@ -187,5 +193,5 @@ def linked(series: Sequence[JudgedSeries], known: Mapping[str, Mapping[str, Chai
             alike = shown.get((machine, cell))
             place: dict[str, str | None] = alike.place if alike else {"machine": machine, "branch": branch}
             name, params = (alike.benchmark, alike.params) if alike else ("", {})
-            found.append(LinkedSeries(name, params, place, False, False, results_of(chain), cell, chain=chain))
+            found.append(LinkedSeries(name, params, place, False, False, results_of(chain), cell, None, own, chain))
     return found

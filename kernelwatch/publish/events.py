@@ -26,6 +26,7 @@ from kernelwatch.detect.settled import Settled
 from kernelwatch.history import confirmations
 from kernelwatch.history.confirmations import Verdicts
 from kernelwatch.history.links import Session
+from kernelwatch.plan.project import Project
 from kernelwatch.publish import diffs, failed, linked, values
 from kernelwatch.publish.commits import Commit, commits_of
 from kernelwatch.publish.feed import verdict_of, word_of, write_feed
@@ -51,7 +52,7 @@ class Judged:
     verdicts: dict[str, Verdicts]
     linked: Sequence[LinkedSeries]
     sessions: Mapping[str, Sequence[Session]]
-    unasked: Mapping[str, Sequence[str]]
+    unasked: Mapping[tuple[str, str], Sequence[str]]
 
 
 def judge(publication: Publication) -> Judged:
@@ -67,9 +68,7 @@ def judge(publication: Publication) -> Judged:
     series = [dataclasses.replace(each, settled=settled) for each in judged]
     moves = common.moves(series)
     series = common.without(series, moves)
-    unasked = {machine: linked.unasked(own, lines[0], publication.project) for machine, own in sessions.items()}
-    known = {machine: chains(own, lines[0].positions, unasked[machine]) for machine, own in sessions.items()}
-    by_links = links_of([each for each in series if each.cell], known, lines[0].name)
+    by_links, unasked = _by_links(series, sessions, lines, publication.project)
     told = [change for each in by_links for change in each.changes()]
     twice = {_where(change) for change in told}  # a full run flagged what links tell
     flagged = [change for each in series for change in each.changes()]
@@ -106,6 +105,32 @@ def judge(publication: Publication) -> Judged:
     )
 
 
+def _by_links(
+    series: Sequence[JudgedSeries],
+    sessions: Mapping[str, Sequence[Session]],
+    lines: Sequence[Line],
+    project: Project | None,
+) -> tuple[list[LinkedSeries], dict[tuple[str, str], list[str]]]:
+    """The series that links tell, along each line of commits; and by machine and line, the commits that no session
+    asked."""
+    timed = [each for each in series if each.cell]
+    found: list[LinkedSeries] = []
+    unasked = {}
+    for line in lines:
+        for machine, own in sessions.items():
+            missing = linked.unasked(own, line, project)
+            if linked.along(own, line):
+                unasked[machine, line.name] = missing
+                known = {machine: chains(own, line.positions, missing)}
+                found += links_of(timed, known, line.name, line.own)
+    return found, unasked
+
+
+def _of_line(judged: Judged, machine: str, line: Line) -> list[LinkedSeries]:
+    own = (each for each in judged.linked if each.place.get("machine") == machine)
+    return [each for each in own if each.place.get("branch") == line.name]
+
+
 def _where(change: Change) -> tuple[str | None, str, str]:
     """The machine, the cell and the commit of a change."""
     return change.series.place.get("machine"), change.series.cell, change.last.commit
@@ -127,7 +152,7 @@ def write(publication: Publication, judged: Judged) -> None:
         },
     )
     for machine, sessions in judged.sessions.items():
-        own = [each for each in judged.linked if each.place.get("machine") == machine]
+        own = _of_line(judged, machine, judged.lines[0])
         writer.write(f"links/{machine}", linked.told(machine, sessions, own, judged.lines[0].positions, commits))
     told = [_series_as_json(each) for each in judged.series]
     if publication.project is None:
@@ -144,13 +169,15 @@ def write(publication: Publication, judged: Judged) -> None:
 
 
 def _reach(publication: Publication, judged: Judged) -> list[dict[str, Any]]:
-    """How far the links of each machine reach along the first branch."""
-    line = judged.lines[0]
+    """How far the links of each machine reach along each line of commits."""
     found = []
-    for machine, sessions in judged.sessions.items():
-        own = [each for each in judged.linked if each.place.get("machine") == machine]
-        found.append(linked.reach(machine, sessions, own, line, judged.unasked[machine], publication.project))
-    return [each for each in found if each]
+    for line in judged.lines:
+        for machine, sessions in judged.sessions.items():
+            if (machine, line.name) in judged.unasked:
+                missing = judged.unasked[machine, line.name]
+                own = _of_line(judged, machine, line)
+                found.append(linked.reach(machine, sessions, own, line, missing, publication.project))
+    return found
 
 
 def as_json(event: Event, commits: dict[str, Commit], verdicts: Mapping[str, Verdicts]) -> dict[str, object]:

@@ -36,7 +36,7 @@ def sessions_of(results: Path) -> dict[str, list[Session]]:
 def unasked(sessions: Sequence[Session], line: Line, project: Project | None) -> list[str]:
     """The commits of a branch between the first and the newest session that change files on which launches may depend,
     and that no session asked."""
-    own = _along(sessions, line)
+    own = along(sessions, line)
     if not own or not project:
         return []
     first, newest = _ends(own, line)
@@ -44,10 +44,11 @@ def unasked(sessions: Sequence[Session], line: Line, project: Project | None) ->
     return [commit for commit in _changing(project, first, newest) if commit not in asked]
 
 
-def _along(sessions: Sequence[Session], line: Line) -> list[Session]:
-    """The sessions of a branch that asked what a commit changed."""
+def along(sessions: Sequence[Session], line: Line) -> list[Session]:
+    """The sessions of a line that asked what a commit changed; if it is no configured branch, one of its own."""
     known = line.positions
-    return [each for each in sessions if each.before in known and each.after in known and each.kind == "step"]
+    own = [each for each in sessions if each.before in known and each.after in known and each.kind == "step"]
+    return [each for each in own if line.own is None or each.after in line.own]
 
 
 def _ends(sessions: Sequence[Session], line: Line) -> tuple[str, str]:
@@ -58,8 +59,8 @@ def _ends(sessions: Sequence[Session], line: Line) -> tuple[str, str]:
 def reach(
     machine: str, sessions: Sequence[Session], series: Sequence[LinkedSeries], line: Line, missing: Sequence[str],
     project: Project | None,
-) -> Json | None:  # fmt: skip
-    """How far the links of a machine reach along a branch; None if none of them lies on it.
+) -> Json:  # fmt: skip
+    """How far the links of a machine reach along a line of commits that has some.
 
     `first`, `newest`: the commits at both ends. `asked`: how many commits were asked what they change; `changing`: how
     many of them have links. `links`: how many. `undecided`: how many of the launches that they made are neither slower
@@ -67,9 +68,7 @@ def reach(
     on which launches may depend, and that were not asked. `unjudged`: why changed launches have no link, and how many.
     `later`: how many commits after the newest one change such files.
     """
-    own = _along(sessions, line)
-    if not own:
-        return None
+    own = along(sessions, line)
     first, newest = _ends(own, line)
     chains = [each.chain for each in series if each.chain]
     words = [chain.word(node) for chain in chains for node in range(1, len(chain.nodes) + 1) if chain.at_node(node)]

@@ -6,11 +6,11 @@
     const links = (kernelwatch.links = {});
     const WORDS = {worse: "slower", better: "faster", "no change": "no change", "cannot tell": "not decided"};
 
-    // How far the links of a machine reach along a branch (docs/data.md); undefined if there are none.
-    links.reach = (events, machine) => events.links.find((each) => kernelwatch.is_of(each, machine));
+    // How far the links of a machine reach along a branch (docs/data.md), by default the first one; undefined if there are none.
+    links.reach = (events, machine, branch = events.lines[0].name) => events.links.find((each) => each.branch === branch && kernelwatch.is_of(each, machine));
 
     // The reach of machines that have links and no full run.
-    links.alone = (site, events) => events.links.filter((each) => !site.machines.some((machine) => kernelwatch.is_of(each, machine.name)));
+    links.alone = (site, events) => events.links.filter((each) => each.branch === events.lines[0].name && !site.machines.some((machine) => kernelwatch.is_of(each, machine.name)));
 
     // What speaks against "every changed launch was measured", in words.
     links.gaps = function (reach) {

@@ -153,11 +153,24 @@
                 element("dt", {}, "apart from " + branch), element("dd", {}, text.plural(line.commits.length, "measured commit") + (line.fork ? " after " + text.hash(line.fork.hash) + " (" + line.fork.subject + ")" : ""))));
     }
 
+    // A line of commits off the configured branches that was linked and has no full run, on one machine.
+    function linked_line(line, reach, all) {
+        const regressions = open(all.events, reach.machine, line.name);
+        return element("article", {class: "card line", "data-line": line.name, "data-machine": reach.machine},
+            element("h3", {}, line.name, element("span", {class: "verdict"}, "not on a configured branch")), element("p", {class: "quiet small"}, reach.machine),
+            verdict_line(against(0, [], regressions, noun_of(all.site)) || linked(reach)), regressions_list(regressions, reach.machine, all.site),
+            element("dl", {}, element("dt", {}, "linked"), element("dd", {"data-links": reach.links}, kernelwatch.links.words(reach))));
+    }
+
     // Measured commits on no configured branch: those that are not merged in full, the others as a number.
     function strays(all, now) {
         const own = all.events.lines.filter((line) => !line.configured), open_lines = own.filter((line) => !line.merged).sort((a, b) => b.tip.date - a.tip.date);
         if (!own.length && !all.events.unknown.length) return [];
-        const cards = open_lines.flatMap((line) => all.events.evidence.filter((each) => each.branch === line.name).map((each) => stray(line, each.machine, all, now)));
+        const cards = open_lines.flatMap((line) => {
+            const known = all.events.evidence.filter((each) => each.branch === line.name);
+            const reaches = all.events.links.filter((each) => each.branch === line.name && !known.some(({machine}) => kernelwatch.is_of(each, machine)));
+            return [...known.map((each) => stray(line, each.machine, all, now)), ...reaches.map((reach) => linked_line(line, reach, all))];
+        });
         const merged = own.length - open_lines.length, unknown = all.events.unknown.length;
         return [element("h2", {}, "On no configured branch"),
             element("p", {class: "quiet small"}, "Measured commits that “branches” in asv.conf.json does not reach, judged along their own first parents.",
