@@ -98,7 +98,10 @@
         main.append(section);
         if (drawn.length) picture(main, section, drawn, told, ats);
         for (const {key} of still) section.append(element("p", {"data-key": key}, "No commit that was asked changed the launch of " + key + "."));
-        for (const {key} of drawn) section.append(table(key, told.cells[key], told));
+        for (const {key, color} of drawn) {
+            if (drawn.length > 1) section.append(element("h3", {}, element("span", {style: "color:" + color, "aria-hidden": "true"}, "\u25ac\u00a0"), key));
+            section.append(table(key, told.cells[key], told));
+        }
         section.append(element("p", {class: "small"}, link("Which GPUs measured them", "devices", {machine})));
     };
 

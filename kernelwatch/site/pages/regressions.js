@@ -231,11 +231,12 @@
 
     kernelwatch.view("regressions", "Regressions", async function (main, parameters) {
         const common = await kernelwatch.common();
+        const machines = [...common.site.machines.map((each) => each.name), ...kernelwatch.links.alone(common.site, common.events).map((each) => each.machine)];
         const all = {...common, at: new Map(Object.entries(common.commits).map(([at, commit]) => [commit.hash, Number(at)]))};
         if (all.site.described) await kernelwatch.machine();
         const set = (name) => (value) => kernelwatch.go("regressions", {...Object.fromEntries(parameters), [name]: value});
         const controls = element("div", {class: "controls"},
-            all.site.machines.length > 1 ? kernelwatch.choice("machine", [["", "all"], ...all.site.machines.map((each) => each.name)], parameters.get("machine") || "", set("machine")) : null,
+            machines.length > 1 ? kernelwatch.choice("machine", [["", "all"], ...machines], parameters.get("machine") || "", set("machine")) : null,
             all.site.described ? kernelwatch.choice("op", [["", "all"], ...all.site.ops.map((op) => op.name)], parameters.get("op") || "", set("op")) : null,
             all.site.described ? kernelwatch.choice("verdict", [["", "all"], "confirmed", "not decided", "not tried", "refuted"], parameters.get("verdict") || "", set("verdict")) : null,
             element("label", {}, "words ", element("input", {type: "search", value: parameters.get("q") || "",
