@@ -123,21 +123,33 @@ class Chain:
     def freedom(self, first: int, last: int) -> int:
         """The degrees of freedom of a span's standard error: those of its links, weighted by their variances (Welch and
         Satterthwaite)."""
-        variances = [(self.span(node - 1, node)[1] ** 2, self._links_of(node)) for node in range(first + 1, last + 1)]
-        total = sum(variance**2 / own for variance, own in variances)
+        variances, own = self._variances[:, first:last]
+        total = float((variances**2 / own).sum())
         if not total or not math.isfinite(total):
             return FREEDOM_MOST
-        return max(1, min(FREEDOM_MOST, int(sum(variance for variance, _ in variances) ** 2 / total + 1e-6)))
+        return max(1, min(FREEDOM_MOST, int(float(variances.sum()) ** 2 / total + 1e-6)))
 
-    def _links_of(self, node: int) -> int:
-        """The degrees of freedom of all links that tell of a step: of its own, or else of those that span it."""
-        own = self.at_node(node) or [edge for edge in self.edges if edge.before < node <= edge.after]
-        return sum(edge.judged.freedom for edge in own) or 1
+    @cached_property
+    def _variances(self) -> Values:
+        """By step, its variance and the degrees of freedom of all links that tell of it: of its own, or else of those
+        that span it."""
+        found = np.ones((2, len(self.nodes)))
+        for node in range(1, len(self.nodes) + 1):
+            own = self.at_node(node) or [edge for edge in self.edges if edge.before < node <= edge.after]
+            found[:, node - 1] = self.span(node - 1, node)[1] ** 2, sum(edge.judged.freedom for edge in own) or 1
+        return found
 
     def at_node(self, node: int) -> list[Edge]:
         """The links of the step that made a launch, which several GPUs may have measured."""
-        own = [edge for edge in self.edges if edge.after == node and edge.session.kind == "step"]
-        return [edge for edge in own if edge.session.after == self.nodes[node - 1].commit]
+        return self._by_node.get(node, [])
+
+    @cached_property
+    def _by_node(self) -> dict[int, list[Edge]]:
+        found: dict[int, list[Edge]] = {}
+        for edge in self.edges:
+            if edge.session.kind == "step" and edge.session.after == self.nodes[edge.after - 1].commit:
+                found.setdefault(edge.after, []).append(edge)
+        return found
 
     def word(self, node: int) -> str:
         """The verdict on the step that made a launch: that of its session, or of all GPUs that measured it together."""
