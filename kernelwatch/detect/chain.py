@@ -21,6 +21,7 @@ from kernelwatch.history.links import Link, Session
 from kernelwatch.system.student import quantile
 
 Values = NDArray[np.float64]
+Told = tuple[Session, Mapping[str, Judged], Mapping[str, Link]]  # a session, its verdicts and changed launches by cell
 ALIKE = 1e-6  # the standard error of a link between two launches of which the identity is the same
 APART = 4.0  # standard errors by which a link may differ from what all others say before its GPU is named
 NOT_ASKED = "a commit that may have changed it was not asked"
@@ -236,25 +237,25 @@ def chains(sessions: Sequence[Session], positions: Mapping[str, int], unasked: I
         and positions[session.before] < positions[session.after]
     ]
     cells = dict.fromkeys(link.cell for session in own for link in session.changed)
-    judged = [judge(session) for session in own]
+    told = [(session, judge(session), {link.cell: link for link in session.changed}) for session in own]
     commits = {at: commit for commit, at in positions.items()}
     gaps = [
         Node(at, commits[at], at - 1, commits[at - 1], NOT_ASKED)
         for at in sorted(positions[commit] for commit in unasked)
         if at - 1 in commits
     ]
-    return {cell: _chain(cell, own, judged, positions, gaps) for cell in cells}
+    return {cell: _chain(cell, told, positions, gaps) for cell in cells}
 
 
 def _chain(
-    cell: str, sessions: Sequence[Session], judged: Sequence[Mapping[str, Judged]], positions: Mapping[str, int],
-    gaps: Sequence[Node],
+    cell: str, told: Sequence[Told], positions: Mapping[str, int], gaps: Sequence[Node]
 ) -> Chain:  # fmt: skip
     nodes: dict[int, Node] = {}
-    for session in sessions:
+    sessions = [session for session, *_ in told]
+    for session, _, changed in told:
         if session.kind != "step":
             continue
-        linked = any(link.cell == cell for link in session.changed)
+        linked = cell in changed
         why = "" if linked else _why_absent(cell, session)
         at = positions[session.after]
         if why and session.why_left(cell) and _asked_elsewhere(cell, session, sessions):
@@ -271,10 +272,9 @@ def _chain(
         return int(np.searchsorted(starts, positions[commit], side="right"))
 
     edges = [
-        Edge(node_of(session.before), node_of(session.after), link, verdicts[cell], session)
-        for session, verdicts in zip(sessions, judged, strict=True)
-        for link in session.changed
-        if link.cell == cell
+        Edge(node_of(session.before), node_of(session.after), changed[cell], judged[cell], session)
+        for session, judged, changed in told
+        if cell in changed
     ]
     edges = [edge for edge in edges if edge.before != edge.after]
     return Chain(cell, ordered, edges, _alike(edges))
