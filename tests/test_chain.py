@@ -126,7 +126,7 @@ def test_an_event_of_links_has_one_size_everywhere() -> None:
         a_session(1, 2, a_link(0.030, identities=("old", "new"))),
         a_session(5, 6, a_link(-0.026, identities=("new", "old"))),
     ]
-    [series] = linked([a_series()], {"m": sessions}, POSITIONS)
+    [series] = linked([a_series()], {"m": chains(sessions, POSITIONS)}, "main")
     slower, faster = series.changes()
     assert [change.kind for change in (slower, faster)] == ["regression", "improvement"]
     assert slower.undone
@@ -142,6 +142,15 @@ def test_an_event_of_links_has_one_size_everywhere() -> None:
     assert len(events([slower, faster])) == 2
 
 
+def test_a_change_of_one_link_has_the_interval_of_that_link_however_many_follow() -> None:
+    own = [a_session(at, at + 1, a_link(0.03 if at == 0 else 0.0)) for at in range(20)]
+    chain = chains(own, POSITIONS)[CELL]
+    assert chain.half(0, 1) == pytest.approx(chain.edges[0].judged.half())
+    [series] = linked([], {"m": {CELL: chain}}, "main")
+    [change] = series.changes()
+    assert change.interval == pytest.approx(chain.edges[0].judged.bounds)
+
+
 def test_links_confirm_and_refute_what_a_full_run_flagged() -> None:
     known = verdicts_of([a_session(1, 2, a_link(0.03)), a_session(3, 4, a_link(0.0001))])
     assert known[CELL, COMMITS[1], COMMITS[2]].word == "confirmed"
@@ -150,3 +159,86 @@ def test_links_confirm_and_refute_what_a_full_run_flagged() -> None:
 
 def test_links_of_another_branch_are_not_joined() -> None:
     assert chains([a_session(1, 2, a_link(0.03))], {COMMITS[1]: 0}) == {}
+
+
+def test_sessions_that_are_not_believed_move_no_level_and_tell_nothing_together() -> None:
+    """Two GPUs on which a control moved by as much as the launch did."""
+    control = replace(a_link(0.05, identities=("x", "x"), cell="op/rung float32 64x64 hot"), control=True)
+    doubtful = [a_session(1, 2, a_link(0.05), control, gpu=gpu) for gpu in "ab"]
+    assert [edge.judged.word for edge in a_chain(*doubtful).edges] == ["cannot tell"] * 2
+    assert a_chain(*doubtful).word(1) == "cannot tell"
+    believed = a_chain(*doubtful, a_session(1, 2, a_link(0.0001), gpu="c"))
+    assert believed.word(1) == "no change"
+    assert float(believed.levels[1]) == pytest.approx(0.0001, abs=1e-4)
+    slow = [a_session(at, at + 1, a_link(0.003), control if at == 3 else a_link(0, cell="other")) for at in range(3, 6)]
+    assert a_chain(*slow, a_session(6, 7, a_link(0.0))).gradual() == []
+
+
+def test_sessions_that_contradict_each_other_decide_nothing() -> None:
+    sessions = [a_session(1, 2, a_link(log), gpu=gpu) for log, gpu in ((0.05, "a"), (-0.05, "b"))]
+    chain = a_chain(*sessions)
+    assert chain.word(1) == "cannot tell"
+    assert len(chain.disagreeing()) == 2
+    [series] = linked([], {"m": {CELL: chain}}, "main")
+    assert series.changes() == []
+    told = verdicts_of(sessions, [series])[CELL, COMMITS[1], COMMITS[2]]
+    assert told.word == "not decided"
+    assert told.change == pytest.approx(0, abs=1e-3)
+
+
+def test_the_verdict_is_that_of_all_sessions_of_a_commit() -> None:
+    sessions = [a_session(1, 2, a_link(0.03), gpu=gpu) for gpu in "ab"]
+    sessions.append(a_session(1, 2, a_link(0.0, 0.02), gpu="c", at="2027-01-01"))
+    [series] = linked([], {"m": chains(sessions, POSITIONS)}, "main")
+    told = verdicts_of(sessions, [series])[CELL, COMMITS[1], COMMITS[2]]
+    assert told.word == "confirmed"
+    assert told.change == pytest.approx(series.changes()[0].step.change, rel=1e-9)
+
+
+def test_a_broken_tree_breaks_every_chain() -> None:
+    chain = a_chain(
+        a_session(1, 2, a_link(0.01)),
+        a_session(3, 4, unjudged={COMMITS[4][:8]: "ImportError"}),
+        a_session(5, 6, unjudged={COMMITS[5][:8]: "ImportError"}),
+        a_session(7, 8, a_link(0.01)),
+    )
+    assert chain.pieces == [0, 0, 2, 3, 3]
+    assert [node.why for node in chain.nodes] == ["", "ImportError", "ImportError", ""]
+
+
+def test_a_commit_that_was_not_asked_breaks_the_chain_unless_the_launch_is_the_same() -> None:
+    for identity, pieces in (("new", [0, 0, 0, 0]), ("other", [0, 0, 2, 2])):
+        own = [a_session(1, 2, a_link(0.01, identities=("old", "new")))]
+        own.append(a_session(8, 9, a_link(0.01, identities=(identity, "newest"))))
+        chain = chains(own, POSITIONS, [COMMITS[4], COMMITS[6]])[CELL]
+        assert [node.commit for node in chain.nodes] == [COMMITS[2], COMMITS[6], COMMITS[9]]
+        assert chain.pieces == pieces
+
+
+def test_each_piece_has_the_seconds_of_its_own_gpu_and_undoes_no_other_one() -> None:
+    slow = a_link(0.1)
+    sessions = [
+        a_session(1, 2, slow),
+        a_session(3, 4, unjudged={"op/rung": "failed: wrong"}),
+        a_session(5, 6, replace(a_link(-0.1), seconds=(2e-6, 1e-6)), gpu="faster"),
+    ]
+    [series] = linked([], {"m": chains(sessions, POSITIONS)}, "main")
+    slower, faster = series.changes()
+    assert slower.step.before == pytest.approx(slow.seconds[0])
+    assert slower.step.after == pytest.approx(slow.seconds[1])
+    assert not slower.undone
+    assert faster.step.after == pytest.approx(1e-6)
+
+
+def test_a_cell_that_no_full_run_measured_has_its_events() -> None:
+    [series] = linked([], {"m": chains([a_session(1, 2, a_link(0.03))], POSITIONS)}, "main")
+    [change] = series.changes()
+    assert (change.kind, change.series.cell, change.series.place["machine"]) == ("regression", CELL, "m")
+
+
+def test_what_one_session_left_and_another_measured_is_no_gap() -> None:
+    left = a_session(1, 2, unjudged={"op/rung": "CPU cells were not asked for"})
+    known = a_session(1, 2, same=4)
+    chain = a_chain(a_session(0, 1, a_link(0.01)), left, known, a_session(2, 3, a_link(0.01)))
+    assert chain.pieces == [0, 0, 0]
+    assert a_chain(a_session(0, 1, a_link(0.01)), left, a_session(2, 3, a_link(0.01))).pieces == [0, 0, 2, 2]

@@ -31,7 +31,7 @@ from kernelwatch.comparison.bisect import Commit
 from kernelwatch.comparison.changes import Changes
 from kernelwatch.comparison.paired import LOOKS, Comparison, Side
 from kernelwatch.comparison.verdict import Report
-from kernelwatch.detect.events import Event, _undone
+from kernelwatch.detect.events import Event, is_undone
 from kernelwatch.detect.steps import Step
 from kernelwatch.history import records
 from kernelwatch.history.confirmations import Confirmation
@@ -276,8 +276,8 @@ def test_neither_direction_is_believed_if_the_control_moved_as_well(ratio: float
 )
 def test_a_step_is_undone_by_what_takes_it_back(levels: tuple[float, ...], undone: bool) -> None:
     steps = [Step(at, "step", *both, 0.01) for at, both in enumerate(itertools.pairwise(levels), 1)]
-    assert _undone(steps[0], steps[1:]) is undone
-    assert not _undone(steps[-1], [])
+    assert is_undone(steps[0], steps[1:]) is undone
+    assert not is_undone(steps[-1], [])
 
 
 # --- the search for a commit ---------------------------------------------------------------------------------------

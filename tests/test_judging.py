@@ -76,6 +76,31 @@ def test_a_change_is_doubtful_if_a_control_moved_too() -> None:
     assert (told.word, told.why) == ("cannot tell", "moved, alike on both sides, moved by +2.02 %")
 
 
+def test_a_control_of_the_cpu_says_nothing_of_a_gpu_and_neither_does_its_noise() -> None:
+    slower = [a_link(f"slower {at}", [0.03, 0.0302, 0.0299, 0.03]) for at in range(6)]
+    moved = a_link("moved", [0.2, 0.201, 0.199, 0.2], identities=("x", "x"), control=True, device="cpu")
+    lucky = a_link("lucky", [0.006, 0.03, -0.02, 0.01], device="cpu")
+    told = judge(a_session(*slower, moved, lucky))
+    assert told["slower 0"].word == "worse"
+    assert told["lucky"].word == "cannot tell"
+    assert told["lucky"].freedom == 3  # its own: one link of a CPU does not tell the noise of the session
+
+
+def test_a_link_that_is_not_believed_is_known_no_better_than_its_control_moved() -> None:
+    moved = a_link("moved", [0.02, 0.0201, 0.0199, 0.02], identities=("x", "x"), control=True)
+    told = judge(a_session(a_link("still", QUIET[0]), moved))["still"]
+    assert told.word == "cannot tell"
+    low, high = told.bounds
+    assert low < -0.02
+    assert high > 0.02
+
+
+def test_a_control_that_moved_explains_no_change_that_is_far_larger() -> None:
+    moved = a_link("moved", [0.02, 0.0201, 0.0199, 0.02], identities=("x", "x"), control=True)
+    told = judge(a_session(a_link("slower", [3.0, 3.001, 2.999, 3.0]), moved))["slower"]
+    assert (told.word, told.why) == ("worse", "")
+
+
 def test_the_same_launch_is_no_slower_whatever_its_times_say() -> None:
     told = judge(a_session(a_link("own", [0.03, 0.0302, 0.0299, 0.03], identities=("x", "x"))))["own"]
     assert told.word == "cannot tell"

@@ -1,6 +1,7 @@
 """Link commits in a repository: only what changed is measured, in turns, and the pages tell it."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,11 @@ import pytest
 from kernelwatch.history import links
 from kernelwatch.history.links import Session
 from tests.repositories import new_project
-from tests.sums_of_rows import KERNEL, OTHER, OTHER_KERNEL, PLAIN, Rows
+from tests.sums_of_rows import FAST, KERNEL, OTHER, OTHER_KERNEL, PLAIN, Rows
 
 BOTH = 'KERNELS = {"row_sum": {"plain": "rows.sums:plain", "other": "rows.more:other"}}\n'
+SLOWER = KERNEL.format(times=1000)  # so much that it shows on a busy machine, too
 CELL = "row_sum/plain float32 256x256 cold"
-FAST, SLOW = KERNEL.format(times=1), KERNEL.format(times=300)  # on a busy machine, too
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +29,7 @@ def linked(tmp_path_factory: pytest.TempPathFactory, small_engine: Path) -> tupl
     commits = {"first": rows.commit_all("first")}
     rows.kernelwatch("bench", "--no-gate")
     for name, files in {
-        "slower": {"rows/sums.py": SLOW},
+        "slower": {"rows/sums.py": SLOWER},
         "prose": {"README.md": "Sums of rows.\n"},
         "reverted": {"rows/sums.py": FAST},
         "broken": {"rows/sums.py": "def plain(a, out):\n    out[:] = 0\n"},
@@ -135,12 +136,68 @@ def test_a_damaged_session_is_named_and_not_half_believed(
         assert len(links.read(tmp_path / "hostile")[1]) == 1, bad[:200]
 
 
+HOSTILE: dict[str, tuple[str, str]] = {
+    "a number that is none": ('"log": ', '"log": NaN, "old": '),
+    "a number without an end": ('"log": ', '"log": 1e999, "old": '),
+    "a number of 400 digits": ('"log": ', '"log": 1' + "0" * 400 + ', "old": '),
+    "a ratio of e to the 1e300": ('"log": ', '"log": 1e300, "old": '),
+    "an error of 1e300": ('"error": ', '"error": 1e300, "old": '),
+    "negative seconds": ('"seconds": [', '"seconds": [-1, 1], "old": ['),
+    "no pair": ('"seconds": [', '"seconds": [1], "old": ['),
+    "a cell that is a number": ('"cell": "', '"cell": 1, "old": "'),
+    "an option of git": ('"before": "', '"before": "--upload-pack=touch x", "old": "'),
+    "conditions of another type": ('"nvml_driver": ', '"nvml_driver": {"a": []}, "old": '),
+    "a device that is none": ('"device": "', '"device": "tpu", "old": "'),
+    "a depth of 100,000": ('"unjudged": ', '"deep": ' + "[" * 100_000 + ', "unjudged": '),
+    "an empty file": ("", ""),
+}
+
+
+@pytest.mark.parametrize("how", HOSTILE)
+def test_a_hostile_session_is_named_and_left_out(
+    linked: tuple[Rows, dict[str, str], str], tmp_path: Path, how: str
+) -> None:
+    rows, commits, _ = linked
+    (path,) = (rows.folder / "results").glob(f"*/{commits['slower'][:8]}.*")
+    text, (old, new) = path.read_text(), HOSTILE[how]
+    assert old in text
+    (tmp_path / path.name).write_text(text.replace(old, new, 1) if old else "")
+    found, (message,) = links.read(tmp_path)
+    assert not found
+    assert path.name in message
+
+
+def test_a_session_that_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / f"fifo{links.SUFFIX}")
+    (tmp_path / f"loop{links.SUFFIX}").symlink_to(f"loop{links.SUFFIX}")
+    (tmp_path / f"folder{links.SUFFIX}").mkdir()
+    with (tmp_path / f"huge{links.SUFFIX}").open("wb") as file:
+        file.truncate(2**40)
+    found, messages = links.read(tmp_path)
+    assert not found
+    assert len(messages) == 4
+
+
+def test_two_links_of_one_cell_are_no_session(linked: tuple[Rows, dict[str, str], str], tmp_path: Path) -> None:
+    rows, commits, _ = linked
+    (path,) = (rows.folder / "results").glob(f"*/{commits['slower'][:8]}.*")
+    lines = path.read_text().splitlines()
+    (tmp_path / path.name).write_text("\n".join([*lines, lines[1]]))
+    assert links.read(tmp_path)[0] == []
+
+
 def test_what_is_due_to_be_compared_with_its_anchor() -> None:
     from kernelwatch.comparison.linking import EVERY, anchors_of
     from tests.test_chain import COMMITS, a_link, a_session
 
+    due = {COMMITS[0]: ["op/rung float32 64x64 cold"]}
     steps = [a_session(at, at + 1, a_link(0.001)) for at in range(EVERY + 2)]
-    assert anchors_of(steps[EVERY - 2], steps[: EVERY - 2]) == {}
-    assert anchors_of(steps[EVERY - 1], steps[: EVERY - 1]) == {COMMITS[0]: ["op/rung float32 64x64 cold"]}
+    last = steps[EVERY - 1]
+    assert anchors_of(steps[EVERY - 2], steps[: EVERY - 2], COMMITS[: EVERY - 1]) == {}
+    assert anchors_of(last, steps[: EVERY - 1], COMMITS[:EVERY]) == due
+    assert anchors_of(last, steps[: EVERY - 1][::-1], COMMITS[:EVERY]) == due  # however late the first ones were linked
+    twice = [steps[EVERY - 2]] * EVERY
+    assert anchors_of(last, twice, COMMITS[:EVERY]) == {}  # one step, again and again
+    assert anchors_of(last, steps[: EVERY - 1], COMMITS[5:EVERY]) == {}  # steps of another branch
     anchored = [*steps[:EVERY], a_session(0, EVERY, a_link(0.01), kind="anchor")]
-    assert anchors_of(steps[EVERY], anchored) == {}
+    assert anchors_of(steps[EVERY], anchored, COMMITS[: EVERY + 1]) == {}

@@ -61,6 +61,7 @@ SHARED = {
     "happened",
     "ladders",
     "compare",
+    "links",
 }  # what views share
 
 

@@ -14,8 +14,7 @@ from kernelwatch.comparison import bisect, paired
 from kernelwatch.comparison.paired import Comparison, Side
 from kernelwatch.plan.cells import Cell
 from kernelwatch.report import comparison
-from kernelwatch.run.outcome import Outcome
-from kernelwatch.run.workers import Workers
+from kernelwatch.run.outcome import Group, Outcome
 from kernelwatch.system.student import quantile
 
 BASE, HEAD = Side("BASE", "base"), Side("HEAD", "head")
@@ -36,8 +35,7 @@ class Synthetic:
         self, project: object, cells: list[Cell], device: str, package: str, budget: object, workers: object
     ) -> None:
         self.cells, self.package, self.unavailable = cells, package, ""
-        outcomes = {cell.key: Outcome() for cell in cells}
-        self.group: Any = type("Group", (), {"outcomes": outcomes, "facts": {}})()
+        self.group: Any = Group("", {cell.key: Outcome() for cell in cells}, {})
 
     def measure_all(self, seed: int) -> None:
         type(self).calls.append((self.package, tuple(cell.rung for cell in self.cells)))
@@ -55,7 +53,7 @@ class Synthetic:
 def synthetic(monkeypatch: pytest.MonkeyPatch) -> type[Synthetic]:
     fresh = type("Fresh", (Synthetic,), {"calls": []})
     monkeypatch.setattr(paired, "Run", fresh)
-    monkeypatch.setattr(paired, "workers_of", lambda *_: Mock(spec=Workers))
+    monkeypatch.setattr(paired, "workers_of", lambda *_: Mock())
     return fresh
 
 
@@ -182,6 +180,39 @@ def test_a_budget_ends_it_but_not_before_the_first_look(synthetic: type[Syntheti
     found = Comparison(PROJECT, BASE, HEAD, cells("cpu", "rung0"), {})
     found.run(0.0)
     assert found.turns == paired.LOOKS[0]
+
+
+def test_the_facts_are_those_of_every_device_that_measured(
+    synthetic: type[Synthetic], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A session of GPU and CPU cells names its GPU."""
+
+    class Told(synthetic):  # type: ignore[valid-type, misc]
+        def measure_all(self, seed: int) -> None:
+            super().measure_all(seed)
+            device = self.cells[0].device
+            self.group.facts = {device: f"the {device}", "packages": {f"of the {device}": "1"}, "harness": "2"}
+
+    monkeypatch.setattr(paired, "Run", Told)
+    Told.ratio = staticmethod(lambda *_: 1.0)
+    found = Comparison(PROJECT, BASE, HEAD, [*cells("gpu", "rung0"), *cells("cpu", "rung1")], {})
+    found.run(0.0)
+    assert found.facts == {
+        "gpu": "the gpu",
+        "cpu": "the cpu",
+        "packages": {"of the gpu": "1", "of the cpu": "1"},
+        "harness": "2",
+    }
+
+
+def test_cells_are_measured_until_their_interval_is_narrow_and_the_same_launch_once(synthetic: type[Synthetic]) -> None:
+    draw = noise(8, 0.01)
+    synthetic.ratio = staticmethod(lambda side, rung, turn: draw() if rung == "loud" else 1.0)
+    taken = cells("gpu", "loud", "quiet", "numpy")  # of which only numpy launches the same
+    narrow = Comparison(PROJECT, BASE, HEAD, taken, {}, narrow={"gpu": 0.001})
+    narrow.run(math.inf)
+    turns = {pairs.cell.rung: len(pairs.measurements) for pairs in narrow.pairs.values()}
+    assert turns == {"loud": paired.LOOKS[-1], "quiet": paired.LOOKS[0], "numpy": 1}
 
 
 def test_a_side_that_fails_later_on_is_not_told_of(synthetic: type[Synthetic], monkeypatch: pytest.MonkeyPatch) -> None:

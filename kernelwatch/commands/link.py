@@ -3,11 +3,12 @@
 Both sides of a link are measured in turns on the GPU at hand. So links of any GPU, driver and version of the packages
 make one history (docs/links.md). What did not change is not measured.
 
-Exit code: 0; 1 if a launch became slower; 2 if one failed, or could not be measured.
+Exit code: 0; 1 if a launch became slower; 2 if one failed, could not be measured, or is not decided.
 """
 
 import argparse
 import math
+import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,7 +24,8 @@ from kernelwatch.comparison import linking
 from kernelwatch.comparison.linking import Step, Trees
 from kernelwatch.detect.judging import Judged, judge
 from kernelwatch.history import links
-from kernelwatch.history.links import Session
+from kernelwatch.history.links import NOT_ASKED, NOT_HERE, Session
+from kernelwatch.plan.cells import Cell
 from kernelwatch.plan.project import CONFIGURATION, Project
 from kernelwatch.report.texts import change_text
 from kernelwatch.system import lifeline
@@ -31,6 +33,8 @@ from kernelwatch.system.errors import UserError
 from kernelwatch.system.files import Busy
 from kernelwatch.system.git import commits as commits_of
 from kernelwatch.system.git import git
+
+SHOWN = 3  # launches of a commit that are not decided, and that are not measured
 
 
 def run(project: Project, arguments: argparse.Namespace, console: Console) -> int:
@@ -43,25 +47,53 @@ def run(project: Project, arguments: argparse.Namespace, console: Console) -> in
     known, messages = links.read(folder)
     for message in messages:
         console.print(f"note: {message}", style="yellow", markup=False)
-    done = {(session.before, session.after) for session in known if session.kind == "step"}
-    asked = [pair for pair in pairs if arguments.again or pair not in done]
-    if len(asked) < len(pairs):
-        console.print(f"{len(pairs) - len(asked)} of {len(pairs)} commits are linked already (--again links them anew)")
+    devices = [arguments.device] if arguments.device else list(linking.NARROW)
+    asked = linking.asked_of(project, selected(arguments), devices)
+    if not asked:
+        raise UserError("no cell that is timed matches what was asked for")
+    left = {pair: asked if arguments.again else unlinked(asked, known, pair) for pair in pairs}
+    waiting = [pair for pair in pairs if left[pair]]
+    if len(pairs) < len(commits) and git(project.root, "rev-parse", "--is-shallow-repository") == "true":
+        console.print(
+            "note: this clone is shallow, and lacks parents; `git fetch --unshallow` gets them", style="yellow"
+        )
+    if not pairs:
+        console.print(f"nothing to link: no commit of {arguments.range} has a parent here and may change a launch")
+    elif len(waiting) < len(pairs):
+        console.print(
+            f"{len(pairs) - len(waiting)} of {len(pairs)} commits are linked already (--again links them anew)"
+        )
     sessions: list[Session] = []
     began = time.monotonic()
     with linking.trees(project) as made:
-        for at, (before, after) in enumerate(asked):
+        for at, (before, after) in enumerate(waiting):
             if arguments.limit and time.monotonic() - began > arguments.limit:
-                console.print(f"{len(asked) - at} commits are left: {arguments.limit:g} s are over", style="yellow")
+                console.print(f"{len(waiting) - at} commits are left: {arguments.limit:g} s are over", style="yellow")
                 break
             with console.status(f"asking what {after[:8]} changed ..."):
-                devices = [arguments.device] if arguments.device else list(linking.NARROW)
-                one = linking.step(project, before, after, made, selected(arguments), devices)
+                one = linking.step(project, before, after, made, left[before, after])
             sessions += _link(project, one, [*known, *sessions], made, arguments, folder, console)
     if not arguments.no_publish:
+        _list_benchmarks(project)
         page = publish(project, project.root / CONFIGURATION, console)
         console.print(f"pages: {page.as_uri()}", soft_wrap=True)
     return code_of(sessions)
+
+
+def _list_benchmarks(project: Project) -> None:
+    """Have asv write the list of benchmarks that `asv publish` needs, if no run did. Raises: UserError."""
+    if (project.results / "benchmarks.json").exists():
+        return
+    command = running.run_command(project.root / CONFIGURATION, "--bench", "just-discover")
+    done = subprocess.run(command, cwd=project.root, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise UserError(f"asv finds no benchmarks: {(done.stdout + done.stderr).strip()}")
+
+
+def unlinked(asked: Sequence[Cell], known: Sequence[Session], pair: tuple[str, str]) -> list[Cell]:
+    """The cells that no session has asked about these two commits."""
+    own = [session for session in known if (session.before, session.after) == pair and session.kind == "step"]
+    return [cell for cell in asked if all(session.why_left(cell.key) for session in own)]
 
 
 def _link(
@@ -76,10 +108,12 @@ def _link(
     """Measure and save the links of a step, and the anchors that are due; what was measured, printed."""
     with console.status("") as status:
         session = linking.link(project, one, made, arguments.budget, tell=status.update)
-        links.save(folder, session)
+        if session.links or NOT_HERE not in session.unjudged.values():  # else it knows nothing
+            links.save(folder, session)
         found = [session]
         show(project, session, console)
-        for before, keys in linking.anchors_of(session, known).items():
+        line = git(project.root, "rev-list", "--first-parent", "--reverse", one.after).splitlines()
+        for before, keys in linking.anchors_of(session, known, line).items():
             found.append(linking.anchor(project, one, before, keys, made, arguments.budget, status.update))
             links.save(folder, found[-1])
             show(project, found[-1], console)
@@ -87,23 +121,36 @@ def _link(
 
 
 def show(project: Project, session: Session, console: Console) -> None:
-    """Print a session: one line, and one for each cell that became slower or faster, or has no link."""
+    """Print a session: one line, one for each cell that became slower or faster, and some for those that are not
+    decided or have no link."""
     subject = git(project.root, "log", "-1", "--format=%h %s", session.after)
+    changed = _changed(session)
+    undecided = {cell: judged for cell, judged in changed.items() if judged.word == "cannot tell"}
     what = f"{len(session.changed)} linked" if session.kind == "step" else f"{len(session.changed)} anchored"
     parts = [what, f"{session.same} the same"] if session.kind == "step" else [what]
     parts += [f"{session.represented} by the same binary"] if session.represented else []
     parts += [f"{len(own)} {name}" for name, own in (("new", session.new), ("gone", session.gone)) if own]
+    parts += [f"{len(undecided)} not decided"] if undecided else []
     parts += [f"{len(session.unjudged)} not measured"] if session.unjudged else []
     line = f"{subject}: {', '.join(parts)}, {duration(session.seconds)}"
-    console.print(line, markup=False, highlight=False, soft_wrap=True)
-    for cell, judged in _changed(session).items():
+
+    def tell(text: str, style: str = "yellow") -> None:
+        console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+
+    tell(line, "")
+    for cell, judged in changed.items():
         if judged.word in ("worse", "better"):
-            low, high = (change_text(bound) for bound in judged.bounds)
-            text = f"  {judged.word}: {cell} {change_text(math.expm1(judged.log))} ({low} to {high})"
             style = "red" if judged.word == "worse" else "green"
-            console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
-    for name, why in list(session.unjudged.items())[:3]:
-        console.print(f"  not measured: {name}: {why}", style="yellow", markup=False, highlight=False, soft_wrap=True)
+            tell(f"  {judged.word}: {cell} {_text_of(judged)}", style)
+    for cell, judged in list(undecided.items())[:SHOWN]:
+        tell(f"  not decided: {cell} {_text_of(judged)}{f': {judged.why}' if judged.why else ''}")
+    for name, why in list(session.unjudged.items())[:SHOWN]:
+        tell(f"  not measured: {name}: {why}")
+
+
+def _text_of(judged: Judged) -> str:
+    low, high = (change_text(bound) for bound in judged.bounds)
+    return f"{change_text(math.expm1(judged.log))} ({low} to {high})"
 
 
 def _changed(session: Session) -> dict[str, Judged]:
@@ -116,9 +163,12 @@ def code_of(sessions: Sequence[Session]) -> int:
     if any(why.startswith("failed") for session in sessions for why in session.unjudged.values()):
         return 2
     steps = [session for session in sessions if session.kind == "step"]
-    if any(judged.word == "worse" for session in steps for judged in _changed(session).values()):
+    words = {judged.word for session in steps for judged in _changed(session).values()}
+    if "worse" in words:
         return 1
-    return 2 if any(session.unjudged for session in steps) else 0
+    reasons = [why for session in steps for why in session.unjudged.values()]
+    unmeasured = any(not why.endswith(NOT_ASKED) and not why.startswith("repaired") for why in reasons)
+    return 2 if unmeasured or "cannot tell" in words else 0
 
 
 def main(project: Project, prog: str, arguments: list[str] | None = None) -> int:

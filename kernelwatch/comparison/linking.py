@@ -20,7 +20,7 @@ from kernelwatch.analysis import compiled
 from kernelwatch.comparison.changes import Changes, changes
 from kernelwatch.comparison.choice import Choice, choose
 from kernelwatch.comparison.paired import Comparison, Pairs, Side, trimmed_mean
-from kernelwatch.history.links import Kind, Link, Session
+from kernelwatch.history.links import NOT_ASKED, NOT_HERE, Kind, Link, Session
 from kernelwatch.plan.build import tree_of_commit
 from kernelwatch.plan.cells import Cell, timed
 from kernelwatch.plan.project import Project
@@ -40,14 +40,14 @@ BUDGET_S = 60.0  # for a commit; the first look is always taken
 @dataclass(frozen=True)
 class Step:
     """Two commits to link, and how the launches of their trees differ. `cells`: those to measure; `represented`: how
-    many more have the binary of one of these, on both sides; `devices`: those that were asked for."""
+    many more have the binary of one of these, on both sides; `left`: why others are not measured, by cell or rung."""
 
     before: str
     after: str
     differ: Changes
     cells: Sequence[Cell]
     represented: int = 0
-    devices: Collection[str] = tuple(NARROW)
+    left: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -80,11 +80,15 @@ def pairs_of(project: Project, commits: Iterable[str]) -> list[tuple[str, str]]:
     return found[::-1]
 
 
-def step(
-    project: Project, before: str, after: str, made: Trees, only: str = "", devices: Collection[str] = tuple(NARROW)
-) -> Step:
-    """What there is to link between two commits. `only`: a regular expression on the keys of the cells; `devices`: on
-    which they are measured. Raises: UserError.
+def asked_of(project: Project, only: str = "", devices: Collection[str] = tuple(NARROW)) -> list[Cell]:
+    """The cells that may be linked. `only`: a regular expression on their keys; `devices`: on which they are
+    measured."""
+    return [cell for cell in timed(project, only=only) if cell.device in devices and not cell.reference]
+
+
+def step(project: Project, before: str, after: str, made: Trees, asked: Sequence[Cell]) -> Step:
+    """What there is to link between two commits. `asked`: the cells that are measured if they changed. Raises:
+    UserError.
 
     The sources of both trees tell which rungs may be launched otherwise. Where compiling gives the same binary for a
     type, only code of the host differs: of such a rung one cell is measured, that of the least work, which shows most
@@ -92,9 +96,9 @@ def step(
     """
     differ = changes(project, made.of(before), made.of(after), launch=False)
     described = set(project.rungs())
-    rungs = {rung for rung in (*differ.launched, *differ.compiled) if rung in described}
-    cells = [cell for cell in timed(project, only=only) if cell.name in rungs and not cell.reference]
-    cells = [cell for cell in cells if cell.device in devices]
+    changed = [*differ.launched, *differ.compiled]
+    rungs = {rung for rung in changed if rung in described}
+    cells = [cell for cell in asked if cell.name in rungs]
     folders = made.of(before), made.of(after)
     with ThreadPoolExecutor(len(folders)) as pool:
         old, new = pool.map(lambda folder: _binaries(project, folder, rungs), folders)
@@ -104,7 +108,28 @@ def step(
         if (cell.name, cell.type) in alike and cell.device == "gpu":
             least.setdefault(cell.name, cell)
     measured = [cell for cell in cells if (cell.name, cell.type) not in alike or cell == least.get(cell.name)]
-    return Step(before, after, differ, measured, len(cells) - len(measured), devices)
+    left = _left(project, changed, asked)
+    return Step(before, after, differ, measured, len(cells) - len(measured), left)
+
+
+def _left(project: Project, changed: Iterable[str], asked: Sequence[Cell]) -> dict[str, str]:
+    """Why cells of changed rungs are not measured, by rung; by cell if others of the rung are. `asked`: the cells that
+    are measured if they changed."""
+    every, keys, devices = asked_of(project), {cell.key for cell in asked}, {cell.device for cell in asked}
+    found: dict[str, str] = {}
+    for rung in changed:
+        own = [cell for cell in every if cell.name == rung]
+        without = {cell.key: f"it was {NOT_ASKED}" for cell in own if cell.key not in keys}
+        if rung not in project.rungs():
+            found[rung] = "the description has no such rung"
+        elif not own:
+            found[rung] = NOT_TIMED
+        elif len(without) == len(own):
+            device = own[0].device
+            found[rung] = f"it was {NOT_ASKED}" if device in devices else f"{device.upper()} cells were {NOT_ASKED}"
+        else:
+            found |= without
+    return found
 
 
 def _binaries(project: Project, folder: str, rungs: Collection[str]) -> dict[tuple[str, str], tuple[object, ...]]:
@@ -160,10 +185,12 @@ def link(
     for pairs, judged in comparison.verdicts() if one.cells else ():
         key = pairs.cell.key
         is_control = key not in comparison.judged
+        if is_control and (pairs.left_out or not pairs.measurements):
+            continue
         if judged.word in told:
             told[judged.word].append(key)
-        elif is_control and (pairs.left_out or not pairs.measurements):
-            continue
+        elif pairs.left_out and "no GPU here" in judged.why:
+            unjudged[pairs.cell.name] = NOT_HERE
         elif pairs.left_out:
             unjudged[key] = f"{judged.word}: {judged.why}" if judged.why else judged.word
         elif not is_control and pairs.same and (pairs.is_alike or judged.word == "no change"):
@@ -172,14 +199,13 @@ def link(
             links.append(found)
         elif not is_control:
             unjudged[key] = judged.why or "it was measured in too few turns"
-    measured = {cell.name for cell in one.cells}
     # A machine may have some cells of a rung only: a hot one needs a cache that it fits into.
     here = {pairs.cell.name for pairs in comparison.pairs.values() if pairs.measurements}
     for pairs in comparison.pairs.values():
         if pairs.cell.name in here and pairs.left_out and pairs.left_out.word == "n/a":
             unjudged.pop(pairs.cell.key, None)
     if kind == "step":
-        unjudged |= {rung: _why_not_timed(project, rung, one) for rung in differ if rung not in measured}
+        unjudged |= one.left
     return Session(
         kind,
         one.before,
@@ -194,15 +220,6 @@ def link(
         tuple([*told["gone"], *one.differ.gone]),
         unjudged,
     )
-
-
-def _why_not_timed(project: Project, rung: str, one: Step) -> str:
-    """Why no cell of a changed rung was to be measured."""
-    op, _, name = rung.partition("/")
-    if rung not in project.rungs():
-        return "the description has no such rung"
-    device = project.op(op).rung(name).device
-    return NOT_TIMED if device in one.devices else f"{device.upper()} cells were not asked for"
 
 
 def few_controls(choice: Choice) -> Choice:
@@ -238,6 +255,7 @@ def _link(pairs: Pairs, is_control: bool) -> Link | None:
         (_identity(sides[0]), _identity(sides[1])),
         (_clock(sides[0]), _clock(sides[1])),
         is_control,
+        pairs.cell.device,
     )
 
 
@@ -251,21 +269,20 @@ def _clock(measurements: Sequence[Measurement]) -> float | None:
     return round(known[len(known) // 2], 1) if known else None
 
 
-def anchors_of(one: Session, known: Sequence[Session]) -> Mapping[str, list[str]]:
+def anchors_of(one: Session, known: Sequence[Session], line: Sequence[str]) -> Mapping[str, list[str]]:
     """The cells of a session that are due to be compared with an anchor, by the commit of the anchor. `known`: the
-    sessions before it, the oldest first along their line of commits."""
+    other sessions; `line`: the commits before the session's, the oldest first. Sessions of other commits do not count,
+    and several of one commit count once."""
+    positions = {commit: at for at, commit in enumerate(line)}
+    own = [session for session in known if session.before in positions and session.after in positions]
     due: dict[str, list[str]] = {}
-    for own in one.changed:
-        chain: list[str] = []  # the commits before the links since the last anchor
-        for session in known:
-            if not any(each.cell == own.cell for each in session.changed):
-                continue
-            if session.kind == "anchor":
-                chain.clear()
-            else:
-                chain.append(session.before)
-        if len(chain) + 1 >= EVERY:
-            due.setdefault(chain[0], []).append(own.cell)
+    for cell in (link.cell for link in one.changed):
+        linked = [session for session in own if any(link.cell == cell for link in session.changed)]
+        ends = [positions[session.after] for session in linked if session.kind == "anchor"]
+        steps = {positions[session.after]: session.before for session in linked if session.kind == "step"}
+        since = [before for at, before in sorted(steps.items()) if at > max(ends, default=-1)]
+        if len(since) + 1 >= EVERY:
+            due.setdefault(since[0], []).append(cell)
     return due
 
 

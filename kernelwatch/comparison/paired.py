@@ -230,7 +230,7 @@ class Comparison:
         self.judged = [key for key in self.pairs if key in self.controls or key not in lines]
         self.within = within
         self.narrow = narrow
-        self.facts: Facts = {}  # of the machine, for each device that measured
+        self.facts: Facts = {}  # of the machine, and of every device that measured
         self._workers: dict[tuple[str, int], Workers] = {}  # by device and side
         self.turns = 0
         self.tests = max(1, len(self.judged)) * (len(LOOKS) + 1)  # one more look when the time is up
@@ -260,8 +260,10 @@ class Comparison:
                     break
             for cell in cells:
                 self._note(cell, runs[0], runs[1])
-            if cells and runs[1].group.facts:
-                self.facts = runs[1].group.facts
+            if cells:
+                packages = {**self.facts.get("packages", {}), **runs[1].group.facts.get("packages", {})}
+                self.facts = {**self.facts, **runs[1].group.facts}
+                self.facts |= {"packages": packages} if packages else {}
         self.turns += 1
 
     def _of(self, device: str, side: int) -> Workers:

@@ -6,7 +6,8 @@ come back all take part with what they are worth. Nothing in it depends on which
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from bisect import bisect
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -20,9 +21,12 @@ from kernelwatch.history.links import Link, Session
 from kernelwatch.system.student import quantile
 
 Values = NDArray[np.float64]
+Told = tuple[Session, Mapping[str, Judged], Mapping[str, Link]]  # a session, its verdicts and changed launches by cell
 ALIKE = 1e-6  # the standard error of a link between two launches of which the identity is the same
 APART = 4.0  # standard errors by which a link may differ from what all others say before its GPU is named
+NOT_ASKED = "a commit that may have changed it was not asked"
 GRADUAL_LEVEL = 0.001  # chance that the sum of links without a change is called a gradual one
+LEAST_LEFT = 1e-6  # share of a link's level that rests on others, below which none does
 FREEDOM_MOST = 60  # of a level: more make no difference
 
 
@@ -63,30 +67,31 @@ class Chain:
     alike: Sequence[tuple[int, int]] = ()
 
     @cached_property
-    def _solved(self) -> tuple[Values, Values, list[int]]:
-        """The levels, their covariance, and the piece to which each launch belongs: there is no link between pieces."""
+    def _solved(self) -> tuple[Values, Values, list[int], Values]:
+        """The levels, their covariance, the piece to which each launch belongs (there is no link between pieces), and
+        the covariance that the errors of the links alone give."""
         count = len(self.nodes) + 1
         pairs = [(edge.before, edge.after, edge.link.log, edge.judged.error) for edge in self.edges]
         pairs += [(before, after, 0.0, ALIKE) for before, after in self.alike]
         pieces = _pieces(count, [(before, after) for before, after, *_ in pairs])
         free = [node for node in range(count) if pieces[node] != node]
         column = {node: at for at, node in enumerate(free)}
-        levels, covariance = np.zeros(count), np.zeros((count, count))
+        levels, own = np.zeros(count), np.zeros((count, count))
         if not free:
-            return levels, covariance, pieces
+            return levels, own, pieces, own
         design, told = np.zeros((len(pairs), len(free))), np.zeros(len(pairs))
         for row, (before, after, log, error) in enumerate(pairs):
             for node, sign in ((before, -1.0), (after, 1.0)):
                 if node in column:
                     design[row, column[node]] = sign / error
             told[row] = log / error
-        inverse = np.linalg.pinv(design.T @ design)
-        own = inverse @ design.T @ told
+        inverse = np.linalg.inv(design.T @ design)
+        solution = inverse @ design.T @ told
         freedom = len(pairs) - len(free)
-        excess = float(((told - design @ own) ** 2).sum()) / freedom if freedom else 1.0
-        levels[free] = own
-        covariance[np.ix_(free, free)] = inverse * max(1.0, excess)  # GPUs that disagree make the levels less certain
-        return levels, covariance, pieces
+        excess = float(((told - design @ solution) ** 2).sum()) / freedom if freedom else 1.0
+        levels[free] = solution
+        own[np.ix_(free, free)] = inverse
+        return levels, own * max(1.0, excess), pieces, own  # GPUs that disagree make the levels less certain
 
     @property
     def levels(self) -> Values:
@@ -106,7 +111,7 @@ class Chain:
     def span(self, first: int, last: int) -> tuple[float, float]:
         """The logarithm of the ratio of two launches' seconds, and its standard error; both NaN if nothing links
         them."""
-        levels, covariance, pieces = self._solved
+        levels, covariance, pieces, _ = self._solved
         if pieces[first] != pieces[last]:
             return math.nan, math.nan
         variance = covariance[first, first] + covariance[last, last] - 2 * covariance[first, last]
@@ -114,17 +119,38 @@ class Chain:
 
     def half(self, first: int, last: int) -> float:
         """The half-width of the 95 % interval of a span."""
-        return quantile(0.975, self._freedom(first, last)) * self.span(first, last)[1]
+        return quantile(0.975, self.freedom(first, last)) * self.span(first, last)[1]
 
-    def _freedom(self, first: int, last: int) -> int:
-        """The degrees of freedom of a span: it rests on the turns of all links between, anchors included."""
-        between = (edge.judged.freedom for edge in self.edges if edge.before < last and edge.after > first)
-        return min(FREEDOM_MOST, sum(between) or 1)
+    def freedom(self, first: int, last: int) -> int:
+        """The degrees of freedom of a span's standard error: those of its links, weighted by their variances (Welch and
+        Satterthwaite)."""
+        variances, own = self._variances[:, first:last]
+        total = float((variances**2 / own).sum())
+        if not total or not math.isfinite(total):
+            return FREEDOM_MOST
+        return max(1, min(FREEDOM_MOST, int(float(variances.sum()) ** 2 / total + 1e-6)))
+
+    @cached_property
+    def _variances(self) -> Values:
+        """By step, its variance and the degrees of freedom of all links that tell of it: of its own, or else of those
+        that span it."""
+        found = np.ones((2, len(self.nodes)))
+        for node in range(1, len(self.nodes) + 1):
+            own = self.at_node(node) or [edge for edge in self.edges if edge.before < node <= edge.after]
+            found[:, node - 1] = self.span(node - 1, node)[1] ** 2, sum(edge.judged.freedom for edge in own) or 1
+        return found
 
     def at_node(self, node: int) -> list[Edge]:
         """The links of the step that made a launch, which several GPUs may have measured."""
-        own = [edge for edge in self.edges if edge.after == node and edge.session.kind == "step"]
-        return [edge for edge in own if edge.session.after == self.nodes[node - 1].commit]
+        return self._by_node.get(node, [])
+
+    @cached_property
+    def _by_node(self) -> dict[int, list[Edge]]:
+        found: dict[int, list[Edge]] = {}
+        for edge in self.edges:
+            if edge.session.kind == "step" and edge.session.after == self.nodes[edge.after - 1].commit:
+                found.setdefault(edge.after, []).append(edge)
+        return found
 
     def word(self, node: int) -> str:
         """The verdict on the step that made a launch: that of its session, or of all GPUs that measured it together."""
@@ -139,15 +165,32 @@ class Chain:
         return word_of(middle, error, sum(edge.judged.freedom for edge in own))
 
     def disagreeing(self) -> list[tuple[Edge, float]]:
-        """The links that differ from what all others say, with how far, as a logarithm."""
+        """The links that differ from what all others say, with how far, as a logarithm.
+
+        What the others say of a link follows from the solution with it: its residual and the share of its level that
+        rests on itself, the leverage. A link without which the chain falls apart has a leverage of 1.
+        """
+        if len(self.edges) + len(self.alike) <= len(self.nodes):
+            return []
+        levels, _, _, own = self._solved
+        pairs = [(edge.before, edge.after, edge.link.log, edge.judged.error) for edge in self.edges]
+        pairs += [(before, after, 0.0, ALIKE) for before, after in self.alike]
+        before, after = np.array([pair[:2] for pair in pairs]).T
+        logs, errors = np.array([pair[2:] for pair in pairs]).T
+        leverage = (own[before, before] + own[after, after] - 2 * own[before, after]) / errors**2
+        left = 1 - leverage
+        residual = logs - (levels[after] - levels[before])
+        squares = (residual / errors) ** 2
+        freedom = len(pairs) - sum(piece != node for node, piece in enumerate(self.pieces)) - 1
         found = []
-        for edge in self.edges:
-            others = Chain(self.cell, self.nodes, [each for each in self.edges if each is not edge], self.alike)
-            if others.pieces[edge.before] != others.pieces[edge.after]:
+        for at, edge in enumerate(self.edges):
+            if left[at] < LEAST_LEFT:
                 continue  # nothing else tells of it
-            log, error = others.span(edge.before, edge.after)
-            if abs(edge.link.log - log) > APART * math.hypot(edge.judged.error, error) + math.log1p(FLOOR):
-                found.append((edge, edge.link.log - log))
+            apart = float(residual[at] / left[at])
+            excess = max(1.0, float(squares.sum() - squares[at] / left[at]) / freedom) if freedom else 1.0
+            error = math.sqrt(max(float(leverage[at] / left[at]), 0.0) * excess) * edge.judged.error
+            if abs(apart) > APART * math.hypot(edge.judged.error, error) + math.log1p(FLOOR):
+                found.append((edge, apart))
         return found
 
     def gradual(self) -> list[tuple[int, int]]:
@@ -163,7 +206,7 @@ class Chain:
             if last - first < 2:  # fewer than two links: each has a verdict of its own
                 continue
             log, error = self.span(first, last)
-            if abs(log) - quantile(1 - GRADUAL_LEVEL / 2, self._freedom(first, last)) * error > math.log1p(FLOOR):
+            if abs(log) - quantile(1 - GRADUAL_LEVEL / 2, self.freedom(first, last)) * error > math.log1p(FLOOR):
                 found.append((first, last))
         return found
 
@@ -183,8 +226,9 @@ def _pieces(count: int, pairs: Sequence[tuple[int, int]]) -> list[int]:
     return [root(node) for node in range(count)]
 
 
-def chains(sessions: Sequence[Session], positions: Mapping[str, int]) -> dict[str, Chain]:
-    """The chains of all cells that sessions linked along a line of commits. `positions`: of the commits of the line."""
+def chains(sessions: Sequence[Session], positions: Mapping[str, int], unasked: Iterable[str] = ()) -> dict[str, Chain]:
+    """The chains of all cells that sessions linked along a line of commits. `positions`: of the commits of the line;
+    `unasked`: commits that may have changed a launch, and that no session asked."""
     own = [
         session
         for session in sessions
@@ -193,22 +237,34 @@ def chains(sessions: Sequence[Session], positions: Mapping[str, int]) -> dict[st
         and positions[session.before] < positions[session.after]
     ]
     cells = dict.fromkeys(link.cell for session in own for link in session.changed)
-    judged = [judge(session) for session in own]
-    return {cell: _chain(cell, own, judged, positions) for cell in cells}
+    told = [(session, judge(session), {link.cell: link for link in session.changed}) for session in own]
+    commits = {at: commit for commit, at in positions.items()}
+    gaps = [
+        Node(at, commits[at], at - 1, commits[at - 1], NOT_ASKED)
+        for at in sorted(positions[commit] for commit in unasked)
+        if at - 1 in commits
+    ]
+    return {cell: _chain(cell, told, positions, gaps) for cell in cells}
 
 
 def _chain(
-    cell: str, sessions: Sequence[Session], judged: Sequence[Mapping[str, Judged]], positions: Mapping[str, int]
-) -> Chain:
+    cell: str, told: Sequence[Told], positions: Mapping[str, int], gaps: Sequence[Node]
+) -> Chain:  # fmt: skip
     nodes: dict[int, Node] = {}
-    for session in sessions:
+    sessions = [session for session, *_ in told]
+    for session, _, changed in told:
         if session.kind != "step":
             continue
-        linked = any(link.cell == cell for link in session.changed)
+        linked = cell in changed
         why = "" if linked else _why_absent(cell, session)
         at = positions[session.after]
+        if why and session.why_left(cell) and _asked_elsewhere(cell, session, sessions):
+            continue
         if (linked or why) and (at not in nodes or linked):
             nodes[at] = Node(at, session.after, positions[session.before], session.before, why)
+    launches = sorted(nodes)
+    # Of the commits between two launches that were not asked, the last one stands for all.
+    nodes = {**{node.at: node for node in {bisect(launches, gap.at): gap for gap in gaps}.values()}, **nodes}
     ordered = [nodes[at] for at in sorted(nodes)]
     starts = np.array([node.at for node in ordered])
 
@@ -216,19 +272,26 @@ def _chain(
         return int(np.searchsorted(starts, positions[commit], side="right"))
 
     edges = [
-        Edge(node_of(session.before), node_of(session.after), link, verdicts[cell], session)
-        for session, verdicts in zip(sessions, judged, strict=True)
-        for link in session.changed
-        if link.cell == cell
+        Edge(node_of(session.before), node_of(session.after), changed[cell], judged[cell], session)
+        for session, judged, changed in told
+        if cell in changed
     ]
     edges = [edge for edge in edges if edge.before != edge.after]
     return Chain(cell, ordered, edges, _alike(edges))
 
 
+def _asked_elsewhere(cell: str, session: Session, sessions: Iterable[Session]) -> bool:
+    """Whether another session asked what this one left."""
+    same = (
+        each for each in sessions if (each.before, each.after, each.kind) == (session.before, session.after, "step")
+    )
+    return any(not each.why_left(cell) for each in same)
+
+
 def _why_absent(cell: str, session: Session) -> str:
     """Why a session that knows of a change of the cell has no link of it; "" if it knows of none."""
     rung = cell.partition(" ")[0]
-    names = (cell, rung)
+    names = (cell, rung, session.before[:8], session.after[:8])  # a tree may be broken as a whole
     if any(name in session.unjudged for name in names):
         return next(session.unjudged[name] for name in names if name in session.unjudged)
     if any(name in session.new for name in names):

@@ -67,12 +67,13 @@ class JudgedSeries:
         own = self._judged.steps
         edges = [0, *(step.at for step in own), len(self.results)]
         changes = (
-            Change(self, step, _undone(step, own[at + 1 :]), (edges[at], edges[at + 2])) for at, step in enumerate(own)
+            Change(self, step, is_undone(step, own[at + 1 :]), (edges[at], edges[at + 2]))
+            for at, step in enumerate(own)
         )
         return [change for change in changes if self.tells(change.last.commit)]
 
 
-def _undone(step: Step, later: Sequence[Step]) -> bool:
+def is_undone(step: Step, later: Sequence[Step]) -> bool:
     """Whether later steps brought the level back to where it was, or to a better one. False if the environment changed
     since: levels across such a change are not compared."""
     if not later or any(other.kind == "environment" for other in later):

@@ -2,7 +2,9 @@
 
 A link has few turns, so its own spread is a poor guess of its noise. It is moderated: taken together with the median
 spread of the session's links, as if that had been seen in PRIOR further turns. (Source: Smyth, Linear models and
-empirical Bayes methods, 2004.) A change counts if its interval lies beyond FLOOR, and if no control moved as well.
+empirical Bayes methods, 2004.) A change counts if its interval lies beyond FLOOR. If a control moved, no link of the
+session is known better than that, so that levels and sums, too, hardly believe it. Noise and controls are those of the
+same device: a CPU says nothing of a GPU.
 """
 
 import math
@@ -45,10 +47,14 @@ class Judged:
 
 def judge(session: Session) -> dict[str, Judged]:
     """The verdicts on the links of a session, controls included, by cell."""
-    errors = [link.error for link in session.links]
-    noise = statistics.median(errors) if len(errors) >= FEWEST else None
-    moved = [link for link in session.links if link.control and _is_beyond(link.log, *moderated(link, noise))]
-    return {link.cell: _judged(link, noise, moved) for link in session.links}
+    found: dict[str, Judged] = {}
+    for device in sorted({link.device for link in session.links}):
+        own = [link for link in session.links if link.device == device]
+        errors = [link.error for link in own]
+        noise = statistics.median(errors) if len(errors) >= FEWEST else None
+        moved = [link for link in own if link.control and _is_beyond(link.log, *moderated(link, noise))]
+        found |= {link.cell: _judged(link, noise, moved) for link in own}
+    return found
 
 
 def moderated(link: Link, noise: float | None) -> tuple[float, int]:
@@ -77,8 +83,13 @@ def _judged(link: Link, noise: float | None, moved: Sequence[Link]) -> Judged:
     word = word_of(link.log, error, freedom)
     changed = word in ("worse", "better")
     if changed and link.identities[0] and link.identities[0] == link.identities[1]:
-        return Judged("cannot tell", link.log, error, freedom, "both sides launch the same, and yet their times differ")
-    if changed and moved:
-        why = f"{moved[0].cell}, alike on both sides, moved by {100 * math.expm1(moved[0].log):+.2f} %"
-        return Judged("cannot tell", link.log, error, freedom, why)
-    return Judged(word, link.log, error, freedom)
+        why = "both sides launch the same, and yet their times differ"
+        return Judged("cannot tell", link.log, math.hypot(error, link.log), freedom, why)
+    if not moved or link.control:
+        return Judged(word, link.log, error, freedom)
+    worst = max(moved, key=lambda each: abs(each.log))
+    error = math.hypot(error, worst.log)
+    if changed and word_of(link.log, error, freedom) == word:
+        return Judged(word, link.log, error, freedom)  # by so much more that this explains nothing
+    why = f"{worst.cell}, alike on both sides, moved by {100 * math.expm1(worst.log):+.2f} %"
+    return Judged("cannot tell", link.log, error, freedom, why)

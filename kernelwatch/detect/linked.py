@@ -2,13 +2,13 @@
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from kernelwatch.detect import steps
-from kernelwatch.detect.chain import Chain, chains
-from kernelwatch.detect.events import Change, JudgedSeries
+from kernelwatch.detect.chain import Chain
+from kernelwatch.detect.events import Change, JudgedSeries, is_undone
 from kernelwatch.detect.judging import judge
 from kernelwatch.detect.levels import FLOOR
 from kernelwatch.detect.point import Point
@@ -70,8 +70,33 @@ class LinkedSeries(JudgedSeries):
             bounds = math.expm1(log - half), math.expm1(log + half)
             nodes = range(first + 1, last + 1)
             turns = sum(len(edge.link.logs) for node in nodes for edge in self._chain.at_node(node))
-            found.append(LinkedChange(self, change.step, change.undone, change.levels, bounds, turns))
+            # What nothing links with this launch does not take the change back.
+            piece = self._chain.pieces[last]
+            later = [step for step in self._judged.steps if step.at > change.step.at and self._piece(step) == piece]
+            undone = is_undone(change.step, later)
+            found.append(LinkedChange(self, change.step, undone, change.levels, bounds, turns))
         return found
+
+    def verdicts(self) -> Verdicts:
+        """The verdict on each step, by what names it."""
+        found: Verdicts = {}
+        for node, own in enumerate(self._chain.nodes, 1):
+            edges = self._chain.at_node(node)
+            if not edges:
+                continue
+            key = self.cell, own.before, own.commit
+            word = VERDICTS.get(self._chain.word(node), "not decided")
+            log, half = self._chain.span(node - 1, node)[0], self._chain.half(node - 1, node)
+            size, turns = math.expm1(log), sum(len(edge.link.logs) for edge in edges)
+            why = next((edge.judged.why for edge in edges if edge.judged.why), "") if word == "not decided" else ""
+            bounds = math.expm1(log - half), math.expm1(log + half)
+            at = max(edge.session.at for edge in edges)
+            found[key] = Confirmation(*key, word, size, size, *bounds, turns, why, at)
+        return found
+
+    def _piece(self, step: Step) -> int:
+        commit = self.results[step.at].commit
+        return next(self._chain.pieces[node] for node, own in enumerate(self._chain.nodes, 1) if own.commit == commit)
 
     def _nodes(self, change: Change) -> tuple[int, int]:
         commits = [node.commit for node in self._chain.nodes]
@@ -96,9 +121,11 @@ class LinkedChange(Change):
 
 
 def results_of(chain: Chain) -> Results:
-    """The commits on both sides of each link, with the seconds that the chain gives them."""
-    newest = max(chain.edges, key=lambda edge: edge.session.at)
-    scale = newest.link.seconds[1] / math.exp(chain.levels[newest.after])
+    """The commits on both sides of each link, with the seconds that the chain gives them: within each piece, those of
+    its newest link. A launch without a link has no seconds."""
+    scales: dict[int, float] = {}
+    for edge in sorted(chain.edges, key=lambda edge: edge.session.at):
+        scales[chain.pieces[edge.after]] = edge.link.seconds[1] / math.exp(chain.levels[edge.after])
     told: dict[int, tuple[str, int]] = {}
     for number, node in enumerate(chain.nodes, 1):
         told.setdefault(node.before_at, (node.before, number - 1))
@@ -109,19 +136,21 @@ def results_of(chain: Chain) -> Results:
                 commit,
                 Point(
                     at,
-                    scale * math.exp(chain.levels[node]),
+                    scales[chain.pieces[node]] * math.exp(chain.levels[node]),
                     float(chain.errors[node]),
                     conditions=json.dumps({"linked from": chain.pieces[node]}),
                 ),
                 {"linked from": chain.pieces[node]},
             )
             for at, (commit, node) in sorted(told.items())
+            if chain.pieces[node] in scales
         ]
     )
 
 
-def verdicts_of(sessions: Iterable[Session]) -> Verdicts:
-    """What links say of changes that a full run flagged, and of their own: each was measured in turns."""
+def verdicts_of(sessions: Iterable[Session], series: Iterable[LinkedSeries] = ()) -> Verdicts:
+    """What links say of changes that a full run flagged, and of their own: each was measured in turns. `series`: those
+    of the same machine; if several sessions measured a step, what they say together counts."""
     found: Verdicts = {}
     for session in sessions:
         judged = judge(session)
@@ -131,6 +160,8 @@ def verdicts_of(sessions: Iterable[Session]) -> Verdicts:
             change, (low, high) = math.expm1(link.log), own.bounds
             word = VERDICTS.get(own.word, "not decided")
             found[key] = Confirmation(*key, word, change, change, low, high, len(link.logs), own.why, session.at)
+    for each in series:
+        found |= each.verdicts()
     return found
 
 
@@ -145,15 +176,22 @@ def verdict_on(change: Change) -> tuple[tuple[str, str, str], Confirmation]:
 
 
 def linked(
-    series: Sequence[JudgedSeries], sessions: Mapping[str, Sequence[Session]], positions: Mapping[str, int]
-) -> list[LinkedSeries]:
-    """The series of links, for the series of full runs that show the same cells on the same machines. `sessions`: by
-    machine; `positions`: of the commits of the branch."""
-    by_machine = {machine: chains(own, positions) for machine, own in sessions.items()}
+    series: Sequence[JudgedSeries], known: Mapping[str, Mapping[str, Chain]], branch: str,
+    own: Collection[str] | None = None,
+) -> list[LinkedSeries]:  # fmt: skip
+    """The series of links. A cell that a full run of the machine measured is shown under the name of that series; of
+    another one, its key is its name. `known`: the chains by machine and cell; `branch`: whose commits they are; `own`:
+    as in JudgedSeries."""
+    shown = {
+        (each.place.get("machine") or "", each.cell): each for each in series if each.place.get("branch") == branch
+    }
     found = []
-    for each in series:
-        chain = by_machine.get(each.place.get("machine") or "", {}).get(each.cell)
-        if chain and chain.edges and each.own is None:
-            shown = each.benchmark, each.params, each.place, each.higher_is_better
-            found.append(LinkedSeries(*shown, False, results_of(chain), each.cell, chain=chain))
+    for machine, cells in known.items():
+        for cell, chain in cells.items():
+            if not chain.edges:
+                continue
+            alike = shown.get((machine, cell))
+            place: dict[str, str | None] = alike.place if alike else {"machine": machine, "branch": branch}
+            name, params = (alike.benchmark, alike.params) if alike else ("", {})
+            found.append(LinkedSeries(name, params, place, False, False, results_of(chain), cell, None, own, chain))
     return found

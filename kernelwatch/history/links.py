@@ -9,6 +9,7 @@ GPUs, are added to a history without a conflict.
 import hashlib
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -20,6 +21,11 @@ Kind = Literal["step", "anchor"]
 Word = Literal["worse", "better", "no change", "cannot tell"]  # a verdict on a link
 SUFFIX = ".links.jsonl"
 DIGITS = 7  # of a log ratio: 1e-7 is a hundred times less than the noise of any cell
+MOST_BYTES = 2**25  # of a session's file; a commit that changes 1,000 cells takes 1 MB
+MOST_LOG = 100.0  # of a ratio: a larger one is no measurement
+COMMIT = re.compile(r"[0-9a-f]{40,64}")
+NOT_ASKED = "not asked for"  # the end of a reason: another call may measure it
+NOT_HERE = "there is no GPU here"  # another machine may measure it
 
 
 @dataclass(frozen=True)
@@ -30,6 +36,7 @@ class Link:
     `logs`: the logarithm of the ratio in each turn.
     `seconds`, `clocks_mhz`, `identities`: of the launches before and after: medians over the turns, and hashes.
     `control`: whether both sides launch the cell alike, which shows how quiet the session was.
+    `device`: "gpu" or "cpu".
     """
 
     cell: str
@@ -41,6 +48,7 @@ class Link:
     identities: tuple[str, str] = ("", "")
     clocks_mhz: tuple[float | None, float | None] = (None, None)
     control: bool = False
+    device: str = "gpu"
 
 
 @dataclass(frozen=True)
@@ -75,6 +83,11 @@ class Session:
         """The links of the launches that differ."""
         return [link for link in self.links if not link.control]
 
+    def why_left(self, cell: str) -> str:
+        """Why this session leaves a cell to another one, which asks for more or has a GPU; "" if it does not."""
+        reasons = (self.unjudged.get(name, "") for name in (cell, cell.partition(" ")[0]))
+        return next((why for why in reasons if why.endswith(NOT_ASKED) or why == NOT_HERE), "")
+
     @property
     def gpu(self) -> str:
         """Which GPU it was: its name, and the first digits of its hashed UUID; without one, the CPU."""
@@ -107,10 +120,17 @@ def read(folder: Path) -> tuple[list[Session], list[str]]:
     sessions, messages = [], []
     for path in sorted(folder.glob(f"*{SUFFIX}")):
         try:
-            sessions.append(parsed(path.read_text(encoding="utf-8").splitlines()))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            sessions.append(parsed(_text(path).splitlines()))
+        except (OSError, ArithmeticError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             messages.append(f"{path}: it is not read: {type(error).__name__}: {error}")
     return sorted(sessions, key=lambda session: (session.at, session.after)), messages
+
+
+def _text(path: Path) -> str:
+    """Raises: OSError; ValueError if it is no file, such as a FIFO, which would be waited for, or far too large."""
+    _check(path.is_file(), "a path that is no file")
+    _check(path.stat().st_size <= MOST_BYTES, f"a file of more than {MOST_BYTES} bytes")
+    return path.read_text(encoding="utf-8")
 
 
 def parsed(lines: Iterable[str]) -> Session:
@@ -123,9 +143,14 @@ def parsed(lines: Iterable[str]) -> Session:
     texts = [head[name] for name in ("before", "after", "at")]
     texts += [*head["new"], *head["gone"], *head["unjudged"], *head["unjudged"].values()]
     _check(all(isinstance(text, str) for text in texts), "a text of the session")
+    _check(all(COMMIT.fullmatch(head[name]) for name in ("before", "after")), "a commit of the session")
     _check(isinstance(head["conditions"], dict), "the conditions")
-    _check(all(_finite(head[name]) for name in ("same", "represented", "seconds")), "a number of the session")
+    named = (head["conditions"].get(name) for name in ("gpu", "cpu", "nvml_uuid_sha256", "nvml_driver", "harness"))
+    _check(all(value is None or isinstance(value, str) for value in named), "a condition")
+    _check(all(_finite(head[name]) and head[name] >= 0 for name in ("same", "represented", "seconds")), "a number")
     _check(head["kind"] in get_args(Kind), "the kind of the session")
+    links = tuple(map(_link, entries[1:]))
+    _check(len({link.cell for link in links}) == len(links), "a cell that has two links")
     return Session(
         cast(Kind, head["kind"]),
         head["before"],
@@ -133,9 +158,9 @@ def parsed(lines: Iterable[str]) -> Session:
         head["at"],
         float(head["seconds"]),
         head["conditions"],
-        head["same"],
-        head["represented"],
-        tuple(map(_link, entries[1:])),
+        int(head["same"]),
+        int(head["represented"]),
+        links,
         tuple(head["new"]),
         tuple(head["gone"]),
         head["unjudged"],
@@ -153,6 +178,8 @@ def _link(entry: dict[str, Any]) -> Link:
     numbers += tuple(clock for clock in entry["clocks_mhz"] if clock is not None)
     _check(all(map(_finite, numbers)), "a number of a link")
     _check(entry["error"] >= 0 and entry["freedom"] >= 1 and min(entry["seconds"]) > 0, "a number of a link")
+    _check(max(map(abs, (entry["log"], entry["error"], *entry["logs"]))) < MOST_LOG, "the ratio of a link")
+    _check(entry.get("device", "gpu") in ("gpu", "cpu"), "the device of a link")  # GPUs were linked first, without it
     return Link(
         entry["cell"],
         float(entry["log"]),
@@ -163,6 +190,7 @@ def _link(entry: dict[str, Any]) -> Link:
         (entry["identities"][0], entry["identities"][1]),
         (entry["clocks_mhz"][0], entry["clocks_mhz"][1]),
         entry["control"],
+        entry.get("device", "gpu"),
     )
 
 

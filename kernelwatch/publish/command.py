@@ -12,6 +12,7 @@ end. Each refused file, benchmark or value is named in a warning. As a second de
 Content-Security-Policy that lets them load and run only their own files.
 """
 
+import itertools
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -79,7 +80,8 @@ def _publish(site: Path, asv_publish: Callable[..., Any], conf: Any, range_spec:
             publication = Publication(conf, repo, Benchmarks.load(conf), project, history, html, writer)
 
             # Judge it.
-            events.write(publication, events.judge(publication))
+            found = events.judge(publication)
+            events.write(publication, found)
 
             # Write asv's own pages, which work without a network.
             if asv_publish(conf, range_spec, pull=False):
@@ -88,7 +90,8 @@ def _publish(site: Path, asv_publish: Callable[..., Any], conf: Any, range_spec:
             make_offline(html / "asv")
 
             # Write the data files of the pages.
-            pages.write(publication)
+            sessions = itertools.chain.from_iterable(found.sessions.values())
+            pages.write(publication, {commit for each in sessions for commit in (each.before, each.after)})
             restrict(html)
 
             # Note how the files were made before the pages are replaced: if it fails, they are as they were.

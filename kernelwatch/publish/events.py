@@ -17,6 +17,7 @@ from typing import Any
 from asv.console import log
 
 from kernelwatch.detect import common, events
+from kernelwatch.detect.chain import chains
 from kernelwatch.detect.events import Change, Event, JudgedSeries
 from kernelwatch.detect.evidence import Evidence, evidence
 from kernelwatch.detect.linked import LinkedSeries, verdict_on, verdicts_of
@@ -25,6 +26,7 @@ from kernelwatch.detect.settled import Settled
 from kernelwatch.history import confirmations
 from kernelwatch.history.confirmations import Verdicts
 from kernelwatch.history.links import Session
+from kernelwatch.plan.project import Project
 from kernelwatch.publish import diffs, failed, linked, values
 from kernelwatch.publish.commits import Commit, commits_of
 from kernelwatch.publish.feed import verdict_of, word_of, write_feed
@@ -37,7 +39,8 @@ from kernelwatch.publish.series import series_of
 class Judged:
     """What was judged, and what was found. `unknown`: the measured commits that git does not know; `failures`: what
     failed as a whole, as events.json has it; `commits`: all that the others name; `verdicts`: by machine; `linked`: the
-    series that links tell; `sessions`: those of the links, by machine."""
+    series that links tell; `sessions`: those of the links, by machine; `unasked`: the commits between
+    these that may have changed a launch."""
 
     series: Sequence[JudgedSeries]
     events: Sequence[Event]
@@ -49,6 +52,7 @@ class Judged:
     verdicts: dict[str, Verdicts]
     linked: Sequence[LinkedSeries]
     sessions: Mapping[str, Sequence[Session]]
+    unasked: Mapping[tuple[str, str], Sequence[str]]
 
 
 def judge(publication: Publication) -> Judged:
@@ -64,11 +68,11 @@ def judge(publication: Publication) -> Judged:
     series = [dataclasses.replace(each, settled=settled) for each in judged]
     moves = common.moves(series)
     series = common.without(series, moves)
-    by_links = links_of(series, sessions, lines[0].positions)
+    by_links, unasked = _by_links(series, sessions, lines, publication.project)
     told = [change for each in by_links for change in each.changes()]
-    twice = {(change.series.cell, change.last.commit) for change in told}  # a full run flagged what links tell
+    twice = {_where(change) for change in told}  # a full run flagged what links tell
     flagged = [change for each in series for change in each.changes()]
-    changes = [change for change in flagged if (change.series.cell, change.last.commit) not in twice] + told
+    changes = [change for change in flagged if _where(change) not in twice] + told
     found = events.events([*changes, *(change for move in moves for change in move.changes)])
     settled.write()
     proof = evidence(series, newest_of(lines, history.recorded))
@@ -79,10 +83,11 @@ def judge(publication: Publication) -> Judged:
     hashes += [each.newest for each in proof]
     hashes += [commit for commit in of_links if commit in lines[0].positions]
     hashes += [commit for line in lines if not line.is_configured for commit in (line.commits[-1], line.fork) if commit]
-    machines = {each.place.get("machine") or "" for each in series}
+    machines = {each.place.get("machine") or "" for each in (*series, *by_links)}
     verdicts = {machine: confirmations.read(Path(conf.results_dir, machine)) for machine in machines}
     for machine in machines:
-        verdicts[machine] |= verdicts_of(sessions.get(machine, ()))
+        own = [each for each in by_links if each.place.get("machine") == machine]
+        verdicts[machine] |= verdicts_of(sessions.get(machine, ()), own)
     for change in told:
         verdicts[change.series.place.get("machine") or ""].update([verdict_on(change)])
     return Judged(
@@ -96,7 +101,39 @@ def judge(publication: Publication) -> Judged:
         verdicts,
         by_links,
         sessions,
+        unasked,
     )
+
+
+def _by_links(
+    series: Sequence[JudgedSeries],
+    sessions: Mapping[str, Sequence[Session]],
+    lines: Sequence[Line],
+    project: Project | None,
+) -> tuple[list[LinkedSeries], dict[tuple[str, str], list[str]]]:
+    """The series that links tell, along each line of commits; and by machine and line, the commits that no session
+    asked."""
+    timed = [each for each in series if each.cell]
+    found: list[LinkedSeries] = []
+    unasked = {}
+    for line in lines:
+        for machine, own in sessions.items():
+            missing = linked.unasked(own, line, project)
+            if linked.along(own, line):
+                unasked[machine, line.name] = missing
+                known = {machine: chains(own, line.positions, missing)}
+                found += links_of(timed, known, line.name, line.own)
+    return found, unasked
+
+
+def _of_line(judged: Judged, machine: str, line: Line) -> list[LinkedSeries]:
+    own = (each for each in judged.linked if each.place.get("machine") == machine)
+    return [each for each in own if each.place.get("branch") == line.name]
+
+
+def _where(change: Change) -> tuple[str | None, str, str]:
+    """The machine, the cell and the commit of a change."""
+    return change.series.place.get("machine"), change.series.cell, change.last.commit
 
 
 def write(publication: Publication, judged: Judged) -> None:
@@ -115,7 +152,7 @@ def write(publication: Publication, judged: Judged) -> None:
         },
     )
     for machine, sessions in judged.sessions.items():
-        own = [each for each in judged.linked if each.place.get("machine") == machine]
+        own = _of_line(judged, machine, judged.lines[0])
         writer.write(f"links/{machine}", linked.told(machine, sessions, own, judged.lines[0].positions, commits))
     told = [_series_as_json(each) for each in judged.series]
     if publication.project is None:
@@ -132,10 +169,15 @@ def write(publication: Publication, judged: Judged) -> None:
 
 
 def _reach(publication: Publication, judged: Judged) -> list[dict[str, Any]]:
-    """How far the links of each machine reach along the first branch."""
-    line = judged.lines[0]
-    found = (linked.reach(machine, own, line, publication.project) for machine, own in judged.sessions.items())
-    return [each for each in found if each]
+    """How far the links of each machine reach along each line of commits."""
+    found = []
+    for line in judged.lines:
+        for machine, sessions in judged.sessions.items():
+            if (machine, line.name) in judged.unasked:
+                missing = judged.unasked[machine, line.name]
+                own = _of_line(judged, machine, line)
+                found.append(linked.reach(machine, sessions, own, line, missing, publication.project))
+    return found
 
 
 def as_json(event: Event, commits: dict[str, Commit], verdicts: Mapping[str, Verdicts]) -> dict[str, object]:

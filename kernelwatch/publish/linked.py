@@ -1,5 +1,6 @@
 """What the links of a history tell the pages: how far they reach, the level of each cell, and every session."""
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -32,36 +33,73 @@ def sessions_of(results: Path) -> dict[str, list[Session]]:
     return found
 
 
-def reach(machine: str, sessions: Sequence[Session], line: Line, project: Project | None) -> Json | None:
-    """How far the links of a machine reach along a branch; None if none of them lies on it.
+def unasked(sessions: Sequence[Session], line: Line, project: Project | None) -> list[str]:
+    """The commits of a branch between the first and the newest session that change files on which launches may depend,
+    and that no session asked."""
+    own = along(sessions, line)
+    if not own or not project:
+        return []
+    first, newest = _ends(own, line)
+    asked = {each.after for each in own}
+    return [commit for commit in _changing(project, first, newest) if commit not in asked]
+
+
+def along(sessions: Sequence[Session], line: Line) -> list[Session]:
+    """The sessions of a line that asked what a commit changed; if it is no configured branch, one of its own."""
+    known = line.positions
+    own = [each for each in sessions if each.before in known and each.after in known and each.kind == "step"]
+    return [each for each in own if line.own is None or each.after in line.own]
+
+
+def _ends(sessions: Sequence[Session], line: Line) -> tuple[str, str]:
+    where = line.positions.__getitem__
+    return min((each.before for each in sessions), key=where), max((each.after for each in sessions), key=where)
+
+
+def reach(
+    machine: str, sessions: Sequence[Session], series: Sequence[LinkedSeries], line: Line, missing: Sequence[str],
+    project: Project | None,
+) -> Json:  # fmt: skip
+    """How far the links of a machine reach along a line of commits that has some.
 
     `first`, `newest`: the commits at both ends. `asked`: how many commits were asked what they change; `changing`: how
-    many of them have links. `links`: how many. `gpus`: those that measured them. `missing`: the commits between the
-    ends that change files on which launches may depend, and that were not asked. `unjudged`: why changed launches have
-    no link, and how many. `later`: how many commits after the newest one change such files.
+    many of them have links. `links`: how many. `undecided`: how many of the launches that they made are neither slower
+    nor faster nor the same. `gpus`: those that measured them. `missing`: the commits between the ends that change files
+    on which launches may depend, and that were not asked. `unjudged`: why changed launches have no link, and how many.
+    `later`: how many commits after the newest one change such files.
     """
-    positions = line.positions
-    own = [each for each in sessions if each.before in positions and each.after in positions and each.kind == "step"]
-    if not own:
-        return None
-    first = min((each.before for each in own), key=positions.__getitem__)
-    newest = max(own, key=lambda each: (positions[each.after], each.at))
-    asked = {each.after for each in own}
-    reasons = Counter(why for each in own for why in each.unjudged.values())
-    changing = _changing(project, first, newest.after) if project else []
+    own = along(sessions, line)
+    first, newest = _ends(own, line)
+    chains = [each.chain for each in series if each.chain]
+    words = [chain.word(node) for chain in chains for node in range(1, len(chain.nodes) + 1) if chain.at_node(node)]
     return {
         "machine": machine,
         "branch": line.name,
         "first": first,
-        "newest": newest.after,
-        "asked": len(asked),
+        "newest": newest,
+        "asked": len({each.after for each in own}),
         "changing": len({each.after for each in own if each.changed}),
         "links": sum(len(each.changed) for each in own),
+        "undecided": words.count("cannot tell"),
         "gpus": sorted({each.gpu for each in own if each.links}),
-        "missing": [commit for commit in changing if commit not in asked],
-        "unjudged": [[why, count] for why, count in reasons.most_common()],
-        "later": len(_changing(project, newest.after, line.commits[-1])) if project else 0,
+        "missing": list(missing),
+        "unjudged": [[why, count] for why, count in Counter(_unlinked(own).values()).most_common()],
+        "later": len(_changing(project, newest, line.commits[-1])) if project else 0,
     }
+
+
+def _unlinked(sessions: Sequence[Session]) -> dict[tuple[str, str], str]:
+    """Why a launch that changed has no link, by commit and by cell or rung. What another session of the same commits
+    linked, or asked if this one did not, is left out."""
+    found: dict[tuple[str, str], str] = {}
+    for session in sessions:
+        others = [each for each in sessions if each is not session and each.after == session.after]
+        linked = {link.cell for each in others for link in each.changed}
+        for name, why in session.unjudged.items():
+            is_left = any(not each.why_left(name) for each in others) if session.why_left(name) else False
+            if not is_left and not any(cell == name or cell.startswith(f"{name} ") for cell in linked):
+                found[session.after, name] = why
+    return found
 
 
 def _changing(project: Project, first: str, newest: str) -> list[str]:
@@ -117,7 +155,7 @@ def _session(session: Session, positions: Mapping[str, int]) -> Json:
 
 def _cell(chain: Chain, number: Mapping[int, int]) -> Json:
     """The launches of a cell, and its links: each launch with the logarithm of its seconds over those of the first one
-    of its piece, and the half-width of its 95 % interval."""
+    of its piece and over those of the launch before it, and the half-widths of their 95 % intervals."""
     pieces, levels = chain.pieces, chain.levels
     launches: list[dict[str, Any]] = [
         {"at": chain.nodes[0].before_at if chain.nodes else 0, "log": 0.0, "half": 0.0, "piece": 0, "word": ""}
@@ -130,6 +168,7 @@ def _cell(chain: Chain, number: Mapping[int, int]) -> Json:
                 "half": rounded(chain.half(pieces[node], node) if pieces[node] != node else 0.0, 3),
                 "piece": pieces[node],
                 "word": chain.word(node),
+                **_step_of(chain, node),
                 **({"why": own.why} if own.why else {}),
             }
         )
@@ -145,3 +184,9 @@ def _cell(chain: Chain, number: Mapping[int, int]) -> Json:
         ],
         "disagree": named,
     }  # fmt: skip
+
+
+def _step_of(chain: Chain, node: int) -> Json:
+    """How a launch compares with the one before it; {} if nothing links them."""
+    log, _ = chain.span(node - 1, node)
+    return {"step": [rounded(log, DIGITS), rounded(chain.half(node - 1, node), 3)]} if math.isfinite(log) else {}

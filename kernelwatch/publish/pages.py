@@ -4,6 +4,7 @@ import hashlib
 import itertools
 import re
 import subprocess
+from collections.abc import Collection
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,8 +22,9 @@ HOSTS = ("github.com", "gitlab.com", "codeberg.org")  # which show a commit at <
 _REMOTE = re.compile(r"(?:https://(?:[^@/]*@)?|(?:ssh://)?git@)(?P<host>[\w.]+)[:/](?P<path>[\w./-]+?)(?:\.git)?/?")
 
 
-def write(publication: Publication) -> None:
-    """Write the data files of the machines, the commits and the site."""
+def write(publication: Publication, linked: Collection[str] = ()) -> None:
+    """Write the data files of the machines, the commits and the site. `linked`: the commits that links tell of, which
+    have pages, too."""
     conf, repo, history = publication.conf, publication.repo, publication.history
     project, writer = publication.project, publication.writer
     at = positions(repo, conf.branches[0])
@@ -42,7 +44,7 @@ def write(publication: Publication) -> None:
         measured = {position for places in by_machine.values() for position in places}
     writer.write("cells", cells)
     by_position = {position: commit for commit, position in at.items()}
-    wanted = {by_position[position] for position in measured} | {by_position[head]}
+    wanted = {by_position[position] for position in measured} | {by_position[head]} | {*linked} & at.keys()
     commits = {at[commit]: found for commit, found in commits_of(repo, wanted, history.store).items()}
     _write_commits(writer, commits)
     branch = _branch(conf, repo.get_branch_name(conf.branches[0]))

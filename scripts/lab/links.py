@@ -94,7 +94,8 @@ def drift(known: Recorded, seed: int, bias: float, growth: float, *, anchored: b
         sessions: list[Session] = []
         for at in range(CHAIN):
             step = a_session(at, at + 1, chained(steps, deviations, bias + growth))
-            due = anchors_of(step, sessions) if anchored else {}
+            line = [name(earlier) for earlier in range(at + 1)]
+            due = anchors_of(step, sessions, line) if anchored else {}
             sessions.append(step)
             for before, cells in due.items():
                 first = int(before, 16)

@@ -12,11 +12,11 @@
         if (hash) {
             const found = Object.keys(commits).filter((at) => commits[at].hash.startsWith(hash.toLowerCase()));
             if (found.length > 1) throw new Error("several commits begin with " + hash);
-            if (!found.length) throw new Error("no measured commit begins with " + hash);
+            if (!found.length) throw new Error("no measured or linked commit begins with " + hash);
             return Number(found[0]);
         }
         const at = parameters.get("at") || (site.machines.length ? String(site.machines[0].newest) : "");
-        if (!(at in commits)) throw new Error("the commit at position " + at + " of the branch was not measured");
+        if (!(at in commits)) throw new Error("the commit at position " + at + " of the branch was neither measured nor linked");
         return Number(at);
     }
 
@@ -49,9 +49,11 @@
         const changes = kernelwatch.changes(common.events, commits, name).filter((found) => found.at === at);
         const unmeasured_cause = kernelwatch.changes(common.events, commits, name).filter((found) => found.from < at && found.at > at);
         const previous = known[known.indexOf(at) - 1];
+        const is_linked = await kernelwatch.links.of_commit(section, name, at, common);
+        if (is_linked && changes.length && !known.includes(at)) section.append(element("h3", {}, "Events"), element("ul", {class: "happened"}, changes.map((each) => change_item(each, at, common, summary))));
         if (!known.includes(at)) {
             const next = known.find((each) => each > at);
-            section.append(element("p", {}, "It was not measured on this machine. ",
+            section.append(element("p", {}, (is_linked ? "No full run measured it on this machine. " : "It was not measured on this machine. "),
                 next === undefined ? ["The newest commit that was is ", link(text.hash(commits[known[known.length - 1]].hash), "commit", {at: known[known.length - 1]}, {class: "hash"}), "."]
                     : ["The next one that was is ", link(text.hash(commits[next].hash), "commit", {at: next}, {class: "hash"}), "."]),
                 unmeasured_cause.length ? [element("p", {}, "It is one of the commits that may have caused:"), element("ul", {class: "happened"}, unmeasured_cause.map((each) => change_item(each, at, common, summary)))] : "");
@@ -168,5 +170,9 @@
         if (common.events.events.some((event) => event.last.hash === commit.hash && event.kind !== "environment")) main.append(await diff_of(commit, site));
         if (!site.described) await kernelwatch.values.measured(main, at, common);
         else for (const summary of site.machines) await measured(main, summary, at, common);
+        for (const reach of kernelwatch.links.alone(site, common.events)) {
+            const section = element("section", {"data-machine": reach.machine}, element("h2", {}, reach.machine));
+            if (await kernelwatch.links.of_commit(section, reach.machine, at, common)) main.append(section);
+        }
     });
 }

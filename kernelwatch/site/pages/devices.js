@@ -371,6 +371,7 @@
         main.append(element("h2", {}, "Can its figures be trusted?"),
             element("dl", {class: "answers"}, answers(machine, states, newest, facts, conditions, common.cells, kernelwatch.failures(common.events, summary.name), commits[summary.newest].hash, commits).map(([sign, question, answer]) => [
                 element("dt", {}, element("span", {class: sign === "!" ? "sign warn" : "sign good", title: sign === "!" ? "look closer" : sign ? "yes" : null}, sign), question), element("dd", {}, answer)])));
+        await kernelwatch.links.devices(main, summary.name, common.events);
         over_time(main, states, conditions, commits);
         noise(main, machine, newest, summary.name);
         limited(main, newest, facts, summary.name, hash, kernelwatch.failures(common.events, summary.name, commits[summary.newest].hash));

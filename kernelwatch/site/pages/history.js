@@ -162,7 +162,10 @@
         for (const series of all.filter((each) => !each.points.length)) {
             main.append(element("p", {class: "warn"}, series.key + " was never timed on " + machine.summary.name + "."));
         }
-        if (!recorded.length) return undefined;
+        if (!recorded.length) {
+            await kernelwatch.links.section(main, all, machine.summary.name, common.events);
+            return undefined;
+        }
 
         // Values in the unit that is shown.
         const values = drawn_series.flatMap((series) => series.points.map((point) => point.s).filter(Boolean));
@@ -205,7 +208,7 @@
         const small = width < 600;
         const left = 62, right = one || small ? 34 : Math.min(240, d3.max(names, happenings.width_of) + 30);
         const happened = [
-            ...drawn_series.flatMap((series) => series.changes.map(({event, change, at, from}) => ({kind: event.kind, series, event, change, at, from}))),
+            ...drawn_series.flatMap((series) => series.changes.filter(({change, at}) => !change.linked || index_of.has(at)).map(({event, change, at, from}) => ({kind: event.kind, series, event, change, at, from}))),
             ...[...turns_of].flatMap(([group, turns]) => turns.filter((turn) => turn.at >= shown[0] && turn.at <= shown[shown.length - 1])
                 .map((turn) => ({kind: "turn", group, at: turn.at, why: turn.why}))),
         ].map((mark) => ({...mark, x: place(mark.at)})).sort((a, b) => a.at - b.at);
@@ -301,6 +304,13 @@
                 picture.append("text").attr("class", "end").attr("x", width - right + 24).attr("y", y + 4).attr("text-anchor", "start").attr("fill", "currentColor").text(series.name);
             }
         }
+        // Full runs of which no two compare say nothing of a change: what links say comes first.
+        const lonely = drawn_series.every((series) => new Set(series.known.map((point) => point.stretch)).size === series.known.length);
+        const is_linked = Boolean(kernelwatch.links.reach(common.events, machine.summary.name));
+        if (is_linked && lonely) {
+            await kernelwatch.links.section(main, drawn_series, machine.summary.name, common.events);
+            main.append(element("h2", {}, "By full runs"), element("p", {class: "quiet small"}, "No two of these were measured under the same conditions, such as one GPU, so they are not compared."));
+        }
         const box = element("div", {class: "pointed", tabindex: 0, role: "group", "aria-label": "Commits of the picture: arrow keys go from commit to commit, Enter opens one"});
         box.append(figure);
         main.append(key_of(drawn_series, one, said, go, keys, common), box);
@@ -319,7 +329,7 @@
             one && one.key in machine.details.noise ? "Measuring one commit several times (A/A) gave this cell a coefficient of variation of " + text.percent(machine.details.noise[one.key], 3) + ". " : "",
             link("Can figures of this machine be trusted?", "devices", {machine: parameters.get("machine")})));
         if (shown.length > 1) main.append(happenings.list(happened, common, said, one));
-        await kernelwatch.links.section(main, drawn_series, machine.summary.name, common.events);
+        if (is_linked && !lonely) await kernelwatch.links.section(main, drawn_series, machine.summary.name, common.events);
 
         // What explains a step: exact figures of the same rungs on the same axis.
         const how = {shown, several: !one, place, x, left, right, machine: parameters.get("machine"), events: happened.filter((mark) => mark.kind !== "turn")};

@@ -6,13 +6,17 @@
     const links = (kernelwatch.links = {});
     const WORDS = {worse: "slower", better: "faster", "no change": "no change", "cannot tell": "not decided"};
 
-    // How far the links of a machine reach along a branch (docs/data.md); undefined if there are none.
-    links.reach = (events, machine) => events.links.find((each) => kernelwatch.is_of(each, machine));
+    // How far the links of a machine reach along a branch (docs/data.md), by default the first one; undefined if there are none.
+    links.reach = (events, machine, branch = events.lines[0].name) => events.links.find((each) => each.branch === branch && kernelwatch.is_of(each, machine));
+
+    // The reach of machines that have links and no full run.
+    links.alone = (site, events) => events.links.filter((each) => each.branch === events.lines[0].name && !site.machines.some((machine) => kernelwatch.is_of(each, machine.name)));
 
     // What speaks against "every changed launch was measured", in words.
     links.gaps = function (reach) {
         const missing = reach.missing.length ? [text.plural(reach.missing.length, "commit") + " between them " + (reach.missing.length === 1 ? "was" : "were") + " not asked"] : [];
         if (reach.later) missing.push(text.plural(reach.later, "commit") + " after them " + (reach.later === 1 ? "was" : "were") + " not asked");
+        if (reach.undecided) missing.push(text.plural(reach.undecided, "changed launch", "changed launches") + " not decided");
         return [...missing, ...reach.unjudged.map(([why, count]) => text.plural(count, "changed launch", "changed launches") + " not measured: " + why)];
     };
 
@@ -23,36 +27,45 @@
 
     // --- the picture -----------------------------------------------------------------------------------------------
 
-    // The launches of a cell as stretches of an index: 100 is the first launch of a piece.
+    // A relative change with its 95 % interval, of [logarithm, half-width].
+    const interval = ([log, half]) => text.change(Math.expm1(log - half), 2) + " to " + text.change(Math.expm1(log + half), 2);
+
+    const verdict_of = (word) => element("span", {class: {worse: "bad", better: "good"}[word] || ""}, WORDS[word]);
+
+    const hash_link = (at, commits) => link(text.hash(commits[at].hash), "commit", {at}, {class: "hash"});
+
+    // The launches of a cell as stretches of an index: 100 is the first launch of a piece. `alone`: nothing links it.
     function stretches(cell, places, end) {
+        const count = d3.rollup(cell.launches, (each) => each.length, (launch) => launch.piece);
         return cell.launches.map((launch, index) => ({
-            ...launch, x1: places.get(launch.at), x2: index + 1 < cell.launches.length ? places.get(cell.launches[index + 1].at) : end,
+            ...launch, alone: count.get(launch.piece) === 1, x1: places.get(launch.at), x2: index + 1 < cell.launches.length ? places.get(cell.launches[index + 1].at) : end,
             value: 100 * Math.exp(launch.log), low: 100 * Math.exp(launch.log - launch.half), high: 100 * Math.exp(launch.log + launch.half),
         }));
     }
 
-    function picture(into, drawn, told, ats) {
-        const small = (into.clientWidth || 960) < 640, linked = told.sessions.filter((session) => session.linked), gpus = [...new Set(linked.map((session) => session.gpu))];
+    function picture(main, into, drawn, told, ats) {
+        const small = (main.clientWidth || parseFloat(main.style.width) || 960) < 640, linked = told.sessions.filter((session) => session.linked), gpus = [...new Set(linked.map((session) => session.gpu))];
         const measured = linked.map((session) => ({...session, x: ats.indexOf(session.at)}));
-        const values = drawn.flatMap(({parts}) => parts.flatMap((part) => [part.low, part.high]));
+        const values = drawn.flatMap(({parts}) => parts.filter((part) => !part.alone).flatMap((part) => [part.low, part.high]));
         const [low, high] = kernelwatch.domain(values, 0.02), floor = low - 0.12 * (high - low);
         const alt = drawn.map(({key, parts}) => key + ": index " + text.digits(parts[parts.length - 1].value) + " after " + text.plural(parts.length - 1, "changed launch", "changed launches")).join("; ");
-        const marks = drawn.flatMap(({parts, color}) => [
+        const marks = drawn.map(({parts, color}) => ({parts: parts.filter((part) => !part.alone), lonely: parts.filter((part) => part.alone && part.why), color})).flatMap(({parts, lonely, color}) => [
             Plot.rect(parts, {x1: "x1", x2: "x2", y1: "low", y2: "high", fill: color, fillOpacity: 0.18}),
             Plot.ruleY(parts, {x1: "x1", x2: "x2", y: "value", stroke: color, strokeWidth: 2}),
             Plot.link(d3.pairs(parts).filter(([a, b]) => a.piece === b.piece), {x1: ([, b]) => b.x1, x2: ([, b]) => b.x1, y1: ([a]) => a.value, y2: ([, b]) => b.value, stroke: color, strokeWidth: 1}),
-            Plot.dot(parts.slice(1), {x: "x1", y: "value", r: 4, fill: (part) => ({worse: "var(--bad)", better: "var(--good)"}[part.word] || "var(--page)"), stroke: color, strokeWidth: 1.5,
-                title: (part) => part.why ? "no link: " + part.why : WORDS[part.word] + ", index " + text.digits(part.value, 5)}),
+            Plot.text(lonely, {x: "x1", y: () => floor + 0.1 * (high - low), text: () => "\u00d7", fill: color, fontSize: 15, title: (part) => "no link: " + part.why}),
+            Plot.dot(parts.filter((part) => part.word), {x: "x1", y: "value", r: 4, fill: (part) => ({worse: "var(--bad)", better: "var(--good)"}[part.word] || "var(--page)"), stroke: color, strokeWidth: 1.5,
+                title: (part) => part.why ? "no link: " + part.why : WORDS[part.word] + (part.step ? ", " + text.change(Math.expm1(part.step[0]), 2) + " (" + interval(part.step) + ")" : "") + ", index " + text.digits(part.value, 5)}),
         ]);
         const ticks = d3.range(ats.length).filter((index) => index % Math.max(1, Math.ceil(ats.length / (small ? 4 : 9))) === 0);
-        into.append(kernelwatch.plot(into, {
+        into.append(kernelwatch.plot(main, {
             height: small ? 260 : 320, marginLeft: 58, marginBottom: 42,
             x: {type: "linear", domain: [-0.5, ats.length - 0.5], label: null, axis: null}, y: {type: "linear", domain: [floor, high], label: "time, the first launch = 100", labelArrow: "none", grid: true},
             marks: [...marks, Plot.ruleX(measured, {x: "x", y1: floor, y2: floor + 0.05 * (high - low), stroke: (session) => kernelwatch.colors[gpus.indexOf(session.gpu) % 8], strokeWidth: 3, title: (session) => session.gpu + ", driver " + session.driver + ", " + session.measured.slice(0, 10)}),
                 Plot.axisX(ticks, {label: small ? "commits" : "commits that were asked, evenly spaced", labelArrow: "none", tickFormat: (index) => text.hash(told.commits[ats[index]].hash)})],
         }, alt));
-        into.append(element("p", {class: "quiet small"}, "The line is each launch's time by its links, with its 95 % interval; it breaks where nothing links two launches. A dot is a changed launch: red slower, green faster, hollow neither. Ticks below: a session that measured links, colored by GPU: ",
-            gpus.map((gpu, index) => [index ? ", " : "", element("span", {style: "color:" + kernelwatch.colors[index % 8], "aria-hidden": "true"}, "\u25ac "), gpu]), "."));
+        into.append(element("p", {class: "quiet small"}, "The line is each launch's time by its links, with its 95 % interval; it breaks where nothing links two launches. A dot is a changed launch: red slower, green faster, hollow neither; \u00d7 is one that nothing links with another. Ticks below: a session that measured links, colored by GPU: ",
+            gpus.map((gpu, index) => [index ? ", " : "", element("span", {style: "color:" + kernelwatch.colors[index % 8], "aria-hidden": "true"}, "\u25ac\u00a0"), gpu]), "."));
     }
 
     // --- the table -------------------------------------------------------------------------------------------------
@@ -61,12 +74,12 @@
         const rows = [...cell.links].reverse().map(([number, , , log, half, turns, word]) => {
             const session = told.sessions[number], commit = told.commits[session.at];
             const tone = {worse: "bad", better: "good"}[word] || "";
-            return [element("span", {class: "hash"}, text.hash(commit.hash)), text.date(commit.date), element("span", {class: "subject"}, commit.subject),
-                element("b", {class: tone}, text.change(Math.expm1(log), 2)), text.change(Math.expm1(log - half), 2) + " to " + text.change(Math.expm1(log + half), 2),
-                WORDS[word] + (session.kind === "anchor" ? ", from the anchor " + text.hash(told.commits[session.from].hash) : ""), String(turns), session.gpu + (cell.disagree.includes(number) ? " (disagrees with the others)" : "")];
+            return [hash_link(session.at, told.commits), element("b", {class: tone}, text.change(Math.expm1(log), 2)), interval([log, half]),
+                WORDS[word] + (session.kind === "anchor" ? ", from the anchor " + text.hash(told.commits[session.from].hash) : ""),
+                element("span", {class: "subject"}, commit.subject), text.date(commit.date), String(turns), session.gpu + (cell.disagree.includes(number) ? " (disagrees with the others)" : "")];
         });
-        return kernelwatch.table([{name: "Commit"}, {name: "Date"}, {name: "Subject"}, {name: "Time", number: true, title: "relative change of the seconds"}, {name: "95 % interval", number: true},
-            {name: "Verdict"}, {name: "Turns", number: true}, {name: "GPU"}], rows, {"aria-label": "Links of " + key});
+        return kernelwatch.table([{name: "Commit"}, {name: "Time", number: true, title: "relative change of the seconds"}, {name: "95 % interval", number: true},
+            {name: "Verdict"}, {name: "Subject"}, {name: "Date"}, {name: "Turns", number: true}, {name: "GPU"}], rows, {"aria-label": "Links of " + key});
     }
 
     // --- the section of a history ----------------------------------------------------------------------------------
@@ -83,9 +96,54 @@
         const section = element("section", {class: "links"}, element("h2", {}, "By links"), element("p", {class: "quiet small"},
             "A changed launch and the one before it are measured in turns on one GPU, so this line crosses GPUs, drivers and versions of the harness. " + links.words(reach) + "."));
         main.append(section);
-        if (drawn.length) picture(section, drawn, told, ats);
+        if (drawn.length) picture(main, section, drawn, told, ats);
         for (const {key} of still) section.append(element("p", {"data-key": key}, "No commit that was asked changed the launch of " + key + "."));
-        for (const {key} of drawn) section.append(table(key, told.cells[key], told));
+        for (const {key, color} of drawn) {
+            if (drawn.length > 1) section.append(element("h3", {}, element("span", {style: "color:" + color, "aria-hidden": "true"}, "\u25ac\u00a0"), key));
+            section.append(table(key, told.cells[key], told));
+        }
         section.append(element("p", {class: "small"}, link("Which GPUs measured them", "devices", {machine})));
+    };
+
+    // --- the section of a commit -----------------------------------------------------------------------------------
+
+    // What the links of a machine say of a commit; whether they say anything.
+    links.of_commit = async function (section, machine, at, common) {
+        const reach = links.reach(common.events, machine);
+        const told = reach && await kernelwatch.load("links/" + reach.machine), own = told ? told.sessions.filter((session) => session.at === at && session.kind === "step") : [];
+        if (!own.length) return false;
+        const rows = Object.entries(told.cells).flatMap(([key, cell]) => cell.launches.filter((launch) => launch.at === at && launch.step).map((launch) => ({key, ...launch})))
+            .sort((a, b) => Math.abs(b.step[0]) - Math.abs(a.step[0]));
+        const reasons = [...new Map(own.flatMap((session) => Object.entries(session.unjudged))).entries()].filter(([name]) => !rows.some(({key}) => key === name || key.startsWith(name + " ")));
+        section.append(element("h3", {}, "By links"), element("p", {}, "Compared with its parent ", hash_link(own[0].from, told.commits), " in turns, on " + [...new Set(own.map((session) => session.gpu).filter(Boolean))].join(", ") + ": ",
+            element("b", {}, text.plural(rows.length, "launch", "launches") + " changed"), ", " + text.plural(d3.max(own, (session) => session.same), "launch", "launches") + " the same" +
+            (reasons.length ? ", " + reasons.length + " not measured" : "") + "."));
+        if (rows.length) {
+            section.append(kernelwatch.table([{name: "Cell"}, {name: "Time", number: true, title: "relative change of the seconds, by all links"}, {name: "95 % interval", number: true}, {name: "Verdict"}],
+                rows.map(({key, step, word}) => [key in common.cells ? link(key, "history", {cell: key, machine}) : key, element("b", {"data-key": key, "data-change": Math.expm1(step[0])}, text.change(Math.expm1(step[0]), 2)), interval(step), verdict_of(word)]),
+                {"aria-label": "Links of the commit on " + machine}));
+        }
+        if (reasons.length) section.append(element("details", {}, element("summary", {}, "Not measured"), element("ul", {class: "small"}, reasons.map(([name, why]) => element("li", {}, element("b", {}, name), ": " + why)))));
+        return true;
+    };
+
+    // --- the section of a device -----------------------------------------------------------------------------------
+
+    // Which GPUs measured links, when, how much their controls moved, and which of them disagree with the others.
+    links.devices = async function (main, machine, events) {
+        const reach = links.reach(events, machine);
+        if (!reach) return;
+        const told = await kernelwatch.load("links/" + reach.machine), measured = told.sessions.map((session, number) => ({...session, number})).filter((session) => session.linked);
+        const apart = d3.rollup(Object.entries(told.cells).flatMap(([key, cell]) => cell.disagree.map((number) => ({key, gpu: told.sessions[number].gpu}))), (each) => each.map(({key}) => key), ({gpu}) => gpu);
+        const rows = d3.groups(measured, (session) => session.gpu).map(([gpu, sessions]) => {
+            const controls = sessions.filter((session) => session.controls.length), worst = d3.greatest(controls, (session) => Math.abs(session.controls[2]));
+            const days = d3.extent(sessions, (session) => session.measured.slice(0, 10)), cells = [...new Set(apart.get(gpu) || [])];
+            return [gpu, [...new Set(days)].join(" to "), [...new Set(sessions.map((session) => session.driver).filter(Boolean))].join(", "), String(sessions.length), String(d3.sum(sessions, (session) => session.linked)),
+                worst ? [element("span", {"data-control": worst.controls[2]}, text.change(Math.expm1(worst.controls[2]), 2)), element("div", {class: "quiet small"}, worst.controls[1])] : "none was measured",
+                cells.length ? element("span", {class: "bad"}, text.plural(cells.length, "cell") + ": " + cells.slice(0, 2).join(", ") + (cells.length > 2 ? ", ..." : "")) : "no"];
+        });
+        main.append(element("h2", {}, "GPUs that measured links"), element("p", {class: "quiet small"}, "A link compares a commit with its parent on one GPU. Its controls are launches that both sides share: how far the worst of them moved shows how quiet the GPU was."),
+            rows.length ? kernelwatch.table([{name: "GPU"}, {name: "When"}, {name: "Driver"}, {name: "Sessions", number: true}, {name: "Links", number: true}, {name: "Worst control", number: true}, {name: "Disagrees with the others"}], rows, {"aria-label": "GPUs that measured links"})
+                : element("p", {}, "None: no session measured a launch."));
     };
 }

@@ -184,7 +184,8 @@
 
     // What the page speaks of, for each machine: "NVIDIA H200, 13 commits up to 47de068d of 2026-11-20, 363 cells, 0 failed".
     function scope(all) {
-        return all.site.machines.map((machine) => {
+        const linked = all.events.links.map((reach) => element("p", {class: "quiet small"}, "Links on " + reach.machine + ": " + kernelwatch.links.words(reach)));
+        return [...linked, ...all.site.machines.map((machine) => {
             const commit = all.commits[machine.newest], known = kernelwatch.evidence(all.events, machine.name), suites = kernelwatch.failures(all.events, machine.name, commit.hash);
             return element("p", {class: "quiet small"},
                 kernelwatch.device_name(machine) + ", " + text.plural(machine.commits, "commit") + " up to ",
@@ -192,7 +193,7 @@
                 (all.site.described ? text.plural(machine.cells, "cell") + ", " + machine.failed.length + " failed" : "") +
                 (suites.length ? (all.site.described ? ", " : "") + text.plural(suites.length, all.site.described ? "suite" : "benchmark") + " failed" + (all.site.described ? " as a whole: " : ": ") + suites.map((told) => told.suite + " (" + told.reason + ")").join(", ") : "") +
                 (all.site.described || suites.length ? "; " : "") + "judged: " + known.judged + " of " + text.plural(known.series, "series", "series") + (known.unjudged.length ? " (" + kernelwatch.unjudged_words(known) + ")" : ""));
-        });
+        })];
     }
 
     function chosen(events, parameters) {
@@ -230,11 +231,12 @@
 
     kernelwatch.view("regressions", "Regressions", async function (main, parameters) {
         const common = await kernelwatch.common();
+        const machines = [...common.site.machines.map((each) => each.name), ...kernelwatch.links.alone(common.site, common.events).map((each) => each.machine)];
         const all = {...common, at: new Map(Object.entries(common.commits).map(([at, commit]) => [commit.hash, Number(at)]))};
         if (all.site.described) await kernelwatch.machine();
         const set = (name) => (value) => kernelwatch.go("regressions", {...Object.fromEntries(parameters), [name]: value});
         const controls = element("div", {class: "controls"},
-            all.site.machines.length > 1 ? kernelwatch.choice("machine", [["", "all"], ...all.site.machines.map((each) => each.name)], parameters.get("machine") || "", set("machine")) : null,
+            machines.length > 1 ? kernelwatch.choice("machine", [["", "all"], ...machines], parameters.get("machine") || "", set("machine")) : null,
             all.site.described ? kernelwatch.choice("op", [["", "all"], ...all.site.ops.map((op) => op.name)], parameters.get("op") || "", set("op")) : null,
             all.site.described ? kernelwatch.choice("verdict", [["", "all"], "confirmed", "not decided", "not tried", "refuted"], parameters.get("verdict") || "", set("verdict")) : null,
             element("label", {}, "words ", element("input", {type: "search", value: parameters.get("q") || "",

@@ -54,9 +54,15 @@
     function verdict(machine, all, commit) {
         const bad = against(machine.failed.length, kernelwatch.failures(all.events, machine.name, commit.hash), open(all.events, machine.name), noun_of(all.site));
         if (bad) return bad;
-        if (machine.commits < 2 && !kernelwatch.links.reach(all.events, machine.name)) return ["warn", "One commit is measured: there is nothing to compare it with yet."];
-        const reach = kernelwatch.links.reach(all.events, machine.name);
-        if (reach) return linked(reach);
+        const reach = kernelwatch.links.reach(all.events, machine.name), by_links = reach ? linked(reach) : null;
+        if (by_links && (by_links[0] === "good" || machine.commits < 2)) return by_links;
+        const [kind, words] = by_full_runs(machine, all, commit);
+        return by_links && kind === "warn" ? [kind, words + " " + by_links[1]] : [kind, words];
+    }
+
+    // What the full runs say if no regression is open, as [class, words].
+    function by_full_runs(machine, all, commit) {
+        if (machine.commits < 2) return ["warn", "One commit is measured: there is nothing to compare it with yet."];
         const known = kernelwatch.evidence(all.events, machine.name), some = partly(known, commit.hash);
         if (some) return some;
         if (machine.behind) return ["warn", "No open regression up to " + text.hash(commit.hash) + "; " + text.plural(machine.behind, "commit") + " after it " + (machine.behind === 1 ? "is" : "are") + " not measured."];
@@ -122,6 +128,15 @@
             is_timed(machine) ? element("div", {}, trends(machine, all.site)) : null));
     }
 
+    // A machine that has links and no full run.
+    function linked_card(reach, all) {
+        const regressions = open(all.events, reach.machine);
+        return element("article", {class: "card machine", "data-machine": reach.machine},
+            element("h2", {}, reach.machine), element("p", {class: "quiet small"}, "Links only: no full run was recorded on this machine, so it has no absolute figures."),
+            verdict_line(against(0, [], regressions, noun_of(all.site)) || linked(reach)), regressions_list(regressions, reach.machine, all.site),
+            element("dl", {}, element("dt", {}, "linked"), element("dd", {"data-links": reach.links}, kernelwatch.links.words(reach))));
+    }
+
     // A line of measured commits that lies on no configured branch, on one machine.
     function stray(line, machine, all, now) {
         const {branch} = all.site, known = kernelwatch.evidence(all.events, machine, line.name);
@@ -138,11 +153,24 @@
                 element("dt", {}, "apart from " + branch), element("dd", {}, text.plural(line.commits.length, "measured commit") + (line.fork ? " after " + text.hash(line.fork.hash) + " (" + line.fork.subject + ")" : ""))));
     }
 
+    // A line of commits off the configured branches that was linked and has no full run, on one machine.
+    function linked_line(line, reach, all) {
+        const regressions = open(all.events, reach.machine, line.name);
+        return element("article", {class: "card line", "data-line": line.name, "data-machine": reach.machine},
+            element("h3", {}, line.name, element("span", {class: "verdict"}, "not on a configured branch")), element("p", {class: "quiet small"}, reach.machine),
+            verdict_line(against(0, [], regressions, noun_of(all.site)) || linked(reach)), regressions_list(regressions, reach.machine, all.site),
+            element("dl", {}, element("dt", {}, "linked"), element("dd", {"data-links": reach.links}, kernelwatch.links.words(reach))));
+    }
+
     // Measured commits on no configured branch: those that are not merged in full, the others as a number.
     function strays(all, now) {
         const own = all.events.lines.filter((line) => !line.configured), open_lines = own.filter((line) => !line.merged).sort((a, b) => b.tip.date - a.tip.date);
         if (!own.length && !all.events.unknown.length) return [];
-        const cards = open_lines.flatMap((line) => all.events.evidence.filter((each) => each.branch === line.name).map((each) => stray(line, each.machine, all, now)));
+        const cards = open_lines.flatMap((line) => {
+            const known = all.events.evidence.filter((each) => each.branch === line.name);
+            const reaches = all.events.links.filter((each) => each.branch === line.name && !known.some(({machine}) => kernelwatch.is_of(each, machine)));
+            return [...known.map((each) => stray(line, each.machine, all, now)), ...reaches.map((reach) => linked_line(line, reach, all))];
+        });
         const merged = own.length - open_lines.length, unknown = all.events.unknown.length;
         return [element("h2", {}, "On no configured branch"),
             element("p", {class: "quiet small"}, "Measured commits that “branches” in asv.conf.json does not reach, judged along their own first parents.",
@@ -171,7 +199,8 @@
         const {machines, published, branch, head} = all.site;
         const now = Date.parse(published);
         main.append(element("h1", {}, "Status"));
-        if (!machines.length) {
+        const alone = kernelwatch.links.alone(site, events);
+        if (!machines.length && !alone.length) {
             main.append(element("p", {}, events.lines.length > events.lines.filter((line) => line.configured).length ? "No commit of the branch " + branch + " is measured."
                 : "Nothing is recorded yet. Measure a commit (" + (site.described ? "the command bench" : "asv run") + "), then publish."), ...strays(all, now));
             return;
@@ -180,6 +209,6 @@
         main.append(element("p", {class: "quiet"}, "The branch " + branch + " is at ", element("span", {class: "hash"}, text.hash(newest.hash)),
             " (" + newest.subject + ", " + text.date(newest.date) + ")."),
         ...(machines.length > FEW ? [overview(all)] : []),
-        element("div", {class: "cards"}, machines.map((machine) => card(machine, all, now))), ...strays(all, now));
+        element("div", {class: "cards"}, machines.map((machine) => card(machine, all, now)), alone.map((reach) => linked_card(reach, all))), ...strays(all, now));
     });
 }

@@ -1,0 +1,156 @@
+"""What a call of link asks, leaves and goes on with: branches, rungs that are gone, broken commits, no GPU."""
+
+from pathlib import Path
+
+from kernelwatch.history import links
+from kernelwatch.history.links import Session
+from tests.repositories import new_project
+from tests.sums_of_rows import FAST, OTHER, OTHER_KERNEL, PLAIN, Rows
+from tests.test_links import BOTH, CELL, SLOWER, published
+
+
+def new_rows(base: Path, engine: Path) -> Rows:
+    """A repository with two rungs and one commit."""
+    project = new_project(base, "rows")
+    rows = Rows(project.folder, project.home, engine)
+    rows.describe(PLAIN + OTHER, shapes="(256, 256), (300, 300)")
+    rows.write_files({"rows/__init__.py": BOTH, "rows/sums.py": FAST, "rows/more.py": OTHER_KERNEL})
+    rows.commit_all("first")
+    return rows
+
+
+def sessions(rows: Rows) -> list[Session]:
+    found, messages = links.read(next((rows.folder / "results").glob("*/")))
+    assert not messages
+    return found
+
+
+def changed(rows: Rows, message: str, **files: str) -> str:
+    rows.write_files({name.replace("__", "/", 1) + ".py": text for name, text in files.items()})
+    return rows.commit_all(message)
+
+
+def test_a_second_call_links_what_the_first_left(tmp_path: Path, small_engine: Path) -> None:
+    rows = new_rows(tmp_path, small_engine)
+    after = changed(rows, "slower", rows__sums=SLOWER)
+    quick = ("--no-publish", "--budget", "1")
+    rows.kernelwatch("link", "--only", "row_sum/other", *quick, code=0)
+    (left,) = sessions(rows)
+    assert left.unjudged == {"row_sum/plain": "it was not asked for"}
+    rows.kernelwatch("link", "--only", "row_sum/other", *quick, code=0)
+    assert len(sessions(rows)) == 1  # nothing further of this rung
+    told = rows.kernelwatch("link", "--shape", "300x300", *quick)
+    assert "1 linked" in told
+    told = rows.kernelwatch("link", *quick)
+    assert "1 linked" in told
+    asked = [[link.cell for link in each.changed] for each in sessions(rows)]
+    assert asked == [[], [CELL.replace("256x256", "300x300")], [CELL]]
+    assert {each.after for each in sessions(rows)} == {after}
+    assert "1 of 1 commits are linked already" in rows.kernelwatch("link", *quick, code=0)
+    told = rows.kernelwatch("link", "--only", "nothing", code=128)
+    assert "no cell" in told
+
+
+FAR = 'Rung("far", "gpu", ("float32",)),'
+THREE = BOTH.replace("}}", ', "far": "rows.far:far"}}')
+FAR_KERNEL = """
+def far(a, out):
+    out[:] = a.sum(axis=1) * {factor}
+"""
+
+
+def test_without_a_gpu_nothing_of_one_is_linked_and_another_machine_goes_on(tmp_path: Path, small_engine: Path) -> None:
+    rows = new_rows(tmp_path, small_engine)
+    rows.describe(PLAIN + OTHER + FAR, shapes="(256, 256)")
+    rows.write_files({"rows/__init__.py": THREE, "rows/far.py": FAR_KERNEL.format(factor=1)})
+    rows.commit_all("a rung for a GPU")
+    changed(rows, "it changes", rows__far=FAR_KERNEL.format(factor="1.0"))
+    told = rows.kernelwatch("link", "--no-publish", code=2)
+    assert "not measured: row_sum/far: there is no GPU here" in told
+    assert not [*(rows.folder / "results").glob("*/*.links.jsonl")]
+    changed(rows, "both change", rows__far=FAR_KERNEL.format(factor="+1.0"), rows__sums=SLOWER)
+    for linked, count in (("1 linked", 1), ("0 linked", 1)):  # the second time nothing further can be measured
+        told = rows.kernelwatch("link", "--no-publish", "--budget", "1")
+        assert linked in told
+        assert "there is no GPU here" in told
+        assert len(sessions(rows)) == count
+    assert sessions(rows)[0].unjudged == {"row_sum/far": "there is no GPU here"}
+    assert sessions(rows)[0].gpu  # the name of the CPU, which measured it
+
+
+def test_branches_roots_and_nonsense(tmp_path: Path, small_engine: Path) -> None:
+    rows = new_rows(tmp_path, small_engine)
+    quick = ("--no-publish", "--budget", "1")
+    told = rows.kernelwatch("link", *quick, code=0)
+    assert "nothing to link: no commit of HEAD^!" in told
+    rows.git("checkout", "-q", "-b", "feature")
+    slower = changed(rows, "slower", rows__sums=SLOWER)
+    rows.git("checkout", "-q", "main")
+    own = changed(rows, "own", rows__more=OTHER_KERNEL.replace("ij->i", "ab->a"))
+    rows.git("merge", "-q", "--no-ff", "-m", "merged", "feature")
+    merge = rows.git("rev-parse", "HEAD").strip()
+    rows.git("tag", "-a", "v1", "-m", "v1")
+    assert "linked" in rows.kernelwatch("link", "main~1..feature", *quick)
+    assert sessions(rows)[0].after == slower
+    assert "merged" in rows.kernelwatch("link", "v1", *quick)
+    (merged,) = (each for each in sessions(rows) if each.after == merge)
+    assert merged.before == own
+    assert [link.cell.partition(" ")[0] for link in merged.changed] == ["row_sum/plain"] * 2
+    for range in ("nonsense", "nonsense..HEAD", "HEAD^{tree}", "--all"):
+        told = rows.kernelwatch("link", range, *quick)
+        assert "Traceback" not in told
+        assert "kernelwatch link: " in told
+    assert "nothing to link" in rows.kernelwatch("link", "HEAD..HEAD", *quick, code=0)
+    shallow = tmp_path / "shallow"
+    rows.git("clone", "-q", "--depth", "1", f"file://{rows.folder}", str(shallow))
+    there = Rows(shallow, rows.home, rows.engine)
+    told = there.kernelwatch("link", "--no-publish")
+    assert "nothing to link" in told
+    assert "shallow" in told
+
+
+def test_what_is_renamed_broken_or_back(tmp_path: Path, small_engine: Path) -> None:
+    rows = new_rows(tmp_path, small_engine)
+    quick = ("--no-publish", "--budget", "1")
+    first = rows.git("rev-parse", "HEAD").strip()
+    broken = changed(rows, "broken", rows____init__="raise RuntimeError('no')\n")
+    mended = changed(rows, "mended", rows____init__=BOTH)
+    told = rows.kernelwatch("link", f"{first}..HEAD", *quick, code=2)
+    assert "RuntimeError" in told
+    by_commit = {each.after: each for each in sessions(rows)}
+    assert [*by_commit[broken].unjudged] == [broken[:8]]
+    assert [*by_commit[mended].unjudged] == [broken[:8]]
+    gone = changed(rows, "gone", rows____init__=BOTH.replace('"other": "rows.more:other"', ""))
+    again = changed(rows, "back", rows____init__=BOTH)
+    rows.kernelwatch("link", f"{mended}..HEAD", *quick, code=0)
+    by_commit = {each.after: each for each in sessions(rows)}
+    assert {cell.partition(" ")[0] for cell in by_commit[gone].gone} == {"row_sum/other"}
+    assert {cell.partition(" ")[0] for cell in by_commit[again].new} == {"row_sum/other"}
+
+
+def test_pages_without_any_full_run(tmp_path: Path, small_engine: Path) -> None:
+    rows = new_rows(tmp_path, small_engine)
+    after = changed(rows, "slower", rows__sums=SLOWER)
+    rows.kernelwatch("link", code=1)
+    events = published(rows, "events")
+    (event,) = events["events"]
+    assert event["last"]["hash"] == after
+    assert event["verdict"] == "confirmed"
+    assert {change["cell"].partition(" ")[0] for change in event["changes"]} == {"row_sum/plain"}
+    assert published(rows, "site")["machines"] == []
+    (reach,) = events["links"]
+    assert (reach["asked"], reach["links"]) == (1, 2)
+
+
+def test_a_branch_that_is_not_configured_has_its_links_and_events(tmp_path: Path, small_engine: Path) -> None:
+    rows = new_rows(tmp_path, small_engine)
+    changed(rows, "faster", rows__sums=FAST.replace("4", "3"))
+    rows.git("checkout", "-q", "-b", "feature")
+    slower = changed(rows, "slower", rows__sums=SLOWER)
+    rows.git("checkout", "-q", "main")
+    rows.kernelwatch("link", "main..feature", code=1)
+    events = published(rows, "events")
+    (event,) = events["events"]
+    assert (event["last"]["hash"], event["branch"], event["configured"]) == (slower, "feature", False)
+    (reach,) = events["links"]
+    assert (reach["branch"], reach["newest"], reach["asked"], reach["later"]) == ("feature", slower, 1, 0)

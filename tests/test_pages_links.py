@@ -1,0 +1,204 @@
+"""Links on the pages: the recorded ones beside full runs, and hostile ones of a machine that has no full run."""
+
+import functools
+import json
+import math
+import os
+import re
+import shutil
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kernelwatch.history import links
+from kernelwatch.publish.offline import write_scripts
+from lab import picture
+from tests.pages import HOSTILE, NARROW, RECORDED, WIDE, browser, data, fits, opened, pages_group, view
+from tests.repositories import ROOT
+from tests.test_pages import violations
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+__all__ = ["browser"]  # fixtures
+pytestmark = pages_group
+
+FULL_RUNS = ("46ae8df7", "cdf67321")  # on two GPUs
+ALONE = "rented"
+CHANGED, SAME = "matmul/pipelined_32x64 float32 1024x1024x1024 cold", "transpose/padded float32 4096x4096 cold"
+COMMIT = "93833de8"  # made some launches faster and others slower
+
+
+def linked_files() -> list[Path]:
+    return sorted((ROOT / "results" / RECORDED).glob(f"*{links.SUFFIX}"))
+
+
+@functools.cache
+def _publish(base: Path) -> Path:
+    folder = base / "linked site"
+    own, alone = folder / "results" / RECORDED, folder / "results" / ALONE
+    own.mkdir(parents=True)
+    alone.mkdir()
+    for path in linked_files():
+        shutil.copy(path, own)
+        text = path.read_text().replace("matmul/pipelined", f"matmul/{HOSTILE}")
+        (alone / path.name).write_text(text.replace("no suite times it", HOSTILE))
+    for commit in FULL_RUNS:
+        for path in (ROOT / "results" / RECORDED).glob(f"{commit}-checkout-*"):
+            shutil.copy(path, own)
+    shutil.copy(ROOT / "results" / RECORDED / "machine.json", own)
+    shutil.copy(ROOT / "results" / "benchmarks.json", folder / "results")
+    os.mkfifo(alone / f"fifo{links.SUFFIX}")
+    (alone / f"loop{links.SUFFIX}").symlink_to(f"loop{links.SUFFIX}")
+    return picture.publish_own(folder, folder / "results").parent
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The recorded links with two full runs, each on another GPU; the same links, with hostile names, of a machine
+    without any full run."""
+    return _publish(tmp_path_factory.getbasetemp())
+
+
+def linked_changes(site: Path, machine: str = RECORDED) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    events = data(site, "events")["events"]
+    found = [(event, change) for event in events for change in event["changes"] if change["linked"]]
+    return [(event, change) for event, change in found if change["place"]["machine"] == machine]
+
+
+def test_a_change_has_one_size_interval_and_verdict_everywhere(browser: "Browser", site: Path) -> None:
+    told = data(site, f"links/{RECORDED}")
+    found = linked_changes(site)
+    assert len(found) > 10
+    for event, change in found:
+        at = next(int(at) for at, commit in told["commits"].items() if commit["hash"] == change["to"])
+        (launch,) = (each for each in told["cells"][change["cell"]]["launches"] if each["at"] == at and each["word"])
+        log, half = launch["step"]
+        assert math.expm1(log) == pytest.approx(change["change"], abs=1e-5)
+        assert [math.expm1(log - half), math.expm1(log + half)] == pytest.approx(change["interval"], abs=2e-4)
+        assert launch["word"] == {"regression": "worse", "improvement": "better"}[event["kind"]]
+        verdict = change["verdict"]
+        assert [verdict["low"], verdict["high"]] == change["interval"]
+        assert (verdict["word"], verdict["change"]) == ("confirmed", change["change"])
+    own = {change["cell"]: change["change"] for event, change in found if event["last"]["hash"].startswith(COMMIT)}
+    with opened(browser, site, f"commit?hash={COMMIT}") as page:
+        shown = page.locator(f"section[data-machine='{RECORDED}'] [data-key]").evaluate_all(
+            "all => all.map(each => [each.dataset.key, Number(each.dataset.change)])"
+        )
+        assert {key: change for key, change in shown if key in own} == pytest.approx(own, abs=1e-5)
+        assert len(own) > 5
+    worst = max(
+        (change["change"] for event, change in found if event["kind"] == "regression" and not change["undone"]),
+        default=0.0,
+    )
+    with opened(browser, site, "status") as page:
+        assert f"+{100 * worst:.2f} %" in page.locator(f"[data-machine='{RECORDED}'] ul").inner_text()
+    feed = ET.parse(site / "regressions.xml").getroot()
+    assert f"{100 * worst:.1f}" in "".join(feed.itertext())
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "status",
+        "regressions",
+        f"commit?hash={COMMIT}",
+        "devices",
+        view("history", cell=CHANGED),
+        view("history", cell=[CHANGED, "matmul/pipelined float32 256x256x256 hot"]),
+        view("history", cell=SAME),
+    ],
+    ids=lambda name: name.partition("?")[0],
+)  # fmt: skip
+def test_every_view_is_plain_fits_and_shuts_nobody_out(browser: "Browser", site: Path, name: str) -> None:
+    for size, scheme in ((WIDE, "light"), (NARROW, "dark")):
+        with opened(browser, site, name, size, scheme, fresh=True) as page:  # type: ignore[arg-type]
+            assert page.locator("main .error").count() == 0
+            assert not page.evaluate("window.pwned")
+            assert fits(page)
+            assert not re.search(r"\b(undefined|NaN|null|\[object)", page.locator("main").inner_text())
+            assert violations(page) == []
+            for drawn in page.locator("section.links svg").all():
+                box = drawn.bounding_box()
+                assert box is not None
+                assert box["x"] + box["width"] <= size[0]
+
+
+def test_history_opens_with_links_if_no_two_full_runs_compare(browser: "Browser", site: Path) -> None:
+    with opened(browser, site, view("history", cell=CHANGED)) as page:
+        assert page.locator("main h2").all_inner_texts()[:2] == ["By links", "By full runs"]
+        rows = page.locator("table[aria-label^='Links of'] tbody tr").count()
+        assert rows == len(data(site, f"links/{RECORDED}")["cells"][CHANGED]["links"])
+    with opened(browser, site, view("history", cell=SAME)) as page:
+        assert f"No commit that was asked changed the launch of {SAME}." in page.locator("section.links").inner_text()
+
+
+def test_a_machine_without_a_full_run_has_a_card_its_events_and_pages_of_its_commits(
+    browser: "Browser", site: Path
+) -> None:
+    assert [machine["name"] for machine in data(site, "site")["machines"]] == [RECORDED]
+    found = linked_changes(site, ALONE)
+    assert len(found) == len(linked_changes(site))
+    with opened(browser, site, "status") as page:
+        card = page.locator(f"article[data-machine='{ALONE}']")
+        assert "regression" in card.locator(".verdict-line.bad").inner_text()
+        assert HOSTILE in card.inner_text()  # why launches were not measured
+    with opened(browser, site, f"commit?hash={COMMIT}") as page:
+        text = page.locator(f"section[data-machine='{ALONE}']").inner_text()
+        assert f"matmul/{HOSTILE}_32x64" in text
+    with opened(browser, site, "regressions") as page:
+        assert f"matmul/{HOSTILE}_32x64" in page.locator("main").inner_text()
+
+
+def test_links_that_are_not_all_measured_and_decided_are_not_green(
+    browser: "Browser", site: Path, tmp_path: Path
+) -> None:
+    """The same site without any event: what is not asked, not measured and not decided still counts."""
+    copy = tmp_path / "html"
+    shutil.copytree(site, copy, ignore=shutil.ignore_patterns("asv"))
+    events = json.loads((copy / "data" / "events.json").read_text()) | {"events": []}
+    whole: dict[str, Any] = {"missing": [], "later": 0, "undecided": 0, "unjudged": []}
+    cases: tuple[dict[str, Any], ...] = (
+        {},
+        {"undecided": 2},
+        {"missing": ["a" * 40]},
+        {"later": 1},
+        {"unjudged": [["why", 1]]},
+    )
+    for number, case in enumerate(cases):
+        own = tmp_path / str(number)
+        shutil.copytree(copy, own)
+        reaches = [each | whole | case for each in events["links"]]
+        (own / "data" / "events.json").write_text(json.dumps(events | {"links": reaches}))
+        write_scripts(own / "data")
+        with opened(browser, own, "status") as page:
+            line = page.locator(f"article[data-machine='{ALONE}'] .verdict-line")
+            assert line.get_attribute("class") == f"verdict-line {'warn' if case else 'good'}", case
+
+
+def test_devices_name_the_gpus_that_measured_links(browser: "Browser", site: Path) -> None:
+    sessions = [links.parsed(path.read_text().splitlines()) for path in linked_files()]
+    with opened(browser, site, "devices") as page:
+        rows = page.locator("table[aria-label='GPUs that measured links'] tbody tr").all_inner_texts()
+    assert len(rows) == len({session.gpu for session in sessions if session.changed})
+    for gpu in {session.gpu for session in sessions if session.changed}:
+        (row,) = (row for row in rows if gpu in row)
+        assert str(sum(len(session.changed) for session in sessions if session.gpu == gpu)) in row
+
+
+def test_the_documented_fields_are_those_that_are_written(site: Path) -> None:
+    text = (ROOT / "docs" / "data.md").read_text(encoding="utf-8")
+    (section,) = re.findall(r"\n## Links\n(.*?)\n## ", text, re.DOTALL)
+    tables = re.findall(r"(?:^\|.*\n)+", section, re.MULTILINE)
+    documented = [
+        {name for row in table.splitlines()[2:] for name in re.findall(r"`(\w+)`", row.split("|")[1])}
+        for table in tables
+    ]
+    told = data(site, f"links/{ALONE}")
+    cells = told["cells"].values()
+    assert {frozenset(cell) for cell in cells} == {frozenset({"launches", "links", "disagree"})}
+    launches = [launch for cell in cells for launch in cell["launches"]]
+    written = [data(site, "events")["links"], [told], told["sessions"], launches]
+    assert [{name for entry in entries for name in entry} for entries in written] == documented
