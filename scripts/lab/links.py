@@ -30,6 +30,7 @@ from kernelwatch.comparison.linking import CONTROLS, anchors_of
 from kernelwatch.detect.chain import Chain, chains
 from kernelwatch.detect.judging import Judged, judge, moderated, word_of
 from kernelwatch.detect.steps import Values
+from kernelwatch.history import links as recorded_links
 from kernelwatch.history.links import Link, Session, Word
 from kernelwatch.report.markdown import table
 from lab import pools
@@ -360,10 +361,25 @@ def turns_table(known: Recorded) -> str:
     return table(["sd of a turn of recorded links", "links", "p10, %", "median, %", "p90, %", "most, %"], rows)
 
 
+def history_table() -> str:
+    """What the recorded links say of this project's own commits, the newest first."""
+    sessions, _ = recorded_links.read(MACHINE)
+    rows = []
+    for session in sorted(sessions, key=lambda each: each.at, reverse=True):
+        judged = [(link.cell, own[link.cell]) for own in [judge(session)] for link in session.changed]
+        for word, sign in (("worse", 1), ("better", -1)):
+            told = sorted(((sign * own.log, cell) for cell, own in judged if own.word == word), reverse=True)
+            if told and session.kind == "step":
+                size = f"{100 * math.expm1(sign * told[0][0]):+.1f} %"
+                rows.append([session.after[:8], word, f"{len(told)} of {len(judged)}", size, told[0][1]])
+    return table(["commit", "is", "linked cells", "most", "at"], rows)
+
+
 ALL_BUT_ONE = [design for design in pools.DESIGNS if design != pools.ONCE]
 BLOCKS: dict[str, Callable[[Recorded, int, int], str]] = {  # of the record, the seed and the number of histories
     "record": lambda known, _, __: record_table(known),
     "turns": lambda known, _, __: turns_table(known),
+    "history": lambda _, __, ___: history_table(),
     "designs": lambda known, seed, count: designs_table(pools.compared(known, seed, count)),
     "responding": lambda known, seed, count: designs_table(pools.compared(known, seed, count, ALL_BUT_ONE, share=0.9)),
     "responses": lambda known, seed, _: responses_table(known, seed),

@@ -22,6 +22,8 @@ from kernelwatch.detect.judging import judge, word_of
 from kernelwatch.detect.steps import Point, Values, find
 from kernelwatch.history import links, records
 from kernelwatch.history.links import Kind, Link, Session
+from kernelwatch.identity import TIMED
+from kernelwatch.identity import known as known_version
 
 GPUS = 20
 COMMITS = 400
@@ -73,29 +75,32 @@ class Recorded:
 
 def recorded(folder: Path) -> Recorded:
     """The record of a machine's folder."""
-    medians: dict[tuple[str, str], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    spreads: dict[tuple[str, str], list[float]] = defaultdict(list)
+    # By cell, identity of the launch and version of the harness.
+    medians: dict[tuple[str, str, str], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    spreads: dict[tuple[str, str, str], list[float]] = defaultdict(list)
     for path in sorted(folder.glob("*.facts.jsonl")):
         record = records.read(path)
         for key, cell in record.cells.items():
             identities = {str(each.get("identity") or "") for each in cell.measurements}
             if not cell.group.endswith(" gpu") or len(cell.seconds) < 2 or len(identities) != 1 or "" in identities:
                 continue
-            gpu = str(record.facts[cell.group].get("nvml_uuid_sha256"))
-            medians[key, min(identities)][gpu].append(cell.median_s)
-            spreads[key, min(identities)].append(cell.spread)
+            facts = record.facts[cell.group]
+            place = key, min(identities), known_version(facts, TIMED) or ""
+            medians[place][str(facts.get("nvml_uuid_sha256"))].append(cell.median_s)
+            spreads[place].append(cell.spread)
     shared = {place: by_gpu for place, by_gpu in medians.items() if len(by_gpu) >= SHARED}
     apart = {place: _apart(by_gpu) for place, by_gpu in shared.items()}
     by_kind: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for (key, _), by_gpu in apart.items():
+    for (key, *_), by_gpu in apart.items():
         for gpu, off in by_gpu.items():
             by_kind[kind_of(key)][gpu].append(off)
     shifts = {kind: {gpu: statistics.median(offs) for gpu, offs in own.items()} for kind, own in by_kind.items()}
     launches = []
-    for (key, identity), by_gpu in apart.items():
+    for place, by_gpu in apart.items():
+        key = place[0]
         kind, count = kind_of(key), len(by_gpu)
         rest = np.array([off - shifts[kind][gpu] for gpu, off in by_gpu.items()]) * math.sqrt(count / (count - 1))
-        launches.append(Same(key, kind, statistics.median(spreads[key, identity]), rest))
+        launches.append(Same(key, kind, statistics.median(spreads[place]), rest))
     sessions, _ = links.read(folder)
     known = [link for session in sessions for link in session.links if len(link.logs) >= LOOKS[0]]
     deviations = {
