@@ -52,6 +52,14 @@ def _need(commit: str) -> None:
         pytest.skip(f"this clone has no commit {commit}: it is a shallow one")
 
 
+def list_benchmarks(results: Path) -> None:
+    """Write the list of benchmarks as it was when the commits of the tests were recorded: figures of another version of
+    the harness would be none of its series."""
+    listed = json.loads((ROOT / "results" / "benchmarks.json").read_text(encoding="utf-8"))
+    then = {name: {**each, "version": "1"} if name != "version" else each for name, each in listed.items()}
+    (results / "benchmarks.json").write_text(json.dumps(then), encoding="utf-8")
+
+
 # pytest makes a fixture anew for each module that imports it, and publishing takes seconds.
 @functools.cache
 def recorded_files() -> tuple[Path, ...]:
@@ -69,7 +77,7 @@ def _publish_recorded(base: Path) -> Path:
     (folder / "results" / RECORDED).mkdir(parents=True)
     for path in recorded_files():
         shutil.copy(path, folder / "results" / RECORDED)
-    shutil.copy(ROOT / "results" / "benchmarks.json", folder / "results")
+    list_benchmarks(folder / "results")
     return picture.publish_own(folder, folder / "results").parent
 
 
@@ -108,7 +116,7 @@ def _publish_two_gpus(base: Path) -> Path:
             if rewrite is on_h100:
                 text = text.replace(RECORDED, name).replace("NVIDIA H200", H100)
             (machine / path.name).write_text(text, encoding="utf-8")
-    shutil.copy(ROOT / "results" / "benchmarks.json", folder / "results")
+    list_benchmarks(folder / "results")
     return picture.publish_own(folder, folder / "results").parent
 
 
@@ -119,7 +127,7 @@ def _publish_units(base: Path) -> Path:
     machine.mkdir(parents=True)
     for name in (f"{commit}.facts.jsonl", f"{commit}.json", "machine.json"):
         shutil.copy(ROOT / "results" / RECORDED / name, machine)
-    shutil.copy(ROOT / "results" / "benchmarks.json", folder / "results")
+    list_benchmarks(folder / "results")
     return picture.publish_own(folder, folder / "results").parent
 
 

@@ -11,6 +11,10 @@ names that no other one replaces, so their order does not matter.
 
 import gc
 import importlib
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 PATCHING = ("recording", "running", "submodules", "together", "direction", "publishing")
 
@@ -25,12 +29,26 @@ FOUND = ("environment", "plots")
 GARBAGE = 100_000
 
 
+@contextmanager
+def _without_the_projects_folder() -> Iterator[None]:
+    """asv puts the project's folder first on the path to find this plugin, whose modules then need it no more. A
+    repository may have modules with the names of Python's own."""
+    here = os.getcwd()
+    own = [entry for entry in sys.path if os.path.abspath(entry) == here]
+    sys.path[:] = [entry for entry in sys.path if entry not in own]
+    try:
+        yield
+    finally:
+        sys.path[:0] = own  # asv takes it off again
+
+
 def setup() -> None:
     """Called by asv when it loads the plugin."""
-    from kernelwatch.publish.plain import is_described_here
-
     gc.set_threshold(GARBAGE)
-    found, patching = (FOUND, PATCHING) if is_described_here() else (("plots",), PUBLISHING)
-    plugins = {name: importlib.import_module(f"{__name__}.{name}") for name in (*found, *patching)}
-    for name in patching:
-        plugins[name].setup()
+    with _without_the_projects_folder():
+        from kernelwatch.publish.plain import is_described_here
+
+        found, patching = (FOUND, PATCHING) if is_described_here() else (("plots",), PUBLISHING)
+        plugins = {name: importlib.import_module(f"{__name__}.{name}") for name in (*found, *patching)}
+        for name in patching:
+            plugins[name].setup()

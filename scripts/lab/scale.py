@@ -112,7 +112,7 @@ class Recorder:
     def _keep(self, benchmarks: dict[str, Any], series: int, exact: int) -> set[str]:
         """Leave these judged series in the result; the keys of their cells."""
         names = [name for name in self.result["results"] if benchmarks.get(name, {}).get("judged")]
-        names.sort(key=lambda name: (benchmarks[name]["judged"] == "exact", name))
+        names.sort(key=lambda name: (benchmarks[name]["judged"] == "exact", ".GPU." not in name, name))
         cells: set[str] = set()
         kept = {}
         for name in names:
