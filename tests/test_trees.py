@@ -11,7 +11,7 @@ from kernelwatch.plan.project import load
 from kernelwatch.system.errors import CANNOT
 from kernelwatch.system.git import commits
 from tests.repositories import new_project, without_modules
-from tests.sums_of_rows import C_SUMS, FAST, OTHER, OTHER_KERNEL, PLAIN, SLOW, TABLE, Rows
+from tests.sums_of_rows import C_SUMS, FAST, KERNEL, OTHER, OTHER_KERNEL, PLAIN, SLOW, TABLE, Rows
 
 # By layout: the files of the first commit, and the file that the second one makes slower.
 LAYOUTS = {
@@ -268,7 +268,8 @@ def test_a_slower_commit_on_another_branch_is_a_regression(rows: Rows) -> None:
         rows.commit_all(f"harmless {at}")
     rows.git("checkout", "-q", "-b", "feature")
     for at in range(3):
-        rows.write_files({"rows/sums.py": f"{SLOW}# {at}\n"})
+        slower = KERNEL.format(times=2000)  # so that it shows on a busy machine, too
+        rows.write_files({"rows/sums.py": f"{slower}# {at}\n"})
         rows.commit_all(f"slow {at}")
     told = rows.kernelwatch("bench", "--no-gate", "--no-confirm", "main", code=0)
     assert re.search("verdict: (no new regression|nothing was judged)\nevidence: [01] of 1 series judged at", told)
