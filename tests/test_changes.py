@@ -34,6 +34,17 @@ def test_a_change_of_the_ladder_alone_is_a_change_of_the_launch(tmp_path: Path) 
     assert bisect._alike(before, after, "transpose/padded")
 
 
+def test_a_past_commit_may_lack_a_file_that_its_rungs_now_have(tmp_path: Path) -> None:
+    """What prepares the launch of these rungs had no module of its own then."""
+    folders = [tmp_path / "before", tmp_path / "after"]
+    for folder in folders:
+        shutil.copytree(ROOT / "gpukernels", folder / "gpukernels", ignore=shutil.ignore_patterns("__pycache__"))
+    (folders[0] / "gpukernels" / "prepare.py").unlink()
+    found = changes(PROJECT, *map(str, folders), launch=False)
+    assert "gpukernels/prepare.py" in found.launched["matmul/wgmma"]
+    assert "transpose/padded" in found.same
+
+
 def test_which_series_are_judged_is_the_pages_business() -> None:
     series = {str(one): one for one in exact.series_of(PROJECT, {"transpose/padded"})}
     spills = series["static.Transpose.track_spill_bytes(padded, float32, sm_90)"]

@@ -1,6 +1,7 @@
 """What a judged series says: its changes, their intervals, the canary beside it, the binary that it counts."""
 
 import dataclasses
+import json
 import math
 from typing import Any
 
@@ -17,6 +18,15 @@ from kernelwatch.run.outcome import Outcome
 from kernelwatch.timing.record import Measurement
 from tests.repositories import ROOT
 from tests.series import results_of
+
+
+def test_the_recorded_list_of_benchmarks_has_the_versions_of_the_suites() -> None:
+    """asv takes figures of another version for none of the series: the newest record would not be shown."""
+    listed = json.loads((ROOT / "results" / "benchmarks.json").read_text(encoding="utf-8"))
+    for name in ("transpose.GPU", "vector_add.GPU", "matmul.GPU", "matmul.CPU"):
+        module, _, suite = name.partition(".")
+        series = getattr({"transpose": transpose, "vector_add": vector_add, "matmul": matmul}[module], suite)
+        assert listed[f"{name}.track_seconds"]["version"] == series.track_seconds.version
 
 
 def test_the_suites_say_what_is_judged() -> None:
