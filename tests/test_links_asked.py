@@ -2,10 +2,11 @@
 
 from pathlib import Path
 
+from kernelwatch.detect.chain import chains
 from kernelwatch.history import links
 from kernelwatch.history.links import Session
-from tests.repositories import new_project
-from tests.sums_of_rows import FAST, OTHER, OTHER_KERNEL, PLAIN, Rows
+from tests.repositories import FEW_TURNS, copy_into, new_project, rewrite
+from tests.sums_of_rows import FAST, KERNEL, OTHER, OTHER_KERNEL, PLAIN, Rows
 from tests.test_links import BOTH, CELL, SLOWER, published
 
 
@@ -154,3 +155,24 @@ def test_a_branch_that_is_not_configured_has_its_links_and_events(tmp_path: Path
     assert (event["last"]["hash"], event["branch"], event["configured"]) == (slower, "feature", False)
     (reach,) = events["links"]
     assert (reach["branch"], reach["newest"], reach["asked"], reach["later"]) == ("feature", slower, 1, 0)
+
+
+def test_a_launch_that_is_due_is_compared_with_its_anchor(tmp_path: Path) -> None:
+    """With an engine that asks for an anchor at every second link."""
+    engine = tmp_path / "engine"
+    engine.mkdir()
+    copy_into(engine, ["kernelwatch"])
+    rewrite(engine, {**FEW_TURNS, "kernelwatch/comparison/linking.py": {"EVERY = 10": "EVERY = 2"}})
+    rows = new_rows(tmp_path, engine)
+    first = rows.git("rev-parse", "HEAD")
+    changed(rows, "slower", rows__sums=SLOWER)
+    newest = changed(rows, "faster again", rows__sums=KERNEL.format(times=30))
+    told = rows.kernelwatch("link", f"{first}..HEAD", "--only", "plain .* 256x256", "--no-publish")
+    assert "1 anchored" in told
+    (anchor,) = (each for each in sessions(rows) if each.kind == "anchor")
+    assert (anchor.before, anchor.after) == (first, newest)
+    assert [link.cell for link in anchor.changed] == [CELL]
+    assert (anchor.same, anchor.represented, anchor.new, dict(anchor.unjudged)) == (0, 0, (), {})
+    line = rows.git("rev-list", "--reverse", "HEAD").split()
+    chain = chains(sessions(rows), {commit: at for at, commit in enumerate(line)})[CELL]
+    assert [(edge.before, edge.after) for edge in chain.edges if edge.session.kind == "anchor"] == [(0, 2)]

@@ -474,7 +474,9 @@ def test_plots_ask_for_no_missing_graph_and_show_all_data(browser: "Browser", tm
 
 def test_a_series_that_nobody_measured_is_said_to_have_no_data(browser: "Browser", address: str) -> None:
     with visit(browser, f"{address}asv/", "#static.Matmul.track_spill_bytes?machine=other") as page:
-        page.locator("#error-message", has_text="No data for this combination of filters.").wait_for()
+        said = page.locator("#error-message", has_text="No data for this combination of filters.")
+        said.wait_for()
+        assert said.is_visible()
 
 
 def test_asvs_list_shows_the_newest_value_and_judges_nothing(browser: "Browser", address: str) -> None:

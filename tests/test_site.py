@@ -499,4 +499,6 @@ def test_missing_data_are_reported_as_over_http(
     with served(copy) as url:
         for address in (url, f"{copy.as_uri()}/"):
             with visit(browser, address, "#suite.step", missing=missing) as page:
-                page.locator("#error-message", has_text=message).wait_for()
+                said = page.locator("#error-message", has_text=message)
+                said.wait_for()
+                assert said.is_visible()

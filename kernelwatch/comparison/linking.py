@@ -294,4 +294,5 @@ def anchor(
     wanted = set(keys)
     cells = [cell for cell in one.cells if cell.key in wanted]
     differ = replace(one.differ, same=frozenset(), new=(), gone=())
-    return link(project, replace(one, before=before, cells=cells, differ=differ), made, budget_s, "anchor", tell)
+    older = replace(one, before=before, cells=cells, differ=differ, represented=0)
+    return link(project, older, made, budget_s, "anchor", tell)

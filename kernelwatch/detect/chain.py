@@ -24,7 +24,7 @@ Values = NDArray[np.float64]
 Told = tuple[Session, Mapping[str, Judged], Mapping[str, Link]]  # a session, its verdicts and changed launches by cell
 ALIKE = 1e-6  # the standard error of a link between two launches of which the identity is the same
 APART = 4.0  # standard errors by which a link may differ from what all others say before its GPU is named
-NOT_ASKED = "a commit that may have changed it was not asked"
+UNASKED = "a commit that may have changed it was not asked"
 GRADUAL_LEVEL = 0.001  # chance that the sum of links without a change is called a gradual one
 LEAST_LEFT = 1e-6  # share of a link's level that rests on others, below which none does
 FREEDOM_MOST = 60  # of a level: more make no difference
@@ -67,12 +67,17 @@ class Chain:
     alike: Sequence[tuple[int, int]] = ()
 
     @cached_property
+    def _pairs(self) -> list[tuple[int, int, float, float]]:
+        """What is known of two launches: the logarithm of their ratio, and its standard error; links come first."""
+        known = [(edge.before, edge.after, edge.link.log, edge.judged.error) for edge in self.edges]
+        return [*known, *((before, after, 0.0, ALIKE) for before, after in self.alike)]
+
+    @cached_property
     def _solved(self) -> tuple[Values, Values, list[int], Values]:
         """The levels, their covariance, the piece to which each launch belongs (there is no link between pieces), and
         the covariance that the errors of the links alone give."""
         count = len(self.nodes) + 1
-        pairs = [(edge.before, edge.after, edge.link.log, edge.judged.error) for edge in self.edges]
-        pairs += [(before, after, 0.0, ALIKE) for before, after in self.alike]
+        pairs = self._pairs
         pieces = _pieces(count, [(before, after) for before, after, *_ in pairs])
         free = [node for node in range(count) if pieces[node] != node]
         column = {node: at for at, node in enumerate(free)}
@@ -173,8 +178,7 @@ class Chain:
         if len(self.edges) + len(self.alike) <= len(self.nodes):
             return []
         levels, _, _, own = self._solved
-        pairs = [(edge.before, edge.after, edge.link.log, edge.judged.error) for edge in self.edges]
-        pairs += [(before, after, 0.0, ALIKE) for before, after in self.alike]
+        pairs = self._pairs
         before, after = np.array([pair[:2] for pair in pairs]).T
         logs, errors = np.array([pair[2:] for pair in pairs]).T
         leverage = (own[before, before] + own[after, after] - 2 * own[before, after]) / errors**2
@@ -240,16 +244,14 @@ def chains(sessions: Sequence[Session], positions: Mapping[str, int], unasked: I
     told = [(session, judge(session), {link.cell: link for link in session.changed}) for session in own]
     commits = {at: commit for commit, at in positions.items()}
     gaps = [
-        Node(at, commits[at], at - 1, commits[at - 1], NOT_ASKED)
+        Node(at, commits[at], at - 1, commits[at - 1], UNASKED)
         for at in sorted(positions[commit] for commit in unasked)
         if at - 1 in commits
     ]
     return {cell: _chain(cell, told, positions, gaps) for cell in cells}
 
 
-def _chain(
-    cell: str, told: Sequence[Told], positions: Mapping[str, int], gaps: Sequence[Node]
-) -> Chain:  # fmt: skip
+def _chain(cell: str, told: Sequence[Told], positions: Mapping[str, int], gaps: Sequence[Node]) -> Chain:
     nodes: dict[int, Node] = {}
     sessions = [session for session, *_ in told]
     for session, _, changed in told:
