@@ -49,6 +49,21 @@ def test_a_gradual_change_is_told_from_its_first_commit_to_its_last() -> None:
     assert (event.narrowest.before.commit, event.narrowest.commits) == ("c0", 3)
 
 
+def test_the_id_of_a_change_lasts() -> None:
+    """Through more commits before and after, and whether or not another series changed more; not for another cell."""
+
+    def one(cell: str, first: int, end: int, after: float) -> events.Change:
+        results = tuple(Result(f"{at:040d}", Point(at, 1.0 if at < 5 else after)) for at in range(first, end))
+        series = events.JudgedSeries("a.b", {"rung": cell}, {"machine": "m"}, False, False, results)
+        return events.Change(series, Step(5 - first, "step", 1.0, after, 0.01))
+
+    first, deeper, other = one("x", 3, 7, 1.1), one("x", 0, 9, 1.1), one("y", 3, 7, 1.2)
+    assert first.id == deeper.id != other.id
+    assert first.id.split("-")[0] == other.id.split("-")[0] == f"{5:040d}"[:12]
+    (event,) = events.events([first, other])
+    assert event.id == other.id
+
+
 def test_the_interval_of_a_change_is_what_its_results_allow() -> None:
     """Student's t, of what the processes say or how the results differ, whichever is more."""
     points = [Point(at, value, spread) for at, (value, spread) in enumerate([(1.0, 0.01)] * 3 + [(1.1, 0.02)] * 4)]

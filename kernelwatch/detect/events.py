@@ -1,6 +1,8 @@
 """The changes of the judged series; those at one commit form an event."""
 
+import hashlib
 import itertools
+import json
 import math
 import statistics
 from collections.abc import Collection, Iterable, Sequence
@@ -103,6 +105,14 @@ class Change:
     levels: tuple[int, int] = (0, 0)
 
     @property
+    def id(self) -> str:
+        """What names the change for good: its commit, and a hash of its machine, benchmark and parameters. It is the
+        same in a clone of another depth, after more commits, and for a full run and a link."""
+        series = self.series
+        of = [series.place.get("machine"), series.benchmark, *sorted(series.params.items())]
+        return f"{self.last.commit[:12]}-{hashlib.sha256(json.dumps(of).encode()).hexdigest()[:8]}"
+
+    @property
     def kind(self) -> str:
         """One of KINDS; "change" if neither direction is better."""
         if self.step.kind == "environment":
@@ -184,6 +194,11 @@ class Event:
 
     kind: str
     changes: tuple[Change, ...]
+
+    @property
+    def id(self) -> str:
+        """The id of its largest change. Those of its other changes name it as well."""
+        return self.changes[0].id
 
     @property
     def narrowest(self) -> Change:

@@ -188,6 +188,7 @@ def as_json(event: Event, commits: dict[str, Commit], verdicts: Mapping[str, Ver
         return dataclasses.asdict(verdict) if verdict else None
 
     return {
+        "id": event.id,
         "kind": event.kind,
         "verdict": word_of(event, verdicts),
         "gradual": event.first != event.last,
@@ -200,6 +201,7 @@ def as_json(event: Event, commits: dict[str, Commit], verdicts: Mapping[str, Ver
         "why": event.why,
         "changes": [
             {
+                "id": change.id,
                 **_named(change.series),
                 "before": change.step.before,
                 "after": change.step.after,
