@@ -3,6 +3,7 @@
 import ctypes
 import dataclasses
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -265,3 +266,22 @@ def test_each_input_of_what_is_counted_makes_it_anew(
     else:
         monkeypatch.setattr(counted, "_counting", lambda: "another")
     assert set(counts_made(CELL, source, monkeypatch, again.here)) == anew
+
+
+def test_what_the_harness_compiles_is_kept_for_all_trees(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """CuPy reads the variable, or has read it: what it uses is asked of CuPy itself."""
+    compiler = pytest.importorskip("cupy", reason="CuPy keeps what it compiles").cuda.compiler
+
+    def used() -> tuple[str, str | None]:
+        return compiler._kernel_cache_backend._cache_dir, os.environ.get("CUPY_CACHE_DIR")
+
+    monkeypatch.setattr(cache, "folder", lambda: tmp_path)
+    for own in ("of a tree", None):
+        if own is None:
+            monkeypatch.delenv("CUPY_CACHE_DIR")
+        else:
+            monkeypatch.setenv("CUPY_CACHE_DIR", own)
+        before = used()
+        with cache.of_harness():
+            assert used() == (str(tmp_path / "harness/cupy"),) * 2
+        assert used() == before

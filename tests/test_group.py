@@ -252,6 +252,14 @@ def test_the_measured_tree_is_the_one_on_the_path() -> None:
     assert group.measured_tree(nowhere, Options()) == ""
 
 
+def test_a_checkout_whose_package_cannot_be_imported_from_here_is_measured(tmp_path: Path) -> None:
+    for name in (".git", "benchmarks", "src/rows"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "src/rows/__init__.py").touch()
+    rows = dataclasses.replace(PROJECT, package="rows", here=tmp_path / "benchmarks/project.py")
+    assert group.measured_tree(rows, Options()) == str(tmp_path)
+
+
 def test_the_commits_checkout_is_measured_or_nothing(package: Package, tmp_path: Path) -> None:
     folder = str(package())
     assert group.measured_tree(PROJECT, Options(tree=folder)) == folder

@@ -30,9 +30,9 @@ def measured(registers: int, **others: Any) -> Measurement:
     return {"sources": "0123", "identity": "0123", "kernels": [{"kind": "copy"}, ran], **others}  # type: ignore[typeddict-item]
 
 
-def noted(registers: int, codes: list[Code], **others: Any) -> Measurement:
+def noted(registers: int, codes: list[Code], arguments: str = "4", **others: Any) -> Measurement:
     found = measured(registers, **others)
-    launched.note(found, codes)
+    launched.note(found, {"codes": codes, "arguments": arguments})
     return found
 
 
@@ -58,6 +58,22 @@ def test_the_identity_covers_what_was_launched() -> None:
     assert len({one["identity"] for one in found}) == len(found)
     assert noted(24, CODES)["identity"] == found[0]["identity"]
     assert "code" not in found[-1]["kernels"][1]
+
+
+def test_a_launch_is_told_without_its_sources() -> None:
+    """Of the host's code only what it launches counts: which code, with which arguments and configurations."""
+    changed: list[Code] = [{**code, "code": "dd"} for code in CODES]
+    first = noted(24, CODES)["launch"]
+    assert noted(24, CODES, sources="4567")["launch"] == first
+    others = [
+        noted(24, changed),
+        noted(32, CODES),
+        noted(24, CODES, arguments="5"),
+        noted(24, CODES, configurations=["axpy: BLOCK: 64"]),
+    ]
+    assert len({first, *(each["launch"] for each in others)}) == 1 + len(others)
+    assert "launch" not in noted(40, CODES)  # no module has it
+    assert "launch" not in noted(24, CODES, arguments="")  # the driver does not tell them
 
 
 def test_the_code_is_left_out_if_several_modules_could_have_been_launched() -> None:
@@ -102,7 +118,7 @@ def test_configurations_with_as_many_registers_are_told_apart_by_their_block(
     for code, threads in zip(codes, (32, 128), strict=True):
         found = measured(code["registers"])
         found["kernels"][1]["block"] = [threads, 1, 1]
-        launched.note(found, codes)
+        launched.note(found, {"codes": codes, "arguments": "4"})
         assert found["kernels"][1]["code"] == code["code"]
 
 
@@ -112,7 +128,7 @@ def test_a_tile_kernel_is_launched_with_one_thread() -> None:
     found = measured(24)
     for block, known in (([1, 1, 1], True), ([256, 1, 1], True), ([128, 1, 1], False)):
         found["kernels"][1] = {**measured(24)["kernels"][1], "block": block}
-        launched.note(found, [chosen])
+        launched.note(found, {"codes": [chosen]})
         assert (found["kernels"][1].get("code") == "aa") == known
 
 

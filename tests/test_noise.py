@@ -14,6 +14,7 @@ from kernelwatch.__main__ import code_of
 from kernelwatch.__main__ import run as command
 from kernelwatch.analysis import nsight
 from kernelwatch.commands import noise
+from kernelwatch.fleet import local
 from kernelwatch.plan.cells import Cell, plan
 from kernelwatch.plan.project import Project
 from kernelwatch.run import checkpoint
@@ -88,7 +89,7 @@ def test_every_other_run_has_neighbors_at_work(
         return group(2.02, 2.04) if busy else group(1.0, 2.0, 3.0)
 
     monkeypatch.setattr(noise, "LOAD", program)
-    monkeypatch.setattr(noise, "gpus", lambda: ["0", "4", "7"])
+    monkeypatch.setattr(local, "gpus", lambda: ["0", "4", "7"])
     monkeypatch.setattr(noise, "measure", measured)
     monkeypatch.setattr(noise, "identity", lambda: {"machine": "here"})
     assert noise.main(project, "scripts/lab/noise", ["--neighbors", "--runs", "4", "transpose"]) == 0
@@ -105,7 +106,7 @@ def test_a_neighbor_that_cannot_work_is_said(project: Project, tmp_path: Path, m
     program = tmp_path / "load.py"
     program.write_text("raise SystemExit('no CuPy')")
     monkeypatch.setattr(noise, "LOAD", program)
-    monkeypatch.setattr(noise, "gpus", lambda: ["0", "4"])
+    monkeypatch.setattr(local, "gpus", lambda: ["0", "4"])
     monkeypatch.setattr(noise, "measure", lambda *_: group(1.0, 2.0))
     with pytest.raises(UserError, match="GPU 4 cannot be kept busy"):
         noise.main(project, "scripts/lab/noise", ["--neighbors", "transpose"])
@@ -131,7 +132,7 @@ def test_a_neighbor_that_stops_within_a_run_is_said(
 
     beside: list[bool] = []
     monkeypatch.setattr(noise, "LOAD", program)
-    monkeypatch.setattr(noise, "gpus", lambda: ["0", "4"])
+    monkeypatch.setattr(local, "gpus", lambda: ["0", "4"])
     monkeypatch.setattr(noise, "measure", measured)
     monkeypatch.setattr(noise, "identity", lambda: {"machine": "here"})
     with pytest.raises(UserError, match="GPU 4 stopped working within run 2"):
@@ -146,7 +147,7 @@ def test_half_of_the_runs_are_alone(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_neighbors_need_a_second_gpu(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(noise, "gpus", lambda: ["0"])
+    monkeypatch.setattr(local, "gpus", lambda: ["0"])
     with pytest.raises(UserError, match="--neighbors needs a second GPU"):
         noise.main(project, "scripts/lab/noise", ["--neighbors", "transpose"])
 

@@ -118,6 +118,39 @@ def test_the_level_is_for_all_cells_and_looks_together(
     assert blamed < 5
 
 
+def test_another_source_of_the_same_launch_is_no_change(
+    synthetic: type[Synthetic], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a function launches is seen by another process of each side, once for all turns."""
+    ran: Any = {"kernel": "k", "registers": 8, "static_shared_bytes": 0, "grid": [1, 1, 1], "block": [32, 1, 1]}
+    code: Any = {"kernel": "k", "registers": 8, "static_shared_bytes": 0}
+    looked: list[tuple[str, ...]] = []
+    measured = Synthetic.measure_all
+
+    def of_functions(self: Synthetic, seed: int) -> None:
+        measured(self, seed)
+        for cell in self.cells:
+            (one,) = self.group.outcomes[cell.key].measurements
+            if cell.rung != "numpy":
+                one.update(sources=one["identity"], kernels=[{**ran}])
+
+    def look(run: Any, asked: list[Cell]) -> dict[str, Any]:
+        looked.append((run.package, *(cell.rung for cell in asked)))
+        return {
+            cell.key: {"arguments": "4", "codes": [code | {"code": run.package if cell.rung == "rung1" else "same"}]}
+            for cell in asked
+        }
+
+    monkeypatch.setattr(synthetic, "measure_all", of_functions)
+    monkeypatch.setattr(paired, "look", look)
+    words = compared(synthetic, lambda side, *_: 1.0, count=2)
+    assert words == {"rung0": "no change", "rung1": "no change", "numpy": "no change"}
+    assert sorted(filter(lambda one: len(one) > 1, looked)) == [("base", "rung0", "rung1"), ("head", "rung0", "rung1")]
+    words = compared(synthetic, lambda side, rung, _: 1.1 if side == "head" and "rung" in rung else 1.0, count=2)
+    assert words["rung0"] == "cannot tell"  # both launch the same, and yet their times differ
+    assert words["rung1"] == "worse"
+
+
 @pytest.mark.parametrize(("change", "word"), [(1.0, "no change"), (1.012, "worse"), (0.988, "better")])
 def test_at_a_gpus_noise_a_change_of_a_per_cent_is_told(synthetic: type[Synthetic], change: float, word: str) -> None:
     for seed in range(40):

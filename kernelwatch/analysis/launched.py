@@ -25,6 +25,7 @@ from kernelwatch.timing.record import Code, Measurement, Ran
 
 DEVICE = "launched"
 SAME = ("kernel", "registers", "static_shared_bytes")  # what a kernel and its code have in common
+KNOWN = ("copy", "fill", "allocation", "release")  # nodes that are no kernels and whose work their arguments tell
 
 
 class Launched(Gpu):
@@ -47,7 +48,7 @@ class Launched(Gpu):
         if ran is None:
             raise NotHere("what cannot be captured in a CUDA graph does not tell its kernels")
         names = {node["kernel"] for node in ran if "kernel" in node}
-        return {"codes": self._codes(names)}
+        return {"codes": self._codes(names), "arguments": nodes.arguments(graph)}
 
     def _codes(self, names: Iterable[str]) -> list[Code]:
         codes: list[Code] = []
@@ -86,17 +87,22 @@ def _cubins(symbol: str, arch: str, count: int) -> list[Cubin]:
     return found
 
 
-def note(measurement: Measurement, codes: Iterable[Code]) -> None:
-    """Add their code to the kernels of a timed cell's measurement, and to its identity. A kernel gets none if several
-    could be it, such as configurations of an autotuner that differ in nothing that the driver says."""
-    codes = list(codes)
+def note(measurement: Measurement, seen: Measurement) -> None:
+    """Add the code of the kernels to those of a timed cell's measurement, and to its identity. `seen`: what another
+    process saw the cell launch. A kernel gets no code if several could be it, such as configurations of an autotuner
+    that differ in nothing that the driver says.
+
+    "launch" is the identity of what was launched alone, whatever the sources: only if all of it is known."""
+    codes, configurations = list(seen["codes"]), measurement.get("configurations", [])
     ran: list[Ran] = measurement["kernels"]
     for node in ran:
         fitting = {code["code"]: code for code in codes if _fits(code, node)}
         if len(fitting) == 1:
             (code,) = fitting.values()
             node.update({name: value for name, value in code.items() if name not in (*node, "only_threads")})  # type: ignore[typeddict-item]
-    measurement["identity"] = nodes.identity(measurement["sources"], ran, measurement.get("configurations", []))
+    measurement["identity"] = nodes.identity(measurement["sources"], ran, configurations)
+    if seen.get("arguments") and ran and all("code" in node or node.get("kind") in KNOWN for node in ran):
+        measurement["launch"] = nodes.identity(seen["arguments"], ran, configurations)
 
 
 def _fits(code: Code, node: Ran) -> bool:

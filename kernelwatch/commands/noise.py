@@ -22,7 +22,6 @@ from pathlib import Path
 
 from kernelwatch.asv.identity import identity
 from kernelwatch.commands.arguments import Parser, add_selection, selected
-from kernelwatch.fleet.local import gpus
 from kernelwatch.plan.project import Project
 from kernelwatch.run.group import measure
 from kernelwatch.system.errors import UserError
@@ -148,6 +147,8 @@ def beside(alone: Sequence[Sequence[float]], busy: Sequence[Sequence[float]]) ->
 
 def _neighbors(project: Project, ops: list[str], only: str, pairs: int) -> int:
     """Measure in turns alone and beside busy GPUs. Raises: UserError without a second GPU."""
+    from kernelwatch.fleet.local import gpus  # here, since it imports Dask, which nothing else of this command needs
+
     others = gpus()[1:]
     if not others:
         raise UserError("--neighbors needs a second GPU: CUDA shows none")

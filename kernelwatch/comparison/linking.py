@@ -19,7 +19,7 @@ from pathlib import Path
 from kernelwatch.analysis import compiled
 from kernelwatch.comparison.changes import Changes, changes
 from kernelwatch.comparison.choice import Choice, choose
-from kernelwatch.comparison.paired import Comparison, Pairs, Side, trimmed_mean
+from kernelwatch.comparison.paired import Comparison, Pairs, Side, identity_of, trimmed_mean
 from kernelwatch.history.links import NOT_ASKED, NOT_HERE, Kind, Link, Session
 from kernelwatch.plan.build import tree_of_commit
 from kernelwatch.plan.cells import Cell, timed
@@ -260,7 +260,7 @@ def _link(pairs: Pairs, is_control: bool) -> Link | None:
 
 
 def _identity(measurements: Sequence[Measurement]) -> str:
-    known = dict.fromkeys(str(each.get("identity") or "") for each in measurements)
+    known = dict.fromkeys(map(identity_of, measurements))
     return next(iter(known)) if len(known) == 1 else ""
 
 

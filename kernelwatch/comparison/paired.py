@@ -8,13 +8,14 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kernelwatch.plan.cells import Cell
 from kernelwatch.plan.cells import key as key_of
 from kernelwatch.plan.project import Project
-from kernelwatch.run.group import BUDGETS
+from kernelwatch.run.group import BUDGETS, look, note, of_sources
 from kernelwatch.run.processes import AHEAD, Run, workers_of
 from kernelwatch.run.workers import Workers
 from kernelwatch.system.student import quantile
@@ -26,6 +27,7 @@ SEEN = 0.95  # share of the changes of exactly the detectable size that are foun
 TRIMMED = 0.1  # share left out of the mean at each end, such as a process that another tenant delayed
 INTERVAL = 0.05  # chance that an interval which a link tells misses the true ratio
 SAME = "same launch"
+WAITING = 2  # processes of each side that start early: their imports may take longer than a turn
 FLOOR = {"gpu": 0.005, "cpu": 0.02}  # a smaller change is not worth a verdict
 WITHIN = {"gpu": 0.01, "cpu": 0.02}  # the verdict is "no change" if the interval lies within
 
@@ -74,6 +76,11 @@ def trimmed_mean(logs: Sequence[float]) -> tuple[float, float, int]:
     mean = math.fsum(winsorized) / n
     squares = math.fsum((value - mean) ** 2 for value in winsorized)
     return middle, math.sqrt(squares / (len(kept) * (len(kept) - 1))), len(kept) - 1
+
+
+def identity_of(measurement: Measurement) -> str:
+    """The identity of what was launched, by itself if it is known; "" if nothing is."""
+    return measurement.get("launch") or measurement.get("identity") or ""
 
 
 NOTHING = Interval(math.nan, math.inf, math.inf)
@@ -188,7 +195,7 @@ class Pairs:
         if self.differs:
             return False
         measurements = [measurement for both in self.measurements.values() for measurement in both]
-        identities = {measurement.get("identity") or "" for measurement in measurements}
+        identities = {identity_of(measurement) for measurement in measurements}
         return len(identities) == 1 and "" not in identities
 
     @property
@@ -232,6 +239,7 @@ class Comparison:
         self.narrow = narrow
         self.facts: Facts = {}  # of the machine, and of every device that measured
         self._workers: dict[tuple[str, int], Workers] = {}  # by device and side
+        self._seen: dict[tuple[int, str], Measurement] = {}  # by side and cell: what it launches
         self.turns = 0
         self.tests = max(1, len(self.judged)) * (len(LOOKS) + 1)  # one more look when the time is up
 
@@ -250,14 +258,16 @@ class Comparison:
                     runs[at] = Run(
                         self.project, cells, device, self.sides[at].tree, BUDGETS[device], workers=self._of(device, at)
                     )
-                    if device in AHEAD:  # it imports while the other side is measured
-                        self._of(device, 1 - at).ahead(1)
+                    if device in AHEAD:  # they import while others are measured
+                        for side in (at, 1 - at):
+                            self._of(device, side).ahead(WAITING)
                     runs[at].measure_all(self.turns)
                     if not any("it hung" in outcome.reason for outcome in runs[at].group.outcomes.values()):
                         break
                 if device == "gpu" and runs[at].unavailable.startswith("no GPU here"):
                     runs[1 - at] = runs[at]  # the other side would find none either
                     break
+            self._see(runs)
             for cell in cells:
                 self._note(cell, runs[0], runs[1])
             if cells:
@@ -266,16 +276,30 @@ class Comparison:
                 self.facts |= {"packages": packages} if packages else {}
         self.turns += 1
 
+    def _see(self, runs: Mapping[int, Run]) -> None:
+        """Note what the cells launch whose identity is that of their sources: a change of the host's code may leave it
+        as it was. A process of each side, which times nothing, tells it once for all turns."""
+        unseen = [[cell for cell in of_sources(run) if (at, cell.key) not in self._seen] for at, run in runs.items()]
+        with ThreadPoolExecutor(2) as pool:
+            for (at, _), cells, seen in zip(runs.items(), unseen, pool.map(look, runs.values(), unseen), strict=True):
+                self._seen |= {(at, cell.key): seen.get(cell.key, {"codes": []}) for cell in cells}
+        for at, run in runs.items():
+            for cell in of_sources(run):
+                note(run.group.outcomes[cell.key].measurements, self._seen[at, cell.key])
+
     def _of(self, device: str, side: int) -> Workers:
         """The worker processes of a side, some of which start while others measure."""
         if (device, side) not in self._workers:
-            self._workers[device, side] = workers_of(self.project, self.sides[side].tree, device)
+            workers = workers_of(self.project, self.sides[side].tree, device)
+            workers.imported(_imported.get(device, []))
+            self._workers[device, side] = workers
         return self._workers[device, side]
 
     def close(self) -> None:
         """End the processes that wait."""
-        for workers in self._workers.values():
+        for (device, _), workers in self._workers.items():
             workers.close()
+            _imported[device] = workers.modules
 
     def _note(self, cell: Cell, base: Run, head: Run) -> None:
         pairs = self.pairs[cell.key]
@@ -370,6 +394,9 @@ class Comparison:
         """Each cell with its verdict, in the order of the cells, controls included."""
         for key in self.pairs:
             yield self.pairs[key], self.verdict(key)
+
+
+_imported: dict[str, list[str]] = {}  # by device, the modules of others that the last comparison's processes imported
 
 
 def controls_of(cells: Sequence[Cell], controls: dict[tuple[str, str], str]) -> dict[str, str]:

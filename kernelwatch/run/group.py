@@ -21,7 +21,7 @@ from kernelwatch.run.processes import ENDLESS_S, SILENCE_S, Run
 from kernelwatch.system.options import Options
 from kernelwatch.timing import clocks
 from kernelwatch.timing.check import Budget
-from kernelwatch.timing.record import Facts
+from kernelwatch.timing.record import Facts, Measurement
 
 # By device: the number of fresh processes, and the budget of a measurement. Quick runs are not saved.
 PROCESSES = {"gpu": 6, "cpu": 3, "streamed": 3, "several": 3}
@@ -47,11 +47,13 @@ QUICK_BUDGETS = {
 
 def measured_tree(project: Project, options: Options) -> str:
     """The folder of the tree under test: the commit's if the options name it (another version may be installed), else
-    the folder from which Python imports the package; "" if there is none."""
+    the checkout if the package's sources lie in it, in whatever layout; else the folder from which Python imports the
+    package; "" if there is none."""
     if options.tree:
         return options.tree
-    if not project.package:
-        return str(project.repository)
+    checkout = str(project.repository)
+    if not project.package or (not project.build and project.is_in(project.places(checkout))):
+        return checkout
     spec = importlib.util.find_spec(project.package)
     return str(Path(spec.origin).parent.parent) if spec and spec.origin else ""
 
@@ -192,7 +194,7 @@ def _resumed(run: Run, options: Options, processes: int) -> dict[str, Facts]:
     return resumed
 
 
-def _of_sources(run: Run) -> list[Cell]:
+def of_sources(run: Run) -> list[Cell]:
     """The cells whose identity is of their sources."""
     outcomes = run.group.outcomes
     return [cell for cell in run.cells if any("sources" in each for each in outcomes[cell.key].measurements)]
@@ -225,24 +227,33 @@ def retake(run: Run, process: int) -> None:
             outcomes[key].measurements = clocks.retaken(outcomes[key].measurements, measurement)
 
 
-def note_codes(run: Run) -> None:
-    """Add the code of the kernels to the measurements of cells whose identity is of their sources."""
-    cells = _of_sources(run)
+def look(run: Run, cells: list[Cell]) -> dict[str, Measurement]:
+    """What another process of a run, which times nothing, sees cells launch, by key."""
     if not cells:
-        return
+        return {}
     from kernelwatch.analysis import launched  # here, since it imports all that measures on a GPU
 
-    outcomes = run.group.outcomes
     looked = Run(run.project, cells, launched.DEVICE, run.tree, run.budget, workers=run.workers)
     looked.note = run.note
     looked.measure_all(0)
     if looked.unavailable:
         run.group.facts["codes"] = looked.unavailable
-    for cell in cells:
-        codes = [code for each in looked.group.outcomes[cell.key].measurements for code in each["codes"]]
-        for measurement in outcomes[cell.key].measurements:
-            if codes and "kernels" in measurement:
-                launched.note(measurement, codes)
+    return {key: each for key, outcome in looked.group.outcomes.items() for each in outcome.measurements}
+
+
+def note_codes(run: Run) -> None:
+    """Add the code of the kernels to the measurements of cells whose identity is of their sources."""
+    for key, seen in look(run, of_sources(run)).items():
+        note(run.group.outcomes[key].measurements, seen)
+
+
+def note(measurements: Iterable[Measurement], seen: Measurement) -> None:
+    """Add what a process saw a cell launch to the measurements of that cell."""
+    from kernelwatch.analysis import launched
+
+    for measurement in measurements:
+        if seen["codes"] and "kernels" in measurement:
+            launched.note(measurement, seen)
 
 
 def measure(
@@ -298,7 +309,7 @@ def _measure(project: Project, cells: list[Cell], device: str, options: Options)
     if done < processes:
         try:
             for seed in range(done, processes):
-                last = not options.quick and bool(_of_sources(run))  # the one that looks at the codes
+                last = not options.quick and bool(of_sources(run))  # the one that looks at the codes
                 run.measure_all(seed, progress.tick, more=processes - 1 - seed + last)
                 progress.reach((seed + 1) * len(cells))
                 for group in _groups(run):

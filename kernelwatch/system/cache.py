@@ -12,8 +12,8 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -80,6 +80,27 @@ def of_tree(content: str) -> dict[str, str]:
     for path in others[:-KEPT_MOST]:
         shutil.rmtree(path, ignore_errors=True)
     return {name: str(own / place) for name, place in CACHES.items()} | {"KERNELWATCH_CACHE": str(folder())}
+
+
+@contextmanager
+def of_harness() -> Iterator[None]:
+    """Within it CuPy keeps what it compiles for all trees, instead of for the measured one. It is for what the harness
+    itself computes, such as the references: some fifty kernels, which each tree would compile anew."""
+    from cupy.cuda import compiler
+
+    name = "CUPY_CACHE_DIR"
+    tree, backend = os.environ.get(name), getattr(compiler, "_kernel_cache_backend", None)
+    os.environ[name] = str(folder() / "harness" / CACHES[name])
+    if backend is not None:  # CuPy 14 reads the variable once
+        compiler._set_kernel_cache_backend(type(backend)())
+    try:
+        yield
+    finally:
+        os.environ.pop(name)
+        if tree is not None:
+            os.environ[name] = tree
+        if backend is not None:
+            compiler._set_kernel_cache_backend(backend)
 
 
 _digests: dict[str, tuple[tuple[int, ...], str]] = {}  # by path: its state and its hash

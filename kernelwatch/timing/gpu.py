@@ -15,6 +15,7 @@ from kernelwatch.plan.cells import Cell
 from kernelwatch.plan.package import Kernel, NotHere, Package
 from kernelwatch.plan.problem import COPIES, Array, Computation, Operand, Operands
 from kernelwatch.plan.project import Project
+from kernelwatch.system import cache
 from kernelwatch.timing import nodes, tensors, usage
 from kernelwatch.timing.capture import Captured
 from kernelwatch.timing.check import Budget, WrongOutput, describe_wrong, poisoned
@@ -255,8 +256,9 @@ class Gpu(RunDevice):
         captured = self._results(cell, launch, slot) if isinstance(launch, _Returned) else []
         own = [memory for memory in captured if memory.flags.c_contiguous]  # of the graph, which each replay writes
         key = secrets.randbits(32), slot
-        for memory in (*outs, *own):
-            poisoned(memory, key)
+        with cache.of_harness():
+            for memory in (*outs, *own):
+                poisoned(memory, key)
         return _Ready(slot, key, given, captured)
 
     def _judge(self, cell: Cell, launch: Graph, ready: _Ready, how: str) -> None:
@@ -271,7 +273,8 @@ class Gpu(RunDevice):
 
         def wrong() -> str:
             positional, named = operands.arguments(ready.given)
-            return describe_wrong(cell, computes, positional, written, named, self.cupy, known, ready.key)
+            with cache.of_harness():
+                return describe_wrong(cell, computes, positional, written, named, self.cupy, known, ready.key)
 
         if why := wrong():
             self.cupy.cuda.runtime.deviceSynchronize()

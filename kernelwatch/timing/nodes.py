@@ -4,6 +4,7 @@ A graph names the functions that the driver runs, their grids and blocks. The dr
 registers, shared and local memory, how many blocks fit on a multiprocessor.
 """
 
+import ctypes
 import hashlib
 import json
 import math
@@ -33,14 +34,56 @@ def read(graph: Any) -> list[Ran] | None:
         return None
     if graph.graph is None:
         return None
+    return [_node(driver, node) for node in _nodes(driver, graph)]
+
+
+def arguments(graph: Any) -> str:
+    """A digest of the numbers with which the kernels of a graph are called: their arguments of less than 8 bytes. A
+    larger one may be an address, which is another one in each process, or hold one: only its size counts. "" if the
+    driver does not tell them."""
+    from cuda.bindings import driver
+
+    try:
+        found = [_arguments(driver, node) for node in _nodes(driver, graph)]
+    except RuntimeError:
+        return ""
+    return hashlib.sha256(json.dumps(found).encode()).hexdigest()[:16]
+
+
+def _nodes(driver: Any, graph: Any) -> list[Any]:
     handle = driver.CUgraph(graph.graph)
     count = _called(driver.cuGraphGetNodes(handle))[1]
     nodes = _called(driver.cuGraphGetNodes(handle, count))[0] if count else []
-    return [_node(driver, node) for node in nodes[:count]]
+    return list(nodes[:count])
+
+
+def _arguments(driver: Any, node: Any) -> list[str]:
+    """The arguments of a kernel, as hexadecimal digits or as a size. Raises: RuntimeError if they are not known."""
+    if _kind(driver, node) != "KERNEL":
+        return []
+    launch = _called(driver.cuGraphKernelNodeGetParams(node))
+    function, found = _function(driver, launch), list[str]()
+    while True:
+        error, _, size = driver.cuFuncGetParamInfo(function, len(found))
+        if error == driver.CUresult.CUDA_ERROR_INVALID_VALUE:  # it has no more
+            return found
+        _called((error, size))
+        if not launch.kernelParams:  # they were given in one buffer
+            raise RuntimeError("the arguments are not told one by one")
+        at = ctypes.c_void_p.from_address(int(launch.kernelParams) + len(found) * ctypes.sizeof(ctypes.c_void_p)).value
+        found.append(f"{size} bytes" if size >= 8 or at is None else ctypes.string_at(at, size).hex())
+
+
+def _kind(driver: Any, node: Any) -> str:
+    return str(_called(driver.cuGraphNodeGetType(node)).name.removeprefix("CU_GRAPH_NODE_TYPE_"))
+
+
+def _function(driver: Any, launch: Any) -> Any:
+    return launch.func if int(launch.func) else _called(driver.cuKernelGetFunction(launch.kern))
 
 
 def _node(driver: Any, node: Any) -> Ran:
-    kind = _called(driver.cuGraphNodeGetType(node)).name.removeprefix("CU_GRAPH_NODE_TYPE_")
+    kind = _kind(driver, node)
     if kind != "KERNEL":
         return {"kind": OTHERS.get(kind, kind.lower())}
     try:
@@ -56,7 +99,7 @@ def identity(sources: str, ran: list[Ran], configurations: list[str]) -> str:
 
 def _kernel(driver: Any, launch: Any) -> Ran:
     block = [launch.blockDimX, launch.blockDimY, launch.blockDimZ]
-    function = launch.func if int(launch.func) else _called(driver.cuKernelGetFunction(launch.kern))
+    function = _function(driver, launch)
     dynamic = launch.sharedMemBytes
     figures = {
         figure: int(_called(driver.cuFuncGetAttribute(_attribute(driver, name), function)))

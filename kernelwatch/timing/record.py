@@ -49,8 +49,9 @@ class Measurement(TypedDict, total=False):
     Of what a launch does: `timed_by`, "events" if it cannot be captured in a CUDA graph; `peak_allocated_bytes`, the
     most device memory that it allocates at once, if any (older records have `allocated_bytes`, the sum of what it asks
     for); the `kernels` that it runs; `configurations` that autotuners chose; `sources`: the identity of the sources, if
-    `identity` covers what was launched as well.
-    Launched: `codes` of the kernels.
+    `identity` covers what was launched as well; `launch`: the identity of what was launched alone, if all of it is
+    known.
+    Launched: `codes` of the kernels, and a digest of their `arguments`.
     Identified: `files` of the tree that were used, with digests; the `identities` of its launches by type and shape;
     those that were `skipped`, with the reasons; `error`: why there was no launch; `absent`: no such rung exists.
     Streamed: `hidden_share`, the share of the copies' time that was hidden under other work.
@@ -78,7 +79,9 @@ class Measurement(TypedDict, total=False):
     kernels: list[Ran]
     configurations: list[str]
     sources: str
+    launch: str
     codes: list[Code]
+    arguments: str
     # identified
     files: dict[str, str]
     identities: dict[str, str]

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import numpy as np
 
+from kernelwatch.plan import sources
+from kernelwatch.plan.package import Parts
 from kernelwatch.plan.problem import Computation, Operand, Operands, Problem, Rung
 from kernelwatch.plan.project import Project
 
 U, EPS, F32 = 2.0**-24, 1e-6, np.dtype("float32")
-ROWS = ((1024, 2048), (8192, 4000))
-HEADS = ((1, 1024, 32, 8, 64), (1, 4096, 32, 8, 128))  # batch, sequence, heads of q and of k, dimension
+ROWS = ((1024, 2048), (4096, 4000))
+HEADS = {"rope": ((1, 1024, 32, 8, 64), (1, 4096, 32, 8, 128))}  # batch, sequence, heads of q and of k, dimension
 
 
 def wide(*arrays):
@@ -37,8 +39,7 @@ def rows_of(function):  # of x, the second input
 
 
 def probabilities(random, shape, dtype):
-    e = np.exp(random.random(shape))
-    return e / sums(e)
+    return softmax(random.random(shape))
 
 
 def angles(function):
@@ -101,10 +102,7 @@ def layer_back_bound(type, dy, x, w, b, mean, rstd):
     return dx, (len(x) + 24) * U * (abs(dy) * xhat).sum(axis=0), (len(x) + 8) * U * abs(dy).sum(axis=0)
 
 
-# --- gates, c = a gate(a) b; the backward pass writes the gradients into a and b -----------------------------------
-
-
-def silu_gate(a):  # and a times its derivative
+def silu_gate(a):  # of c = a gate(a) b; and a times its derivative
     s = 1 / (1 + np.exp(-a))
     return s, a * s * (1 - s)
 
@@ -183,13 +181,18 @@ RUNGS = (
     Rung("backward", "gpu", ("float32",), arrays="torch", computes="backward"),
 )
 PROBLEMS = tuple(
-    Problem(
-        op,
-        Computation(*forward),
-        RUNGS,
-        shapes=HEADS if op == "rope" else ROWS,
-        variants={"backward": Computation(*backward)},
-    )
+    Problem(op, Computation(*forward), RUNGS, shapes=HEADS.get(op, ROWS), variants={"backward": Computation(*backward)})
     for op, (forward, backward) in PASSES.items()
 )
-PROJECT = Project("liger_kernel", Path(__file__).resolve(), PROBLEMS, table="rungs", conditions=("torch", "triton"))
+
+
+def parts(places):
+    """What each op is made from: its module and what that imports, without the `__init__.py` files, which gather."""
+    reached = {op: sources.reached(places, (f"liger_kernel.ops.{op}",)).files for op in PASSES}
+    own = {op: frozenset(file for file in files if file.name != "__init__.py") for op, files in reached.items()}
+    return {f"{op}/{rung.name}": Parts("", files, data=False) for op, files in own.items() if files for rung in RUNGS}
+
+
+PROJECT = Project(
+    "liger_kernel", Path(__file__).resolve(), PROBLEMS, table="rungs", conditions=("torch", "triton"), parts=parts
+)

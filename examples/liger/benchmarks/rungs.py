@@ -1,6 +1,7 @@
 """The functions that are measured, of any commit of Liger-Kernel, whose modules are imported when they are called."""
 
 import inspect
+from functools import partial
 from importlib import import_module
 
 
@@ -22,20 +23,14 @@ def softmax_backward(dy, y):
     return of("softmax", "_softmax_backward", dy, y, *of("utils", "calculate_settings", y.shape[1]), False)
 
 
-def gate_backward(op):
-    def write(a, b, dc):
-        of(op, f"{op}_backward", a, b, dc)  # into a and b
+def updating(op, name, turned=lambda x: x):
+    def write(a, b, *others):  # into a and b
+        of(op, name, turned(a), turned(b), *others)
 
     return write
 
 
-def rope(name):
-    def write(q, k, cos, sin):
-        of("rope", name, q.transpose(1, 2), k.transpose(1, 2), cos, sin)  # into q and k
-
-    return write
-
-
+rope = partial(updating, "rope", turned=lambda x: x.transpose(1, 2))
 FORWARD = {
     "rms_norm": lambda x, w: of("rms_norm", "rms_norm_forward", x, w, 1e-6, 0.0, "llama", row_mode=None)[0],
     "layer_norm": lambda x, w, b: of("layer_norm", "layer_norm_forward", x, w, b, 1e-6)[0],
@@ -47,8 +42,8 @@ FORWARD = {
 BACKWARD = {
     "rms_norm": rms_norm_backward,
     "layer_norm": lambda dy, x, w, b, mean, rstd: of("layer_norm", "layer_norm_backward", dy, x, w, b, mean, rstd),
-    "swiglu": gate_backward("swiglu"),
-    "geglu": gate_backward("geglu"),
+    "swiglu": updating("swiglu", "swiglu_backward"),
+    "geglu": updating("geglu", "geglu_backward"),
     "softmax": softmax_backward,
     "rope": rope("rope_backward"),
 }
