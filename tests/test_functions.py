@@ -450,5 +450,6 @@ def test_pytorch_is_imported_before_the_first_launch(
     assert "torch" not in sys.modules
     (Path(sys.modules["mine"].__path__[0]) / "sums.py").write_text("def late(a, out):\n    import torch\n")
     sources.reached.cache_clear()
+    functions.state.cache_clear()
     package.load("row_sum", "plain", "float32")
     assert sys.modules["torch"].__file__ == str(tmp_path / "torch.py")

@@ -61,7 +61,7 @@ def test_the_identity_covers_what_was_launched() -> None:
 
 
 def test_a_launch_is_told_without_its_sources() -> None:
-    """Of the host's code only what it launches counts: which code, with which arguments and configurations."""
+    """Of the host's code only what it launches counts: which code, with which arguments."""
     changed: list[Code] = [{**code, "code": "dd"} for code in CODES]
     first = noted(24, CODES)["launch"]
     assert noted(24, CODES, sources="4567")["launch"] == first
@@ -69,7 +69,6 @@ def test_a_launch_is_told_without_its_sources() -> None:
         noted(24, changed),
         noted(32, CODES),
         noted(24, CODES, arguments="5"),
-        noted(24, CODES, configurations=["axpy: BLOCK: 64"]),
     ]
     assert len({first, *(each["launch"] for each in others)}) == 1 + len(others)
     assert "launch" not in noted(40, CODES)  # no module has it

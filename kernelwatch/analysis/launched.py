@@ -48,7 +48,8 @@ class Launched(Gpu):
         if ran is None:
             raise NotHere("what cannot be captured in a CUDA graph does not tell its kernels")
         names = {node["kernel"] for node in ran if "kernel" in node}
-        return {"codes": self._codes(names), "arguments": nodes.arguments(graph)}
+        codes, arguments = self._codes(names), nodes.arguments(graph)
+        return {"codes": codes, "arguments": arguments, "launch": _with_codes(ran, codes, arguments)}
 
     def _codes(self, names: Iterable[str]) -> list[Code]:
         codes: list[Code] = []
@@ -93,16 +94,23 @@ def note(measurement: Measurement, seen: Measurement) -> None:
     that differ in nothing that the driver says.
 
     "launch" is the identity of what was launched alone, whatever the sources: only if all of it is known."""
-    codes, configurations = list(seen["codes"]), measurement.get("configurations", [])
     ran: list[Ran] = measurement["kernels"]
+    launch = _with_codes(ran, seen["codes"], seen.get("arguments", ""))
+    measurement["identity"] = nodes.identity(measurement["sources"], ran, measurement.get("configurations", []))
+    if launch:
+        measurement["launch"] = launch
+
+
+def _with_codes(ran: list[Ran], codes: Iterable[Code], arguments: str) -> str:
+    """Add their code to the nodes of a graph. The identity of the whole launch, "" if not all of it is known."""
+    codes = list(codes)
     for node in ran:
         fitting = {code["code"]: code for code in codes if _fits(code, node)}
         if len(fitting) == 1:
             (code,) = fitting.values()
             node.update({name: value for name, value in code.items() if name not in (*node, "only_threads")})  # type: ignore[typeddict-item]
-    measurement["identity"] = nodes.identity(measurement["sources"], ran, configurations)
-    if seen.get("arguments") and ran and all("code" in node or node.get("kind") in KNOWN for node in ran):
-        measurement["launch"] = nodes.identity(seen["arguments"], ran, configurations)
+    is_known = bool(arguments and ran) and all("code" in node or node.get("kind") in KNOWN for node in ran)
+    return nodes.identity(arguments, ran, []) if is_known else ""
 
 
 def _fits(code: Code, node: Ran) -> bool:

@@ -34,6 +34,7 @@ from kernelwatch.system.files import Busy
 from kernelwatch.system.git import commits as commits_of
 from kernelwatch.system.git import git
 
+TOGETHER = 12  # commits whose trees are asked what they launch at the same time
 SHOWN = 3  # launches of a commit that are not decided, and that are not measured
 
 
@@ -70,6 +71,9 @@ def run(project: Project, arguments: argparse.Namespace, console: Console) -> in
             if arguments.limit and time.monotonic() - began > arguments.limit:
                 console.print(f"{len(waiting) - at} commits are left: {arguments.limit:g} s are over", style="yellow")
                 break
+            if at % TOGETHER == 0:
+                with console.status(f"asking what the commits from {after[:8]} on launch ..."):
+                    linking.ask_ahead(project, made, {pair: left[pair] for pair in waiting[at : at + TOGETHER]})
             with console.status(f"asking what {after[:8]} changed ..."):
                 one = linking.step(project, before, after, made, left[before, after])
             sessions += _link(project, one, [*known, *sessions], made, arguments, folder, console)

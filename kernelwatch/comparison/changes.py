@@ -9,13 +9,14 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from kernelwatch.analysis import identified
 from kernelwatch.plan import sources
 from kernelwatch.plan.build import environment
+from kernelwatch.plan.cells import Cell
 from kernelwatch.plan.package import Parts
 from kernelwatch.plan.project import Project
 from kernelwatch.plan.tree import COMPILED, Places
@@ -264,6 +265,30 @@ def ran(project: Project, folder: str, rungs: Iterable[str]) -> dict[str, Launch
         elif not answer["error"]:
             found[rung] = Launch(answer["files"], "", answer["identities"], answer["skipped"])
     return found
+
+
+def launches(project: Project, folder: str, cells: Sequence[Cell]) -> dict[str, str]:
+    """The identity of what a tree launches for GPU cells whose rungs no cubin tells, by key: the code of the kernels,
+    their grids and arguments. Cells of which not all of that is known are left out. Nothing is timed; the answers are
+    kept as those of `ran`."""
+    gpu = gpu_here()
+    if not gpu or not cells:
+        return {}
+    from kernelwatch.analysis import launched  # here, since it imports all that measures on a GPU
+
+    here = [environment(), _variables(), gpu]
+    conditions = [VERSION, launched.DEVICE, project.places(folder).content(whole=True), _described(project), *here]
+    keys = {cell.key: hashlib.sha256(json.dumps([cell.key, *conditions]).encode()).hexdigest() for cell in cells}
+    known = {key: answer for key, kept in keys.items() if (answer := cache.noted(kept, ".launch")) is not None}
+    unknown = [cell for cell in cells if cell.key not in known]
+    if unknown:
+        run = Run(project, unknown, launched.DEVICE, folder, Budget(0, 0.0), endless_s=ENDLESS_S)
+        run.measure_all(0)
+        for cell in unknown:
+            for told in run.group.outcomes[cell.key].measurements:
+                known[cell.key] = {"launch": told["launch"]}
+                cache.note(keys[cell.key], ".launch", known[cell.key])
+    return {key: answer["launch"] for key, answer in known.items() if answer["launch"]}
 
 
 def _variables() -> dict[str, str]:

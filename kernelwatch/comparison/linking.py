@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from kernelwatch.analysis import compiled
-from kernelwatch.comparison.changes import Changes, changes
+from kernelwatch.comparison.changes import Changes, changes, launches
 from kernelwatch.comparison.choice import Choice, choose
 from kernelwatch.comparison.paired import Comparison, Pairs, Side, identity_of, trimmed_mean
 from kernelwatch.history.links import NOT_ASKED, NOT_HERE, Kind, Link, Session
@@ -26,6 +26,7 @@ from kernelwatch.plan.cells import Cell, timed
 from kernelwatch.plan.project import Project
 from kernelwatch.run import outcome
 from kernelwatch.run.group import measure_once
+from kernelwatch.run.workers import WAITING_MOST
 from kernelwatch.system.git import git
 from kernelwatch.system.options import Options
 from kernelwatch.timing.record import Measurement, number
@@ -47,7 +48,9 @@ class Step:
     differ: Changes
     cells: Sequence[Cell]
     represented: int = 0
+    alike: int = 0
     left: Mapping[str, str] = field(default_factory=dict)
+    launches: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
 
 @dataclass
@@ -57,6 +60,13 @@ class Trees:
     project: Project
     folder: Path
     made: dict[str, str] = field(default_factory=dict)
+    _differ: dict[tuple[str, str], Changes] = field(default_factory=dict)
+
+    def changes(self, before: str, after: str) -> Changes:
+        """How the launches of two commits differ, by their sources. Raises: UserError."""
+        if (before, after) not in self._differ:
+            self._differ[before, after] = changes(self.project, self.of(before), self.of(after), launch=False)
+        return self._differ[before, after]
 
     def of(self, commit: str) -> str:
         """The folder of a commit's tree. Raises: UserError."""
@@ -94,22 +104,46 @@ def step(project: Project, before: str, after: str, made: Trees, asked: Sequence
     type, only code of the host differs: of such a rung one cell is measured, that of the least work, which shows most
     of what the host does.
     """
-    differ = changes(project, made.of(before), made.of(after), launch=False)
-    described = set(project.rungs())
-    changed = [*differ.launched, *differ.compiled]
-    rungs = {rung for rung in changed if rung in described}
-    cells = [cell for cell in asked if cell.name in rungs]
+    differ = made.changes(before, after)
+    cells = _changed(project, differ, asked)
+    rungs = {cell.name for cell in cells}
     folders = made.of(before), made.of(after)
     with ThreadPoolExecutor(len(folders)) as pool:
         old, new = pool.map(lambda folder: _binaries(project, folder, rungs), folders)
+        functions = [cell for cell in cells if cell.device == "gpu" and (cell.name, cell.type) not in old]
+        both = [*pool.map(lambda folder: launches(project, folder, functions), folders)]
+    known = {key: (launch, both[1][key]) for key, launch in both[0].items() if key in both[1]}
+    unlike = [cell for cell in cells if cell.key not in known or known[cell.key][0] != known[cell.key][1]]
     alike = {place for place, binary in old.items() if binary == new.get(place)}
     least: dict[str, Cell] = {}
-    for cell in sorted(cells, key=lambda each: project.op(each.op).bytes_moved(each.rung, each.type, each.shape)):
+    for cell in sorted(unlike, key=lambda each: project.op(each.op).bytes_moved(each.rung, each.type, each.shape)):
         if (cell.name, cell.type) in alike and cell.device == "gpu":
             least.setdefault(cell.name, cell)
-    measured = [cell for cell in cells if (cell.name, cell.type) not in alike or cell == least.get(cell.name)]
-    left = _left(project, changed, asked)
-    return Step(before, after, differ, measured, len(cells) - len(measured), left)
+    measured = [cell for cell in unlike if (cell.name, cell.type) not in alike or cell == least.get(cell.name)]
+    left = _left(project, [*differ.launched, *differ.compiled], asked)
+    represented = len(unlike) - len(measured)
+    return Step(before, after, differ, measured, represented, len(cells) - len(unlike), left, known)
+
+
+def ask_ahead(project: Project, made: Trees, asked: Mapping[tuple[str, str], Sequence[Cell]]) -> None:
+    """Have the trees of several pairs of commits told what they launch, at the same time; `step` then finds it.
+    `asked`: by pair, the cells that are measured if they changed. Raises: UserError."""
+    wanted: dict[str, dict[str, Cell]] = {}
+    for (before, after), cells in asked.items():
+        changed = _changed(project, made.changes(before, after), cells)
+        compiled_here = {(target.name, target.type) for target in _targets(project, {cell.name for cell in changed})}
+        for commit in (before, after):
+            own = {cell.key: cell for cell in changed if cell.device == "gpu"}
+            own = {key: cell for key, cell in own.items() if (cell.name, cell.type) not in compiled_here}
+            wanted.setdefault(commit, {}).update(own)
+    with ThreadPoolExecutor(WAITING_MOST) as pool:
+        list(pool.map(lambda commit: launches(project, made.of(commit), [*wanted[commit].values()]), wanted))
+
+
+def _changed(project: Project, differ: Changes, asked: Sequence[Cell]) -> list[Cell]:
+    """The cells of rungs that may be launched otherwise."""
+    described, changed = set(project.rungs()), {*differ.launched, *differ.compiled}
+    return [cell for cell in asked if cell.name in changed and cell.name in described]
 
 
 def _left(project: Project, changed: Iterable[str], asked: Sequence[Cell]) -> dict[str, str]:
@@ -135,10 +169,8 @@ def _left(project: Project, changed: Iterable[str], asked: Sequence[Cell]) -> di
 def _binaries(project: Project, folder: str, rungs: Collection[str]) -> dict[tuple[str, str], tuple[object, ...]]:
     """By rung and type, the binary that a tree compiles for the GPU at hand, with its block and its dynamic shared
     memory. What does not compile without being launched is left out."""
-    arch = architecture()
-    targets = [target for problem in project.problems for target in compiled.plan(problem, f" {arch}$")]
-    targets = [target for target in targets if target.name in rungs]
-    if not arch or not targets:
+    targets = _targets(project, rungs)
+    if not targets:
         return {}
     group = measure_once(project, "links", compiled.DEVICE, targets, Options(tree=folder))
     return {
@@ -150,6 +182,13 @@ def _binaries(project: Project, folder: str, rungs: Collection[str]) -> dict[tup
         for target in targets
         for told in group.outcomes[target.key].measurements
     }
+
+
+def _targets(project: Project, rungs: Collection[str]) -> list[Cell]:
+    """What these rungs are compiled for the GPU at hand without being launched; [] without a GPU."""
+    arch = architecture()
+    found = [target for problem in project.problems for target in compiled.plan(problem, f" {arch}$")] if arch else []
+    return [target for target in found if target.name in rungs]
 
 
 def architecture() -> str:
@@ -175,13 +214,13 @@ def link(
     differ = [*one.differ.launched, *one.differ.compiled]
     choice = few_controls(choose(project, one.cells, set(), [*differ, *one.differ.new]))
     base, head = (Side(sha[:8], made.of(sha)) for sha in (one.before, one.after))
-    comparison = Comparison(project, base, head, choice.cells, choice.controls, narrow=NARROW)
+    comparison = Comparison(project, base, head, choice.cells, choice.controls, narrow=NARROW, launches=one.launches)
     if one.cells:
         comparison.run(budget_s, tell)
     links: list[Link] = []
     told: dict[str, list[str]] = {"new": [], "gone": []}
     unjudged = {side.name: why for side, why in zip((base, head), one.differ.broken, strict=True) if why}
-    same = len(one.differ.same)
+    same = len(one.differ.same) + one.alike
     for pairs, judged in comparison.verdicts() if one.cells else ():
         key = pairs.cell.key
         is_control = key not in comparison.judged
@@ -252,7 +291,7 @@ def _link(pairs: Pairs, is_control: bool) -> Link | None:
         freedom,
         tuple(logs),
         (pairs.seconds(0), pairs.seconds(1)),
-        (_identity(sides[0]), _identity(sides[1])),
+        pairs.launches or (_identity(sides[0]), _identity(sides[1])),
         (_clock(sides[0]), _clock(sides[1])),
         is_control,
         pairs.cell.device,

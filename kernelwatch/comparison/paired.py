@@ -178,6 +178,7 @@ class Pairs:
     settled: Judged | None = None  # the verdict of the look that decided
     alone_s: float | None = None  # seconds on the second side, if the first has none
     differs: bool = False  # its launch is known to differ, even if the binary is the same
+    launches: tuple[str, str] | None = None  # the identities of both launches, if they are known beforehand
 
     def logs(self, *name: str) -> dict[int, float]:
         """The log ratio of a figure by turn. `name`: of the figure, "seconds" by default; each further name goes one
@@ -194,6 +195,8 @@ class Pairs:
         """Whether both sides launch the same; False if an identity is not known."""
         if self.differs:
             return False
+        if self.launches:
+            return self.launches[0] == self.launches[1]
         measurements = [measurement for both in self.measurements.values() for measurement in both]
         identities = {identity_of(measurement) for measurement in measurements}
         return len(identities) == 1 and "" not in identities
@@ -215,6 +218,7 @@ class Comparison:
     """Cells of one or several devices on two sides. `controls`: the key of a cell's control by the key of the cell. The
     controls are among the cells; a cell that is only a control is not judged. `within`: the largest change that is
     "no change", of all cells or by the key of a cell. `differ`: rungs ("op/rung") whose launches certainly differ.
+    `launches`: by the key of a cell, what it launches on both sides, if that is known.
     `narrow`: by device, measure a cell until the half-width of its 95 % interval is this small, instead of until it is
     decided; a cell that both sides launch alike is measured once, if its times do not differ."""
 
@@ -228,10 +232,14 @@ class Comparison:
         within: float | Mapping[str, float] | None = None,
         differ: Collection[str] = (),
         narrow: Mapping[str, float] | None = None,
+        launches: Mapping[str, tuple[str, str]] | None = None,
     ) -> None:
         self.project = project
         self.sides = (base, head)
-        self.pairs = {cell.key: Pairs(cell, differs=cell.name in differ) for cell in cells}
+        known = launches or {}
+        self.pairs = {
+            cell.key: Pairs(cell, differs=cell.name in differ, launches=known.get(cell.key)) for cell in cells
+        }
         self.controls = {own: other for own, other in controls.items() if own in self.pairs and other in self.pairs}
         lines = set(self.controls.values())
         self.judged = [key for key in self.pairs if key in self.controls or key not in lines]
@@ -267,7 +275,8 @@ class Comparison:
                 if device == "gpu" and runs[at].unavailable.startswith("no GPU here"):
                     runs[1 - at] = runs[at]  # the other side would find none either
                     break
-            self._see(runs)
+            if runs:
+                self._see(runs)
             for cell in cells:
                 self._note(cell, runs[0], runs[1])
             if cells:
@@ -279,27 +288,35 @@ class Comparison:
     def _see(self, runs: Mapping[int, Run]) -> None:
         """Note what the cells launch whose identity is that of their sources: a change of the host's code may leave it
         as it was. A process of each side, which times nothing, tells it once for all turns."""
-        unseen = [[cell for cell in of_sources(run) if (at, cell.key) not in self._seen] for at, run in runs.items()]
+        both = [runs[at].group.outcomes for at in sorted(runs)]
+        unlike = {
+            key for key in both[0] if len({identity_of(each) for own in both for each in own[key].measurements}) > 1
+        }
+        unseen = [
+            [cell for cell in of_sources(run) if cell.key in unlike and self._is_unseen(at, cell.key)]
+            for at, run in runs.items()
+        ]
         with ThreadPoolExecutor(2) as pool:
             for (at, _), cells, seen in zip(runs.items(), unseen, pool.map(look, runs.values(), unseen), strict=True):
                 self._seen |= {(at, cell.key): seen.get(cell.key, {"codes": []}) for cell in cells}
         for at, run in runs.items():
             for cell in of_sources(run):
-                note(run.group.outcomes[cell.key].measurements, self._seen[at, cell.key])
+                if seen_once := self._seen.get((at, cell.key)):
+                    note(run.group.outcomes[cell.key].measurements, seen_once)
+
+    def _is_unseen(self, side: int, key: str) -> bool:
+        return (side, key) not in self._seen and self.pairs[key].launches is None
 
     def _of(self, device: str, side: int) -> Workers:
         """The worker processes of a side, some of which start while others measure."""
         if (device, side) not in self._workers:
-            workers = workers_of(self.project, self.sides[side].tree, device)
-            workers.imported(_imported.get(device, []))
-            self._workers[device, side] = workers
+            self._workers[device, side] = workers_of(self.project, self.sides[side].tree, device)
         return self._workers[device, side]
 
     def close(self) -> None:
         """End the processes that wait."""
-        for (device, _), workers in self._workers.items():
+        for workers in self._workers.values():
             workers.close()
-            _imported[device] = workers.modules
 
     def _note(self, cell: Cell, base: Run, head: Run) -> None:
         pairs = self.pairs[cell.key]
@@ -394,9 +411,6 @@ class Comparison:
         """Each cell with its verdict, in the order of the cells, controls included."""
         for key in self.pairs:
             yield self.pairs[key], self.verdict(key)
-
-
-_imported: dict[str, list[str]] = {}  # by device, the modules of others that the last comparison's processes imported
 
 
 def controls_of(cells: Sequence[Cell], controls: dict[tuple[str, str], str]) -> dict[str, str]:

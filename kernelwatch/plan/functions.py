@@ -15,12 +15,13 @@ be told what a function depends on, it covers all modules of the tree.
 import hashlib
 import importlib
 import inspect
+import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
@@ -33,7 +34,7 @@ from kernelwatch.plan.package import Absent, Binary, Kernel, Launch, ModulePacka
 from kernelwatch.plan.problem import Array
 from kernelwatch.plan.sources import Sources
 from kernelwatch.plan.tree import Places
-from kernelwatch.system import installed, tools
+from kernelwatch.system import cache, installed, tools
 
 TABLE = "KERNELS"
 BINARIES = "BINARIES"
@@ -104,11 +105,13 @@ class FunctionPackage(ModulePackage):
         return installed.behind(others) | (tools.ptxas_of_triton() if "triton" in others else {})
 
     def needed(self, rungs: Iterable[tuple[str, str]]) -> list[str]:
-        """The modules of others that these rungs import; those of an entry that is not as it should be are left out."""
+        """The modules of others that these rungs certainly import. An entry that is not as it should be has none, nor
+        one of which that cannot be told: any module of the tree may import what this rung never loads."""
         found: set[str] = set()
         for op, rung in rungs:
             with suppress(Absent, TypeError):
-                found |= self._sources(self._entry(TABLE, op, rung)).others
+                told = self._sources(self._entry(TABLE, op, rung))
+                found |= told.others if told.complete else set()
         return sorted(found)
 
     @property
@@ -156,22 +159,56 @@ class FunctionPackage(ModulePackage):
         with tree.unwatched():
             places = self._places
             table = places.source(self.module.__name__)
-            return sources.reached_by(places, module, frozenset({table} if table else ()))
+
+            def read() -> dict[str, Any]:
+                found = sources.reached_by(places, module, frozenset({table} if table else ()))
+                files = sorted(os.path.relpath(path, places.folder) for path in found.files)
+                return {"files": files, "others": sorted(found.others), "complete": found.complete}
+
+            told = _kept(places, ("sources", self.module.__name__, module), read)
+        files = frozenset(Path(os.path.normpath(places.folder / name)) for name in told["files"])
+        return Sources(files, frozenset(told["others"]), told["complete"])
 
     def _identity(self, op: str, rung: str, entry: object) -> str:
         if (known := tree.guard()) and known.asks:  # who asks what a rung reads must not see what this would read
             return ""
-        found = self._sources(entry)
-        digest = hashlib.sha256(f"{op}/{rung} {entry if isinstance(entry, str) else _place(entry)}".encode())
-        places = self._places
-        with tree.unwatched():
+        found, places = self._sources(entry), self._places
+        what = f"{op}/{rung} {entry if isinstance(entry, str) else _place(entry)}"
+        versions = repr(sorted(installed.behind(found.others).items()))
+
+        def read() -> dict[str, Any]:
+            digest = hashlib.sha256(what.encode())
             if table := places.source(self.module.__name__):
                 digest.update(sources.besides(table, (TABLE, BINARIES)).encode())
             for path in sorted({*found.files, *sources.data(places)}):
                 digest.update(os.fsencode(places.name(path)) + f"\0{sources.digest(path)}\0".encode())
-        versions = installed.behind(found.others)
-        digest.update(repr(sorted(versions.items())).encode())
-        return digest.hexdigest()[:16]
+            digest.update(versions.encode())
+            return {"identity": digest.hexdigest()[:16]}
+
+        with tree.unwatched():
+            return str(_kept(places, ("identity", self.module.__name__, what, versions), read)["identity"])
+
+
+def _kept(places: Places, what: tuple[str, ...], read: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What `read` tells of a tree, kept on disk: to read a large package takes seconds, and each process would."""
+    key = hashlib.sha256(json.dumps([state(places), *what]).encode()).hexdigest()
+    known = cache.noted(key, ".sources")
+    if known is None:
+        known = read()
+        cache.note(key, ".sources", known)
+    return known
+
+
+@lru_cache(maxsize=16)
+def state(places: Places) -> list[Any]:
+    """All that what is read of a tree follows from: the files of the tree and of the description beside it, where the
+    modules lie, and the code that reads them."""
+    code = [cache.digest(Path(module.__file__ or "")) for module in (sources, tree, sys.modules[__name__])]
+    beside = sorted(places.description.rglob("*.py")) if places.description else []
+    described = [(os.path.relpath(path, places.folder), cache.digest(path)) for path in beside]
+    folders = [*places.roots, *(folder for _, folder in places.renamed), *places.apart]
+    layout = [os.path.relpath(folder, places.folder) for folder in folders]
+    return [code, places.content(), described, layout, [name for name, _ in places.renamed]]
 
 
 def adapt(module: ModuleType) -> Package:

@@ -37,10 +37,11 @@ class Worker:
 
 
 class Workers:
-    """The processes of a group. `environment`: variables that they get beside those of this process."""
+    """The processes of a group. `environment`: variables that they get beside those of this process; `modules`: what
+    processes so far have imported, to which these add."""
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
-        self.modules: list[str] = []  # what the processes so far have imported
+    def __init__(self, environment: Mapping[str, str], modules: list[str] | None = None) -> None:
+        self.modules = [] if modules is None else modules
         self._environment = environment
         self._waiting: list[Worker] = []
 

@@ -14,6 +14,7 @@ from kernelwatch.timing.record import Ran
 
 # Figure -> the name of the driver's attribute of a function.
 ATTRIBUTES = {"registers": "NUM_REGS", "static_shared_bytes": "SHARED_SIZE_BYTES", "local_bytes": "LOCAL_SIZE_BYTES"}
+ADDRESSES = range(1 << 32, 1 << 48)  # of a GPU's memory; an integer is smaller, the bits of a float64 are larger
 OTHERS = {"MEMCPY": "copy", "MEMSET": "fill", "HOST": "host function", "MEM_ALLOC": "allocation", "MEM_FREE": "release"}
 
 
@@ -38,9 +39,8 @@ def read(graph: Any) -> list[Ran] | None:
 
 
 def arguments(graph: Any) -> str:
-    """A digest of the numbers with which the kernels of a graph are called: their arguments of less than 8 bytes. A
-    larger one may be an address, which is another one in each process, or hold one: only its size counts. "" if the
-    driver does not tell them."""
+    """A digest of the numbers with which the kernels of a graph are called. What may be an address, which is another
+    one in each process, or may hold one, counts by its size. "" if the driver does not tell them."""
     from cuda.bindings import driver
 
     try:
@@ -71,7 +71,9 @@ def _arguments(driver: Any, node: Any) -> list[str]:
         if not launch.kernelParams:  # they were given in one buffer
             raise RuntimeError("the arguments are not told one by one")
         at = ctypes.c_void_p.from_address(int(launch.kernelParams) + len(found) * ctypes.sizeof(ctypes.c_void_p)).value
-        found.append(f"{size} bytes" if size >= 8 or at is None else ctypes.string_at(at, size).hex())
+        value = ctypes.string_at(at, size) if at else b""
+        is_number = size < 8 or (size == 8 and int.from_bytes(value, "little") not in ADDRESSES)
+        found.append(value.hex() if at and is_number else f"{size} bytes")
 
 
 def _kind(driver: Any, node: Any) -> str:

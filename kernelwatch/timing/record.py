@@ -51,7 +51,7 @@ class Measurement(TypedDict, total=False):
     for); the `kernels` that it runs; `configurations` that autotuners chose; `sources`: the identity of the sources, if
     `identity` covers what was launched as well; `launch`: the identity of what was launched alone, if all of it is
     known.
-    Launched: `codes` of the kernels, and a digest of their `arguments`.
+    Launched: `codes` of the kernels, a digest of their `arguments`, the identity of the `launch` ("" if unknown).
     Identified: `files` of the tree that were used, with digests; the `identities` of its launches by type and shape;
     those that were `skipped`, with the reasons; `error`: why there was no launch; `absent`: no such rung exists.
     Streamed: `hidden_share`, the share of the copies' time that was hidden under other work.
