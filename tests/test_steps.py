@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from asv.step_detect import detect_regressions, detect_steps
 
 from kernelwatch.detect.levels import FLOOR, Window
+from kernelwatch.detect.point import Points
 from kernelwatch.detect.robust import Values
 from kernelwatch.detect.steps import AHEAD, BEFORE, CHUNK, Point, Step, find, smallest
 from lab import confirming, detection, figures, histories, simulate
@@ -303,6 +305,63 @@ def test_levels_are_compared_within_one_condition() -> None:
     conditions = ["580"] * 100 + ["590"] * 100
     assert places(find(points(values, conditions=conditions))) == [(100, "environment"), (102, "step")]
     assert find(points(values, conditions=conditions))[0].change == pytest.approx(0.02, abs=0.001)
+
+
+def on_gpus(seed: int, gpus: Sequence[int], apart: float, change: float = 0.0, share: float = QUIET) -> list[Point]:
+    """A series that several GPUs measure, `apart` from one another; the 60th commit changes it."""
+    values = noise(seed, share, len(gpus)) * (1 + apart * np.array(gpus)) * level((60, change), length=len(gpus))
+    return points(values, conditions=[f"gpu {gpu}" for gpu in gpus], spread=share / 1.25)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("change", [0.2, 0.01, -0.01])
+@pytest.mark.parametrize("period", [1, 2, 5, 0])
+def test_gpus_that_alternate_are_compared_like_with_like(seed: int, change: float, period: int) -> None:
+    drawn = np.random.default_rng(seed).integers(2, size=100).tolist()
+    gpus = [at // period % 2 for at in range(100)] if period else drawn
+    (step,) = find(on_gpus(seed, gpus, 0.02, change))
+    assert (step.at, step.kind) == (60, "step")
+    assert step.change == pytest.approx(change, abs=3 * QUIET)
+    assert step.before == pytest.approx(1 + 0.02 * gpus[60], rel=2 * QUIET)  # as the GPU after the step has it
+    assert find(on_gpus(seed, gpus, 0.02)) == []
+    assert places(find(on_gpus(seed, gpus, 0.02, change)[:62])) == [(60, "step")]
+
+
+@pytest.mark.parametrize("period", [1, 2, 3])
+@pytest.mark.parametrize("count", [2, 100])
+def test_smallest_promises_nothing_that_would_hide(period: int, count: int) -> None:
+    """On two GPUs a step of the promised size shows; on a hundred that never come back nothing can be compared."""
+    gpus = [at // period % count for at in range(100)]
+    promised = smallest(on_gpus(0, gpus[:60], 0.02, share=0.003))
+    assert promised == math.inf if count == 100 else 0.005 < promised < 0.03
+    shown = [find(on_gpus(seed, gpus, 0.02, min(1.5 * promised, 0.2), 0.003)) for seed in SEEDS]
+    assert sum((60, "step") in places(steps) for steps in shown) >= (9 if count == 2 else 0)
+
+
+def test_the_canary_of_gpus_that_alternate_is_compared_like_with_like() -> None:
+    gpus = [at % 2 for at in range(200)]
+    told = [
+        dataclasses.replace(point, value=point.value * float(drift), canary=float(drift) * (1 + 0.05 * gpu))
+        for point, drift, gpu in zip(on_gpus(1, gpus, 0.02, 0.02), wander(3), gpus, strict=True)
+    ]
+    assert places(find(told)) == [(60, "step")]
+
+
+def test_a_gpu_that_comes_back_once_is_not_yet_known() -> None:
+    """The step at its return may be its own."""
+    gpus = [0] * 40 + [1] * 20 + [0] * 40
+    assert places(find(on_gpus(2, gpus, 0.02, 0.05))) == [(40, "environment"), (60, "environment")]
+
+
+def test_conditions_that_change_at_every_commit_cost_no_more_than_the_length() -> None:
+    took = []
+    for length in (1000, 4000):
+        for gpus in (range(length), [at % 2 for at in range(length)]):
+            series = Points.of(on_gpus(0, list(gpus), 0.02))
+            began = time.process_time()
+            find(series)
+            took.append(time.process_time() - began)
+    assert max(took) < 1.0  # 30 s, when each turn was a proposed step; 0.1 s
 
 
 def test_unknown_conditions_change_nothing() -> None:

@@ -125,12 +125,6 @@ class Window:
                 found[start] = places
         return found
 
-    @cached_property
-    def _apart(self) -> Values:
-        """How far each point is from the median of those under its conditions."""
-        parts = [self.x[low:high] for low, high in pairwise([*self.starts, len(self.x)])]
-        return np.concatenate([np.abs(part - median(part)) for part in parts])
-
     def _is_between(self, point: int, near: slice, far: slice) -> bool:
         """Whether a point is on the level of one part and certainly not on that of another, and no other point is as
         far off the middle of its conditions: such points come by chance."""
@@ -161,13 +155,15 @@ class Window:
     def _proposed(self) -> list[int]:
         """The starts of new conditions, and the boundaries that asv's solver proposes between them. Those just before
         `first` are moved there."""
-        starts = {start for start in self.starts if start >= self.first}
+        lengths = np.diff([*self.starts, len(self.x)])
+        both = np.minimum(lengths[:-1], lengths[1:]) >= 2  # a step needs two points on each side
+        starts = {start for start, last in zip(self.starts[1:], both, strict=True) if last and start >= self.first}
         beside = {start: [at for at in places if at >= self.first] for start, places in self.beside.items()}
         passed = {start for start in starts if beside.get(start)}
         proposed = (starts - passed) | {at for start in passed for at in beside[start]}
         for low, end in pairwise(self._edges([])):
             start = max(low, self.first - WIDE)
-            if end <= self.first:
+            if end <= self.first or end - low < LEAST:
                 continue
             deviations = np.maximum(self.noise[start:end], FLOOR / PRICE)
             center = smooth(self.x[start:end], WIDE)
@@ -324,6 +320,14 @@ class Window:
         residuals = np.abs(self.residuals / self.noise) * median(later)
         by_chance = _by_chance(residuals, min(before, after))
         return math.expm1(max(math.log1p(FLOOR), self.quantile * math.sqrt(variance), by_chance))
+
+    def newest(self, last: int) -> float:
+        """The smallest step that two more points would show. `last`: the first point of the newest level. Infinite if
+        that is too short, or if the conditions change so often that there is no place for a step between."""
+        count = len(self.x)
+        turns = sum(start > count - WIDE for start in self.starts[1:])
+        hidden = count - last < 2 or turns * LEAST > min(count, WIDE)
+        return math.inf if hidden else self.smallest(count, count - last, 2)
 
     # --- changes -------------------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from kernelwatch.detect.alike import alike
 from kernelwatch.detect.conditions import differ, what_changed
 from kernelwatch.detect.levels import FLOOR, LEAST, Change, Window
 from kernelwatch.detect.point import Point, Points, stretches
@@ -83,7 +84,7 @@ def judge(points: Sequence[Point], *, exact: bool = False, settled: Settled | No
     points = Points.of(points)
     finite = np.flatnonzero(np.isfinite(points.value))
     known = points[finite]
-    known = replace(known, conditions=known.conditions.filled())
+    known = replace(known, conditions=known.conditions.filled()) if exact else alike(known)
     if exact:
         steps, least = _exact(known), 0.0
         since = max([stretches(known)[-1], *(step.at for step in steps)])
@@ -156,8 +157,7 @@ def _window(points: Points, settled: Sequence[Change], first: int) -> tuple[list
     window = Window(points[low:], known, max(first - low, 1))
     changes = [] if _within_floor(points[low:]) else window.changes()
     last = max([*known, *window.starts, *(change.boundaries[-1] for change in changes)])
-    least = window.smallest(len(window.x), len(window.x) - last, 2)
-    return [change.moved(low) for change in changes], least, low + last
+    return [change.moved(low) for change in changes], window.newest(last), low + last
 
 
 def _steps(points: Points, changes: Sequence[Change]) -> list[Step]:
