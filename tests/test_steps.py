@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from asv.step_detect import detect_regressions, detect_steps
 
-from kernelwatch.detect.levels import FLOOR, Window
+from kernelwatch.detect.levels import Window
 from kernelwatch.detect.point import Points
 from kernelwatch.detect.robust import Values
-from kernelwatch.detect.steps import AHEAD, BEFORE, CHUNK, Point, Step, find, smallest
+from kernelwatch.detect.steps import AHEAD, BEFORE, CHUNK, FLOOR, Point, Step, find, smallest
 from lab import confirming, detection, figures, histories, simulate
 from lab.detectors import own
 from lab.histories import Runs
@@ -103,6 +103,48 @@ def test_a_gradual_change_is_found_as_one(seed: int, sign: int) -> None:
     assert abs(step.since - 100) <= 1
     assert abs(step.at - 109) <= 1
     assert step.change == pytest.approx(sign * 0.03, abs=0.002)
+
+
+def slow_growth(seed: int, begin: int, length: int, rate: float = 0.001, count: int = 100) -> Values:
+    """0.1 % more at each of a hundred commits."""
+    return np.asarray(noise(seed, length=length) * np.exp(rate * np.clip(np.arange(length) - begin + 1, 0, count)))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(("begin", "length"), [(1, 100), (50, 150), (100, 300), (250, 650)])
+def test_slow_growth_is_one_gradual_change(seed: int, begin: int, length: int) -> None:
+    """To the detector's drift alone it would look like drift."""
+    (step,) = find(points(slow_growth(seed, begin, length), spread=QUIET / 1.25))
+    assert step.kind == "gradual"
+    assert step.since is not None
+    assert abs(step.since - begin) <= 6
+    assert abs(step.at - min(begin + 100, length)) <= 6
+    assert step.change == pytest.approx(0.1, abs=0.006)
+    assert {test.name for test in step.tests} == {"size", "direction"}
+    assert all(test.value >= test.bound > 0 for test in step.tests)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_step_shows_amid_slow_growth_and_soon_after_it(seed: int) -> None:
+    values = slow_growth(seed, 50, 230) * level((100, 0.02), (200, 0.01), length=230)
+    growth, *steps = sorted(find(points(values, spread=QUIET / 1.25)), key=lambda step: step.kind)
+    assert [(step.at, step.kind) for step in steps] == [(100, "step"), (200, "step")]
+    assert [step.change for step in steps] == pytest.approx([0.02, 0.01], abs=0.004)
+    assert growth.change == pytest.approx(0.105, abs=0.005)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("step", [0.0005, 0.002, 0.005])
+def test_a_series_that_wanders_without_a_direction_does_not_grow(seed: int, step: float) -> None:
+    """However far it gets: by 5 % to 12 %."""
+    moves = np.random.default_rng(seed).standard_normal(600)
+    assert find(points(noise(seed, length=600) * np.exp(np.cumsum(step * moves)), spread=QUIET / 1.25)) == []
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_growth_that_the_canary_shows_is_the_machines(seed: int) -> None:
+    grown = slow_growth(seed, 50, 200)
+    assert find(points(grown, canaries=slow_growth(100 + seed, 50, 200), spread=QUIET / 1.25)) == []
 
 
 def test_a_staircase_is_no_gradual_change() -> None:

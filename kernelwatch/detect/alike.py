@@ -84,7 +84,8 @@ def _offsets(places: NDArray[np.int64], moved: Values, count: int) -> Values:
     few steps at passes hardly change. `places`: the conditions before and after each pass; `moved`: by what it moved
     the series."""
     old, new = places.T
-    offsets, weights = np.zeros(count), np.ones(len(moved))
+    offsets: Values = np.zeros(count)
+    weights: Values = np.ones(len(moved))
     for _ in range(ROUNDS):
         sums, right = np.zeros((count, count)), np.zeros(count)
         for one, other, sign in ((new, old, 1), (old, new, -1)):

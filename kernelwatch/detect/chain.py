@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernelwatch.detect.judging import Judged, judge, word_of
-from kernelwatch.detect.levels import FLOOR
+from kernelwatch.detect.testing import FLOOR
 from kernelwatch.history.links import Link, Session
 from kernelwatch.system.student import quantile
 

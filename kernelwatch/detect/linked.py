@@ -10,10 +10,10 @@ from kernelwatch.detect import steps
 from kernelwatch.detect.chain import Chain
 from kernelwatch.detect.events import Change, JudgedSeries, is_undone
 from kernelwatch.detect.judging import judge
-from kernelwatch.detect.levels import FLOOR
 from kernelwatch.detect.point import Point
 from kernelwatch.detect.results import Result, Results
 from kernelwatch.detect.steps import Step
+from kernelwatch.detect.testing import FLOOR
 from kernelwatch.history.confirmations import Confirmation, Verdicts
 from kernelwatch.history.confirmations import Word as Verdict
 from kernelwatch.history.links import Session

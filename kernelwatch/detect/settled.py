@@ -10,6 +10,7 @@ import numpy as np
 
 from kernelwatch.detect.levels import Change
 from kernelwatch.detect.point import Point, Points
+from kernelwatch.detect.testing import Passed
 from kernelwatch.system import cache, installed
 from kernelwatch.system.files import write_whole
 
@@ -79,6 +80,9 @@ def _read(path: Path) -> dict[str, list[Change]]:
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
     return {
-        key: [Change(since, at, tuple(boundaries), smallest) for since, at, boundaries, smallest in changes]
+        key: [
+            Change(since, at, tuple(boundaries), smallest, tuple(Passed(*test) for test in tests), rise)
+            for since, at, boundaries, smallest, tests, rise in changes
+        ]
         for key, changes in settled.items()
     }

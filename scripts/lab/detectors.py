@@ -76,7 +76,7 @@ def e_divisive(series: Series) -> list[int]:
     each call. (Source: Matteson and James, A nonparametric approach for multiple change point analysis, 2014.)"""
     from signal_processing_algorithms.energy_statistics.energy_statistics import e_divisive
 
-    np.random.seed(0)  # noqa: NPY002 - it shuffles by the global generator
+    np.random.seed(0)  # it shuffles by the global generator
     return sorted(map(int, e_divisive(series.values))) if len(series.values) >= 4 else []
 
 
