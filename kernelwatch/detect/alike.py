@@ -92,7 +92,7 @@ def _offsets(places: NDArray[np.int64], moved: Values, count: int) -> Values:
             np.add.at(sums, (one, one), weights)
             np.add.at(sums, (one, other), -weights)
             np.add.at(right, one, sign * weights * moved)
-        offsets = np.linalg.lstsq(sums, right, rcond=None)[0]
+        offsets = np.asarray(np.linalg.lstsq(sums, right, rcond=None)[0])
         off = np.abs(moved - (offsets[new] - offsets[old]))
-        weights = 1 / np.maximum(off, max(float(np.median(off)), 1e-9) / 10)
+        weights = np.asarray(1 / np.maximum(off, max(float(np.median(off)), 1e-9) / 10))
     return np.asarray(offsets - offsets[0])

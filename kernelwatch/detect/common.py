@@ -18,7 +18,7 @@ from kernelwatch.detect.noise import assumed
 from kernelwatch.detect.results import Results
 from kernelwatch.detect.robust import Values
 from kernelwatch.detect.steps import Step
-from kernelwatch.detect.testing import FLOOR
+from kernelwatch.detect.testing import FLOOR, Passed
 
 FEWEST = 5  # series with the same binary: fewer may have moved together by chance
 SHARE = 0.5  # of them that must have moved in the same direction
@@ -138,6 +138,10 @@ def _move(place: Place, moved: Sequence[tuple[_Pairs, int]], count: int) -> Move
                 float(pairs.series.points.value[at]),
                 math.expm1(pairs.least[pair]),
                 why,
+                tests=(
+                    Passed("noise", abs(math.expm1(pairs.ratio[pair])), math.expm1(pairs.least[pair]), "share"),
+                    Passed("other cells", len(moved), SHARE * count, "cells"),
+                ),
             ),
         )
         for pairs, pair in moved

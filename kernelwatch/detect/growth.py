@@ -1,4 +1,4 @@
-"""Finds where a series grew steadily: so slowly that no commit shows, and farther than it would get without a direction.
+"""Finds where a series grew steadily: too slowly for any commit to show, and farther than it gets without a direction.
 
 A series that drifts, as machines do, is no growth: its moves cancel one another (a random walk). What a canary or
 other cells show too is taken out before (levels.py), or blamed on the machine after (common.py).

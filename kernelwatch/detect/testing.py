@@ -21,8 +21,8 @@ GROWTH = 0.02  # the smallest growth that is told: a machine's own drift is ofte
 
 
 class Passed(NamedTuple):
-    """What a test found. The value must reach the bound. `unit`: "share" (of a level), "odds" (their logarithm to base
-    10), "points" or "deviations"."""
+    """What a test found. The value must reach the bound. `unit`: "share" (by which the larger level exceeds the
+    smaller one), "odds" (their logarithm to base 10), "points", "cells" or "deviations"."""
 
     name: str
     value: float

@@ -208,6 +208,7 @@ def as_json(event: Event, commits: dict[str, Commit], verdicts: Mapping[str, Ver
                 "change": finite(change.step.change),
                 "interval": list(map(finite, change.interval)),
                 "smallest": finite(change.step.smallest),
+                "tests": [test._asdict() for test in change.step.tests],
                 "from": change.before.commit,
                 "to": change.last.commit,
                 "now": change.series.points[-1].value,
