@@ -120,7 +120,7 @@ def test_slow_growth_is_one_gradual_change(seed: int, begin: int, length: int) -
     assert abs(step.since - begin) <= 6
     assert abs(step.at - min(begin + 100, length)) <= 6
     assert step.change == pytest.approx(0.1, abs=0.006)
-    assert {test.name for test in step.tests} == {"size", "direction"}
+    assert {test.name for test in step.tests} == {"floor", "direction"}
     assert all(test.value >= test.bound > 0 for test in step.tests)
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kernelwatch.detect.robust import Values, median
-from kernelwatch.detect.testing import CHANCE, GRADUAL, GROWTH, Growth, Passed, weight
+from kernelwatch.detect.testing import CHANCE, FLOOR, GRADUAL, Growth, Passed, weight
 from kernelwatch.system.student import quantile
 
 BLOCK = 5  # points whose median counts
@@ -52,7 +52,7 @@ def growths(x: Values, noise: Values, low: int, end: int) -> list[Grown]:
     variance = np.maximum((squares[last] - squares[first] - shift**2 / many) / (many - 1), np.finfo(float).tiny)
     deviations = np.abs(shift) / (ALIKE * np.sqrt(many * variance))
     by_chance = np.array([math.inf] * FEWEST + [quantile(1 - CHANCE / 2, n - 1) for n in range(FEWEST, count)])[many]
-    best = int(np.argmax(deviations / by_chance * (np.abs(shift) >= math.log1p(GROWTH))))
+    best = int(np.argmax(deviations / by_chance * (np.abs(shift) >= math.log1p(FLOOR))))
     grown = Growth(float(shift[best]), float(deviations[best]), float(by_chance[best]))
     if weight(GRADUAL, grown) < 1:
         return []

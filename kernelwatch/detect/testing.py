@@ -17,7 +17,6 @@ OFTEN = math.log(1e6)  # the same if one in MANY was on such a level: what is ra
 YOUNG = math.log(20)  # the same if none was seen, which says little in a short history
 MANY = 10  # points, of which one was on such a level
 LEAST_POINTS = 2  # on each side of a step
-GROWTH = 0.02  # the smallest growth that is told: a machine's own drift is often as large as some floors
 
 
 class Passed(NamedTuple):
@@ -108,12 +107,7 @@ STEP: tuple[Test[Boundary], ...] = (
     ),
 )
 GRADUAL: tuple[Test[Growth], ...] = (
-    Test(
-        "size",
-        "a machine drifts by a little",
-        "share",
-        lambda tested: (abs(tested.shift), math.log1p(GROWTH)),
-    ),
+    Test("floor", "as for a step", "share", lambda tested: (abs(tested.shift), math.log1p(FLOOR))),
     Test(
         "direction",
         "a series that wanders without any direction gets far too",

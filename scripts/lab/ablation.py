@@ -27,8 +27,8 @@ PARTS: dict[str, tuple[str, Any, str, Any]] = {
     "20 to 1 for points never seen": ("else 1e8 to 1, and young histories are late", levels, "YOUNG", EVIDENCE),
 }
 REASONS = {
-    **{test.name: test.why for test in STEP},
     **{test.name: test.why for test in GRADUAL},
+    **{test.name: test.why for test in STEP},
     **{name: why for name, (why, *_) in PARTS.items()},
 }
 LEFT_OUT = (ALL, *REASONS)
