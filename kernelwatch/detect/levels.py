@@ -222,7 +222,8 @@ class Window:
 
     def _drift(self, boundaries: list[int]) -> float:
         """The standard deviation of a level's move from one commit to the next; above 0 if points of one level that
-        are some commits apart differ by more than neighbors do."""
+        are some commits apart differ by more than neighbors do. It widens what a step must exceed, and so hides slow
+        trends: a machine's wander would be a step otherwise. A trend with a direction was taken out before."""
         far, near = self._differences(boundaries, NEAR), self._differences(boundaries, 1)
         apart = spread(far)
         alike = near[np.abs(near) <= OUTLIER * apart]  # so that both are without the same outliers
