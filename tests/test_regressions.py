@@ -413,7 +413,7 @@ def test_the_page_shows_each_event_once(browser: "Browser", address: str, found:
         low, high = (f"{100 * end:+.2f} %" for end in change["interval"])
         assert cells[2] == f"{low} to {high}"
         row.get_by_text("why it was flagged").click()
-        floor, *others = row.locator("details li").all_inner_texts()
+        floor, *others = row.locator("details div").all_inner_texts()
         assert re.fullmatch(r"floor: 10\.\d\d %, at least 0\.50 % needed", floor)
         assert any(re.fullmatch(r"evidence: 10\^\d+\.\d to 1, at least 10\^\d+\.\d to 1 needed", one) for one in others)
         assert page.locator("section.environment > .wide tbody tr").count() == len(found["turns"])

@@ -33,9 +33,9 @@
         };
         const lines = change.tests.map(({name, value, bound, unit}) => {
             const number = say[unit] || ((each) => text.exact(each, 3) + " " + unit);
-            return element("li", {}, name + ": " + number(value) + ", at least " + number(bound) + " needed");
+            return element("div", {class: "quiet"}, name + ": " + number(value) + ", at least " + number(bound) + " needed");
         });
-        return lines.length ? element("details", {class: "small"}, element("summary", {}, "why it was flagged"), element("ul", {}, lines)) : null;
+        return lines.length ? element("details", {class: "small"}, element("summary", {}, "why it was flagged"), lines) : null;
     };
 
     // What was found at these commits, in words.
