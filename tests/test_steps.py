@@ -15,7 +15,7 @@ from kernelwatch.detect.levels import Window
 from kernelwatch.detect.point import Points
 from kernelwatch.detect.robust import Values
 from kernelwatch.detect.steps import AHEAD, BEFORE, CHUNK, FLOOR, Point, Step, find, smallest
-from lab import confirming, detection, figures, histories, simulate
+from lab import ablation, confirming, detection, figures, histories, simulate
 from lab.detectors import own
 from lab.histories import Runs
 from lab.simulate import JSON, PAPER, ROOT
@@ -498,6 +498,28 @@ def test_the_simulation_repeats_and_finds_what_it_put_there(cells: dict[str, Run
     assert rows["gpukernels"]["false_per_1000"] == 0
     assert simulate.trial(job)[2] == rows
     assert simulate.trial(("as recorded", "6 x 5 %", cells, 2, 7))[2]["asv, 5 %"]["found"] != 1
+
+
+def test_the_detector_without_a_test_flags_what_that_test_refuses() -> None:
+    """And is whole again afterwards."""
+    small = noise(1) * level((100, 0.003))
+    wandering = points(np.exp(np.cumsum(0.005 * np.random.default_rng(4).standard_normal(400))))
+    once, bimodal = noise(2), points(two_levels(2, 0.03))
+    once[199] *= 1.1
+    refused = {
+        "floor": points(small, spread=QUIET / 1.25),
+        "noise and drift": wandering,
+        "drift alone": wandering,
+        "points": points(once),
+        "evidence": bimodal,
+        "direction": wandering,
+    }
+    for name, series in refused.items():
+        assert find(series) == []
+        with ablation.without(name):
+            assert find(series) != [], name
+        assert find(series) == []
+    assert {*refused, *ablation.PARTS} == {*ablation.LEFT_OUT} - {ablation.ALL}
 
 
 def test_what_is_not_near_a_change_is_a_false_flag() -> None:

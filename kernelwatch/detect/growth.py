@@ -73,7 +73,7 @@ def _fitted(path: Values, begin: int, end: int) -> tuple[int, int, float]:
     fits = []
     for since in range(max(begin - REACH, low + BLOCK // 2), begin + BLOCK + 1):
         old = median(path[low : since + 1])
-        for at in range(end - BLOCK, min(end + REACH, high - BLOCK // 2 - 1) + 1):
+        for at in range(max(end - BLOCK, since + BLOCK), min(end + REACH, high - BLOCK // 2 - 1) + 1):
             new = median(path[at:high])
             line = np.interp(places, [since, at], [old, new])
             fits.append((float(np.abs(part - line).sum()), since, at, new - old))

@@ -99,7 +99,8 @@ class Window:
         if positive and bool(((points.canary > 0) & np.isfinite(points.canary)).all()):
             self._without_drift(np.log(points.canary))
         for change in settled:
-            self.x -= change.ramp(len(points))
+            if change.rise:
+                self.x -= change.ramp(len(points))
         self.grown: list[Grown] = []
         self.noise, freedom = noise(self.x, points.spread, self.starts)
         self.quantile = _quantile(freedom, TOLD_CHANCE if points.spread.any() else CHANCE)
