@@ -395,6 +395,16 @@ def test_a_gpu_that_comes_back_once_is_not_yet_known() -> None:
     assert places(find(on_gpus(2, gpus, 0.02, 0.05))) == [(40, "environment"), (60, "environment")]
 
 
+@pytest.mark.parametrize("later", [[], [0, 1] * 20])
+def test_two_pairs_of_gpus_are_not_compared_with_one_another(later: list[int]) -> None:
+    """Where the second pair takes over, as where the first comes back, a step may be the GPUs'."""
+    gpus = [0, 1] * 30 + [2, 3] * 20 + later
+    series = on_gpus(2, gpus, 0.02, 0.05)
+    blamed = [place for place in places(find(series)) if place[1] != "environment"]
+    assert blamed == []
+    assert (60, "environment") in places(find(series))
+
+
 def test_conditions_that_change_at_every_commit_cost_no_more_than_the_length() -> None:
     took = []
     for length in (1000, 4000):
