@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from asv.step_detect import detect_regressions, detect_steps
 
+from kernelwatch.detect import testing
 from kernelwatch.detect.levels import Window
 from kernelwatch.detect.point import Points
 from kernelwatch.detect.robust import Values
@@ -603,6 +604,10 @@ def test_the_documents_figures_are_the_records() -> None:
     assert goal["after_2"] == goal["steps"]
     for past in result["past"].values():
         assert past["after_2"] >= 0.95 * past["steps"]
+    whole = result["ablation"][ablation.ALL]
+    assert whole["measured"]["false"] == 0
+    for name in {*(test.name for test in testing.STEP), *(test.name for test in testing.GRADUAL)}:  # each pays
+        assert result["ablation"][name]["worse"]["false"] > whole["worse"]["false"]
     again = result["confirmed"]
     assert again["false"] == 0 < again["events"]
     assert again["confirmed"] == again["flagged"] == again["steps"]
