@@ -8,7 +8,9 @@ import pytest
 
 from kernelwatch.detect.chain import Chain, chains
 from kernelwatch.detect.events import JudgedSeries, events
+from kernelwatch.detect.judging import LEVEL, judge
 from kernelwatch.detect.linked import linked, verdict_on, verdicts_of
+from kernelwatch.detect.testing import FLOOR
 from kernelwatch.history.links import Link, Session
 
 CELL = "op/rung float32 64x64 cold"
@@ -149,6 +151,19 @@ def test_a_change_of_one_link_has_the_interval_of_that_link_however_many_follow(
     [series] = linked([], {"m": {CELL: chain}}, "main")
     [change] = series.changes()
     assert change.interval == pytest.approx(chain.edges[0].judged.bounds)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_change_of_a_link_says_by_how_much_its_interval_and_its_control_pass(sign: int) -> None:
+    control = replace(a_link(0.001, cell="op/other float32 8x8 cold"), control=True)
+    session = a_session(1, 2, a_link(0.03 * sign), control)
+    [series] = linked([], {"m": chains([session], POSITIONS)}, "main")
+    [change] = series.changes()
+    interval, against = change.step.tests
+    own = judge(session)[CELL]
+    assert (interval.name, interval.bound, against.name) == ("interval", FLOOR, "control")
+    assert interval.value == pytest.approx(math.expm1(0.03 - own.half(LEVEL)))
+    assert (against.value, against.bound) == pytest.approx((math.expm1(0.03), math.expm1(0.001)))
 
 
 def test_links_confirm_and_refute_what_a_full_run_flagged() -> None:

@@ -1,8 +1,10 @@
 """What many series do at once although their binaries are the same: the environment moved, and no commit did."""
 
 import dataclasses
+import math
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 
 from kernelwatch.detect import common, events
@@ -69,6 +71,32 @@ def test_a_cell_that_the_environment_did_not_move_is_not_corrected() -> None:
     same = [judged_cell(f"same {at}", history_of(1.03), None) for at in range(CELLS)]
     still = judged_cell("still", history_of(1.0), STEP)
     assert {event.kind for event in judged_events([*same, still])} == {"environment"}
+
+
+def drifting_events(others: Sequence[float]) -> list[str]:
+    """The kinds of the changes of a cell that slows down by 0.1 % at each of a hundred commits that change its binary,
+    beside cells of the same binary that take so much longer in the end."""
+
+    def values(rise: float, seed: int) -> list[float]:
+        noise = np.random.default_rng(seed).standard_normal(140)
+        return list(np.exp(math.log1p(rise) * np.clip((np.arange(140) - 20) / 100, 0, 1) + 4e-4 * noise))
+
+    series = [judged_cell(f"same {at}", values(rise, at), None) for at, rise in enumerate(others)]
+    grown = judged_cell("grown", values(0.105, 100), 60)
+    changes = common.drifts([change for each in [*series, grown] for change in each.changes()], [*series, grown])
+    own = [change for change in changes if change.series is grown]
+    for change in own:
+        assert change.step.change == pytest.approx(0.105, abs=0.005)
+        assert abs(change.last.point.commit - 120) <= 3
+    return [change.kind for change in own]
+
+
+def test_what_one_cell_alone_does_slowly_is_its_own_and_what_most_do_the_machines() -> None:
+    assert drifting_events([0.0] * CELLS) == ["regression"]
+    assert drifting_events([0.1] * CELLS) == ["environment"]
+    assert drifting_events([0.1] * 4 + [0.0] * 5) == ["regression"]
+    assert drifting_events([-0.1] * CELLS) == ["regression"]
+    assert drifting_events([0.1] * 4) == ["regression"]  # too few to tell
 
 
 @pytest.mark.parametrize("different", ["few", "machine", "conditions", "directions"])

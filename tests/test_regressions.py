@@ -254,6 +254,18 @@ def test_an_event_says_what_measuring_again_showed(found: dict[str, Any], publis
     assert disturbed["changes"][0]["suspects"] == commits[DISTURBED:]
 
 
+def test_a_change_says_which_tests_it_passed(found: dict[str, Any]) -> None:
+    """An exact figure needs none."""
+    for change in (change for event in found["events"] for change in event["changes"]):
+        names = [test["name"] for test in change["tests"]]
+        assert names == ([] if change["exact"] else ["floor", "noise and drift", "points", "evidence"])
+        assert all(test["value"] >= test["bound"] > 0 for test in change["tests"])
+        for floor in change["tests"][:1]:
+            larger, smaller = sorted((change["before"], change["after"]))[::-1]
+            assert floor["value"] == pytest.approx(larger / smaller - 1, abs=0.002)
+            assert (floor["bound"], floor["unit"]) == (pytest.approx(0.005), "share")
+
+
 def test_improvements_are_apart(found: dict[str, Any], published: tuple[Path, list[str]]) -> None:
     assert told(found, "improvement", published[1]) == {
         STEP: {"transpose.GPU.track_seconds 'copy'": -0.1},
@@ -392,7 +404,7 @@ def test_the_page_shows_each_event_once(browser: "Browser", address: str, found:
         row = page.locator("section.regression tr", has_text="padded")
         cells = row.locator("td").all_inner_texts()
         assert cells[0].startswith("transpose/padded float32 256x256 cold")
-        assert cells[0].endswith("power")  # the limit that it met
+        assert cells[0].splitlines()[-2:] == ["power", "why it was flagged"]  # the limit that it met
         assert "confirmed: +10.00 % (+9.80 % to +10.20 %) in 4 turns" in cells[0]
         assert re.fullmatch(r"\+\d+\.\d\d %", cells[1])
         assert cells[1].startswith("+10.0")
@@ -400,6 +412,10 @@ def test_the_page_shows_each_event_once(browser: "Browser", address: str, found:
         change = next(each for each in changes if each["cell"] == "transpose/padded float32 256x256 cold")
         low, high = (f"{100 * end:+.2f} %" for end in change["interval"])
         assert cells[2] == f"{low} to {high}"
+        row.get_by_text("why it was flagged").click()
+        floor, *others = row.locator("details div").all_inner_texts()
+        assert re.fullmatch(r"floor: 10\.\d\d %, at least 0\.50 % needed", floor)
+        assert any(re.fullmatch(r"evidence: 10\^\d+\.\d to 1, at least 10\^\d+\.\d to 1 needed", one) for one in others)
         assert page.locator("section.environment > .wide tbody tr").count() == len(found["turns"])
         assert page.locator("a[href^=javascript]").count() == 0
         page.get_by_text(f"{len(found['series'])} series", exact=True).click()

@@ -1,6 +1,7 @@
 """The settled changes of long series: they change no result, and nothing damaged or foreign is used."""
 
 import dataclasses
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -72,7 +73,10 @@ def test_other_points_or_another_detector_use_nothing_that_was_kept(
     content = json.loads(path.read_text())
     false = dict(json.loads(content["settled"]), **{kept: [[50, 50, [50], 0.005]]})
     path.write_text(json.dumps(content | {"settled": json.dumps(false)}))
-    for damage in (path.read_text(), "", "[]", '{"sha256": 1, "settled": 2}'):
+    older = json.dumps(dict(json.loads(content["settled"]), **{kept: [[50, 50, [50], 0.005]]}))
+    digest = hashlib.sha256(older.encode()).hexdigest()
+    whole = json.dumps({"sha256": digest, "settled": older})  # by an engine whose changes had fewer fields
+    for damage in (path.read_text(), "", "[]", '{"sha256": 1, "settled": 2}', whole):
         path.write_text(damage)
         assert steps.judge(points, settled=Settled(path))[0] == fresh
     settled.write()

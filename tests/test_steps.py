@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,10 +11,12 @@ import numpy as np
 import pytest
 from asv.step_detect import detect_regressions, detect_steps
 
-from kernelwatch.detect.levels import FLOOR, Window
+from kernelwatch.detect import testing
+from kernelwatch.detect.levels import Window
+from kernelwatch.detect.point import Points
 from kernelwatch.detect.robust import Values
-from kernelwatch.detect.steps import AHEAD, BEFORE, CHUNK, Point, Step, find, smallest
-from lab import confirming, detection, figures, histories, simulate
+from kernelwatch.detect.steps import AHEAD, BEFORE, CHUNK, FLOOR, Point, Step, find, smallest
+from lab import ablation, confirming, detection, figures, histories, simulate
 from lab.detectors import own
 from lab.histories import Runs
 from lab.simulate import JSON, PAPER, ROOT
@@ -101,6 +104,48 @@ def test_a_gradual_change_is_found_as_one(seed: int, sign: int) -> None:
     assert abs(step.since - 100) <= 1
     assert abs(step.at - 109) <= 1
     assert step.change == pytest.approx(sign * 0.03, abs=0.002)
+
+
+def slow_growth(seed: int, begin: int, length: int, rate: float = 0.001, count: int = 100) -> Values:
+    """0.1 % more at each of a hundred commits."""
+    return np.asarray(noise(seed, length=length) * np.exp(rate * np.clip(np.arange(length) - begin + 1, 0, count)))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(("begin", "length"), [(1, 100), (50, 150), (100, 300), (250, 650)])
+def test_slow_growth_is_one_gradual_change(seed: int, begin: int, length: int) -> None:
+    """To the detector's drift alone it would look like drift."""
+    (step,) = find(points(slow_growth(seed, begin, length), spread=QUIET / 1.25))
+    assert step.kind == "gradual"
+    assert step.since is not None
+    assert abs(step.since - begin) <= 6
+    assert abs(step.at - min(begin + 100, length)) <= 6
+    assert step.change == pytest.approx(0.1, abs=0.006)
+    assert {test.name for test in step.tests} == {"floor", "direction"}
+    assert all(test.value >= test.bound > 0 for test in step.tests)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_step_shows_amid_slow_growth_and_soon_after_it(seed: int) -> None:
+    values = slow_growth(seed, 50, 230) * level((100, 0.02), (200, 0.01), length=230)
+    growth, *steps = sorted(find(points(values, spread=QUIET / 1.25)), key=lambda step: step.kind)
+    assert [(step.at, step.kind) for step in steps] == [(100, "step"), (200, "step")]
+    assert [step.change for step in steps] == pytest.approx([0.02, 0.01], abs=0.004)
+    assert growth.change == pytest.approx(0.105, abs=0.005)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("step", [0.0005, 0.002, 0.005])
+def test_a_series_that_wanders_without_a_direction_does_not_grow(seed: int, step: float) -> None:
+    """However far it gets: by 5 % to 12 %."""
+    moves = np.random.default_rng(seed).standard_normal(600)
+    assert find(points(noise(seed, length=600) * np.exp(np.cumsum(step * moves)), spread=QUIET / 1.25)) == []
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_growth_that_the_canary_shows_is_the_machines(seed: int) -> None:
+    grown = slow_growth(seed, 50, 200)
+    assert find(points(grown, canaries=slow_growth(100 + seed, 50, 200), spread=QUIET / 1.25)) == []
 
 
 def test_a_staircase_is_no_gradual_change() -> None:
@@ -305,6 +350,73 @@ def test_levels_are_compared_within_one_condition() -> None:
     assert find(points(values, conditions=conditions))[0].change == pytest.approx(0.02, abs=0.001)
 
 
+def on_gpus(seed: int, gpus: Sequence[int], apart: float, change: float = 0.0, share: float = QUIET) -> list[Point]:
+    """A series that several GPUs measure, `apart` from one another; the 60th commit changes it."""
+    values = noise(seed, share, len(gpus)) * (1 + apart * np.array(gpus)) * level((60, change), length=len(gpus))
+    return points(values, conditions=[f"gpu {gpu}" for gpu in gpus], spread=share / 1.25)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("change", [0.2, 0.01, -0.01])
+@pytest.mark.parametrize("period", [1, 2, 5, 0])
+def test_gpus_that_alternate_are_compared_like_with_like(seed: int, change: float, period: int) -> None:
+    drawn = np.random.default_rng(seed).integers(2, size=100).tolist()
+    gpus = [at // period % 2 for at in range(100)] if period else drawn
+    (step,) = find(on_gpus(seed, gpus, 0.02, change))
+    assert (step.at, step.kind) == (60, "step")
+    assert step.change == pytest.approx(change, abs=3 * QUIET)
+    assert step.before == pytest.approx(1 + 0.02 * gpus[60], rel=2 * QUIET)  # as the GPU after the step has it
+    assert find(on_gpus(seed, gpus, 0.02)) == []
+    assert places(find(on_gpus(seed, gpus, 0.02, change)[:62])) == [(60, "step")]
+
+
+@pytest.mark.parametrize("period", [1, 2, 3])
+@pytest.mark.parametrize("count", [2, 100])
+def test_smallest_promises_nothing_that_would_hide(period: int, count: int) -> None:
+    """On two GPUs a step of the promised size shows; on a hundred that never come back nothing can be compared."""
+    gpus = [at // period % count for at in range(100)]
+    promised = smallest(on_gpus(0, gpus[:60], 0.02, share=0.003))
+    assert promised == math.inf if count == 100 else 0.005 < promised < 0.03
+    shown = [find(on_gpus(seed, gpus, 0.02, min(1.5 * promised, 0.2), 0.003)) for seed in SEEDS]
+    assert sum((60, "step") in places(steps) for steps in shown) >= (9 if count == 2 else 0)
+
+
+def test_the_canary_of_gpus_that_alternate_is_compared_like_with_like() -> None:
+    gpus = [at % 2 for at in range(200)]
+    told = [
+        dataclasses.replace(point, value=point.value * float(drift), canary=float(drift) * (1 + 0.05 * gpu))
+        for point, drift, gpu in zip(on_gpus(1, gpus, 0.02, 0.02), wander(3), gpus, strict=True)
+    ]
+    assert places(find(told)) == [(60, "step")]
+
+
+def test_a_gpu_that_comes_back_once_is_not_yet_known() -> None:
+    """The step at its return may be its own."""
+    gpus = [0] * 40 + [1] * 20 + [0] * 40
+    assert places(find(on_gpus(2, gpus, 0.02, 0.05))) == [(40, "environment"), (60, "environment")]
+
+
+@pytest.mark.parametrize("later", [[], [0, 1] * 20])
+def test_two_pairs_of_gpus_are_not_compared_with_one_another(later: list[int]) -> None:
+    """Where the second pair takes over, as where the first comes back, a step may be the GPUs'."""
+    gpus = [0, 1] * 30 + [2, 3] * 20 + later
+    series = on_gpus(2, gpus, 0.02, 0.05)
+    blamed = [place for place in places(find(series)) if place[1] != "environment"]
+    assert blamed == []
+    assert (60, "environment") in places(find(series))
+
+
+def test_conditions_that_change_at_every_commit_cost_no_more_than_the_length() -> None:
+    took = []
+    for length in (1000, 4000):
+        for gpus in (range(length), [at % 2 for at in range(length)]):
+            series = Points.of(on_gpus(0, list(gpus), 0.02))
+            began = time.process_time()
+            find(series)
+            took.append(time.process_time() - began)
+    assert max(took) < 1.0  # 30 s, when each turn was a proposed step; 0.1 s
+
+
 def test_unknown_conditions_change_nothing() -> None:
     conditions = ["580"] * 60 + [""] * 60 + ["580"] * 80
     assert places(find(points(noise(7) * level((100, 0.02)), conditions=conditions))) == [(100, "step")]
@@ -399,6 +511,28 @@ def test_the_simulation_repeats_and_finds_what_it_put_there(cells: dict[str, Run
     assert simulate.trial(("as recorded", "6 x 5 %", cells, 2, 7))[2]["asv, 5 %"]["found"] != 1
 
 
+def test_the_detector_without_a_test_flags_what_that_test_refuses() -> None:
+    """And is whole again afterwards."""
+    small = noise(1) * level((100, 0.003))
+    wandering = points(np.exp(np.cumsum(0.005 * np.random.default_rng(4).standard_normal(400))))
+    once, bimodal = noise(2), points(two_levels(2, 0.03))
+    once[199] *= 1.1
+    refused = {
+        "floor": points(small, spread=QUIET / 1.25),
+        "noise and drift": wandering,
+        "drift alone": wandering,
+        "points": points(once),
+        "evidence": bimodal,
+        "direction": wandering,
+    }
+    for name, series in refused.items():
+        assert find(series) == []
+        with ablation.without(name):
+            assert find(series) != [], name
+        assert find(series) == []
+    assert {*refused, *ablation.PARTS} == {*ablation.LEFT_OUT} - {ablation.ALL}
+
+
 def test_what_is_not_near_a_change_is_a_false_flag() -> None:
     tally = simulate.Tally()
     tally.take([40, 118, 130], [(120, 120)])
@@ -470,6 +604,10 @@ def test_the_documents_figures_are_the_records() -> None:
     assert goal["after_2"] == goal["steps"]
     for past in result["past"].values():
         assert past["after_2"] >= 0.95 * past["steps"]
+    whole = result["ablation"][ablation.ALL]
+    assert whole["measured"]["false"] == 0
+    for name in {*(test.name for test in testing.STEP), *(test.name for test in testing.GRADUAL)}:  # each pays
+        assert result["ablation"][name]["worse"]["false"] > whole["worse"]["false"]
     again = result["confirmed"]
     assert again["false"] == 0 < again["events"]
     assert again["confirmed"] == again["flagged"] == again["steps"]

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernelwatch.detect.judging import Judged, judge, word_of
-from kernelwatch.detect.levels import FLOOR
+from kernelwatch.detect.testing import FLOOR
 from kernelwatch.history.links import Link, Session
 from kernelwatch.system.student import quantile
 
@@ -162,12 +162,20 @@ class Chain:
         own = self.at_node(node)
         if len(own) <= 1:
             return own[0].judged.word if own else "cannot tell"
+        return word_of(*self.joint(node))
+
+    def joint(self, node: int) -> tuple[float, float, int]:
+        """What all links of the step that made a launch say together: a logarithm, its standard error, and the degrees
+        of freedom of that."""
+        own = self.at_node(node)
+        if len(own) == 1:
+            return own[0].link.log, own[0].judged.error, own[0].judged.freedom
         weights = np.array([1 / edge.judged.error**2 for edge in own])
         logs = np.array([edge.link.log for edge in own])
         middle = float((weights * logs).sum() / weights.sum())
         excess = float((weights * (logs - middle) ** 2).sum()) / (len(own) - 1)
         error = math.sqrt(max(1.0, excess) / float(weights.sum()))
-        return word_of(middle, error, sum(edge.judged.freedom for edge in own))
+        return middle, error, sum(edge.judged.freedom for edge in own)
 
     def disagreeing(self) -> list[tuple[Edge, float]]:
         """The links that differ from what all others say, with how far, as a logarithm.

@@ -1,6 +1,7 @@
 """What many series do together although their binaries are the same: then the environment moved, and no commit did.
 
-Cells are judged against what this common part leaves.
+Cells are judged against what this common part leaves. A drift moves them by too little from one commit to the next;
+then a gradual change is compared with what the others did between the same two commits.
 """
 
 import math
@@ -13,15 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernelwatch.detect.events import Change, JudgedSeries
-from kernelwatch.detect.levels import FLOOR
 from kernelwatch.detect.noise import assumed
 from kernelwatch.detect.results import Results
 from kernelwatch.detect.robust import Values
 from kernelwatch.detect.steps import Step
+from kernelwatch.detect.testing import FLOOR, Passed
 
 FEWEST = 5  # series with the same binary: fewer may have moved together by chance
 SHARE = 0.5  # of them that must have moved in the same direction
 LEAST = FLOOR / 5  # the smallest move that counts; those below the floor are taken out, but are no events
+ENDS = 5  # commits at each end of a gradual change whose median counts
 SURE = 4.0  # standard deviations by which a series must have moved
 Place = tuple[str, str, int, int]  # the machine and so on, the conditions, the positions of the commits on both sides
 
@@ -77,6 +79,18 @@ class _Pairs:
         places = np.flatnonzero(self.same & (np.abs(self.ratio) > LEAST))
         return places[np.abs(self.ratio[places]) > self.least[places]].tolist() if len(places) else []
 
+    def between(self, before: int, after: int) -> float | None:
+        """The logarithm of the ratio of the values at two commits; None if the binaries or conditions there differ."""
+        points = self.series.points
+        old, new = (int(points.commit.searchsorted(commit)) for commit in (before, after))
+        if new >= len(points) or (points.commit[old], points.commit[new]) != (before, after):
+            return None
+        binary, conditions = points.identity[old], points.conditions[old]
+        if not binary or (binary, conditions) != (points.identity[new], points.conditions[new]):
+            return None
+        sides = points.value[max(old - ENDS + 1, 0) : old + 1], points.value[new : new + ENDS]
+        return float(np.log(np.median(sides[1]) / np.median(sides[0])))
+
     def place(self, pair: int) -> Place:
         points, at = self.series.points, int(self.at[pair])
         return self.machine, points.conditions[at], int(points.commit[at - 1]), int(points.commit[at])
@@ -124,6 +138,10 @@ def _move(place: Place, moved: Sequence[tuple[_Pairs, int]], count: int) -> Move
                 float(pairs.series.points.value[at]),
                 math.expm1(pairs.least[pair]),
                 why,
+                tests=(
+                    Passed("noise", abs(math.expm1(pairs.ratio[pair])), math.expm1(pairs.least[pair]), "share"),
+                    Passed("other cells", len(moved), SHARE * count, "cells"),
+                ),
             ),
         )
         for pairs, pair in moved
@@ -150,3 +168,30 @@ def _without(series: JudgedSeries, shifts: dict[Place, float]) -> JudgedSeries:
         return series
     results = Results.of(series.results)
     return replace(series, results=replace(results, points=replace(results.points, common=np.cumsum(own))))
+
+
+def drifts(changes: Sequence[Change], judged: Sequence[JudgedSeries]) -> list[Change]:
+    """The changes. A gradual one is the environment's if most other series of the machine whose binary is the same at
+    both ends moved with it, at least half as far."""
+    if not any(change.step.kind == "gradual" for change in changes):
+        return list(changes)
+    every = [pairs for series in judged if (pairs := _Pairs.of(series))]
+    return [_drift(change, every) if change.step.kind == "gradual" else change for change in changes]
+
+
+def _drift(change: Change, every: Sequence[_Pairs]) -> Change:
+    own = _Pairs.of(change.series)
+    if not own:
+        return change
+    size, ends = (
+        math.log(change.step.after / change.step.before),
+        (change.before.point.commit, change.last.point.commit),
+    )
+    others = [pairs for pairs in every if pairs.machine == own.machine and pairs.series is not change.series]
+    ratios = [ratio for pairs in others if (ratio := pairs.between(*ends)) is not None]
+    moved = [ratio for ratio in ratios if ratio / size >= SHARE]
+    if len(ratios) < FEWEST or len(moved) < SHARE * len(ratios):
+        return change
+    shift = math.expm1(statistics.median(moved))
+    why = f"{len(moved)} of {len(ratios)} cells whose binary is the same drifted by {shift:+.2%} too"
+    return replace(change, step=replace(change.step, kind="environment", since=None, why=why))

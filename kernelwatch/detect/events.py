@@ -12,6 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from kernelwatch.detect import steps
+from kernelwatch.detect.alike import alike
 from kernelwatch.detect.conditions import HASHES, differences
 from kernelwatch.detect.point import Points
 from kernelwatch.detect.results import Result, Results, conditions_of
@@ -45,6 +46,11 @@ class JudgedSeries:
     @cached_property
     def points(self) -> Points:
         return Results.of(self.results).points
+
+    @cached_property
+    def compared(self) -> Points:
+        """The points; conditions that alternate are one."""
+        return alike(self.points)
 
     @cached_property
     def _judged(self) -> steps.Judged:
@@ -90,7 +96,7 @@ def _error(level: Points) -> float:
     own = float(np.sqrt((level.spread**2).sum())) / max(len(level), 1)
     if len(level) < 2 or (level.value <= 0).any():
         return own
-    apart = statistics.stdev(np.log(level.value).tolist())
+    apart = statistics.stdev(np.log(level.own).tolist())
     return max(own, float(apart) / math.sqrt(len(level)))
 
 
@@ -145,7 +151,7 @@ class Change:
         """The 95 % interval of the relative change, from the results on both sides; both NaN for an exact series or if
         the processes of these results are not known."""
         begin, end = self.levels
-        before, after = self.series.points[begin : self._begin], self.series.points[self.step.at : end]
+        before, after = self.series.compared[begin : self._begin], self.series.compared[self.step.at : end]
         errors = [_error(points) for points in (before, after)]
         if self.series.exact or not all(errors) or not math.isfinite(self.step.change):
             return math.nan, math.nan

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kernelwatch.detect.alike import alike
 from kernelwatch.detect.events import JudgedSeries
 from kernelwatch.detect.levels import LEAST
 from kernelwatch.detect.point import stretches
@@ -60,7 +61,7 @@ def why_unjudged(series: JudgedSeries, newest: int) -> str:
     """Why a series says nothing about the commit at the position `newest`; "" if it is judged there."""
     results = Results.of(series.results)
     known = results[np.flatnonzero(np.isfinite(results.points.value))]
-    begin = stretches(known.points)[-1]  # of the newest conditions
+    begin = stretches(alike(known.points))[-1]  # of the newest conditions
     shared = sum(series.own is None or commit not in series.own for commit in known.commits[begin:])
     reasons = {
         ABSENT: not len(known) or int(known.points.commit[-1]) != newest,

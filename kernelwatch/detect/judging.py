@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kernelwatch.detect.levels import FLOOR
+from kernelwatch.detect.testing import FLOOR
 from kernelwatch.history.links import Link, Session, Word
 from kernelwatch.system.student import quantile
 

@@ -2,9 +2,9 @@
 
 asv's solver of the Potts model (the piecewise constant function with the least cost: the sum of absolute errors, here
 in units of each point's noise, plus a price per step) proposes boundaries; near the newest point every place is tried,
-since medians do not show that a series with several levels has moved. A boundary must then pass three tests: the step
-exceeds the floor; it exceeds what noise and slow drift alone would let two such stretches differ; and points like those
-after it are not found elsewhere in the series. As long as one fails, the weakest ones are dropped.
+since medians do not show that a series with several levels has moved. A boundary must then pass the tests of
+testing.py. As long as one fails, the weakest ones are dropped. Steady growths are looked for first (growth.py), and
+taken out.
 """
 
 import math
@@ -17,23 +17,32 @@ from typing import NamedTuple
 import numpy as np
 from asv.step_detect import solve_potts_approx
 
+from kernelwatch.detect.growth import Grown, growths
 from kernelwatch.detect.noise import noise
 from kernelwatch.detect.point import Point, Points, stretches
 from kernelwatch.detect.robust import OUTLIER, Values, median, roughness, smooth, spread, weighted_median
+from kernelwatch.detect.testing import (
+    CHANCE,
+    EVIDENCE,
+    FLOOR,
+    LEAST_POINTS,
+    MANY,
+    OFTEN,
+    STEP,
+    TOLD_CHANCE,
+    YOUNG,
+    Boundary,
+    Passed,
+    weight,
+)
 from kernelwatch.system.student import quantile
 
-FLOOR = 0.005  # the smallest relative step that is reported: below it a canary's drift counts as much as the kernel's
-CHANCE = 1e-8  # of a false step at one place of an unchanged series: a suite has millions of places
-TOLD_CHANCE = 3e-7  # the same if processes tell the noise: in nine cells of ten the floor is the higher threshold
-EVIDENCE = math.log(1e8)  # by how much likelier with a step than without points must be if such points were seen before
-OFTEN = math.log(1e6)  # the same if one in MANY was on such a level: what is rare may come in runs
-YOUNG = math.log(20)  # the same if none was seen, which says little in a short history
 PRICE = 5.0  # of a proposed step, in standard deviations: low, since every proposal is tested
 TAIL = 0.75  # a point is as far off as a step if it is off by this share of the step's size
 LEAST = 4  # points needed to tell noise from a step
 QUIET = 2e-4  # the least noise assumed of a canary: ten runs of a cell on an H200 seldom differ by less
 RAMP = 5  # the fewest commits of a gradual change: fewer are steps
-MANY = 10  # steps, plus one for each MANY points: if more are proposed, the series flickers and the price is raised
+STEPS = 10  # plus one for each STEPS points: if more are proposed, the series flickers and the price is raised
 NEWEST = 12  # places before the newest point at which a step is looked for whether or not it is proposed
 WIDE = 21  # points whose median a single point may not exceed by more than PRICE where steps are proposed
 NEAR = 5  # points over which drift is looked for: over many points, a staircase of steps would pass for drift
@@ -43,16 +52,24 @@ class Change(NamedTuple):
     """A step, or a gradual change along several boundaries.
 
     `since`, `at`: the first point off the old level and the first one on the new level; the same for a step.
-    `boundaries`: all of them. `smallest`: the smallest relative change that would have shown there.
+    `boundaries`: all of them. `smallest`: the smallest relative change that would have shown there. `tests`: those that
+    it passed. `rise`: of a growth, by what logarithm; it is no part of the levels of other changes.
     """
 
     since: int
     at: int
     boundaries: tuple[int, ...]
     smallest: float
+    tests: tuple[Passed, ...] = ()
+    rise: float = 0.0
 
     def moved(self, by: int) -> "Change":
-        return Change(self.since + by, self.at + by, tuple(at + by for at in self.boundaries), self.smallest)
+        boundaries = tuple(at + by for at in self.boundaries)
+        return self._replace(since=self.since + by, at=self.at + by, boundaries=boundaries)
+
+    def ramp(self, count: int) -> Values:
+        """What a growth adds to the logarithm of each of `count` points."""
+        return Grown(self.since, self.at, self.rise, ()).ramp(count)
 
 
 def _quantile(freedom: int, chance: float) -> float:
@@ -64,15 +81,16 @@ class Window:
     """A part of a series, on a scale on which differences are relative, without what moved many series, and without
     the drift that its canary shows.
 
-    `settled`: boundaries that are kept as they are. `first`: new boundaries are looked for from this index on.
+    `settled`: changes that are kept as they are. `first`: new boundaries are looked for from this index on.
     `x`: the values on that scale. `starts`: the first points of the stretches with the same conditions.
     `noise`: the standard deviation of each point. `drift`: that of a level's move from one commit to the next, in units
     of the noise. `residuals`: the points less the median of their stretch.
     """
 
-    def __init__(self, points: Sequence[Point], settled: Sequence[int] = (), first: int = 1) -> None:
+    def __init__(self, points: Sequence[Point], settled: Sequence[Change] = (), first: int = 1) -> None:
         points = Points.of(points)
-        self.points, self.settled, self.first = points, list(settled), first
+        self.points, self.first = points, first
+        self.settled = [at for change in settled for at in change.boundaries if at > 0]
         self.starts = stretches(points)
         raw = points.own
         positive = bool((raw > 0).all())
@@ -80,6 +98,10 @@ class Window:
         self.x: Values = np.log(raw / unit) if positive else raw / unit
         if positive and bool(((points.canary > 0) & np.isfinite(points.canary)).all()):
             self._without_drift(np.log(points.canary))
+        for change in settled:
+            if change.rise:
+                self.x -= change.ramp(len(points))
+        self.grown: list[Grown] = []
         self.noise, freedom = noise(self.x, points.spread, self.starts)
         self.quantile = _quantile(freedom, TOLD_CHANCE if points.spread.any() else CHANCE)
         self.levels: dict[tuple[int, int], tuple[float, float]] = {}
@@ -125,12 +147,6 @@ class Window:
                 found[start] = places
         return found
 
-    @cached_property
-    def _apart(self) -> Values:
-        """How far each point is from the median of those under its conditions."""
-        parts = [self.x[low:high] for low, high in pairwise([*self.starts, len(self.x)])]
-        return np.concatenate([np.abs(part - median(part)) for part in parts])
-
     def _is_between(self, point: int, near: slice, far: slice) -> bool:
         """Whether a point is on the level of one part and certainly not on that of another, and no other point is as
         far off the middle of its conditions: such points come by chance."""
@@ -148,6 +164,7 @@ class Window:
 
     def boundaries(self) -> list[int]:
         """The indices from `first` on at which the level changes."""
+        self._without_growth()
         boundaries = self._tested(self._proposed())
         self.drift = self._drift(boundaries)
         if not self.drift:
@@ -158,25 +175,36 @@ class Window:
                 break
         return boundaries
 
+    def _without_growth(self) -> None:
+        """Subtract what grew steadily: as part of the drift it would hide, and as a staircase be blamed on single
+        commits."""
+        ends = [*self.starts[1:], len(self.x)]
+        for start, end in zip(self.starts, ends, strict=True):
+            self.grown += growths(self.x, self.noise, max(start, self.first - 1), end)
+        for grown in self.grown:
+            self.x -= grown.ramp(len(self.x))
+
     def _proposed(self) -> list[int]:
         """The starts of new conditions, and the boundaries that asv's solver proposes between them. Those just before
         `first` are moved there."""
-        starts = {start for start in self.starts if start >= self.first}
+        lengths = np.diff([*self.starts, len(self.x)])
+        both = np.minimum(lengths[:-1], lengths[1:]) >= LEAST_POINTS
+        starts = {start for start, last in zip(self.starts[1:], both, strict=True) if last and start >= self.first}
         beside = {start: [at for at in places if at >= self.first] for start, places in self.beside.items()}
         passed = {start for start in starts if beside.get(start)}
         proposed = (starts - passed) | {at for start in passed for at in beside[start]}
         for low, end in pairwise(self._edges([])):
             start = max(low, self.first - WIDE)
-            if end <= self.first:
+            if end <= self.first or end - low < LEAST:
                 continue
             deviations = np.maximum(self.noise[start:end], FLOOR / PRICE)
             center = smooth(self.x[start:end], WIDE)
             values = np.clip(self.x[start:end], center - PRICE * deviations, center + PRICE * deviations)
             steps = np.sort(np.abs(np.diff(values)) / deviations[1:])
-            usual = steps[: len(steps) - len(steps) // MANY]  # a step in MANY points changes nothing
+            usual = steps[: len(steps) - len(steps) // STEPS]  # a step in STEPS points changes nothing
             price = PRICE * max(1.0, float(usual.mean()) if len(usual) else 0.0)
             edges: list[int] = []
-            while not edges or len(edges) > MANY + (end - start) / MANY:
+            while not edges or len(edges) > STEPS + (end - start) / STEPS:
                 edges, _, _ = solve_potts_approx(values.tolist(), (1 / deviations).tolist(), gamma=price)
                 price *= 2
             places = (start + int(edge) for edge in edges[:-1])
@@ -195,7 +223,8 @@ class Window:
 
     def _drift(self, boundaries: list[int]) -> float:
         """The standard deviation of a level's move from one commit to the next; above 0 if points of one level that
-        are some commits apart differ by more than neighbors do."""
+        are some commits apart differ by more than neighbors do. It widens what a step must exceed, and so hides slow
+        trends: a machine's wander would be a step otherwise. A trend with a direction was taken out before."""
         far, near = self._differences(boundaries, NEAR), self._differences(boundaries, 1)
         apart = spread(far)
         alike = near[np.abs(near) <= OUTLIER * apart]  # so that both are without the same outliers
@@ -226,30 +255,34 @@ class Window:
             weak = [weight < min(left, 1) and weight <= right for left, weight, right in around]
             boundaries = [at for at, drop in zip(boundaries, weak, strict=True) if not drop]
 
-    def _weight(self, at: int, low: int, high: int, relative: Values) -> float:
-        """By what factor a boundary between two stretches passes its hardest test; below 1 it fails.
-
-        `relative`: all residuals, in units of the noise of their points.
-        """
+    def _boundary(self, at: int, low: int, high: int, relative: Values) -> Boundary:
+        """A boundary between two stretches, to be tested. `relative`: all residuals, in units of the noise of their
+        points."""
         begin, end = at - self._reach(at - low), at + self._reach(high - at)
         (old, old_error), (new, new_error) = self._level(begin, at), self._level(at, end)
         shift = new - old
         variance = old_error**2 + new_error**2 + self._drifted(at) ** 2 * (end - begin) / 3
-        weight = abs(shift) / max(math.log1p(FLOOR), self.quantile * math.sqrt(variance))
         fewer, usual = (slice(at, high), old) if high - at < at - low else (slice(low, at), new)
-        if weight >= 1:
-            weight = min(weight, self._likelier(fewer, usual, shift if usual == old else -shift, relative))
-        return weight if fewer.stop - fewer.start >= 2 else 1e-3 * min(weight, 1.0)
+        return Boundary(
+            shift,
+            self.quantile * math.sqrt(variance),
+            fewer.stop - fewer.start,
+            lambda: self._evidence(fewer, usual, shift if usual == old else -shift, relative),
+        )
 
-    def _likelier(self, fewer: slice, usual: float, shift: float, relative: Values) -> float:
-        """By what factor points pass the test that they are likelier with a step from the usual level than without."""
+    def _evidence(self, fewer: slice, usual: float, shift: float, relative: Values) -> tuple[float, float]:
+        """By what logarithm points are likelier with a step from the usual level than without, and what is needed."""
         deviation = median(self.noise[fewer])
         others = np.concatenate([relative[: fewer.start], relative[fewer.stop :]]) * deviation
         far = TAIL * abs(shift)
         seen = int(np.count_nonzero(others * math.copysign(1.0, shift) > far))  # single points as far off
         often = far > PRICE * deviation and seen * MANY > len(others)
         evidence = float(_evidence(self.x[fewer] - usual, shift, others).sum())
-        return math.sqrt(max(evidence, 0.0) / (OFTEN if often else EVIDENCE if seen else YOUNG))
+        return evidence, OFTEN if often else EVIDENCE if seen else YOUNG
+
+    def _weight(self, at: int, low: int, high: int, relative: Values) -> float:
+        """By what factor a boundary passes its hardest test; below 1 it fails."""
+        return weight(STEP, self._boundary(at, low, high, relative))
 
     def _drifted(self, at: int) -> float:
         return self.drift * float(self.noise[at - 1 : at + 1].max())
@@ -325,13 +358,24 @@ class Window:
         by_chance = _by_chance(residuals, min(before, after))
         return math.expm1(max(math.log1p(FLOOR), self.quantile * math.sqrt(variance), by_chance))
 
+    def newest(self, last: int) -> float:
+        """The smallest step that two more points would show. `last`: the first point of the newest level. Infinite if
+        that is too short, or if the conditions change so often that there is no place for a step between."""
+        count = len(self.x)
+        turns = sum(start > count - WIDE for start in self.starts[1:])
+        hidden = count - last < LEAST_POINTS or turns * LEAST > min(count, WIDE)
+        return math.inf if hidden else self.smallest(count, count - last, 2)
+
     # --- changes -------------------------------------------------------------------------------------------------
 
     def changes(self) -> list[Change]:
         """The steps and gradual changes at the boundaries."""
         boundaries = self.boundaries()
         edges = self._edges(boundaries)
+        relative = self.residuals / self.noise
         changes, first = [], 0
+        for since, at, rise, tests in self.grown:
+            changes.append(Change(since, at, (since, at), self.smallest(at, since, len(self.x) - at), tests, rise))
         while first < len(boundaries):
             last = first + self._chain(boundaries[first:], edges) - 1
             while last > first and not self._ramp(boundaries[first : last + 1], edges):
@@ -339,9 +383,12 @@ class Window:
             chain = boundaries[first : last + 1]
             since, at = self._ramp(chain, edges) or (chain[0], chain[0])
             low, high = _around(chain[0], edges)[0], _around(chain[-1], edges)[1]
-            changes.append(Change(since, at, tuple(chain), self.smallest(at, since - low, high - at)))
+            tested = [self._boundary(place, *_around(place, edges), relative) for place in chain]
+            weakest = min(tested, key=lambda boundary: weight(STEP, boundary))
+            tests = tuple(test.passed(weakest) for test in STEP)
+            changes.append(Change(since, at, tuple(chain), self.smallest(at, since - low, high - at), tests))
             first = last + 1
-        return changes
+        return sorted(changes)
 
     def _chain(self, boundaries: list[int], edges: list[int]) -> int:
         """How many of the boundaries, from the first on, go in the same direction, with no other edge between."""

@@ -3,20 +3,21 @@
 import json
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from kernelwatch.detect import steps
-from kernelwatch.detect.chain import Chain
+from kernelwatch.detect.chain import GRADUAL_LEVEL, Chain
 from kernelwatch.detect.events import Change, JudgedSeries, is_undone
-from kernelwatch.detect.judging import judge
-from kernelwatch.detect.levels import FLOOR
+from kernelwatch.detect.judging import LEVEL, judge
 from kernelwatch.detect.point import Point
 from kernelwatch.detect.results import Result, Results
 from kernelwatch.detect.steps import Step
+from kernelwatch.detect.testing import FLOOR, Passed
 from kernelwatch.history.confirmations import Confirmation, Verdicts
 from kernelwatch.history.confirmations import Word as Verdict
 from kernelwatch.history.links import Session
+from kernelwatch.system.student import quantile
 
 VERDICTS: dict[str, Verdict] = {"worse": "confirmed", "better": "confirmed", "no change": "refuted"}
 
@@ -74,8 +75,30 @@ class LinkedSeries(JudgedSeries):
             piece = self._chain.pieces[last]
             later = [step for step in self._judged.steps if step.at > change.step.at and self._piece(step) == piece]
             undone = is_undone(change.step, later)
-            found.append(LinkedChange(self, change.step, undone, change.levels, bounds, turns))
+            step = replace(change.step, tests=self._tests(first, last, change.step.kind))
+            found.append(LinkedChange(self, step, undone, change.levels, bounds, turns))
         return found
+
+    def _tests(self, first: int, last: int, kind: str) -> tuple[Passed, ...]:
+        """The tests that a change passed: its interval lies beyond the floor, and it is larger than what cells that
+        both sides launch alike moved by in the same sessions."""
+        edges = [edge for node in range(first + 1, last + 1) for edge in self._chain.at_node(node)]
+        if kind == "gradual":
+            (log, error), level = self._chain.span(first, last), GRADUAL_LEVEL
+            freedom = self._chain.freedom(first, last)
+        else:
+            (log, error, freedom), level = self._chain.joint(last), LEVEL
+        least = abs(log) - quantile(1 - level / 2, freedom) * error
+        tests = [Passed("interval", math.expm1(least), FLOOR, "share")]
+        controls = [
+            abs(link.log)
+            for edge in edges
+            for link in edge.session.links
+            if link.control and link.device == edge.link.device
+        ]
+        if controls:
+            tests.append(Passed("control", math.expm1(abs(log)), math.expm1(max(controls)), "share"))
+        return tuple(tests)
 
     def verdicts(self) -> Verdicts:
         """The verdict on each step, by what names it."""

@@ -48,7 +48,7 @@ def noise(x: Values, spreads: Values, starts: list[int]) -> tuple[Values, int]:
     for at in range(0, len(x), BLOCK):
         near = slice(max(at - FADE, 0), at + BLOCK + FADE)
         differences = off[near][within[near]]
-        count = len(off[near])
+        count = len(differences) + (at <= FADE)  # a start of new conditions says nothing
         factor = math.sqrt((count * spread(differences) ** 2 + weight) / (count + weight))
         found[at : at + BLOCK] = factor * expected[at : at + BLOCK]
     return np.maximum(found, smooth(spreads, AROUND)), min(len(x), BLOCK + 2 * FADE) + weight

@@ -10,6 +10,7 @@ import numpy as np
 
 from kernelwatch.detect.levels import Change
 from kernelwatch.detect.point import Point, Points
+from kernelwatch.detect.testing import Passed
 from kernelwatch.system import cache, installed
 from kernelwatch.system.files import write_whole
 
@@ -70,15 +71,18 @@ class Settled:
 
 
 def _read(path: Path) -> dict[str, list[Change]]:
-    """The changes in a file; none if it is damaged."""
+    """The changes in a file; none if it is damaged, or of another version of this engine."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         if hashlib.sha256(content["settled"].encode()).hexdigest() != content["sha256"]:
             return {}
         settled = json.loads(content["settled"])
+        return {
+            key: [
+                Change(since, at, tuple(boundaries), smallest, tuple(Passed(*test) for test in tests), rise)
+                for since, at, boundaries, smallest, tests, rise in changes
+            ]
+            for key, changes in settled.items()
+        }
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
-    return {
-        key: [Change(since, at, tuple(boundaries), smallest) for since, at, boundaries, smallest in changes]
-        for key, changes in settled.items()
-    }

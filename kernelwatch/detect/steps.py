@@ -6,18 +6,20 @@ settled changes are kept (see settled.py); the result is the same without.
 """
 
 import math
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
+from kernelwatch.detect.alike import alike
 from kernelwatch.detect.conditions import differ, what_changed
-from kernelwatch.detect.levels import FLOOR, LEAST, Change, Window
+from kernelwatch.detect.levels import LEAST, Change, Window
 from kernelwatch.detect.point import Point, Points, stretches
 from kernelwatch.detect.robust import Values, median
 from kernelwatch.detect.settled import Settled
+from kernelwatch.detect.testing import FLOOR, Passed
 
 __all__ = ["FLOOR", "Judged", "Point", "Step", "Values", "find", "judge", "smallest"]
 
@@ -35,6 +37,7 @@ class Step:
     blame; `why` says what changed).
     `before`, `after`: the levels, in the units of the values.
     `smallest`: the smallest relative change that this series could show there.
+    `tests`: those that it passed; none in an exact series.
     """
 
     at: int
@@ -44,6 +47,7 @@ class Step:
     smallest: float
     why: str = ""
     since: int | None = None
+    tests: tuple[Passed, ...] = ()
 
     @property
     def change(self) -> float:
@@ -83,7 +87,7 @@ def judge(points: Sequence[Point], *, exact: bool = False, settled: Settled | No
     points = Points.of(points)
     finite = np.flatnonzero(np.isfinite(points.value))
     known = points[finite]
-    known = replace(known, conditions=known.conditions.filled())
+    known = replace(known, conditions=known.conditions.filled()) if exact else alike(known)
     if exact:
         steps, least = _exact(known), 0.0
         since = max([stretches(known)[-1], *(step.at for step in steps)])
@@ -119,7 +123,7 @@ def _exact(points: Points) -> list[Step]:
         old, new = points[at - 1], points[at]
         why = _environment(old, new)
         steps.append(Step(at, "environment" if why else "step", old.value, new.value, 0.0, why))
-    return steps
+    return sorted(steps, key=lambda step: step.at)
 
 
 def _environment(before: Point, after: Point) -> str:
@@ -150,30 +154,29 @@ def _window(points: Points, settled: Sequence[Change], first: int) -> tuple[list
     """The changes from `first` on, the smallest step that two more points would show, and the first point of the level
     that says so; BEFORE points before `first` are looked at too."""
     low = max(first - BEFORE, 0)
-    if settled:
-        first = max(first, settled[-1].at + 1)
-    known = [at - low for change in settled for at in change.boundaries if at > low]
-    window = Window(points[low:], known, max(first - low, 1))
+    first = max([first, *(change.at + 1 for change in settled)])
+    window = Window(points[low:], [change.moved(-low) for change in settled], max(first - low, 1))
     changes = [] if _within_floor(points[low:]) else window.changes()
-    last = max([*known, *window.starts, *(change.boundaries[-1] for change in changes)])
-    least = window.smallest(len(window.x), len(window.x) - last, 2)
-    return [change.moved(low) for change in changes], least, low + last
+    last = max([*window.settled, *window.starts, *(change.boundaries[-1] for change in changes)])
+    return [change.moved(low) for change in changes], window.newest(last), low + last
 
 
 def _steps(points: Points, changes: Sequence[Change]) -> list[Step]:
     """The changes with their levels and kinds."""
-    values = points.own
-    boundaries = [at for change in changes for at in change.boundaries]
+    grown = sum((change.ramp(len(points)) for change in changes if change.rise), points.common)
+    values = np.asarray(points.value * np.exp(-grown)) if grown.any() else points.value
+    boundaries = [at for change in changes if not change.rise for at in change.boundaries]
     edges = sorted({0, *boundaries, *stretches(points), len(points)})
     steps = []
     for change in changes:
-        low = edges[bisect_left(edges, change.boundaries[0]) - 1]
-        high = edges[bisect_left(edges, change.boundaries[-1]) + 1]
-        common = math.exp(points.common[change.at])  # both levels as in the environment after the change
+        low = edges[bisect_left(edges, change.since) - 1]
+        high = edges[bisect_right(edges, change.at)]
+        common = math.exp(grown[change.at])  # both levels as in the environment after the change
         before, after = common * median(values[low : change.since]), common * median(values[change.at : high])
+        before = after * math.exp(-change.rise) if change.rise else before  # without what steps amid it did
         why = _environment(points[change.since - 1], points[change.at])
         gradual = change.since < change.at
         kind = "environment" if why else "gradual" if gradual else "step"
         since = change.since if kind == "gradual" else None
-        steps.append(Step(change.at, kind, before, after, change.smallest, why, since))
-    return steps
+        steps.append(Step(change.at, kind, before, after, change.smallest, why, since, change.tests))
+    return sorted(steps, key=lambda step: step.at)

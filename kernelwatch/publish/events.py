@@ -71,7 +71,7 @@ def judge(publication: Publication) -> Judged:
     by_links, unasked = _by_links(series, sessions, lines, publication.project)
     told = [change for each in by_links for change in each.changes()]
     twice = {_where(change) for change in told}  # a full run flagged what links tell
-    flagged = [change for each in series for change in each.changes()]
+    flagged = common.drifts([change for each in series for change in each.changes()], series)
     changes = [change for change in flagged if _where(change) not in twice] + told
     found = events.events([*changes, *(change for move in moves for change in move.changes)])
     settled.write()
@@ -208,6 +208,7 @@ def as_json(event: Event, commits: dict[str, Commit], verdicts: Mapping[str, Ver
                 "change": finite(change.step.change),
                 "interval": list(map(finite, change.interval)),
                 "smallest": finite(change.step.smallest),
+                "tests": [test._asdict() for test in change.step.tests],
                 "from": change.before.commit,
                 "to": change.last.commit,
                 "now": change.series.points[-1].value,

@@ -3,6 +3,7 @@
 from typing import Any
 
 from kernelwatch.report.markdown import table
+from lab import ablation
 from lab.histories import NONE, OTHERS, SINGLES, TITLES
 
 
@@ -94,6 +95,23 @@ def confirmed_text(result: dict[str, Any]) -> str:
     return table(["this project's detector", "figure"], rows)
 
 
+def ablation_table(result: dict[str, Any]) -> str:
+    """The detector without each of its tests."""
+    rows = []
+    for name, kinds in result["ablation"].items():
+        cells = [name, ablation.REASONS.get(name, "")]
+        for kind in ("measured", "worse"):
+            figures = kinds[kind]
+            cells += [
+                f"{figures['false']} in {figures['commits']}",
+                f"{figures['found']} / {figures['soon']} of {figures['steps']}",
+                f"{figures['grown']} of {figures['growths']}",
+            ]
+        rows.append(cells)
+    titles = ["false flags in commits", "steps found / soon", "growths found"]
+    return table(["left out", "why it is there", *titles, *(f"worse noise: {title}" for title in titles)], rows)
+
+
 def cost_table(result: dict[str, Any]) -> str:
     """CPU seconds of a long series of each noise."""
     rows = [
@@ -121,6 +139,7 @@ BLOCKS = {
     "found": found_table,
     "soon": soon_table,
     "stairs": stairs_table,
+    "ablation": ablation_table,
     "cost": cost_table,
     "labeled": labeled_text,
 }

@@ -1,4 +1,5 @@
-"""The detectors that are compared: this project's, asv's, and, if they are installed, Apache Otava's and ruptures'."""
+"""The detectors that are compared: this project's, asv's, and, if they are installed, Apache Otava's, ruptures' and
+MongoDB's."""
 
 import importlib.util
 import math
@@ -70,6 +71,15 @@ def ruptures(least: float) -> Detector:
     return flags
 
 
+def e_divisive(series: Series) -> list[int]:
+    """MongoDB's E-divisive, which needs no threshold: a permutation test decides. Its random numbers are the same in
+    each call. (Source: Matteson and James, A nonparametric approach for multiple change point analysis, 2014.)"""
+    from signal_processing_algorithms.energy_statistics.energy_statistics import e_divisive
+
+    np.random.seed(0)  # it shuffles by the global generator
+    return sorted(map(int, e_divisive(series.values))) if len(series.values) >= 4 else []
+
+
 def detectors() -> dict[str, Detector]:
     """The installed detectors by name, this project's first."""
     installed: dict[str, Detector] = {"gpukernels": own, "asv, 5 %": asv(0.05), "asv, 0.5 %": asv(0.005)}
@@ -77,4 +87,6 @@ def detectors() -> dict[str, Detector]:
         installed |= {"Otava": otava(0.0), "Otava, 1 %": otava(0.01)}
     if importlib.util.find_spec("ruptures"):
         installed |= {"ruptures, 1 %": ruptures(0.01)}
+    if importlib.util.find_spec("signal_processing_algorithms"):
+        installed["E-divisive"] = e_divisive
     return installed

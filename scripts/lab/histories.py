@@ -233,6 +233,12 @@ def creep(rng: np.random.Generator) -> tuple[Values, Truth]:
     return np.exp(math.log(1.003) * np.clip(np.arange(LENGTH) - at + 1, 0, 10)), [(at, at + 9)]
 
 
+def slow_growth(rng: np.random.Generator) -> tuple[Values, Truth]:
+    """A gradual change of 0.1 % per commit over a hundred commits."""
+    at = int(rng.integers(20, 80))
+    return np.exp(math.log(1.001) * np.clip(np.arange(LENGTH) - at + 1, 0, 100)), [(at, at + 99)]
+
+
 def staircase(*sizes: float) -> Callable[[np.random.Generator], tuple[Values, Truth]]:
     """Steps of these relative sizes, evenly spaced up to 5 commits."""
 
@@ -251,6 +257,7 @@ def staircase(*sizes: float) -> Callable[[np.random.Generator], tuple[Values, Tr
 SINGLES = {f"{100 * size:g} %": single(size) for size in (0.005, 0.01, 0.02, 0.05, 0.1)}
 OTHERS = {
     "creep": creep,
+    "slow growth": slow_growth,
     "6 x 2 %": staircase(*[0.02] * 6),
     "6 x 5 %": staircase(*[0.05] * 6),
     "8 x 5 % up and down": staircase(*[0.05, -0.05] * 4),

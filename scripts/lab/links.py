@@ -375,13 +375,12 @@ def history_table() -> str:
     return table(["commit", "is", "linked cells", "most", "at"], rows)
 
 
-ALL_BUT_ONE = [design for design in pools.DESIGNS if design != pools.ONCE]
 BLOCKS: dict[str, Callable[[Recorded, int, int], str]] = {  # of the record, the seed and the number of histories
     "record": lambda known, _, __: record_table(known),
     "turns": lambda known, _, __: turns_table(known),
     "history": lambda _, __, ___: history_table(),
     "designs": lambda known, seed, count: designs_table(pools.compared(known, seed, count)),
-    "responding": lambda known, seed, count: designs_table(pools.compared(known, seed, count, ALL_BUT_ONE, share=0.9)),
+    "responding": lambda known, seed, count: designs_table(pools.compared(known, seed, count, share=0.9)),
     "responses": lambda known, seed, _: responses_table(known, seed),
     "anchors": lambda known, seed, _: anchors_table(known, seed),
     "controls": lambda known, seed, _: controls_table(known, seed),

@@ -3,8 +3,9 @@
 
 The noise is that of the GPU (the A/A runs of each cell with the spread between their processes, resampled) and worse.
 Every binary counts as changed, so no flag is excused. The detectors are this project's (kernelwatch/detect/steps.py),
-asv's with its default threshold and with 0.5 %, and, if they are installed, Apache Otava and ruptures. The seed
-determines all histories. The results go to docs/detection.json, and from there to docs/research/detection.md.
+asv's with its default threshold and with 0.5 %, and, if they are installed, Apache Otava, ruptures and MongoDB's
+E-divisive. The seed determines all histories. The results go to docs/detection.json, and from there to
+docs/research/detection.md.
 """
 
 if __name__ == "__main__":
@@ -23,7 +24,7 @@ import os
 import statistics
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -35,6 +36,7 @@ import environment
 from kernelwatch.detect.settled import Settled
 from kernelwatch.detect.steps import FLOOR, find, judge
 from kernelwatch.system.files import write_whole
+from lab import ablation
 from lab.confirming import confirmed, together, total
 from lab.detection import BLOCKS
 from lab.detectors import Detector, asv, detectors, own, points
@@ -61,6 +63,7 @@ WAIT = 10  # the commits after a step's own that are published, one by one
 LONG = 3000  # commits of a long series
 PASTS = 400  # steps after a noisy past
 EVERY = 5  # in a history without any step, the commits that are published between two looks
+ABLATED = 20  # histories of each noise and change for each test that is left out
 
 
 # --- what a detector does ------------------------------------------------------------------------------------------
@@ -227,6 +230,7 @@ def cost(job: tuple[str, dict[str, Runs], int]) -> dict[str, float]:
         None if spreads[0] is None else np.concatenate(spreads),
     )
     known, settled = points(series), Settled()
+    judge(known[:LENGTH])  # what it imports is no part of the cost
 
     def seconds(work: Callable[[], object]) -> float:
         began = time.process_time()
@@ -261,77 +265,97 @@ def labeled(folder: Path) -> dict[str, Any]:
 # --- all of it -----------------------------------------------------------------------------------------------------
 
 
-def run(
-    path: Path,
-    seed: int,
-    histories: int,
-    suites: int,
-    workers: int,
-    say: Callable[[str], None] = lambda _: None,
-) -> dict[str, Any]:
-    """Run everything; the content of docs/detection.json.
+@dataclass(frozen=True)
+class Plan:
+    """What to run. `cells`: the record's; `histories`: for each noise and change; `suites`: histories of the whole
+    suite; `pool`: of processes; `say`: called with messages of progress."""
 
-    `path`: the A/A record; `histories`: for each noise and change; `suites`: histories of the whole suite; `workers`:
-    processes; `say`: called with messages of progress.
-    """
-    cells = record(path)
-    quiet = [key for key, runs in cells.items() if runs.variation <= QUIET_CV]
-    jobs = [(noise, change, cells, histories, seed) for noise in noises(cells) for change in [NONE, *SINGLES, *OTHERS]]
-    trials: dict[str, dict[str, Any]] = {}
-    with ProcessPoolExecutor(workers) as pool:
-        for done, (noise, change, rows) in enumerate(pool.map(trial, jobs), start=1):
-            trials.setdefault(noise, {})[change] = rows
-            say(f"{done} of {len(jobs)}: {noise}, {change}")
-        flags: dict[int, list[dict[str, Any]]] = {seed: [], seed + 1: []}
-        for suite_seed, false_flags in flags.items():
-            suite_jobs = [(cells, history, suite_seed) for history in range(suites)]
-            for done, new_flags in enumerate(pool.map(suite, suite_jobs), start=1):
-                false_flags += [
-                    {"cell": key, "commit": at, "seen": seen, "change": change} for key, at, seen, change in new_flags
-                ]
-                say(f"whole suite, seed {suite_seed}, {done * LENGTH} commits: {len(false_flags)} false flags")
-        steps: list[Flagged] = []
-        for done, results in enumerate(pool.map(goal, [(key, cells[key], suites, seed) for key in quiet]), start=1):
-            steps += results
-            say(f"1 % steps, {done} of {len(quiet)} cells")
-        say("1 % steps after a noisy past")
-        pasts = [(noise, cells, PASTS, seed) for noise in noises(cells) if noise.startswith("noisy past")]
-        after_noise = dict(zip((noise for noise, *_ in pasts), pool.map(past, pasts), strict=True))
-        say(f"CPU seconds of {LONG} commits")
-        costs = dict(zip(noises(cells), pool.map(cost, [(noise, cells, seed) for noise in noises(cells)]), strict=True))
-        few = [({key: cells[key] for key in quiet}, history, seed) for history in range(histories)]
-        say("disturbed runs, each event measured again")
-        disturbed_runs = [asdict(one) for one in pool.map(confirmed, few)]
-        say("sessions that shift all cells")
-        shifted = list(pool.map(together, few))
-    return {
-        "record": f"{path.parent.name}/{path.name}",
-        "seed": seed,
-        "histories": histories,
-        "length": LENGTH,
-        "detectors": list(detectors()),
-        "trials": trials,
-        "suite": {
-            "cells": len(cells),
-            "commits": suites * LENGTH,
-            "false_flags": flags[seed],
-            "false_flags_of_next_seed": flags[seed + 1],
-        },
-        "goal": {
-            "cells": len(quiet),
-            "steps": len(steps),
-            "after_1": sum(step.delay <= 1 for step in steps),
-            "after_2": sum(step.delay <= 2 for step in steps),
-            "first": sum(step.first for step in steps),
-            "named": sum(step.named for step in steps),
-            "whole": sum(step.whole for step in steps),
-        },
-        "past": after_noise,
-        "confirmed": total(disturbed_runs),
-        "together": total(shifted),
-        "cost": {"commits": LONG, "seconds": costs},
-        "labeled": labeled(LABELED),
-    }
+    cells: dict[str, Runs]
+    seed: int
+    histories: int
+    suites: int
+    pool: ProcessPoolExecutor
+    say: Callable[[str], None] = lambda _: None
+
+    @property
+    def quiet(self) -> dict[str, Runs]:
+        return {key: runs for key, runs in self.cells.items() if runs.variation <= QUIET_CV}
+
+    def map(self, what: str, work: Callable[[Any], Any], jobs: list[Any]) -> Iterator[Any]:
+        """The results of jobs, in order."""
+        for done, result in enumerate(self.pool.map(work, jobs), start=1):
+            self.say(f"{what}, {done} of {len(jobs)}")
+            yield result
+
+    def trials(self) -> dict[str, Any]:
+        """Every detector on every noise and change."""
+        noises_and_changes = [(noise, change) for noise in noises(self.cells) for change in [NONE, *SINGLES, *OTHERS]]
+        jobs = [(*each, self.cells, self.histories, self.seed) for each in noises_and_changes]
+        rows_by_noise: dict[str, dict[str, Any]] = {}
+        for noise, change, rows in self.map("trials", trial, jobs):
+            rows_by_noise.setdefault(noise, {})[change] = rows
+        return rows_by_noise
+
+    def suite(self) -> dict[str, Any]:
+        """The whole suite without any change, with two seeds."""
+        flags: dict[str, list[dict[str, Any]]] = {}
+        for name, seed in (("false_flags", self.seed), ("false_flags_of_next_seed", self.seed + 1)):
+            jobs = [(self.cells, history, seed) for history in range(self.suites)]
+            new_flags = [flag for each in self.map(f"whole suite, seed {seed}", suite, jobs) for flag in each]
+            flags[name] = [
+                {"cell": key, "commit": at, "seen": seen, "change": change} for key, at, seen, change in new_flags
+            ]
+        return {"cells": len(self.cells), "commits": self.suites * LENGTH, **flags}
+
+    def goal(self) -> dict[str, int]:
+        """Steps of 1 % in each quiet cell."""
+        jobs = [(key, runs, self.suites, self.seed) for key, runs in self.quiet.items()]
+        flagged: list[Flagged] = [one for each in self.map("1 % steps", goal, jobs) for one in each]
+        return {
+            "cells": len(jobs),
+            "steps": len(flagged),
+            "after_1": sum(step.delay <= 1 for step in flagged),
+            "after_2": sum(step.delay <= 2 for step in flagged),
+            "first": sum(step.first for step in flagged),
+            "named": sum(step.named for step in flagged),
+            "whole": sum(step.whole for step in flagged),
+        }
+
+    def past(self) -> dict[str, dict[str, int]]:
+        """Steps of 1 % after a noisy past."""
+        pasts = [noise for noise in noises(self.cells) if noise.startswith("noisy past")]
+        jobs = [(noise, self.cells, PASTS, self.seed) for noise in pasts]
+        return dict(zip(pasts, self.map("noisy past", past, jobs), strict=True))
+
+    def ablation(self) -> dict[str, Any]:
+        """The detector without each of its tests."""
+        names = [(name, noise) for name in ablation.LEFT_OUT for noise in noises(self.cells)]
+        histories = ABLATED if self.suites > 1 else 1
+        jobs = [(*each, self.cells, histories, self.seed) for each in names]
+        return ablation.total(list(self.map("without each test", ablation.ablated, jobs)))
+
+    def confirmed(self) -> dict[str, int]:
+        """Disturbed runs, each event measured again."""
+        jobs = [(self.quiet, history, self.seed) for history in range(self.histories)]
+        return total([asdict(one) for one in self.map("disturbed runs, measured again", confirmed, jobs)])
+
+    def together(self) -> dict[str, int]:
+        """Sessions that shift all cells."""
+        jobs = [(self.quiet, history, self.seed) for history in range(self.histories)]
+        return total(list(self.map("sessions that shift all cells", together, jobs)))
+
+    def cost(self) -> dict[str, Any]:
+        """CPU seconds of a long series."""
+        jobs = [(noise, self.cells, self.seed) for noise in noises(self.cells)]
+        seconds = self.map(f"CPU seconds of {LONG} commits", cost, jobs)
+        return {"commits": LONG, "seconds": dict(zip(noises(self.cells), seconds, strict=True))}
+
+    def labeled(self) -> dict[str, Any]:
+        """The public series."""
+        return labeled(LABELED)
+
+
+PARTS = ("trials", "suite", "goal", "past", "confirmed", "together", "ablation", "cost", "labeled")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -343,25 +367,31 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--workers", type=int, default=os.cpu_count() or 1, help="processes (default: one for each core)"
     )
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="run these parts; keep the others")
     parser.add_argument("--quick", action="store_true", help="use few histories; print the tables, write no file")
     parser.add_argument("--tables", action="store_true", help="only rewrite the tables from docs/detection.json")
     options = parser.parse_args(arguments)
-    if options.tables:
-        result = json.loads(JSON.read_text(encoding="utf-8"))
-    else:
+    result = json.loads(JSON.read_text(encoding="utf-8"))
+    if not options.tables:
         wanted = set(environment.requirements("simulate")) - set(environment.requirements())
         if lacking := environment.missing(sorted(wanted)):
             print(f"not compared, since not installed: {', '.join(lacking)}; to add them: pip install --no-deps")
         began = time.monotonic()
+        path = recorded(ROOT / "results")
         histories, suites = (3, 1) if options.quick else (options.histories, options.suites)
-        result = run(
-            recorded(ROOT / "results"),
-            options.seed,
-            histories,
-            suites,
-            options.workers,
-            lambda text: print(f"{time.monotonic() - began:6.0f} s  {text}", flush=True),
-        )
+        with ProcessPoolExecutor(options.workers) as pool:
+            plan = Plan(
+                record(path),
+                options.seed,
+                histories,
+                suites,
+                pool,
+                lambda text: print(f"{time.monotonic() - began:6.0f} s  {text}", flush=True),
+            )
+            result |= {"record": f"{path.parent.name}/{path.name}", "seed": options.seed, "histories": histories}
+            result |= {part: getattr(plan, part)() for part in options.only}
+        if "trials" in options.only:
+            result["detectors"] = list(detectors())
     if options.quick:
         print("\n\n".join(make(result) for make in BLOCKS.values()))
         return 0

@@ -25,6 +25,19 @@
         return {"not tried": "not measured again yet", "not decided": "measured again, not decided"}[word] || word;
     };
 
+    // The tests that a change passed, folded away; nothing of an exact figure, of which any difference is told.
+    happenings.tests = function (change) {
+        const say = {
+            share: (value) => text.percent(value, 2),
+            odds: (value) => "10^" + value.toFixed(1) + " to 1",
+        };
+        const lines = change.tests.map(({name, value, bound, unit}) => {
+            const number = say[unit] || ((each) => text.exact(each, 3) + " " + unit);
+            return element("div", {class: "quiet"}, name + ": " + number(value) + ", at least " + number(bound) + " needed");
+        });
+        return lines.length ? element("details", {class: "small"}, element("summary", {}, "why it was flagged"), lines) : null;
+    };
+
     // What was found at these commits, in words.
     happenings.list = function (happened, common, said, one) {
         if (!happened.length) return element("p", {}, "No change was found between these commits, and the conditions stayed the same.");

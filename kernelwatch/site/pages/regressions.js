@@ -90,7 +90,7 @@
         if (change.verdict) notes.push(verdict_text(change.verdict));
         notes.push(...change.limits);
         return [
-            [series_link(change, all), notes.map((note) => element("div", {class: "quiet small"}, note))],
+            [series_link(change, all), notes.map((note) => element("div", {class: "quiet small"}, note)), kernelwatch.happenings.tests(change)],
             element("strong", {}, text.change(change.change, 2)),
             change.exact ? "exact" : interval_text(change.interval, 2) || "n/a",
             value_text(change, change.before, all.site.figures),
