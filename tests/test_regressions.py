@@ -305,9 +305,13 @@ def test_commits_between_that_were_not_measured_are_said(
     assert change["from"] == commits[STEP - 1]
 
 
-def test_what_came_back_is_said(found: dict[str, Any]) -> None:
-    undone = [c["benchmark"] for event in found["events"] for c in event["changes"] if c["undone"]]
-    assert undone == ["static.VectorAdd.track_spill_bytes"]
+def test_what_came_back_is_said(found: dict[str, Any], published: tuple[Path, list[str]]) -> None:
+    changes = [(event, change) for event in found["events"] for change in event["changes"] if change["ended"]]
+    ((event, change),) = changes
+    assert change["benchmark"] == "static.VectorAdd.track_spill_bytes"
+    assert event["ended"] == change["ended"] == {"commit": published[1][11], "how": "undone"}
+    assert (event["state"], event["open"], change["state"]) == ("fixed", False, "fixed")
+    assert event["words"] == f"undone by {published[1][11][:8]}"
 
 
 def test_each_judged_series_says_the_smallest_step_it_can_show(found: dict[str, Any]) -> None:
@@ -366,7 +370,7 @@ def test_the_feed_has_an_entry_an_event(found: dict[str, Any], published: tuple[
     for entry, event in zip(entries, events, strict=True):
         title, content = entry.findtext(f"{atom}title") or "", entry.findtext(f"{atom}content") or ""
         assert event["last"]["hash"][:8] in title
-        assert title.startswith("regression, confirmed: ")
+        assert title.startswith(f"regression, {event['words']}: ")
         assert event["last"]["subject"].split("<")[0] in title
         assert content.count("<li>") == len(event["changes"])
         assert "<script" not in content
