@@ -390,7 +390,8 @@ def test_a_feed_escapes_what_it_is_told(tmp_path: Path) -> None:
     """The name of a series, its link and the reason may hold any character."""
     change = {
         "id": ODD, "benchmark": f"suite.{ODD}", "params": {"rung": ODD}, "place": {"machine": ODD}, "cell": ODD,
-        "before": 1.0, "after": 1.5, "from": "1" * 40, "to": "2" * 40, "size": 0.5, "interval": [0.4, 0.6], "words": ODD,
+        "before": 1.0, "after": 1.5, "from": "1" * 40, "to": "2" * 40,
+        "size": 0.5, "interval": [0.4, 0.6], "words": ODD,
     }  # fmt: skip
     commit: Any = {"hash": "2" * 40, "date": 0, "author": ODD, "subject": ODD}
     event = {

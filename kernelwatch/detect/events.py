@@ -36,8 +36,8 @@ DISTURBED = 5  # the most commits that one disturbance of the machine is assumed
 class JudgedSeries:
     """A judged series: one combination of a benchmark's parameters on one machine. `place`: the names under which asv
     files its graph (machine, branch, ...); `results`: those of the branch's commits, oldest first; `cell`: the key of
-    the cell that it shows, "" if there is none; `own`: the commits whose changes are told, None for all; `shows`: the key
-    of what it shows in the sidecar, which a series of exact figures has as well."""
+    the cell that it shows, "" if there is none; `own`: the commits whose changes are told, None for all; `shows`: the
+    key of what it shows in the sidecar, which a series of exact figures has as well."""
 
     benchmark: str
     params: dict[str, str]
@@ -84,8 +84,7 @@ class JudgedSeries:
         own = self._judged.steps
         edges = [0, *(step.at for step in own), len(self.results)]
         changes = (
-            Change(self, step, back(step, own[at + 1 :]), (edges[at], edges[at + 2]))
-            for at, step in enumerate(own)
+            Change(self, step, back(step, own[at + 1 :]), (edges[at], edges[at + 2])) for at, step in enumerate(own)
         )
         return [change for change in changes if self.tells(change.last.commit)]
 

@@ -211,5 +211,7 @@ def linked(
             alike = shown.get((machine, cell))
             place: dict[str, str | None] = alike.place if alike else {"machine": machine, "branch": branch}
             name, params = (alike.benchmark, alike.params) if alike else ("", {})
-            found.append(LinkedSeries(name, params, place, False, False, results_of(chain), cell, None, own, cell, chain))
+            found.append(
+                LinkedSeries(name, params, place, False, False, results_of(chain), cell, None, own, cell, chain)
+            )
     return found

@@ -1,5 +1,5 @@
-"""The state, the size and the interval of each event and of each of its changes. They are decided here and nowhere else:
-pages, feed, terminal and Markdown read them.
+"""The state, the size and the interval of each event and of each of its changes. They are decided here and nowhere
+else: pages, feed, terminal and Markdown read them.
 
 A regression is open while it is "new" or "confirmed". What was measured again in turns has the size and interval of
 these turns; all else has those of its series.
@@ -7,7 +7,7 @@ these turns; all else has those of its series.
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -270,13 +270,18 @@ class States:
         found = []
         for branch, expected in self.expected.items():
             for each, position in expected:
-                state, words = self._outcome(each, position, [one for one in every if one.place.get("branch") == branch])
+                state, words = self._outcome(
+                    each, position, [one for one in every if one.place.get("branch") == branch]
+                )
                 found.append(Outcome(each, branch, lines[branch][position], state, words))
         return found
 
     def _outcome(self, expected: Expected, position: int, series: Sequence[JudgedSeries]) -> tuple[str, str]:
         if expected.size is None:
-            return "unreadable", f"{KEY} cannot be read: it should be a cell, a rung or a figure and a size with its sign"
+            return (
+                "unreadable",
+                f"{KEY} cannot be read: it should be a cell, a rung or a figure and a size with its sign",
+            )
         own = [one for one in series if expected.is_about(names_of(one))]
         if not own:
             return "unreadable", "no judged series has this name"
@@ -329,7 +334,9 @@ def _compared(size: float, standings: Sequence[Standing], changes: Sequence[Chan
     """An expected size with what came."""
     said = ", ".join(dict.fromkeys(percent(each.size) for each in standings[:4])) + (", ..." if standings[4:] else "")
     for standing, change in zip(standings, changes, strict=True):
-        ends = [_sign(change) * end for end in standing.interval if math.isfinite(end)] or [_sign(change) * standing.size]
+        ends = [_sign(change) * end for end in standing.interval if math.isfinite(end)] or [
+            _sign(change) * standing.size
+        ]
         if min(ends) > _sign(change) * size + CLOSE:
             return "larger", f"worse than expected: {said}"
     for standing in standings:
@@ -352,4 +359,3 @@ def _unseen(series: JudgedSeries, position: int, size: float) -> str:
     if series.smallest > size:
         return f"too small for its history, which shows {percent(series.smallest)}"
     return ""
-

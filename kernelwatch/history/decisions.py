@@ -72,7 +72,9 @@ def add(path: Path, decision: Decision) -> None:
     lines = text.splitlines(keepends=True)
     starts = [at for at, line in enumerate(lines) if ENTRY.fullmatch(line.rstrip("\r\n"))]
     if len(starts) != len(known):
-        raise Damaged(f"{path}: each entry must begin with a line [[accepted]]; {len(known)} entries, {len(starts)} lines")
+        raise Damaged(
+            f"{path}: each entry must begin with a line [[accepted]]; {len(known)} entries, {len(starts)} lines"
+        )
     ends = [*starts[1:], len(lines)]
     entry = _written(decision)
     for one, start, end in zip(known, starts, ends, strict=True):
@@ -89,7 +91,9 @@ def add(path: Path, decision: Decision) -> None:
     fresh = "".join(lines)
     kept = [one for one in known if one.event != decision.event]
     if sorted(_parsed(path, fresh), key=repr) != sorted([*kept, decision], key=repr):
-        raise Damaged(f"{path}: this decision cannot be added without a change of another one; add it by hand:\n{entry}")
+        raise Damaged(
+            f"{path}: this decision cannot be added without a change of another one; add it by hand:\n{entry}"
+        )
     write_whole(path, fresh)
 
 
@@ -120,7 +124,9 @@ def _parsed(path: Path, text: str) -> list[Decision]:
     lines = [at for at, line in enumerate(text.splitlines(), 1) if ENTRY.fullmatch(line)]
     entries = content.get("accepted", [])
     if (unknown := [*content.keys() - {"accepted"}]) or not isinstance(entries, list):
-        raise Damaged(f"{path}:1: it should have entries [[accepted]] only, got {', '.join(sorted(unknown)) or 'a value'}")
+        raise Damaged(
+            f"{path}:1: it should have entries [[accepted]] only, got {', '.join(sorted(unknown)) or 'a value'}"
+        )
     found = []
     for at, entry in enumerate(entries):
         try:
@@ -150,7 +156,9 @@ def _accepted(entry: Mapping[str, Any]) -> Accepted:
     if not isinstance(name, str) or not isinstance(what, str) or not ID.fullmatch(name):
         raise ValueError(f"a change should have an id and a text `what`, got {name!r} and {what!r}")
     figures = [*([] if size is None else [size]), *([] if bounds is None else bounds)]
-    if not all(isinstance(each, int | float) and not isinstance(each, bool) and math.isfinite(each) for each in figures):
+    if not all(
+        isinstance(each, int | float) and not isinstance(each, bool) and math.isfinite(each) for each in figures
+    ):
         raise ValueError(f"size and bounds should be finite numbers, got {size!r} and {bounds!r}")
     if bounds is not None and (len(bounds) != 2 or size is None or not bounds[0] <= size <= bounds[1]):
         raise ValueError(f"bounds should be two numbers about the size, got {size!r} and {bounds!r}")

@@ -24,7 +24,9 @@ class Expected:
     def is_about(self, names: Iterable[str]) -> bool:
         """Whether it names something by one of its names: by the whole of it, or by its beginning up to the end of a
         word."""
-        return any(name == self.subject or name.startswith(tuple(self.subject + end for end in " /(")) for name in names)
+        return any(
+            name == self.subject or name.startswith(tuple(self.subject + end for end in " /(")) for name in names
+        )
 
 
 def read(ask: Ask, tips: Iterable[str]) -> list[Expected]:
