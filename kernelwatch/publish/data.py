@@ -161,7 +161,8 @@ class Tables:
             runs = self.tables[op]["series"].setdefault(benchmark, {}).setdefault(rung, {})
             run, value = runs.setdefault(where, []), rounded(float(values[place]), 9)
             if not run or run[-1][1] != value:
-                why = _instrument(self._before[op], record, op, rung, where) if run and value is not None else ""
+                both = run and run[-1][1] is not None and value is not None
+                why = _instrument(self._before[op], record, op, rung, where) if both else ""
                 run.append([at, value, why] if why else [at, value])
         self._before |= {op: record for op, places in self.exact.ops.items() if has[places].any()}
         self._values = np.where(has, values, self._values)

@@ -218,7 +218,7 @@ kernelwatch.view("rung", "", async function (main, parameters) {
             main.append(element("p", {}, "No exact figure of " + full + " (registers, spilled bytes, occupancy, sectors, wavefronts, ...) is recorded on " + machine.summary.name + "."));
             return;
         }
-        main.append(element("p", {}, "Figures without noise: read from the compiled kernel for each architecture, or counted by running it on the emulator. A value holds from its commit until the next one." + (architecture ? " The architecture of this machine\u2019s GPU, " + architecture + ", comes first; others are below." : "")));
+        main.append(element("p", {}, "Figures without noise: read from the compiled kernel for each architecture, or counted by running it on the emulator. A value holds from its commit until the next one. \u25c6 marks a commit since which the emulator, the compiler or the packages are others: values on its two sides are not compared." + (architecture ? " The architecture of this machine\u2019s GPU, " + architecture + ", comes first; others are below." : "")));
         const foreign = (each) => architecture && / sm_\w+$/.test(each.place) && !each.place.endsWith(" " + architecture);
         const changed = found.filter((each) => !foreign(each) && new Set(each.run.map(([, value]) => value)).size > 1);
         for (const each of changed.slice(0, 12)) main.append(element("figure", {}, steps(each, table.at)));

@@ -119,7 +119,7 @@
 
     function card(machine, all, now) {
         const commit = all.site.newest[machine.newest];
-        const regressions = open(all.events, machine.name), failures = kernelwatch.failures(all.events, machine.name, commit.hash);
+        const failures = kernelwatch.failures(all.events, machine.name, commit.hash);
         const alike = all.site.machines.filter((other) => kernelwatch.device_name(other) === kernelwatch.device_name(machine)).length > 1;
         const limited = machine.limited.length, reach = kernelwatch.links.reach(all.events, machine.name);
         return element("article", {class: "card machine", "data-machine": machine.name},
