@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

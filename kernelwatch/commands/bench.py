@@ -34,6 +34,7 @@ from kernelwatch.commands.confirming import (
     code_of,
     confirm_new,
     disturbed,
+    show_damaged,
     show_events,
     show_expected,
     untried,
@@ -239,8 +240,7 @@ def _run(
         _show_newest(project, results, commits, console, new.machine)
         show_events(new.now(), console)
     show_expected(list({json.dumps(each): each for new in news for each in new.expected()}.values()), console)
-    if damaged := next((new.damaged() for new in news if new.damaged()), ""):
-        console.print(f"{damaged}; no regression counts as accepted", style="red", markup=False, soft_wrap=True)
+    show_damaged([new.damaged() for new in news], console)
     events = [event for new in news for event in new.now()]
     if not arguments.quick:  # a first look has nothing to compare with
         failures, evidence = (

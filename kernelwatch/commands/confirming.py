@@ -187,6 +187,12 @@ def show_events(events: Iterable[Event], console: Console) -> None:
         console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
+def show_damaged(told: Iterable[str], console: Console) -> None:
+    """Print why the decisions cannot be read, if so. `told`: as in events.json, once for each machine."""
+    for text in dict.fromkeys(filter(None, told)):
+        console.print(f"{text}; no regression counts as accepted", style="red", markup=False, soft_wrap=True)
+
+
 def show_expected(expected: Iterable[dict[str, Any]], console: Console) -> None:
     """Print what became of the changes that commits announced; `expected`: as in events.json."""
     for each in expected:

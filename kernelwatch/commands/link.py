@@ -20,7 +20,7 @@ from kernelwatch.asv import running
 from kernelwatch.asv.identity import identity
 from kernelwatch.commands.arguments import Output, Parser, add_selection, selected, stop_on_signals
 from kernelwatch.commands.bench import publish
-from kernelwatch.commands.confirming import Event, Events, show_events, show_expected
+from kernelwatch.commands.confirming import Event, Events, show_damaged, show_events, show_expected
 from kernelwatch.commands.phases import duration
 from kernelwatch.comparison import linking
 from kernelwatch.comparison.linking import Step, Trees
@@ -82,8 +82,7 @@ def run(project: Project, arguments: argparse.Namespace, console: Console) -> in
         found = [event for event in told.now() if event["last"]["hash"] in told.commits]
         show_events(found, console)
         show_expected(told.expected(), console)
-        if damaged := told.damaged():
-            console.print(f"{damaged}; no regression counts as accepted", style="red", markup=False, soft_wrap=True)
+        show_damaged([told.damaged()], console)
         console.print(f"pages: {page.as_uri()}", soft_wrap=True)
         return code_of(sessions, settled_of(found))
     return code_of(sessions)

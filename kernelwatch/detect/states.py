@@ -342,7 +342,7 @@ def _compared(size: float, standings: Sequence[Standing], changes: Sequence[Chan
     for standing in standings:
         ends = [end for end in standing.interval if math.isfinite(end)] or [standing.size]
         if size * standing.size < 0 or max(map(abs, ends)) < abs(size) - CLOSE:
-            return "smaller", f"not as expected: {said}"
+            return "smaller", f"less than expected: {said}"
     return "came", f"it came: {said}"
 
 

@@ -69,13 +69,13 @@ def add(path: Path, decision: Decision) -> None:
     Raises: Damaged, OSError."""
     text = _text(path) or HEAD
     known = _parsed(path, text)
-    lines = text.splitlines(keepends=True)
-    starts = [at for at, line in enumerate(lines) if ENTRY.fullmatch(line.rstrip("\r\n"))]
+    lines = re.findall(r"[^\n]*\n|[^\n]+", text)
+    starts = [at for at, line in enumerate(lines) if ENTRY.fullmatch(line.rstrip())]
     if len(starts) != len(known):
         raise Damaged(
             f"{path}: each entry must begin with a line [[accepted]]; {len(known)} entries, {len(starts)} lines"
         )
-    ends = [*starts[1:], len(lines)]
+    ends = [*starts[1:], len(lines)][: len(starts)]
     entry = _written(decision)
     for one, start, end in zip(known, starts, ends, strict=True):
         if one.event == decision.event:
@@ -121,7 +121,7 @@ def _parsed(path: Path, text: str) -> list[Decision]:
         place = re.search(r"line (\d+)", str(error))
         line = int(place[1]) if place else text.count("\n") + 1
         raise Damaged(f"{path}:{line}: it is no TOML: {error or type(error).__name__}") from None
-    lines = [at for at, line in enumerate(text.splitlines(), 1) if ENTRY.fullmatch(line)]
+    lines = [at for at, line in enumerate(text.split("\n"), 1) if ENTRY.fullmatch(line.rstrip())]
     entries = content.get("accepted", [])
     if (unknown := [*content.keys() - {"accepted"}]) or not isinstance(entries, list):
         raise Damaged(
