@@ -125,10 +125,12 @@ class Change:
 
     @property
     def id(self) -> str:
-        """What names the change for good: its commit, and a hash of its machine, benchmark and parameters. It is the
-        same in a clone of another depth, after more commits, and for a full run and a link."""
+        """What names the change for good: its commit, and a hash of its machine and cell, or of an exact figure's
+        benchmark and parameters. It is the same in a clone of another depth, after more commits, and for a full run and
+        a link, which may know no benchmark."""
         series = self.series
-        of = [series.place.get("machine"), series.benchmark, *sorted(series.params.items())]
+        shown = [series.cell] if series.cell else [series.benchmark, *sorted(series.params.items())]
+        of = [series.place.get("machine"), *shown]
         return f"{self.last.commit[:12]}-{hashlib.sha256(json.dumps(of).encode()).hexdigest()[:8]}"
 
     @property
