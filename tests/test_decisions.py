@@ -234,6 +234,13 @@ def test_a_reason_is_needed(decided: Decided) -> None:
     assert not decided.decisions.exists()
 
 
+def test_nobody_accepts_nothing(decided: Decided) -> None:
+    done = decided.accept(decided.commits[ACCEPTED], "--reason", "x", GIT_AUTHOR_NAME="")
+    assert done.returncode == CANNOT
+    assert "git does not know who you are" in done.stderr
+    assert not decided.decisions.exists()
+
+
 def test_without_pages_it_says_what_to_do(tmp_path: Path) -> None:
     project = Decided(tmp_path)
     done = project.accept(project.commits[ACCEPTED], "--reason", "x")

@@ -89,16 +89,14 @@ def accepted(change: dict[str, Any]) -> Accepted:
 
 
 def decide(project: Project, event: Event, reason: str) -> Decision:
-    """The decision to accept what is left of an event, by the one who is configured in git. Raises: UserError."""
-    who = []
-    for name in ("user.name", "user.email"):
-        try:
-            who.append(git(project.root, "config", "--get", name).strip())
-        except UserError:
-            raise UserError(f"git does not know who you are: git config {name} ...") from None
+    """The decision to accept what is left of an event, by the one whom git knows. Raises: UserError."""
+    try:
+        who = git(project.root, "var", "GIT_AUTHOR_IDENT").rpartition("> ")[0] + ">"
+    except UserError:
+        raise UserError("git does not know who you are: git config user.name ..., git config user.email ...") from None
     changes = [change for change in event["changes"] if change["state"] in ("new", "confirmed", "accepted")]
     at = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    return Decision(event["id"], f"{who[0]} <{who[1]}>", at, reason, tuple(map(accepted, changes)))
+    return Decision(event["id"], who, at, reason, tuple(map(accepted, changes)))
 
 
 def run(project: Project, arguments: argparse.Namespace, console: Output) -> int:

@@ -169,6 +169,7 @@
         }
         if (environment) about.push(": " + event.last.subject);
         if (!event.configured) about.push("; on " + event.branch + ", which is not a configured branch");
+        if (event.open && all.site.described) about.push(" \u00b7 event ", element("span", {class: "hash", title: "its id, such as for the command accept"}, event.id));
         if (all.site.commit_url) about.push(" \u00b7 ", element("a", {href: all.site.commit_url + event.last.hash}, "diff"));
         const rows = event.changes.map((change) => change_row(event, change, all));
         const machines = [...new Set(event.changes.map(place_of))];
