@@ -359,7 +359,7 @@ def test_the_commit_before_is_the_nearest(tmp_path: Path, monkeypatch: pytest.Mo
     shown: list[tuple[str, str]] = []
     monkeypatch.setattr(bench, "git", lambda *_: "\n".join(sha * 40 for sha in "cba"))
     monkeypatch.setattr(terminal, "show", lambda *_: None)
-    monkeypatch.setattr(terminal, "show_changes", lambda before, after, _: shown.append((before.commit, after.commit)))
+    monkeypatch.setattr(terminal, "show_changes", lambda before, after, *_: shown.append((before.commit, after.commit)))
     bench._show_newest(PROJECT, tmp_path, ["c" * 40], quiet(), machine)
     assert shown == [("b" * 8, "c" * 8)]
 

@@ -161,6 +161,7 @@ def test_status_counts_and_lists_what_is_open_and_what_is_accepted(browser: "Bro
 
 def test_history_commit_and_rung_tell_what_was_published(browser: "Browser", site: Path) -> None:
     told = [(event, change) for event, change in changes_of(site) if event["configured"]]
+    positions = {commit["hash"]: at for at, commit in data(site, "commits").items()}
     cells = list(dict.fromkeys(change["cell"] for _, change in told if change["cell"] in data(site, "cells")))[:MOST]
     recorded = data(site, "site")["machines"][0]
     histories = data(site, f"{recorded['folder']}/machine")["history"]
@@ -187,6 +188,14 @@ def test_history_commit_and_rung_tell_what_was_published(browser: "Browser", sit
             for each in marks(page.locator(f"{section} td [data-key][data-change]")):
                 if each["key"] in sizes and sizes[each["key"]]["state"] != "refuted":
                     assert float(each["change"]) == pytest.approx(sizes[each["key"]]["size"], abs=1e-5)
+    planted = [
+        each for each in told if each[1]["cell"].startswith("transpose/padded float32") and not each[1]["linked"]
+    ]
+    for _, change in planted:
+        before, after = (positions[change[name]] for name in ("from", "to"))
+        address = {"op": "transpose", "commit": after, "with": before, "shape": change["cell"].split(" ")[2]}
+        with opened(browser, site, view("ladder", **address)) as page:
+            assert [text for text in texts(page, "td") if text.startswith("padded ") and size(change) in text]
     for rung in list(dict.fromkeys(change["rung"] for _, change in told))[:MOST]:
         if rung not in histories:
             continue

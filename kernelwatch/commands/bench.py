@@ -14,7 +14,7 @@ import subprocess
 import tempfile
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -237,7 +237,7 @@ def _run(
             with phases.phase("confirming"):
                 _confirm(project, conf, news[0], results, arguments, console)
     for new in news:
-        _show_newest(project, results, commits, console, new.machine)
+        _show_newest(project, results, commits, console, new.machine, new.now())
         show_events(new.now(), console)
     show_expected(list({json.dumps(each): each for new in news for each in new.expected()}.values()), console)
     show_damaged([new.damaged() for new in news], console)
@@ -327,8 +327,11 @@ def _confirm(
             return
 
 
-def _show_newest(project: Project, results: Path, commits: list[str], console: Console, machine: str) -> None:
-    """Print the ladder of the newest of these commits, and its changes since the last earlier commit with results."""
+def _show_newest(
+    project: Project, results: Path, commits: list[str], console: Console, machine: str, events: Sequence[Event] = ()
+) -> None:
+    """Print the ladder of the newest of these commits, and its changes since the last earlier commit with results.
+    `events`: the new ones, whose sizes are told."""
     order = [sha[:8] for sha in reversed(commits)]  # commits may have one date: history tells which is newer
     paths = [path for path in records.sidecars(results, machine) if path.name[:8] in order]
     paths.sort(key=lambda path: order.index(path.name[:8]))
@@ -339,7 +342,20 @@ def _show_newest(project: Project, results: Path, commits: list[str], console: C
     ancestors = git(project.root, "rev-list", "--first-parent", newest.commit).splitlines()[1:]
     earlier = records.before(paths[-1], ancestors)
     if earlier:
-        terminal.show_changes(records.read(earlier), newest, console)
+        before = records.read(earlier)
+        terminal.show_changes(before, newest, console, _sizes(events, before.commit, newest.commit, machine))
+
+
+def _sizes(events: Sequence[Event], before: str, after: str, machine: str) -> dict[str, float]:
+    """By cell, the sizes of what events say of two neighboring commits on a machine."""
+    changes = [change for event in events if event["kind"] != "environment" for change in event["changes"]]
+    return {
+        change["cell"]: change["size"]
+        for change in changes
+        if change["cell"] and change["size"] is not None and change["state"] != "refuted"
+        if change["place"].get("machine") == machine
+        if change["from"].startswith(before) and change["to"].startswith(after)
+    }
 
 
 # --- the dirty tree ------------------------------------------------------------------------------------------------

@@ -66,11 +66,11 @@
     // What the full runs say if no regression is open, as [class, words].
     function by_full_runs(machine, all, commit) {
         if (machine.commits < 2) return ["warn", "One commit is measured: there is nothing to compare it with yet."];
-        const known = kernelwatch.evidence(all.events, machine.name), some = partly(known, commit.hash);
+        const known = kernelwatch.evidence(all.events, machine.name), some = partly(known, commit.hash), fine = accepted(all.events, machine.name).length;
         if (some) return some;
         if (machine.behind) return ["warn", "No open regression up to " + text.hash(commit.hash) + "; " + text.plural(machine.behind, "commit") + " after it " + (machine.behind === 1 ? "is" : "are") + " not measured."];
         if (all.site.described && !is_timed(machine)) return ["good", "No open regression in the exact figures of the newest commit; no time is recorded."];
-        return ["good", "No open regression: the newest commit is measured, and none of " + text.plural(known.series, "series", "series") + " is worse than before."];
+        return ["good", "No open regression: the newest commit is measured, and none of " + text.plural(known.series, "series", "series") + " is worse than before" + (fine ? ", but for " + text.plural(fine, "accepted regression") : "") + "."];
     }
 
     const verdict_line = ([kind, words]) => element("p", {class: "verdict-line " + kind}, element("span", {"aria-hidden": "true", class: "sign"}, SIGNS[kind]), " " + words);
