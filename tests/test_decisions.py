@@ -262,7 +262,7 @@ def test_a_damaged_file_names_its_line_loses_nothing_and_makes_nothing_green(acc
     line = before[:first].count("\n") + 1
     text = {
         "a conflict": before[:first] + DAMAGES[damage][0] + before[first:],
-        "no reason": before.replace("reason = ", "raison = "),
+        "no reason": before.replace("reason = ", "purpose = "),
         "not a size": before.replace("size = ", "size = nan, was = "),
     }[damage]
     accepted.decisions.write_text(text)
