@@ -131,7 +131,7 @@ def test_an_event_of_links_has_one_size_everywhere() -> None:
     [series] = linked([a_series()], {"m": chains(sessions, POSITIONS)}, "main")
     slower, faster = series.changes()
     assert [change.kind for change in (slower, faster)] == ["regression", "improvement"]
-    assert slower.undone
+    assert slower.back is not None
     assert [change.before.commit for change in (slower, faster)] == [COMMITS[1], COMMITS[5]]
     for change in (slower, faster):
         _, verdict = verdict_on(change)
@@ -241,7 +241,7 @@ def test_each_piece_has_the_seconds_of_its_own_gpu_and_undoes_no_other_one() -> 
     slower, faster = series.changes()
     assert slower.step.before == pytest.approx(slow.seconds[0])
     assert slower.step.after == pytest.approx(slow.seconds[1])
-    assert not slower.undone
+    assert slower.back is None
     assert faster.step.after == pytest.approx(1e-6)
 
 

@@ -186,8 +186,8 @@ def test_an_event_is_refuted_only_if_every_change_is(words: list[Any], word: str
     assert overall(words) == word
 
 
-def event(kind: str, word: str) -> dict[str, Any]:
-    return {"kind": kind, "verdict": word}
+def event(kind: str, state: str) -> dict[str, Any]:
+    return {"kind": kind, "state": state, "open": kind == "regression" and state in ("new", "confirmed")}
 
 
 @pytest.mark.parametrize(
@@ -196,11 +196,11 @@ def event(kind: str, word: str) -> dict[str, Any]:
         ([], 0),
         ([event("regression", "refuted"), event("improvement", "confirmed")], 0),
         ([event("regression", "confirmed")], 1),
-        ([event("regression", "not decided")], 1),
-        ([event("regression", "not tried")], 1),
+        ([event("regression", "new")], 1),
+        ([event("regression", "accepted"), event("regression", "fixed")], 0),
     ],
 )
-def test_a_regression_that_is_not_refuted_is_the_exit_code(events: list[dict[str, Any]], code: int) -> None:
+def test_an_open_regression_is_the_exit_code(events: list[dict[str, Any]], code: int) -> None:
     assert confirming.code_of(events) == code
 
 
@@ -285,7 +285,7 @@ def test_a_true_step_is_confirmed_and_a_disturbed_run_refuted_and_measured_again
     for commit, flagged, verdict in ((step, "x", "confirmed: x"), (begin, "x", "refuted: "), (end, "-", "refuted: ")):
         assert re.search(rf"^\w+\.\.{commit} transpose/.*: flagged {flagged}.*; {verdict}", said, re.MULTILINE), said
     assert "disturbed runs: 2 commits are measured again" in said
-    assert re.search(rf"^regression, confirmed at {step} \(commit {STEP}\)", said, re.MULTILINE), said
+    assert re.search(rf"^regression, confirmed at {step} \(commit {STEP}\): ", said, re.MULTILINE), said
     events = json.loads((project.folder / ".asv/html/data/events.json").read_text())["events"]
     words_now = {(event["last"]["hash"][:8], event["verdict"]) for event in events if event["kind"] != "environment"}
     assert (step, "confirmed") in words_now

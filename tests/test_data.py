@@ -1,5 +1,6 @@
 """The data files of the pages: what they say of records, whole and damaged."""
 
+import dataclasses
 import json
 import math
 import re
@@ -123,14 +124,38 @@ def test_a_history_is_in_columns() -> None:
 def test_an_exact_figure_is_told_where_it_changes() -> None:
     row = "static.Transpose.track_registers", "transpose", "copy", "float32 sm_90"
     exact = Exact([row], [("copy", "float32", "sm_90")])
-    tables = data.Tables(exact)
+    tables, none = data.Tables(exact), packed(record({}))
     for at, value in enumerate((1.0, 1.0, math.nan, 2.0)):
-        tables.add(at, np.array([True]), np.array([value]))
-    tables.add(4, np.array([False]), np.array([math.nan]))  # it has no such series
+        tables.add(at, np.array([True]), np.array([value]), none)
+    tables.add(4, np.array([False]), np.array([math.nan]), none)  # it has no such series
     found = tables.tables["transpose"]
     assert found["at"] == [0, 1, 2, 3]
     runs = found["series"]["static.Transpose.track_registers"]["copy"]["float32 sm_90"]
     assert runs == [[0, 1.0], [2, None], [3, 2.0]]
+
+
+def test_an_exact_figure_that_an_instrument_moved_says_so() -> None:
+    """Another emulator, another compiler, and the same binary: none is a commit's doing. What a binary does is."""
+    places = {"access": "float32 256x256", "static": "float32 sm_90"}
+    series = {"access": "access.Transpose.track_moved", "static": "static.Transpose.track_registers"}
+    for group, (first, second), why in (
+        ("access", ({"emulator": "1"}, {"emulator": "2"}), "emulator 1 -> 2"),
+        ("access", ({"harness": "1"}, {"harness": "2"}), "the emulator counts the same binary otherwise"),
+        ("static", ({"packages": {"nvidia-cuda-nvrtc": "13.0"}}, {"packages": {"nvidia-cuda-nvrtc": "13.1"}}),
+         "nvidia-cuda-nvrtc 13.0 -> 13.1"),
+        ("access", ({"emulator": "1"}, {"emulator": "1", "machine": "m"}), ""),
+    ):  # fmt: skip
+        exact = Exact([(series[group], "transpose", "copy", places[group])], [("copy", *places[group].split())])
+        key = f"transpose/copy {places[group]}" + (" counted" if group == "access" else "")
+        tables = data.Tables(exact)
+        for at, facts in enumerate((first, second)):
+            binary = {"cubin_sha256": "one" if why.startswith("the emulator") else f"one {at}"}
+            compiled = record({"transpose/copy float32 sm_90": visits(1.0, **binary)}, "transpose static")
+            own = record({key: visits(1.0, **binary)}, f"transpose {group}", **facts)
+            both = dataclasses.replace(own, facts=compiled.facts | own.facts, cells=compiled.cells | own.cells)
+            tables.add(at, np.array([True]), np.array([at + 1.0]), packed(both))
+        (run,) = tables.tables["transpose"]["series"][series[group]]["copy"].values()
+        assert run == [[0, 1.0], [1, 2.0, why] if why else [1, 2.0]], why
 
 
 def test_a_trend_is_of_the_cells_that_neighbors_share() -> None:

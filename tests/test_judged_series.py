@@ -64,6 +64,18 @@ def test_the_id_of_a_change_lasts() -> None:
     assert event.id == other.id
 
 
+def test_changes_of_two_cells_that_only_links_know_have_two_ids() -> None:
+    """Such series have no benchmark; one that a full run measured later keeps its id."""
+    results = tuple(Result(f"{at:040d}", Point(at, 1.0)) for at in range(8))
+
+    def one(cell: str, benchmark: str = "") -> str:
+        series = events.JudgedSeries(benchmark, {}, {"machine": "m"}, False, False, results, cell)
+        return events.Change(series, Step(5, "step", 1.0, 1.1, 0.01)).id
+
+    assert one("a/b float32 8x8 cold") != one("a/c float32 8x8 cold")
+    assert one("a/b float32 8x8 cold") == one("a/b float32 8x8 cold", "a.GPU.track_seconds")
+
+
 def test_the_interval_of_a_change_is_what_its_results_allow() -> None:
     """Student's t, of what the processes say or how the results differ, whichever is more."""
     points = [Point(at, value, spread) for at, (value, spread) in enumerate([(1.0, 0.01)] * 3 + [(1.1, 0.02)] * 4)]

@@ -31,10 +31,9 @@ from kernelwatch.comparison.bisect import Commit
 from kernelwatch.comparison.changes import Changes
 from kernelwatch.comparison.paired import LOOKS, Comparison, Side
 from kernelwatch.comparison.verdict import Report
-from kernelwatch.detect.events import Event, is_undone
+from kernelwatch.detect.events import back
 from kernelwatch.detect.steps import Step
 from kernelwatch.history import records
-from kernelwatch.history.confirmations import Confirmation
 from kernelwatch.plan.cells import Cell
 from kernelwatch.publish.feed import write_feed
 from kernelwatch.report import comparison as report_text
@@ -276,8 +275,17 @@ def test_neither_direction_is_believed_if_the_control_moved_as_well(ratio: float
 )
 def test_a_step_is_undone_by_what_takes_it_back(levels: tuple[float, ...], undone: bool) -> None:
     steps = [Step(at, "step", *both, 0.01) for at, both in enumerate(itertools.pairwise(levels), 1)]
-    assert is_undone(steps[0], steps[1:]) is undone
-    assert not is_undone(steps[-1], [])
+    assert (back(steps[0], steps[1:]) is not None) is undone
+    assert back(steps[-1], []) is None
+
+
+def test_what_brought_a_level_back_is_the_step_since_which_it_stays_there() -> None:
+    levels = 1.0, 1.05, 1.0, 1.05, 0.99, 0.9
+    first, _, _, brought, last = [
+        Step(at, "step", *both, 0.01) for at, both in enumerate(itertools.pairwise(levels), 1)
+    ]
+    assert back(first, [Step(2, "step", 1.05, 1.0, 0.01), Step(3, "step", 1.0, 1.05, 0.01), brought, last]) is brought
+    assert back(first, [brought, Step(5, "environment", 0.99, 0.9, 0.01)]) is None
 
 
 # --- the search for a commit ---------------------------------------------------------------------------------------
@@ -351,7 +359,7 @@ def test_the_commit_before_is_the_nearest(tmp_path: Path, monkeypatch: pytest.Mo
     shown: list[tuple[str, str]] = []
     monkeypatch.setattr(bench, "git", lambda *_: "\n".join(sha * 40 for sha in "cba"))
     monkeypatch.setattr(terminal, "show", lambda *_: None)
-    monkeypatch.setattr(terminal, "show_changes", lambda before, after, _: shown.append((before.commit, after.commit)))
+    monkeypatch.setattr(terminal, "show_changes", lambda before, after, *_: shown.append((before.commit, after.commit)))
     bench._show_newest(PROJECT, tmp_path, ["c" * 40], quiet(), machine)
     assert shown == [("b" * 8, "c" * 8)]
 
@@ -380,28 +388,28 @@ ODD = 'a<b>&"c"\'d'
 
 def test_a_feed_escapes_what_it_is_told(tmp_path: Path) -> None:
     """The name of a series, its link and the reason may hold any character."""
-    change = SimpleNamespace(
-        series=SimpleNamespace(
-            benchmark=f"suite.{ODD}", params={"rung": ODD}, place={"machine": ODD}, cell=ODD, exact=False
-        ),
-        step=SimpleNamespace(before=1.0, after=1.5, change=0.5),
-        before=SimpleNamespace(commit="1" * 40),
-        last=SimpleNamespace(commit="2" * 40),
-    )
-    event = SimpleNamespace(kind="regression", changes=(change,), first="2" * 40, last="2" * 40, why=f"driver {ODD}")
-    commits: Any = {"2" * 40: {"hash": "2" * 40, "date": 0, "author": ODD, "subject": ODD}}
-    verdict = Confirmation(ODD, "1" * 40, "2" * 40, "not tried", 0.5, why=ODD)
-    write_feed(tmp_path, ODD, [cast(Event, event)], commits, {ODD: {(ODD, "1" * 40, "2" * 40): verdict}})
+    change = {
+        "id": ODD, "benchmark": f"suite.{ODD}", "params": {"rung": ODD}, "place": {"machine": ODD}, "cell": ODD,
+        "before": 1.0, "after": 1.5, "from": "1" * 40, "to": "2" * 40,
+        "size": 0.5, "interval": [0.4, 0.6], "words": ODD,
+    }  # fmt: skip
+    commit: Any = {"hash": "2" * 40, "date": 0, "author": ODD, "subject": ODD}
+    event = {
+        "kind": "regression", "state": "accepted", "words": ODD, "size": 0.5, "largest": ODD, "why": f"driver {ODD}",
+        "first": commit, "last": commit, "decision": {"reason": ODD}, "changes": [change],
+    }  # fmt: skip
+    write_feed(tmp_path, ODD, [event], {"2" * 40: commit})
     feed = ElementTree.parse(tmp_path / "regressions.xml").getroot()
     (content,) = feed.iter("{http://www.w3.org/2005/Atom}content")
     (title,) = feed.findall("./{*}entry/{*}title")
     assert title.text is not None
     assert title.text.endswith(ODD)
     page = ElementTree.fromstring(f"<div>{content.text}</div>")  # fails if a tag or an entity was let through
-    (reason,) = page.iter("p")
+    why, said = page.iter("p")
     (link,) = page.iter("a")
-    assert reason.text == f"driver {ODD}"
-    assert ODD in "".join(page.itertext()).partition("not tried: ")[2]
+    assert why.text == f"driver {ODD}"
+    assert said.text == f"{ODD}: {ODD}"
+    assert f": +50.00 % (+40.00 % to +60.00 %), {ODD}; 1 to 1.5" in "".join(page.itertext())
     assert link.text == f"suite.{ODD}({ODD})"
     assert list(link.attrib) == ["href"]
     assert not set(link.attrib["href"]) & set("<>\"' ")

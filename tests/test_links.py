@@ -94,7 +94,7 @@ def test_the_pages_tell_what_links_found(linked: tuple[Rows, dict[str, str], str
     assert set(told) == {("regression", commits["slower"]), ("improvement", commits["reverted"])}
     (slower,) = told["regression", commits["slower"]]["changes"]
     assert slower["linked"]
-    assert slower["undone"]
+    assert slower["ended"] == {"commit": commits["reverted"], "how": "undone"}
     assert slower["verdict"]["word"] == "confirmed"
     assert slower["verdict"]["change"] == slower["change"]
     (reach,) = events["links"]

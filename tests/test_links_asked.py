@@ -176,3 +176,19 @@ def test_a_launch_that_is_due_is_compared_with_its_anchor(tmp_path: Path) -> Non
     line = rows.git("rev-list", "--reverse", "HEAD").split()
     chain = chains(sessions(rows), {commit: at for at, commit in enumerate(line)})[CELL]
     assert [(edge.before, edge.after) for edge in chain.edges if edge.session.kind == "anchor"] == [(0, 2)]
+
+
+def test_a_slower_launch_that_is_expected_or_accepted_is_not_red(tmp_path: Path, small_engine: Path) -> None:
+    rows = new_rows(tmp_path, small_engine)
+    expected = changed(rows, "slower\n\nPerf-Expected: row_sum/plain +9999999%", rows__sums=SLOWER)
+    told = rows.kernelwatch("link", "--shape", "256x256", code=0)
+    assert f"regression, as its commit expects at {expected[:8]} (slower): 1 series of" in told
+    assert f"expected at {expected[:8]}: row_sum/plain +9999999%; less than expected: +" in told
+    other = changed(rows, "other is slower, too", rows__more=SLOWER.replace("plain", "other"))
+    told = rows.kernelwatch("link", "--shape", "256x256", code=1)
+    assert f"regression, confirmed at {other[:8]}" in told
+    told = rows.kernelwatch("accept", "HEAD", "--reason", "it sums more", code=0, GIT_AUTHOR_NAME="Ada")
+    assert f"accepted: {other[:12]}-" in told
+    assert "pages: file://" in told
+    states = {event["last"]["hash"]: event["words"] for event in published(rows, "events")["events"]}
+    assert states == {expected: "as its commit expects", other: "accepted by Ada"}

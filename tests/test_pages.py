@@ -169,17 +169,16 @@ def test_the_status_counts_what_is_open(browser: "Browser", planted_site: Path) 
     events = data(planted_site, "events")["events"]
 
     def size(event: Any) -> float:
-        return max((abs(change["change"]) for change in event["changes"] if not change["exact"]), default=0)
+        return max(
+            (abs(change["size"]) for change in event["changes"] if change["open"] and not change["exact"]), default=0
+        )
 
     is_open = sorted(
-        (
-            event for event in events
-            if event["kind"] == "regression" and any(not change["undone"] for change in event["changes"])
-        ),
+        (event for event in events if event["open"]),
         key=size,
         reverse=True,
     )  # fmt: skip
-    confirmed = sum(event["verdict"] == "confirmed" for event in is_open)
+    confirmed = sum(event["state"] == "confirmed" for event in is_open)
     assert 0 < confirmed < len(is_open) > 6
     with opened(browser, planted_site, "status") as page:
         verdict = page.locator(".verdict-line")

@@ -170,7 +170,7 @@ def test_exact_figures_stand_below_the_history(browser: "Browser", recorded_site
 def test_changes_are_marked_with_direction_and_verdict(browser: "Browser", planted_site: Path) -> None:
     commits = {commit["hash"]: at for at, commit in data(planted_site, "commits").items()}
     changes = {
-        commits[change["to"]]: (event["kind"], change["change"])
+        commits[change["to"]]: (event["kind"], change["size"])
         for event in data(planted_site, "events")["events"]
         for change in event["changes"]
         if change["cell"] == CHANGED
@@ -181,7 +181,7 @@ def test_changes_are_marked_with_direction_and_verdict(browser: "Browser", plant
             found = {mark["at"]: (mark["kind"], float(mark["change"])) for mark in marks(page.locator(where))}
             assert found == changes
         assert page.locator(".mark").evaluate_all("marks => marks.map(mark => mark.firstChild.data)") == [
-            "▲ +1.26 %, not measured again yet",
+            "▲ +1.26 %, made up for by e00bd4a1",
             "▼ \N{MINUS SIGN}4.96 %, not measured again yet",
         ]
         page.locator(".happened li a").first.click()

@@ -145,8 +145,8 @@ def test_a_piped_gate_says_how_far_it_is(clock: list[float], monkeypatch: pytest
     ]
 
 
-def event(kind: str, word: str) -> dict[str, Any]:
-    return {"kind": kind, "verdict": word}
+def event(kind: str, state: str | None) -> dict[str, Any]:
+    return {"kind": kind, "state": state}
 
 
 @pytest.mark.parametrize(
@@ -155,11 +155,12 @@ def event(kind: str, word: str) -> dict[str, Any]:
         (0, [], "no new regression"),
         (2, [], "some cells failed; no new regression"),
         (0, [event("regression", "refuted")], "no new regression"),
-        (0, [event("environment", "not tried")], "no new regression"),
+        (0, [event("environment", None)], "no new regression"),
+        (0, [event("regression", "accepted"), event("regression", "fixed")], "no new regression; 1 accepted; 1 fixed"),
         (0, [event("regression", "confirmed")], "1 new regression, 1 confirmed"),
         (
             0,
-            [event("regression", "confirmed"), event("regression", "not decided"), event("improvement", "confirmed")],
+            [event("regression", "confirmed"), event("regression", "new"), event("improvement", "confirmed")],
             "2 new regressions, 1 confirmed; 1 new improvement, 1 confirmed",
         ),
     ],

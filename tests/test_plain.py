@@ -231,7 +231,7 @@ def test_the_pages_lead_from_an_event_to_its_history(browser: "Browser", plain: 
         page.locator("main[data-shown=history]").wait_for()
         assert page.locator("h1").inner_text() == "suite.Sort.time_sort (small, 2)"
         assert page.locator(".mark[data-kind=regression]").count() == 1
-        assert "+30.0 %" in page.locator("[data-kind=regression]").last.inner_text()
+        assert "+29.99 %" in page.locator("[data-kind=regression]").last.inner_text()
         page.get_by_label("copies").select_option("1")
         page.locator("h1", has_text="small, 1").wait_for()
         assert "No change was found between these commits." in page.locator("main").inner_text()

@@ -39,7 +39,7 @@ def here(tmp_path: Path) -> Project:
 
 
 def test_there_are_scripts() -> None:
-    assert set(USERS) == {"bench", "link", "versus", "ladder", "profile", "test", "check"}
+    assert set(USERS) == {"accept", "bench", "link", "versus", "ladder", "profile", "test", "check"}
     assert {"lab/figures", "lab/gate", "lab/lock", "lab/simulate"} <= set(LABORATORY)
     assert all(os.access(ROOT / "scripts" / name, os.X_OK) for name in SCRIPTS)
 

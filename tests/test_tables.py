@@ -350,9 +350,9 @@ def test_a_change_shows_beyond_the_noise(before: tuple[float, ...], after: tuple
     assert CellChange.between(cell_of(*before), cell_of(*after)).verdict == verdict
 
 
-def changes(before: Record, after: Record) -> str:
+def changes(before: Record, after: Record, sizes: dict[str, float] | None = None) -> str:
     console = Console(width=200, file=io.StringIO(), color_system=None)
-    terminal.show_changes(before, after, console)
+    terminal.show_changes(before, after, console, sizes)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
@@ -367,6 +367,8 @@ def test_what_changed_since_another_commit() -> None:
     assert said[0] == "since 01234567: 1 of 2 cells changed by more than two runs detect"
     assert re.fullmatch(r"  a: \+2\.00 %, slower \(two runs detect 0\.\d\d %\)", said[1])
     assert len(said) == 2
+    (_, event) = changes(before, record_of("89abcdef", 1.02, 1.0, "1"), {"a": 0.0193}).splitlines()
+    assert re.fullmatch(r"  a: \+1\.93 %, slower \(an event; two runs detect 0\.\d\d %\)", event)
     other = changes(before, record_of("89abcdef", 1.02, 1.0, "2"))
     assert other == (
         "since 01234567: transpose gpu not compared: another GPU, CPU, driver, compiler, package or harness\n"

@@ -3,8 +3,8 @@
 At its end a run confirms what is new on the Regressions page: the commits on both sides of an event take turns, as with
 the command versus. A change that less than half of is left was a disturbed run, whose commits are measured again.
 
-Exit code of a run: 0; 1 if a regression is new and was not refuted; 2 if a cell or a suite failed, or if nothing could
-be judged since the earlier commits were measured under other conditions.
+Exit code of a run: 0; 1 if a regression is new, and not refuted, accepted or fixed; 2 if a cell or a suite failed, or
+if nothing could be judged since the earlier commits were measured under other conditions.
 """
 
 import argparse
@@ -14,7 +14,7 @@ import subprocess
 import tempfile
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,6 +34,9 @@ from kernelwatch.commands.confirming import (
     code_of,
     confirm_new,
     disturbed,
+    show_damaged,
+    show_events,
+    show_expected,
     untried,
 )
 from kernelwatch.commands.gate import gate
@@ -234,8 +237,10 @@ def _run(
             with phases.phase("confirming"):
                 _confirm(project, conf, news[0], results, arguments, console)
     for new in news:
-        _show_newest(project, results, commits, console, new.machine)
+        _show_newest(project, results, commits, console, new.machine, new.now())
         show_events(new.now(), console)
+    show_expected(list({json.dumps(each): each for new in news for each in new.expected()}.values()), console)
+    show_damaged([new.damaged() for new in news], console)
     events = [event for new in news for event in new.now()]
     if not arguments.quick:  # a first look has nothing to compare with
         failures, evidence = (
@@ -282,12 +287,14 @@ def verdict(code: int, events: list[Event], failures: list[dict[str, Any]], judg
     if failures:
         said = [f"{len(failures)} suite{'s' if len(failures) > 1 else ''} failed"]
     for kind in ("regression", "improvement"):
-        own = [event["verdict"] for event in events if event["kind"] == kind and event["verdict"] != "refuted"]
-        if own:
-            sure = f", {own.count('confirmed')} confirmed"
-            said.append(f"{len(own)} new {kind}{'s' if len(own) > 1 else ''}{sure}")
+        own = [event["state"] for event in events if event["kind"] == kind]
+        still = [state for state in own if state in ("new", "confirmed")]
+        if still:
+            sure = f", {still.count('confirmed')} confirmed"
+            said.append(f"{len(still)} new {kind}{'s' if len(still) > 1 else ''}{sure}")
         elif kind == "regression":
             said.append("nothing was judged" if judged == 0 else "no new regression")
+        said += [f"{own.count(state)} {state}" for state in ("accepted", "fixed") if state in own]
     return "; ".join(said)
 
 
@@ -320,8 +327,11 @@ def _confirm(
             return
 
 
-def _show_newest(project: Project, results: Path, commits: list[str], console: Console, machine: str) -> None:
-    """Print the ladder of the newest of these commits, and its changes since the last earlier commit with results."""
+def _show_newest(
+    project: Project, results: Path, commits: list[str], console: Console, machine: str, events: Sequence[Event] = ()
+) -> None:
+    """Print the ladder of the newest of these commits, and its changes since the last earlier commit with results.
+    `events`: the new ones, whose sizes are told."""
     order = [sha[:8] for sha in reversed(commits)]  # commits may have one date: history tells which is newer
     paths = [path for path in records.sidecars(results, machine) if path.name[:8] in order]
     paths.sort(key=lambda path: order.index(path.name[:8]))
@@ -332,18 +342,20 @@ def _show_newest(project: Project, results: Path, commits: list[str], console: C
     ancestors = git(project.root, "rev-list", "--first-parent", newest.commit).splitlines()[1:]
     earlier = records.before(paths[-1], ancestors)
     if earlier:
-        terminal.show_changes(records.read(earlier), newest, console)
+        before = records.read(earlier)
+        terminal.show_changes(before, newest, console, _sizes(events, before.commit, newest.commit, machine))
 
 
-def show_events(events: list[Event], console: Console) -> None:
-    """Print events of the Regressions page, one per line."""
-    for event in events:
-        series = ", ".join(dict.fromkeys(change["benchmark"] for change in event["changes"]))
-        where = f"{event['last']['hash'][:8]} ({event['last']['subject']})"
-        kind = "disturbed run" if event["verdict"] == "refuted" else f"{event['kind']}, {event['verdict']}"
-        text = f"{kind} at {where}: {len(event['changes'])} series of {series}"
-        style = {"disturbed run": "yellow"}.get(kind, "red" if event["kind"] == "regression" else "green")
-        console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+def _sizes(events: Sequence[Event], before: str, after: str, machine: str) -> dict[str, float]:
+    """By cell, the sizes of what events say of two neighboring commits on a machine."""
+    changes = [change for event in events if event["kind"] != "environment" for change in event["changes"]]
+    return {
+        change["cell"]: change["size"]
+        for change in changes
+        if change["cell"] and change["size"] is not None and change["state"] != "refuted"
+        if change["place"].get("machine") == machine
+        if change["from"].startswith(before) and change["to"].startswith(after)
+    }
 
 
 # --- the dirty tree ------------------------------------------------------------------------------------------------

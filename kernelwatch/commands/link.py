@@ -3,14 +3,15 @@
 Both sides of a link are measured in turns on the GPU at hand. So links of any GPU, driver and version of the packages
 make one history (docs/links.md). What did not change is not measured.
 
-Exit code: 0; 1 if a launch became slower; 2 if one failed, could not be measured, or is not decided.
+Exit code: 0; 1 if a launch became slower, unless that is accepted or fixed; 2 if one failed, could not be measured, or
+is not decided.
 """
 
 import argparse
 import math
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -19,6 +20,7 @@ from kernelwatch.asv import running
 from kernelwatch.asv.identity import identity
 from kernelwatch.commands.arguments import Output, Parser, add_selection, selected, stop_on_signals
 from kernelwatch.commands.bench import publish
+from kernelwatch.commands.confirming import Event, Events, show_damaged, show_events, show_expected
 from kernelwatch.commands.phases import duration
 from kernelwatch.comparison import linking
 from kernelwatch.comparison.linking import Step, Trees
@@ -80,8 +82,20 @@ def run(project: Project, arguments: argparse.Namespace, console: Console) -> in
     if not arguments.no_publish:
         _list_benchmarks(project)
         page = publish(project, project.root / CONFIGURATION, console)
+        told = Events(page.parent / "data" / "events.json", [session.after for session in sessions], machine)
+        found = [event for event in told.now() if event["last"]["hash"] in told.commits]
+        show_events(found, console)
+        show_expected(told.expected(), console)
+        show_damaged([told.damaged()], console)
         console.print(f"pages: {page.as_uri()}", soft_wrap=True)
+        return code_of(sessions, settled_of(found))
     return code_of(sessions)
+
+
+def settled_of(events: Sequence[Event]) -> set[tuple[str, str]]:
+    """The commits and cells of published regressions that are not open: accepted, as expected, or fixed since."""
+    changes = [change for event in events if event["kind"] == "regression" for change in event["changes"]]
+    return {(change["to"], change["cell"]) for change in changes if not change["open"]}
 
 
 def _list_benchmarks(project: Project) -> None:
@@ -162,12 +176,13 @@ def _changed(session: Session) -> dict[str, Judged]:
     return {link.cell: judged[link.cell] for link in session.changed}
 
 
-def code_of(sessions: Sequence[Session]) -> int:
-    """The exit code of what was measured."""
+def code_of(sessions: Sequence[Session], settled: Collection[tuple[str, str]] = ()) -> int:
+    """The exit code of what was measured. `settled`: the commits and cells whose regressions are not open."""
     if any(why.startswith("failed") for session in sessions for why in session.unjudged.values()):
         return 2
     steps = [session for session in sessions if session.kind == "step"]
-    words = {judged.word for session in steps for judged in _changed(session).values()}
+    changed = [(session.after, cell, judged.word) for session in steps for cell, judged in _changed(session).items()]
+    words = {word for commit, cell, word in changed if word != "worse" or (commit, cell) not in settled}
     if "worse" in words:
         return 1
     reasons = [why for session in steps for why in session.unjudged.values()]

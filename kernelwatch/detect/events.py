@@ -24,6 +24,12 @@ from kernelwatch.timing.record import Measurement, number
 KINDS = ("regression", "improvement", "change", "environment")
 PROCESSES = 6  # that measure a cell, as a rule
 OTHER_GPU = HASHES["nvml_uuid_sha256"]
+# Why an exact figure may change though the binary is the same.
+INSTRUMENTS = {
+    "emulator": "the emulator counts the same binary otherwise",
+    "compiler": "the same binary is read otherwise",
+}
+COUNTED = " counted"  # the end of the keys of what the emulator counts
 DISTURBED = 5  # the most commits that one disturbance of the machine is assumed to have met
 
 
@@ -31,7 +37,8 @@ DISTURBED = 5  # the most commits that one disturbance of the machine is assumed
 class JudgedSeries:
     """A judged series: one combination of a benchmark's parameters on one machine. `place`: the names under which asv
     files its graph (machine, branch, ...); `results`: those of the branch's commits, oldest first; `cell`: the key of
-    the cell that it shows, "" if there is none; `own`: the commits whose changes are told, None for all."""
+    the cell that it shows, "" if there is none; `own`: the commits whose changes are told, None for all; `shows`: the
+    key of what it shows in the sidecar, which a series of exact figures has as well."""
 
     benchmark: str
     params: dict[str, str]
@@ -42,6 +49,7 @@ class JudgedSeries:
     cell: str = ""
     settled: Settled | None = None
     own: Collection[str] | None = None
+    shows: str = ""
 
     @cached_property
     def points(self) -> Points:
@@ -55,6 +63,13 @@ class JudgedSeries:
     @cached_property
     def _judged(self) -> steps.Judged:
         return steps.judge(self.points, exact=self.exact, settled=self.settled)
+
+    @property
+    def instrument(self) -> str:
+        """What an exact figure is taken with: "emulator" or "compiler"; "" for a time."""
+        if not self.exact:
+            return ""
+        return "emulator" if self.shows.endswith(COUNTED) else "compiler" if self.shows else ""
 
     @property
     def smallest(self) -> float:
@@ -75,19 +90,23 @@ class JudgedSeries:
         own = self._judged.steps
         edges = [0, *(step.at for step in own), len(self.results)]
         changes = (
-            Change(self, step, is_undone(step, own[at + 1 :]), (edges[at], edges[at + 2]))
-            for at, step in enumerate(own)
+            Change(self, step, back(step, own[at + 1 :]), (edges[at], edges[at + 2])) for at, step in enumerate(own)
         )
         return [change for change in changes if self.tells(change.last.commit)]
 
 
-def is_undone(step: Step, later: Sequence[Step]) -> bool:
-    """Whether later steps brought the level back to where it was, or to a better one. False if the environment changed
-    since: levels across such a change are not compared."""
-    if not later or any(other.kind == "environment" for other in later):
-        return False
-    left = (later[-1].after - step.before) * math.copysign(1.0, step.after - step.before)
-    return left <= abs(step.before) * step.smallest
+def back(step: Step, later: Sequence[Step]) -> Step | None:
+    """The step since which the level is back where it was, or at a better one; None if it is not. None also if the
+    environment changed since: levels across such a change are not compared."""
+    if any(other.kind == "environment" for other in later):
+        return None
+    found = None
+    for other in reversed(later):
+        left = (other.after - step.before) * math.copysign(1.0, step.after - step.before)
+        if left > abs(step.before) * step.smallest:
+            break
+        found = other
+    return found
 
 
 def _error(level: Points) -> float:
@@ -102,20 +121,22 @@ def _error(level: Points) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Change:
-    """A step of a series. `undone`: later steps took it back; `levels`: the index of the first result of the level
-    before it, and the end of the level after it."""
+    """A step of a series. `back`: the later step that took it back, if one did; `levels`: the index of the first result
+    of the level before it, and the end of the level after it."""
 
     series: JudgedSeries
     step: Step
-    undone: bool = False
+    back: Step | None = None
     levels: tuple[int, int] = (0, 0)
 
     @property
     def id(self) -> str:
-        """What names the change for good: its commit, and a hash of its machine, benchmark and parameters. It is the
-        same in a clone of another depth, after more commits, and for a full run and a link."""
+        """What names the change for good: its commit, and a hash of its machine and cell, or of an exact figure's
+        benchmark and parameters. It is the same in a clone of another depth, after more commits, and for a full run and
+        a link, which may know no benchmark."""
         series = self.series
-        of = [series.place.get("machine"), series.benchmark, *sorted(series.params.items())]
+        shown = [series.cell] if series.cell else [series.benchmark, *sorted(series.params.items())]
+        of = [series.place.get("machine"), *shown]
         return f"{self.last.commit[:12]}-{hashlib.sha256(json.dumps(of).encode()).hexdigest()[:8]}"
 
     @property
@@ -160,6 +181,16 @@ class Change:
         return math.expm1(middle - half), math.expm1(middle + half)
 
     @property
+    def launches(self) -> tuple[str, str] | None:
+        """The identities of what was launched before the change and since the level is back; None if one of them is not
+        known, or if the level is not back."""
+        if self.back is None:
+            return None
+        names = self.series.points.identity
+        known = names[max(self._begin - 1, 0)], names[self.back.at]
+        return known if all(known) else None
+
+    @property
     def suspects(self) -> list[str]:
         """The commits whose runs were disturbed if this is no change of the program: those of the shorter level beside
         it; of two alike the one that another step ends, or else the later. [] if it is too long for that."""
@@ -190,7 +221,7 @@ class Change:
         if OTHER_GPU in reasons and (canary := self._canary):
             reasons[reasons.index(OTHER_GPU)] = f"{OTHER_GPU}, whose canary takes {canary - 1:+.2%} of time"
         if not reasons and self.step.why:
-            reasons = [self.step.why]
+            reasons = [INSTRUMENTS.get(self.series.instrument, self.step.why)]
         return reasons
 
 

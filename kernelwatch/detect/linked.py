@@ -8,7 +8,7 @@ from functools import cached_property
 
 from kernelwatch.detect import steps
 from kernelwatch.detect.chain import GRADUAL_LEVEL, Chain
-from kernelwatch.detect.events import Change, JudgedSeries, is_undone
+from kernelwatch.detect.events import Change, JudgedSeries, back
 from kernelwatch.detect.judging import LEVEL, judge
 from kernelwatch.detect.point import Point
 from kernelwatch.detect.results import Result, Results
@@ -74,9 +74,8 @@ class LinkedSeries(JudgedSeries):
             # What nothing links with this launch does not take the change back.
             piece = self._chain.pieces[last]
             later = [step for step in self._judged.steps if step.at > change.step.at and self._piece(step) == piece]
-            undone = is_undone(change.step, later)
             step = replace(change.step, tests=self._tests(first, last, change.step.kind))
-            found.append(LinkedChange(self, step, undone, change.levels, bounds, turns))
+            found.append(LinkedChange(self, step, back(step, later), change.levels, bounds, turns))
         return found
 
     def _tests(self, first: int, last: int, kind: str) -> tuple[Passed, ...]:
@@ -117,6 +116,18 @@ class LinkedSeries(JudgedSeries):
             found[key] = Confirmation(*key, word, size, size, *bounds, turns, why, at)
         return found
 
+    def identities(self, change: Change) -> tuple[str, str] | None:
+        """The identities of the launches before a change and since the level is back, as `Change.launches`."""
+        assert change.back is not None
+        first, _ = self._nodes(change)
+        commits = [node.commit for node in self._chain.nodes]
+        last = commits.index(self.results[change.back.at].commit) + 1
+        known: dict[int, str] = {}
+        for edge in self._chain.edges:
+            known |= zip((edge.before, edge.after), edge.link.identities, strict=True)
+        found = known.get(first, ""), known.get(last, "")
+        return found if all(found) else None
+
     def _piece(self, step: Step) -> int:
         commit = self.results[step.at].commit
         return next(self._chain.pieces[node] for node, own in enumerate(self._chain.nodes, 1) if own.commit == commit)
@@ -137,6 +148,13 @@ class LinkedChange(Change):
     @property
     def interval(self) -> tuple[float, float]:
         return self.bounds
+
+    @property
+    def launches(self) -> tuple[str, str] | None:
+        if self.back is None:
+            return None
+        assert isinstance(self.series, LinkedSeries)
+        return self.series.identities(self)
 
     @property
     def suspects(self) -> list[str]:
@@ -216,5 +234,7 @@ def linked(
             alike = shown.get((machine, cell))
             place: dict[str, str | None] = alike.place if alike else {"machine": machine, "branch": branch}
             name, params = (alike.benchmark, alike.params) if alike else ("", {})
-            found.append(LinkedSeries(name, params, place, False, False, results_of(chain), cell, None, own, chain))
+            found.append(
+                LinkedSeries(name, params, place, False, False, results_of(chain), cell, None, own, cell, chain)
+            )
     return found

@@ -16,7 +16,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kernelwatch.analysis.compiled import DEVICE as COMPILED
+from kernelwatch.analysis.counted import DEVICE as COUNTED
 from kernelwatch.detect import instruments
+from kernelwatch.detect.conditions import differences
+from kernelwatch.detect.events import INSTRUMENTS
+from kernelwatch.history.records import rung_and_type
+from kernelwatch.identity import TIMED
 from kernelwatch.plan.cells import rungs
 from kernelwatch.plan.problem import Problem, label
 from kernelwatch.plan.project import Project
@@ -25,9 +31,9 @@ from kernelwatch.publish.exact import Exact
 from kernelwatch.publish.record import Json, parts_of, rounded
 from kernelwatch.publish.recorded import Recorded
 from kernelwatch.publish.writer import Writer
-from kernelwatch.run.outcome import alike
+from kernelwatch.run.outcome import alike, may_lack
 
-VERSION = 3  # of the files; raised when a field changes its meaning or goes
+VERSION = 4  # of the files; raised when a field changes its meaning or goes
 BLOCK = 250  # positions whose histories share a file
 TREND = 500  # the most points of a trend
 
@@ -133,16 +139,18 @@ def state(at: int, columns: Columns) -> Json:
 
 
 class Tables:
-    """The history of the exact figures by op: series -> rung -> place -> [commit, value] where the value changed. A
-    value holds until the next one; None where a measured commit has none. `at`: the commits that have any."""
+    """The history of the exact figures by op: series -> rung -> place -> [commit, value] where the value changed. If no
+    commit is to blame, a third entry says what is. A value holds until the next one; None where a measured commit has
+    none. `at`: the commits that have any."""
 
     def __init__(self, exact: Exact) -> None:
         self.exact = exact
         self.tables: dict[str, Json] = {}
         self._values: Numbers = np.full(len(exact.rows), math.nan)
         self._begun: NDArray[np.bool_] = np.zeros(len(exact.rows), bool)
+        self._before: dict[str, Columns] = {}  # the last record of each op's figures
 
-    def add(self, at: int, has: NDArray[np.bool_], values: Numbers) -> None:
+    def add(self, at: int, has: NDArray[np.bool_], values: Numbers, record: Columns) -> None:
         """The commits come in their order. The arguments: see `Exact.load`."""
         for op, places in self.exact.ops.items():
             if has[places].any():
@@ -153,9 +161,31 @@ class Tables:
             runs = self.tables[op]["series"].setdefault(benchmark, {}).setdefault(rung, {})
             run, value = runs.setdefault(where, []), rounded(float(values[place]), 9)
             if not run or run[-1][1] != value:
-                run.append([at, value])
+                both = run and run[-1][1] is not None and value is not None
+                why = _instrument(self._before[op], record, op, rung, where) if both else ""
+                run.append([at, value, why] if why else [at, value])
+        self._before |= {op: record for op, places in self.exact.ops.items() if has[places].any()}
         self._values = np.where(has, values, self._values)
         self._begun = self._begun | has
+
+
+def _instrument(before: Columns, after: Columns, op: str, rung: str, where: str) -> str:
+    """Why no commit is to blame for the change of an exact figure between two records, as the judged series say it; ""
+    if one may be."""
+    is_compiled = where.rpartition(" ")[2].startswith("sm_")
+    group, key = f"{op} {COMPILED if is_compiled else COUNTED}", rung_and_type(f"{op}/{rung} {where}")
+    old, new = (
+        {name: value for name, value in each.conditions.get(group, {}).items() if name != TIMED.fact}
+        for each in (before, after)
+    )
+    if old and new and not alike(old, new):
+        both = old.keys() & new.keys()
+        less = [
+            {name: value for name, value in each.items() if name in both or not may_lack(name)} for each in (old, new)
+        ]
+        return ", ".join(differences(*less))
+    binaries = before.binaries.get(key), after.binaries.get(key)
+    return INSTRUMENTS["compiler" if is_compiled else "emulator"] if binaries[0] and binaries[0] == binaries[1] else ""
 
 
 class Turns:
@@ -257,7 +287,7 @@ def write_machine(
             if last.shared["cells"] not in layouts:
                 layouts.add(last.shared["cells"])
                 add_cells(project, cells, last.layout)
-            tables.add(at, has, values)
+            tables.add(at, has, values, last)
             turns.add(at, last)
             trend.add(at, last)
             quiet.append((at, last.state))

@@ -23,13 +23,15 @@ from kernelwatch.detect.evidence import Evidence, evidence
 from kernelwatch.detect.linked import LinkedSeries, verdict_on, verdicts_of
 from kernelwatch.detect.linked import linked as links_of
 from kernelwatch.detect.settled import Settled
-from kernelwatch.history import confirmations
-from kernelwatch.history.confirmations import Verdicts
+from kernelwatch.detect.states import Consent, Outcome, Standing, States, headline, word_of
+from kernelwatch.history import confirmations, decisions, expected
+from kernelwatch.history.decisions import Accepted, Decision
+from kernelwatch.history.expected import Expected
 from kernelwatch.history.links import Session
 from kernelwatch.plan.project import Project
 from kernelwatch.publish import diffs, failed, linked, values
 from kernelwatch.publish.commits import Commit, commits_of
-from kernelwatch.publish.feed import verdict_of, word_of, write_feed
+from kernelwatch.publish.feed import write_feed
 from kernelwatch.publish.lines import Line, lines_of, newest_of
 from kernelwatch.publish.publication import Publication
 from kernelwatch.publish.series import series_of
@@ -49,7 +51,9 @@ class Judged:
     evidence: Sequence[Evidence]
     failures: Sequence[dict[str, Any]]
     commits: dict[str, Commit]
-    verdicts: dict[str, Verdicts]
+    states: States
+    outcomes: Sequence[Outcome]
+    damaged: str
     linked: Sequence[LinkedSeries]
     sessions: Mapping[str, Sequence[Session]]
     unasked: Mapping[tuple[str, str], Sequence[str]]
@@ -90,6 +94,11 @@ def judge(publication: Publication) -> Judged:
         verdicts[machine] |= verdicts_of(sessions.get(machine, ()), own)
     for change in told:
         verdicts[change.series.place.get("machine") or ""].update([verdict_on(change)])
+    accepted, damaged = _decisions(Path(conf.results_dir))
+    announced = _expected(repo, lines)
+    states = States(found, verdicts, series, accepted, announced)
+    outcomes = states.outcomes({line.name: line.commits for line in lines}, [*series, *by_links])
+    hashes += [commit for each in outcomes for commit in (each.commit, each.expected.commit)]
     return Judged(
         series,
         found,
@@ -98,11 +107,39 @@ def judge(publication: Publication) -> Judged:
         proof,
         failures,
         commits_of(repo, hashes, history.store),
-        verdicts,
+        states,
+        outcomes,
+        damaged,
         by_links,
         sessions,
         unasked,
     )
+
+
+def _decisions(results: Path) -> tuple[dict[str, tuple[Decision, Accepted]], str]:
+    """What was accepted, by the id of a change; and why the file cannot be read. Then nothing counts as accepted: a
+    regression must not become green by a damaged file."""
+    path = results / decisions.NAME
+    try:
+        return decisions.by_change(decisions.read(path.resolve())), ""
+    except decisions.Damaged as error:
+        log.warning(f"{error}; no regression counts as accepted")
+        return {}, str(error)
+
+
+def _expected(repo: Any, lines: Sequence[Line]) -> dict[str, list[tuple[Expected, int]]]:
+    """What the commits of each line announce, with their positions there."""
+
+    def ask(arguments: list[str]) -> str:
+        return str(repo._run_git(arguments, dots=False))
+
+    announced = expected.read(ask, [line.commits[-1] for line in lines if line.commits])
+    found = {line.name: list(expected.positions(ask, announced, line.commits)) for line in lines if announced}
+    on_branches = {each for line in lines if line.own is None for each, _ in found.get(line.name, ())}
+    for line in lines:
+        if line.own is not None and line.name in found:  # what a branch has is told of the branch
+            found[line.name] = [(each, at) for each, at in found[line.name] if each not in on_branches]
+    return found
 
 
 def _by_links(
@@ -138,12 +175,15 @@ def _where(change: Change) -> tuple[str | None, str, str]:
 
 def write(publication: Publication, judged: Judged) -> None:
     """Write the data files of the events and series, the diffs of the commits that they name, and the feed."""
-    writer, commits, verdicts = publication.writer, judged.commits, judged.verdicts
+    writer, commits = publication.writer, judged.commits
+    found = [as_json(event, commits, judged.states) for event in judged.events]
     writer.write(
         "events",
         {
-            "events": [as_json(event, commits, verdicts) for event in judged.events],
+            "events": found,
             "turns": [dataclasses.asdict(turn) for turn in events.turns(judged.series)],
+            "expected": [_outcome_as_json(outcome, commits) for outcome in judged.outcomes],
+            "damaged": judged.damaged,
             "lines": [_line_as_json(line, commits) for line in judged.lines],
             "unknown": judged.unknown,
             "evidence": [dataclasses.asdict(each) for each in judged.evidence],
@@ -162,9 +202,8 @@ def write(publication: Publication, judged: Judged) -> None:
     for commit in dict.fromkeys(event.last for event in judged.events if event.kind != "environment"):
         if not writer.keep(f"diffs/{commit}", " ".join(where)):
             writer.write(f"diffs/{commit}", diffs.diff_of(publication.repo, commit, where), " ".join(where))
-    regressions = [event for event in judged.events if event.kind == "regression"]
     write_feed(
-        publication.site, publication.conf.project, regressions, commits, verdicts, judged.evidence, judged.failures
+        publication.site, publication.conf.project, found, commits, judged.evidence, judged.failures, judged.damaged
     )
 
 
@@ -180,17 +219,14 @@ def _reach(publication: Publication, judged: Judged) -> list[dict[str, Any]]:
     return found
 
 
-def as_json(event: Event, commits: dict[str, Commit], verdicts: Mapping[str, Verdicts]) -> dict[str, object]:
-    """An event in the form that the pages read (docs/data.md)."""
-
-    def told(change: Change) -> dict[str, object] | None:
-        verdict = verdict_of(change, verdicts)
-        return dataclasses.asdict(verdict) if verdict else None
-
+def as_json(event: Event, commits: Mapping[str, Commit], states: States) -> dict[str, Any]:
+    """An event in the form that the pages and the feed read (docs/data.md)."""
     return {
         "id": event.id,
         "kind": event.kind,
-        "verdict": word_of(event, verdicts),
+        **_standing(states.of(event)),
+        "largest": headline(event).id,
+        "verdict": word_of(event, states.verdicts),
         "gradual": event.first != event.last,
         "first": commits[event.first],
         "last": commits[event.last],
@@ -199,30 +235,64 @@ def as_json(event: Event, commits: dict[str, Commit], verdicts: Mapping[str, Ver
         "before": event.narrowest.before.commit,
         "commits": event.narrowest.commits,
         "why": event.why,
-        "changes": [
-            {
-                "id": change.id,
-                **_named(change.series),
-                "before": change.step.before,
-                "after": change.step.after,
-                "change": finite(change.step.change),
-                "interval": list(map(finite, change.interval)),
-                "smallest": finite(change.step.smallest),
-                "tests": [test._asdict() for test in change.step.tests],
-                "from": change.before.commit,
-                "to": change.last.commit,
-                "now": change.series.points[-1].value,
-                "undone": change.undone,
-                "limits": list(change.last.limits),
-                "exact": change.series.exact,
-                "cell": change.series.cell,
-                "suspects": change.suspects,
-                "later": len(change.series.results) - change.step.at,
-                "verdict": told(change),
-                "linked": isinstance(change.series, LinkedSeries),
-            }
-            for change in event.changes
-        ],
+        "changes": [_change_as_json(change, states.of(change)) for change in event.changes],
+    }
+
+
+def _change_as_json(change: Change, standing: Standing) -> dict[str, Any]:
+    return {
+        "id": change.id,
+        **_named(change.series),
+        **_standing(standing),
+        "before": change.step.before,
+        "after": change.step.after,
+        "change": finite(change.step.change),
+        "smallest": finite(change.step.smallest),
+        "tests": [test._asdict() for test in change.step.tests],
+        "from": change.before.commit,
+        "to": change.last.commit,
+        "now": change.series.points[-1].value,
+        "limits": list(change.last.limits),
+        "exact": change.series.exact,
+        "cell": change.series.cell,
+        "rung": change.series.shows.partition(" ")[0],
+        "suspects": change.suspects,
+        "later": len(change.series.results) - change.step.at,
+        "verdict": dataclasses.asdict(standing.verdict) if standing.verdict else None,
+        "linked": isinstance(change.series, LinkedSeries),
+    }
+
+
+def _standing(standing: Standing) -> dict[str, Any]:
+    """How an event or a change stands: what all readers tell of it."""
+    return {
+        "state": standing.state,
+        "open": standing.is_open,
+        "words": standing.words,
+        "size": finite(standing.size),
+        "interval": list(map(finite, standing.interval)),
+        "decision": _consent_as_json(standing.consent) if standing.consent else None,
+        "ended": dataclasses.asdict(standing.ended) if standing.ended else None,
+    }
+
+
+def _consent_as_json(consent: Consent) -> dict[str, Any]:
+    return dataclasses.asdict(consent) | {"bounds": consent.bounds and list(consent.bounds)}
+
+
+def _outcome_as_json(outcome: Outcome, commits: Mapping[str, Commit]) -> dict[str, Any]:
+    announced = outcome.expected
+    return {
+        "commit": announced.commit,
+        "at": outcome.commit,
+        "date": commits[outcome.commit]["date"],
+        "author": announced.author,
+        "branch": outcome.branch,
+        "text": announced.text,
+        "subject": announced.subject,
+        "size": announced.size,
+        "state": outcome.state,
+        "words": outcome.words,
     }
 
 

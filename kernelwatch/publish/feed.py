@@ -1,8 +1,7 @@
-"""The feed of the Regressions page, and the verdicts that it and the page tell."""
+"""The feed of the Regressions page."""
 
 import datetime
 import html
-import math
 import re
 import urllib.parse
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,62 +10,47 @@ from typing import Any
 
 from asv import feed
 
-from kernelwatch.detect.events import Change, Event
 from kernelwatch.detect.evidence import Evidence
-from kernelwatch.history import confirmations
-from kernelwatch.history.confirmations import Confirmation, Verdicts, Word
 from kernelwatch.publish.commits import Commit
-from kernelwatch.report.texts import confirmation_text
+from kernelwatch.report.texts import event_text, interval_text, size_text
+
+Json = Mapping[str, Any]
 
 
-def verdict_of(change: Change, verdicts: Mapping[str, Verdicts]) -> Confirmation | None:
-    """The stored verdict on a change, if there is one."""
-    known = verdicts.get(change.series.place.get("machine") or "", {})
-    return known.get((change.series.cell, change.before.commit, change.last.commit))
-
-
-def word_of(event: Event, verdicts: Mapping[str, Verdicts]) -> Word:
-    """The verdict on an event. Exact figures need no confirmation."""
-    if event.kind != "environment" and any(change.series.exact for change in event.changes):
-        return "confirmed"
-    found = (verdict_of(change, verdicts) for change in event.changes)
-    return confirmations.overall(verdict.word if verdict else "not tried" for verdict in found)
-
-
-def title(event: Event, commits: dict[str, Commit], word: Word) -> str:
-    """An event in one line. `word`: the verdict on it."""
-    count = len(event.changes)
-    largest = event.changes[0].step.change
-    amount = f"{largest:+.2%}" if math.isfinite(largest) else "from 0"
-    changes = f"{count} series, up to {amount}" if count > 1 else f"{event.changes[0].series.benchmark} {amount}"
-    return f"{event.kind}, {word}: {changes}: {event.last[:8]} {commits[event.last]['subject']}"
+def title(event: Json) -> str:
+    """An event in one line."""
+    return f"{event_text(event)}: {event['last']['hash'][:8]} {event['last']['subject']}"
 
 
 def write_feed(
     site: Path,
     project: str,
-    regressions: Sequence[Event],
-    commits: dict[str, Commit],
-    verdicts: Mapping[str, Verdicts],
+    events: Sequence[Json],
+    commits: Mapping[str, Commit],
     proof: Sequence[Evidence] = (),
-    failures: Sequence[Mapping[str, Any]] = (),
+    failures: Sequence[Json] = (),
+    damaged: str = "",
 ) -> None:
     """Write the regressions as an Atom feed, one entry per event that was not refuted. An empty feed would say that all
-    is well: so it has an entry for each newest commit at which nothing is judged or a suite failed."""
+    is well: so it has an entry for each newest commit at which nothing is judged or a suite failed, and for a file of
+    decisions that is damaged. `events`: as in events.json."""
     entries = [*_of_nothing_judged(proof, commits), *_of_failed_suites(proof, failures, commits)]
-    for event in regressions:
-        date = datetime.datetime.fromtimestamp(commits[event.last]["date"] / 1000, datetime.UTC)
-        word = word_of(event, verdicts)
-        if word == "refuted":
+    if damaged and (newest := max((commits[each.newest] for each in proof), key=lambda one: one["date"], default=None)):
+        entries.append(_entry("the decisions cannot be read", damaged, newest, "damaged", damaged))
+    for event in events:
+        if event["kind"] != "regression" or event["state"] == "refuted":
             continue
-        lines = [f"<li>{_line(change, verdict_of(change, verdicts))}</li>" for change in event.changes]
-        body = f"<p>{html.escape(event.why)}</p><ul>{''.join(lines)}</ul>"
-        context = [event.kind, event.first, event.last]
+        date = datetime.datetime.fromtimestamp(event["last"]["date"] / 1000, datetime.UTC)
+        lines = [f"<li>{_line(change)}</li>" for change in event["changes"]]
+        said = event["decision"] and f"{event['words']}: {event['decision']['reason']}"
+        about = [f"<p>{html.escape(text)}</p>" for text in (event["why"], said) if text]
+        context = [event["kind"], event["first"]["hash"], event["last"]["hash"]]
         entries.append(
             feed.FeedEntry(
-                _xml(title(event, commits, word)), date, "index.html#/regressions", _xml(body), context, date
+                _xml(title(event)), date, "index.html#/regressions",
+                _xml(f"{''.join(about)}<ul>{''.join(lines)}</ul>"), context, date,
             )
-        )
+        )  # fmt: skip
     feed.write_atom(
         str(site / "regressions.xml"),
         sorted(entries, key=lambda entry: entry.updated, reverse=True),
@@ -81,7 +65,7 @@ def _entry(text: str, body: str, commit: Commit, *context: str) -> feed.FeedEntr
     return feed.FeedEntry(_xml(text), date, "index.html#/status", _xml(f"<p>{html.escape(body)}</p>"), context, date)
 
 
-def _of_nothing_judged(proof: Sequence[Evidence], commits: dict[str, Commit]) -> Iterator[feed.FeedEntry]:
+def _of_nothing_judged(proof: Sequence[Evidence], commits: Mapping[str, Commit]) -> Iterator[feed.FeedEntry]:
     for each in proof:
         if not each.judged:
             reasons = "; ".join(f"{count} series: {why}" for why, count in each.unjudged)
@@ -90,7 +74,7 @@ def _of_nothing_judged(proof: Sequence[Evidence], commits: dict[str, Commit]) ->
 
 
 def _of_failed_suites(
-    proof: Sequence[Evidence], failures: Sequence[Mapping[str, Any]], commits: dict[str, Commit]
+    proof: Sequence[Evidence], failures: Sequence[Json], commits: Mapping[str, Commit]
 ) -> Iterator[feed.FeedEntry]:
     newest = {(each.machine, each.newest) for each in proof}
     for told in failures:
@@ -102,18 +86,17 @@ def _of_failed_suites(
             )
 
 
-def _line(change: Change, verdict: Confirmation | None) -> str:
-    series, step = change.series, change.step
-    params = {f"p-{name}": value for name, value in series.params.items()}
-    place = {name: value for name, value in series.place.items() if value}
-    commits = f"{change.before.commit}-{change.last.commit}"
+def _line(change: Json) -> str:
+    params = {f"p-{name}": value for name, value in change["params"].items()}
+    place = {name: value for name, value in change["place"].items() if value}
+    commits = f"{change['from']}-{change['to']}"
     query = urllib.parse.urlencode(params | place | {"commits": commits}, quote_via=urllib.parse.quote)
-    link = f"index.html#{urllib.parse.quote(series.benchmark)}?{query}"
-    values = f"{step.before:.4g} to {step.after:.4g}"
-    amount = f"{step.change:+.2%}" if math.isfinite(step.change) else "from 0"
-    text = f"{series.benchmark}({', '.join(series.params.values())})"
-    told = f"; {confirmation_text(verdict)}" if verdict else ""
-    return f'<a href="{html.escape(link)}">{html.escape(text)}</a>: {amount} ({values}){html.escape(told)}'
+    link = f"index.html#{urllib.parse.quote(change['benchmark'])}?{query}"
+    values = f"{change['before']:.4g} to {change['after']:.4g}"
+    text = f"{change['benchmark']}({', '.join(change['params'].values())})"
+    interval = interval_text(change["interval"])
+    told = f"{size_text(change['size'])}{f' ({interval})' if interval else ''}, {change['words']}; {values}"
+    return f'<a href="{html.escape(link)}">{html.escape(text)}</a>: {html.escape(told)}'
 
 
 def _xml(text: str) -> str:

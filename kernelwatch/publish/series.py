@@ -272,6 +272,7 @@ def _of_place(
             matrix.exact,
             results,
             row.cell if row.judged == "seconds" else "",
+            shows=row.cell,
         )
         for matrix in matrices
         for row, results in zip(matrix.rows, matrix.results(of_revision, commits, hashes), strict=True)

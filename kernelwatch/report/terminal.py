@@ -1,6 +1,6 @@
 """Print the ladder in the terminal: tables, changes since an earlier commit, and why cells have no figure."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from rich.console import Console
 from rich.table import Table
@@ -10,7 +10,16 @@ from kernelwatch.plan.cells import rungs
 from kernelwatch.plan.problem import Shape, label
 from kernelwatch.plan.project import Project
 from kernelwatch.report.rows import Section, reasons, sections
-from kernelwatch.report.texts import best_copy, detectable, device_text, headers, percent, rate_and_share, row_texts
+from kernelwatch.report.texts import (
+    best_copy,
+    detectable,
+    device_text,
+    headers,
+    percent,
+    rate_and_share,
+    row_texts,
+    size_text,
+)
 from kernelwatch.run.outcome import alike
 from kernelwatch.timing import nvml
 
@@ -110,9 +119,9 @@ def print_section(section: Section, console: Console) -> None:
             console.print(f"{row.rung}: {note}", style="dim", markup=False)
 
 
-def show_changes(before: Record, after: Record, console: Console) -> None:
+def show_changes(before: Record, after: Record, console: Console, sizes: Mapping[str, float] | None = None) -> None:
     """Print the cells that changed since an earlier record by more than the minimum detectable change, one per line,
-    the largest change first."""
+    the largest change first. `sizes`: by cell, those of the events at this commit, which are told as the pages do."""
     same = {group: alike(conditions(before, group), conditions(after, group)) for group in after.facts}
     compared = [
         (cell, before.cells[cell.key])
@@ -133,9 +142,10 @@ def show_changes(before: Record, after: Record, console: Console) -> None:
         markup=False,
     )
     for key, change in changed:
+        size = (sizes or {}).get(key)
         console.print(
-            f"  {key}: {100 * change.ratio - 100:+.2f} %, {change.verdict} "
-            f"(two runs detect {detectable(change.detectable)})",
+            f"  {key}: {size_text(change.ratio - 1 if size is None else size)}, {change.verdict} "
+            f"({'an event; ' if size is not None else ''}two runs detect {detectable(change.detectable)})",
             style="red" if change.ratio > 1 else "green",
             markup=False,
         )

@@ -1,6 +1,8 @@
 """Format figures for people: units, shares, devices."""
 
 import math
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from kernelwatch.history.confirmations import Confirmation
 from kernelwatch.history.records import Record
@@ -44,6 +46,25 @@ def confirmation_text(verdict: Confirmation) -> str:
     reason = f", {verdict.why}" if verdict.why else ""
     interval = bounds_text(verdict.low, verdict.high)
     return f"{verdict.word}: {change_text(verdict.change)} ({interval}) in {verdict.turns} turns{reason}"
+
+
+def size_text(size: float | None) -> str:
+    """The size of a change as the pages write it; None if it starts from 0."""
+    return "from 0" if size is None else f"{100 * size:+.2f} %"
+
+
+def interval_text(interval: Sequence[float | None]) -> str:
+    """The interval of a size; "" if it is not known."""
+    low, high = interval
+    return "" if low is None or high is None else f"{size_text(low)} to {size_text(high)}"
+
+
+def event_text(event: Mapping[str, Any]) -> str:
+    """An event of data/events.json in a few words: its kind, state and size, and what it is about."""
+    count = len(event["changes"])
+    largest = next(change for change in event["changes"] if change["id"] == event["largest"])
+    about = f"{count} series, up to" if count > 1 else largest["cell"] or largest["benchmark"]
+    return f"{event['kind']}, {event['words']}: {about} {size_text(event['size'])}"
 
 
 def headers(section: Section) -> tuple[str, ...]:

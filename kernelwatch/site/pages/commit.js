@@ -28,15 +28,13 @@
     }
 
     function change_item({event, change, at}, own, common, machine) {
-        const sign = event.kind === "environment" ? "\u25c7" : kernelwatch.arrow(change.change);
+        const sign = event.kind === "environment" ? "\u25c7" : kernelwatch.arrow(change.size);
         const figure = change.exact ? kernelwatch.figure_name(change.benchmark) + " (" + Object.values(change.params).map((value) => value.replace(/^'|'$/g, "")).join(", ") + ")" : change.cell;
-        const word = event.kind === "environment" ? "the environment changed, no commit is to blame" : change.exact ? "exact"
-            : {"not tried": "not measured again yet"}[change.verdict ? change.verdict.word : "not tried"] || change.verdict.word;
-        const tone = event.kind === "regression" && event.verdict !== "refuted" ? "bad" : event.kind === "improvement" ? "good" : "";
-        return element("li", {"data-kind": event.kind, "data-cell": change.cell, "data-change": change.change},
-            element("b", {class: tone}, sign + " " + text.change(change.change)), ", " + (event.kind === "environment" ? "" : event.kind + ", ") + word + ": ",
+        const interval = kernelwatch.interval(change), reason = kernelwatch.reason(change);
+        return element("li", {"data-kind": event.kind, "data-cell": change.cell, "data-change": change.size, "data-id": change.id, "data-state": change.state},
+            element("b", {class: kernelwatch.tone(event.kind, change)}, sign + " " + kernelwatch.size(change)), interval ? " (" + interval + ")" : "", ", " + (event.kind === "environment" ? "" : event.kind + ", ") + kernelwatch.words(change) + ": ",
             change.cell in common.cells ? link(figure, "history", {cell: change.cell, machine: machine.name}) : figure,
-            at === own ? "" : at > own ? ", seen at " + text.hash(change.to) : "", change.undone ? ", since undone" : "", event.why ? ". " + event.why[0].toUpperCase() + event.why.slice(1) + "." : "");
+            at === own ? "" : at > own ? ", seen at " + text.hash(change.to) : "", reason ? " (" + reason + ")" : "", event.why ? ". " + event.why[0].toUpperCase() + event.why.slice(1) + "." : "");
     }
 
     // What moved at a commit on a machine, against the measured commit before.
@@ -77,26 +75,28 @@
             section.append(element("p", {}, "It is the first commit measured here, so there is nothing to compare it with."));
             return;
         }
-        compared(section, {machine, name, at, previous, own, before, timed}, common);
+        compared(section, {machine, name, at, previous, own, before, timed, changes}, common);
         await exact_changes(section, machine, at, common);
     }
 
-    function compared(section, {machine, name, at, previous, own, before, timed}, common) {
+    function compared(section, {machine, name, at, previous, own, before, timed, changes}, common) {
         const {commits} = common;
         const both = timed.filter((key) => (before.cells[key] || {}).s);
+        const sizes = new Map(changes.filter(({event, change, from}) => change.cell && from === previous && event.kind !== "environment" && change.state !== "refuted").map(({change}) => [change.cell, change.size]));
         const judged = both.filter((key) => own.cells[key].detectable && before.cells[key].detectable);
         const moved = judged.map((key) => {
-            const [fresh, old] = [own.cells[key], before.cells[key]];
-            return {key, fresh, old, change: fresh.s / old.s - 1, detectable: Math.max(fresh.detectable, old.detectable)};
-        }).filter((each) => Math.abs(each.change) > each.detectable).sort((a, b) => Math.abs(b.change) - Math.abs(a.change));
+            const [fresh, old] = [own.cells[key], before.cells[key]], event = sizes.get(key);
+            const change = event === undefined ? fresh.s / old.s - 1 : event;  // an event has one size on all pages
+            return {key, fresh, old, change, event: event !== undefined, detectable: Math.max(fresh.detectable, old.detectable)};
+        }).filter((each) => each.event || Math.abs(each.change) > each.detectable).sort((a, b) => Math.abs(b.change) - Math.abs(a.change));
         const between = at - previous - 1;
         const turns = [...new Set(both.map((key) => common.cells[key].op + " " + common.cells[key].device))].flatMap((group) => kernelwatch.turns(machine.details, group).filter((turn) => turn.at === at).map((turn) => ({group, ...turn})));
         section.append(element("h3", {}, "Cells that moved"),
             element("p", {}, "Against ", link(text.hash(commits[previous].hash), "commit", {at: previous}, {class: "hash"}), " (" + text.date(commits[previous].date) + "), the commit measured before"
                 + (between ? "; " + text.plural(between, "commit") + " between them " + (between === 1 ? "was" : "were") + " not measured" : "") + ": ",
-            element("b", {}, moved.length + " of " + text.plural(judged.length, "cell")), " moved by more than the minimum detectable change of the two runs. ",
+            element("b", {}, moved.length + " of " + text.plural(judged.length, "cell")), " moved by more than the minimum detectable change of the two runs, or have an event. ",
             link("Both ladders side by side", "ladder", {machine: name, commit: at, with: previous}), "."),
-            element("p", {class: "quiet small"}, "The minimum detectable change follows from the spread between the processes of a run. It does not know what else differs from run to run: events do, which judge the whole history."
+            element("p", {class: "quiet small"}, "The minimum detectable change follows from the spread between the processes of a run. It does not know what else differs from run to run: events do, which judge the whole history. A cell with an event has the size of the event, others the change between the two runs."
                 + (both.length > judged.length ? " " + text.plural(both.length - judged.length, "cell") + " had too few processes to say." : "")
                 + (timed.length > both.length ? " " + text.plural(timed.length - both.length, "cell") + " " + (timed.length - both.length === 1 ? "was" : "were") + " not timed at the commit before." : "")));
         for (const turn of turns) section.append(element("p", {class: "warn"}, "\u25c6 The conditions of " + kernelwatch.group_name(turn.group) + " changed between the two: " + turn.why.join(", ") + ". No commit can be blamed for a step across this change."));
@@ -107,8 +107,8 @@
         };
         section.append(long_table([{name: "Cell"}, {name: "Change of time", number: true}, {name: "Before", number: true, title: "median and its 95 % interval"},
             {name: "After", number: true, title: "median and its 95 % interval"}, {name: "Detectable, two runs", number: true, title: "minimum detectable change"}, {name: "Limits met"}],
-        moved.map(({key, fresh, old, change, detectable}) => [link(key, "history", {cell: key, machine: name}),
-            element("span", {class: change > 0 ? "bad" : "good", "data-key": key, "data-change": change}, kernelwatch.arrow(change) + " " + text.change(change) + (change > 0 ? " slower" : " faster")),
+        moved.map(({key, fresh, old, change, event, detectable}) => [link(key, "history", {cell: key, machine: name}),
+            element("span", {class: change > 0 ? "bad" : "good", "data-key": key, "data-change": change}, kernelwatch.arrow(change) + " " + text.change(change, 2) + (change > 0 ? " slower" : " faster") + (event ? ", event" : "")),
             interval(old), interval(fresh), text.percent(detectable, 2), (fresh.limits || []).join(", ")]), {"aria-label": "Cells that moved on " + name}));
     }
 
@@ -124,9 +124,9 @@
         section.append(long_table([{name: "Rung"}, {name: "Figure"}, {name: "Where"}, {name: "Before", number: true}, {name: "After", number: true}, {name: "Unit"}],
             changed.map((each) => {
                 const {unit, higher_is_better: better} = common.site.figures[each.benchmark] || {};
-                const rose = each.after > each.before, tone = better === null || better === undefined ? "" : rose === better ? "good" : "bad";
+                const rose = each.after > each.before, tone = each.why || better === null || better === undefined ? "" : rose === better ? "good" : "bad";
                 return [link(each.op + "/" + each.rung, "rung", {op: each.op, rung: each.rung, machine: machine.summary.name}), kernelwatch.figure_name(each.benchmark), each.place, text.exact(each.before),
-                    element("span", {class: tone, "data-benchmark": each.benchmark, "data-place": each.place, "data-rung": each.rung, "data-value": each.after}, (rose ? "\u25b2 " : "\u25bc ") + text.exact(each.after) + (tone ? (tone === "good" ? " better" : " worse") : "")), unit || ""];
+                    element("span", {class: tone, "data-benchmark": each.benchmark, "data-place": each.place, "data-rung": each.rung, "data-value": each.after}, (rose ? "\u25b2 " : "\u25bc ") + text.exact(each.after) + (tone ? (tone === "good" ? " better" : " worse") : ""), each.why ? element("div", {class: "small quiet", "data-why": each.why}, "\u25c6 " + each.why + ", no commit is to blame") : ""), unit || ""];
             }), {"aria-label": "Exact figures that changed on " + machine.summary.name}));
     }
 

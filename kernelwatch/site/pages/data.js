@@ -136,6 +136,35 @@
     // Positions of commits by their hash.
     kernelwatch.positions = (commits) => new Map(Object.entries(commits).map(([at, commit]) => [commit.hash, Number(at)]));
 
+    // --- how an event or a change stands: as published, so that every page says the same (docs/data.md) --------------
+
+    // Its state in words. A project without a description measures nothing again, so new and confirmed say nothing there.
+    kernelwatch.words = ({state, words, decision}) => (kernelwatch.described || decision || !["new", "confirmed"].includes(state) ? words : "");
+
+    kernelwatch.size = ({size}) => kernelwatch.text.change(size, 2);
+
+    // The interval of its size; "" if it is not known.
+    kernelwatch.interval = ({interval: [low, high]}) => (low === null || high === null ? "" : kernelwatch.text.change(low, 2) + " to " + kernelwatch.text.change(high, 2));
+
+    // Its color: a regression is bad while it is open. `kind`: of the event.
+    kernelwatch.tone = (kind, {state, open}) => (open ? "bad" : kind === "improvement" && !["refuted", "undone"].includes(state) ? "good" : "");
+
+    // The change that stands for an event on a machine: the largest of time, if there is one.
+    kernelwatch.largest = function (event, machine) {
+        const own = event.changes.filter((change) => kernelwatch.is_of(change.place, machine));
+        return own.find((change) => change.open && !change.exact) || own.find((change) => change.open) || own.find((change) => !change.exact) || own[0];
+    };
+
+    // That the decisions cannot be read, if so.
+    kernelwatch.damaged = ({damaged}) => (damaged ? kernelwatch.element("p", {class: "warn", role: "alert"}, damaged + ". Until it is mended, no regression counts as accepted.") : "");
+
+    // Who accepted a regression, and why; "" if nobody did.
+    kernelwatch.reason = ({decision}) => (!decision ? "" : decision.kind === "expected" ? decision.reason : decision.by + ", " + decision.at.slice(0, 10) + ": " + decision.reason);
+
+    // What figures with changes of the conditions between them do not share is not joined: the number of the stretch to
+    // which each position belongs.
+    kernelwatch.stretch = (turns, at) => turns.filter((turn) => turn.at <= at).length;
+
     // The changes of the events that happened on a machine: [{event, change, at, from}], the oldest first. `at`, `from`:
     // positions of the commit that shows the change and of the measured commit before it; undefined if not published.
     kernelwatch.changes = function (events, commits, machine) {

@@ -31,13 +31,14 @@ kernelwatch.plot = function (into, options, alt, caption) {
         caption ? kernelwatch.element("figcaption", {}, caption) : null);
 };
 
-// A small line of a trend, [[x, y], ...], without axes. `alt`: what it shows.
+// A small line of a trend, [[x, y, stretch], ...], without axes; points of two stretches are not joined. `alt`: what it
+// shows.
 kernelwatch.sparkline = function (points, alt, width = 140, height = 28) {
     const drawn = Plot.plot({
         width, height, margin: 3, axis: null,
         x: {axis: null}, y: {axis: null, domain: kernelwatch.domain(points.map((point) => point[1]), 0.02)},
         marks: [
-            Plot.lineY(points, {x: (point) => point[0], y: (point) => point[1], stroke: "var(--line)", strokeWidth: 1.5}),
+            Plot.lineY(points, {x: (point) => point[0], y: (point) => point[1], z: (point) => point[2] || 0, stroke: "var(--line)", strokeWidth: 1.5}),
             Plot.dot(points.slice(-1), {x: (point) => point[0], y: (point) => point[1], fill: "var(--accent)", r: 2.5}),
         ],
         style: {background: "transparent", color: "currentColor"},

@@ -8,8 +8,8 @@
     // The architecture of a machine's GPU, as the places of compiled figures name it; "" without one.
     exact.architecture = ({summary}) => (summary.compute_capability ? "sm_" + summary.compute_capability : "");
 
-    // The exact figures that changed at a commit of a machine: {changed: [{op, rung, benchmark, place, before, after}], first},
-    // `first`: how many were recorded for the first time.
+    // The exact figures that changed at a commit of a machine: {changed: [{op, rung, benchmark, place, before, after, why}],
+    // first}, `why`: what changed if no commit is to blame; `first`: how many were recorded for the first time.
     exact.changed_at = async function (machine, at) {
         const changed = [];
         let first = 0;
@@ -20,7 +20,7 @@
                         const index = run.findIndex((entry) => entry[0] === at);
                         if (index < 0 || run[index][1] === null) continue;
                         const old = run.slice(0, index).reverse().find((entry) => entry[1] !== null);
-                        if (old) changed.push({op, rung, benchmark, place, before: old[1], after: run[index][1]});
+                        if (old) changed.push({op, rung, benchmark, place, before: old[1], after: run[index][1], why: run[index][2] || ""});
                         else first += 1;
                     }
                 }
@@ -29,10 +29,10 @@
         return {changed, first};
     };
 
-    // Those that may explain a change of a cell's time at that commit, judged ones first.
+    // Those that may explain a change of a cell's time at that commit, judged ones first: not what an instrument did.
     exact.causes = async function (machine, at, cell) {
         const {changed} = await exact.changed_at(machine, at), {figures} = await kernelwatch.load("site");
-        return changed.filter((each) => each.op === cell.op && each.rung === cell.rung && belongs(each.place, cell, exact.architecture(machine)))
+        return changed.filter((each) => !each.why && each.op === cell.op && each.rung === cell.rung && belongs(each.place, cell, exact.architecture(machine)))
             .sort((a, b) => Boolean((figures[b.benchmark] || {}).judged) - Boolean((figures[a.benchmark] || {}).judged));
     };
 
@@ -77,11 +77,14 @@
         return unit.startsWith("x ") ? (name.endsWith("ideal") ? "\u00d7" : " \u00d7 " + unit.slice(2)) : " " + unit;
     }
 
-    // Steps of an exact figure over commits: [{at, value}], where it changed, and at both ends.
+    // Steps of an exact figure over commits: [{at, value, why, stretch}], where it changed, and at both ends. What is not
+    // compared, since an instrument changed, belongs to two stretches.
     function steps_of(run, first, last) {
         const start = kernelwatch.value_at(run, first);
-        return [...(start ? [{at: first, value: start[1]}] : []),
-            ...run.filter(([at]) => at > first && at <= last).map(([at, value]) => ({at, value}))];
+        const steps = [...(start ? [{at: first, value: start[1], why: ""}] : []),
+            ...run.filter(([at]) => at > first && at <= last).map(([at, value, why]) => ({at, value, why: why || ""}))];
+        let stretch = 0;
+        return steps.map((step) => ({...step, stretch: step.why ? ++stretch : stretch}));
     }
 
     exact.part = function (into, main, cell, table, architecture, how, common) {
@@ -121,7 +124,9 @@
 
     function step_chart(main, figure, how, common) {
         const known = figure.steps.map((step) => ({...step, x: how.place(step.at)}));
-        const line = [...known, {at: how.shown[how.shown.length - 1], value: known[known.length - 1].value, x: how.place(how.shown[how.shown.length - 1])}];
+        const end = how.place(how.shown[how.shown.length - 1]);
+        const line = known.flatMap((step, index) => [step, ...(index + 1 === known.length || known[index + 1].why ? [{...step, x: index + 1 < known.length ? known[index + 1].x : end}] : [])]);
+        const moved = known.filter((step) => step.why);
         const unit = (common.site.figures[figure.benchmark] || {}).unit || "";
         const values = line.map((step) => step.value).filter((value) => value !== null);
         const [low, high] = d3.extent(values), room = (high - low || 1) * 0.25;
@@ -132,12 +137,13 @@
             marks: [
                 Plot.ruleX(how.events, {x: "x", stroke: "var(--rule)"}),
                 Plot.axisY([...new Set(values)].slice(0, 4), {label: null, tickSize: 3, tickFormat: (value) => text.exact(value)}),
-                Plot.lineY(line, {x: "x", y: "value", curve: "step-after", stroke: "var(--ink)", strokeWidth: 1.5}),
+                Plot.ruleX(moved, {x: "x", stroke: "var(--quiet)", strokeDasharray: "4 3"}),
+                Plot.lineY(line, {x: "x", y: "value", z: "stretch", curve: "step-after", stroke: "var(--ink)", strokeWidth: 1.5}),
                 Plot.dot(known, {x: "x", y: "value", r: 3, fill: "var(--ink)", className: "step"}),
             ],
         }, title + ": " + known.filter((step) => step.value !== null).map((step) => text.hash(common.commits[step.at].hash) + " " + step.value).join(", "));
         kernelwatch.marked(drawn, ".step circle", known, (step) => ({benchmark: figure.benchmark, place: figure.place, at: step.at, value: step.value}));
-        drawn.prepend(element("div", {class: "small"}, title));
+        drawn.prepend(element("div", {class: "small"}, title, moved.map((step) => element("span", {class: "quiet", "data-why": step.why}, "; \u25c6 since " + text.hash(common.commits[step.at].hash) + " " + step.why))));
         return drawn;
     }
 }

@@ -18,13 +18,6 @@
 
     happenings.width_of = (words) => 6.6 * words.length + 4;
 
-    happenings.verdict = function (event, change) {
-        if (event.kind === "environment") return "the environment changed, no commit is to blame";
-        if (change.exact) return "exact";
-        const word = change.verdict ? change.verdict.word : "not tried";
-        return {"not tried": "not measured again yet", "not decided": "measured again, not decided"}[word] || word;
-    };
-
     // The tests that a change passed, folded away; nothing of an exact figure, of which any difference is told.
     happenings.tests = function (change) {
         const say = {
@@ -48,18 +41,16 @@
                     ". Figures on its two sides are not compared.");
             }
             const {event, change, series} = mark;
-            const sign = kernelwatch.arrow(change.change), how = said(series);
-            const better = change.change < 0;
-            const tone = mark.kind === "environment" || event.verdict === "refuted" ? "" : better ? "good" : "bad";
-            const measured = change.interval.every((each) => each !== null) ? " (" + change.interval.map((each) => text.change(each)).join(" to ") + ")" : "";
-            const verdict = change.verdict && change.verdict.change !== null
-                ? ": " + text.change(change.verdict.change) + " (" + text.percent(change.verdict.low, 2) + " to " + text.percent(change.verdict.high, 2) + ") in " + text.plural(change.verdict.turns, "turn") : "";
-            return element("li", {"data-kind": mark.kind, "data-at": mark.at, "data-change": change.change},
-                element("b", {class: tone}, (mark.kind === "environment" ? "\u25c7 " : sign + " ") + (better ? "faster" : "slower") + ", time " + text.change(change.change)), measured + ", " + (mark.kind === "environment" ? "" : mark.kind + ", "),
-                element("b", {}, happenings.verdict(event, change)), verdict + ". ", element("span", {class: "quiet"}, (one ? "" : series.key + ": ") + how.say(change.before) + " \u2192 " + how.say(change.after) + ". "),
+            const sign = kernelwatch.arrow(change.size), how = said(series), reason = kernelwatch.reason(change);
+            const interval = kernelwatch.interval(change), {verdict} = change;
+            const turns = !verdict || verdict.change === null ? "" : verdict.word === "confirmed" ? " in " + text.plural(verdict.turns, "turn")
+                : ": " + text.change(verdict.change, 2) + " (" + kernelwatch.interval({interval: [verdict.low, verdict.high]}) + ") in " + text.plural(verdict.turns, "turn");
+            return element("li", {"data-kind": mark.kind, "data-at": mark.at, "data-change": change.size, "data-id": change.id, "data-state": change.state},
+                element("b", {class: kernelwatch.tone(event.kind, change)}, (mark.kind === "environment" ? "\u25c7 " : sign + " ") + (change.size < 0 ? "faster" : "slower") + ", time " + kernelwatch.size(change)), (interval ? " (" + interval + ")" : "") + ", " + (mark.kind === "environment" ? "" : mark.kind + ", "),
+                element("b", {}, kernelwatch.words(change)), (verdict && verdict.word !== change.state ? "; " + verdict.word : "") + turns + ". ", reason ? reason + ". " : "", element("span", {class: "quiet"}, (one ? "" : series.key + ": ") + how.say(change.before) + " \u2192 " + how.say(change.after) + ". "),
                 kernelwatch.exact.told(mark.causes, common.site),
                 event.why ? event.why[0].toUpperCase() + event.why.slice(1) + ". " : "", event.gradual ? "Many small changes since " + text.hash(event.first.hash) + ". " : event.commits > 1 && mark.kind !== "environment" ? text.plural(event.commits - 1, "commit") + " before it " + (event.commits > 2 ? "were" : "was") + " not measured and may be the cause. " : "",
-                change.undone ? "It has been undone since. " : "", change.limits.length ? "Limits met: " + change.limits.join(", ") + ". " : "", "At ", commit(mark.at), ".");
+                change.limits.length ? "Limits met: " + change.limits.join(", ") + ". " : "", "At ", commit(mark.at), ".");
         })), element("p", {class: "small"}, link("All events", "regressions")));
     };
 }

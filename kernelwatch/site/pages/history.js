@@ -52,15 +52,16 @@
     function values_table(series, how, common, named) {
         const columns = [{name: "Commit"}, {name: "Date"}, {name: "Subject"},
             {name: how.noun, number: true, title: "median over processes"}, {name: "95 % interval", number: true},
-            {name: "Change", number: true, title: "since the measured commit before"},
+            {name: "Change", number: true, title: "since the measured commit before; bold where an event begins: of the time, as the event says"},
             {name: "SM clock", number: true}, {name: "Temperature", number: true}, {name: "Power", number: true}, {name: "Limits"}];
         const points = series.points, before = [];  // before: the last time known before each commit
         for (let index = 0, last = null; index < points.length; index++) {
             before.push(last);
             last = points[index].s ? points[index] : last;
         }
+        const found = new Map(series.changes.filter(({event, change}) => event.kind !== "environment" && change.state !== "refuted").map(({change, at}) => [at, change]));
         const row = (index) => {
-            const point = points[index], commit = common.commits[point.at];
+            const point = points[index], commit = common.commits[point.at], event = found.get(point.at);
             const last = before[index];
             const digits = digits_of(point);
             return [
@@ -68,7 +69,7 @@
                 element("span", {class: "subject"}, commit.subject),
                 point.s ? element("span", {"data-at": point.at, "data-s": point.s}, how.say(point.s, digits)) : element("span", {class: "bad"}, "failed"),
                 point.s ? how.interval(point, digits) : "",
-                point.s && last ? change_text(how.raw(point.s) / how.raw(last.s) - 1) : "",
+                event ? element("b", {title: "of the time, as the event says", "data-change": event.size}, kernelwatch.size(event)) : point.s && last && last.stretch === point.stretch ? change_text(how.raw(point.s) / how.raw(last.s) - 1) : "",
                 point.clock ? text.digits(point.clock, 4) + " MHz" : "", point.temperature ? text.digits(point.temperature, 3) + " \u00b0C" : "",
                 point.power ? text.digits(point.power, 3) + " W" : "", point.failed || point.limits.join(", "),
             ];
@@ -219,8 +220,8 @@
         for (const mark of happened) {
             if (mark.kind === "turn") mark.label = "\u25c6 " + (small || mark.why[0].length > 40 ? "conditions" : mark.why[0] + (mark.why.length > 1 ? " and " + (mark.why.length - 1) + " more" : ""));
             else {
-                mark.label = (mark.kind === "environment" ? "\u25c7 " : kernelwatch.arrow(mark.change.change) + " ") + (one || small ? "" : mark.series.name + " ") + text.change(mark.change.change)
-                    + (small ? "" : mark.kind === "environment" ? " environment" : ", " + happenings.verdict(mark.event, mark.change));
+                mark.label = (mark.kind === "environment" ? "\u25c7 " : kernelwatch.arrow(mark.change.size) + " ") + (one || small ? "" : mark.series.name + " ") + kernelwatch.size(mark.change)
+                    + (small ? "" : mark.kind === "environment" ? " environment" : ", " + kernelwatch.words(mark.change));
             }
             mark.width = happenings.width_of(mark.label);
             mark.px = scale_x(mark.x);
@@ -286,11 +287,10 @@
                 .attr("fill", "var(--bad)").attr("data-at", point.at).text("\u00d7").append("title").text("failed: " + point.failed);
         }
         for (const mark of happened) {
-            const tone = mark.kind === "turn" || mark.kind === "environment" || (mark.event && mark.event.verdict === "refuted") ? "var(--quiet)"
-                : mark.kind === "improvement" ? "var(--good)" : "var(--bad)";
+            const tone = mark.change && kernelwatch.tone(mark.kind, mark.change) ? "var(--" + kernelwatch.tone(mark.kind, mark.change) + ")" : "var(--quiet)";
             const label = picture.append("text").attr("class", "mark").attr("x", mark.px + (mark.flipped ? -5 : 5)).attr("y", top - 20 - 17 * mark.row)
                 .attr("text-anchor", mark.flipped ? "end" : "start").attr("fill", tone).attr("data-at", mark.at)
-                .attr("data-kind", mark.kind).attr("data-change", mark.change ? mark.change.change : null).text(mark.label);
+                .attr("data-kind", mark.kind).attr("data-change", mark.change ? mark.change.size : null).attr("data-state", mark.change ? mark.change.state : null).text(mark.label);
             label.append("title").text(mark.kind === "turn" ? mark.why.join(", ") : mark.event.last.subject);
             picture.insert("path", "g").attr("d", "M" + mark.px + "," + (top - 32 - 17 * mark.row) + "V" + (top + 14)).attr("stroke", "var(--quiet)").attr("stroke-opacity", 0.7);
         }

@@ -3,7 +3,7 @@
 
 kernelwatch.view("ladder", "Ladders", async function (main, parameters) {
     const {element, text, link, ladders} = kernelwatch;
-    const {site, commits, cells} = await kernelwatch.common();
+    const {site, commits, cells, events} = await kernelwatch.common();
     const machine = await kernelwatch.machine(parameters.get("machine"));
     const {LOOK, DEVICES} = ladders;
     const given = Object.fromEntries(parameters);
@@ -162,14 +162,25 @@ kernelwatch.view("ladder", "Ladders", async function (main, parameters) {
 
     // --- the change ----------------------------------------------------------------------------------------------
     if (before !== null) compared();
+
+    // How a cell's time changed between the two commits. If they are those of an event, it is the event that says so.
+    function change_of(cell) {
+        const change = cell && ladders.change(cell, older.get(cell.key));
+        const found = change && kernelwatch.changes(events, commits, machine.summary.name).find((each) => each.change.cell === cell.key && each.at === at && each.from === before
+            && each.event.kind !== "environment" && each.change.state !== "refuted");
+        return found ? {...change, change: found.change.size, low: found.change.interval[0] ?? change.low, high: found.change.interval[1] ?? change.high, clear: true} : change;
+    }
     function compared() {
-        const changes = shapes.map((shape) => ({shape, marks: found.filter((cell) => cell.shape === shape && ladders.change(cell, older.get(cell.key))).map((cell) => {
-            const change = ladders.change(cell, older.get(cell.key));
+        const changes = shapes.map((shape) => ({shape, marks: found.filter((cell) => cell.shape === shape && change_of(cell)).map((cell) => {
+            const change = change_of(cell);
             const words = text.change(change.change) + " time (95 % interval " + text.change(change.low) + " to " + text.change(change.high) + ")";
             return {row: cell.rung, cache: cell.cache, cell, change, figure: [change.change, change.low, change.high].map((each) => 100 * each),
                 title: cell.rung + ", " + text.shape(cell.shape) + ", " + cell.cache + "\n" + words + "\n" + (change.clear ? "exceeds" : "does not exceed") + " the minimum detectable change, " + text.percent(change.detectable, 2)};
         })})).filter((panel) => panel.marks.length);
         main.append(element("h2", {}, "Change of time against " + text.hash(commits[before].hash)));
+        const [first, last] = d3.extent([at, before]);
+        const turns = kernelwatch.turns(machine.details, op.name + " " + device).filter((turn) => turn.at > first && turn.at <= last);
+        if (turns.length) main.append(element("p", {class: "warn"}, "\u25c6 The conditions changed between the two: " + [...new Set(turns.flatMap((turn) => turn.why))].join(", ") + ". No commit can be blamed for a difference."));
         if (!changes.length) {
             main.append(element("p", {}, "The commit ", kernelwatch.commit_link(before, commits), " has no cell in common with what is shown."));
             return;
@@ -225,9 +236,9 @@ kernelwatch.view("ladder", "Ladders", async function (main, parameters) {
         ].filter((cell) => cell !== null);
     });
     function difference(cell) {
-        const change = cell && ladders.change(cell, older.get(cell.key));
-        return change ? [change.clear ? element("b", {class: change.change > 0 ? "bad" : "good"}, text.change(change.change) + (change.change > 0 ? " slower" : " faster")) : text.change(change.change),
-            element("div", {class: "small quiet"}, text.change(change.low) + " to " + text.change(change.high))] : "n/a";
+        const change = change_of(cell);
+        return change ? [change.clear ? element("b", {class: change.change > 0 ? "bad" : "good"}, text.change(change.change, 2) + (change.change > 0 ? " slower" : " faster")) : text.change(change.change, 2),
+            element("div", {class: "small quiet"}, text.change(change.low, 2) + " to " + text.change(change.high, 2))] : "n/a";
     }
     const best = shown.flatMap((each) => [false, true].map((line) => d3.greatest(rows.filter((row) => row.line === line)
         .map((row) => by_key.get(kernelwatch.key(op.name, row.name, type, shape, each))).filter((cell) => cell?.s && plain(cell)), (cell) => kernelwatch.rate(cell, cell.s))).filter(Boolean)

@@ -10,24 +10,27 @@
             "Confirmed: both commits were measured again in turns and differ, or the figure is exact."],
         ["improvement", "Improvements", "What got better, found in the same way."],
         ["change", "Changes without a better direction", "Steps of figures of which neither direction is better, such as a track_* that does not set higher_is_better."],
+        ["accepted", "Accepted regressions", "Someone said that these are all right, or their commits did. They come back if they get worse."],
         ["disturbed", "Disturbed runs", "Steps that measuring both commits again, in turns, did not show: something disturbed the run."],
-        ["environment", "Changes of the environment", "Steps that no commit caused: the GPU, the driver, packages or the harness changed " +
+        ["environment", "Changes of the environment and of the instruments", "Steps that no commit caused: the GPU, the driver, packages, the harness or the emulator changed " +
             "at the same time, or the binary did not change at all."],
     ];
 
     // Of a project without a description, asv's statistics are all that is known.
     const kinds_of = (site) => (site.described ? KINDS : [
         ["regression", "Regressions", "What got worse by more than its noise, which is taken from asv\u2019s samples and from how far neighboring commits differ."],
-        ...KINDS.filter(([kind]) => kind === "improvement" || kind === "change")]);
+        ...KINDS.filter(([kind]) => ["improvement", "change", "accepted"].includes(kind))]);
 
     const MEANT = {  // docs/pages.md
+        "new": "Measuring both commits again did not decide it yet; the command bench does so on the machine that measured them.",
         "confirmed": "Both commits were measured again in turns and differ, or the figure is exact.",
         "refuted": "Both commits were measured again in turns and do not differ: the run was disturbed.",
-        "not decided": "Both commits were measured again, and noise left it open; the next run tries again.",
-        "not tried": "Both commits were not measured again yet; the command bench does so on the machine that measured them.",
+        "accepted": "A decision in results/decisions.toml or the commit itself says that it is all right.",
+        "fixed": "A later commit brought the level back.",
+        "undone": "A later commit took it back.",
     };
 
-    const kind_of = (event) => (event.verdict === "refuted" ? "disturbed" : event.kind);
+    const kind_of = (event) => (event.state === "refuted" ? "disturbed" : event.state === "accepted" ? "accepted" : event.kind);
     const place_of = (change) => change.place.machine || "";
 
     // The parameters of a series as asv files them are Python literals.
@@ -51,14 +54,12 @@
         return unit === "seconds" ? text.time(value) : text.digits(value, 4) + (unit ? " " + unit : "");
     }
 
-    function interval_text([low, high], digits) {
-        return low === null || low === undefined ? "" : text.change(low, digits) + " to " + text.change(high, digits);
-    }
 
-    // What measuring both commits again in turns said.
+    // What measuring both commits again in turns said. Of what they confirmed, the size is that of the change.
     function verdict_text(verdict) {
         if (verdict.change === null) return verdict.word + (verdict.why ? ": " + verdict.why : "");
-        return verdict.word + ": " + text.change(verdict.change, 2) + " (" + interval_text([verdict.low, verdict.high], 2) + ") in " +
+        if (verdict.word === "confirmed") return "confirmed in " + text.plural(verdict.turns, "turn") + (verdict.why ? ", " + verdict.why : "");
+        return verdict.word + ": " + text.change(verdict.change, 2) + " (" + kernelwatch.interval({interval: [verdict.low, verdict.high]}) + ") in " +
             text.plural(verdict.turns, "turn") + (verdict.why ? ", " + verdict.why : "");
     }
 
@@ -86,13 +87,13 @@
         if (!event.gradual && (change.from !== event.before || change.to !== event.last.hash)) {
             notes.push("after " + text.hash(change.from) + ", by " + text.hash(change.to));
         }
-        if (change.undone) notes.push("since undone");
+        if (change.words !== event.words && !(change.verdict && change.words === change.verdict.word)) notes.push(kernelwatch.words(change));
         if (change.verdict) notes.push(verdict_text(change.verdict));
         notes.push(...change.limits);
         return [
-            [series_link(change, all), notes.map((note) => element("div", {class: "quiet small"}, note)), kernelwatch.happenings.tests(change)],
-            element("strong", {}, text.change(change.change, 2)),
-            change.exact ? "exact" : interval_text(change.interval, 2) || "n/a",
+            [series_link(change, all), notes.filter(Boolean).map((note) => element("div", {class: "quiet small"}, note)), kernelwatch.happenings.tests(change)],
+            element("strong", {"data-change": change.id, "data-state": change.state, "data-size": change.size}, kernelwatch.size(change)),
+            change.exact ? "exact" : kernelwatch.interval(change) || "n/a",
             value_text(change, change.before, all.site.figures),
             value_text(change, change.after, all.site.figures),
             value_text(change, change.now, all.site.figures),
@@ -101,8 +102,8 @@
     }
 
     const COLUMNS = [
-        {name: "series"}, {name: "change", number: true},
-        {name: "95 % interval", number: true, title: "of the change, from the processes and commits on both sides"},
+        {name: "series"}, {name: "change", number: true, title: "as the turns measured it that confirmed it, else as the series did"},
+        {name: "95 % interval", number: true, title: "of the change"},
         {name: "before", number: true}, {name: "after", number: true}, {name: "now", number: true},
         {name: "detectable, history", number: true, title: "the smallest step that the history of this series would show"},
     ];
@@ -120,7 +121,8 @@
         try {
             const machine = await kernelwatch.machine(place_of(change));
             const found = (await machine.history(change.cell.split(" ")[0], all.at.get(change.to)))[change.cell];
-            const points = found.at.map((at, index) => [index, found.s[index]]).filter((point) => point[1] !== null && point[1] !== undefined);
+            const cell = all.cells[change.cell], turns = cell ? kernelwatch.turns(machine.details, cell.op + " " + cell.device) : [];
+            const points = found.at.map((at, index) => [index, found.s[index], kernelwatch.stretch(turns, at)]).filter((point) => point[1] !== null && point[1] !== undefined);
             return kernelwatch.sparkline(points, subject_of(change) + " at " + text.plural(points.length, "commit"));
         } catch (error) {
             return null;  // a machine or cell that these pages do not have
@@ -148,11 +150,12 @@
     function markdown(event, all) {
         const cell = (value) => String(value).replaceAll("|", "\\|");
         const lines = event.changes.slice(0, 20).map((change) => "| " + [
-            subject_of(change), text.change(change.change, 2), change.exact ? "exact" : interval_text(change.interval, 2) || "n/a",
+            subject_of(change), kernelwatch.size(change), change.exact ? "exact" : kernelwatch.interval(change) || "n/a", kernelwatch.words(change),
             value_text(change, change.before, all.site.figures), value_text(change, change.after, all.site.figures),
         ].map(cell).join(" | ") + " |");
-        return "**" + kind_of(event) + "**" + (all.site.described ? " (" + event.verdict + ")" : "") + " at " + text.hash(event.last.hash) + ": " + event.last.subject + "\n\n" +
-            "| series | change | 95 % interval | before | after |\n| --- | ---: | ---: | ---: | ---: |\n" + lines.join("\n") + "\n" +
+        const words = kernelwatch.words(event), reason = kernelwatch.reason(event);
+        return "**" + event.kind + "**" + (words ? " (" + words + ")" : "") + " of " + kernelwatch.size(event) + " at " + text.hash(event.last.hash) + ": " + event.last.subject + "\n\n" + (reason ? reason + "\n\n" : "") +
+            "| series | change | 95 % interval | state | before | after |\n| --- | ---: | ---: | --- | ---: | ---: |\n" + lines.join("\n") + "\n" +
             (event.changes.length > 20 ? "\n... and " + (event.changes.length - 20) + " more series\n" : "");
     }
 
@@ -166,14 +169,17 @@
         }
         if (environment) about.push(": " + event.last.subject);
         if (!event.configured) about.push("; on " + event.branch + ", which is not a configured branch");
+        if (event.open && all.site.described) about.push(" \u00b7 event ", element("span", {class: "hash", title: "its id, such as for the command accept"}, event.id));
         if (all.site.commit_url) about.push(" \u00b7 ", element("a", {href: all.site.commit_url + event.last.hash}, "diff"));
         const rows = event.changes.map((change) => change_row(event, change, all));
         const machines = [...new Set(event.changes.map(place_of))];
         const files = event.last.files.map(([, path]) => path);
-        return element("article", {class: "card event " + kind_of(event), "data-commit": event.last.hash, "data-kind": kind_of(event)},
+        const words = environment ? "" : kernelwatch.words(event), reason = kernelwatch.reason(event);
+        return element("article", {class: "card event " + kind_of(event) + (event.open ? " open" : ""), "data-commit": event.last.hash, "data-kind": kind_of(event), "data-event": event.id, "data-state": event.state},
             element("div", {class: "event-head"},
                 element("div", {},
-                    element("h3", {}, title, environment || !all.site.described ? null : element("span", {class: "verdict " + event.verdict.replaceAll(" ", "-"), title: MEANT[event.verdict]}, event.verdict)),
+                    element("h3", {}, title, words ? element("span", {class: "verdict " + event.state, title: MEANT[event.state]}, words) : null),
+                    reason ? element("p", {class: "small reason"}, reason) : null,
                     element("p", {class: "quiet small"}, about, environment || !files.length ? "" : " \u00b7 " + files.slice(0, 3).join(", ") + (files.length > 3 ? " and " + (files.length - 3) + " more files" : ""), all.site.machines.length > 1 ? " \u00b7 " + machines.join(", ") : "")),
                 await trend(event, all)),
             table(COLUMNS, rows.slice(0, SHOWN), {"aria-label": "Changes at " + text.hash(event.last.hash)}),
@@ -198,11 +204,11 @@
 
     function chosen(events, parameters) {
         const words = (parameters.get("q") || "").toLowerCase().split(/\s+/).filter(Boolean);
-        const machine = parameters.get("machine"), verdict = parameters.get("verdict"), op = parameters.get("op");
+        const machine = parameters.get("machine"), state = parameters.get("state"), op = parameters.get("op");
         return events.filter((event) => {
             const said = [event.last.subject, event.last.hash, event.last.author, event.why, ...event.changes.map(subject_of)].join(" ").toLowerCase();
-            return (!machine || event.changes.some((change) => place_of(change) === machine)) && (!verdict || event.verdict === verdict) &&
-                (!op || event.changes.some((change) => change.cell.startsWith(op + "/"))) && words.every((word) => said.includes(word));
+            return (!machine || event.changes.some((change) => place_of(change) === machine)) && (!state || event.state === state) &&
+                (!op || event.changes.some((change) => change.rung.startsWith(op + "/"))) && words.every((word) => said.includes(word));
         });
     }
 
@@ -213,6 +219,18 @@
                 "across such a change: only measuring both commits again together can decide."),
             table([{name: "what"}, {name: "between"}, {name: "series", number: true}], rows, {"aria-label": "Changes of the environment"}),
         ] : null;
+    }
+
+    const TONES = {came: "", larger: "bad", smaller: "warn", missing: "warn", open: "quiet", unreadable: "warn"};
+
+    // What commits announced, and what came of it.
+    function expected(all) {
+        const rows = all.events.expected.toReversed().map((each) => [
+            [element("b", {}, each.text), element("div", {class: "quiet small"}, each.author)], commit_link(each.at, all),
+            element("span", {class: TONES[each.state], "data-expected": each.state}, each.words)]);
+        return !rows.length ? "" : element("section", {}, element("h2", {}, "Expected changes"),
+            element("p", {class: "quiet small"}, "What commits announced with the trailer Perf-Expected, the newest first."),
+            table([{name: "expected"}, {name: "commit"}, {name: "what came"}], rows, {"aria-label": "Expected changes"}));
     }
 
     function judged(all) {
@@ -238,14 +256,14 @@
         const controls = element("div", {class: "controls"},
             machines.length > 1 ? kernelwatch.choice("machine", [["", "all"], ...machines], parameters.get("machine") || "", set("machine")) : null,
             all.site.described ? kernelwatch.choice("op", [["", "all"], ...all.site.ops.map((op) => op.name)], parameters.get("op") || "", set("op")) : null,
-            all.site.described ? kernelwatch.choice("verdict", [["", "all"], "confirmed", "not decided", "not tried", "refuted"], parameters.get("verdict") || "", set("verdict")) : null,
+            all.site.described ? kernelwatch.choice("state", [["", "all"], ...Object.keys(MEANT)], parameters.get("state") || "", set("state")) : null,
             element("label", {}, "words ", element("input", {type: "search", value: parameters.get("q") || "",
                 onchange: (event) => set("q")(event.target.value)})));
         const events = chosen(all.events.events, parameters);
-        main.append(element("h1", {}, "Regressions"), ...scope(all), controls);
+        main.append(element("h1", {}, "Regressions"), kernelwatch.damaged(all.events), ...scope(all), controls);
         for (const [kind, heading, explained] of kinds_of(all.site)) {
             const own = events.filter((event) => kind_of(event) === kind);
-            if (kind === "change" && all.site.described && !own.length) continue;
+            if ((kind === "accepted" || kind === "change" && all.site.described) && !own.length) continue;
             const section = element("section", {class: kind}, element("h2", {}, heading + " (" + own.length + ")"),
                 element("p", {class: "quiet small"}, explained));
             section.append(...(own.length ? await Promise.all(own.map((event) => box(event, all)))
@@ -253,6 +271,6 @@
             if (kind === "environment") section.append(...[turns(all) || []].flat());
             main.append(section);
         }
-        main.append(judged(all));
+        main.append(expected(all), judged(all));
     });
 }

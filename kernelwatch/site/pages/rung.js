@@ -163,19 +163,21 @@ kernelwatch.view("rung", "", async function (main, parameters) {
     function times() {
         main.append(element("h2", {}, "Time, commit by commit"));
         const count = Math.max(...timed.map((key) => history[key].at.length));
-        main.append(element("p", {}, count < 2 ? "There is one commit only, so there is no history yet." : "One chart for each cell: time with its 95 % interval as a band, relative to the newest commit; the height is at least \u00b12 %. A chart leads to the history of its cell."));
+        main.append(element("p", {}, count < 2 ? "There is one commit only, so there is no history yet." : "One chart for each cell: time with its 95 % interval as a band, relative to the newest commit; the height is at least \u00b12 %. Nothing joins what was measured under other conditions, such as on another GPU. A chart leads to the history of its cell."));
         const order = (key) => [op.types.indexOf(cells[key].type), (op.shapes[cells[key].device] || []).indexOf(cells[key].shape), cells[key].cache];
         const sorted = timed.filter((key) => (history[key].s || []).some((s) => s)).sort((a, b) => d3.ascending(...[a, b].map((key) => order(key).map((part) => (typeof part === "number" ? String(100 + part) : part)).join())));
         main.append(element("ul", {class: "charts"}, sorted.map((key) => {
             const columns = history[key];
             const points = columns.at.map((commit, index) => ({commit, s: columns.s[index], low: columns.low?.[index], high: columns.high?.[index]})).filter((point) => point.s);
-            const last = points.at(-1), first = points[0];
+            const turns = kernelwatch.turns(machine.details, cells[key].op + " " + cells[key].device);
+            points.forEach((point) => { point.stretch = kernelwatch.stretch(turns, point.commit); });
+            const last = points.at(-1), alike = points.filter((point) => point.stretch === last.stretch), first = alike[0];
             const {type, shape, cache} = cells[key];
             return element("li", {}, element("a", {href: kernelwatch.address("history", {cell: key, machine: given.machine})},
                 element("span", {class: "chart-title"}, type + " " + ladders.short_shape(shape) + " " + cache),
                 points.length > 1 ? small(points, key) : null,
                 element("span", {class: "small quiet"}, text.time(last.s, text.significant(last.s, last.low, last.high)),
-                    points.length > 1 ? ", " + text.change(last.s / first.s - 1) + " since " + text.date(commits[first.commit].date) : ", one commit")));
+                    alike.length > 1 ? element("span", {"data-since": first.commit}, ", " + text.change(last.s / first.s - 1) + " since " + text.date(commits[first.commit].date)) : ", one commit" + (points.length > 1 ? " under the newest conditions" : ""))));
         })));
     }
 
@@ -192,14 +194,16 @@ kernelwatch.view("rung", "", async function (main, parameters) {
             marks: [
                 Plot.gridY([0], {stroke: "var(--rule)"}),
                 Plot.axisY([-reach / 1.1, 0, reach / 1.1], {tickSize: 2, fontSize: 9.5, label: null, fill: "var(--quiet)", stroke: "var(--rule)", tickFormat: (value) => (value > 0 ? "+" : "") + text.digits(value, Math.abs(value) < 10 ? 1 : 2) + (value ? " %" : "")}),
-                Plot.areaY(points, {x: index, y1: (point) => relative(point.low ?? point.s), y2: (point) => relative(point.high ?? point.s), fill: "var(--cold)", fillOpacity: 0.25}),
-                Plot.lineY(points, {x: index, y: (point) => relative(point.s), stroke: "var(--cold)", strokeWidth: 1.4}),
+                Plot.areaY(points, {x: index, y1: (point) => relative(point.low ?? point.s), y2: (point) => relative(point.high ?? point.s), z: "stretch", fill: "var(--cold)", fillOpacity: 0.25}),
+                Plot.dot(points.filter((point) => points.filter((each) => each.stretch === point.stretch).length === 1), {x: (point) => points.indexOf(point), y: (point) => relative(point.s), fill: "var(--cold)", r: 1.4}),
+                Plot.lineY(points, {x: index, y: (point) => relative(point.s), z: "stretch", stroke: "var(--cold)", strokeWidth: 1.4}),
                 Plot.dot(points.slice(-1), {x: points.length - 1, y: (point) => relative(point.s), fill: "var(--cold)", r: 2.4}),
             ],
         });
         kernelwatch.describe(picture, "time of " + key + " over " + text.plural(points.length, "commit"));
         picture.dataset.key = key;
         picture.dataset.points = points.length;
+        picture.dataset.stretches = new Set(points.map((point) => point.stretch)).size;
         return picture;
     }
 
@@ -214,7 +218,7 @@ kernelwatch.view("rung", "", async function (main, parameters) {
             main.append(element("p", {}, "No exact figure of " + full + " (registers, spilled bytes, occupancy, sectors, wavefronts, ...) is recorded on " + machine.summary.name + "."));
             return;
         }
-        main.append(element("p", {}, "Figures without noise: read from the compiled kernel for each architecture, or counted by running it on the emulator. A value holds from its commit until the next one." + (architecture ? " The architecture of this machine\u2019s GPU, " + architecture + ", comes first; others are below." : "")));
+        main.append(element("p", {}, "Figures without noise: read from the compiled kernel for each architecture, or counted by running it on the emulator. A value holds from its commit until the next one. \u25c6 marks a commit since which the emulator, the compiler or the packages are others: values on its two sides are not compared." + (architecture ? " The architecture of this machine\u2019s GPU, " + architecture + ", comes first; others are below." : "")));
         const foreign = (each) => architecture && / sm_\w+$/.test(each.place) && !each.place.endsWith(" " + architecture);
         const changed = found.filter((each) => !foreign(each) && new Set(each.run.map(([, value]) => value)).size > 1);
         for (const each of changed.slice(0, 12)) main.append(element("figure", {}, steps(each, table.at)));
@@ -241,19 +245,20 @@ kernelwatch.view("rung", "", async function (main, parameters) {
         const groups = d3.groups(sorted, (each) => each.name, (each) => JSON.stringify(each.run));
         const rows = groups.flatMap(([name, runs]) => runs.map(([, list], at) => {
             const {run} = list[0];
-            const [since, value] = run.at(-1);
+            const [since, value, why] = run.at(-1);
+            const blame = (each) => (each ? " (\u25c6 " + each + ")" : "");
             const unit = site.figures[name]?.unit || "";
             return [at ? "" : element("span", {title: name}, named(name)), element("div", {class: "places"}, list.map((each) => each.place).join(", ")),
                 element("b", {}, ladders.value(value)), unit === named(name) ? "" : unit,
-                [link(text.hash(commits[since].hash), "commit", {at: since}, {class: "hash"}), " " + text.date(commits[since].date)],
-                run.length > 1 ? run.slice(0, -1).map(([commit, older]) => ladders.value(older) + " since " + text.hash(commits[commit].hash)).join(", ") : element("span", {class: "quiet"}, "\u2013")];
+                [link(text.hash(commits[since].hash), "commit", {at: since}, {class: "hash"}), " " + text.date(commits[since].date), why ? element("div", {class: "small quiet places", "data-why": why}, "\u25c6 " + why) : ""],
+                run.length > 1 ? run.slice(0, -1).map(([commit, older, other]) => ladders.value(older) + " since " + text.hash(commits[commit].hash) + blame(other)).join(", ") : element("span", {class: "quiet"}, "\u2013")];
         }));
         into.append(kernelwatch.table([{name: "figure"}, {name: "type and place"}, {name: "value", number: true}, {name: "unit"}, {name: "since"}, {name: "before"}], rows, {"aria-label": "Exact figures of " + full, class: "figures"}));
     }
 
     function steps({name, place, run}, measured) {
         const end = measured.at(-1);
-        const spans = run.map(([commit, value], at) => ({from: measured.indexOf(commit), to: at + 1 < run.length ? measured.indexOf(run[at + 1][0]) : measured.indexOf(end) + 1, value, commit})).filter((span) => span.value !== null);
+        const spans = run.map(([commit, value, why], at) => ({why, from: measured.indexOf(commit), to: at + 1 < run.length ? measured.indexOf(run[at + 1][0]) : measured.indexOf(end) + 1, value, commit})).filter((span) => span.value !== null);
         const values = spans.map((span) => span.value);
         const width = Math.min(640, parseFloat(main.style.width) || 640), margins = {marginLeft: 60, marginRight: 70, marginTop: 24};
         const commit_width = (width - margins.marginLeft - margins.marginRight) / measured.length;
@@ -264,8 +269,9 @@ kernelwatch.view("rung", "", async function (main, parameters) {
             width, height: 110, ...margins,
             x: {domain: [0, measured.length], axis: null}, y: {domain: kernelwatch.domain(values, 0.2), label: named(name) + ", " + place, labelArrow: "none", ticks: 3},
             style: {background: "transparent", color: "currentColor", fontFamily: "inherit", fontSize: "12px", overflow: "visible"},
-            marks: [Plot.gridY({ticks: 3, stroke: "var(--rule)"}), Plot.ruleY(spans, {y: "value", x1: "from", x2: "to", stroke: "var(--cold)", strokeWidth: 2.5, ariaDescription: "step"}),
-                Plot.text(labeled, {x: "from", y: "value", dy: -9, textAnchor: "start", text: (span) => ladders.value(span.value) + " since " + text.hash(commits[span.commit].hash), stroke: "var(--page)", strokeWidth: 4, fill: "var(--ink)", ariaDescription: "label"})],
+            marks: [Plot.gridY({ticks: 3, stroke: "var(--rule)"}), Plot.ruleX(spans.filter((span) => span.why), {x: "from", stroke: "var(--quiet)", strokeDasharray: "4 3"}),
+                Plot.ruleY(spans, {y: "value", x1: "from", x2: "to", stroke: "var(--cold)", strokeWidth: 2.5, ariaDescription: "step"}),
+                Plot.text(labeled, {x: "from", y: "value", dy: -9, textAnchor: "start", text: (span) => ladders.value(span.value) + " since " + text.hash(commits[span.commit].hash) + (span.why ? " \u25c6" : ""), stroke: "var(--page)", strokeWidth: 4, fill: "var(--ink)", ariaDescription: "label"})],
         });
         kernelwatch.describe(picture, named(name) + " of " + full + ", " + place + ": " + spans.map((span) => ladders.value(span.value)).join(", then "));
         return kernelwatch.marked(picture, '[data-mark="step"] *', spans, ({value}) => ({value}));
@@ -275,17 +281,16 @@ kernelwatch.view("rung", "", async function (main, parameters) {
     function named_by_events() {
         main.append(element("h2", {}, "Events"));
         const positions = new Map(Object.entries(commits).map(([at, commit]) => [commit.hash, Number(at)]));
-        const rows = events.events.flatMap((event) => event.changes.filter((change) => (change.cell || "").startsWith(full + " ") && (!change.place || change.place.machine === machine.summary.name)).map((change) => {
-            const at = positions.get(event.last.hash);
-            const slower = change.change > 0;
-            return [element("span", {class: event.kind === "regression" ? "bad" : event.kind === "improvement" ? "good" : "warn"}, event.kind),
+        const rows = events.events.flatMap((event) => event.changes.filter((change) => change.rung === full && kernelwatch.is_of(change.place, machine.summary.name)).map((change) => {
+            const at = positions.get(event.last.hash), interval = kernelwatch.interval(change);
+            const subject = change.cell ? change.cell.slice(full.length + 1) : kernelwatch.figure_name(change.benchmark) + " (" + Object.entries(change.params).filter(([name]) => name !== "rung").map(([, value]) => value.replace(/^'|'$/g, "")).join(", ") + ")";
+            return [element("span", {class: event.kind === "environment" ? "warn" : kernelwatch.tone(event.kind, change), "data-id": change.id, "data-state": change.state, "data-size": change.size}, event.kind),
                 at === undefined ? text.hash(event.last.hash) : link(text.hash(event.last.hash), "commit", {at}, {class: "hash"}), text.date(event.last.date), element("div", {class: "idea"}, event.last.subject),
-                link(change.cell.slice(full.length + 1), "history", {cell: change.cell, machine: given.machine}),
-                change.change === null || change.change === undefined ? "n/a" : [text.change(change.change) + (change.exact ? "" : slower ? " slower" : " faster"),
-                    change.interval ? element("div", {class: "small quiet"}, text.change(change.interval[0]) + " to " + text.change(change.interval[1])) : ""],
-                event.verdict || ""];
+                change.cell ? link(subject, "history", {cell: change.cell, machine: given.machine}) : subject,
+                [kernelwatch.size(change) + (change.exact ? "" : change.size > 0 ? " slower" : " faster"), interval ? element("div", {class: "small quiet"}, interval) : ""],
+                element("div", {class: "idea"}, [kernelwatch.words(change), kernelwatch.reason(change), event.why].filter(Boolean).join(": "))];
         }));
-        main.append(rows.length ? kernelwatch.table([{name: "kind"}, {name: "commit"}, {name: "date"}, {name: "subject"}, {name: "cell"}, {name: "change", number: true}, {name: "confirmation"}], rows, {"aria-label": "Events of " + full, class: "figures"})
+        main.append(rows.length ? kernelwatch.table([{name: "kind"}, {name: "commit"}, {name: "date"}, {name: "subject"}, {name: "cell or figure"}, {name: "change", number: true}, {name: "state"}], rows, {"aria-label": "Events of " + full, class: "figures"})
             : element("p", {}, "No event names this rung on " + machine.summary.name + "."));
     }
 });

@@ -8,16 +8,19 @@
     const LINES = 6;  // on no configured branch
     const FEW = 4;  // machines whose cards are seen at a glance
 
-    // The change that stands for an event: the largest of time if there is one. Changes of exact figures come last.
-    const largest = (event) => event.changes.find((change) => !change.exact) || event.changes[0];
-
-    // The regressions of a machine that were neither undone nor refuted, the largest change of time first. `branch`: by
-    // default any that is configured.
-    function open(events, machine, branch) {
-        const size = (event) => (largest(event).exact ? 0 : Math.abs(largest(event).change));
-        return events.events.filter((event) => event.kind === "regression" && event.verdict !== "refuted" && (branch === undefined ? event.configured : event.branch === branch) &&
-            event.changes.some((change) => kernelwatch.is_of(change.place, machine) && !change.undone)).sort((a, b) => size(b) - size(a));
+    // The regressions of a machine with a change that `is_wanted`, the largest change of time first, those of exact
+    // figures last. `branch`: by default any that is configured.
+    function regressions_of(events, machine, branch, is_wanted) {
+        const size = (event) => (kernelwatch.largest(event, machine).exact ? 0 : Math.abs(kernelwatch.largest(event, machine).size));
+        return events.events.filter((event) => event.kind === "regression" && (branch === undefined ? event.configured : event.branch === branch) &&
+            event.changes.some((change) => kernelwatch.is_of(change.place, machine) && is_wanted(change))).sort((a, b) => size(b) - size(a));
     }
+
+    const open = (events, machine, branch) => regressions_of(events, machine, branch, (change) => change.open);
+
+    // Those that are accepted and not open.
+    const accepted = (events, machine, branch) => regressions_of(events, machine, branch, (change) => change.state === "accepted")
+        .filter((event) => !event.changes.some((change) => kernelwatch.is_of(change.place, machine) && change.open));
 
     const is_timed = (machine) => Object.values(machine.trend).some((points) => points.length);
 
@@ -29,7 +32,7 @@
             return ["bad", failed + " failed at the newest measured commit" + (regressions.length ? "; " + text.plural(regressions.length, "regression") + " open" : "") + "."];
         }
         if (!regressions.length) return null;
-        const sure = regressions.filter((event) => event.verdict === "confirmed").length;
+        const sure = regressions.filter((event) => event.state === "confirmed").length;
         return ["bad", text.plural(regressions.length, "regression") + " open" + (noun === "suite" ? ", " + sure + " of them confirmed." : ".")];
     }
 
@@ -63,11 +66,11 @@
     // What the full runs say if no regression is open, as [class, words].
     function by_full_runs(machine, all, commit) {
         if (machine.commits < 2) return ["warn", "One commit is measured: there is nothing to compare it with yet."];
-        const known = kernelwatch.evidence(all.events, machine.name), some = partly(known, commit.hash);
+        const known = kernelwatch.evidence(all.events, machine.name), some = partly(known, commit.hash), fine = accepted(all.events, machine.name).length;
         if (some) return some;
         if (machine.behind) return ["warn", "No open regression up to " + text.hash(commit.hash) + "; " + text.plural(machine.behind, "commit") + " after it " + (machine.behind === 1 ? "is" : "are") + " not measured."];
         if (all.site.described && !is_timed(machine)) return ["good", "No open regression in the exact figures of the newest commit; no time is recorded."];
-        return ["good", "No open regression: the newest commit is measured, and none of " + text.plural(known.series, "series", "series") + " is worse than before."];
+        return ["good", "No open regression: the newest commit is measured, and none of " + text.plural(known.series, "series", "series") + " is worse than before" + (fine ? ", but for " + text.plural(fine, "accepted regression") : "") + "."];
     }
 
     const verdict_line = ([kind, words]) => element("p", {class: "verdict-line " + kind}, element("span", {"aria-hidden": "true", class: "sign"}, SIGNS[kind]), " " + words);
@@ -76,9 +79,22 @@
     const failures_list = (failures) => (failures.length ? element("ul", {class: "small"}, failures.map((told) => element("li", {"data-suite": told.suite},
         element("b", {}, told.suite), ": " + told.reason, told.log ? [" (", element("code", {}, told.log), ")"] : ""))) : null);
 
-    const regressions_list = (regressions, machine, site) => (regressions.length ? element("ul", {class: "small"}, regressions.slice(0, SHOWN).map((event) => element("li", {},
-        link(event.last.subject, "regressions", {q: text.hash(event.last.hash)}), " ", (largest(event).exact ? kernelwatch.figure_name(largest(event).benchmark) + " " : "") + text.change(largest(event).change, 2), site.described ? ", " + event.verdict : "")),
-    regressions.length > SHOWN ? element("li", {}, link("all " + regressions.length, "regressions", {machine})) : null) : null);
+    // A regression, with its largest change on a machine and its state.
+    function regression_item(event, machine) {
+        const change = kernelwatch.largest(event, machine), words = kernelwatch.words(event), reason = kernelwatch.reason(event);
+        return element("li", {"data-event": event.id, "data-state": event.state, "data-size": change.size}, link(event.last.subject, "regressions", {q: text.hash(event.last.hash)}), " ",
+            (change.exact ? kernelwatch.figure_name(change.benchmark) + " " : "") + kernelwatch.size(change), words ? ", " + words : "", reason ? element("span", {class: "quiet"}, " (" + reason + ")") : "");
+    }
+
+    const items = (regressions, machine) => [...regressions.slice(0, SHOWN).map((event) => regression_item(event, machine)),
+        regressions.length > SHOWN ? element("li", {}, link("all " + regressions.length, "regressions", {machine})) : ""].filter(Boolean);
+
+    // The open regressions, and below them those that are accepted.
+    function regressions_list(events, machine, branch) {
+        const bad = open(events, machine, branch), fine = accepted(events, machine, branch);
+        return [bad.length ? element("ul", {class: "small"}, items(bad, machine)) : "",
+            fine.length ? element("div", {class: "accepted small"}, element("span", {class: "quiet"}, text.plural(fine.length, "regression") + " accepted:"), element("ul", {}, items(fine, machine))) : ""];
+    }
 
     // How many series are judged, and why the others are not.
     function judged_words(known) {
@@ -103,7 +119,7 @@
 
     function card(machine, all, now) {
         const commit = all.site.newest[machine.newest];
-        const regressions = open(all.events, machine.name), failures = kernelwatch.failures(all.events, machine.name, commit.hash);
+        const failures = kernelwatch.failures(all.events, machine.name, commit.hash);
         const alike = all.site.machines.filter((other) => kernelwatch.device_name(other) === kernelwatch.device_name(machine)).length > 1;
         const limited = machine.limited.length, reach = kernelwatch.links.reach(all.events, machine.name);
         return element("article", {class: "card machine", "data-machine": machine.name},
@@ -111,7 +127,7 @@
             alike && all.site.described ? element("p", {class: "quiet small"}, machine.name) : null,
             verdict_line(verdict(machine, all, commit)),
             failures_list(failures),
-            regressions_list(regressions, machine.name, all.site),
+            regressions_list(all.events, machine.name),
             element("div", {class: "columns"}, element("dl", {},
                 element("dt", {}, "newest measured commit"),
                 element("dd", {}, link(text.hash(commit.hash), "commit", {at: machine.newest}, {class: "hash"}), " " + commit.subject, element("br"),
@@ -133,7 +149,7 @@
         const regressions = open(all.events, reach.machine);
         return element("article", {class: "card machine", "data-machine": reach.machine},
             element("h2", {}, reach.machine), element("p", {class: "quiet small"}, "Links only: no full run was recorded on this machine, so it has no absolute figures."),
-            verdict_line(against(0, [], regressions, noun_of(all.site)) || linked(reach)), regressions_list(regressions, reach.machine, all.site),
+            verdict_line(against(0, [], regressions, noun_of(all.site)) || linked(reach)), regressions_list(all.events, reach.machine),
             element("dl", {}, element("dt", {}, "linked"), element("dd", {"data-links": reach.links}, kernelwatch.links.words(reach))));
     }
 
@@ -146,7 +162,7 @@
         return element("article", {class: "card line", "data-line": line.name, "data-machine": machine},
             element("h3", {}, line.name, element("span", {class: "verdict"}, "not on a configured branch")),
             element("p", {class: "quiet small"}, machine),
-            verdict_line(found), failures_list(failures), regressions_list(regressions, machine, all.site),
+            verdict_line(found), failures_list(failures), regressions_list(all.events, machine, line.name),
             element("dl", {}, element("dt", {}, "newest measured commit"),
                 element("dd", {}, element("span", {class: "hash"}, text.hash(line.tip.hash)), " " + line.tip.subject, element("br"), element("span", {class: "quiet small"}, text.date(line.tip.date) + ", " + text.age(line.tip.date, now))),
                 element("dt", {}, "judged along its own first parents"), element("dd", {}, judged_words(known)),
@@ -158,7 +174,7 @@
         const regressions = open(all.events, reach.machine, line.name);
         return element("article", {class: "card line", "data-line": line.name, "data-machine": reach.machine},
             element("h3", {}, line.name, element("span", {class: "verdict"}, "not on a configured branch")), element("p", {class: "quiet small"}, reach.machine),
-            verdict_line(against(0, [], regressions, noun_of(all.site)) || linked(reach)), regressions_list(regressions, reach.machine, all.site),
+            verdict_line(against(0, [], regressions, noun_of(all.site)) || linked(reach)), regressions_list(all.events, reach.machine, line.name),
             element("dl", {}, element("dt", {}, "linked"), element("dd", {"data-links": reach.links}, kernelwatch.links.words(reach))));
     }
 
@@ -198,7 +214,7 @@
         const [site, events] = await Promise.all(["site", "events"].map(kernelwatch.load)), all = {site, events};
         const {machines, published, branch, head} = all.site;
         const now = Date.parse(published);
-        main.append(element("h1", {}, "Status"));
+        main.append(element("h1", {}, "Status"), kernelwatch.damaged(events));
         const alone = kernelwatch.links.alone(site, events);
         if (!machines.length && !alone.length) {
             main.append(element("p", {}, events.lines.length > events.lines.filter((line) => line.configured).length ? "No commit of the branch " + branch + " is measured."

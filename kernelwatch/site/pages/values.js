@@ -92,11 +92,11 @@
             return at === undefined ? text.hash(hash) : kernelwatch.commit_link(at, common.commits);
         };
         return element("section", {}, element("h2", {}, "What happened"), element("ul", {class: "happened"}, changes.toReversed().map(({event, change}) => {
-            const tone = event.kind === "regression" ? "bad" : event.kind === "improvement" ? "good" : "";
-            return element("li", {"data-kind": event.kind, "data-change": change.change}, element("b", {class: tone}, kernelwatch.arrow(change.change) + " " + text.change(change.change)),
-                change.interval[0] === null ? "" : " (" + change.interval.map((each) => text.change(each)).join(" to ") + ")", ", " + event.kind + ": ",
+            const interval = kernelwatch.interval(change);
+            return element("li", {"data-kind": event.kind, "data-change": change.size, "data-state": change.state}, element("b", {class: kernelwatch.tone(event.kind, change)}, kernelwatch.arrow(change.size) + " " + kernelwatch.size(change)),
+                interval ? " (" + interval + ")" : "", ", " + [event.kind, kernelwatch.words(change), kernelwatch.reason(change)].filter(Boolean).join(", ") + ": ",
                 values.say(change.before, unit) + " \u2192 " + values.say(change.after, unit) + ". ", event.commits > 1 && event.kind !== "environment" ? text.plural(event.commits - 1, "commit") + " before it " + (event.commits > 2 ? "were" : "was") + " not measured and may be the cause. " : "",
-                event.gradual ? "Many small changes since " + text.hash(event.first.hash) + ". " : "", change.undone ? "It has been undone since. " : "", "At ", commit(change.to), ".");
+                event.gradual ? "Many small changes since " + text.hash(event.first.hash) + ". " : "", "At ", commit(change.to), ".");
         })), element("p", {class: "small"}, link("All events", "regressions")));
     }
 
@@ -159,7 +159,7 @@
         const x = {type: dated ? "utc" : "linear", domain: +extent[0] === +extent[1] ? (dated ? [-1, 1].map((days) => new Date(+extent[0] + days * 86400000)) : [-1, 1]) : extent};
         const scale_x = (dated ? d3.scaleUtc : d3.scaleLinear)(x.domain, [left, width - right]);
         for (const mark of changes) {
-            mark.label = kernelwatch.arrow(mark.change.change) + " " + text.change(mark.change.change) + (small ? "" : ", " + mark.event.kind);
+            mark.label = kernelwatch.arrow(mark.change.size) + " " + kernelwatch.size(mark.change) + (small ? "" : ", " + [mark.event.kind, kernelwatch.words(mark.change)].filter(Boolean).join(", "));
             mark.width = happenings.width_of(mark.label);
             mark.px = scale_x(mark.point.x);
             mark.flipped = mark.px + mark.width > width - 4;
@@ -188,7 +188,7 @@
         picture.append("text").attr("class", "amount").attr("x", 4).attr("y", top).attr("text-anchor", "start").attr("fill", "var(--quiet)").text(label);
         for (const mark of changes) {
             picture.append("text").attr("class", "mark").attr("x", mark.px + (mark.flipped ? -5 : 5)).attr("y", top - 20 - 17 * mark.row).attr("text-anchor", mark.flipped ? "end" : "start")
-                .attr("fill", mark.event.kind === "regression" ? "var(--bad)" : mark.event.kind === "improvement" ? "var(--good)" : "var(--quiet)").attr("data-kind", mark.event.kind).text(mark.label);
+                .attr("fill", "var(--" + (kernelwatch.tone(mark.event.kind, mark.change) || "quiet") + ")").attr("data-kind", mark.event.kind).text(mark.label);
             picture.insert("path", "g").attr("d", "M" + mark.px + "," + (top - 32 - 17 * mark.row) + "V" + (top + 14)).attr("stroke", "var(--quiet)").attr("stroke-opacity", 0.7);
         }
         const box = element("div", {class: "pointed", tabindex: 0, role: "group", "aria-label": "Commits of the picture: arrow keys go from commit to commit, Enter opens one"});
@@ -212,9 +212,8 @@
             main.append(element("section", {"data-machine": machine.name}, element("h2", {}, machine.name),
                 own.length ? element("ul", {class: "happened"}, own.map(({event, change}) => {
                     const series = values.of(events.series, change);
-                    const tone = event.kind === "regression" ? "bad" : event.kind === "improvement" ? "good" : "";
-                    return element("li", {"data-kind": event.kind, "data-change": change.change}, element("b", {class: tone}, kernelwatch.arrow(change.change) + " " + text.change(change.change)), ", " + event.kind + ": ", series && series.file ? values.link(series) : values.name(change),
-                        change.undone ? ", since undone" : "");
+                    return element("li", {"data-kind": event.kind, "data-change": change.size, "data-state": change.state}, element("b", {class: kernelwatch.tone(event.kind, change)}, kernelwatch.arrow(change.size) + " " + kernelwatch.size(change)),
+                        ", " + [event.kind, kernelwatch.words(change), kernelwatch.reason(change)].filter(Boolean).join(", ") + ": ", series && series.file ? values.link(series) : values.name(change));
                 })) : element("p", {}, "No change was found at this commit."),
                 failures.length ? [element("h3", {}, "Failed benchmarks"), kernelwatch.failures_table(failures)] : ""));
         }
