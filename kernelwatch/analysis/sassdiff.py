@@ -1,0 +1,152 @@
+"""Compare the SASS of a kernel before and after a commit: which instructions left, which joined, and of which kind.
+
+A compiler that changes one thing gives out registers anew and schedules in another order. So instructions are aligned
+without the numbers of registers and predicates and without addresses; opcodes, modifiers and immediate operands count.
+An instruction that left in one place and joined in another has only moved.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from typing import Any
+
+from kernelwatch.analysis.sass import CLASSES, MIX, WIDTHS, class_of
+
+AROUND = 2  # instructions that are shown before and after each difference
+MOST_ROWS = 400  # of a diff
+ALIGNED_MOST = 6_000  # instructions of a kernel; aligning twice as many takes four times as long
+
+LINE = re.compile(r"^\s*/\*([0-9a-f]+)\*/[\s{]*(@!?U?P\w+)?\s*([A-Z][\w.]*)([^;]*);?", re.MULTILINE)
+JUMPS = re.compile(r"BRA|BRX|JMP|BSSY|CALL|RET|WARPSYNC|BREAK")
+REGISTER = re.compile(r"\b(U?[RPB])\d+\b(?:\.reuse)?")  # R12, UR4, P0, UP1, B3; not RZ, PT
+ADDRESS = re.compile(r"\b0x[0-9a-f]+\b")
+# Ways to write the same, between which the compiler chooses by which unit is idle.
+SAME = (
+    (re.compile(r"^IMAD\.MOV\.U32 R, RZ, RZ, "), "MOV R, "),
+    (re.compile(r"^IMAD\.IADD R, R, 0x1, "), "IADD3 R, R, RZ, "),
+    (re.compile(r"^IMAD\.X "), "IADD3.X "),
+)
+# What explains most changes of time, in the order in which it is told: spills, shared and global memory with the width
+# of an access, barriers, special functions, tensor instructions, exchanges between lanes, atomics.
+SUSPECTS = re.compile(rf"LDL|STL|LDS|STS|LDSM|STSM|LDG|STG|LDGSTS|UBLK\w+|UTMA\w+|BAR|MUFU|{MIX['tensor']}|SHFL|ATOM\w*|RED\w*")
+WIDE = re.compile(r"LD|ST|LD[GSLC]|ST[GSL]|LDGSTS")  # whose suffix is the width of an access
+WHOLE = re.compile(rf"MUFU|LDSM|STSM|{MIX['tensor']}")  # of which the whole name counts
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """An instruction: its address, guard ("@!P0", or ""), name and operands."""
+
+    address: int
+    guard: str
+    name: str
+    operands: str
+
+    @property
+    def text(self) -> str:
+        return " ".join(filter(None, (self.guard, self.name, self.operands)))
+
+    @property
+    def key(self) -> str:
+        """What is compared: without the numbers of registers and predicates, and without addresses."""
+        operands = REGISTER.sub(r"\1", self.operands)
+        if JUMPS.match(self.name):
+            operands = ADDRESS.sub("LABEL", operands)
+        text = f"{self.name} {operands}".strip()
+        for pattern, same in SAME:
+            text = pattern.sub(same, text)
+        return ("@P " if self.guard else "") + text
+
+    @property
+    def opcode(self) -> str:
+        """Its name, with the width of an access of memory: "LDS.128"; of a tensor instruction all of its name."""
+        base, *suffixes = self.name.split(".")
+        if WHOLE.fullmatch(base):
+            return self.name
+        width = next((each for each in suffixes if each in WIDTHS), "")
+        return f"{base}.{width}" if width and WIDE.fullmatch(base) else base
+
+    @property
+    def target(self) -> int | None:
+        """The address to which a branch leads, None for any other instruction."""
+        found = ADDRESS.search(self.operands) if self.name.partition(".")[0] == "BRA" else None
+        return int(found[0], 16) if found else None
+
+
+def instructions(listing: str) -> list[Instruction]:
+    """The instructions that nvdisasm printed, without those that pad the code: NOPs, and a branch to itself."""
+    found = [
+        Instruction(int(address, 16), guard, name, operands.strip())
+        for address, guard, name, operands in LINE.findall(listing)
+    ]
+    return [each for each in found if each.name != "NOP" and each.target != each.address]
+
+
+def compare(before: str, after: str) -> dict[str, Any]:
+    """How the SASS of a kernel changed, as JSON. `before`, `after`: what nvdisasm prints.
+
+    `instructions`: how many there are, as each of the next pairs before and after; `classes`: by class (sass.MIX);
+    `opcodes`: those whose number changed, likely causes first; `loops`: branches that lead back.
+    `left`, `joined`, `moved`: how many instructions; `rows`: the diff, each row with its mark ("-", "+", "<" and ">"
+    for one that moved from and to here, " " for one that stayed, "." for a gap), its address and its text;
+    `left_out`: how many more rows there are.
+    """
+    old, new = instructions(before), instructions(after)
+    opcodes = _pairs(Counter(each.opcode for each in old), Counter(each.opcode for each in new))
+    classes = _pairs(
+        Counter(class_of(each.name, each.operands) for each in old),
+        Counter(class_of(each.name, each.operands) for each in new),
+    )
+    keys = Counter(each.key for each in old), Counter(each.key for each in new)
+    gone, come = keys[0] - keys[1], keys[1] - keys[0]
+    rows = list(_rows(old, new, gone, come)) if max(len(old), len(new)) <= ALIGNED_MOST else []
+    return {
+        "instructions": [len(old), len(new)],
+        "classes": {kind: classes.get(kind, [0, 0]) for kind in CLASSES},
+        "opcodes": dict(sorted(((name, pair) for name, pair in opcodes.items() if pair[0] != pair[1]), key=_suspicion)),
+        "loops": [_loops(old), _loops(new)],
+        "left": gone.total(),
+        "joined": come.total(),
+        "moved": sum(mark == "<" for mark, *_ in rows),
+        "aligned": max(len(old), len(new)) <= ALIGNED_MOST,
+        "rows": rows[:MOST_ROWS],
+        "left_out": len(rows[MOST_ROWS:]),
+    }
+
+
+def _pairs(before: Counter[str], after: Counter[str]) -> dict[str, list[int]]:
+    return {name: [before[name], after[name]] for name in sorted({*before, *after})}
+
+
+def _suspicion(entry: tuple[str, list[int]]) -> tuple[bool, int, str]:
+    name, (before, after) = entry
+    return not SUSPECTS.fullmatch(name.partition(".")[0]), -abs(after - before), name
+
+
+def _loops(kernel: Sequence[Instruction]) -> int:
+    return sum(each.target is not None and each.target < each.address for each in kernel)
+
+
+def _rows(
+    old: Sequence[Instruction], new: Sequence[Instruction], gone: Counter[str], come: Counter[str]
+) -> Iterator[tuple[str, str, str]]:
+    """The diff: hunks with AROUND instructions around them."""
+    matcher = SequenceMatcher(None, [each.key for each in old], [each.key for each in new], autojunk=False)
+    left, joined = gone.copy(), come.copy()
+
+    def marked(each: Instruction, rest: Counter[str], marks: str) -> tuple[str, str, str]:
+        is_own = rest[each.key] > 0
+        rest[each.key] -= is_own
+        return marks[0] if is_own else marks[1], f"{each.address:04x}", each.text
+
+    for at, group in enumerate(matcher.get_grouped_opcodes(AROUND)):
+        if at:
+            yield ".", "", ""
+        for kind, i, j, k, m in group:
+            if kind == "equal":
+                yield from ((" ", f"{each.address:04x}", each.text) for each in new[k:m])
+                continue
+            yield from (marked(each, left, "-<") for each in old[i:j])
+            yield from (marked(each, joined, "+>") for each in new[k:m])
