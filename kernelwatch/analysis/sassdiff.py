@@ -30,7 +30,9 @@ SAME = (
 )
 # What explains most changes of time, in the order in which it is told: spills, shared and global memory with the width
 # of an access, barriers, special functions, tensor instructions, exchanges between lanes, atomics.
-SUSPECTS = re.compile(rf"LDL|STL|LDS|STS|LDSM|STSM|LDG|STG|LDGSTS|UBLK\w+|UTMA\w+|BAR|MUFU|{MIX['tensor']}|SHFL|ATOM\w*|RED\w*")
+SUSPECTS = re.compile(
+    rf"LDL|STL|LDS|STS|LDSM|STSM|LDG|STG|LDGSTS|UBLK\w+|UTMA\w+|BAR|MUFU|{MIX['tensor']}|SHFL|ATOM\w*|RED\w*"
+)
 WIDE = re.compile(r"LD|ST|LD[GSLC]|ST[GSL]|LDGSTS")  # whose suffix is the width of an access
 WHOLE = re.compile(rf"MUFU|LDSM|STSM|{MIX['tensor']}")  # of which the whole name counts
 
@@ -76,12 +78,12 @@ class Instruction:
 
 
 def instructions(listing: str) -> list[Instruction]:
-    """The instructions that nvdisasm printed, without those that pad the code: NOPs, and a branch to itself."""
+    """The instructions that nvdisasm printed, without the NOPs that pad the code."""
     found = [
         Instruction(int(address, 16), guard, name, operands.strip())
         for address, guard, name, operands in LINE.findall(listing)
     ]
-    return [each for each in found if each.name != "NOP" and each.target != each.address]
+    return [each for each in found if each.name != "NOP"]
 
 
 def compare(before: str, after: str) -> dict[str, Any]:
@@ -89,7 +91,8 @@ def compare(before: str, after: str) -> dict[str, Any]:
 
     `instructions`: how many there are, as each of the next pairs before and after; `classes`: by class (sass.MIX);
     `opcodes`: those whose number changed, likely causes first; `loops`: branches that lead back.
-    `left`, `joined`, `moved`: how many instructions; `rows`: the diff, each row with its mark ("-", "+", "<" and ">"
+    `left`, `joined`, `moved`: how many instructions; `renamed`: how many stayed and have other registers; `aligned`:
+    whether the kernels are short enough for a diff; `rows`: the diff, each row with its mark ("-", "+", "<" and ">"
     for one that moved from and to here, " " for one that stayed, "." for a gap), its address and its text;
     `left_out`: how many more rows there are.
     """
@@ -101,7 +104,14 @@ def compare(before: str, after: str) -> dict[str, Any]:
     )
     keys = Counter(each.key for each in old), Counter(each.key for each in new)
     gone, come = keys[0] - keys[1], keys[1] - keys[0]
-    rows = list(_rows(old, new, gone, come)) if max(len(old), len(new)) <= ALIGNED_MOST else []
+    is_short = max(len(old), len(new)) <= ALIGNED_MOST
+    matcher = SequenceMatcher(None, [each.key for each in old], [each.key for each in new], autojunk=False)
+    rows = list(_rows(old, new, gone, come, matcher)) if is_short else []
+    stayed = [
+        (old[i + at], new[j + at])
+        for i, j, size in (matcher.get_matching_blocks() if is_short else ())
+        for at in range(size)
+    ]
     return {
         "instructions": [len(old), len(new)],
         "classes": {kind: classes.get(kind, [0, 0]) for kind in CLASSES},
@@ -110,7 +120,8 @@ def compare(before: str, after: str) -> dict[str, Any]:
         "left": gone.total(),
         "joined": come.total(),
         "moved": sum(mark == "<" for mark, *_ in rows),
-        "aligned": max(len(old), len(new)) <= ALIGNED_MOST,
+        "renamed": sum(before.text != after.text for before, after in stayed),
+        "aligned": is_short,
         "rows": rows[:MOST_ROWS],
         "left_out": len(rows[MOST_ROWS:]),
     }
@@ -130,10 +141,13 @@ def _loops(kernel: Sequence[Instruction]) -> int:
 
 
 def _rows(
-    old: Sequence[Instruction], new: Sequence[Instruction], gone: Counter[str], come: Counter[str]
+    old: Sequence[Instruction],
+    new: Sequence[Instruction],
+    gone: Counter[str],
+    come: Counter[str],
+    matcher: "SequenceMatcher[str]",
 ) -> Iterator[tuple[str, str, str]]:
     """The diff: hunks with AROUND instructions around them."""
-    matcher = SequenceMatcher(None, [each.key for each in old], [each.key for each in new], autojunk=False)
     left, joined = gone.copy(), come.copy()
 
     def marked(each: Instruction, rest: Counter[str], marks: str) -> tuple[str, str, str]:

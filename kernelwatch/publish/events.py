@@ -28,6 +28,7 @@ from kernelwatch.history.confirmations import Verdicts
 from kernelwatch.history.links import Session
 from kernelwatch.plan.project import Project
 from kernelwatch.publish import diffs, failed, linked, values
+from kernelwatch.publish.causes import Causes
 from kernelwatch.publish.commits import Commit, commits_of
 from kernelwatch.publish.feed import verdict_of, word_of, write_feed
 from kernelwatch.publish.lines import Line, lines_of, newest_of
@@ -139,10 +140,11 @@ def _where(change: Change) -> tuple[str | None, str, str]:
 def write(publication: Publication, judged: Judged) -> None:
     """Write the data files of the events and series, the diffs of the commits that they name, and the feed."""
     writer, commits, verdicts = publication.writer, judged.commits, judged.verdicts
+    events_told = [as_json(event, commits, verdicts) for event in judged.events]
     writer.write(
         "events",
         {
-            "events": [as_json(event, commits, verdicts) for event in judged.events],
+            "events": events_told,
             "turns": [dataclasses.asdict(turn) for turn in events.turns(judged.series)],
             "lines": [_line_as_json(line, commits) for line in judged.lines],
             "unknown": judged.unknown,
@@ -162,6 +164,8 @@ def write(publication: Publication, judged: Judged) -> None:
     for commit in dict.fromkeys(event.last for event in judged.events if event.kind != "environment"):
         if not writer.keep(f"diffs/{commit}", " ".join(where)):
             writer.write(f"diffs/{commit}", diffs.diff_of(publication.repo, commit, where), " ".join(where))
+    by_id = dict(zip((event.id for event in judged.events), events_told, strict=True))
+    Causes(publication, by_id, judged.sessions, commits).write(judged.events)
     regressions = [event for event in judged.events if event.kind == "regression"]
     write_feed(
         publication.site, publication.conf.project, regressions, commits, verdicts, judged.evidence, judged.failures
