@@ -16,7 +16,7 @@ from kernelwatch.analysis.sass import CLASSES, MIX, WIDTHS, class_of
 
 AROUND = 2  # instructions that are shown before and after each difference
 MOST_ROWS = 400  # of a diff
-ALIGNED_MOST = 6_000  # instructions of a kernel; aligning twice as many takes four times as long
+ALIGNED_MOST = 4_000  # instructions of a kernel; aligning twice as many takes four times as long
 
 LINE = re.compile(r"^\s*/\*([0-9a-f]+)\*/[\s{]*(@!?U?P\w+)?\s*([A-Z][\w.]*)([^;]*);?", re.MULTILINE)
 JUMPS = re.compile(r"BRA|BRX|JMP|BSSY|CALL|RET|WARPSYNC|BREAK")

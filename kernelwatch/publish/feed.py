@@ -64,7 +64,7 @@ def write_feed(
         context = [event.kind, event.first, event.last]
         entries.append(
             feed.FeedEntry(
-                _xml(title(event, commits, word)), date, "index.html#/regressions", _xml(body), context, date
+                _xml(title(event, commits, word)), date, f"index.html#/event?id={event.id}", _xml(body), context, date
             )
         )
     feed.write_atom(

@@ -72,12 +72,13 @@ def for_an_engineer(event: Event, looks: Sequence[Look], diff: Sequence[str] = (
     head = f"{amount}, since {source}" if source else amount
     known = [look for look in looks if look.figures]
     if not known:
-        reason = why or next((look.why for look in looks if look.why), NO_FIGURE)
+        reasons = [why, *(look.why or str(look.sass.get("why") or "") for look in looks), NO_FIGURE]
+        reason = next(filter(None, reasons))
         return f"{head}: no exact figure says why ({reason})."
-    said = [cause(look, is_worse=event.kind == "regression") for look in known]
-    if len(known) > 1:
-        said = [f"{look.name}: {text}" for look, text in zip(known, said, strict=True)]
-    return f"{head}: {'. '.join(said)}."
+    said = cause(known[0], is_worse=event.kind == "regression")  # of the kernel whose time changed most
+    if len(looks) > 1:
+        said += f". That is {known[0].name}; {', '.join(look.name for look in looks if look is not known[0])} changed, too"
+    return f"{head}: {said}."
 
 
 def cause(look: Look, *, is_worse: bool) -> str:

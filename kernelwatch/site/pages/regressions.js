@@ -65,7 +65,7 @@
     function commit_link(hash, all) {
         const at = all.at.get(hash);
         return at === undefined ? element("span", {class: "hash"}, text.hash(hash))
-            : link(text.hash(hash), "commit", {at}, {class: "hash"});
+            : link(text.hash(hash), "commit", {hash: text.hash(hash)}, {class: "hash"});
     }
 
     function series_link(change, all) {
@@ -173,7 +173,7 @@
         return element("article", {class: "card event " + kind_of(event), "data-commit": event.last.hash, "data-kind": kind_of(event)},
             element("div", {class: "event-head"},
                 element("div", {},
-                    element("h3", {}, title, environment || !all.site.described ? null : element("span", {class: "verdict " + event.verdict.replaceAll(" ", "-"), title: MEANT[event.verdict]}, event.verdict)),
+                    element("h3", {}, kernelwatch.event.link(title, event.id), environment || !all.site.described ? null : element("span", {class: "verdict " + event.verdict.replaceAll(" ", "-"), title: MEANT[event.verdict]}, event.verdict)),
                     element("p", {class: "quiet small"}, about, environment || !files.length ? "" : " \u00b7 " + files.slice(0, 3).join(", ") + (files.length > 3 ? " and " + (files.length - 3) + " more files" : ""), all.site.machines.length > 1 ? " \u00b7 " + machines.join(", ") : "")),
                 await trend(event, all)),
             table(COLUMNS, rows.slice(0, SHOWN), {"aria-label": "Changes at " + text.hash(event.last.hash)}),
@@ -181,6 +181,8 @@
                 table(COLUMNS, rows.slice(SHOWN), {"aria-label": "More changes at " + text.hash(event.last.hash)})) : null,
             environment ? null : await causes(event, all), environment ? null : kernelwatch.copy("Copy as Markdown", markdown(event, all)));
     }
+
+    kernelwatch.told = {COLUMNS, MEANT, change_row, commit_link, kind_of, markdown, series_link, subject_of, verdict_text};  // for the page of an event
 
     // What the page speaks of, for each machine: "NVIDIA H200, 13 commits up to 47de068d of 2026-11-20, 363 cells, 0 failed".
     function scope(all) {

@@ -245,7 +245,7 @@ kernelwatch.view("rung", "", async function (main, parameters) {
             const unit = site.figures[name]?.unit || "";
             return [at ? "" : element("span", {title: name}, named(name)), element("div", {class: "places"}, list.map((each) => each.place).join(", ")),
                 element("b", {}, ladders.value(value)), unit === named(name) ? "" : unit,
-                [link(text.hash(commits[since].hash), "commit", {at: since}, {class: "hash"}), " " + text.date(commits[since].date)],
+                [link(text.hash(commits[since].hash), "commit", {hash: text.hash(commits[since].hash)}, {class: "hash"}), " " + text.date(commits[since].date)],
                 run.length > 1 ? run.slice(0, -1).map(([commit, older]) => ladders.value(older) + " since " + text.hash(commits[commit].hash)).join(", ") : element("span", {class: "quiet"}, "\u2013")];
         }));
         into.append(kernelwatch.table([{name: "figure"}, {name: "type and place"}, {name: "value", number: true}, {name: "unit"}, {name: "since"}, {name: "before"}], rows, {"aria-label": "Exact figures of " + full, class: "figures"}));
@@ -279,7 +279,7 @@ kernelwatch.view("rung", "", async function (main, parameters) {
             const at = positions.get(event.last.hash);
             const slower = change.change > 0;
             return [element("span", {class: event.kind === "regression" ? "bad" : event.kind === "improvement" ? "good" : "warn"}, event.kind),
-                at === undefined ? text.hash(event.last.hash) : link(text.hash(event.last.hash), "commit", {at}, {class: "hash"}), text.date(event.last.date), element("div", {class: "idea"}, event.last.subject),
+                at === undefined ? text.hash(event.last.hash) : link(text.hash(event.last.hash), "commit", {hash: text.hash(event.last.hash)}, {class: "hash"}), text.date(event.last.date), element("div", {class: "idea"}, event.last.subject),
                 link(change.cell.slice(full.length + 1), "history", {cell: change.cell, machine: given.machine}),
                 change.change === null || change.change === undefined ? "n/a" : [text.change(change.change) + (change.exact ? "" : slower ? " slower" : " faster"),
                     change.interval ? element("div", {class: "small quiet"}, text.change(change.interval[0]) + " to " + text.change(change.interval[1])) : ""],

@@ -77,7 +77,7 @@
         element("b", {}, told.suite), ": " + told.reason, told.log ? [" (", element("code", {}, told.log), ")"] : ""))) : null);
 
     const regressions_list = (regressions, machine, site) => (regressions.length ? element("ul", {class: "small"}, regressions.slice(0, SHOWN).map((event) => element("li", {},
-        link(event.last.subject, "regressions", {q: text.hash(event.last.hash)}), " ", (largest(event).exact ? kernelwatch.figure_name(largest(event).benchmark) + " " : "") + text.change(largest(event).change, 2), site.described ? ", " + event.verdict : "")),
+        link(event.last.subject, "event", {id: event.id}), " ", (largest(event).exact ? kernelwatch.figure_name(largest(event).benchmark) + " " : "") + text.change(largest(event).change, 2), site.described ? ", " + event.verdict : "")),
     regressions.length > SHOWN ? element("li", {}, link("all " + regressions.length, "regressions", {machine})) : null) : null);
 
     // How many series are judged, and why the others are not.
@@ -114,7 +114,7 @@
             regressions_list(regressions, machine.name, all.site),
             element("div", {class: "columns"}, element("dl", {},
                 element("dt", {}, "newest measured commit"),
-                element("dd", {}, link(text.hash(commit.hash), "commit", {at: machine.newest}, {class: "hash"}), " " + commit.subject, element("br"),
+                element("dd", {}, link(text.hash(commit.hash), "commit", {hash: text.hash(commit.hash)}, {class: "hash"}), " " + commit.subject, element("br"),
                     element("span", {class: "quiet small"}, text.date(commit.date) + ", " + text.age(commit.date, now) + "; " +
                         (machine.behind ? text.plural(machine.behind, "commit") + " behind " + all.site.branch : "the newest of " + all.site.branch))),
                 element("dt", {}, "recorded"),
@@ -194,11 +194,18 @@
         ]), {"aria-label": "All machines"});
     }
 
+    // Measured commits that the repository of these pages lacks; null if it has them all.
+    function lacking({site, events}) {
+        const count = events.unknown.length;
+        return count ? element("p", {class: "warn", "data-unknown": count}, "! " + text.plural(count, "measured commit") + " " + (count === 1 ? "is" : "are") + " not shown here and not judged: the repository from which these pages were made lacks " + (count === 1 ? "it" : "them") + ". ",
+            site.shallow ? ["It is a shallow clone. Run ", element("code", {}, "git fetch --unshallow"), " in it and publish again."] : "Its history was rewritten, or a branch was not fetched.") : null;
+    }
+
     kernelwatch.view("status", "Status", async function (main) {
         const [site, events] = await Promise.all(["site", "events"].map(kernelwatch.load)), all = {site, events};
         const {machines, published, branch, head} = all.site;
         const now = Date.parse(published);
-        main.append(element("h1", {}, "Status"));
+        main.append(...[element("h1", {}, "Status"), lacking(all)].filter(Boolean));
         const alone = kernelwatch.links.alone(site, events);
         if (!machines.length && !alone.length) {
             main.append(element("p", {}, events.lines.length > events.lines.filter((line) => line.configured).length ? "No commit of the branch " + branch + " is measured."
