@@ -11,8 +11,9 @@
     // The address of an event, by the id of it or of one of its changes.
     event_page.link = (words, id, properties) => link(words, "event", {id}, properties);
 
-    // The event that an id names: {event, change}.
+    // The event that an id names, the newest one by default: {event, change}.
     function found(events, id) {
+        if (!id && events.length) return {event: events[0], change: events[0].changes[0]};
         for (const event of events) {
             const change = event.changes.find((each) => each.id === id);
             if (change) return {event, change};
@@ -20,17 +21,17 @@
         return null;
     }
 
-    function unknown(main, id, site) {
-        const hash = id.split("-")[0];
+    function unknown(main, id, {site, commits}) {
+        const hash = text.hash(id), is_known = hash.length === 8 && Object.values(commits).some((commit) => commit.hash.startsWith(hash));
         main.append(element("h1", {}, "No such event"),
-            element("p", {}, id ? ["These pages have no event ", element("code", {}, id), "."] : "The address names no event."),
+            element("p", {}, id ? ["These pages have no event ", element("code", {}, id), "."] : "These pages have no event."),
             element("p", {}, "What may have happened:"),
             element("ul", {},
                 element("li", {}, "These pages were made of other results than those in which it was found: other files in results/, another machine, or a range of commits."),
                 element("li", {}, "The commit was measured again, or more commits followed, and the step is no longer one: a disturbed run vanishes so."),
                 element("li", {}, "The repository from which the pages were made lacks the commit: a shallow clone does" + (site.shallow ? ", and this one is shallow (git fetch --unshallow)" : "") + ", and so does one whose history was rewritten."),
                 element("li", {}, "The benchmark, its parameters or the machine have another name now.")),
-            element("p", {}, hash ? [link("The commit " + text.hash(hash), "commit", {hash: text.hash(hash)}), " \u00b7 "] : "", link("All events", "regressions")));
+            element("p", {}, is_known ? [link("The commit " + hash, "commit", {hash}), " \u00b7 "] : "", link("All events", "regressions")));
     }
 
     // --- the samples -----------------------------------------------------------------------------------------------
@@ -187,7 +188,7 @@
         const common = await kernelwatch.common();
         const all = {...common, at: kernelwatch.positions(common.commits)}, id = parameters.get("id") || "";
         const named = found(common.events.events, id);
-        if (!named) return unknown(main, id, common.site);
+        if (!named) return unknown(main, id, common);
         const {event} = named, {told} = kernelwatch;
         const [causes, sass] = await Promise.all([kernelwatch.load("causes/" + event.id), kernelwatch.load("sass/" + event.id)]);
         const kind = told.kind_of(event), environment = event.kind === "environment", machines = [...new Set(event.changes.map((change) => change.place.machine).filter(Boolean))];
