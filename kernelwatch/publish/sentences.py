@@ -77,7 +77,8 @@ def for_an_engineer(event: Event, looks: Sequence[Look], diff: Sequence[str] = (
         return f"{head}: no exact figure says why ({reason})."
     said = cause(known[0], is_worse=event.kind == "regression")  # of the kernel whose time changed most
     if len(looks) > 1:
-        said += f". That is {known[0].name}; {', '.join(look.name for look in looks if look is not known[0])} changed, too"
+        others = ", ".join(look.name for look in looks if look is not known[0])
+        said += f". That is {known[0].name}; {others} changed, too"
     return f"{head}: {said}."
 
 
