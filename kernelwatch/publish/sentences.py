@@ -47,7 +47,7 @@ def for_a_manager(event: Event, device: str, subject: str) -> str:
         name, _, where = series.cell.partition(" ")
         word = "slower" if step.after > step.before else "faster"
         text = f"{name} ({where}) is {abs(100 * step.change):.3g} % {word} on {device}: "
-        text += f"{time_text(step.before)} became {time_text(step.after)}"
+        text += f"{time_text(step.before)} became {time_text(step.after)}".replace(" us", " \u00b5s")
     else:
         values = [value.strip("'") for value in series.params.values()]
         figure = series.benchmark.rpartition(".")[2].removeprefix("track_").replace("_", " ")

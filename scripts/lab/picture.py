@@ -27,7 +27,7 @@ class Picture:
 
 PICTURES = (
     Picture("regressions", "planted", "regressions"),
-    Picture("event", "planted", "event?id=08ef6ba0a2a9-9d1bf0ab", 1420),
+    Picture("event", "planted", "event?id=08ef6ba0a2a9-9d1bf0ab", 1440),
     Picture("ladder", "own", "ladder?op=transpose&device=gpu", 760),
     Picture("history", "planted", "history?cell=matmul/thread_tile_2d float32 1024x1024x1024 cold&y=relative"),
     Picture("roofline", "own", "roofline", 960),

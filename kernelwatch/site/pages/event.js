@@ -162,7 +162,7 @@
         }
         if (!kernel.aligned) section.append(element("p", {}, "The kernel is too long for a diff."));
         if (kernel.rows.length) {
-            section.append(element("details", {class: "diff", open: kernel.rows.length <= 120}, element("summary", {}, "Diff of the SASS, " + text.plural(kernel.rows.length + kernel.left_out, "row")),
+            section.append(element("details", {class: "diff", open: kernel.rows.length <= 60}, element("summary", {}, "Diff of the SASS, " + text.plural(kernel.rows.length + kernel.left_out, "row")),
                 element("p", {class: "quiet small"}, "\u2212 left, + joined, \u2190 and \u2192 moved from and to here. Registers, predicates and addresses are not compared."),
                 element("pre", {tabindex: 0, role: "region", "aria-label": "Diff of the SASS of " + kernel.kernel}, kernel.rows.map(([mark, address, words]) => element("span", {class: MARKS[mark][0] || null}, MARKS[mark][1] + " " + address.padStart(4) + "  " + words + "\n"))),
                 kernel.left_out ? element("p", {class: "small"}, text.plural(kernel.left_out, "more row")) : null));
