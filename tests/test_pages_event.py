@@ -179,7 +179,9 @@ def test_every_place_that_tells_an_event_links_to_its_page(browser: "Browser", p
     assert linked("regressions") == {*known}
     assert len(linked("status")) == 6
     assert linked("status") < {*known}
-    assert linked("commit?hash=22c6a10d") == {change["id"] for change in known[BARRIER]["changes"]}
+    assert linked("commit?hash=22c6a10d") == {BARRIER}
+    assert linked("commit?hash=322429bc") == {id for id in known if id.startswith("322429bc")}
+    assert linked("rung?op=matmul&rung=unrolled") == {"38a2afa21a54-214dcab2"}
     of_cell = linked(view("history", cell="matmul/thread_tile_2d float32 1024x1024x1024 cold"))
     assert len(of_cell) == 2
     assert of_cell < ids

@@ -36,7 +36,7 @@
         return element("li", {"data-kind": event.kind, "data-cell": change.cell, "data-change": change.change},
             element("b", {class: tone}, sign + " " + text.change(change.change)), ", " + (event.kind === "environment" ? "" : event.kind + ", ") + word + ": ",
             change.cell in common.cells ? link(figure, "history", {cell: change.cell, machine: machine.name}) : figure,
-            " (", kernelwatch.event.link("event", change.id), ")", at === own ? "" : at > own ? ", seen at " + text.hash(change.to) : "", change.undone ? ", since undone" : "", event.why ? ". " + event.why[0].toUpperCase() + event.why.slice(1) + "." : "");
+            at === own ? "" : [" (", kernelwatch.event.link("its event", change.id), ")"], at === own ? "" : at > own ? ", seen at " + text.hash(change.to) : "", change.undone ? ", since undone" : "", event.why ? ". " + event.why[0].toUpperCase() + event.why.slice(1) + "." : "");
     }
 
     // What moved at a commit on a machine, against the measured commit before.
@@ -166,7 +166,7 @@
             element("p", {class: "quiet"}, site.commit_url ? element("a", {href: site.commit_url + commit.hash, class: "hash", rel: "noreferrer"}, commit.hash) : element("span", {class: "hash wrap"}, commit.hash),
                 " by " + commit.author + ", " + text.date(commit.date) + ". " + (at === site.head ? "The newest" : "Number " + (at + 1)) + " of " + (site.head + 1) + " commits on the branch " + site.branch + "."),
             element("p", {class: "steps"}, step(all[index - 1], "\u2190 older measured commit"), step(all[index + 1], all[index + 1] === site.head && !site.machines.some((each) => each.newest === site.head) ? "newest commit, not measured \u2192" : "newer measured commit \u2192")));
-        main.append(files_of((await kernelwatch.load("files/" + Math.floor(at / site.block)))[at]));
+        main.append(kernelwatch.event.list(common.events.events, commit.hash) || "", files_of((await kernelwatch.load("files/" + Math.floor(at / site.block)))[at]));
         if (common.events.events.some((event) => event.last.hash === commit.hash && event.kind !== "environment")) main.append(await kernelwatch.diff_of(commit, site));
         if (!site.described) await kernelwatch.values.measured(main, at, common);
         else for (const summary of site.machines) await measured(main, summary, at, common);

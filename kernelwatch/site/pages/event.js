@@ -178,11 +178,11 @@
         return causes.manager + "\n\n" + causes.engineer + "\n\n" + kernelwatch.told.markdown(event, all) + (moved.length ? "\n" + moved.join("\n") + "\n" : "") + command;
     }
 
-    // Other events of the same commit.
-    function beside(event, all) {
-        const others = all.events.events.filter((other) => other !== event && other.last.hash === event.last.hash);
-        return others.length ? element("ul", {}, others.map((other) => element("li", {}, event_page.link(TITLES[kernelwatch.told.kind_of(other)] + ": " + text.plural(other.changes.length, "series", "series"), other.id), ", " + kernelwatch.told.subject_of(other.changes[0]) + " " + text.change(other.changes[0].change, 2)))) : null;
-    }
+    // The events of a commit, without one of them; null if there are none.
+    event_page.list = function (events, hash, without) {
+        const own = events.filter((event) => event !== without && event.last.hash === hash);
+        return own.length ? element("ul", {class: "events"}, own.map((event) => element("li", {}, event_page.link(TITLES[kernelwatch.told.kind_of(event)] + ": " + text.plural(event.changes.length, "series", "series"), event.id), ", " + kernelwatch.told.subject_of(event.changes[0]) + " " + text.change(event.changes[0].change, 2)))) : null;
+    };
 
     kernelwatch.view("event", "", async (main, parameters) => {
         const common = await kernelwatch.common();
@@ -204,7 +204,7 @@
         if (!environment) main.append(element("section", {}, element("h2", {}, "Source"), await kernelwatch.diff_of(event.last, common.site)));
         main.append(element("section", {class: "sass"}, element("h2", {}, "SASS"), sass.kernels.length ? sass.kernels.map(sass_of) : element("p", {}, "No SASS diff: " + sass.why + ".")),
             element("section", {class: "figures-moved"}, element("h2", {}, "Exact figures that moved"), causes.kernels.length ? causes.kernels.map(figures_of) : element("p", {}, "None is known: " + causes.why + ".")),
-            element("section", {}, element("h2", {}, "All that moved at this commit"), table(told.COLUMNS, event.changes.map((change) => told.change_row(event, change, all)), {"aria-label": "Changes of the event"}), beside(event, all)));
+            element("section", {}, element("h2", {}, "All that moved at this commit"), table(told.COLUMNS, event.changes.map((change) => told.change_row(event, change, all)), {"aria-label": "Changes of the event"}), event_page.list(all.events.events, event.last.hash, event) || ""));
         const where = conditions(causes);
         if (where) main.append(where);
         main.append(element("section", {class: "state"}, element("h2", {}, "State"),

@@ -278,7 +278,7 @@ kernelwatch.view("rung", "", async function (main, parameters) {
         const rows = events.events.flatMap((event) => event.changes.filter((change) => (change.cell || "").startsWith(full + " ") && (!change.place || change.place.machine === machine.summary.name)).map((change) => {
             const at = positions.get(event.last.hash);
             const slower = change.change > 0;
-            return [element("span", {class: event.kind === "regression" ? "bad" : event.kind === "improvement" ? "good" : "warn"}, event.kind),
+            return [kernelwatch.event.link(event.kind, change.id, {class: event.kind === "regression" ? "bad" : event.kind === "improvement" ? "good" : "warn"}),
                 at === undefined ? text.hash(event.last.hash) : link(text.hash(event.last.hash), "commit", {hash: text.hash(event.last.hash)}, {class: "hash"}), text.date(event.last.date), element("div", {class: "idea"}, event.last.subject),
                 link(change.cell.slice(full.length + 1), "history", {cell: change.cell, machine: given.machine}),
                 change.change === null || change.change === undefined ? "n/a" : [text.change(change.change) + (change.exact ? "" : slower ? " slower" : " faster"),

@@ -96,7 +96,7 @@
             return element("li", {"data-kind": event.kind, "data-change": change.change}, element("b", {class: tone}, kernelwatch.arrow(change.change) + " " + text.change(change.change)),
                 change.interval[0] === null ? "" : " (" + change.interval.map((each) => text.change(each)).join(" to ") + ")", ", " + event.kind + ": ",
                 values.say(change.before, unit) + " \u2192 " + values.say(change.after, unit) + ". ", event.commits > 1 && event.kind !== "environment" ? text.plural(event.commits - 1, "commit") + " before it " + (event.commits > 2 ? "were" : "was") + " not measured and may be the cause. " : "",
-                event.gradual ? "Many small changes since " + text.hash(event.first.hash) + ". " : "", change.undone ? "It has been undone since. " : "", "At ", commit(change.to), ".");
+                event.gradual ? "Many small changes since " + text.hash(event.first.hash) + ". " : "", change.undone ? "It has been undone since. " : "", "At ", commit(change.to), ". ", kernelwatch.event.link("The event\u2019s page", change.id), ".");
         })), element("p", {class: "small"}, link("All events", "regressions")));
     }
 
