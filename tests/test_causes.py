@@ -91,7 +91,7 @@ def test_a_sentence_says_that_nothing_moved() -> None:
     assert said.startswith("no exact figure moved (")
     assert said.endswith("how long instructions wait")
     assert sentences.cause(look({}, {}, sass=same | {"renamed": 7}), is_worse=True).endswith(
-        "7 of them with other registers"
+        "7 of them with other registers or addresses"
     )
     assert "bit by bit" in sentences.cause(look({}, {}, sass={"same": True}), is_worse=True)
 

@@ -109,6 +109,8 @@ def test_another_register_or_address_is_no_difference() -> None:
     other = "/*0000*/ LDS R9, [R7+0x84] ;\n/*0010*/ @P2 BRA 0x80 ;\n/*0020*/ IADD3.X R1, RZ, RZ, RZ, P4 ;\n"
     told = sassdiff.compare(lines, other)
     assert (told["left"], told["joined"], told["renamed"]) == (0, 0, 3)
+    assert told["rows"][0] == ("=", "0000", "LDS R4, [R3+0x84] \u2192 LDS R9, [R7+0x84]")
+    assert len(told["rows"]) == 3
     told = sassdiff.compare(lines, other.replace("0x84", "0x80"))
     assert (told["left"], told["joined"], told["renamed"]) == (1, 1, 2)
 
@@ -131,3 +133,16 @@ def test_a_kernel_that_is_too_long_is_counted_only() -> None:
     assert not told["aligned"]
     assert told["rows"] == []
     assert told["joined"] == 1
+
+
+def test_a_nop_between_instructions_counts_and_padding_does_not() -> None:
+    first, second, pad = "FFMA R1, R2, R3, R4", "EXIT", "NOP"
+
+    def listed(*names: str) -> str:
+        return "".join(f"/*{16 * at:04x}*/ {name} ;\n" for at, name in enumerate(names))
+
+    told = sassdiff.compare(listed(first, second), listed(first, pad, second, pad, pad))
+    assert told["opcodes"] == {"NOP": [0, 1]}
+    assert told["joined"] == 1
+    assert told["instructions"] == [2, 2]  # as the exact figures count
+    assert [row for row in told["rows"] if row[0] == "+"] == [("+", "0010", "NOP")]

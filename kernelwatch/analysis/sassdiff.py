@@ -31,7 +31,7 @@ SAME = (
 # What explains most changes of time, in the order in which it is told: spills, shared and global memory with the width
 # of an access, barriers, special functions, tensor instructions, exchanges between lanes, atomics.
 SUSPECTS = re.compile(
-    rf"LDL|STL|LDS|STS|LDSM|STSM|LDG|STG|LDGSTS|UBLK\w+|UTMA\w+|BAR|MUFU|{MIX['tensor']}|SHFL|ATOM\w*|RED\w*"
+    rf"LDL|STL|LDS|STS|LDSM|STSM|LDG|STG|LDGSTS|UBLK\w+|UTMA\w+|BAR|MUFU|{MIX['tensor']}|SHFL|NOP|ATOM\w*|RED\w*"
 )
 WIDE = re.compile(r"LD|ST|LD[GSLC]|ST[GSL]|LDGSTS")  # whose suffix is the width of an access
 WHOLE = re.compile(rf"MUFU|LDSM|STSM|{MIX['tensor']}")  # of which the whole name counts
@@ -78,29 +78,33 @@ class Instruction:
 
 
 def instructions(listing: str) -> list[Instruction]:
-    """The instructions that nvdisasm printed, without the NOPs that pad the code."""
+    """The instructions that nvdisasm printed, without the NOPs at the end, which pad the code. A NOP between others
+    takes its turn: __syncwarp may be compiled to one."""
     found = [
         Instruction(int(address, 16), guard, name, operands.strip())
         for address, guard, name, operands in LINE.findall(listing)
     ]
-    return [each for each in found if each.name != "NOP"]
+    while found and found[-1].name == "NOP":
+        found.pop()
+    return found
 
 
 def compare(before: str, after: str) -> dict[str, Any]:
     """How the SASS of a kernel changed, as JSON. `before`, `after`: what nvdisasm prints.
 
     `instructions`: how many there are, as each of the next pairs before and after; `classes`: by class (sass.MIX);
-    `opcodes`: those whose number changed, likely causes first; `loops`: branches that lead back.
-    `left`, `joined`, `moved`: how many instructions; `renamed`: how many stayed and have other registers; `aligned`:
-    whether the kernels are short enough for a diff; `rows`: the diff, each row with its mark ("-", "+", "<" and ">"
-    for one that moved from and to here, " " for one that stayed, "." for a gap), its address and its text;
-    `left_out`: how many more rows there are.
+    both without NOPs, as the exact figures count. `opcodes`: those whose number changed, likely causes first.
+    `loops`: branches that lead back.
+    `left`, `joined`, `moved`: how many instructions. `renamed`: how many stayed and have other registers or addresses.
+    `aligned`: whether the kernels are short enough for a diff. `rows`: the diff, each row with its mark, address and
+    text. The marks: "-", "+", "<" and ">" for one that moved from and to here, " " for one that stayed, "." for a gap,
+    "=" for one with other registers or addresses, if nothing else differs. `left_out`: how many more rows there are.
     """
     old, new = instructions(before), instructions(after)
     opcodes = _pairs(Counter(each.opcode for each in old), Counter(each.opcode for each in new))
     classes = _pairs(
-        Counter(class_of(each.name, each.operands) for each in old),
-        Counter(class_of(each.name, each.operands) for each in new),
+        Counter(class_of(each.name, each.operands) for each in old if each.name != "NOP"),
+        Counter(class_of(each.name, each.operands) for each in new if each.name != "NOP"),
     )
     keys = Counter(each.key for each in old), Counter(each.key for each in new)
     gone, come = keys[0] - keys[1], keys[1] - keys[0]
@@ -112,15 +116,18 @@ def compare(before: str, after: str) -> dict[str, Any]:
         for i, j, size in (matcher.get_matching_blocks() if is_short else ())
         for at in range(size)
     ]
+    renamed = [(before, after) for before, after in stayed if before.text != after.text]
+    if not rows:  # then these are all that differs
+        rows = [("=", f"{after.address:04x}", f"{before.text} \u2192 {after.text}") for before, after in renamed]
     return {
-        "instructions": [len(old), len(new)],
+        "instructions": [sum(each.name != "NOP" for each in kernel) for kernel in (old, new)],
         "classes": {kind: classes.get(kind, [0, 0]) for kind in CLASSES},
         "opcodes": dict(sorted(((name, pair) for name, pair in opcodes.items() if pair[0] != pair[1]), key=_suspicion)),
         "loops": [_loops(old), _loops(new)],
         "left": gone.total(),
         "joined": come.total(),
         "moved": sum(mark == "<" for mark, *_ in rows),
-        "renamed": sum(before.text != after.text for before, after in stayed),
+        "renamed": len(renamed),
         "aligned": is_short,
         "rows": rows[:MOST_ROWS],
         "left_out": len(rows[MOST_ROWS:]),

@@ -94,7 +94,9 @@ def cause(look: Look, *, is_worse: bool) -> str:
         clauses.append(f"the code has {after} {'loop' if after == 1 else 'loops'} for {before}")
     if opcodes := _opcodes(look.sass):
         clauses.append(opcodes)
-    if not moved and not clauses:
+    if not moved and clauses:
+        clauses = ["no exact figure moved", *clauses]
+    elif not moved:
         names = ", ".join(each.name for each in look.figures if each.clause and not each.name.endswith("requests"))
         clauses = [f"no exact figure moved ({names})", *filter(None, [_unmoved(look.sass)])]
     return "; ".join(clauses) + (f"{'; ' if clauses else ''}although {' and '.join(against)}" if against else "")
@@ -133,7 +135,8 @@ def _unmoved(sass: Mapping[str, Any]) -> str:
     if sass["moved"]:
         return f"in its SASS {sass['moved']} instructions stand elsewhere"
     if sass["renamed"]:
-        return f"its SASS has the same instructions in the same order, {sass['renamed']} of them with other registers"
+        others = f"{sass['renamed']} of them with other registers or addresses"
+        return f"its SASS has the same instructions in the same order, {others}"
     return "its SASS is the same, so only what nvdisasm does not print differs: how long instructions wait"
 
 

@@ -6,7 +6,7 @@
     const event_page = (kernelwatch.event = {});
     const TITLES = {regression: "Regression", improvement: "Improvement", change: "Change", environment: "Change of the environment", disturbed: "Disturbed run"};
     const CLASSES = ["global", "shared", "fma", "tensor", "control", "other"];
-    const MARKS = {"-": ["bad", "\u2212"], "+": ["good", "+"], "<": ["quiet", "\u2190"], ">": ["quiet", "\u2192"], " ": ["", " "], ".": ["quiet", "\u22ef"]};
+    const MARKS = {"-": ["bad", "\u2212"], "+": ["good", "+"], "<": ["quiet", "\u2190"], ">": ["quiet", "\u2192"], " ": ["", " "], "=": ["", "="], ".": ["quiet", "\u22ef"]};
 
     // The address of an event, by the id of it or of one of its changes.
     event_page.link = (words, id, properties) => link(words, "event", {id}, properties);
@@ -150,7 +150,7 @@
             section.append(element("p", {}, "No SASS diff: " + kernel.why + "."));
             return section;
         }
-        const moves = [[kernel.left, "left"], [kernel.joined, "joined"], [kernel.moved, "only moved"], [kernel.renamed, "stayed and have other registers"]].filter(([count]) => count).map(([count, words]) => count + " " + words);
+        const moves = [[kernel.left, "left"], [kernel.joined, "joined"], [kernel.moved, "only moved"], [kernel.renamed, "stayed and have other registers or addresses"]].filter(([count]) => count).map(([count, words]) => count + " " + words);
         section.append(element("p", {}, kernel.same ? "The code is the same on both sides, bit by bit." : [element("b", {}, pair(kernel.instructions) + " instructions"), moves.length ? ": " + moves.join(", ") + ". " : ". ", "Loops: " + pair(kernel.loops) + ". ",
             kernel.left + kernel.joined + kernel.moved + kernel.renamed ? "" : "Only what nvdisasm does not print differs: how long instructions wait, and for what."]));
         if (kernel.same) return section;
@@ -163,7 +163,7 @@
         if (!kernel.aligned) section.append(element("p", {}, "The kernel is too long for a diff."));
         if (kernel.rows.length) {
             section.append(element("details", {class: "diff", open: kernel.rows.length <= 60}, element("summary", {}, "Diff of the SASS, " + text.plural(kernel.rows.length + kernel.left_out, "row")),
-                element("p", {class: "quiet small"}, "\u2212 left, + joined, \u2190 and \u2192 moved from and to here. Registers, predicates and addresses are not compared."),
+                element("p", {class: "quiet small"}, kernel.rows[0][0] === "=" ? "Nothing differs but registers, predicates and addresses, in these instructions." : "\u2212 left, + joined, \u2190 and \u2192 moved from and to here. Registers, predicates and addresses are not compared."),
                 element("pre", {tabindex: 0, role: "region", "aria-label": "Diff of the SASS of " + kernel.kernel}, kernel.rows.map(([mark, address, words]) => element("span", {class: MARKS[mark][0] || null}, MARKS[mark][1] + " " + address.padStart(4) + "  " + words + "\n"))),
                 kernel.left_out ? element("p", {class: "small"}, text.plural(kernel.left_out, "more row")) : null));
         }
