@@ -134,7 +134,7 @@ def without_a_gpu(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def page(built: Path, without_a_gpu: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("pages")
-    return planted.publish(built, without_a_gpu, folder, examples.NAME)
+    return planted.publish(built, without_a_gpu, folder, examples.NAME, explained=0)
 
 
 def judged(seconds: list[Flag] | None, exact: list[Flag]) -> tuple[bool, str]:
@@ -242,7 +242,7 @@ def test_pages_without_a_time_say_so(browser: "Browser", page: Path) -> None:
 
 @pages_group
 def test_pages_open_on_a_machine_with_times(browser: "Browser", built: Path, tmp_path: Path) -> None:
-    page = planted.publish(built, examples.EXAMPLES / "results", tmp_path / "pages", examples.NAME)
+    page = planted.publish(built, examples.EXAMPLES / "results", tmp_path / "pages", examples.NAME, explained=0)
     with opened(browser, page.parent, "history") as shown:
         assert shown.get_by_label("machine").input_value().startswith("nvidia-h200.")
     with opened(browser, page.parent, "history?machine=no-gpu.amd-epyc.x86-64.linux") as shown:

@@ -42,6 +42,7 @@ VIEWS = (
     "rung?op=transpose&rung=padded",
     "regressions",
     "commit?at=7",
+    "event?id=22c6a10d996c-b53978d1",
     "roofline",
     "devices",
     "search?q=padded",
@@ -189,8 +190,9 @@ def test_the_status_counts_what_is_open(browser: "Browser", planted_site: Path) 
         first = page.locator(".machine li a").first
         assert first.inner_text() == is_open[0]["last"]["subject"]
         first.click()
-        shown(page, "regressions")
-        assert page.locator(".event").get_attribute("data-commit") == is_open[0]["last"]["hash"]
+        shown(page, "event")
+        assert page.url.endswith(f"#/event?id={is_open[0]['id']}")
+        assert page.locator("h1").inner_text() == f"Regression: {is_open[0]['last']['subject']}"
 
 
 def test_search_tells_machines_apart(browser: "Browser", two_gpus_site: Path) -> None:

@@ -109,6 +109,7 @@ def test_a_change_has_one_size_interval_and_verdict_everywhere(browser: "Browser
         view("history", cell=CHANGED),
         view("history", cell=[CHANGED, "matmul/pipelined float32 256x256x256 hot"]),
         view("history", cell=SAME),
+        "event",
     ],
     ids=lambda name: name.partition("?")[0],
 )  # fmt: skip
@@ -202,3 +203,25 @@ def test_the_documented_fields_are_those_that_are_written(site: Path) -> None:
     launches = [launch for cell in cells for launch in cell["launches"]]
     written = [data(site, "events")["links"], [told], told["sessions"], launches]
     assert [{name for entry in entries for name in entry} for entries in written] == documented
+
+
+def test_the_event_of_a_link_shows_its_turns(browser: "Browser", site: Path) -> None:
+    event, change = next(
+        (event, change) for event, change in linked_changes(site, ALONE) if event["last"]["hash"].startswith(COMMIT)
+    )
+    told = next(each for each in data(site, f"causes/{event['id']}")["cells"] if each["change"] == change["id"])
+    with opened(browser, site, view("event", id=change["id"])) as page:
+        drawn = page.locator(".samples figure").first.locator("[data-value]")
+        values = [float(each) for each in drawn.evaluate_all("all => all.map((each) => each.dataset.value)")]
+        (turn,) = told["turns"]
+        assert sorted(values) == pytest.approx(sorted(100 * math.expm1(log) for log in turn["logs"]))
+        assert len(values) >= 4
+        assert turn["gpu"] in page.locator("main").inner_text()
+        assert page.locator("section.sass").inner_text().count("No SASS diff: ") == len(
+            data(site, f"sass/{event['id']}")["kernels"]
+        )
+    with opened(browser, site, f"commit?hash={COMMIT}") as page:
+        hrefs = page.locator("main ul.events a").evaluate_all("all => all.map((each) => each.hash)")
+        of_commit = [each["id"] for each in data(site, "events")["events"] if each["last"]["hash"].startswith(COMMIT)]
+        assert hrefs == [f"#/event?id={id}" for id in of_commit]
+        assert len(of_commit) >= 2

@@ -253,7 +253,7 @@ def test_a_commit_lists_what_moved(browser: "Browser", planted_site: Path) -> No
         assert page.locator(".files code").all_inner_texts() == ["gpukernels/transpose/padded.cu"]
         ladder = page.get_by_role("link", name="transpose", exact=True).get_attribute("href") or ""
         assert ladder.startswith("#/ladder?op=transpose")
-        assert ladder.endswith(f"&commit={at}")
+        assert ladder.endswith("&commit=1f4563dc")
         page.get_by_role("link", name="older measured commit").click()
         older = data(planted_site, "commits")[str(int(at) - 1)]["subject"]
         page.locator("h1", has_text=older).wait_for()

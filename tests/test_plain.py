@@ -212,13 +212,13 @@ def test_the_pages_have_what_there_is(browser: "Browser", plain: Plain) -> None:
     site = plain.project.folder / "html"
     newest = plain.data("site")["head"]
     for size in (WIDE, NARROW):
-        for address in ("status", "history", "regressions", f"commit?at={newest}", "search?q=sort"):
+        for address in ("status", "history", "regressions", f"commit?at={newest}", "event", "search?q=sort"):
             with opened(browser, site, address, size) as page:
                 assert page.locator("#nav a:not(.project)").all_inner_texts() == ["Status", "History", "Regressions"]
                 assert fits(page), (address, size)
                 linked = page.locator("a[href^='#/']").evaluate_all("all => all.map(each => each.getAttribute('href'))")
                 views = {link.removeprefix("#/").partition("?")[0] for link in linked}
-                assert views <= {"status", "history", "regressions", "commit", "search"}
+                assert views <= {"status", "history", "regressions", "commit", "event", "search"}
                 assert not page.locator(".error").count()
                 text = page.locator("main").inner_text()
                 assert "undefined" not in text

@@ -41,11 +41,9 @@ class Instructions(TypedDict):
 INSTRUCTION = re.compile(r"^\s*/\*([0-9a-f]+)\*/[\s{]*(?:@!?U?P\w+\s+)?([A-Z][\w.]*)([^;]*);?", re.MULTILINE)
 
 
-def disassemble(codes: Sequence[bytes], arch: str) -> list[list[tuple[str, str]]]:
-    """The instructions (name, operands) of each kernel. One run handles all kernels, as nvdisasm takes 0.2 s to start.
-
-    Raises: ToolMissing without nvdisasm; NotHere if it does not know an instruction.
-    """
+def listing(codes: Sequence[bytes], arch: str) -> str:
+    """What nvdisasm prints of kernels, one after the other. Raises: ToolMissing without nvdisasm; NotHere if it does
+    not know an instruction."""
     command = tools.nvdisasm().command[0]
     with tempfile.NamedTemporaryFile(suffix=".bin") as file:
         file.write(b"".join(codes))
@@ -53,19 +51,28 @@ def disassemble(codes: Sequence[bytes], arch: str) -> list[list[tuple[str, str]]
         done = subprocess.run(
             [command, "--binary", arch.replace("sm_", "SM"), file.name], capture_output=True, text=True, check=False
         )
-    instructions = INSTRUCTION.findall(done.stdout)
-    if done.returncode or 16 * len(instructions) != sum(map(len, codes)):  # an instruction has 16 bytes
+    count = len(INSTRUCTION.findall(done.stdout))
+    if done.returncode or 16 * count != sum(map(len, codes)):  # an instruction has 16 bytes
         raise NotHere(f"nvdisasm does not read the code for {arch}: {done.stderr.strip()[:500]}")
+    return done.stdout
+
+
+def disassemble(codes: Sequence[bytes], arch: str) -> list[list[tuple[str, str]]]:
+    """The instructions (name, operands) of each kernel. One run handles all kernels, as nvdisasm takes 0.2 s to start.
+
+    Raises: ToolMissing, NotHere.
+    """
     starts = [0]
     for code in codes[:-1]:
         starts.append(starts[-1] + len(code))
     kernels: list[list[tuple[str, str]]] = [[] for _ in codes]
-    for address, name, operands in instructions:
+    for address, name, operands in INSTRUCTION.findall(listing(codes, arch)):
         kernels[bisect_right(starts, int(address, 16)) - 1].append((name, operands.strip()))
     return kernels
 
 
-def _class(name: str, operands: str) -> str:
+def class_of(name: str, operands: str) -> str:
+    """The class in MIX of an instruction, or "other"."""
     if name.startswith("HFMA2") and re.match(r"\w+, -RZ, RZ,", operands):
         return "other"  # the compiler uses it to load a constant when the half-precision pipe is idle
     base = name.partition(".")[0]
@@ -81,7 +88,7 @@ def count(instructions: list[tuple[str, str]]) -> Instructions:
     indexed at run time.
     """
     kept = [(name, operands) for name, operands in instructions if name != "NOP"]
-    mix = Counter(_class(name, operands) for name, operands in kept)
+    mix = Counter(class_of(name, operands) for name, operands in kept)
     local, widest = {"LDL": 0, "STL": 0}, 0
     for name, _ in kept:
         base, *suffixes = name.split(".")

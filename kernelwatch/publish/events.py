@@ -30,6 +30,7 @@ from kernelwatch.history.expected import Expected
 from kernelwatch.history.links import Session
 from kernelwatch.plan.project import Project
 from kernelwatch.publish import diffs, failed, linked, values
+from kernelwatch.publish.causes import Causes
 from kernelwatch.publish.commits import Commit, commits_of
 from kernelwatch.publish.feed import write_feed
 from kernelwatch.publish.lines import Line, lines_of, newest_of
@@ -202,6 +203,8 @@ def write(publication: Publication, judged: Judged) -> None:
     for commit in dict.fromkeys(event.last for event in judged.events if event.kind != "environment"):
         if not writer.keep(f"diffs/{commit}", " ".join(where)):
             writer.write(f"diffs/{commit}", diffs.diff_of(publication.repo, commit, where), " ".join(where))
+    by_id = dict(zip((event.id for event in judged.events), found, strict=True))
+    Causes(publication, by_id, judged.sessions, commits).write(judged.events)
     write_feed(
         publication.site, publication.conf.project, found, commits, judged.evidence, judged.failures, judged.damaged
     )

@@ -47,7 +47,7 @@ def write_feed(
         context = [event["kind"], event["first"]["hash"], event["last"]["hash"]]
         entries.append(
             feed.FeedEntry(
-                _xml(title(event)), date, "index.html#/regressions",
+                _xml(title(event)), date, f"index.html#/event?id={event['id']}",
                 _xml(f"{''.join(about)}<ul>{''.join(lines)}</ul>"), context, date,
             )
         )  # fmt: skip

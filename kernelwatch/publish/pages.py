@@ -49,7 +49,8 @@ def write(publication: Publication, linked: Collection[str] = ()) -> None:
     _write_commits(writer, commits)
     branch = _branch(conf, repo.get_branch_name(conf.branches[0]))
     site = _site(conf, ops, publication.benchmarks, summaries, commits)
-    writer.write("site", {**site, "branch": branch, "described": project is not None})
+    described = project is not None
+    writer.write("site", {**site, "branch": branch, "described": described, "shallow": _is_shallow(repo)})
 
 
 def _write_commits(writer: Writer, commits: dict[int, Commit]) -> None:
@@ -82,6 +83,11 @@ def _site(conf: Any, ops: list[Json], benchmarks: Any, machines: list[Json], com
             for name, found in benchmarks.items()
         },
     }
+
+
+def _is_shallow(repo: Any) -> bool:
+    """Whether the repository lacks the older commits of its branches."""
+    return str(repo._run_git(["rev-parse", "--is-shallow-repository"], dots=False)).strip() == "true"
 
 
 def _branch(conf: Any, name: str) -> str:

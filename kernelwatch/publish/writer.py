@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 from kernelwatch.history.store import stamp
 
@@ -51,6 +52,11 @@ class Writer:
 
     def write(self, name: str, content: object, made_of: str = "") -> None:
         self.write_text(name, as_text(content), made_of)
+
+    def read(self, name: str) -> Any:
+        """A file of the new site; None if it is not there yet."""
+        path, _ = _pair(self.folder, name)
+        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
 
     def write_text(self, name: str, text: str, made_of: str = "") -> None:
         """Write a file. `made_of`: a digest of all that it depends on besides this engine; "" if it cannot be kept."""

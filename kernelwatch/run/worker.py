@@ -37,6 +37,7 @@ DEVICES = {
     "access": "kernelwatch.analysis.counted:Counter",
     "launched": "kernelwatch.analysis.launched:Launched",
     "identified": "kernelwatch.analysis.identified:Identifier",
+    "explained": "kernelwatch.analysis.explained:Explainer",
 }
 PLACES = ("site-packages", "dist-packages")  # folders of installed distributions
 ON_A_GPU = ("gpu", "streamed", "several", "launched")

@@ -37,6 +37,7 @@ VIEWS = (
     "devices",
     "devices?op=matmul",
     "commit",
+    "event",
     "rung?op=transpose&rung=padded",
     "search?q=padded",
 )

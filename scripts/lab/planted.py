@@ -243,13 +243,17 @@ class Flag:
     change: float
 
 
-def publish(folder: Path, results: Path, html: Path, name: str = "gpukernels, planted changes") -> Path:
+def publish(
+    folder: Path, results: Path, html: Path, name: str = "gpukernels, planted changes", explained: int | None = None
+) -> Path:
     """Publish results of a built history as pages in the folder `html`, under a name; the path of the first page.
+    `explained`: of how many events the kernels are looked at, by default as many as asv publish does.
 
     Raises: SystemExit if the results belong to other commits, or if asv fails.
     """
     conf = json.loads((folder / "asv.conf.json").read_text(encoding="utf-8"))
     conf |= {"results_dir": str(results), "html_dir": str(html), "project": name}
+    conf |= {"explained_events": explained} if explained is not None else {}
     measured = {path.name[:8] for path in Path(conf["results_dir"]).glob("*/*-checkout-*.json")}
     if not measured & {commit[:8] for commit in commits(folder)}:
         raise SystemExit(
@@ -271,7 +275,7 @@ def flags(folder: Path, results: Path | None = None) -> list[Flag]:
 
     Raises: as `publish`.
     """
-    return flags_on(publish(folder, results or folder / "results", folder / ".asv" / "planted"))
+    return flags_on(publish(folder, results or folder / "results", folder / ".asv" / "planted", explained=0))
 
 
 def flags_on(page: Path, *, exact: bool = False) -> list[Flag]:

@@ -34,7 +34,7 @@
         return element("li", {"data-kind": event.kind, "data-cell": change.cell, "data-change": change.size, "data-id": change.id, "data-state": change.state},
             element("b", {class: kernelwatch.tone(event.kind, change)}, sign + " " + kernelwatch.size(change)), interval ? " (" + interval + ")" : "", ", " + (event.kind === "environment" ? "" : event.kind + ", ") + kernelwatch.words(change) + ": ",
             change.cell in common.cells ? link(figure, "history", {cell: change.cell, machine: machine.name}) : figure,
-            at === own ? "" : at > own ? ", seen at " + text.hash(change.to) : "", reason ? " (" + reason + ")" : "", event.why ? ". " + event.why[0].toUpperCase() + event.why.slice(1) + "." : "");
+            at === own ? "" : [" (", kernelwatch.event.link("its event", change.id), ")"], at === own ? "" : at > own ? ", seen at " + text.hash(change.to) : "", reason ? " (" + reason + ")" : "", event.why ? ". " + event.why[0].toUpperCase() + event.why.slice(1) + "." : "");
     }
 
     // What moved at a commit on a machine, against the measured commit before.
@@ -52,8 +52,8 @@
         if (!known.includes(at)) {
             const next = known.find((each) => each > at);
             section.append(element("p", {}, (is_linked ? "No full run measured it on this machine. " : "It was not measured on this machine. "),
-                next === undefined ? ["The newest commit that was is ", link(text.hash(commits[known[known.length - 1]].hash), "commit", {at: known[known.length - 1]}, {class: "hash"}), "."]
-                    : ["The next one that was is ", link(text.hash(commits[next].hash), "commit", {at: next}, {class: "hash"}), "."]),
+                next === undefined ? ["The newest commit that was is ", link(text.hash(commits[known[known.length - 1]].hash), "commit", {hash: text.hash(commits[known[known.length - 1]].hash)}, {class: "hash"}), "."]
+                    : ["The next one that was is ", link(text.hash(commits[next].hash), "commit", {hash: text.hash(commits[next].hash)}, {class: "hash"}), "."]),
                 unmeasured_cause.length ? [element("p", {}, "It is one of the commits that may have caused:"), element("ul", {class: "happened"}, unmeasured_cause.map((each) => change_item(each, at, common, summary)))] : "");
             return;
         }
@@ -63,7 +63,7 @@
         const ops = [...new Set(timed.map((key) => common.cells[key].op))];
         const dates = Object.values(own.facts).map((facts) => facts.measured_at).filter(Boolean).sort();
         section.append(element("p", {}, text.plural(timed.length, "cell") + " timed" + (dates.length ? " on " + dates[dates.length - 1].slice(0, 10) : "") + (failed.length ? ", " + failed.length + " failed" : "") + ". Ladders at this commit: ",
-            ops.flatMap((op, index) => [index ? ", " : "", link(op, "ladder", {op, machine: name, commit: at})]), "."));
+            ops.flatMap((op, index) => [index ? ", " : "", link(op, "ladder", {op, machine: name, commit: text.hash(commits[at].hash)})]), "."));
         if (changes.length) section.append(element("h3", {}, "Events"), element("ul", {class: "happened"}, changes.map((each) => change_item(each, at, common, summary))));
         else section.append(element("p", {}, "No event begins at this commit."));
         const suites = kernelwatch.failures(common.events, name, commits[at].hash);
@@ -92,10 +92,10 @@
         const between = at - previous - 1;
         const turns = [...new Set(both.map((key) => common.cells[key].op + " " + common.cells[key].device))].flatMap((group) => kernelwatch.turns(machine.details, group).filter((turn) => turn.at === at).map((turn) => ({group, ...turn})));
         section.append(element("h3", {}, "Cells that moved"),
-            element("p", {}, "Against ", link(text.hash(commits[previous].hash), "commit", {at: previous}, {class: "hash"}), " (" + text.date(commits[previous].date) + "), the commit measured before"
+            element("p", {}, "Against ", link(text.hash(commits[previous].hash), "commit", {hash: text.hash(commits[previous].hash)}, {class: "hash"}), " (" + text.date(commits[previous].date) + "), the commit measured before"
                 + (between ? "; " + text.plural(between, "commit") + " between them " + (between === 1 ? "was" : "were") + " not measured" : "") + ": ",
             element("b", {}, moved.length + " of " + text.plural(judged.length, "cell")), " moved by more than the minimum detectable change of the two runs, or have an event. ",
-            link("Both ladders side by side", "ladder", {machine: name, commit: at, with: previous}), "."),
+            link("Both ladders side by side", "ladder", {machine: name, commit: text.hash(commits[at].hash), with: text.hash(commits[previous].hash)}), "."),
             element("p", {class: "quiet small"}, "The minimum detectable change follows from the spread between the processes of a run. It does not know what else differs from run to run: events do, which judge the whole history. A cell with an event has the size of the event, others the change between the two runs."
                 + (both.length > judged.length ? " " + text.plural(both.length - judged.length, "cell") + " had too few processes to say." : "")
                 + (timed.length > both.length ? " " + text.plural(timed.length - both.length, "cell") + " " + (timed.length - both.length === 1 ? "was" : "were") + " not timed at the commit before." : "")));
@@ -141,7 +141,7 @@
     }
 
     // What a commit with an event changed of the files on which kernels depend.
-    async function diff_of(commit, site) {
+    kernelwatch.diff_of = async function (commit, site) {
         const {whole, lines, left_out} = await kernelwatch.load("diffs/" + commit.hash);
         const command = "git show " + commit.hash;
         if (!lines) return element("section", {}, element("p", {}, "The repository from which these pages were made lacks its files."));
@@ -152,7 +152,7 @@
         if (!lines.length) return element("section", {}, element("p", {}, "It changed nothing" + where + "."), rest);
         return element("section", {}, element("details", {class: "diff", open: lines.length <= 120}, element("summary", {}, "What it changed" + where + ", " + text.plural(lines.length, "line")),
             element("pre", {tabindex: 0, role: "region", "aria-label": "Diff" + where}, lines.map((line) => element("span", {class: kind(line)}, line + "\n")))), rest);
-    }
+    };
 
     kernelwatch.view("commit", "", async (main, parameters) => {
         const common = await kernelwatch.common();
@@ -160,14 +160,14 @@
         const at = named(parameters, commits, site);
         const commit = commits[at];
         const all = Object.keys(commits).map(Number).sort((a, b) => a - b), index = all.indexOf(at);
-        const step = (other, words) => (other === undefined ? null : link(words, "commit", {at: other}, {title: commits[other].subject}));
+        const step = (other, words) => (other === undefined ? null : link(words, "commit", {hash: text.hash(commits[other].hash)}, {title: commits[other].subject}));
         main.append(
             element("h1", {}, commit.subject),
             element("p", {class: "quiet"}, site.commit_url ? element("a", {href: site.commit_url + commit.hash, class: "hash", rel: "noreferrer"}, commit.hash) : element("span", {class: "hash wrap"}, commit.hash),
                 " by " + commit.author + ", " + text.date(commit.date) + ". " + (at === site.head ? "The newest" : "Number " + (at + 1)) + " of " + (site.head + 1) + " commits on the branch " + site.branch + "."),
             element("p", {class: "steps"}, step(all[index - 1], "\u2190 older measured commit"), step(all[index + 1], all[index + 1] === site.head && !site.machines.some((each) => each.newest === site.head) ? "newest commit, not measured \u2192" : "newer measured commit \u2192")));
-        main.append(files_of((await kernelwatch.load("files/" + Math.floor(at / site.block)))[at]));
-        if (common.events.events.some((event) => event.last.hash === commit.hash && event.kind !== "environment")) main.append(await diff_of(commit, site));
+        main.append(kernelwatch.event.list(common.events.events, commit.hash) || "", files_of((await kernelwatch.load("files/" + Math.floor(at / site.block)))[at]));
+        if (common.events.events.some((event) => event.last.hash === commit.hash && event.kind !== "environment")) main.append(await kernelwatch.diff_of(commit, site));
         if (!site.described) await kernelwatch.values.measured(main, at, common);
         else for (const summary of site.machines) await measured(main, summary, at, common);
         for (const reach of kernelwatch.links.alone(site, common.events)) {

@@ -21,7 +21,7 @@
             {name: "float64", number: true, title: "measured multiply-adds"}, {name: "Commits", number: true}, {name: "Newest"}, {name: ""}],
         site.machines.map((each) => [[link(kernelwatch.device_name(each), "devices", {machine: each.name}), element("div", {class: "small quiet"}, each.name)], each.cpu,
             rate(each, "copy_bytes_per_s", "GB/s"), rate(each, "float32_flops_per_s", "GFLOP/s"), rate(each, "float64_flops_per_s", "GFLOP/s"), String(each.commits),
-            [link(text.hash(commits[each.newest].hash), "commit", {at: each.newest}, {class: "hash"}), " ", element("span", {class: "whole"}, text.date(commits[each.newest].date))],
+            [link(text.hash(commits[each.newest].hash), "commit", {hash: text.hash(commits[each.newest].hash)}, {class: "hash"}), " ", element("span", {class: "whole"}, text.date(commits[each.newest].date))],
             each === chosen ? "shown here" : link("compare", "devices", {machine: chosen.name, with: each.name}, {"aria-label": "compare with " + each.name})]), {"aria-label": "Machines"});
     };
 
@@ -49,7 +49,7 @@
         const names = [machine, other].map((each) => kernelwatch.device_name(each.summary));
         const [one, two] = names[0] === names[1] ? [machine.summary.name, other.summary.name] : names;
         main.append(element("h2", {}, one + " and " + two));
-        const at = (each) => [link(text.hash(common.commits[each.at].hash), "commit", {at: each.at}, {class: "hash"}), " of " + text.date(common.commits[each.at].date)];
+        const at = (each) => [link(text.hash(common.commits[each.at].hash), "commit", {hash: text.hash(common.commits[each.at].hash)}, {class: "hash"}), " of " + text.date(common.commits[each.at].date)];
         main.append(element("p", {}, ours.at === theirs.at ? ["The newest commit that both measured: ", at(ours), "."]
             : ["They share no commit at which both timed the same cells. The newest commit of each: ", at(ours), " and ", at(theirs), ". They differ, so a ratio also says what changed between the two commits."]));
         differences(main, kernelwatch.facts_of(ours), kernelwatch.facts_of(theirs), one, two);

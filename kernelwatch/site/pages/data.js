@@ -114,16 +114,16 @@
     kernelwatch.commit_choice = function (label, machine, commits, value, onchange, none) {
         const options = machine.details.commits.toReversed().map((at) => {
             const {hash, date, subject} = commits[at];
-            return [at, kernelwatch.text.hash(hash) + " " + kernelwatch.text.date(date) + " " + subject];
+            return [kernelwatch.text.hash(hash), kernelwatch.text.hash(hash) + " " + kernelwatch.text.date(date) + " " + subject];
         });
-        return kernelwatch.choice(label, none ? [["", none], ...options] : options, value ?? "", onchange);
+        return kernelwatch.choice(label, none ? [["", none], ...options] : options, value in commits ? kernelwatch.text.hash(commits[value].hash) : "", onchange);
     };
 
     // A link to a commit: its hash, date and subject.
     kernelwatch.commit_link = function (at, commits) {
         const {hash, date, subject} = commits[at];
         return kernelwatch.element("span", {},
-            kernelwatch.link(kernelwatch.text.hash(hash), "commit", {at}, {class: "hash"}),
+            kernelwatch.link(kernelwatch.text.hash(hash), "commit", {hash: kernelwatch.text.hash(hash)}, {class: "hash"}),
             " (" + kernelwatch.text.date(date) + ", " + subject + ")");
     };
 

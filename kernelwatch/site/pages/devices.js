@@ -96,7 +96,7 @@
         const worse = moved.filter((each) => each.after > each.before && !moved.some((later) => later.figure === each.figure && later.at > each.at));
         if (quiet.length) {
             rows.push([worse.length ? "!" : "\u2713", "Did the instrument stay as quiet?", worse.length
-                ? worse.map((each, index) => [index ? "; " : "It got worse: ", element("span", {"data-moved": each.figure}, named[each.figure]), " rose from ", element("b", {}, percent(each.before)), " to ", element("b", {}, percent(each.after)), " at ", link(text.hash(commits[each.at].hash), "commit", {at: each.at}, {class: "hash"})]).concat(".")
+                ? worse.map((each, index) => [index ? "; " : "It got worse: ", element("span", {"data-moved": each.figure}, named[each.figure]), " rose from ", element("b", {}, percent(each.before)), " to ", element("b", {}, percent(each.after)), " at ", link(text.hash(commits[each.at].hash), "commit", {hash: text.hash(commits[each.at].hash)}, {class: "hash"})]).concat(".")
                 : "The spread between processes and the share of cells with two levels did not rise, or fell again, over " + text.plural(quiet.length, "commit") + "."]);
         }
         const boards = boards_of(machine.details);
@@ -203,14 +203,14 @@
         if (!charts.length) main.append(element("p", {}, "Neither canaries nor clocks were recorded here: they are read from a GPU."));
         else main.append(element("p", {class: "quiet small"}, "Medians over all cells of a commit, read while they ran. " + (marks.length ? "A dashed line marks a change of conditions. " : "") + "What moves a canary is the machine, not a commit."));
         for (const turn of conditions) {
-            main.append(element("p", {class: "turn", "data-at": turn.at}, "\u25c6 ", element("b", {}, turn.why.join(", ")), " since ", link(text.hash(commits[turn.at].hash), "commit", {at: turn.at}, {class: "hash"}),
+            main.append(element("p", {class: "turn", "data-at": turn.at}, "\u25c6 ", element("b", {}, turn.why.join(", ")), " since ", link(text.hash(commits[turn.at].hash), "commit", {hash: text.hash(commits[turn.at].hash)}, {class: "hash"}),
                 " (" + text.date(commits[turn.at].date) + "): " + turn.groups.map(kernelwatch.group_name).join("; ")));
         }
         const figure = (value, digits, unit) => (value === undefined || value === null ? "" : text.digits(value, digits) + " " + unit);
         const listed = [...rows].reverse().slice(0, 200);
         main.append(element("details", {}, element("summary", {}, "Values of " + (rows.length > 200 ? "the newest 200 of " : "") + text.plural(rows.length, "commit")), table([{name: "Commit"}, {name: "Measured"}, {name: "Canary, memory", number: true},
             {name: "Canary, arithmetic", number: true}, {name: "SM clock", number: true}, {name: "Temperature", number: true}, {name: "Power", number: true}, {name: "Cells", number: true}, {name: "Limited", number: true}, {name: "Failed", number: true}],
-        listed.map((row) => [link(text.hash(commits[row.at].hash), "commit", {at: row.at}, {class: "hash", title: commits[row.at].subject}), row.measured_at.replace("T", " ").slice(0, 16) + " UTC",
+        listed.map((row) => [link(text.hash(commits[row.at].hash), "commit", {hash: text.hash(commits[row.at].hash)}, {class: "hash", title: commits[row.at].subject}), row.measured_at.replace("T", " ").slice(0, 16) + " UTC",
             row.canary_memory_s ? text.time(row.canary_memory_s, 5) : "", row.canary_compute_s ? text.time(row.canary_compute_s, 5) : "", figure(row.clock_mhz, 5, "MHz"), figure(row.temperature_c, 3, "\u00b0C"), figure(row.power_w, 4, "W"),
             row.cells, row.limited, row.failed]), {"aria-label": "State of the machine by commit"})));
     }
@@ -361,7 +361,7 @@
         const others = site.machines.filter((each) => each !== summary);
         const hash = text.hash(commits[summary.newest].hash);
         main.append(element("h1", {}, kernelwatch.device_name(summary)),
-            element("p", {class: "quiet"}, summary.name + " \u00b7 " + (boards_of(details).length > 1 ? boards_of(details).length + " boards of this name \u00b7 " : "") + text.plural(details.commits.length, "commit") + " measured, the newest ", link(hash, "commit", {at: summary.newest}, {class: "hash"}), " of " + text.date(commits[summary.newest].date)
+            element("p", {class: "quiet"}, summary.name + " \u00b7 " + (boards_of(details).length > 1 ? boards_of(details).length + " boards of this name \u00b7 " : "") + text.plural(details.commits.length, "commit") + " measured, the newest ", link(hash, "commit", {hash}, {class: "hash"}), " of " + text.date(commits[summary.newest].date)
                 + (summary.behind ? ", " + text.plural(summary.behind, "commit") + " behind the branch" : "")));
         if (others.length) {
             main.append(kernelwatch.machines_table(site, commits, summary), element("div", {class: "controls"}, choice("machine", site.machines.map((each) => each.name), summary.name, (name) => go({machine: name, with: ""})),

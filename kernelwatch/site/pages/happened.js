@@ -34,7 +34,7 @@
     // What was found at these commits, in words.
     happenings.list = function (happened, common, said, one) {
         if (!happened.length) return element("p", {}, "No change was found between these commits, and the conditions stayed the same.");
-        const commit = (at) => [link(text.hash(common.commits[at].hash), "commit", {at}, {class: "hash"}), " " + text.date(common.commits[at].date) + ", ", element("span", {class: "subject"}, common.commits[at].subject)];
+        const commit = (at) => [link(text.hash(common.commits[at].hash), "commit", {hash: text.hash(common.commits[at].hash)}, {class: "hash"}), " " + text.date(common.commits[at].date) + ", ", element("span", {class: "subject"}, common.commits[at].subject)];
         return element("section", {}, element("h2", {}, "What happened"), element("ul", {class: "happened"}, [...happened].reverse().map((mark) => {
             if (mark.kind === "turn") {
                 return element("li", {"data-kind": "turn", "data-at": mark.at}, element("b", {}, "\u25c6 Conditions of " + kernelwatch.group_name(mark.group) + " changed: "), mark.why.join(", "), ". Since ", commit(mark.at),
@@ -50,7 +50,7 @@
                 element("b", {}, kernelwatch.words(change)), (verdict && verdict.word !== change.state ? "; " + verdict.word : "") + turns + ". ", reason ? reason + ". " : "", element("span", {class: "quiet"}, (one ? "" : series.key + ": ") + how.say(change.before) + " \u2192 " + how.say(change.after) + ". "),
                 kernelwatch.exact.told(mark.causes, common.site),
                 event.why ? event.why[0].toUpperCase() + event.why.slice(1) + ". " : "", event.gradual ? "Many small changes since " + text.hash(event.first.hash) + ". " : event.commits > 1 && mark.kind !== "environment" ? text.plural(event.commits - 1, "commit") + " before it " + (event.commits > 2 ? "were" : "was") + " not measured and may be the cause. " : "",
-                change.limits.length ? "Limits met: " + change.limits.join(", ") + ". " : "", "At ", commit(mark.at), ".");
+                change.limits.length ? "Limits met: " + change.limits.join(", ") + ". " : "", "At ", commit(mark.at), ". ", kernelwatch.event.link("The event\u2019s page", change.id), ".");
         })), element("p", {class: "small"}, link("All events", "regressions")));
     };
 }

@@ -65,7 +65,7 @@
             const last = before[index];
             const digits = digits_of(point);
             return [
-                link(text.hash(commit.hash), "commit", {at: point.at}, {class: "hash"}), text.date(commit.date),
+                link(text.hash(commit.hash), "commit", {hash: text.hash(commit.hash)}, {class: "hash"}), text.date(commit.date),
                 element("span", {class: "subject"}, commit.subject),
                 point.s ? element("span", {"data-at": point.at, "data-s": point.s}, how.say(point.s, digits)) : element("span", {class: "bad"}, "failed"),
                 point.s ? how.interval(point, digits) : "",
@@ -315,7 +315,7 @@
         box.append(figure);
         main.append(key_of(drawn_series, one, said, go, keys, common), box);
         kernelwatch.point_out(box, svg, points.filter((point) => point.value !== null), (point) => scale_x(point.x), (point) => scale_y.apply(point.value),
-            (point) => tip_of(point, said(point.series), common, one), (point) => kernelwatch.go("commit", {at: point.at}));
+            (point) => tip_of(point, said(point.series), common, one), (point) => kernelwatch.go("commit", {hash: text.hash(common.commits[point.at].hash)}));
         const notes = [
             many && points.length > 2 * Math.round(width / 3) ? "Several commits share a pixel: the line is their median, the darker area their extremes, the lighter one the ends of their intervals." : null,
             many ? null : points.some((point) => point.limits.length) ? "A hollow symbol met a limit of the device; the table says which." : null,
@@ -360,7 +360,7 @@
                 .attr("d", sign_of(series, 60));
             const {newest} = series, how = said(series), digits = newest ? digits_of(newest) : 4;
             return element("li", {"data-key": series.key}, sign, " ", one ? element("span", {class: "quiet"}, "newest: ") : element("span", {}, series.key + ": "),
-                newest ? [element("b", {}, how.say(newest.s, digits)), " (" + how.interval(newest, digits) + ") at ", link(text.hash(common.commits[newest.at].hash), "commit", {at: newest.at}, {class: "hash"})] : "no time",
+                newest ? [element("b", {}, how.say(newest.s, digits)), " (" + how.interval(newest, digits) + ") at ", link(text.hash(common.commits[newest.at].hash), "commit", {hash: text.hash(common.commits[newest.at].hash)}, {class: "hash"})] : "no time",
                 series.smallest && !one ? element("span", {class: "quiet"}, ", detectable in its history " + text.percent(series.smallest, 2)) : null,
                 one ? null : [" ", element("button", {type: "button", class: "remove", "aria-label": "Take out " + series.key, onclick: () => go({cell: keys.filter((key) => key !== series.key)})}, "\u00d7")]);
         }));

@@ -66,7 +66,7 @@ kernelwatch.view("ladder", "Ladders", async function (main, parameters) {
         const others = timed_types.length ? " Measured there: " + timed_types.join(", ") + "." : "";
         const known = await measured_at(op.name, (cell) => cell.device === device && cell.type === type, 3);
         main.append(element("p", {}, "At the commit ", kernelwatch.commit_link(at, commits), ", " + op.name + " with " + type + " on the " + DEVICES[device] + " of " + machine.summary.name + " was not measured." + others,
-            known.length ? [" It was last measured at ", known.map((each, index) => [index ? ", " : "", link(text.hash(commits[each].hash), "ladder", {...given, commit: each}, {class: "hash"})]), "."] : ""));
+            known.length ? [" It was last measured at ", known.map((each, index) => [index ? ", " : "", link(text.hash(commits[each].hash), "ladder", {...given, commit: text.hash(commits[each].hash)}, {class: "hash"})]), "."] : ""));
         return;
     }
 

@@ -32,7 +32,7 @@
 
     const verdict_of = (word) => element("span", {class: {worse: "bad", better: "good"}[word] || ""}, WORDS[word]);
 
-    const hash_link = (at, commits) => link(text.hash(commits[at].hash), "commit", {at}, {class: "hash"});
+    const hash_link = (at, commits) => link(text.hash(commits[at].hash), "commit", {hash: text.hash(commits[at].hash)}, {class: "hash"});
 
     // The launches of a cell as stretches of an index: 100 is the first launch of a piece. `alone`: nothing links it.
     function stretches(cell, places, end) {

@@ -66,7 +66,7 @@
     function commit_link(hash, all) {
         const at = all.at.get(hash);
         return at === undefined ? element("span", {class: "hash"}, text.hash(hash))
-            : link(text.hash(hash), "commit", {at}, {class: "hash"});
+            : link(text.hash(hash), "commit", {hash: text.hash(hash)}, {class: "hash"});
     }
 
     function series_link(change, all) {
@@ -178,7 +178,7 @@
         return element("article", {class: "card event " + kind_of(event) + (event.open ? " open" : ""), "data-commit": event.last.hash, "data-kind": kind_of(event), "data-event": event.id, "data-state": event.state},
             element("div", {class: "event-head"},
                 element("div", {},
-                    element("h3", {}, title, words ? element("span", {class: "verdict " + event.state, title: MEANT[event.state]}, words) : null),
+                    element("h3", {}, kernelwatch.event.link(title, event.id), words ? element("span", {class: "verdict " + event.state, title: MEANT[event.state]}, words) : null),
                     reason ? element("p", {class: "small reason"}, reason) : null,
                     element("p", {class: "quiet small"}, about, environment || !files.length ? "" : " \u00b7 " + files.slice(0, 3).join(", ") + (files.length > 3 ? " and " + (files.length - 3) + " more files" : ""), all.site.machines.length > 1 ? " \u00b7 " + machines.join(", ") : "")),
                 await trend(event, all)),
@@ -187,6 +187,8 @@
                 table(COLUMNS, rows.slice(SHOWN), {"aria-label": "More changes at " + text.hash(event.last.hash)})) : null,
             environment ? null : await causes(event, all), environment ? null : kernelwatch.copy("Copy as Markdown", markdown(event, all)));
     }
+
+    kernelwatch.told = {COLUMNS, MEANT, change_row, commit_link, kind_of, markdown, series_link, subject_of, verdict_text};  // for the page of an event
 
     // What the page speaks of, for each machine: "NVIDIA H200, 13 commits up to 47de068d of 2026-11-20, 363 cells, 0 failed".
     function scope(all) {

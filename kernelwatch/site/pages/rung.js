@@ -250,7 +250,7 @@ kernelwatch.view("rung", "", async function (main, parameters) {
             const unit = site.figures[name]?.unit || "";
             return [at ? "" : element("span", {title: name}, named(name)), element("div", {class: "places"}, list.map((each) => each.place).join(", ")),
                 element("b", {}, ladders.value(value)), unit === named(name) ? "" : unit,
-                [link(text.hash(commits[since].hash), "commit", {at: since}, {class: "hash"}), " " + text.date(commits[since].date), why ? element("div", {class: "small quiet places", "data-why": why}, "\u25c6 " + why) : ""],
+                [link(text.hash(commits[since].hash), "commit", {hash: text.hash(commits[since].hash)}, {class: "hash"}), " " + text.date(commits[since].date), why ? element("div", {class: "small quiet places", "data-why": why}, "\u25c6 " + why) : ""],
                 run.length > 1 ? run.slice(0, -1).map(([commit, older, other]) => ladders.value(older) + " since " + text.hash(commits[commit].hash) + blame(other)).join(", ") : element("span", {class: "quiet"}, "\u2013")];
         }));
         into.append(kernelwatch.table([{name: "figure"}, {name: "type and place"}, {name: "value", number: true}, {name: "unit"}, {name: "since"}, {name: "before"}], rows, {"aria-label": "Exact figures of " + full, class: "figures"}));
@@ -284,8 +284,8 @@ kernelwatch.view("rung", "", async function (main, parameters) {
         const rows = events.events.flatMap((event) => event.changes.filter((change) => change.rung === full && kernelwatch.is_of(change.place, machine.summary.name)).map((change) => {
             const at = positions.get(event.last.hash), interval = kernelwatch.interval(change);
             const subject = change.cell ? change.cell.slice(full.length + 1) : kernelwatch.figure_name(change.benchmark) + " (" + Object.entries(change.params).filter(([name]) => name !== "rung").map(([, value]) => value.replace(/^'|'$/g, "")).join(", ") + ")";
-            return [element("span", {class: event.kind === "environment" ? "warn" : kernelwatch.tone(event.kind, change), "data-id": change.id, "data-state": change.state, "data-size": change.size}, event.kind),
-                at === undefined ? text.hash(event.last.hash) : link(text.hash(event.last.hash), "commit", {at}, {class: "hash"}), text.date(event.last.date), element("div", {class: "idea"}, event.last.subject),
+            return [kernelwatch.event.link(event.kind, change.id, {class: event.kind === "environment" ? "warn" : kernelwatch.tone(event.kind, change), "data-id": change.id, "data-state": change.state, "data-size": change.size}),
+                at === undefined ? text.hash(event.last.hash) : link(text.hash(event.last.hash), "commit", {hash: text.hash(commits[at].hash)}, {class: "hash"}), text.date(event.last.date), element("div", {class: "idea"}, event.last.subject),
                 change.cell ? link(subject, "history", {cell: change.cell, machine: given.machine}) : subject,
                 [kernelwatch.size(change) + (change.exact ? "" : change.size > 0 ? " slower" : " faster"), interval ? element("div", {class: "small quiet"}, interval) : ""],
                 element("div", {class: "idea"}, [kernelwatch.words(change), kernelwatch.reason(change), event.why].filter(Boolean).join(": "))];

@@ -14,7 +14,7 @@
             for (const rung of op.rungs) add("rung", op.name + "/" + rung.name, "rung", {op: op.name, rung: rung.name}, rung.idea);
         }
         for (const machine of site.machines) add("machine", machine.name, site.described ? "devices" : "regressions", {machine: machine.name}, site.described ? kernelwatch.device_name(machine) : "");
-        for (const [at, commit] of Object.entries(commits)) add("commit", text.hash(commit.hash), "commit", {at}, commit.subject + ", " + commit.author + ", " + text.date(commit.date));
+        for (const commit of Object.values(commits)) add("commit", text.hash(commit.hash), "commit", {hash: text.hash(commit.hash)}, commit.subject + ", " + commit.author + ", " + text.date(commit.date));
         for (const key of Object.keys(cells)) add("cell", key, "history", {cell: key});
         for (const series of events.series) {
             if (series.cell || !series.configured) continue;  // found as a cell, or on its branch

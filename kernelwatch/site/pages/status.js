@@ -82,7 +82,7 @@
     // A regression, with its largest change on a machine and its state.
     function regression_item(event, machine) {
         const change = kernelwatch.largest(event, machine), words = kernelwatch.words(event), reason = kernelwatch.reason(event);
-        return element("li", {"data-event": event.id, "data-state": event.state, "data-size": change.size}, link(event.last.subject, "regressions", {q: text.hash(event.last.hash)}), " ",
+        return element("li", {"data-event": event.id, "data-state": event.state, "data-size": change.size}, link(event.last.subject, "event", {id: event.id}), " ",
             (change.exact ? kernelwatch.figure_name(change.benchmark) + " " : "") + kernelwatch.size(change), words ? ", " + words : "", reason ? element("span", {class: "quiet"}, " (" + reason + ")") : "");
     }
 
@@ -130,7 +130,7 @@
             regressions_list(all.events, machine.name),
             element("div", {class: "columns"}, element("dl", {},
                 element("dt", {}, "newest measured commit"),
-                element("dd", {}, link(text.hash(commit.hash), "commit", {at: machine.newest}, {class: "hash"}), " " + commit.subject, element("br"),
+                element("dd", {}, link(text.hash(commit.hash), "commit", {hash: text.hash(commit.hash)}, {class: "hash"}), " " + commit.subject, element("br"),
                     element("span", {class: "quiet small"}, text.date(commit.date) + ", " + text.age(commit.date, now) + "; " +
                         (machine.behind ? text.plural(machine.behind, "commit") + " behind " + all.site.branch : "the newest of " + all.site.branch))),
                 element("dt", {}, "recorded"),
@@ -210,11 +210,18 @@
         ]), {"aria-label": "All machines"});
     }
 
+    // Measured commits that the repository of these pages lacks; null if it has them all.
+    function lacking({site, events}) {
+        const count = events.unknown.length;
+        return count ? element("p", {class: "warn", "data-unknown": count}, "! " + text.plural(count, "measured commit") + " " + (count === 1 ? "is" : "are") + " not shown here and not judged: the repository from which these pages were made lacks " + (count === 1 ? "it" : "them") + ". ",
+            site.shallow ? ["It is a shallow clone. Run ", element("code", {}, "git fetch --unshallow"), " in it and publish again."] : "Its history was rewritten, or a branch was not fetched.") : null;
+    }
+
     kernelwatch.view("status", "Status", async function (main) {
         const [site, events] = await Promise.all(["site", "events"].map(kernelwatch.load)), all = {site, events};
         const {machines, published, branch, head} = all.site;
         const now = Date.parse(published);
-        main.append(element("h1", {}, "Status"), kernelwatch.damaged(events));
+        main.append(...[element("h1", {}, "Status"), kernelwatch.damaged(events), lacking(all)].filter(Boolean));
         const alone = kernelwatch.links.alone(site, events);
         if (!machines.length && !alone.length) {
             main.append(element("p", {}, events.lines.length > events.lines.filter((line) => line.configured).length ? "No commit of the branch " + branch + " is measured."

@@ -96,14 +96,14 @@
             return element("li", {"data-kind": event.kind, "data-change": change.size, "data-state": change.state}, element("b", {class: kernelwatch.tone(event.kind, change)}, kernelwatch.arrow(change.size) + " " + kernelwatch.size(change)),
                 interval ? " (" + interval + ")" : "", ", " + [event.kind, kernelwatch.words(change), kernelwatch.reason(change)].filter(Boolean).join(", ") + ": ",
                 values.say(change.before, unit) + " \u2192 " + values.say(change.after, unit) + ". ", event.commits > 1 && event.kind !== "environment" ? text.plural(event.commits - 1, "commit") + " before it " + (event.commits > 2 ? "were" : "was") + " not measured and may be the cause. " : "",
-                event.gradual ? "Many small changes since " + text.hash(event.first.hash) + ". " : "", "At ", commit(change.to), ".");
+                event.gradual ? "Many small changes since " + text.hash(event.first.hash) + ". " : "", "At ", commit(change.to), ". ", kernelwatch.event.link("The event\u2019s page", change.id), ".");
         })), element("p", {class: "small"}, link("All events", "regressions")));
     }
 
     function rows_of(points, common, unit) {
         return points.map((point, index) => [point, points[index - 1]]).toReversed().slice(0, ROWS).map(([point, before]) => {
             const commit = common.commits[point.at];
-            return [link(text.hash(commit.hash), "commit", {at: point.at}, {class: "hash"}), text.date(commit.date), element("span", {class: "subject"}, commit.subject),
+            return [link(text.hash(commit.hash), "commit", {hash: text.hash(commit.hash)}, {class: "hash"}), text.date(commit.date), element("span", {class: "subject"}, commit.subject),
                 element("span", {"data-at": point.at, "data-value": point.value}, values.say(point.value, unit)), point.low === null ? "" : values.say(point.low, unit) + " \u2013 " + values.say(point.high, unit),
                 before && before.value ? text.change(point.value / before.value - 1) : ""];
         });
@@ -194,13 +194,13 @@
         const box = element("div", {class: "pointed", tabindex: 0, role: "group", "aria-label": "Commits of the picture: arrow keys go from commit to commit, Enter opens one"});
         box.append(figure);
         const last = points[points.length - 1];
-        main.append(element("p", {}, "Newest: ", element("b", {}, values.say(last.value, unit)), " at ", link(text.hash(commits[last.at].hash), "commit", {at: last.at}, {class: "hash"}), "."), box,
+        main.append(element("p", {}, "Newest: ", element("b", {}, values.say(last.value, unit)), " at ", link(text.hash(commits[last.at].hash), "commit", {hash: text.hash(commits[last.at].hash)}, {class: "hash"}), "."), box,
             element("p", {class: "quiet small"}, unseen ? "The gray stripe is the minimum detectable change, \u00b1" + text.percent(series.smallest, 2) + " about the median of the commits under it, those since the last change: smaller steps are not told from noise."
                 : series.smallest === null ? "The minimum detectable change is not known: too few commits are measured." : ""));
         kernelwatch.point_out(box, svg, points.map((point) => ({...point, series})), (point) => scale_x(point.x), (point) => scale_y.apply(point.value / scale), (point) => [
             element("div", {}, element("b", {}, values.say(point.value, unit))),
             element("div", {}, element("span", {class: "hash"}, text.hash(commits[point.at].hash)), " " + text.date(commits[point.at].date)),
-            element("div", {class: "subject"}, commits[point.at].subject)], (point) => kernelwatch.go("commit", {at: point.at}));
+            element("div", {class: "subject"}, commits[point.at].subject)], (point) => kernelwatch.go("commit", {hash: text.hash(commits[point.at].hash)}));
     }
 
     // What was measured and what changed at a commit, for each machine.

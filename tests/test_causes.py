@@ -1,0 +1,142 @@
+"""What is said of an event: the exact figures that moved, the lines, a sentence, and why there may be none."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.project import PROJECT
+from kernelwatch.analysis import compiled
+from kernelwatch.plan.project import Project
+from kernelwatch.publish import explaining, figures, sentences
+from kernelwatch.publish.causes import moved_lines
+from kernelwatch.publish.explaining import Explaining, Kernel
+from kernelwatch.publish.sentences import Look
+
+KERNEL = compiled.target("transpose", "padded", "float32", "sm_90")
+COUNTED = {
+    "global_load": {"requests": 8, "cost": 32},
+    "global_store": {"requests": 8, "cost": 32},
+    "shared_load": {"requests": 8, "cost": 8},
+    "shared_store": {"requests": 8, "cost": 8},
+    "blocks": 2,
+    "barriers": 2,
+}
+COMPILED = {
+    "registers": 32,
+    "spill_load_bytes": 0,
+    "spill_store_bytes": 0,
+    "shared_bytes": 4224,
+    "block_threads": 256,
+    "occupancy_percent": 100.0,
+    "instructions": 150,
+    "mix": {"global": 8},
+}
+
+
+def look(counted: dict[str, Any], binary: dict[str, Any], lines: Any = (), sass: Any = None) -> Look:
+    found = figures.compiled_figures(COMPILED, COMPILED | binary) + figures.counted_figures(COUNTED, COUNTED | counted)
+    return Look("transpose/padded float32 sm_90", found, {}, lines, sass or {})
+
+
+@pytest.mark.parametrize(
+    ("counted", "binary", "said"),
+    [
+        (
+            {"shared_load": {"requests": 8, "cost": 16}},
+            {},
+            "each warp\u2019s load of shared memory takes 2 passes through the banks for 1",
+        ),
+        (
+            {"global_load": {"requests": 8, "cost": 256}},
+            {},
+            "each warp\u2019s load of global memory touches 32 sectors for 4",
+        ),
+        ({"barriers": 10}, {}, "a block waits at 5 barriers for 1"),
+        ({}, {"spill_load_bytes": 16, "spill_store_bytes": 8}, "a thread spills 24 bytes for 0"),
+        ({}, {"occupancy_percent": 75.0}, "75 % of the warps fit on a multiprocessor for 100 %"),
+        ({}, {"registers": 40}, "a thread has 40 registers for 32"),
+    ],
+)
+def test_each_figure_has_its_clause(counted: dict[str, Any], binary: dict[str, Any], said: str) -> None:
+    assert sentences.cause(look(counted, binary), is_worse=True) == said
+
+
+def test_what_explains_the_change_comes_first_and_what_does_not_last() -> None:
+    moved = look({"shared_load": {"requests": 8, "cost": 16}}, {"registers": 40, "spill_load_bytes": 16})
+    said = sentences.cause(moved, is_worse=True)
+    assert said.startswith("a thread spills 16 bytes")
+    assert said.index("2 passes") < said.index("40 registers")
+    assert "although" not in said
+    said = sentences.cause(moved, is_worse=False)
+    assert said.startswith("a thread has 40 registers for 32; although a thread spills 16 bytes")
+
+
+def test_a_figure_that_moved_names_its_lines() -> None:
+    before = {"text": ["a", "b", "c"], "lines": [[2, "shared_load", 8, 8, "b"], [3, "shared_store", 8, 8, "c"]]}
+    after = {"text": ["new", "a", "b", "c"], "lines": [[3, "shared_load", 8, 16, "b"], [4, "shared_store", 8, 8, "c"]]}
+    lines = moved_lines(Kernel(KERNEL, before, after))
+    assert lines == [
+        {"kind": "shared_load", "before": 2, "after": 3, "text": "b", "requests": [8, 8], "cost": [8, 16]}
+    ]  # the other stands one line lower, and is the same
+    said = sentences.cause(look({"shared_load": {"requests": 8, "cost": 16}}, {}, lines), is_worse=True)
+    assert said.endswith("for 1, line 3")
+    gone = moved_lines(Kernel(KERNEL, before, {"text": ["a", "b"], "lines": [[2, "shared_load", 8, 8, "b"]]}))
+    assert [(each["before"], each["after"], each["cost"]) for each in gone] == [(3, 0, [8, 0])]
+
+
+def test_a_sentence_says_that_nothing_moved() -> None:
+    same = {"same": False, "left": 0, "joined": 0, "moved": 0, "renamed": 0}
+    said = sentences.cause(look({}, {}, sass=same), is_worse=True)
+    assert said.startswith("no exact figure moved (")
+    assert said.endswith("how long instructions wait")
+    assert sentences.cause(look({}, {}, sass=same | {"renamed": 7}), is_worse=True).endswith(
+        "7 of them with other registers or addresses"
+    )
+    assert "bit by bit" in sentences.cause(look({}, {}, sass={"same": True}), is_worse=True)
+
+
+@pytest.mark.parametrize(
+    ("diff", "said"),
+    [
+        (["--- a/x.cu", "+++ b/x.cu", "-pitch = 33;", "+  pitch = 34;"], "`pitch = 33;` became `pitch = 34;`"),
+        (["@@ -1 +1,2 @@", " a", "+  __syncthreads();", "+"], "`__syncthreads();` joined"),
+        (["-  b;"], "`b;` left"),
+        (["-a", "-b", "+c"], ""),
+        (["+" + 91 * "x"], ""),
+        ([], ""),
+    ],
+)
+def test_a_source_that_changed_by_a_line_is_quoted(diff: list[str], said: str) -> None:
+    assert sentences.since(diff) == said
+
+
+def test_what_cannot_be_looked_at_has_a_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def broken(project: Project, commit: str, folder: Path) -> str:
+        raise RuntimeError(f"no {commit}")
+
+    monkeypatch.setattr(explaining, "tree_of_commit", broken)
+    (kernel,) = Explaining(PROJECT).explain("1" * 40, "2" * 40, [KERNEL])
+    assert kernel.why == f"11111111: RuntimeError: no {'1' * 40}"
+    (kernel,) = Explaining(PROJECT, 0).explain("1" * 40, "2" * 40, [KERNEL])
+    assert kernel.why.startswith("one publication looks at 0 events")
+    assert Explaining(None).explain("1" * 40, "2" * 40, [KERNEL]) == []
+
+
+def test_no_more_events_are_looked_at_than_wanted_and_each_kernel_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = []
+
+    def found(project: Project, tree: str, cells: Any) -> dict[str, dict[str, Any]]:
+        looked.append((tree, [cell.key for cell in cells]))
+        return {cell.key: {"no_binary": "it is a test"} for cell in cells}
+
+    monkeypatch.setattr(explaining, "tree_of_commit", lambda project, commit, folder: commit)
+    monkeypatch.setattr(explaining, "_found", found)
+    first = Explaining(PROJECT, 1)
+    assert [kernel.why for kernel in first.explain("a" * 40, "b" * 40, [KERNEL])] == [""]
+    assert first.explain("b" * 40, "c" * 40, [KERNEL])[0].why.startswith("one publication looks at 1 events")
+    assert [tree for tree, _ in looked] == ["a" * 40, "b" * 40]
+    second = Explaining(PROJECT, 1)  # the next publication
+    assert [kernel.why for kernel in second.explain("a" * 40, "b" * 40, [KERNEL])] == [""]
+    assert [kernel.why for kernel in second.explain("b" * 40, "c" * 40, [KERNEL])] == [""]
+    assert [tree for tree, _ in looked] == ["a" * 40, "b" * 40, "c" * 40]
