@@ -190,9 +190,7 @@ def test_every_place_that_tells_an_event_links_to_its_page(browser: "Browser", p
     assert {link.partition("index.html#/event?id=")[2] for link in links} - {""} == regressions
 
 
-def test_who_accepted_it_is_shown_and_markup_stays_text(
-    browser: "Browser", planted_site: Path, tmp_path: Path
-) -> None:
+def test_who_accepted_it_is_shown_and_markup_stays_text(browser: "Browser", planted_site: Path, tmp_path: Path) -> None:
     site = tmp_path / "site"
     shutil.copytree(planted_site, site, ignore=shutil.ignore_patterns("asv"))
     path = site / "data" / "events.json"

@@ -283,6 +283,7 @@ def launches(project: Project, folder: str, cells: Sequence[Cell]) -> dict[str, 
     unknown = [cell for cell in cells if cell.key not in known]
     if unknown:
         run = Run(project, unknown, launched.DEVICE, folder, Budget(0, 0.0), endless_s=ENDLESS_S)
+        run.note = lambda _: None  # those of other trees, which are asked beside it, take turns on the GPU
         run.measure_all(0)
         for cell in unknown:
             for told in run.group.outcomes[cell.key].measurements:
