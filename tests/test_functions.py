@@ -453,3 +453,17 @@ def test_pytorch_is_imported_before_the_first_launch(
     functions.state.cache_clear()
     package.load("row_sum", "plain", "float32")
     assert sys.modules["torch"].__file__ == str(tmp_path / "torch.py")
+
+
+def test_only_what_a_rung_certainly_imports_is_imported_early(identities: Identities) -> None:
+    """Of a module that imports by a computed name any module of the tree may follow, which is no reason to load all
+    that these import."""
+    identities()
+    package = adapt(sys.modules["mine"])
+    assert isinstance(package, FunctionPackage)
+    source = Path(sys.modules["mine"].__path__[0]) / "sums.py"
+    for text, known in (("", ["numpy"]), ("importlib.import_module(NAME)\n", [])):
+        source.write_text(f"import importlib\nimport numpy\n{text}\n\ndef late(a, out):\n    pass\n")
+        sources.reached.cache_clear()
+        functions.state.cache_clear()
+        assert package.needed([("row_sum", "plain")]) == known

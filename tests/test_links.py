@@ -5,11 +5,16 @@ import os
 import shutil
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
+from benchmarks.project import PROJECT
+from kernelwatch.comparison import linking
+from kernelwatch.comparison.changes import Changes
 from kernelwatch.history import links
 from kernelwatch.history.links import Session
+from kernelwatch.plan.cells import Cell
 from tests.repositories import new_project
 from tests.sums_of_rows import FAST, KERNEL, OTHER, OTHER_KERNEL, PLAIN, Rows
 
@@ -201,3 +206,21 @@ def test_what_is_due_to_be_compared_with_its_anchor() -> None:
     assert anchors_of(last, steps[: EVERY - 1], COMMITS[5:EVERY]) == {}  # steps of another branch
     anchored = [*steps[:EVERY], a_session(0, EVERY, a_link(0.01), kind="anchor")]
     assert anchors_of(steps[EVERY], anchored, COMMITS[: EVERY + 1]) == {}
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_function_that_launches_the_same_is_not_timed(monkeypatch: pytest.MonkeyPatch, is_known: bool) -> None:
+    """Sources differ, but of all cells only the first is launched otherwise. What is not known is measured."""
+    asked = linking.asked_of(PROJECT, "^transpose/triton ", ["gpu"])
+    first = asked[0].key
+
+    def launches(project: object, folder: str, cells: list[Cell]) -> dict[str, str]:
+        return {cell.key: folder if cell.key == first else "the same" for cell in cells} if is_known else {}
+
+    monkeypatch.setattr(linking, "launches", launches)
+    made = Mock(changes=lambda *_: Changes(launched={"transpose/triton": ("triton.py",)}), of=str)
+    one = linking.step(PROJECT, "before", "after", made, asked)
+    assert len(asked) > 1
+    assert [cell.key for cell in one.cells] == ([first] if is_known else [cell.key for cell in asked])
+    assert one.alike == (len(asked) - 1 if is_known else 0)
+    assert one.launches.get(first) == (("before", "after") if is_known else None)
