@@ -76,6 +76,17 @@ def test_changes_of_two_cells_that_only_links_know_have_two_ids() -> None:
     assert one("a/b float32 8x8 cold") == one("a/b float32 8x8 cold", "a.GPU.track_seconds")
 
 
+@pytest.mark.parametrize("turn", [2, 4])
+def test_a_level_of_a_few_commits_shows_soon_after_a_change_of_the_conditions(turn: int) -> None:
+    """Of two boundaries beside a single point, the one that is no step is dropped, not the step."""
+    noise = (0.0, 4e-4, -3e-4, 1e-4, -4e-4, 3e-4, -1e-4)
+    levels = [(1.06 if 7 <= at < 13 else 1.0) * (1 + noise[at * 5 % len(noise)]) for at in range(20)]
+    points = [
+        Point(at, level, 3e-4, f"{7 <= at < 13}", json.dumps({"driver": at >= turn})) for at, level in enumerate(levels)
+    ]
+    assert [(step.at, step.kind) for step in steps.find(points)] == [(7, "step"), (13, "step")]
+
+
 def test_the_interval_of_a_change_is_what_its_results_allow() -> None:
     """Student's t, of what the processes say or how the results differ, whichever is more."""
     points = [Point(at, value, spread) for at, (value, spread) in enumerate([(1.0, 0.01)] * 3 + [(1.1, 0.02)] * 4)]

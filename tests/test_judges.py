@@ -395,8 +395,8 @@ def test_a_feed_escapes_what_it_is_told(tmp_path: Path) -> None:
     }  # fmt: skip
     commit: Any = {"hash": "2" * 40, "date": 0, "author": ODD, "subject": ODD}
     event = {
-        "kind": "regression", "state": "accepted", "words": ODD, "size": 0.5, "largest": ODD, "why": f"driver {ODD}",
-        "first": commit, "last": commit, "decision": {"reason": ODD}, "changes": [change],
+        "id": ODD, "kind": "regression", "state": "accepted", "words": ODD, "size": 0.5, "largest": ODD,
+        "why": f"driver {ODD}", "first": commit, "last": commit, "decision": {"reason": ODD}, "changes": [change],
     }  # fmt: skip
     write_feed(tmp_path, ODD, [event], {"2" * 40: commit})
     feed = ElementTree.parse(tmp_path / "regressions.xml").getroot()

@@ -118,9 +118,12 @@ GRADUAL: tuple[Test[Growth], ...] = (
 
 
 def weight(tests: Sequence[Test[Tested]], tested: Tested) -> float:
-    """By what factor the hardest test is passed; below 1 one is failed."""
-    least = math.inf
+    """By what factor the hardest test is passed; below 1 one is failed. Among boundaries with too few points the other
+    tests still tell which is the weaker one."""
+    least, points = math.inf, math.inf
     for test in tests:
-        if least >= 1 or not test.costly:
+        if test.unit == "points":
+            points = min(points, test.margin(tested))
+        elif least >= 1 or not test.costly:
             least = min(least, test.margin(tested))
-    return least
+    return least if points >= 1 else points * min(least, 1.0)
