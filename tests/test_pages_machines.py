@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from asv.plugins.git import Git
 
 from kernelwatch.publish import diffs
 from kernelwatch.publish.writer import as_script
@@ -32,6 +33,7 @@ from tests.pages import (
     two_gpus_site,
     view,
 )
+from tests.test_site import git
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -269,7 +271,9 @@ def test_a_commit_shows_what_it_changed(browser: "Browser", planted_site: Path) 
         ]
         assert page.locator(".diff .bad").all_inner_texts() == ["-constexpr int PAD_A = 4;\n"]
         assert page.locator(".diff .good").all_inner_texts() == ["+constexpr int PAD_A = 0;\n"]
-        assert "git show 08ef6ba0a2a96ad3ab3f68d5d65ff97c27eae313" in page.locator(".view").inner_text()
+        assert (
+            "git show --first-parent -m 08ef6ba0a2a96ad3ab3f68d5d65ff97c27eae313" in page.locator(".view").inner_text()
+        )
         page.get_by_role("link", name="older measured commit").click()
         page.locator("h1", has_text="The naive transpose").wait_for()
         assert page.locator(".diff").count() == 0  # it has no event
@@ -306,3 +310,17 @@ def test_a_commit_lists_exact_figures_and_what_is_not_known(
         )
     with opened(browser, recorded_site, view("commit", at=at[0])) as page:
         assert "the first commit measured here" in page.locator(".view").inner_text()
+
+
+def test_the_diff_of_a_merge_is_what_it_brought_to_its_branch(tmp_path: Path) -> None:
+    (tmp_path / "kernels").mkdir()
+    git(tmp_path, "init", "-q", "-b", "main")
+    git(tmp_path, "commit", "-q", "--allow-empty", "-m", "first")
+    git(tmp_path, "checkout", "-q", "-b", "side")
+    (tmp_path / "kernels" / "a.cu").write_text("slow\n")
+    git(tmp_path, "add", "-A")
+    git(tmp_path, "commit", "-q", "-m", "side")
+    git(tmp_path, "checkout", "-q", "main")
+    git(tmp_path, "merge", "-q", "--no-ff", "-m", "merge", "side")
+    told = diffs.diff_of(Git(str(tmp_path), str(tmp_path / "mirror")), "main", ["kernels"])
+    assert "+slow" in told["lines"]

@@ -7,6 +7,7 @@ from asv.util import ProcessError
 
 LIMIT = 30_000  # characters of a diff; whole lines are left out beyond it
 OPTIONS = ("--format=", "--no-color", "--no-ext-diff", "--no-textconv", "--no-show-signature", "--no-renames")
+OPTIONS += ("--first-parent", "-m")  # of a merge, what it brought to its branch
 
 
 def diff_of(repo: Any, commit: str, where: Sequence[str] = ()) -> dict[str, Any]:

@@ -201,8 +201,9 @@ def write(publication: Publication, judged: Judged) -> None:
     writer.write("series", {"series": told})
     where = publication.project.pathspecs() if publication.project else []
     for commit in dict.fromkeys(event.last for event in judged.events if event.kind != "environment"):
-        if not writer.keep(f"diffs/{commit}", " ".join(where)):
-            writer.write(f"diffs/{commit}", diffs.diff_of(publication.repo, commit, where), " ".join(where))
+        asked = " ".join([*diffs.OPTIONS, *where])
+        if not writer.keep(f"diffs/{commit}", asked):
+            writer.write(f"diffs/{commit}", diffs.diff_of(publication.repo, commit, where), asked)
     by_id = dict(zip((event.id for event in judged.events), found, strict=True))
     Causes(publication, by_id, judged.sessions, commits).write(judged.events)
     write_feed(

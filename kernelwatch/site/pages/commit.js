@@ -143,7 +143,7 @@
     // What a commit with an event changed of the files on which kernels depend.
     kernelwatch.diff_of = async function (commit, site) {
         const {whole, lines, left_out} = await kernelwatch.load("diffs/" + commit.hash);
-        const command = "git show " + commit.hash;
+        const command = "git show --first-parent -m " + commit.hash;  // of a merge, what it brought to its branch
         if (!lines) return element("section", {}, element("p", {}, "The repository from which these pages were made lacks its files."));
         const where = whole ? "" : " on which a kernel depends";
         const kind = (line) => (/^(diff|index|---|\+\+\+|new file|deleted file|old mode|new mode)/.test(line) ? "quiet" : line.startsWith("+") ? "good" : line.startsWith("-") ? "bad" : line.startsWith("@@") ? "quiet" : null);
