@@ -6,8 +6,10 @@ from typing import Any
 from asv.util import ProcessError
 
 LIMIT = 30_000  # characters of a diff; whole lines are left out beyond it
-OPTIONS = ("--format=", "--no-color", "--no-ext-diff", "--no-textconv", "--no-show-signature", "--no-renames")
-OPTIONS += ("--first-parent", "-m")  # of a merge, what it brought to its branch
+OPTIONS = (
+    "--first-parent", "-m",  # of a merge, what it brought to its branch
+    "--format=", "--no-color", "--no-ext-diff", "--no-textconv", "--no-show-signature", "--no-renames",
+)  # fmt: skip
 
 
 def diff_of(repo: Any, commit: str, where: Sequence[str] = ()) -> dict[str, Any]:
