@@ -1,6 +1,8 @@
 """The code of launched kernels: which of the loaded modules a kernel is from, and what it makes of the identity."""
 
+import ctypes
 import importlib
+import struct
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -14,6 +16,7 @@ from kernelwatch.plan import binaries
 from kernelwatch.plan.cells import Cell
 from kernelwatch.run.group import note_codes
 from kernelwatch.run.processes import Run
+from kernelwatch.timing import nodes
 from kernelwatch.timing.check import Budget
 from kernelwatch.timing.record import Code, Measurement
 
@@ -62,17 +65,59 @@ def test_the_identity_covers_what_was_launched() -> None:
 
 def test_a_launch_is_told_without_its_sources() -> None:
     """Of the host's code only what it launches counts: which code, with which arguments."""
+
+    def alone(codes: list[Code], registers: int = 24, arguments: str = "4", **others: Any) -> str:
+        """Of a launch without the copy, whose size and addresses nobody tells."""
+        found = measured(registers, **others)
+        del found["kernels"][0]
+        launched.note(found, {"codes": codes, "arguments": arguments})
+        return found.get("launch", "")
+
     changed: list[Code] = [{**code, "code": "dd"} for code in CODES]
-    first = noted(24, CODES)["launch"]
-    assert noted(24, CODES, sources="4567")["launch"] == first
-    others = [
-        noted(24, changed),
-        noted(32, CODES),
-        noted(24, CODES, arguments="5"),
-    ]
-    assert len({first, *(each["launch"] for each in others)}) == 1 + len(others)
-    assert "launch" not in noted(40, CODES)  # no module has it
-    assert "launch" not in noted(24, CODES, arguments="")  # the driver does not tell them
+    first = alone(CODES)
+    assert alone(CODES, sources="4567") == first
+    others = [alone(changed), alone(CODES, 32), alone(CODES, arguments="5")]
+    assert len({"", first, *others}) == 2 + len(others)
+    assert not alone(CODES, 40)  # no module has it
+    assert not alone(CODES, arguments="")  # the driver does not tell them
+    assert "launch" not in noted(24, CODES)  # with the copy
+
+
+class Driver:
+    """In the place of the driver's functions, a graph of one kernel. `parameters`: the bytes of each."""
+
+    CUresult = SimpleNamespace(CUDA_ERROR_INVALID_VALUE=1)
+
+    def __init__(self, *parameters: bytes) -> None:
+        self.sizes = [len(each) for each in parameters]
+        self.kept = [ctypes.create_string_buffer(each, len(each)) for each in parameters]
+        self.pointers = (ctypes.c_void_p * len(parameters))(*(ctypes.addressof(each) for each in self.kept))
+
+    CUgraph = staticmethod(lambda graph: graph)
+    cuGraphGetNodes = staticmethod(lambda graph, count=0: (0, ["node"], 1))
+    cuGraphNodeGetType = staticmethod(lambda node: (0, SimpleNamespace(name="CU_GRAPH_NODE_TYPE_KERNEL")))
+
+    def cuGraphKernelNodeGetParams(self, node: str) -> tuple[int, Any]:
+        return 0, SimpleNamespace(func=1, kern=0, kernelParams=ctypes.addressof(self.pointers))
+
+    def cuFuncGetParamInfo(self, function: int, at: int) -> tuple[int, int, int]:
+        return (0, 0, self.sizes[at]) if at < len(self.sizes) else (1, 0, 0)
+
+
+def test_the_arguments_of_a_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numbers count by their value, addresses do not; a structure may hold both, and then nothing is known."""
+    bindings = pytest.importorskip("cuda.bindings", reason="the driver's functions")
+
+    def told(*parameters: bytes) -> str:
+        monkeypatch.setattr(bindings, "driver", Driver(*parameters), raising=False)
+        return nodes.arguments(SimpleNamespace(graph=0))
+
+    address, other = (struct.pack("<Q", 0x7F00_0000_0000 + at) for at in (0, 512))
+    ten, eleven = (struct.pack("<i", value) for value in (10, 11))
+    long, longer, half = struct.pack("<q", 10), struct.pack("<q", 11), struct.pack("<d", 0.5)
+    assert told(address, ten) == told(other, ten) != ""
+    assert len({told(address, each) for each in (ten, eleven, long, longer, half)}) == 5
+    assert told(address, struct.pack("<QQ", 10, 11)) == ""
 
 
 def test_the_code_is_left_out_if_several_modules_could_have_been_launched() -> None:

@@ -25,7 +25,6 @@ from kernelwatch.timing.record import Code, Measurement, Ran
 
 DEVICE = "launched"
 SAME = ("kernel", "registers", "static_shared_bytes")  # what a kernel and its code have in common
-KNOWN = ("copy", "fill", "allocation", "release")  # nodes that are no kernels and whose work their arguments tell
 
 
 class Launched(Gpu):
@@ -102,14 +101,15 @@ def note(measurement: Measurement, seen: Measurement) -> None:
 
 
 def _with_codes(ran: list[Ran], codes: Iterable[Code], arguments: str) -> str:
-    """Add their code to the nodes of a graph. The identity of the whole launch, "" if not all of it is known."""
+    """Add their code to the nodes of a graph. The identity of the whole launch, "" if not all of it is known: of a copy
+    or a fill nobody tells how much it moves."""
     codes = list(codes)
     for node in ran:
         fitting = {code["code"]: code for code in codes if _fits(code, node)}
         if len(fitting) == 1:
             (code,) = fitting.values()
             node.update({name: value for name, value in code.items() if name not in (*node, "only_threads")})  # type: ignore[typeddict-item]
-    is_known = bool(arguments and ran) and all("code" in node or node.get("kind") in KNOWN for node in ran)
+    is_known = bool(arguments and ran) and all("code" in node for node in ran)
     return nodes.identity(arguments, ran, []) if is_known else ""
 
 

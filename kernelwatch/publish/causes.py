@@ -13,6 +13,7 @@ from kernelwatch.analysis import sassdiff
 from kernelwatch.analysis.explained import shape_of
 from kernelwatch.detect.events import Change, Event
 from kernelwatch.detect.linked import LinkedSeries
+from kernelwatch.detect.states import headline
 from kernelwatch.history import records
 from kernelwatch.history.links import Session
 from kernelwatch.history.records import Measured, Record
@@ -77,8 +78,7 @@ class Causes:
         if all([writer.keep(name, made_of) for name in names]):
             return
         looks = [self._look(event, kernel) for kernel in kernels]
-        first = sentences.largest(event)
-        size = next(each["size"] for each in self.told[event.id]["changes"] if each["id"] == first.id)
+        first, size = headline(event), self.told[event.id]["size"]
         device = self._device(self._machine(first), first)
         timed = [change for change in event.changes if change.series.cell]
         content = {

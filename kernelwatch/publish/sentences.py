@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernelwatch.analysis import sassdiff
-from kernelwatch.detect.events import Change, Event
+from kernelwatch.detect.events import Event
+from kernelwatch.detect.states import headline
 from kernelwatch.publish.figures import Figure
 from kernelwatch.report.texts import change_text, time_text
 
@@ -31,17 +32,12 @@ class Look:
     why: str = ""
 
 
-def largest(event: Event) -> Change:
-    """The change that stands for an event: the largest of time, if there is one."""
-    return next((change for change in event.changes if change.series.cell), event.changes[0])
-
-
 def for_a_manager(event: Event, size: float | None, device: str, subject: str) -> str:
     """By how much, of what, where, since which commit; without a word that only a kernel engineer knows. `size`: of its
     largest change, as all pages tell it; None from 0."""
     if event.kind == "environment":
         return f"No commit is to blame: {event.why or 'the conditions changed'}."
-    change = largest(event)
+    change = headline(event)
     series, step = change.series, change.step
     if series.cell:
         name, _, where = series.cell.partition(" ")

@@ -25,7 +25,7 @@ SILENCE_S = 60.0  # a worker that sends nothing and does not work for this long 
 ENDLESS_S = 600.0  # a worker that works for this long and sends nothing has an endless cell, or a very slow one
 # Devices on which a worker that waits burns CPU time, so that only the clock counts.
 CLOCKED = ("gpu", "streamed", "several", "launched")
-ON_A_GPU = ("gpu", "launched")  # devices whose processes import much the same
+ALIKE = ("gpu", "launched")  # devices whose processes import much the same
 AHEAD = ("gpu",)  # devices on which other processes may import while one measures; on a CPU it would move the figures
 
 
@@ -42,14 +42,14 @@ def _events(
                 yield json.loads(line)
 
 
-_imported: list[str] = []  # the modules of others that this program's processes for a GPU have imported so far
+_imported: list[str] = []  # the modules of others that this program's processes for ALIKE have imported so far
 
 
 def workers_of(project: Project, tree: str, device: str) -> Workers:
     """The processes that measure a tree on a device. `tree`: as in `Run`."""
     own = cpu.environment() if device == "cpu" else {}
     caches = cache.of_tree(project.places(tree).content()) if tree else {}
-    return Workers({**caches, **own, **project.environment}, _imported if device in ON_A_GPU else None)
+    return Workers({**caches, **own, **project.environment}, _imported if device in ALIKE else None)
 
 
 class Run:

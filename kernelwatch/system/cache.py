@@ -85,7 +85,7 @@ def of_tree(content: str) -> dict[str, str]:
 @contextmanager
 def of_harness() -> Iterator[None]:
     """Within it CuPy keeps what it compiles for all trees, instead of for the measured one. It is for what the harness
-    itself computes, such as the references: some fifty kernels, which each tree would compile anew."""
+    itself computes, such as the references, whose kernels each tree would compile anew."""
     from cupy.cuda import compiler
 
     name = "CUPY_CACHE_DIR"

@@ -39,8 +39,8 @@ def read(graph: Any) -> list[Ran] | None:
 
 
 def arguments(graph: Any) -> str:
-    """A digest of the numbers with which the kernels of a graph are called. What may be an address, which is another
-    one in each process, or may hold one, counts by its size. "" if the driver does not tell them."""
+    """A digest of the numbers with which the kernels of a graph are called. An address, which is another one in each
+    process, does not count. "" if the driver does not tell them, or if one is a structure, which may hold both."""
     from cuda.bindings import driver
 
     try:
@@ -58,7 +58,7 @@ def _nodes(driver: Any, graph: Any) -> list[Any]:
 
 
 def _arguments(driver: Any, node: Any) -> list[str]:
-    """The arguments of a kernel, as hexadecimal digits or as a size. Raises: RuntimeError if they are not known."""
+    """The arguments of a kernel, as hexadecimal digits. Raises: RuntimeError if they are not known."""
     if _kind(driver, node) != "KERNEL":
         return []
     launch = _called(driver.cuGraphKernelNodeGetParams(node))
@@ -68,12 +68,15 @@ def _arguments(driver: Any, node: Any) -> list[str]:
         if error == driver.CUresult.CUDA_ERROR_INVALID_VALUE:  # it has no more
             return found
         _called((error, size))
-        if not launch.kernelParams:  # they were given in one buffer
+        if not launch.kernelParams or size > ctypes.sizeof(ctypes.c_void_p):  # they were given in one buffer
             raise RuntimeError("the arguments are not told one by one")
-        at = ctypes.c_void_p.from_address(int(launch.kernelParams) + len(found) * ctypes.sizeof(ctypes.c_void_p)).value
-        value = ctypes.string_at(at, size) if at else b""
-        is_number = size < 8 or (size == 8 and int.from_bytes(value, "little") not in ADDRESSES)
-        found.append(value.hex() if at and is_number else f"{size} bytes")
+        place = int(launch.kernelParams) + len(found) * ctypes.sizeof(ctypes.c_void_p)
+        at = ctypes.c_void_p.from_address(place).value
+        if not at:
+            raise RuntimeError(f"argument {len(found)} is not told")
+        value = ctypes.string_at(at, size)
+        is_address = len(value) == ctypes.sizeof(ctypes.c_void_p) and int.from_bytes(value, "little") in ADDRESSES
+        found.append("an address" if is_address else value.hex())
 
 
 def _kind(driver: Any, node: Any) -> str:
