@@ -7,12 +7,16 @@ import pytest
 
 from benchmarks.project import PROJECT
 from kernelwatch.analysis import compiled
+from kernelwatch.detect.events import Change, Event, JudgedSeries
+from kernelwatch.detect.results import Result
+from kernelwatch.detect.steps import Point, Step
 from kernelwatch.plan.project import Project
 from kernelwatch.publish import explaining, figures, sentences
 from kernelwatch.publish.causes import moved_lines
 from kernelwatch.publish.explaining import Explaining, Kernel
 from kernelwatch.publish.sentences import Look
 
+ONLY = "only commits of the configured branches are compiled"
 KERNEL = compiled.target("transpose", "padded", "float32", "sm_90")
 COUNTED = {
     "global_load": {"requests": 8, "cost": 32},
@@ -140,3 +144,14 @@ def test_no_more_events_are_looked_at_than_wanted_and_each_kernel_once(monkeypat
     assert [kernel.why for kernel in second.explain("a" * 40, "b" * 40, [KERNEL])] == [""]
     assert [kernel.why for kernel in second.explain("b" * 40, "c" * 40, [KERNEL])] == [""]
     assert [tree for tree, _ in looked] == ["a" * 40, "b" * 40, "c" * 40]
+
+
+@pytest.mark.parametrize(("own", "why"), [(None, ""), (("c1",), ONLY)])
+def test_only_commits_of_configured_branches_are_compiled(own: tuple[str, ...] | None, why: str) -> None:
+    """To compile a commit runs its code. A series along another line of commits names those that are its own."""
+    results = [Result(f"c{at}", Point(at, 1.0 + at)) for at in range(2)]
+    series = JudgedSeries("a.b", {}, {}, False, False, results, "transpose/padded float32 4096x4096 cold", own=own)
+    event = Event("regression", (Change(series, Step(1, "step", 1.0, 2.0, 0.01)),))
+    cells, told = explaining.kernels_of(event, [series.cell], PROJECT, "sm_90")
+    assert told == why
+    assert cells == ([] if why else [KERNEL])
