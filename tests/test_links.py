@@ -214,8 +214,11 @@ def test_a_function_that_launches_the_same_is_not_timed(monkeypatch: pytest.Monk
     asked = linking.asked_of(PROJECT, "^transpose/triton ", ["gpu"])
     first = asked[0].key
 
-    def launches(project: object, folder: str, cells: list[Cell]) -> dict[str, str]:
-        return {cell.key: folder if cell.key == first else "the same" for cell in cells} if is_known else {}
+    def launches(project: object, asked: dict[str, list[Cell]]) -> dict[str, dict[str, str]]:
+        def of(folder: str, cells: list[Cell]) -> dict[str, str]:
+            return {cell.key: folder if cell.key == first else "the same" for cell in cells} if is_known else {}
+
+        return {folder: of(folder, cells) for folder, cells in asked.items()}
 
     monkeypatch.setattr(linking, "launches", launches)
     made = Mock(changes=lambda *_: Changes(launched={"transpose/triton": ("triton.py",)}), of=str)

@@ -1,10 +1,19 @@
 """What a call of link asks, leaves and goes on with: branches, rungs that are gone, broken commits, no GPU."""
 
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
+from benchmarks.project import PROJECT
+from kernelwatch.comparison import changes, linking
 from kernelwatch.detect.chain import chains
 from kernelwatch.history import links
 from kernelwatch.history.links import Session
+from kernelwatch.run import processes
+from kernelwatch.system import cache
 from tests.repositories import FEW_TURNS, copy_into, new_project, rewrite
 from tests.sums_of_rows import FAST, KERNEL, OTHER, OTHER_KERNEL, PLAIN, Rows
 from tests.test_links import BOTH, CELL, SLOWER, published
@@ -192,3 +201,43 @@ def test_a_slower_launch_that_is_expected_or_accepted_is_not_red(tmp_path: Path,
     assert "pages: file://" in told
     states = {event["last"]["hash"]: event["words"] for event in published(rows, "events")["events"]}
     assert states == {expected: "as its commit expects", other: "accepted by Ada"}
+
+
+def test_trees_are_asked_at_the_same_time_under_one_lock(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Each answer is its tree's; a cell that fails has none and is asked again; what is known is not asked."""
+    held: list[bool] = []
+    together = threading.Barrier(2, timeout=20)  # two runs after one another would never pass it
+    asked: list[tuple[str, str]] = []
+
+    class Running(processes.Run):
+        def measure_all(self, seed: int, tick: Callable[[], None] = lambda: None, *, more: int = 0) -> None:
+            together.wait()
+            assert held == [True]
+            assert not self.alone
+            for cell in self.cells:
+                asked.append((self.tree, cell.key))
+                if cell != failing:
+                    self.group.outcomes[cell.key].measurements.append({"launch": f"{self.tree} {cell.key}"})
+
+    @contextmanager
+    def holding() -> Iterator[None]:
+        held.append(True)
+        yield
+        held.pop()
+
+    monkeypatch.setattr(changes, "gpu_here", lambda: "a GPU")
+    monkeypatch.setattr(changes, "Run", Running)
+    monkeypatch.setattr(changes, "_holding_the_gpu", holding)
+    monkeypatch.setattr(changes, "LAUNCHING_MOST", 2)
+    monkeypatch.setattr(cache, "folder", lambda: tmp_path / "cache")
+    cells = linking.asked_of(PROJECT, "^transpose/triton ", ["gpu"])[:3]
+    failing = cells[-1]
+    trees = [str(tmp_path / name) for name in ("before", "after")]
+    for tree in trees:
+        Path(tree).mkdir()
+        Path(tree, "kernel.py").write_text(tree)
+    for times in (1, 2):
+        found = changes.launches(PROJECT, dict.fromkeys(trees, cells))
+        assert found == {tree: {cell.key: f"{tree} {cell.key}" for cell in cells[:-1]} for tree in trees}
+        assert asked.count((trees[0], failing.key)) == times
+        assert asked.count((trees[0], cells[0].key)) == 1

@@ -286,6 +286,7 @@ def test_a_job_for_the_cpu_loads_nothing_of_the_others(package: Package, tmp_pat
         "budget": dataclasses.asdict(BUDGET),
         "cells": [cell.as_json() for cell in mine],
         "early": False,
+        "alone": True,
     }
     with (tmp_path / "stderr").open("w+") as stderr:
         process = subprocess.Popen(

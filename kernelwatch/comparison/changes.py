@@ -9,7 +9,10 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,10 +26,12 @@ from kernelwatch.plan.tree import COMPILED, Places
 from kernelwatch.run.group import measure_once
 from kernelwatch.run.processes import Run
 from kernelwatch.system import cache
+from kernelwatch.system.files import gpu_lock, locked
 from kernelwatch.system.options import Options
 from kernelwatch.timing.check import Budget
 from kernelwatch.timing.cpu import cpu_name
 
+LAUNCHING_MOST = max(2, (os.cpu_count() or 1) // 2)  # processes that launch at a time; they mostly compile
 ENDLESS_S = 120.0  # a rung whose first launch does not end is told by its sources
 # Variables that differ between terminals and runs, and that no kernel reads.
 OF_A_SESSION = re.compile(
@@ -267,29 +272,53 @@ def ran(project: Project, folder: str, rungs: Iterable[str]) -> dict[str, Launch
     return found
 
 
-def launches(project: Project, folder: str, cells: Sequence[Cell]) -> dict[str, str]:
-    """The identity of what a tree launches for GPU cells whose rungs no cubin tells, by key: the code of the kernels,
-    their grids and arguments. Cells of which not all of that is known are left out. Nothing is timed; the answers are
-    kept as those of `ran`."""
+def launches(project: Project, asked: Mapping[str, Sequence[Cell]]) -> dict[str, dict[str, str]]:
+    """The identity of what trees launch for GPU cells whose rungs no cubin tells, by tree and key: the code of the
+    kernels, their grids and arguments. Cells of which not all of that is known are left out. Nothing is timed, so that
+    many processes launch at the same time; the answers are kept as those of `ran`. `asked`: by the folder of a tree."""
     gpu = gpu_here()
-    if not gpu or not cells:
-        return {}
+    found: dict[str, dict[str, str]] = {folder: {} for folder in asked}
+    if not gpu:
+        return found
     from kernelwatch.analysis import launched  # here, since it imports all that measures on a GPU
 
     here = [environment(), _variables(), gpu]
-    conditions = [VERSION, launched.DEVICE, project.places(folder).content(whole=True), _described(project), *here]
-    keys = {cell.key: hashlib.sha256(json.dumps([cell.key, *conditions]).encode()).hexdigest() for cell in cells}
-    known = {key: answer for key, kept in keys.items() if (answer := cache.noted(kept, ".launch")) is not None}
-    unknown = [cell for cell in cells if cell.key not in known]
-    if unknown:
-        run = Run(project, unknown, launched.DEVICE, folder, Budget(0, 0.0), endless_s=ENDLESS_S)
-        run.note = lambda _: None  # those of other trees, which are asked beside it, take turns on the GPU
-        run.measure_all(0)
-        for cell in unknown:
+    keys: dict[tuple[str, str], str] = {}
+    runs: list[Run] = []
+    for folder, cells in asked.items():
+        conditions = [VERSION, launched.DEVICE, project.places(folder).content(whole=True), _described(project), *here]
+        parts: dict[str, list[Cell]] = {}
+        for cell in cells:
+            kept = hashlib.sha256(json.dumps([cell.key, *conditions]).encode()).hexdigest()
+            answer = cache.noted(kept, ".launch")
+            if answer is None:
+                keys[folder, cell.key] = kept
+                parts.setdefault(cell.op if len(asked) < LAUNCHING_MOST else "", []).append(cell)
+            else:
+                found[folder][cell.key] = answer["launch"]
+        runs += [
+            Run(project, part, launched.DEVICE, folder, Budget(0, 0.0), endless_s=ENDLESS_S, alone=False)
+            for part in parts.values()
+        ]
+    if runs:
+        with _holding_the_gpu(), ThreadPoolExecutor(LAUNCHING_MOST) as pool:
+            list(pool.map(lambda run: run.measure_all(0), runs))
+    for run in runs:
+        for cell in run.cells:
             for told in run.group.outcomes[cell.key].measurements:
-                known[cell.key] = {"launch": told["launch"]}
-                cache.note(keys[cell.key], ".launch", known[cell.key])
-    return {key: answer["launch"] for key, answer in known.items() if answer["launch"]}
+                found[run.tree][cell.key] = told["launch"]
+                cache.note(keys[run.tree, cell.key], ".launch", {"launch": told["launch"]})
+    return {folder: {key: launch for key, launch in own.items() if launch} for folder, own in found.items()}
+
+
+@contextmanager
+def _holding_the_gpu() -> Iterator[None]:
+    """Hold the lock of CUDA's first GPU for processes that take none; other runs time nothing meanwhile."""
+    import cupy
+
+    path = Path(Options.here().locks, gpu_lock(cupy.cuda.Device(0).pci_bus_id))
+    with locked(path, lambda who: print(f"waiting: {who} is measuring on the GPU", file=sys.stderr, flush=True)):
+        yield
 
 
 def _variables() -> dict[str, str]:

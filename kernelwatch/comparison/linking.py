@@ -26,7 +26,6 @@ from kernelwatch.plan.cells import Cell, timed
 from kernelwatch.plan.project import Project
 from kernelwatch.run import outcome
 from kernelwatch.run.group import measure_once
-from kernelwatch.run.workers import WAITING_MOST
 from kernelwatch.system.git import git
 from kernelwatch.system.options import Options
 from kernelwatch.timing.record import Measurement, number
@@ -111,8 +110,10 @@ def step(project: Project, before: str, after: str, made: Trees, asked: Sequence
     with ThreadPoolExecutor(len(folders)) as pool:
         old, new = pool.map(lambda folder: _binaries(project, folder, rungs), folders)
         functions = [cell for cell in cells if cell.device == "gpu" and (cell.name, cell.type) not in old]
-        both = [*pool.map(lambda folder: launches(project, folder, functions), folders)]
-    known = {key: (launch, both[1][key]) for key, launch in both[0].items() if key in both[1]}
+    told = launches(project, dict.fromkeys(folders, functions))
+    known = {
+        key: (told[folders[0]][key], launch) for key, launch in told[folders[1]].items() if key in told[folders[0]]
+    }
     unlike = [cell for cell in cells if cell.key not in known or known[cell.key][0] != known[cell.key][1]]
     alike = {place for place, binary in old.items() if binary == new.get(place)}
     least: dict[str, Cell] = {}
@@ -136,8 +137,7 @@ def ask_ahead(project: Project, made: Trees, asked: Mapping[tuple[str, str], Seq
             own = {cell.key: cell for cell in changed if cell.device == "gpu"}
             own = {key: cell for key, cell in own.items() if (cell.name, cell.type) not in compiled_here}
             wanted.setdefault(commit, {}).update(own)
-    with ThreadPoolExecutor(WAITING_MOST) as pool:
-        list(pool.map(lambda commit: launches(project, made.of(commit), [*wanted[commit].values()]), wanted))
+    launches(project, {made.of(commit): [*own.values()] for commit, own in wanted.items() if own})
 
 
 def _changed(project: Project, differ: Changes, asked: Sequence[Cell]) -> list[Cell]:

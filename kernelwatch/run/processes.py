@@ -57,7 +57,8 @@ class Run:
 
     `tree`: the folder of the measured tree, "" if there is none.
     `group`: the outcomes so far. `unavailable`: why nothing can be measured, "" if something can. `note`: called with
-    messages for the user. `workers`: the processes; by default the group's own.
+    messages for the user. `workers`: the processes; by default the group's own. `alone`: whether they hold the lock of
+    their device; if not, the caller does.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class Run:
         silence_s: float = SILENCE_S,
         endless_s: float = ENDLESS_S,
         workers: Workers | None = None,
+        alone: bool = True,
     ) -> None:
         self.project = project
         self.cells = cells
@@ -86,6 +88,7 @@ class Run:
         self.note: Callable[[str], None] = lambda message: print(message, file=sys.stderr, flush=True)
         self._done, self._begun = 0, ""  # of the running worker: the cells it finished, the cell it is measuring
         self.workers = workers or workers_of(project, tree, device)
+        self.alone = alone
         self._early = device in AHEAD  # a process imports what its rungs need before it holds the device's lock
         self._running: subprocess.Popen[str] | None = None
 
@@ -134,6 +137,7 @@ class Run:
             "budget": asdict(replace(self.budget, clocks_mhz=self._clocks(cells))),
             "cells": [cell.as_json() for cell in cells],
             "early": self._early,
+            "alone": self.alone,
         }
         self._done, self._begun = 0, ""
         taken = self.workers.take()

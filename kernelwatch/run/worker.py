@@ -212,12 +212,12 @@ def _check_strays() -> None:
 @contextmanager
 def _alone(job: dict[str, Any], out: TextIO) -> Iterator[None]:
     """Hold the locks of the GPUs or the CPU that are timed, and wait for other runs of this engine from any checkout;
-    nothing if no time is measured."""
+    nothing if no time is measured, or if the caller holds them."""
     from kernelwatch.system.files import gpu_lock, locked
     from kernelwatch.system.options import Options
 
     device, names = "CPU", ["kernelwatch-cpu.lock"] if job["device"] == "cpu" and job["cells"] else []
-    if job["device"] in ON_A_GPU:
+    if job["device"] in ON_A_GPU and job["alone"]:
         import cupy
 
         cards = [cupy.cuda.Device()]
