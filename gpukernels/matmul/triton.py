@@ -20,7 +20,7 @@ GROUP = 8
 TILES = {"float32": (64, 64, 32, 4, 3), "float16": (128, 256, 64, 8, 3)}
 
 
-@triton.jit(do_not_specialize=["M"])  # its divisors make no better kernel, only one more to compile
+@triton.jit
 def matmul_tile(
     a, b, c, M, N, K, TILE_M: tl.constexpr, TILE_N: tl.constexpr, TILE_K: tl.constexpr, GROUP: tl.constexpr
 ):
@@ -53,15 +53,14 @@ def version() -> str:
 
 
 def specialized(type: str) -> Specialization:
-    """What a launch compiles if N and K are multiples of 16, whatever M is. For other N or K Triton compiles another
-    kernel."""
+    """What a launch compiles if M, N and K are multiples of 16. For others Triton compiles another kernel."""
     into, out = in_and_out(type)
     tile_m, tile_n, tile_k, warps, stages = TILES[into]
     return Specialization(
         matmul_tile,
         {"a": POINTERS[into], "b": POINTERS[into], "c": POINTERS[out], "M": "i32", "N": "i32", "K": "i32"},
         {"TILE_M": tile_m, "TILE_N": tile_n, "TILE_K": tile_k, "GROUP": GROUP},
-        divisible=("a", "b", "c", "N", "K"),
+        divisible=("a", "b", "c", "M", "N", "K"),
         options={"num_warps": warps, "num_stages": stages},
     )
 
