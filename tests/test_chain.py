@@ -3,6 +3,7 @@
 import math
 import random
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from kernelwatch.detect.judging import LEVEL, judge
 from kernelwatch.detect.linked import linked, verdict_on, verdicts_of
 from kernelwatch.detect.testing import FLOOR
 from kernelwatch.history.links import Link, Session
+from kernelwatch.publish.linked import failing as failing_of
 
 CELL = "op/rung float32 64x64 cold"
 COMMITS = [f"{number:040x}" for number in range(200)]
@@ -257,3 +259,22 @@ def test_what_one_session_left_and_another_measured_is_no_gap() -> None:
     chain = a_chain(a_session(0, 1, a_link(0.01)), left, known, a_session(2, 3, a_link(0.01)))
     assert chain.pieces == [0, 0, 0]
     assert a_chain(a_session(0, 1, a_link(0.01)), left, a_session(2, 3, a_link(0.01))).pieces == [0, 0, 2, 2]
+
+
+def test_a_launch_fails_until_a_later_commit_says_better() -> None:
+    def step(at: int, *links: Link, **told: Any) -> Session:
+        return a_session(at, at + 1, *links, **told)
+
+    wrong, other = {"row/a x": "failed: wrong"}, {"row/b": "failed: it hung"}
+
+    def failing(*steps: Session) -> list[tuple[str, int, str]]:
+        return [(each["cell"], each["at"], each["why"]) for each in failing_of(steps, POSITIONS)]
+
+    first = step(0, unjudged=wrong | other)
+    assert failing(first) == [("row/a x", 1, "wrong"), ("row/b", 1, "it hung")]
+    assert failing(step(1), first) == failing(first)  # prose
+    assert failing(first, step(1, unjudged={"row/a x": "repaired: c0: wrong"})) == [("row/b", 1, "it hung")]
+    assert failing(first, step(1, gone=("row/a", "row/b"))) == []
+    assert failing(first, step(1, unjudged=wrong)) == [("row/b", 1, "it hung"), ("row/a x", 2, "wrong")]
+    linked_again = step(1, a_link(0.0, cell="row/a x"))
+    assert failing(linked_again, first) == [("row/b", 1, "it hung")]

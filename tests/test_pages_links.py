@@ -155,6 +155,38 @@ def test_a_machine_without_a_full_run_has_a_card_its_events_and_pages_of_its_com
         assert f"matmul/{HOSTILE}_32x64" in page.locator("main").inner_text()
 
 
+def test_a_history_of_links_alone_has_all_its_pages(browser: "Browser", site: Path, tmp_path: Path) -> None:
+    """No machine has a full run: what links tell is shown, and pages of absolute figures say what is lacking."""
+    copy = tmp_path / "html"
+    shutil.copytree(site, copy, ignore=shutil.ignore_patterns("asv"))
+    told = json.loads((copy / "data" / "site.json").read_text())
+    (copy / "data" / "site.json").write_text(json.dumps(told | {"machines": []}))
+    write_scripts(copy / "data")
+    cells = {name: data(site, f"links/{name}")["cells"] for name in (ALONE, RECORDED)}
+    hostile = CHANGED.replace("pipelined", HOSTILE)
+    for name, shown in {
+        "status": "Links only",
+        "regressions": "confirmed in",
+        "history": "By links",
+        view("history", cell=CHANGED, machine=RECORDED): CHANGED,
+        view("history", cell=hostile, machine=ALONE): hostile,
+        view("devices", machine=ALONE): "GPUs that measured links",
+        f"commit?hash={COMMIT}": "By links",
+    }.items():
+        for size in (WIDE, NARROW):
+            with opened(browser, copy, name, size, fresh=True) as page:
+                assert page.locator("main .error").count() == 0, name
+                text = page.locator("main").inner_text()
+                assert shown in text
+                assert not re.search(r"\b(undefined|NaN|null|\[object)|0\.0000", text)  # seconds have their unit
+                assert not page.evaluate("window.pwned")
+                assert fits(page)
+    with opened(browser, copy, view("history", cell=CHANGED, machine=RECORDED)) as page:
+        dates = page.locator("table[aria-label^='Links of'] tbody tr td:nth-child(6)").all_inner_texts()
+        assert dates == sorted(dates, reverse=True)
+        assert len(dates) == len(cells[RECORDED][CHANGED]["links"])
+
+
 def test_links_that_are_not_all_measured_and_decided_are_not_green(
     browser: "Browser", site: Path, tmp_path: Path
 ) -> None:
@@ -162,7 +194,7 @@ def test_links_that_are_not_all_measured_and_decided_are_not_green(
     copy = tmp_path / "html"
     shutil.copytree(site, copy, ignore=shutil.ignore_patterns("asv"))
     events = json.loads((copy / "data" / "events.json").read_text()) | {"events": []}
-    whole: dict[str, Any] = {"missing": [], "later": 0, "undecided": 0, "unjudged": []}
+    whole: dict[str, Any] = {"missing": [], "later": 0, "undecided": 0, "unjudged": [], "failed": []}
     cases: tuple[dict[str, Any], ...] = (
         {},
         {"undecided": 2},
@@ -170,15 +202,22 @@ def test_links_that_are_not_all_measured_and_decided_are_not_green(
         {"later": 1},
         {"unjudged": [["why", 1]]},
     )
-    for number, case in enumerate(cases):
+    failed = {"cell": CHANGED, "why": "WrongOutput: all of it", "at": 10**6, "hash": "b" * 40}
+    for number, case in enumerate((*cases, {"failed": [failed]})):
         own = tmp_path / str(number)
         shutil.copytree(copy, own)
         reaches = [each | whole | case for each in events["links"]]
         (own / "data" / "events.json").write_text(json.dumps(events | {"links": reaches}))
         write_scripts(own / "data")
         with opened(browser, own, "status") as page:
+            tone = "bad" if "failed" in case else "warn" if case else "good"
             line = page.locator(f"article[data-machine='{ALONE}'] .verdict-line")
-            assert line.get_attribute("class") == f"verdict-line {'warn' if case else 'good'}", case
+            assert line.get_attribute("class") == f"verdict-line {tone}", case
+            if tone == "bad":
+                for machine in (ALONE, RECORDED):
+                    card = page.locator(f"article[data-machine='{machine}']").inner_text()
+                    assert "1 launch fails since bbbbbbbb" in card
+                    assert "WrongOutput: all of it" in card
 
 
 def test_devices_name_the_gpus_that_measured_links(browser: "Browser", site: Path) -> None:

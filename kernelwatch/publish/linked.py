@@ -19,6 +19,7 @@ from kernelwatch.publish.record import Json, rounded
 from kernelwatch.system.git import git
 
 DIGITS = 6
+FAILED = "failed"  # how the reason begins if a launch failed, or gave a wrong result
 
 
 def sessions_of(results: Path) -> dict[str, list[Session]]:
@@ -66,7 +67,7 @@ def reach(
     many of them have links. `links`: how many. `undecided`: how many of the launches that they made are neither slower
     nor faster nor the same. `gpus`: those that measured them. `missing`: the commits between the ends that change files
     on which launches may depend, and that were not asked. `unjudged`: why changed launches have no link, and how many.
-    `later`: how many commits after the newest one change such files.
+    `failed`: the launches that fail since a commit, as far as sessions tell. `later`: how many commits after the newest one change such files.
     """
     own = along(sessions, line)
     first, newest = _ends(own, line)
@@ -84,6 +85,7 @@ def reach(
         "gpus": sorted({each.gpu for each in own if each.links}),
         "missing": list(missing),
         "unjudged": [[why, count] for why, count in Counter(_unlinked(own).values()).most_common()],
+        "failed": failing(own, line.positions),
         "later": len(_changing(project, newest, line.commits[-1])) if project else 0,
     }
 
@@ -100,6 +102,21 @@ def _unlinked(sessions: Sequence[Session]) -> dict[tuple[str, str], str]:
             if not is_left and not any(cell == name or cell.startswith(f"{name} ") for cell in linked):
                 found[session.after, name] = why
     return found
+
+
+def failing(sessions: Sequence[Session], positions: Mapping[str, int]) -> list[Json]:
+    """The launches that failed at a commit, and of which no later commit says anything better: `cell` (or rung), `why`,
+    and the commit as `at` and `hash`. `sessions`: the steps of a line."""
+    found: dict[str, Json] = {}
+    for session in sorted(sessions, key=lambda each: (positions[each.after], each.at)):
+        known = {*(link.cell for link in session.links), *session.new, *session.gone, *session.unjudged}
+        for name in [name for name in found if name in known or name.partition(" ")[0] in session.gone]:
+            del found[name]  # it ran, it went, or it is told again below
+        for name, why in session.unjudged.items():
+            if why.startswith(FAILED):
+                place = {"at": positions[session.after], "hash": session.after}
+                found[name] = {"cell": name, "why": why.removeprefix(FAILED).strip(": ")} | place
+    return list(found.values())
 
 
 def _changing(project: Project, first: str, newest: str) -> list[str]:

@@ -56,7 +56,7 @@
     // machine at each commit.
     kernelwatch.machine = async function (name) {
         const {machines, block} = await kernelwatch.load("site");
-        if (!machines.length) throw new Error("nothing is recorded yet: measure a commit (the command bench), then publish");
+        if (!machines.length) throw new Error("no full run is recorded, and this page shows its figures: measure a commit (the command bench), then publish");
         const summary = name ? machines.find((machine) => machine.name === name) : machines[0];
         if (!summary) throw new Error("there is no machine " + name + "; there are " + machines.map((each) => each.name).join(", "));
         const load = (file) => kernelwatch.load(summary.folder + "/" + file);

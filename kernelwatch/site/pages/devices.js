@@ -351,6 +351,13 @@
 
     kernelwatch.view("devices", "Devices", async (main, parameters) => {
         const common = await kernelwatch.common(), {site, commits} = common;
+        const alone = kernelwatch.links.alone(site, common.events), known = [...site.machines, ...alone.map((each) => ({name: each.machine}))].map((each) => each.name);
+        const only_linked = alone.find((each) => each.machine === (parameters.get("machine") || known[0]));
+        if (only_linked) {
+            main.append(element("h1", {}, only_linked.machine), element("p", {class: "quiet"}, kernelwatch.links.ALONE),
+                known.length > 1 ? element("div", {class: "controls"}, choice("machine", known, only_linked.machine, (name) => kernelwatch.go("devices", {machine: name}))) : "");
+            return kernelwatch.links.devices(main, only_linked.machine, common.events);
+        }
         const machine = await kernelwatch.machine(parameters.get("machine")), {summary, details} = machine;
         const states = await machine.states();
         const state = {machine: parameters.get("machine"), with: parameters.get("with"), op: parameters.get("op")};
@@ -363,8 +370,8 @@
         main.append(element("h1", {}, kernelwatch.device_name(summary)),
             element("p", {class: "quiet"}, summary.name + " \u00b7 " + (boards_of(details).length > 1 ? boards_of(details).length + " boards of this name \u00b7 " : "") + text.plural(details.commits.length, "commit") + " measured, the newest ", link(hash, "commit", {hash}, {class: "hash"}), " of " + text.date(commits[summary.newest].date)
                 + (summary.behind ? ", " + text.plural(summary.behind, "commit") + " behind the branch" : "")));
-        if (others.length) {
-            main.append(kernelwatch.machines_table(site, commits, summary), element("div", {class: "controls"}, choice("machine", site.machines.map((each) => each.name), summary.name, (name) => go({machine: name, with: ""})),
+        if (known.length > 1) {
+            main.append(others.length ? kernelwatch.machines_table(site, commits, summary) : "", element("div", {class: "controls"}, choice("machine", known, summary.name, (name) => go({machine: name, with: ""})),
                 choice("compare with", [["", "no other"], ...others.map((each) => each.name)], with_other, (name) => go({with: name}))));
         }
         if (with_other) await kernelwatch.compare(main, machine, await kernelwatch.machine(with_other), common);

@@ -96,8 +96,11 @@
 
     kernelwatch.view("history", "History", async (main, parameters) => {
         if (!(await kernelwatch.load("site")).described) return kernelwatch.values.history(main, parameters);
+        const common = await kernelwatch.common(), alone = kernelwatch.links.alone(common.site, common.events);
+        const named = [...common.site.machines.map((each) => each.name), ...alone.map((each) => each.machine)];
+        const only_linked = alone.find((each) => each.machine === (parameters.get("machine") || named[0]));
+        if (only_linked) return kernelwatch.links.history(main, only_linked, named, parameters.getAll("cell"), common.events);
         const machine = await kernelwatch.machine(parameters.get("machine"));
-        const common = await kernelwatch.common();
         const {site, cells, commits} = common;
         const whole = PARTS.every((part) => !parameters.get(part)) && !parameters.has("cell") ? eventful(common, machine) : "";
         const asked = whole ? [whole] : parameters.getAll("cell");
@@ -109,7 +112,7 @@
         const state = {cell: keys, machine: parameters.get("machine"), y: parameters.get("y"), to: parameters.get("to"),
             x: parameters.get("x"), rate: parameters.get("rate"), last: parameters.get("last")};
         const go = (changes) => kernelwatch.go("history", {...state, ...changes});
-        const machines = site.machines.length > 1 ? choice("machine", site.machines.map((each) => each.name), machine.summary.name, (name) => go({machine: name})) : null;
+        const machines = named.length > 1 ? choice("machine", named, machine.summary.name, (name) => go({machine: name})) : null;
         if (!keys.length) {
             main.append(element("h1", {}, "History"), element("p", {}, "No time is recorded on " + machine.summary.name + "; ",
                 link("the Regressions page", "regressions", {machine: machine.summary.name}), " shows what changed in the exact figures."),

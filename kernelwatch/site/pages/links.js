@@ -9,6 +9,8 @@
     // How far the links of a machine reach along a branch (docs/data.md), by default the first one; undefined if there are none.
     links.reach = (events, machine, branch = events.lines[0].name) => events.links.find((each) => each.branch === branch && kernelwatch.is_of(each, machine));
 
+    links.ALONE = "Links only: no full run was recorded on this machine, so it has no absolute figures.";
+
     // The reach of machines that have links and no full run.
     links.alone = (site, events) => events.links.filter((each) => each.branch === events.lines[0].name && !site.machines.some((machine) => kernelwatch.is_of(each, machine.name)));
 
@@ -17,7 +19,13 @@
         const missing = reach.missing.length ? [text.plural(reach.missing.length, "commit") + " between them " + (reach.missing.length === 1 ? "was" : "were") + " not asked"] : [];
         if (reach.later) missing.push(text.plural(reach.later, "commit") + " after them " + (reach.later === 1 ? "was" : "were") + " not asked");
         if (reach.undecided) missing.push(text.plural(reach.undecided, "changed launch", "changed launches") + " not decided");
-        return [...missing, ...reach.unjudged.map(([why, count]) => text.plural(count, "changed launch", "changed launches") + " not measured: " + why)];
+        const kinds = {failed: "failed", repaired: "mended what had failed before"};  // the pages of their commits say why
+        for (const [start, words] of Object.entries(kinds)) {
+            const count = d3.sum(reach.unjudged.filter(([why]) => why.startsWith(start)), ([, each]) => each);
+            if (count) missing.push(text.plural(count, "changed launch", "changed launches") + " " + words);
+        }
+        const others = reach.unjudged.filter(([why]) => !Object.keys(kinds).some((start) => why.startsWith(start)));
+        return [...missing, ...others.map(([why, count]) => text.plural(count, "changed launch", "changed launches") + " not measured: " + why)];
     };
 
     // The reach in a sentence.
@@ -71,7 +79,7 @@
     // --- the table -------------------------------------------------------------------------------------------------
 
     function table(key, cell, told) {
-        const rows = [...cell.links].reverse().map(([number, , , log, half, turns, word]) => {
+        const rows = d3.sort(cell.links, ([number]) => -told.sessions[number].at).map(([number, , , log, half, turns, word]) => {
             const session = told.sessions[number], commit = told.commits[session.at];
             const tone = {worse: "bad", better: "good"}[word] || "";
             return [hash_link(session.at, told.commits), element("b", {class: tone}, text.change(Math.expm1(log), 2)), interval([log, half]),
@@ -83,6 +91,20 @@
     }
 
     // --- the section of a history ----------------------------------------------------------------------------------
+
+    // The history of a machine that has links and no full run. `machines`: all names; `asked`: cells, by default the one
+    // whose launches changed most. Cells of one rung are drawn together if none was asked for.
+    links.history = async function (main, reach, machines, asked, events) {
+        const {cells} = await kernelwatch.load("links/" + reach.machine), known = Object.keys(cells).sort();
+        const size = (key) => d3.max(cells[key].launches, (launch) => Math.abs(launch.step ? launch.step[0] : 0)), rung = (key) => key.split(" ")[0];
+        const most = d3.greatest(known, size), keys = asked.length ? asked : known.filter((key) => rung(key) === rung(most));
+        const go = (changes) => kernelwatch.go("history", {machine: reach.machine, ...changes});
+        main.append(element("h1", {}, keys.length === 1 ? keys[0] : known.length ? "History of " + rung(most) : "History"),
+            element("p", {class: "quiet"}, reach.machine + " \u00b7 " + links.ALONE),
+            element("div", {class: "controls"}, known.length ? kernelwatch.choice("cell", [["", "those of " + rung(most)], ...known.map((key) => [key, key])], asked.length === 1 ? asked[0] : "", (cell) => go({cell})) : "",
+                machines.length > 1 ? kernelwatch.choice("machine", machines, reach.machine, (machine) => go({machine})) : ""));
+        await links.section(main, keys.map((key, index) => ({key, color: kernelwatch.colors[index % 8]})), reach.machine, events);
+    };
 
     // The links of some cells of a machine: [{key, color}]. Nothing if the machine has none.
     links.section = async function (main, cells, machine, events) {
@@ -120,7 +142,7 @@
             (reasons.length ? ", " + reasons.length + " not measured" : "") + "."));
         if (rows.length) {
             section.append(kernelwatch.table([{name: "Cell"}, {name: "Time", number: true, title: "relative change of the seconds, by all links"}, {name: "95 % interval", number: true}, {name: "Verdict"}],
-                rows.map(({key, step, word}) => [key in common.cells ? link(key, "history", {cell: key, machine}) : key, element("b", {"data-key": key, "data-change": Math.expm1(step[0])}, text.change(Math.expm1(step[0]), 2)), interval(step), verdict_of(word)]),
+                rows.map(({key, step, word}) => [key in common.cells || links.alone(common.site, common.events).includes(reach) ? link(key, "history", {cell: key, machine}) : key, element("b", {"data-key": key, "data-change": Math.expm1(step[0])}, text.change(Math.expm1(step[0]), 2)), interval(step), verdict_of(word)]),
                 {"aria-label": "Links of the commit on " + machine}));
         }
         if (reasons.length) section.append(element("details", {}, element("summary", {}, "Not measured"), element("ul", {class: "small"}, reasons.map(([name, why]) => element("li", {}, element("b", {}, name), ": " + why)))));

@@ -51,7 +51,7 @@
         if (value === null || value === undefined) return "n/a";
         if (!kernelwatch.described && !change.exact) return kernelwatch.values.say(value, unit);
         if (change.exact) return text.exact(value);  // its unit stands with the name of the series
-        return unit === "seconds" ? text.time(value) : text.digits(value, 4) + (unit ? " " + unit : "");
+        return unit === "seconds" || change.linked ? text.time(value) : text.digits(value, 4) + (unit ? " " + unit : "");
     }
 
 
@@ -253,7 +253,7 @@
         const common = await kernelwatch.common();
         const machines = [...common.site.machines.map((each) => each.name), ...kernelwatch.links.alone(common.site, common.events).map((each) => each.machine)];
         const all = {...common, at: new Map(Object.entries(common.commits).map(([at, commit]) => [commit.hash, Number(at)]))};
-        if (all.site.described) await kernelwatch.machine();
+        if (all.site.described && !machines.length) await kernelwatch.machine();  // which says what to do
         const set = (name) => (value) => kernelwatch.go("regressions", {...Object.fromEntries(parameters), [name]: value});
         const controls = element("div", {class: "controls"},
             machines.length > 1 ? kernelwatch.choice("machine", [["", "all"], ...machines], parameters.get("machine") || "", set("machine")) : null,

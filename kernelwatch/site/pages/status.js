@@ -25,12 +25,12 @@
     const is_timed = (machine) => Object.values(machine.trend).some((points) => points.length);
 
     // What speaks against green, as [class, words]; null if nothing does. `cells`: how many failed at the newest commit.
-    // `noun`: of what fails as a whole.
-    function against(cells, suites, regressions, noun) {
-        if (suites.length || cells) {
-            const failed = [suites.length ? text.plural(suites.length, noun) : "", cells ? text.plural(cells, "cell") : ""].filter(Boolean).join(" and ");
-            return ["bad", failed + " failed at the newest measured commit" + (regressions.length ? "; " + text.plural(regressions.length, "regression") + " open" : "") + "."];
-        }
+    // `noun`: of what fails as a whole. `launches`: those that fail as links tell.
+    function against(cells, suites, regressions, noun, launches = []) {
+        const failed = [suites.length ? text.plural(suites.length, noun) : "", cells ? text.plural(cells, "cell") : ""].filter(Boolean).join(" and ");
+        const told = [failed ? failed + " failed at the newest measured commit" : "",
+            launches.length ? text.plural(launches.length, "launch fails", "launches fail") + " since " + [...new Set(launches.map((each) => text.hash(each.hash)))].slice(0, 3).join(", ") : ""].filter(Boolean);
+        if (told.length) return ["bad", told.join("; ") + (regressions.length ? "; " + text.plural(regressions.length, "regression") + " open" : "") + "."];
         if (!regressions.length) return null;
         const sure = regressions.filter((event) => event.state === "confirmed").length;
         return ["bad", text.plural(regressions.length, "regression") + " open" + (noun === "suite" ? ", " + sure + " of them confirmed." : ".")];
@@ -46,6 +46,12 @@
         return judged < series ? ["warn", "No open regression in " + judged + " of " + text.plural(series, "series", "series") + "; the others are not judged at " + text.hash(hash) + "."] : null;
     }
 
+    // The launches that fail as links tell, unless a full run came later: `newest` is the position of its commit.
+    const failing = (reach, newest = -1) => (reach ? reach.failed.filter((each) => each.at > newest) : []);
+
+    const failing_list = (launches) => (launches.length ? element("ul", {class: "small"}, launches.map((each) => element("li", {"data-failed": each.cell},
+        element("b", {}, each.cell), " since ", link(text.hash(each.hash), "commit", {hash: text.hash(each.hash)}, {class: "hash"}), ": " + each.why))) : null);
+
     // What the links say if no regression is open, as [class, words].
     function linked(reach) {
         const gaps = kernelwatch.links.gaps(reach), range = text.hash(reach.first) + " to " + text.hash(reach.newest);
@@ -55,9 +61,10 @@
 
     // The verdict in words, and its class.
     function verdict(machine, all, commit) {
-        const bad = against(machine.failed.length, kernelwatch.failures(all.events, machine.name, commit.hash), open(all.events, machine.name), noun_of(all.site));
+        const reach = kernelwatch.links.reach(all.events, machine.name);
+        const bad = against(machine.failed.length, kernelwatch.failures(all.events, machine.name, commit.hash), open(all.events, machine.name), noun_of(all.site), failing(reach, machine.newest));
         if (bad) return bad;
-        const reach = kernelwatch.links.reach(all.events, machine.name), by_links = reach ? linked(reach) : null;
+        const by_links = reach ? linked(reach) : null;
         if (by_links && (by_links[0] === "good" || machine.commits < 2)) return by_links;
         const [kind, words] = by_full_runs(machine, all, commit);
         return by_links && kind === "warn" ? [kind, words + " " + by_links[1]] : [kind, words];
@@ -127,6 +134,7 @@
             alike && all.site.described ? element("p", {class: "quiet small"}, machine.name) : null,
             verdict_line(verdict(machine, all, commit)),
             failures_list(failures),
+            failing_list(failing(reach, machine.newest)),
             regressions_list(all.events, machine.name),
             element("div", {class: "columns"}, element("dl", {},
                 element("dt", {}, "newest measured commit"),
@@ -148,8 +156,8 @@
     function linked_card(reach, all) {
         const regressions = open(all.events, reach.machine);
         return element("article", {class: "card machine", "data-machine": reach.machine},
-            element("h2", {}, reach.machine), element("p", {class: "quiet small"}, "Links only: no full run was recorded on this machine, so it has no absolute figures."),
-            verdict_line(against(0, [], regressions, noun_of(all.site)) || linked(reach)), regressions_list(all.events, reach.machine),
+            element("h2", {}, link(reach.machine, "devices", {machine: reach.machine})), element("p", {class: "quiet small"}, kernelwatch.links.ALONE),
+            verdict_line(against(0, [], regressions, noun_of(all.site), failing(reach)) || linked(reach)), failing_list(failing(reach)), regressions_list(all.events, reach.machine),
             element("dl", {}, element("dt", {}, "linked"), element("dd", {"data-links": reach.links}, kernelwatch.links.words(reach))));
     }
 
@@ -174,7 +182,7 @@
         const regressions = open(all.events, reach.machine, line.name);
         return element("article", {class: "card line", "data-line": line.name, "data-machine": reach.machine},
             element("h3", {}, line.name, element("span", {class: "verdict"}, "not on a configured branch")), element("p", {class: "quiet small"}, reach.machine),
-            verdict_line(against(0, [], regressions, noun_of(all.site)) || linked(reach)), regressions_list(all.events, reach.machine, line.name),
+            verdict_line(against(0, [], regressions, noun_of(all.site), failing(reach)) || linked(reach)), failing_list(failing(reach)), regressions_list(all.events, reach.machine, line.name),
             element("dl", {}, element("dt", {}, "linked"), element("dd", {"data-links": reach.links}, kernelwatch.links.words(reach))));
     }
 
