@@ -67,7 +67,8 @@ def reach(
     many of them have links. `links`: how many. `undecided`: how many of the launches that they made are neither slower
     nor faster nor the same. `gpus`: those that measured them. `missing`: the commits between the ends that change files
     on which launches may depend, and that were not asked. `unjudged`: why changed launches have no link, and how many.
-    `failed`: the launches that fail since a commit, as far as sessions tell. `later`: how many commits after the newest one change such files.
+    `failed`: the launches that fail since a commit, as far as sessions tell. `later`: how many commits after the newest
+    one change such files.
     """
     own = along(sessions, line)
     first, newest = _ends(own, line)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Plants changes in a clone of Liger-Kernel, and writes the tables of docs/others.md.
 
-`plant DIR` makes the branch `planted` in a clone of Liger-Kernel: four commits on top of `main`, one of which changes no
-launch, two make a kernel do 1 % and 3 % more work, and one makes a kernel wrong. Then copy the description
+`plant DIR` makes the branch `planted` in a clone of Liger-Kernel: four commits on top of `main`, one of which changes
+no launch, two make a kernel do 1 % and 3 % more work, and one makes a kernel wrong. Then copy the description
 (examples/liger) into the clone and measure it with `kernelwatch link`. `figures` writes the tables from the links in
 examples/liger/results and examples/sgemm_cuda/results.
 """
