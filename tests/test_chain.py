@@ -13,6 +13,7 @@ from kernelwatch.detect.judging import LEVEL, judge
 from kernelwatch.detect.linked import linked, verdict_on, verdicts_of
 from kernelwatch.detect.testing import FLOOR
 from kernelwatch.history.links import Link, Session
+from kernelwatch.publish.linked import compared
 from kernelwatch.publish.linked import failing as failing_of
 
 CELL = "op/rung float32 64x64 cold"
@@ -278,3 +279,24 @@ def test_a_launch_fails_until_a_later_commit_says_better() -> None:
     assert failing(first, step(1, unjudged=wrong)) == [("row/b", 1, "it hung"), ("row/a x", 2, "wrong")]
     linked_again = step(1, a_link(0.0, cell="row/a x"))
     assert failing(linked_again, first) == [("row/b", 1, "it hung")]
+
+
+def test_the_newest_launches_are_compared_with_those_of_an_earlier_commit() -> None:
+    """Cells whose launch stayed do not count, and those that nothing links are told apart."""
+    other = "op/other float32 64x64 cold"
+    sessions = [
+        a_session(0, 1, a_link(0.1), a_link(0.3, cell=other)),
+        a_session(3, 4, a_link(0.02)),
+        a_session(5, 6, unjudged={CELL: "failed: wrong"}),
+        a_session(7, 8, a_link(0.01)),
+    ]
+    known = list(chains(sessions, POSITIONS).values())
+    half = known[0].half(known[0].pieces[-1], len(known[0].nodes))
+
+    def told(at: int | None) -> Any:
+        return compared(known, at)["op gpu"]
+
+    assert told(0) == [pytest.approx(0.3, abs=1e-6), pytest.approx(0.0005, abs=0.001), 1, 1]
+    assert told(7) == [pytest.approx(0.01, abs=1e-6), pytest.approx(half, abs=0.001), 1, 0]
+    assert told(None) == [pytest.approx((0.3 + 0.01) / 2, abs=1e-6), pytest.approx(half / 2, abs=0.001), 2, 0]
+    assert compared(known, 8) == {}

@@ -148,6 +148,11 @@ def test_a_machine_without_a_full_run_has_a_card_its_events_and_pages_of_its_com
         card = page.locator(f"article[data-machine='{ALONE}']")
         assert "regression" in card.locator(".verdict-line.bad").inner_text()
         assert HOSTILE in card.inner_text()  # why launches were not measured
+        (reach,) = (each for each in data(site, "events")["links"] if each["machine"] == ALONE)
+        since = {each["name"]: each["ops"] for each in reach["since"]}
+        shown = card.locator("[data-since='first']").evaluate_all("all => all.map(each => Number(each.dataset.change))")
+        assert shown == pytest.approx([math.expm1(each[0]) for _, each in sorted(since["first"].items()) if each[2]])
+        assert len(shown) >= 2
     with opened(browser, site, f"commit?hash={COMMIT}") as page:
         text = page.locator(f"section[data-machine='{ALONE}']").inner_text()
         assert f"matmul/{HOSTILE}_32x64" in text

@@ -145,6 +145,10 @@ class Chain:
             found[:, node - 1] = self.span(node - 1, node)[1] ** 2, sum(edge.judged.freedom for edge in own) or 1
         return found
 
+    def launch_at(self, at: int) -> int:
+        """The launch at a position of the line."""
+        return bisect([node.at for node in self.nodes], at)
+
     def at_node(self, node: int) -> list[Edge]:
         """The links of the step that made a launch, which several GPUs may have measured."""
         return self._by_node.get(node, [])

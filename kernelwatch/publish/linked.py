@@ -19,6 +19,7 @@ from kernelwatch.publish.record import Json, rounded
 from kernelwatch.system.git import git
 
 DIGITS = 6
+WEEK_S = 7 * 86400
 FAILED = "failed"  # how the reason begins if a launch failed, or gave a wrong result
 
 
@@ -67,8 +68,8 @@ def reach(
     many of them have links. `links`: how many. `undecided`: how many of the launches that they made are neither slower
     nor faster nor the same. `gpus`: those that measured them. `missing`: the commits between the ends that change files
     on which launches may depend, and that were not asked. `unjudged`: why changed launches have no link, and how many.
-    `failed`: the launches that fail since a commit, as far as sessions tell. `later`: how many commits after the newest
-    one change such files.
+    `failed`: the launches that fail since a commit, as far as sessions tell. `since`: how each op compares with earlier
+    commits. `later`: how many commits after the newest one change such files.
     """
     own = along(sessions, line)
     first, newest = _ends(own, line)
@@ -87,6 +88,10 @@ def reach(
         "missing": list(missing),
         "unjudged": [[why, count] for why, count in Counter(_unlinked(own).values()).most_common()],
         "failed": failing(own, line.positions),
+        "since": [
+            {"name": name, "hash": hash, "ops": compared(chains, None if name == "first" else line.positions[hash])}
+            for name, hash in (_earlier(project, line, first) if project else {"first": first}).items()
+        ],
         "later": len(_changing(project, newest, line.commits[-1])) if project else 0,
     }
 
@@ -118,6 +123,49 @@ def failing(sessions: Sequence[Session], positions: Mapping[str, int]) -> list[J
                 place = {"at": positions[session.after], "hash": session.after}
                 found[name] = {"cell": name, "why": why.removeprefix(FAILED).strip(": ")} | place
     return list(found.values())
+
+
+def _earlier(project: Project, line: Line, first: str) -> dict[str, str]:
+    """The commits with which the newest one of a line is compared, by what they are: the first that links reach, the
+    last release (a tag), the last one that is a week older, and the one before. Those that links do not reach are left
+    out."""
+    told = git(
+        project.root, "log", "--first-parent", "--decorate-refs=refs/tags", "--format=%H %ct %D", line.commits[-1]
+    )
+    (_, newest, *_), *older = [row.split() for row in told.splitlines()]
+    found = {
+        "first": first,
+        "release": next((hash for hash, _, *tags in older if tags), ""),
+        "week": next((hash for hash, when, *_ in older if int(when) <= int(newest) - WEEK_S), ""),
+        "commit": older[0][0] if older else "",
+    }
+    start = line.positions[first]
+    return {name: hash for name, hash in found.items() if line.positions.get(hash, -1) >= start}
+
+
+def compared(chains: Sequence[Chain], at: int | None) -> Json:
+    """How the seconds of the newest launches compare with those at a position, None for the first one that links
+    connect with it, by op and device: the mean logarithm of the ratio of the cells whose launch changed, the half-width
+    of its 95 % interval, their number, and how many cells no links connect with that commit."""
+    spans: dict[str, list[tuple[float, float]]] = {}
+    for chain in chains:
+        now = len(chain.nodes)
+        then = chain.pieces[now] if at is None else chain.launch_at(at)
+        if then != now:
+            device = chain.edges[0].link.device if chain.edges else "gpu"
+            is_linked = chain.pieces[then] == chain.pieces[now]
+            span = chain.span(then, now)[0], chain.half(then, now) if is_linked else math.nan
+            spans.setdefault(f"{chain.cell.partition('/')[0]} {device}", []).append(span)
+    found: Json = {}
+    for op, own in sorted(spans.items()):
+        known = [(log, half) for log, half in own if not math.isnan(log)]
+        mean = math.fsum(log for log, _ in known) / len(known) if known else None
+        half = math.sqrt(math.fsum(half**2 for _, half in known)) / len(known) if known else None
+        found[op] = [
+            None if mean is None else rounded(mean, DIGITS), None if half is None else rounded(half, 3), len(known),
+            len(own) - len(known),
+        ]  # fmt: skip
+    return found
 
 
 def _changing(project: Project, first: str, newest: str) -> list[str]:

@@ -14,24 +14,36 @@
     // The reach of machines that have links and no full run.
     links.alone = (site, events) => events.links.filter((each) => each.branch === events.lines[0].name && !site.machines.some((machine) => kernelwatch.is_of(each, machine.name)));
 
-    // What speaks against "every changed launch was measured", in words.
-    links.gaps = function (reach) {
-        const missing = reach.missing.length ? [text.plural(reach.missing.length, "commit") + " between them " + (reach.missing.length === 1 ? "was" : "were") + " not asked"] : [];
-        if (reach.later) missing.push(text.plural(reach.later, "commit") + " after them " + (reach.later === 1 ? "was" : "were") + " not asked");
-        if (reach.undecided) missing.push(text.plural(reach.undecided, "changed launch", "changed launches") + " not decided");
-        const kinds = {failed: "failed", repaired: "mended what had failed before"};  // the pages of their commits say why
-        for (const [start, words] of Object.entries(kinds)) {
-            const count = d3.sum(reach.unjudged.filter(([why]) => why.startsWith(start)), ([, each]) => each);
-            if (count) missing.push(text.plural(count, "changed launch", "changed launches") + " " + words);
-        }
-        const others = reach.unjudged.filter(([why]) => !Object.keys(kinds).some((start) => why.startsWith(start)));
-        return [...missing, ...others.map(([why, count]) => text.plural(count, "changed launch", "changed launches") + " not measured: " + why)];
+    // What speaks against "every changed launch was measured", in words. `brief`: without the reasons.
+    links.gaps = function (reach, brief) {
+        const launches = (count) => text.plural(count, "changed launch", "changed launches");
+        const found = reach.missing.length ? [text.plural(reach.missing.length, "commit") + " between them " + (reach.missing.length === 1 ? "was" : "were") + " not asked"] : [];
+        if (reach.later) found.push(text.plural(reach.later, "commit") + " after them " + (reach.later === 1 ? "was" : "were") + " not asked");
+        if (reach.undecided) found.push(launches(reach.undecided) + " not decided");
+        // Of those that failed, the pages of their commits say why.
+        const kind = ([why]) => (why.startsWith("failed") ? " failed" : why.startsWith("repaired") ? " mended what had failed before" : brief ? " not measured" : " not measured: " + why);
+        return [...found, ...[...d3.rollup(reach.unjudged, (all) => d3.sum(all, ([, count]) => count), kind)].map(([words, count]) => launches(count) + words)];
     };
 
     // The reach in a sentence.
     links.words = (reach) => text.plural(reach.asked, "commit") + " asked from " + text.hash(reach.first) + " to " + text.hash(reach.newest) + "; " +
         text.plural(reach.changing, "commit") + " changed launches: " + text.plural(reach.links, "link") + " on " + text.plural(reach.gpus.length, "GPU") +
         links.gaps(reach).map((words) => "; " + words).join("");
+
+    const SINCE = {first: "the first linked launches", release: "the last release", week: "a week before", commit: "the commit before"};
+
+    // How each op compares with earlier commits, as links tell; null if no launch changed since any of them.
+    links.compared = function (reach) {
+        const ops = [...new Set(reach.since.flatMap(({ops}) => Object.keys(ops)))].sort();
+        if (!ops.length) return null;
+        return kernelwatch.table([{name: "op"}, ...reach.since.map(({name, hash}) => ({name: "since " + SINCE[name] + (name === "first" ? "" : " " + text.hash(hash)), number: true, title: "geometric mean of the time of the cells whose launch changed, with its 95 % interval"}))],
+            ops.map((op) => [op.replace(/ gpu$/, " GPU").replace(/ cpu$/, " CPU"), ...reach.since.map(({name, ops: own}) => {
+                if (!own[op]) return "no launch changed";
+                const [log, half, cells, apart] = own[op];
+                return [log === null ? "" : element("b", {"data-since": name, "data-change": Math.expm1(log)}, text.change(Math.expm1(log), 2)), log === null ? "" : element("div", {class: "quiet small"}, interval([log, half]) + ", " + text.plural(cells, "cell")),
+                    apart ? element("div", {class: "quiet small"}, text.plural(apart, "cell") + " that nothing links") : ""];
+            })]), {"aria-label": "Each op by links on " + reach.machine});
+    };
 
     // --- the picture -----------------------------------------------------------------------------------------------
 

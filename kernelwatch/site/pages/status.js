@@ -54,7 +54,7 @@
 
     // What the links say if no regression is open, as [class, words].
     function linked(reach) {
-        const gaps = kernelwatch.links.gaps(reach), range = text.hash(reach.first) + " to " + text.hash(reach.newest);
+        const gaps = kernelwatch.links.gaps(reach, true), range = text.hash(reach.first) + " to " + text.hash(reach.newest);
         if (gaps.length) return ["warn", "No open regression among the launches that were linked from " + range + "; " + gaps.join("; ") + "."];
         return ["good", "No open regression: every launch that changed from " + range + " was measured against the one before it."];
     }
@@ -149,7 +149,8 @@
                 element("dd", {}, judged_words(kernelwatch.evidence(all.events, machine.name))),
                 machine.driver ? [element("dt", {}, "driver"), element("dd", {}, machine.driver)] : null,
                 machine.gpu && machine.cpu ? [element("dt", {}, "host"), element("dd", {}, machine.cpu)] : null),
-            is_timed(machine) ? element("div", {}, trends(machine, all.site)) : null));
+            element("div", {}, reach ? kernelwatch.links.compared(reach) : null,
+                is_timed(machine) && !(reach && Object.values(machine.trend).every((points) => points.length < 2)) ? trends(machine, all.site) : null)));
     }
 
     // A machine that has links and no full run.
@@ -158,7 +159,7 @@
         return element("article", {class: "card machine", "data-machine": reach.machine},
             element("h2", {}, link(reach.machine, "devices", {machine: reach.machine})), element("p", {class: "quiet small"}, kernelwatch.links.ALONE),
             verdict_line(against(0, [], regressions, noun_of(all.site), failing(reach)) || linked(reach)), failing_list(failing(reach)), regressions_list(all.events, reach.machine),
-            element("dl", {}, element("dt", {}, "linked"), element("dd", {"data-links": reach.links}, kernelwatch.links.words(reach))));
+            element("dl", {}, element("dt", {}, "linked"), element("dd", {"data-links": reach.links}, kernelwatch.links.words(reach))), kernelwatch.links.compared(reach));
     }
 
     // A line of measured commits that lies on no configured branch, on one machine.
@@ -183,7 +184,7 @@
         return element("article", {class: "card line", "data-line": line.name, "data-machine": reach.machine},
             element("h3", {}, line.name, element("span", {class: "verdict"}, "not on a configured branch")), element("p", {class: "quiet small"}, reach.machine),
             verdict_line(against(0, [], regressions, noun_of(all.site), failing(reach)) || linked(reach)), failing_list(failing(reach)), regressions_list(all.events, reach.machine, line.name),
-            element("dl", {}, element("dt", {}, "linked"), element("dd", {"data-links": reach.links}, kernelwatch.links.words(reach))));
+            element("dl", {}, element("dt", {}, "linked"), element("dd", {"data-links": reach.links}, kernelwatch.links.words(reach))), kernelwatch.links.compared(reach));
     }
 
     // Measured commits on no configured branch: those that are not merged in full, the others as a number.
