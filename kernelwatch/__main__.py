@@ -25,6 +25,7 @@ COMMANDS = {
     "versus": "compare two commits, or find the commit that caused a change",
     "ladder": "print the ladder's tables from the recorded results",
     "profile": "show why a rung is slow, with or without a GPU",
+    "ceilings": "measure the roofs of this GPU: arithmetic by instruction, L2 and memory by copies",
     "noise": "measure how far runs of the same commit differ (A/A)",
     "truth": "compare the harness with Nsight Compute's durations",
     "sanitize": "run every GPU rung under compute-sanitizer",
