@@ -1,11 +1,20 @@
 """The roofs: each loop is full of the instruction that it measures and of nothing that moves data."""
 
+import json
+import math
 import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from benchmarks.project import PROJECT
 from kernelwatch.analysis.sass import disassemble
+from kernelwatch.history import roofs
+from kernelwatch.history.records import read, sidecars
 from kernelwatch.plan.cubin import read_cubin
+from kernelwatch.plan.problem import Unit
 from kernelwatch.timing import ceilings
 
 CAPABILITIES = (75, 80, 86, 89, 90, 100, 120)
@@ -52,3 +61,49 @@ def test_gpus_of_a_datasheet_are_named_with_every_unit() -> None:
     for gpu, figures in ceilings.DATASHEETS.items():
         capability = 80 if "A100" in gpu else 90
         assert set(figures) == {unit.name for unit in ceilings.units(capability)} | {"memory"}, gpu
+
+
+def test_a_declared_unit_is_the_one_in_the_machine_code() -> None:
+    """A rung whose kernels have instructions of tensor cores computes on them, any other on the multiply-adds of FP32
+    or FP64. The kernels are those that were recorded last."""
+    problem = PROJECT.op("matmul")
+    records = [read(path) for path in sidecars(PROJECT.results) if "h200" in path.parent.name]
+    groups = {each.key: each for record in records for each in record.cells.values() if each.group == "matmul static"}
+    kinds = 0
+    for key, cell in groups.items():
+        where, type, arch = key.split()
+        rung = where.partition("/")[2]
+        if arch != "sm_90" or not cell.measurements or rung not in {each.name for each in problem.rungs}:
+            continue
+        mix = cell.measurements[0]["mix"]
+        unit = problem.unit_of(rung, type)
+        assert unit is not None, key
+        assert (unit.name not in ("fp32", "fp64")) == (mix["tensor"] > 0), (key, unit, mix)
+        kinds += mix["tensor"] > 0
+    assert kinds > 10
+
+
+def test_units_of_a_split_product_and_of_libraries() -> None:
+    problem = PROJECT.op("matmul")
+    assert problem.unit_of("bf16x6", "float32") == Unit("bf16", 6)
+    assert problem.unit_of("fp16x3", "float32") == Unit("fp16", 3)
+    assert problem.unit_of("cublas", "float32") == Unit("fp32")
+    assert problem.unit_of("cublas_tf32", "float32") == Unit("tf32")
+    assert problem.unit_of("torch_fp8", "float8_e4m3fn->float32") == Unit("fp8")
+    assert problem.unit_of("numpy", "float32") is None  # on a CPU
+    assert PROJECT.op("transpose").unit_of("padded", "float32") is None  # nothing is computed
+    assert replace(problem, unit=None).unit_of("cublas", "float16") is None  # not known
+    assert replace(problem, unit=None).unit_of("initial", "float64") == Unit("fp64")
+
+
+def test_roofs_are_read_by_gpu_and_damaged_lines_are_left_out(tmp_path: Path) -> None:
+    assert roofs.by_gpu(tmp_path) == {}
+    line: dict[str, Any] = {"unit": "fp32", "title": "FP32", "instruction": "FFMA", "of": "FLOP/s", "rate": 6e13}
+    line |= {"spread": 0.001, "clock_mhz": None, "per_clock": None, "datasheet": None, "limits": []}
+    who = {"gpu": "A", "nvml_driver": "1", "measured_at": "2026-01-01T00:00:00+00:00"}
+    bad: list[object] = [line, line | {"who": who, "rate": -1}, line | {"who": who, "rate": math.nan}, "text", 3]
+    bad += [line | {"who": who, "limits": None}, line | {"who": who, "title": 3}, line | {"who": who, "spread": "x"}]
+    lines = [json.dumps(each) for each in (line | {"who": who}, *bad, line | {"who": who | {"gpu": "B"}})]
+    (tmp_path / roofs.FILE).write_text("\n".join([*lines, "{", "\ufffd"]), encoding="utf-8")
+    own = {"measured_at": who["measured_at"], "driver": "1"}
+    assert roofs.by_gpu(tmp_path) == {"A": [line | own], "B": [line | own]}

@@ -219,6 +219,66 @@ def test_a_roof_is_that_of_the_unit_that_computes(browser: "Browser", units_site
             assert "no ceiling of tensor cores" in said
 
 
+ROOFS = {"fp32": 60e12, "tf32": 450e12, "fp16": 840e12, "bf16": 870e12, "l2": 6e12, "memory": 4.2e12}  # this test's own
+OPERATIONS = {"tf32": ("tf32", 1), "bf16x6": ("bf16", 6), "fp16x3": ("fp16", 3), "pipelined": ("fp32", 1)}
+
+
+@pytest.fixture
+def roofs_site(units_site: Path, tmp_path: Path) -> Path:
+    """The site of recorded units, whose machine has roofs."""
+    site = tmp_path / "html"
+    shutil.copytree(units_site, site, ignore=shutil.ignore_patterns("asv"))
+    machine, _, snapshot = newest(site)
+    path = site / "data" / machine["folder"] / "machine.json"
+    content = json.loads(path.read_text(encoding="utf-8"))
+    assert content["roofs"] == {}  # none was measured there
+    common = {
+        "spread": 0.001,
+        "clock_mhz": 1700.0,
+        "per_clock": 250.0,
+        "datasheet": 1e15,
+        "limits": ["software power cap"],
+    }
+    common |= {"instruction": "MMA", "measured_at": "2026-01-02", "driver": "1.2"}
+    content["roofs"] = {
+        snapshot["facts"]["matmul gpu"]["gpu"]: [
+            {"unit": unit, "title": unit.upper(), "rate": rate, "of": "B/s" if unit in ("l2", "memory") else "FLOP/s"}
+            | common
+            for unit, rate in ROOFS.items()
+        ]
+    }
+    path.with_name("machine.json.js").write_text(as_script(json.dumps(content)), encoding="ascii")
+    return site
+
+
+def test_a_roof_that_its_instruction_measured_is_over_what_computes_by_it(browser: "Browser", roofs_site: Path) -> None:
+    expected = cells(roofs_site, "matmul")
+    with opened(browser, roofs_site, "roofline") as page:
+        table = "matmul cold: share of the roof"
+        for rung, (unit, operations) in OPERATIONS.items():
+            share = row(page, table, rung)["8192\u00b3"].split()[0]
+            own = rate(expected[f"matmul/{rung} float32 8192x8192x8192 cold"]) * 1e9 / ROOFS[unit] * operations
+            assert float(share) == pytest.approx(100 * own, abs=0.06), rung
+        drawn = page.eval_on_selector_all(
+            "section:has(h2:text-is('matmul')) svg [data-rate]", "(all) => all.map((line) => Number(line.dataset.rate))"
+        )
+        peaks = [ROOFS[unit] / operations for unit, operations in OPERATIONS.values()]
+        assert sorted(drawn) == pytest.approx(sorted([*peaks, ROOFS["memory"]]))
+        said = page.locator("main").inner_text()
+        assert "no ceiling of tensor cores" not in said
+        page.locator("summary", has_text="The roofs of this GPU").click()
+        roof = row(page, "Roofs", "FP32")
+        assert roof["share"] == "6.0 %", roof
+        assert roof["SM clock"] == "1700 MHz"
+    with opened(browser, roofs_site, "ladder?op=matmul&unit=peak") as page:
+        assert "roof of the unit on which a rung computes" in page.locator("main").inner_text()
+        shown_share = marks(page, "main", "value")["matmul/fp16x3 float32 8192x8192x8192 cold"]
+        own = rate(expected["matmul/fp16x3 float32 8192x8192x8192 cold"]) * 1e9 / ROOFS["fp16"] * 3
+        assert shown_share == pytest.approx([100 * own])
+    with opened(browser, roofs_site, "devices") as page:
+        assert "The roofs of this GPU" in page.locator("main").inner_text()
+
+
 def test_the_tables_of_the_roofline_are_not_cut_off(browser: "Browser", recorded_site: Path) -> None:
     _, _, snapshot = newest(recorded_site)
     with opened(browser, recorded_site, "roofline") as page:
