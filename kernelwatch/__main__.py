@@ -23,6 +23,7 @@ COMMANDS = {
     "link": "measure what commits change, on any GPU, and add it to the history",
     "accept": "accept a regression that is meant to be",
     "versus": "compare two commits, or find the commit that caused a change",
+    "measure": "measure a function, or compare it with another one",
     "ladder": "print the ladder's tables from the recorded results",
     "profile": "show why a rung is slow, with or without a GPU",
     "ceilings": "measure the roofs of this GPU: arithmetic by instruction, L2 and memory by copies",
@@ -31,7 +32,7 @@ COMMANDS = {
     "sanitize": "run every GPU rung under compute-sanitizer",
     "identity": "show or accept the files that the versions of the harness stand for",
 }
-ANYWHERE = ("init",)  # commands that need no project
+ANYWHERE = ("init", "measure")  # commands that need no project
 
 
 def usage() -> str:
