@@ -95,10 +95,14 @@ def document(found: Measured | Compared, code: int) -> dict[str, Any]:
     return finite(content)  # type: ignore[no-any-return]
 
 
+FIGURES = (
+    *("name", "seconds", "interval", "samples", "spread", "bytes", "flops", "bytes_per_s", "flops_per_s"),
+    *("clock_mhz", "warnings", "device", "cache", "method", "processes", "peak_allocated_bytes", "conditions"),
+)
+
+
 def _measured(one: Measured) -> dict[str, Any]:
-    names = ("name", "seconds", "interval", "samples", "spread", "bytes", "flops", "bytes_per_s", "flops_per_s")
-    names += ("clock_mhz", "warnings", "device", "cache", "method", "processes", "peak_allocated_bytes", "conditions")
-    return {name: getattr(one, name) for name in names}
+    return {name: getattr(one, name) for name in FIGURES}
 
 
 def _positive(text: str) -> float:

@@ -15,7 +15,7 @@ from kernelwatch.comparison import exact
 from kernelwatch.comparison.changes import Changes, changes
 from kernelwatch.comparison.choice import Choice, before_in_ladder, cells_of, choose, main_types
 from kernelwatch.comparison.consents import Consents
-from kernelwatch.comparison.exact import Difference, Figures
+from kernelwatch.comparison.exact import Difference, ExactSeries, Figures
 from kernelwatch.comparison.paired import Comparison, Judged, Pairs, Side
 from kernelwatch.plan.project import Project
 
@@ -300,17 +300,20 @@ def _compiled_otherwise(rung: str, types: Iterable[str], sides: list[Mapping[str
     return tuple(type for type in types if not all(of(type)) or of(type)[0] != of(type)[1])
 
 
-def _said(consents: Consents, difference: Difference) -> Difference:
+def shown_of(series: ExactSeries) -> list[object]:
+    """What names an exact series in the id of a change: the benchmark and its parameters, as asv writes them."""
+    return [series.name, *sorted(zip(series.names, map(repr, series.where), strict=True))]
+
+
+def said(consents: Consents, difference: Difference) -> Difference:
     """A difference, with what was said of it if it is worse."""
     series, base, head = difference.series, difference.base, difference.head
     if difference.verdict != "worse" or isinstance(base, str) or isinstance(head, str):
         return difference
     sign = -1.0 if series.higher_is_better else 1.0
-    params = dict(zip(series.names, map(repr, series.where), strict=True))
-    shown = [series.name, *sorted(params.items())]
     least = head / base - 1 if base else math.inf * sign
-    said = consents.of(shown, (series.name, f"{series.name}({', '.join(series.where)})"), least, sign)
-    return difference if said is None else replace(difference, why=said.words, accepted=said.covers)
+    told = consents.of(shown_of(series), (series.name, f"{series.name}({', '.join(series.where)})"), least, sign)
+    return difference if told is None else replace(difference, why=told.words, accepted=told.covers)
 
 
 def is_number(value: exact.Value) -> bool:
@@ -320,7 +323,7 @@ def is_number(value: exact.Value) -> bool:
 
 def _take_exact(report: Report, base: Figures, head: Figures) -> None:
     """Put the exact figures of both sides into a report."""
-    report.differences = [_said(report.consents, each) for each in exact.differences(base, head)]
+    report.differences = [said(report.consents, each) for each in exact.differences(base, head)]
     both = [series for series, value in head.values.items() if is_number(value) and is_number(base.values[series])]
     report.compared = len(both)
     report.figured = {series.rung for series in both}

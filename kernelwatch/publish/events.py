@@ -36,6 +36,7 @@ from kernelwatch.publish.feed import write_feed
 from kernelwatch.publish.lines import Line, lines_of, newest_of
 from kernelwatch.publish.publication import Publication
 from kernelwatch.publish.series import series_of
+from kernelwatch.report.documents import VERSION
 
 
 @dataclass(frozen=True)
@@ -181,6 +182,8 @@ def write(publication: Publication, judged: Judged) -> None:
     writer.write(
         "events",
         {
+            "schema": "kernelwatch/events",
+            "version": VERSION,
             "events": found,
             "turns": [dataclasses.asdict(turn) for turn in events.turns(judged.series)],
             "expected": [_outcome_as_json(outcome, commits) for outcome in judged.outcomes],

@@ -212,7 +212,7 @@
                 environment ? "No commit is to blame." : [words ? words[0].toUpperCase() + words.slice(1) + ". " : "", words ? told.MEANT[event.state] : "", reason ? " " + reason + "." : ""].join("") || "Nothing is known."),
             decision && decision.missed ? element("p", {}, decision.missed) : null),
         element("section", {class: "take"}, element("h2", {}, "Take it along"),
-            element("p", {class: "controls"}, kernelwatch.copy("Copy as Markdown", markdown(event, causes, all)), kernelwatch.copy("Copy as JSON", JSON.stringify({...event, causes}, null, 1)), causes.command ? kernelwatch.copy("Copy the command that repeats it", causes.command) : null),
+            element("p", {class: "controls"}, kernelwatch.copy("Copy as Markdown", markdown(event, causes, all)), kernelwatch.copy("Copy as JSON", JSON.stringify({schema: "kernelwatch/event", version: all.events.version, ...event, causes}, null, 1)), causes.command ? kernelwatch.copy("Copy the command that repeats it", causes.command) : null),
             causes.command ? element("p", {class: "small"}, element("code", {class: "wrap"}, causes.command)) : null, element("p", {class: "small"}, link("All events", "regressions"))));
     });
 }
