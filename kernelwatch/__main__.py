@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from kernelwatch.plan.project import find_root, load
+from kernelwatch.plan.project import Repository, find_root, load
 from kernelwatch.system.errors import CANNOT, UserError
 
 COMMANDS = {
@@ -33,6 +33,7 @@ COMMANDS = {
     "identity": "show or accept the files that the versions of the harness stand for",
 }
 ANYWHERE = ("init", "measure")  # commands that need no project
+UNDESCRIBED = ("accept",)  # commands that need asv's configuration, and no description
 
 
 def usage() -> str:
@@ -51,7 +52,8 @@ def run(name: str, arguments: list[str], prog: str) -> int:
             return int(module.main(prog, arguments))
         root = find_root(Path.cwd())
         os.chdir(root)
-        return int(module.main(load(root), prog, arguments))
+        where = Repository(root) if name in UNDESCRIBED else load(root)
+        return int(module.main(where, prog, arguments))
 
     return code_of(prog, work)
 
