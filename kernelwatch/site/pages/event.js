@@ -115,8 +115,14 @@
         return good ? ["good", " better"] : ["bad", " worse"];
     }
 
+    // That nobody knows for which architecture a kernel was measured, and which one stands in; null if it is known.
+    function assumed(kernel) {
+        if (!kernel.assumed) return null;
+        return element("p", {class: "quiet small"}, "Compiled for " + kernel.kernel.split(" ").pop() + ", which is assumed: no record says on which architecture this was measured.");
+    }
+
     function figures_of(kernel) {
-        const section = element("section", {"data-kernel": kernel.kernel}, element("h3", {}, kernel.kernel));
+        const section = element("section", {"data-kernel": kernel.kernel}, element("h3", {}, kernel.kernel), assumed(kernel));
         const launch = Object.entries(kernel.launch).filter(([, [before, after]]) => String(before) !== String(after));
         const rows = [...kernel.moved.map((figure) => {
             const [kind, word] = tone(figure), rose = figure.after > figure.before;
@@ -145,7 +151,7 @@
     const pair = ([before, after]) => (before === after ? String(before) : before + " \u2192 " + after);
 
     function sass_of(kernel) {
-        const section = element("section", {"data-sass": kernel.kernel}, element("h3", {}, kernel.kernel));
+        const section = element("section", {"data-sass": kernel.kernel}, element("h3", {}, kernel.kernel), assumed(kernel));
         if (kernel.why) {
             section.append(element("p", {}, "No SASS diff: " + kernel.why + "."));
             return section;
@@ -173,7 +179,7 @@
     // --- to take along ---------------------------------------------------------------------------------------------
 
     function markdown(event, causes, all) {
-        const moved = causes.kernels.flatMap((kernel) => kernel.moved.map((figure) => "- " + kernel.kernel + ": " + figure.name + " " + text.exact(figure.before) + " \u2192 " + text.exact(figure.after) + " " + figure.unit));
+        const moved = causes.kernels.flatMap((kernel) => kernel.moved.map((figure) => "- " + kernel.kernel + (kernel.assumed ? " (an assumed architecture)" : "") + ": " + figure.name + " " + text.exact(figure.before) + " \u2192 " + text.exact(figure.after) + " " + figure.unit));
         const command = causes.command ? "\nRepeat it:\n\n```\n" + causes.command + "\n```\n" : "";
         return causes.manager + "\n\n" + causes.engineer + "\n\n" + kernelwatch.told.markdown(event, all) + (moved.length ? "\n" + moved.join("\n") + "\n" : "") + command;
     }
