@@ -33,7 +33,7 @@ from kernelwatch.publish.recorded import Recorded
 from kernelwatch.publish.writer import Writer
 from kernelwatch.run.outcome import alike, may_lack
 
-VERSION = 4  # of the files; raised when a field changes its meaning or goes
+VERSION = 5  # of the files; raised when a field changes its meaning or goes
 BLOCK = 250  # positions whose histories share a file
 TREND = 500  # the most points of a trend
 
