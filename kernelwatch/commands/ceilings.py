@@ -75,5 +75,5 @@ def _row(ceiling: Ceiling) -> tuple[str, ...]:
         f"{per_clock:.1f}" if per_clock else "",
         f"{sheet / scale:.4g} {unit}" if sheet else "n/a",
         f"{100 * ceiling['rate'] / sheet:.1f} %" if sheet else "n/a",
-        ", ".join(ceiling["limits"]),
+        ", ".join(ceiling["limits"]) or "none",
     )

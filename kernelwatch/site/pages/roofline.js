@@ -69,9 +69,9 @@
             kernelwatch.table([{name: "roof"}, {name: "instruction"}, {name: "measured", number: true}, {name: "spread", number: true, title: "standard deviation over mean of the takes"},
                 {name: "SM clock", number: true}, {name: "a cycle and SM", number: true, title: "operations"}, {name: "datasheet", number: true}, {name: "share", number: true, title: "of the datasheet's figure"}, {name: "limits"}],
             list.map((roof) => [roof.title, element("code", {}, roof.instruction), text.rate(roof.rate, unit(roof)), text.percent(roof.spread, 2), roof.clock_mhz ? Math.round(roof.clock_mhz) + " MHz" : "n/a",
-                roof.per_clock ? text.digits(roof.per_clock, 4) : "", roof.datasheet ? text.rate(roof.datasheet, unit(roof)) : "n/a", roof.datasheet ? kernelwatch.ladders.share(roof.rate / roof.datasheet) : "n/a", roof.limits.join("; ")]), {"aria-label": "Roofs"}),
+                roof.per_clock ? text.digits(roof.per_clock, 4) : "", roof.datasheet ? text.rate(roof.datasheet, unit(roof)) : "n/a", roof.datasheet ? kernelwatch.ladders.share(roof.rate / roof.datasheet) : "n/a", roof.limits.join("; ") || "none"]), {"aria-label": "Roofs"}),
             element("p", {class: "small quiet"}, "Each roof repeats one instruction on random operands in registers or shared memory, and nothing else, in bursts of some milliseconds after a rest; L2 and memory are copies, bytes read and written. "
-                + "Measured " + list[0].measured_at.slice(0, 10) + (list[0].driver ? " with driver " + list[0].driver : "") + ". A roof at the power limit holds at the clock beside it: a kernel that draws less power may have a higher one."));
+                + "Measured " + list[0].measured_at.slice(0, 10) + (list[0].driver ? " with driver " + list[0].driver : "") + ". A clock below the highest is the work's own, by the power that it draws: a kernel that draws less may have a higher one, and a higher roof."));
     };
 
     // Labels that do not overlap: heights in pixels -> heights at least `gap` apart, as near to their places as they can
@@ -284,7 +284,7 @@ kernelwatch.view("roofline", "Roofline", async function (main, parameters) {
             element("div", {class: "controls"}, kernelwatch.choice("size", shapes.map((each) => [each, text.shape(each)]), shape, (value) => go({shape: value}))),
             legend(own, [["path", "the rungs at " + text.shape(shape) + ", joined in the order of the ladder"], ["small-dot", "other sizes"],
                 lines.length ? ["hollow", "hollow, label in italics: the line that the rungs are held against"] : null,
-                ["roof", "ceilings: " + (has_roofs ? "each unit's, measured by its own instruction" : facts.ceilings ? "measured in the same run by the harness" : "the highest rates measured here, since the harness measures no ceiling of this device")],
+                ["roof", "ceilings: " + (has_roofs ? "each unit's, measured by its own instruction" + (ceilings.peaks.some((each) => each.name.includes(" / ")) ? "; / 3: one operation takes three of the unit's" : "") : facts.ceilings ? "measured in the same run by the harness" : "the highest rates measured here, since the harness measures no ceiling of this device")],
                 ceilings.theoretical ? ["dashes", "theoretical bandwidth, " + text.rate(ceilings.theoretical, "GB/s") + ": bus width times memory clock"] : null].filter(Boolean)),
             element("figure", {}, rooflines.draw(main, own, ceilings, list, lines, "Roofline of " + op.name + " " + type + ": GFLOP/s against operations per byte; the table below lists the shares")),
             ceilings.others.size ? element("p", {class: "small quiet"}, has_roofs ? "The ceiling of the units on which " + rows.map((row) => row.name).filter((each) => ceilings.others.has(each)).join(", ") + " compute is not known. They have a share of the roof only where memory certainly limits them."
