@@ -3,19 +3,24 @@
 import json
 import math
 import re
+import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from benchmarks.project import PROJECT
 from kernelwatch.analysis.sass import disassemble
+from kernelwatch.commands import ceilings as command
 from kernelwatch.history import roofs
 from kernelwatch.history.records import read, sidecars
 from kernelwatch.plan.cubin import read_cubin
 from kernelwatch.plan.problem import Unit
-from kernelwatch.timing import ceilings
+from kernelwatch.timing import ceilings, replay
+from tests.fake_gpu import CLOCK_MHZ, MULTIPROCESSORS, SILENT, Cupy, Device
 
 CAPABILITIES = (75, 80, 86, 89, 90, 100, 120)
 OTHERS_MOST = 6  # beside them and what the uniform unit does: the counter, the branch, the waits of a warp group
@@ -107,3 +112,111 @@ def test_roofs_are_read_by_gpu_and_damaged_lines_are_left_out(tmp_path: Path) ->
     (tmp_path / roofs.FILE).write_text("\n".join([*lines, "{", "\ufffd"]), encoding="utf-8")
     own = {"measured_at": who["measured_at"], "driver": "1"}
     assert roofs.by_gpu(tmp_path) == {"A": [line | own], "B": [line | own]}
+
+
+# --- on a GPU that is not there -------------------------------------------------------------------------------------
+
+RATES = {"fp32": 6e13, "fp64": 3e13, "fp64_tensor": 6.5e13, "tf32": 4.5e14, "fp16": 9e14, "bf16": 9.5e14, "fp8": 1.8e15}
+RATES |= {"int8": 1.9e15}  # of this device
+COPIED = {"l2": 7e12, "memory": 4e12}
+
+
+class Kernels:
+    """In the place of the cubin: each kernel takes as long as its unit of this device needs. `wrong`: one that computes
+    nothing."""
+
+    def __init__(self, device: Device, wrong: str = "") -> None:
+        self.device, self.wrong = device, wrong
+        self.units = {unit.name: unit for unit in ceilings.units(90)}
+
+    def get_function(self, name: str) -> Any:
+        unit = name.removeprefix("ceiling_")
+
+        def launch(grid: Any, block: Any, arguments: Any, shared_mem: int = 0) -> None:
+            seconds = 1e-6
+            if unit in self.units:
+                out, rounds = arguments
+                assert (block, shared_mem) == ((self.units[unit].block,), self.units[unit].shared_bytes)
+                out[...] = 0 if unit == self.wrong else 1
+                seconds = grid[0] * self.units[unit].per_round() * int(rounds) / RATES[unit]
+            elif unit in COPIED:
+                rounds = int(arguments[2]) if unit == "l2" else 1
+                assert arguments[0].nbytes == grid[0] * 256 * 16 * (4 if unit == "l2" else 1)
+                seconds = 2 * arguments[0].nbytes * rounds / COPIED[unit]
+            self.device.enqueue(name, (grid,), seconds)
+
+        return _Kernel(launch)
+
+
+class _Kernel:
+    max_dynamic_shared_size_bytes = 0
+
+    def __init__(self, launch: Any) -> None:
+        self.launch = launch
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> None:
+        self.launch(*arguments, **keywords)
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], ceilings.Bench]:
+    def made(wrong: str) -> ceilings.Bench:
+        device = Device(l2_bytes=50 << 20)
+        pytest.importorskip("cupy.cuda.compiler", reason="keeps what the harness compiles")
+        cupy: Any = Cupy(device)
+        nvml = SimpleNamespace(facts=lambda: {"sm_clock_max_mhz": None}, state=lambda: SILENT)
+        monkeypatch.setitem(sys.modules, "cupy", cupy)
+        monkeypatch.setattr(ceilings, "Nvml", lambda bus: nvml)
+        monkeypatch.setattr(replay, "time", SimpleNamespace(monotonic=device.now, sleep=device.sleep))
+        monkeypatch.setattr(ceilings, "compiled", lambda capability: tmp_path)
+        harness = cupy.RawModule
+        monkeypatch.setattr(
+            cupy,
+            "RawModule",
+            lambda code="", path="", options=(): Kernels(device, wrong) if path else harness(code, options),
+        )
+        monkeypatch.setenv("KERNELWATCH_LOCKS", str(tmp_path))
+        return ceilings.Bench()
+
+    return made
+
+
+def test_each_rate_is_that_of_the_device(bench: Callable[[str], ceilings.Bench]) -> None:
+    found = {each["unit"]: each for each in bench("").all(lambda who: None)}
+    rates = RATES | COPIED
+    assert {unit: each["rate"] for unit, each in found.items()} == pytest.approx(rates, rel=0.01)
+    assert found["int8"]["of"] == "OP/s"
+    assert found["memory"]["of"] == "B/s"
+    clock = found["fp32"]["clock_mhz"]
+    assert clock == pytest.approx(CLOCK_MHZ, rel=0.01)
+    assert found["fp32"]["per_clock"] == pytest.approx(RATES["fp32"] / (CLOCK_MHZ * 1e6 * MULTIPROCESSORS), rel=0.02)
+    assert found["l2"]["per_clock"] is None
+    assert all(each["spread"] < 0.01 and each["datasheet"] is None for each in found.values())  # it is in no datasheet
+
+
+def test_a_kernel_that_computes_nothing_yields_no_roof(bench: Callable[[str], ceilings.Bench]) -> None:
+    with pytest.raises(RuntimeError, match="ceiling_tf32 computed zero or NaN"):
+        list(bench("tf32").all(lambda who: None))
+
+
+def test_a_new_measurement_takes_the_place_of_that_gpus_older_one(
+    bench: Callable[[str], ceilings.Bench],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(command, "Bench", lambda: bench(""))
+    monkeypatch.setattr(command, "identity", lambda: {"machine": "mine"})
+    project: Any = SimpleNamespace(root=tmp_path, results=tmp_path / "results")
+    for gpu in ("A", "B", "A"):
+        monkeypatch.setattr(command, "who", lambda gpu=gpu: {"gpu": gpu, "nvml_driver": "1"})
+        assert command.main(project, "ceilings", []) == 0
+    recorded = roofs.by_gpu(project.results / "mine")
+    assert {gpu: len(own) for gpu, own in recorded.items()} == {"A": 10, "B": 10}
+    said = capsys.readouterr().out
+    assert "recorded in results/mine/ceilings.jsonl" in said
+    assert "450 TFLOP/s" in said
+    assert command.main(project, "ceilings", ["--dry", "--json"]) == 0
+    assert roofs.by_gpu(project.results / "mine") == recorded
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["unit"] for line in lines] == [*RATES, *COPIED]

@@ -6,6 +6,7 @@ older one.
 """
 
 import json
+import sys
 from datetime import UTC, datetime
 from typing import Any
 
@@ -36,7 +37,7 @@ def main(project: Project, prog: str, arguments: list[str] | None = None) -> int
     own = {**who(), "measured_at": datetime.now(UTC).isoformat(timespec="seconds")}
     lines: list[dict[str, Any]] = []
     output, table = Output(), _table(bench)
-    for ceiling in bench.all():
+    for ceiling in bench.all(lambda who: print(f"waiting: {who} is measuring on the GPU", file=sys.stderr, flush=True)):
         lines.append({**ceiling, "who": own})
         if parsed.json:
             print(json.dumps(lines[-1]), flush=True)

@@ -7,7 +7,7 @@ stands beside it.
 
 import math
 import statistics
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypedDict
@@ -15,6 +15,8 @@ from typing import Any, TypedDict
 import numpy as np
 
 from kernelwatch.plan.binaries import of_cuda
+from kernelwatch.system.files import gpu_lock, locked
+from kernelwatch.system.options import Options
 from kernelwatch.timing.nvml import Nvml
 from kernelwatch.timing.replay import REST_S, Graph, Replayer
 
@@ -141,17 +143,19 @@ class Bench(Replayer):
     def __init__(self) -> None:
         import cupy
 
-        super().__init__(Nvml(cupy.cuda.Device().pci_bus_id))
+        self.bus = cupy.cuda.Device().pci_bus_id
+        super().__init__(Nvml(self.bus))
         self.capability = int(cupy.cuda.Device().compute_capability)
         self.multiprocessors = int(self.properties["multiProcessorCount"])
         self.module = cupy.RawModule(path=str(compiled(self.capability)))
         name = self.properties["name"]
         self.gpu = name.decode() if isinstance(name, bytes) else str(name)
-        self.warm_up()
 
-    def all(self) -> Iterator[Ceiling]:
-        """The roofs, one by one. Raises: RuntimeError if a kernel computed zero or NaN."""
-        with self.stream:
+    def all(self, waiting: Callable[[str], None]) -> Iterator[Ceiling]:
+        """The roofs, one by one, while no other run of the engine measures on this GPU. `waiting`: called once with who
+        does. Raises: RuntimeError if a kernel computed zero or NaN."""
+        with locked(Path(Options.here().locks, gpu_lock(self.bus)), waiting), self.stream:
+            self.warm_up()
             for unit in units(self.capability):
                 yield self._unit(unit)
             yield self._l2()
