@@ -59,6 +59,10 @@ def test_what_a_round_computes_follows_from_the_shape_of_the_instruction() -> No
             if shape:
                 m, n, k = map(int, shape.groups())
                 assert unit.operations == 2 * m * n * k, unit
+    per_round = {unit.name: unit.per_round() for unit in ceilings.units(90)}
+    assert per_round["fp32"] == 256 * 64 * 2  # by each thread of a block
+    assert per_round["fp64_tensor"] == 8 * 8 * 2 * 16 * 8 * 16  # by each of 8 warps
+    assert per_round["fp8"] == 2 * 8 * 2 * 64 * 256 * 32  # by each of 2 groups of 4 warps
 
 
 def test_gpus_of_a_datasheet_are_named_with_every_unit() -> None:
