@@ -20,7 +20,7 @@ from benchmarks.parts import PARTS
 from benchmarks.streamed import Streamed
 from kernelwatch.plan import binaries
 from kernelwatch.plan.package import Absent, Binary, CudaSource, Kernel, NotHere, Parts
-from kernelwatch.plan.problem import Array, Computation, Line, Problem, Rung, Shape, dtypes
+from kernelwatch.plan.problem import Array, Computation, Line, Problem, Rung, Shape, Unit, dtypes
 from kernelwatch.plan.project import Project
 from kernelwatch.plan.tree import Places
 from kernelwatch.system import installed, tools
@@ -105,6 +105,25 @@ def _transposed_product(exact_bits: Callable[[str], tuple[int, ...]]) -> Computa
     )
 
 
+# Input type -> the unit of the tensor cores that multiplies it; float32 is cut to TF32 first.
+TENSOR_CORES = {"float32": "tf32", "float64": "fp64_tensor"}
+TENSOR_CORES |= {"float16": "fp16", "bfloat16": "bf16", "float8_e4m3fn": "fp8"}
+SPLIT = {"bf16x6": Unit("bf16", 6), "fp16x3": Unit("fp16", 3)}
+LIBRARIES = ("cublas", "cublas_k_major", "torch", "triton")  # tensor cores wherever they lose no bit of an input
+
+
+def _unit(rung: str, type: str) -> Unit | None:
+    """Where a matrix product computes. A rung without tensor cores converts 16 bits and multiplies in float32."""
+    into = type.partition("->")[0]
+    if rung in SPLIT:
+        return SPLIT[rung]
+    if "tf32" in rung or "fp8" in rung or rung.startswith(("wmma", "wgmma")):
+        return Unit(TENSOR_CORES[into])
+    if rung in LIBRARIES and into != "float32":
+        return Unit(TENSOR_CORES[into])
+    return Unit("fp64" if into == "float64" else "fp32")
+
+
 COPIES = {"memcpy": Line("copy"), "vector_copy": Line("copy"), "cupy_copy": Line("copy")}
 
 
@@ -182,6 +201,7 @@ PROBLEMS = (
         "|/cublas float32 4096x4096x4096 cold",
         vendor={"gpu": "cublas", "cpu": "numpy"},
         vendors=("cublas_tf32", "torch_fp8"),
+        unit=_unit,
     ),
 )
 

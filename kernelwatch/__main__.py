@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from kernelwatch.plan.project import find_root, load
+from kernelwatch.plan.project import Repository, find_root, load
 from kernelwatch.system.errors import CANNOT, UserError
 
 COMMANDS = {
@@ -23,14 +23,17 @@ COMMANDS = {
     "link": "measure what commits change, on any GPU, and add it to the history",
     "accept": "accept a regression that is meant to be",
     "versus": "compare two commits, or find the commit that caused a change",
+    "measure": "measure a function, or compare it with another one",
     "ladder": "print the ladder's tables from the recorded results",
     "profile": "show why a rung is slow, with or without a GPU",
+    "ceilings": "measure the roofs of this GPU: arithmetic by instruction, L2 and memory by copies",
     "noise": "measure how far runs of the same commit differ (A/A)",
     "truth": "compare the harness with Nsight Compute's durations",
     "sanitize": "run every GPU rung under compute-sanitizer",
     "identity": "show or accept the files that the versions of the harness stand for",
 }
-ANYWHERE = ("init",)  # commands that need no project
+ANYWHERE = ("init", "measure")  # commands that need no project
+UNDESCRIBED = ("accept",)  # commands that need asv's configuration, and no description
 
 
 def usage() -> str:
@@ -49,7 +52,8 @@ def run(name: str, arguments: list[str], prog: str) -> int:
             return int(module.main(prog, arguments))
         root = find_root(Path.cwd())
         os.chdir(root)
-        return int(module.main(load(root), prog, arguments))
+        where = Repository(root) if name in UNDESCRIBED else load(root)
+        return int(module.main(where, prog, arguments))
 
     return code_of(prog, work)
 

@@ -198,7 +198,9 @@ def invented_site(recorded_site: Path, tmp_path_factory: pytest.TempPathFactory)
         if "ceilings" in facts:
             facts["ceilings"] = {name: value / 1.5 for name, value in facts["ceilings"].items()}
     write(f"second/at/{details(recorded_site)['commits'][-1]}", newest)
-    write("second/machine", read("second/machine") | {"name": HOSTILE, "noise": {}})
+    second = read("second/machine")
+    slower = {gpu: [each | {"rate": each["rate"] / 1.5} for each in own] for gpu, own in second["roofs"].items()}
+    write("second/machine", second | {"name": HOSTILE, "noise": {}, "roofs": slower})
 
     sites = read("site")
     sites["machines"].append(sites["machines"][0] | {"name": HOSTILE, "folder": "second", "gpu": HOSTILE})

@@ -1,5 +1,8 @@
 """Regressions that are accepted or expected: the decisions, their file, what reopens them, and bad input."""
 
+import copy
+import json
+import math
 import re
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
@@ -9,12 +12,22 @@ from types import SimpleNamespace
 from typing import Any
 from xml.etree import ElementTree
 
+import jsonschema  # type: ignore[import-untyped]
 import pytest
 
 from kernelwatch.commands import accept
 from kernelwatch.commands.confirming import Events, code_of
+from kernelwatch.comparison import consents, verdict
+from kernelwatch.comparison.exact import Difference, ExactSeries
+from kernelwatch.comparison.paired import Interval, Judged, Pairs, Side
+from kernelwatch.comparison.verdict import Report
+from kernelwatch.detect.events import change_id
 from kernelwatch.history import decisions
 from kernelwatch.history.decisions import Accepted, Damaged, Decision
+from kernelwatch.plan.cells import Cell
+from kernelwatch.report import documents
+from kernelwatch.report.comparison import markdown
+from kernelwatch.report.documents import VERSION
 from kernelwatch.system.errors import CANNOT, UserError
 from tests.decided import (
     ACCEPTED,
@@ -30,6 +43,7 @@ from tests.decided import (
     UNDONE,
     Decided,
 )
+from tests.schemas import check
 from tests.test_regressions import stepped
 from tests.test_site import git
 
@@ -70,6 +84,11 @@ def feed(project: Decided) -> dict[int, str]:
     entries = ElementTree.parse(project.folder / "html" / "regressions.xml").getroot().findall("{*}entry")
     texts = ["".join(entry.itertext()) for entry in entries]
     return {at: text for at, commit in enumerate(project.commits) for text in texts if f": {commit[:8]} " in text}
+
+
+def published(project: Decided) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((project.folder / "html" / "data" / "events.json").read_text())
+    return found
 
 
 # --- states ----------------------------------------------------------------------------------------------------------
@@ -368,3 +387,132 @@ def test_a_file_that_is_none_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(path)
     with pytest.raises(Damaged, match="no regular file"):
         decisions.read(path)
+
+
+# --- for other tools -------------------------------------------------------------------------------------------------
+
+
+def test_events_of_every_state_are_as_their_schema_says(accepted: Decided) -> None:
+    found = published(accepted)
+    assert {"new", "confirmed", "refuted", "accepted", "fixed"} <= {event["state"] for event in found["events"]}
+    check(found, "events")
+    for event in found["events"]:
+        causes = json.loads((accepted.folder / "html" / "data" / "causes" / f"{event['id']}.json").read_text())
+        check(causes, "events", "causes")
+        check({"schema": "kernelwatch/event", "version": VERSION, **event, "causes": causes}, "events", "copied")
+
+
+def test_a_document_that_is_otherwise_is_refused(accepted: Decided) -> None:
+    """The schemas say something: each of these would be told."""
+    whole = published(accepted)
+    for path, value in (
+        (("version",), 2),
+        (("events", 0, "state"), "open"),
+        (("events", 0, "id"), "x"),
+        (("events", 0, "changes", 0, "interval"), [0.0]),
+        (("events", 0, "changes", 0, "new_key"), 1),
+        (("evidence", 0, "series"), "many"),
+    ):
+        wrong: Any = copy.deepcopy(whole)
+        place = wrong
+        for key in path[:-1]:
+            place = place[key]
+        place[path[-1]] = value
+        with pytest.raises(jsonschema.ValidationError):
+            check(wrong, "events")
+    del whole["events"][0]["open"]
+    with pytest.raises(jsonschema.ValidationError, match="'open' is a required property"):
+        check(whole, "events")
+
+
+def test_a_comparison_knows_what_was_accepted_and_announced(accepted: Decided) -> None:
+    """By the commit between both sides, on the machine that decided, and no more than was accepted."""
+    commits = accepted.commits
+    project: Any = SimpleNamespace(root=accepted.folder, results=accepted.folder / "results")
+
+    def between(base: int, head: int, machine: str = "host") -> consents.Consents:
+        return consents.between(project, machine, commits[base], commits[head])
+
+    said = between(ACCEPTED - 1, ACCEPTED).of([PADDED], [PADDED], 0.09)
+    assert said is not None
+    assert said.covers
+    assert said.words.startswith(f"{commits[ACCEPTED][:8]} accepted by Ada: the tile pays off")
+    more = between(ACCEPTED - 1, ACCEPTED).of([PADDED], [PADDED], 0.2)
+    assert more is not None
+    assert not more.covers
+    assert more.words.startswith("more than +10.")
+    assert between(ACCEPTED, ACCEPTED + 1).of([PADDED], [PADDED], 0.09) is None
+    assert between(ACCEPTED - 1, ACCEPTED, "other").of([PADDED], [PADDED], 0.09) is None
+    assert between(ACCEPTED - 1, ACCEPTED).of(["another cell"], ["another cell"], 0.09) is None
+    dynamic, copied = (f"transpose/{rung} float32 {SHAPE} cold" for rung in ("dynamic", "copy"))
+    known = between(0, COMMITS - 1)
+    expected = known.of([dynamic], [dynamic], 0.03)
+    assert expected == consents.Consent(
+        f"{commits[EXPECTED][:8]} says Perf-Expected: transpose/dynamic +4%", covers=True
+    )
+    larger = known.of([copied], [copied], 0.05)  # it announced 3 %
+    assert larger is not None
+    assert not larger.covers
+
+
+def test_an_exact_figure_of_a_comparison_has_the_name_of_its_series(accepted: Decided) -> None:
+    """So that a decision on it is found: the id of the published change."""
+    (change,) = (each for each in accepted.events()[MADE_UP]["changes"] if each["exact"])
+    series = ExactSeries(change["benchmark"], ("tiled",), "bytes", False, True, "transpose", ("rung",))
+    shown = verdict.shown_of(series)
+    assert change_id("host", shown, accepted.commits[MADE_UP]) == change["id"]
+    decision = Decision("", "Ada <a>", "", "worth it", (Accepted(change["id"], "", None),))
+    known = consents.Consents("host", [accepted.commits[MADE_UP]], decisions.by_change([decision]))
+    difference = Difference(series, 0.0, 8.0)
+    assert verdict.said(known, difference).verdict == "accepted"
+    assert verdict.said(consents.Consents(), difference).verdict == "worse"
+
+
+def test_a_damaged_file_of_decisions_accepts_nothing_of_a_comparison(accepted: Decided, tmp_path: Path) -> None:
+    (tmp_path / decisions.NAME).write_text("no = ")
+    project: Any = SimpleNamespace(root=accepted.folder, results=tmp_path)
+    known = consents.between(project, "host", accepted.commits[ACCEPTED - 1], accepted.commits[ACCEPTED])
+    assert known.of([PADDED], [PADDED], 0.05) is None
+    assert "it is no TOML" in known.damaged
+
+
+class Slower:
+    """A comparison in which one cell became slower by 9 to 11 %."""
+
+    turns = 4
+
+    def __init__(self) -> None:
+        self.cell = Cell("transpose", "padded", "float32", (256, 256), "cold", "gpu")
+        self.judged = {self.cell.key}
+
+    def verdicts(self) -> list[tuple[Pairs, Judged]]:
+        measurement: Any = {"seconds": 1.0, "state": {}}
+        pairs = Pairs(self.cell, {0: (measurement, measurement | {"seconds": 1.1})})
+        return [(pairs, Judged("worse", ratio=Interval(math.log1p(0.1), 0.009, 0.01)))]
+
+    def failed(self) -> dict[str, Judged]:
+        return {}
+
+
+def test_what_was_accepted_is_told_and_is_not_worse(accepted: Decided) -> None:
+    project: Any = SimpleNamespace(root=accepted.folder, results=accepted.folder / "results")
+    commits = accepted.commits[ACCEPTED - 1], accepted.commits[ACCEPTED]
+    base, head = (Side(name, "") for name in ("BASE", "HEAD"))
+    slower: Any = Slower()
+    assert slower.cell.key == PADDED
+    for known, word, code in (
+        (consents.between(project, "host", *commits), "accepted", 0),
+        (consents.Consents("host"), "worse", 1),
+    ):
+        report = Report(project, base, head, "what", whole=True, comparison=slower, consents=known)
+        report.changed = {"transpose/padded": ("padded.cu",)}
+        assert (report.code, [judged.word for _, judged in report.judged()]) == (code, [word])
+        assert ("worse, and accepted: 1 cell" in report.summary) == (code == 0)
+        assert ("HEAD is worse than BASE: 1 cell" in report.summary) == (code == 1)
+        found = documents.versus(report, ("a", "b"), commits, "host", report.code)
+        check(found, "versus")
+        assert (found["verdict"], found["exit_code"]) == (word, code)
+        assert found["cells"][0]["interval"] == pytest.approx([0.0901, 0.1099], abs=1e-3)
+        text = markdown(report)
+        assert ("accepted by Ada" in text) == (code == 0)
+        assert f"| {word} |" in text

@@ -256,7 +256,10 @@ def test_the_level_of_the_detectable_change_is_said(tmp_path: Path) -> None:
     slow = [small.measure(small.commit(), 1e-4, "slow", nvml_driver="590.1") for _ in range(5)]
     small.commit("not measured")
     small.publish()
-    ends = {each["cell"]: (each["since"], each["until"]) for each in small.data("series")["series"]}
+    told = small.data("series")
+    ends = {each["cell"]: tuple(told["levels"][each["level"]]) for each in told["series"]}
+    assert {told["places"][each["place"]]["machine"] for each in told["series"]} == {"host"}
+    assert (len(told["places"]), len(told["levels"])) == (1, 2)  # each stands there once
     assert ends == {
         CELL.format("padded"): (slow[0], slow[-1]),
         CELL.format("tiled"): (turned[0], slow[-1]),

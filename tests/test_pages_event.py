@@ -26,6 +26,7 @@ from tests.pages import (
     recorded_site,
     view,
 )
+from tests.schemas import check
 from tests.test_pages import violations
 
 if TYPE_CHECKING:
@@ -149,10 +150,18 @@ def test_it_can_be_taken_along(browser: "Browser", planted_site: Path) -> None:
         content = json.loads(copied("Copy as JSON"))
         assert content["id"] == BARRIER
         assert content["causes"] == data(planted_site, f"causes/{BARRIER}")
+        check(content, "events", "copied")
         words = copied("Copy as Markdown")
         assert words.startswith(content["causes"]["manager"])
         assert command in words
         assert "| access.Matmul.barriers (thread_tile_1d, float32 128x128x128) | +50.00 % |" in words, words
+
+
+def test_what_the_page_reads_is_as_the_schema_says(planted_site: Path) -> None:
+    events = data(planted_site, "events")
+    check(events, "events")
+    for event in events["events"]:
+        check(data(planted_site, f"causes/{event['id']}"), "events", "causes")
 
 
 def test_an_unknown_id_is_explained(browser: "Browser", planted_site: Path) -> None:

@@ -9,8 +9,21 @@ from urllib.parse import quote, unquote
 
 import pytest
 
+from kernelwatch.history import roofs
 from kernelwatch.publish.writer import as_script
-from tests.pages import NARROW, browser, data, opened, pages_group, planted_site, recorded_site, shown, units_site
+from tests.pages import (
+    NARROW,
+    RECORDED,
+    browser,
+    data,
+    opened,
+    pages_group,
+    planted_site,
+    recorded_site,
+    shown,
+    units_site,
+)
+from tests.repositories import ROOT
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -166,24 +179,26 @@ def test_two_commits_are_compared_cell_by_cell(browser: "Browser", planted_site:
 
 
 def test_the_roofline_draws_ceilings_and_cells(browser: "Browser", recorded_site: Path) -> None:
-    _, _, snapshot = newest(recorded_site)
-    ceilings = snapshot["facts"]["matmul gpu"]["ceilings"]
+    machine, _, snapshot = newest(recorded_site)
+    gpu = snapshot["facts"]["matmul gpu"]["gpu"]
+    roofs = {each["unit"]: each["rate"] for each in data(recorded_site, f"{machine['folder']}/machine")["roofs"][gpu]}
     expected = cells(recorded_site, "matmul")
     with opened(browser, recorded_site, "roofline") as page:
         assert marks(page, "section:has(h2:text-is('matmul'))", "value", "intensity") == {
             key: pytest.approx([rate(cell), cell["flops"] / cell["bytes"]]) for key, cell in expected.items()
         }
-        roofs = page.eval_on_selector_all(
+        drawn = page.eval_on_selector_all(
             "main svg [data-rate]", "(all) => all.map((line) => Number(line.dataset.rate))"
         )
-        assert sorted(roofs) == sorted(ceilings.values())
+        units = {(cell["unit"], cell.get("operations", 1)) for cell in expected.values()}
+        assert sorted(drawn) == pytest.approx(sorted([roofs["memory"], *(roofs[one] / count for one, count in units)]))
         for op in ("transpose", "vector_add"):
             assert marks(page, f"section:has(h2:text-is('{op}: bandwidth against size'))", "value") == {
                 key: pytest.approx([rate(cell)]) for key, cell in cells(recorded_site, op).items()
             }
         share = row(page, "matmul cold: share of the roof", "cublas")["8192\u00b3"].split()[0]
         cell = expected["matmul/cublas float32 8192x8192x8192 cold"]
-        assert float(share) == pytest.approx(100 * rate(cell) * 1e9 / ceilings["float32_flops_per_s"], abs=0.06)
+        assert float(share) == pytest.approx(100 * rate(cell) * 1e9 / roofs["fp32"], abs=0.06)
 
 
 def test_a_roof_is_that_of_the_unit_that_computes(browser: "Browser", units_site: Path) -> None:
@@ -217,6 +232,56 @@ def test_a_roof_is_that_of_the_unit_that_computes(browser: "Browser", units_site
             assert "fastest cell" not in said
             assert "100.0 %" not in said
             assert "no ceiling of tensor cores" in said
+
+
+OPERATIONS = {"tf32": ("tf32", 1), "bf16x6": ("bf16", 6), "fp16x3": ("fp16", 3), "pipelined": ("fp32", 1)}
+
+
+@pytest.fixture
+def roofs_site(units_site: Path, tmp_path: Path) -> tuple[Path, dict[str, Any]]:
+    """The site of recorded units, whose machine has the recorded roofs, and these by unit."""
+    site = tmp_path / "html"
+    shutil.copytree(units_site, site, ignore=shutil.ignore_patterns("asv"))
+    machine, _, snapshot = newest(site)
+    content = data(site, f"{machine['folder']}/machine")
+    assert content["roofs"] == {}  # it was published without
+    content["roofs"] = roofs.by_gpu(ROOT / "results" / RECORDED)
+    path = site / "data" / machine["folder"] / "machine.json.js"
+    path.write_text(as_script(json.dumps(content)), encoding="ascii")
+    own = content["roofs"][snapshot["facts"]["matmul gpu"]["gpu"]]
+    return site, {each["unit"]: each for each in own}
+
+
+def test_a_roof_that_its_instruction_measured_is_over_what_computes_by_it(
+    browser: "Browser", roofs_site: tuple[Path, dict[str, Any]]
+) -> None:
+    site, known = roofs_site
+    rates = {unit: roof["rate"] for unit, roof in known.items()}
+    expected = cells(site, "matmul")
+    with opened(browser, site, "roofline") as page:
+        table = "matmul cold: share of the roof"
+        for rung, (unit, operations) in OPERATIONS.items():
+            share = row(page, table, rung)["8192\u00b3"].split()[0]
+            own = rate(expected[f"matmul/{rung} float32 8192x8192x8192 cold"]) * 1e9 / rates[unit] * operations
+            assert float(share) == pytest.approx(100 * own, abs=0.06), rung
+        drawn = page.eval_on_selector_all(
+            "section:has(h2:text-is('matmul')) svg [data-rate]", "(all) => all.map((line) => Number(line.dataset.rate))"
+        )
+        peaks = [rates[unit] / operations for unit, operations in OPERATIONS.values()]
+        assert sorted(drawn) == pytest.approx(sorted([*peaks, rates["memory"]]))
+        said = page.locator("main").inner_text()
+        assert "no ceiling of tensor cores" not in said
+        page.locator("summary", has_text="The roofs of this GPU").click()
+        roof = row(page, "Roofs", "FP32")
+        assert float(roof["share"].rstrip(" %")) == pytest.approx(100 * rates["fp32"] / 67e12, abs=0.06)
+        assert roof["SM clock"] == f"{known['fp32']['clock_mhz']:.0f} MHz"
+    with opened(browser, site, "ladder?op=matmul&unit=peak") as page:
+        assert "roof of the unit on which a rung computes" in page.locator("main").inner_text()
+        shown_share = marks(page, "main", "value")["matmul/fp16x3 float32 8192x8192x8192 cold"]
+        own = rate(expected["matmul/fp16x3 float32 8192x8192x8192 cold"]) * 1e9 / rates["fp16"] * 3
+        assert shown_share == pytest.approx([100 * own])
+    with opened(browser, site, "devices") as page:
+        assert "The roofs of this GPU" in page.locator("main").inner_text()
 
 
 def test_the_tables_of_the_roofline_are_not_cut_off(browser: "Browser", recorded_site: Path) -> None:

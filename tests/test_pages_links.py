@@ -271,3 +271,26 @@ def test_the_event_of_a_link_shows_its_turns(browser: "Browser", site: Path) -> 
         of_commit = [each["id"] for each in data(site, "events")["events"] if each["last"]["hash"].startswith(COMMIT)]
         assert hrefs == [f"#/event?id={id}" for id in of_commit]
         assert len(of_commit) >= 2
+
+
+def test_an_architecture_that_no_record_tells_is_said_to_be_assumed(
+    browser: "Browser", site: Path, tmp_path: Path
+) -> None:
+    """What only links of a machine without a full run tell names no compute capability."""
+    alone = tmp_path / "results" / ALONE
+    alone.mkdir(parents=True)
+    for path in linked_files():
+        if path.name.startswith(COMMIT):
+            shutil.copy(path, alone)
+    shutil.copy(ROOT / "results" / "benchmarks.json", alone.parent)
+    for place, is_assumed in ((site, False), (picture.publish_own(tmp_path, alone.parent).parent, True)):
+        every = [data(place, f"causes/{event['id']}") for event in data(place, "events")["events"]]
+        causes = next(each for each in every if each["kernels"])
+        assert {kernel["assumed"] for kernel in causes["kernels"]} == {is_assumed}
+        sass = data(place, f"sass/{causes['id']}")["kernels"]
+        assert {kernel["assumed"] for kernel in sass} == {is_assumed}
+        assert all(kernel["kernel"].endswith(" sm_90") for kernel in [*causes["kernels"], *sass])
+        with opened(browser, place, f"event?id={causes['id']}") as page:
+            page.locator("section.figures-moved").wait_for()
+            words = page.locator("main").inner_text()
+            assert words.count("Compiled for sm_90, which is assumed") == is_assumed * 2 * len(causes["kernels"])

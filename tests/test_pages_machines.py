@@ -113,12 +113,12 @@ def test_two_machines_are_compared_by_their_own_ceilings(browser: "Browser", inv
         assert len(points) > 100
         for point in points:
             cell = cells[point["key"]]
-            ceiling = "float32_flops_per_s" if cell["flops"] else "copy_bytes_per_s"
-            if cell["flops"] and cell["type"] == "float64":
-                ceiling = "float64_flops_per_s"
-            for side, record in (("first", one), ("second", two)):
+            unit = cell["unit"] if cell["flops"] else "memory"
+            for index, (side, record) in enumerate((("first", one), ("second", two))):
                 rate = (cell["flops"] or cell["bytes"]) / record["cells"][point["key"]]["s"]
-                own = record["facts"][f"{cell['op']} gpu"]["ceilings"][ceiling]
+                every = data(invented_site, f"{folder(invented_site, index)}/machine")["roofs"]
+                known = every[record["facts"][f"{cell['op']} gpu"]["gpu"]]
+                own = next(roof["rate"] for roof in known if roof["unit"] == unit) / cell.get("operations", 1)
                 assert float(point[side]) == pytest.approx(rate / own)
     with opened(browser, invented_site, view("devices", machine=HOSTILE), NARROW) as page:
         assert fits(page)

@@ -292,3 +292,20 @@ def test_a_module_called_project_is_no_description(plain: Plain) -> None:
         assert plain.publish()["events"]
     finally:
         path.unlink()
+
+
+def test_a_regression_is_accepted_without_a_description(plain: Plain) -> None:
+    """It is not open any more on the pages that the command makes, and nothing but the decision is added."""
+    event = next(event for event in plain.publish()["events"] if event["kind"] == "regression" and event["open"])
+    variables = {"PYTHONPATH": str(ROOT), "KERNELWATCH_CACHE": str(plain.project.home / "cache")}
+    command = [sys.executable, "-m", "kernelwatch", "accept", event["id"], "--reason", "worth it"]
+    decisions = plain.project.folder / "results" / "decisions.toml"
+    try:
+        done = plain.project.run(*command, **variables)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "commit it: results/decisions.toml" in done.stdout
+        (accepted,) = (each for each in plain.data("events")["events"] if each["id"] == event["id"])
+        assert (accepted["state"], accepted["open"], accepted["decision"]["reason"]) == ("accepted", False, "worth it")
+        assert "worth it" in decisions.read_text()
+    finally:
+        decisions.unlink(missing_ok=True)

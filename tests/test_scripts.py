@@ -113,9 +113,9 @@ def test_it_prints_its_usage(kernelwatch: Command) -> None:
 
 
 def test_an_unknown_command_is_refused(kernelwatch: Command) -> None:
-    done = kernelwatch("measure", "--help")
+    done = kernelwatch("measured", "--help")
     assert (done.returncode, done.stdout) == (CANNOT, "")
-    assert done.stderr == f"kernelwatch: no command 'measure'\n\n{console.usage()}\n"
+    assert done.stderr == f"kernelwatch: no command 'measured'\n\n{console.usage()}\n"
 
 
 def test_every_command_is_a_module_and_has_a_script() -> None:

@@ -1,5 +1,6 @@
 """scripts/versus on real commits of a copy of this project with planted changes."""
 
+import json
 import os
 import re
 import signal
@@ -22,6 +23,7 @@ from tests.repositories import (
     rewrite,
     smaller,
 )
+from tests.schemas import check
 
 CELL = "transpose/c_blocked float32 256x256 hot"
 RUNGS = {"numpy", "c", "c_blocked", "elementwise", "padded", "naive_write"}
@@ -53,15 +55,15 @@ class History(Project):
     def versus(self, *arguments: str, **more: str) -> "subprocess.CompletedProcess[str]":
         return self.run(sys.executable, "scripts/versus", *arguments, **{"COLUMNS": "80"} | more)
 
-    def plant(self, name: str, file: str, old: str, new: str) -> None:
+    def plant(self, name: str, file: str, old: str, new: str, message: str = "") -> None:
         path = self.folder / "gpukernels" / file
         text = path.read_text()
         assert text.count(old) == 1, (file, old)
         path.write_text(text.replace(old, new))
-        self.commit(name)
+        self.commit(name, message)
 
-    def commit(self, name: str) -> None:
-        self.commit_all(name, "--allow-empty")
+    def commit(self, name: str, message: str = "") -> None:
+        self.commit_all(message or name, "--allow-empty")
         self.git("tag", name)
 
 
@@ -74,6 +76,8 @@ def few_cells(folder: Path) -> None:
     smaller(folder, shapes="problem.quick_shapes", cpu_shapes="problem.counted_shapes[:1]")
 
 
+# What a commit says of itself: 32 wavefronts for 1, which is as it is meant to be.
+ANNOUNCED = ("access.Transpose.track_shared_load_wavefronts +3100%",)
 GOOD, SLOW = 10, 200  # times the work: so much that no verdict depends on what else this machine does
 
 
@@ -120,6 +124,9 @@ def history(kernel_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> His
     project.plant("read-twice", padded, TILED, f"            for (int again = 0; again < 2; ++again)\n    {TILED}")
     project.git("checkout", "-q", "-b", "unpadded", "comment")
     project.plant("padding-removed", padded, "TILE_COLUMNS + 1]", "TILE_COLUMNS]")
+    project.git("checkout", "-q", "-b", "announced", "comment")
+    trailers = "".join(f"Perf-Expected: {text}\n" for text in ANNOUNCED)
+    project.plant("padding-unwanted", padded, "TILE_COLUMNS + 1]", "TILE_COLUMNS]", f"No padding\n\n{trailers}")
     project.git("checkout", "-q", "-b", "added", "comment")
     add_rung(project)
     project.git("checkout", "-q", "main")
@@ -257,6 +264,42 @@ def test_what_was_not_counted_is_said(history: History, no_gpu: str) -> None:
     done = history.versus("comment", "padding-removed", "--exact", COLUMNS="300")
     assert done.returncode == 1, done.stdout + done.stderr
     assert re.search(r"^shared_load_wavefronts .* 1 +32 +worse *$", done.stdout, re.MULTILINE), done.stdout
+
+
+@versus_group
+def test_a_regression_that_its_commit_announces_is_told_and_is_not_worse(history: History) -> None:
+    done = history.versus("comment", "padding-unwanted", "--exact", COLUMNS="300")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"^shared_load_wavefronts .* 1 +32 +accepted *$", done.stdout, re.MULTILINE), done.stdout
+    assert f"Perf-Expected: {ANNOUNCED[0]}" in done.stdout
+    assert re.search(r"worse, and accepted: \d exact figures?", done.stdout.splitlines()[-1]), done.stdout
+    later = history.versus("slower", "spill", "--exact", "--json")  # nothing was said of it
+    assert later.returncode == 1, later.stderr
+    found = json.loads(later.stdout)
+    check(found, "versus")
+    assert (found["verdict"], found["exit_code"], found["whole"]) == ("worse", 1, True)
+    spilled = next(each for each in found["figures"] if "spill_bytes" in each["series"])
+    assert (spilled["verdict"], spilled["base"], spilled["unit"]) == ("worse", 0, "bytes")
+    assert found["head"] == {"name": "spill", "commit": history.git("rev-parse", "spill").strip()}
+
+
+@versus_group
+def test_a_comparison_as_json(history: History) -> None:
+    for arguments, verdict in (
+        (("good", "faster"), "better"),
+        (("slower", "slower"), "no change"),
+        (("comment", "wrong"), "failed"),
+        (("comment", "new-rung", "--exact"), "no change"),
+    ):
+        done = history.versus(*arguments, "--json")
+        found = json.loads(done.stdout)
+        check(found, "versus")
+        assert (found["verdict"], found["exit_code"]) == (verdict, done.returncode), found["summary"]
+        if verdict == "better":
+            (cell,) = (each for each in found["cells"] if each["rung"] == "c_blocked" and each["verdict"] == "better")
+            assert cell["head_s"] < cell["base_s"]
+            assert cell["interval"][0] <= cell["change"] <= cell["interval"][1] < 0
+            assert not cell["control"]
 
 
 @versus_group

@@ -17,7 +17,7 @@ from kernelwatch.commands.arguments import Output, Parser
 from kernelwatch.commands.bench import publish
 from kernelwatch.history import decisions
 from kernelwatch.history.decisions import Accepted, Decision
-from kernelwatch.plan.project import CONFIGURATION, Project
+from kernelwatch.plan.project import CONFIGURATION, Repository
 from kernelwatch.report.texts import event_text, interval_text, size_text
 from kernelwatch.system.errors import UserError
 from kernelwatch.system.files import locked
@@ -27,7 +27,7 @@ Event = dict[str, Any]  # as in data/events.json
 SHOWN = 8  # events of a message
 
 
-def published(project: Project) -> list[Event]:
+def published(project: Repository) -> list[Event]:
     """The events of the pages as they were published last. Raises: UserError."""
     path = Path(project.root, str(project.configuration.get("html_dir", "html")), "data", "events.json")
     try:
@@ -41,7 +41,7 @@ def published(project: Project) -> list[Event]:
     raise UserError(f"{path} is none of this version's: publish the pages again (asv publish)")
 
 
-def chosen(project: Project, events: list[Event], name: str) -> Event:
+def chosen(project: Repository, events: list[Event], name: str) -> Event:
     """The regression that a name stands for: an id of an event or of one of its changes, or the beginning of one, or a
     commit. Raises: UserError."""
     found = [event for event in events if name in (event["id"], *(change["id"] for change in event["changes"]))]
@@ -88,7 +88,7 @@ def accepted(change: dict[str, Any]) -> Accepted:
     return Accepted(change["id"], what, size, bounds)
 
 
-def decide(project: Project, event: Event, reason: str) -> Decision:
+def decide(project: Repository, event: Event, reason: str) -> Decision:
     """The decision to accept what is left of an event, by the one whom git knows. Raises: UserError."""
     try:
         who = git(project.root, "var", "GIT_AUTHOR_IDENT").rpartition("> ")[0] + ">"
@@ -99,7 +99,7 @@ def decide(project: Project, event: Event, reason: str) -> Decision:
     return Decision(event["id"], who, at, reason, tuple(map(accepted, changes)))
 
 
-def run(project: Project, arguments: argparse.Namespace, console: Output) -> int:
+def run(project: Repository, arguments: argparse.Namespace, console: Output) -> int:
     reason = " ".join(arguments.reason.split())
     if not reason:
         raise UserError("a decision needs a reason: --reason 'the new tile is worth it at large sizes'")
@@ -125,7 +125,7 @@ def run(project: Project, arguments: argparse.Namespace, console: Output) -> int
     return 0
 
 
-def main(project: Project, prog: str, arguments: list[str] | None = None) -> int:
+def main(project: Repository, prog: str, arguments: list[str] | None = None) -> int:
     parser = Parser(prog, __doc__)
     parser.add_argument(
         "event",

@@ -51,7 +51,7 @@ from kernelwatch.detect.evidence import TURNED
 from kernelwatch.history import records
 from kernelwatch.plan.build import tree_of_checkout, tree_of_commit
 from kernelwatch.plan.cells import plan
-from kernelwatch.plan.project import CONFIGURATION, Project
+from kernelwatch.plan.project import CONFIGURATION, Project, Repository
 from kernelwatch.report import terminal
 from kernelwatch.system import lifeline
 from kernelwatch.system.errors import UserError
@@ -99,7 +99,7 @@ def measuring_order(commits: list[str]) -> list[str]:
     return order
 
 
-def publish(project: Project, conf: Path, console: Console) -> Path:
+def publish(project: Project | Repository, conf: Path, console: Console) -> Path:
     """Run `asv publish`; the path of the first page. Raises: UserError."""
     command = running.asv_command(conf, "publish", "--no-pull")
     done = subprocess.run(command, cwd=project.root, capture_output=True, text=True, check=False)

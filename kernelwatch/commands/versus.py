@@ -2,7 +2,8 @@
 
 Exit code: 0, no change or better; 1, worse; 2, undecided, or a cell of HEAD fails; 130, interrupted. A rung that is
 launched differently is undecided if it cannot be timed here, unless --exact leaves time out of account and its exact
-figures were compared. A rung, type or figure that is gone is undecided.
+figures were compared. A rung, type or figure that is gone is undecided. What is worse as a commit between BASE and HEAD
+announces (Perf-Expected), or as someone accepted it on this machine (kernelwatch accept), is told and is not worse.
 """
 
 import argparse
@@ -13,8 +14,9 @@ from pathlib import Path
 
 from rich.console import Console
 
+from kernelwatch.asv.identity import identity
 from kernelwatch.commands.arguments import Output, Parser, add_selection, selected, stop_on_signals
-from kernelwatch.comparison import bisect
+from kernelwatch.comparison import bisect, consents
 from kernelwatch.comparison.changes import Changes
 from kernelwatch.comparison.choice import Choice, by_pattern, choose
 from kernelwatch.comparison.paired import LOOKS, Side
@@ -23,6 +25,7 @@ from kernelwatch.plan.build import tree_of_commit
 from kernelwatch.plan.cells import timed
 from kernelwatch.plan.project import Project
 from kernelwatch.report import comparison as report_text
+from kernelwatch.report import documents
 from kernelwatch.system.files import write_whole
 from kernelwatch.system.git import resolve
 
@@ -40,16 +43,29 @@ def versus(project: Project, arguments: argparse.Namespace, console: Console) ->
             for side, sha in zip(("BASE", "HEAD"), shas, strict=True)
         )
         what = f"BASE = {names[0]} ({shas[0][:8]}), HEAD = {names[1]} ({shas[1][:8]})"
-        report = Report(project, base, head, what, exact_only=arguments.exact)
+        machine = identity()["machine"]
+        said = consents.between(project, machine, *shas)
+        report = Report(project, base, head, what, exact_only=arguments.exact, consents=said)
 
         def choose_from(differ: Changes) -> Choice | None:
             if arguments.all:
                 return choose(project, timed(project), set(project.rungs()), differ.rungs)
             return by_pattern(project, only, differ.rungs) if only else None
 
-        return finish(
-            report, choose_from, console, arguments.budget, arguments.within, arguments.markdown, arguments.comment
+        code = finish(
+            report,
+            choose_from,
+            console,
+            arguments.budget,
+            arguments.within,
+            arguments.markdown,
+            arguments.comment,
+            quiet=arguments.json,
         )
+        if arguments.json:
+            both = (names[0], names[1]), (shas[0], shas[1])
+            print(json.dumps(documents.versus(report, *both, machine, code)))
+        return code
 
 
 def finish(
@@ -60,9 +76,11 @@ def finish(
     within: float | None = None,
     as_markdown: bool = False,
     comment: Path | None = None,
+    *,
+    quiet: bool = False,
 ) -> int:
     """Compare, print the report even after an interrupt, and return the exit code. `comment`: a file to which it is
-    written as data, too."""
+    written as data, too; `quiet`: print no report."""
     interrupted = False
     try:
         with console.status("compiling ...") as status:
@@ -72,7 +90,9 @@ def finish(
         interrupted = True
     if comment:
         write_whole(comment, json.dumps(report_text.document(report)))
-    if as_markdown:
+    if quiet:
+        pass
+    elif as_markdown:
         print(report_text.markdown(report))
     else:
         report_text.show(report, console)
@@ -119,6 +139,7 @@ def main(project: Project, prog: str, arguments: list[str] | None = None) -> int
         help='changes certainly smaller than this are "no change" (default: 1 on a GPU, 2 on a CPU)',
     )
     parser.add_argument("--markdown", action="store_true", help="print Markdown, for the summary of a job")
+    parser.add_argument("--json", action="store_true", help="print data, as kernelwatch/schemas/versus.json describes")
     parser.add_argument(
         "--comment",
         type=Path,
@@ -130,12 +151,14 @@ def main(project: Project, prog: str, arguments: list[str] | None = None) -> int
         parser.error("give one of a selection of cells, --all and --find")
     if parsed.find and parsed.comment:
         parser.error("--find compares several commits, and --comment is the report on two")
+    if parsed.json and (parsed.find or parsed.markdown):
+        parser.error("--json is the report on two commits, and takes the place of --markdown")
     if parsed.find and parsed.exact:
         parser.error("--find takes the name of a cell or of an exact series, which says what is compared")
     wanted = 1 if parsed.find else 2
     if len(parsed.commits) != wanted or (parsed.find and ".." not in parsed.commits[0]):
         parser.error("--find takes one range, GOOD..BAD" if parsed.find else "give two commits, BASE and HEAD")
-    console = Output(stderr=parsed.markdown)
+    console = Output(stderr=parsed.markdown or parsed.json)
     stop_on_signals()
     if parsed.find:
         try:

@@ -33,6 +33,7 @@ class ExactSeries:
     higher_is_better: bool | None
     judged: bool  # whether the Regressions page judges it
     op: str
+    names: tuple[str, ...] = ()  # of the parameters whose values `where` holds
 
     def __str__(self) -> str:
         return f"{self.name}({', '.join(self.where)})"
@@ -77,6 +78,7 @@ def _suites(project: Project, rungs: set[str]) -> Iterator[tuple[type[Compiled |
                             method.higher_is_better,
                             bool(method.judged),
                             suite.op,
+                            tuple(suite.param_names),
                         )
                         for where in itertools.product(rows, *suite.params[1:])
                     ]
@@ -158,10 +160,14 @@ class Difference:
     base: Value
     head: Value
     unjudged: bool = False
+    why: str = ""  # what was said of it beforehand
+    accepted: bool = False  # whether that covers it
 
     @property
     def verdict(self) -> str:
         verdict = self.series.verdict(self.base, self.head)
+        if verdict == "worse" and self.accepted:
+            return "accepted"
         return "changed" if self.unjudged and verdict in ("worse", "better") else verdict
 
 

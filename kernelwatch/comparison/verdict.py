@@ -8,19 +8,20 @@ leaves time out of account. What only the first side has is a difference, too.
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kernelwatch.comparison import exact
 from kernelwatch.comparison.changes import Changes, changes
 from kernelwatch.comparison.choice import Choice, before_in_ladder, cells_of, choose, main_types
-from kernelwatch.comparison.exact import Difference, Figures
+from kernelwatch.comparison.consents import Consents
+from kernelwatch.comparison.exact import Difference, ExactSeries, Figures
 from kernelwatch.comparison.paired import Comparison, Judged, Pairs, Side
 from kernelwatch.plan.project import Project
 
 FEW = 3  # names in one line
 NOT_ASKED = "it was not asked for"
-WORDS = ("worse", "better", "repaired", "cannot tell", "gone")
+WORDS = ("worse", "accepted", "better", "repaired", "cannot tell", "gone")
 
 
 @dataclass
@@ -53,6 +54,7 @@ class Report:
     figures: Figures | None = None  # of the second side
     reworked: dict[str, tuple[int, int]] = field(default_factory=dict)  # rung -> how often a launch does the work
     comparison: Comparison | None = None
+    consents: Consents = field(default_factory=Consents)
 
     @property
     def failures(self) -> dict[str, str]:
@@ -63,12 +65,21 @@ class Report:
             return {self.project.module: self.broken[1]}
         return exact | {key: judged.why for key, judged in timed.items()}
 
+    def verdicts(self) -> list[tuple[Pairs, Judged]]:
+        """The cells and controls with their verdicts: "accepted" if one is worse and what was said of it covers it."""
+        found = self.comparison.verdicts() if self.comparison else ()
+        return [(pairs, self._consented(pairs, judged)) for pairs, judged in found]
+
+    def _consented(self, pairs: Pairs, judged: Judged) -> Judged:
+        if judged.word != "worse":
+            return judged
+        said = self.consents.of([pairs.cell.key], [pairs.cell.key], judged.bounds[0])
+        return judged if said is None else replace(judged, word="accepted" if said.covers else "worse", why=said.words)
+
     def judged(self) -> list[tuple[Pairs, Judged]]:
         """The cells with their verdicts, without controls."""
-        comparison = self.comparison
-        if comparison is None:
-            return []
-        return [(pairs, judged) for pairs, judged in comparison.verdicts() if pairs.cell.key in comparison.judged]
+        known = self.comparison.judged if self.comparison else ()
+        return [(pairs, judged) for pairs, judged in self.verdicts() if pairs.cell.key in known]
 
     def counts(self) -> dict[str, tuple[int, int]]:
         """How many cells and how many exact figures have each verdict."""
@@ -175,6 +186,8 @@ class Report:
             return " and ".join(plural(n, noun) for n, noun in [(cells, "cell"), (exact, "exact figure")] if n)
 
         parts = [f"{head} is {word} than {base}: {amount(word)}" for word in ("worse", "better") if any(counts[word])]
+        if any(counts["accepted"]):
+            parts.append(f"worse, and accepted: {amount('accepted')}")
         if any(counts["repaired"]):
             parts.append(f"repaired: {amount('repaired')}")
         if self.new:
@@ -287,6 +300,22 @@ def _compiled_otherwise(rung: str, types: Iterable[str], sides: list[Mapping[str
     return tuple(type for type in types if not all(of(type)) or of(type)[0] != of(type)[1])
 
 
+def shown_of(series: ExactSeries) -> list[object]:
+    """What names an exact series in the id of a change: the benchmark and its parameters, as asv writes them."""
+    return [series.name, *sorted(zip(series.names, map(repr, series.where), strict=True))]
+
+
+def said(consents: Consents, difference: Difference) -> Difference:
+    """A difference, with what was said of it if it is worse."""
+    series, base, head = difference.series, difference.base, difference.head
+    if difference.verdict != "worse" or isinstance(base, str) or isinstance(head, str):
+        return difference
+    sign = -1.0 if series.higher_is_better else 1.0
+    least = head / base - 1 if base else math.inf * sign
+    told = consents.of(shown_of(series), (series.name, f"{series.name}({', '.join(series.where)})"), least, sign)
+    return difference if told is None else replace(difference, why=told.words, accepted=told.covers)
+
+
 def is_number(value: exact.Value) -> bool:
     """Whether an exact figure is one, not n/a and not a reason."""
     return isinstance(value, float) and not math.isnan(value)
@@ -294,7 +323,7 @@ def is_number(value: exact.Value) -> bool:
 
 def _take_exact(report: Report, base: Figures, head: Figures) -> None:
     """Put the exact figures of both sides into a report."""
-    report.differences = exact.differences(base, head)
+    report.differences = [said(report.consents, each) for each in exact.differences(base, head)]
     both = [series for series, value in head.values.items() if is_number(value) and is_number(base.values[series])]
     report.compared = len(both)
     report.figured = {series.rung for series in both}

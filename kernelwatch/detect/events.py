@@ -119,6 +119,11 @@ def _error(level: Points) -> float:
     return max(own, float(apart) / math.sqrt(len(level)))
 
 
+def change_id(machine: str | None, shown: Sequence[object], commit: str) -> str:
+    """The id of a change. `shown`: its cell, or of an exact figure the benchmark and its parameters, sorted by name."""
+    return f"{commit[:12]}-{hashlib.sha256(json.dumps([machine, *shown]).encode()).hexdigest()[:8]}"
+
+
 @dataclass(frozen=True, eq=False)
 class Change:
     """A step of a series. `back`: the later step that took it back, if one did; `levels`: the index of the first result
@@ -136,8 +141,7 @@ class Change:
         a link, which may know no benchmark."""
         series = self.series
         shown = [series.cell] if series.cell else [series.benchmark, *sorted(series.params.items())]
-        of = [series.place.get("machine"), *shown]
-        return f"{self.last.commit[:12]}-{hashlib.sha256(json.dumps(of).encode()).hexdigest()[:8]}"
+        return change_id(series.place.get("machine"), shown, self.last.commit)
 
     @property
     def kind(self) -> str:

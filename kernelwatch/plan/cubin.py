@@ -80,7 +80,7 @@ def read_cubin(content: bytes, symbol: str, arch: str) -> Cubin:
     blocks = [struct.unpack("<III", value) for at, value in _attributes(own.data() if own else b"") if at == BLOCK]
     shared = sections.get(f".nv.shared.{symbol}")
     # From 9.0 on, the section's size includes the 1 KiB that is reserved in each block; ptxas -v does not count it.
-    reserved = KIB if int(arch[3:]) >= 90 else 0
+    reserved = KIB if int(arch[3:].rstrip("af")) >= 90 else 0  # sm_90a, sm_100f
     return Cubin(
         of_kernel[REGISTERS],
         of_kernel.get(FRAME, 0),

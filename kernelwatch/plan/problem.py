@@ -251,6 +251,17 @@ class Kind(NamedTuple):
     variant: str = ""
 
 
+class Unit(NamedTuple):
+    """A unit of a GPU, as timing/ceilings.py names its roof ("fp32", "tf32"), and how many of its operations one of the
+    op's takes: 3 for a product of float32 numbers that are sums of two float16."""
+
+    name: str
+    operations: int = 1
+
+
+OWN_UNITS = {"float32": "fp32", "float64": "fp64"}  # of types with ordinary multiply-adds
+
+
 @dataclass(frozen=True, eq=False)
 class Problem:
     """One op: what it computes, its shapes, its rungs in the order of the ladder.
@@ -267,6 +278,8 @@ class Problem:
     `vendor`: device -> the vendor's rung, with which the others are compared.
     `vendors`: further rungs of the vendor's, for what that one does not compute (another type, fewer bits).
     `variants`: further Computations, by the name that rungs and lines use in `computes`.
+    `unit(name, type)`: the unit of the GPU on which a GPU rung or line computes with a type; None if it is not known.
+    Without this field, it is that of the type's own multiply-adds.
     """
 
     name: str
@@ -285,6 +298,7 @@ class Problem:
     vendor: Mapping[str, str] = field(default_factory=dict)
     vendors: tuple[str, ...] = ()
     variants: Mapping[str, Computation] = field(default_factory=dict)
+    unit: Callable[[str, str], Unit | None] | None = None
 
     def timed(self, device: str, quick: bool) -> tuple[Shape, ...]:
         """The shapes that are timed on a device ("gpu" or "cpu") with the first type, the smallest first."""
@@ -354,6 +368,19 @@ class Problem:
         if alike or own.exact_bits(type) == usual.exact_bits(type):  # type: ignore[misc]
             return Kind(type)
         return Kind(type, variant)
+
+    def unit_of(self, name: str, type: str) -> Unit | None:
+        """The unit of a GPU on which a rung or line computes; None if it runs elsewhere, only moves data, or it is not
+        known."""
+        rung = self._by_name.get(name)
+        if rung is not None and (rung.device != "gpu" or rung.where != "device"):
+            return None
+        if not self.computes(name).flops:
+            return None
+        if self.unit is not None:
+            return self.unit(name, type)
+        own = OWN_UNITS.get(dtypes(type)[0].name)
+        return Unit(own) if own else None
 
     def held_against(self, device: str, kind: Kind | None = None) -> str:
         """The rung or reference line whose rate is 100 % for the others on a device, "" if there is none. `kind`: of

@@ -195,6 +195,21 @@ def read_configuration(root: Path) -> dict[str, Any]:
         raise UserError(str(error)) from None
 
 
+@dataclass(frozen=True)
+class Repository:
+    """A repository that asv benchmarks, whether or not it has a description. Its attributes are those of a Project."""
+
+    root: Path
+
+    @cached_property
+    def configuration(self) -> dict[str, Any]:
+        return read_configuration(self.root)
+
+    @property
+    def results(self) -> Path:
+        return self.root / str(self.configuration.get("results_dir", "results"))
+
+
 def load(root: Path) -> Project:
     """The description of the project in a repository's folder. Raises: UserError."""
     folder = root / str(read_configuration(root).get("benchmark_dir", "benchmarks"))

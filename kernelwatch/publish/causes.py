@@ -61,13 +61,15 @@ class Causes:
 
     def _write(self, event: Event) -> None:
         writer = self.publication.writer
-        cells, why = kernels_of(event, self._keys(event), self.publication.project, self._arch(event))
+        keys, arch = self._keys(event), self._arch(event)
+        cells, why = kernels_of(event, keys, self.publication.project, arch)
+        assumed = [cell.key for cell in cells if not arch and f"{cell.name} {cell.type} {cell.arch}" not in keys]
         kernels = self.explaining.explain(event.narrowest.before.commit, event.last, cells)
         diff = self._diff(event)
         made_of = hashlib.sha256(
             as_text(
                 [
-                    VERSION, self.told[event.id], why, diff, self._command(event),
+                    VERSION, self.told[event.id], why, assumed, diff, self._command(event),
                     [[kernel.cell.key, kernel.why, dict(kernel.before), dict(kernel.after)] for kernel in kernels],
                     [recorded.digest for commit in self._commits(event) for recorded in self._recorded(event, commit)],
                     [[session.at, session.seconds] for session, _ in self._links(event)],
@@ -88,11 +90,17 @@ class Causes:
             "command": self._command(event),
             "cells": [self._samples(change) for change in timed[:CELLS]],
             "cells_left_out": len(timed[CELLS:]),
-            "kernels": [self._kernel(event, *each) for each in zip(kernels, looks, strict=True)],
+            "kernels": [
+                self._kernel(event, kernel, look) | {"assumed": kernel.cell.key in assumed}
+                for kernel, look in zip(kernels, looks, strict=True)
+            ],
             "why": why,
         }
         writer.write(names[0], content, made_of)
-        sass = [{"kernel": look.name, **look.sass} for look in looks]
+        sass = [
+            {"kernel": look.name, "assumed": kernel.cell.key in assumed, **look.sass}
+            for kernel, look in zip(kernels, looks, strict=True)
+        ]
         writer.write(names[1], {"id": event.id, "kernels": sass, "why": why}, made_of)
 
     # --- what is known of an event ---------------------------------------------------------------------------------
@@ -135,12 +143,17 @@ class Causes:
         return self._records[place]
 
     def _arch(self, event: Event) -> str:
+        """The architecture of the GPU that measured an event. What only links tell has no record at its commit, so the
+        newest one of its machine counts, whose name is that of the GPU. "" if there is none, either."""
         for change in event.changes:
-            record = self._record(self._machine(change), change.last.commit)
-            for facts in record.facts.values() if record else ():
-                capability = facts.get("compute_capability")
-                if isinstance(capability, str) and capability.isdigit():
-                    return f"sm_{capability}"
+            machine = self._machine(change)
+            known = [each.commit for each in self.publication.history.recorded if each.machine == machine]
+            for commit in (change.last.commit, *known[-1:]):
+                record = self._record(machine, commit)
+                for facts in record.facts.values() if record else ():
+                    capability = facts.get("compute_capability")
+                    if isinstance(capability, str) and capability.isdigit():
+                        return f"sm_{capability}"
         return ""
 
     def _links(self, event: Event) -> list[tuple[Session, Change]]:

@@ -33,7 +33,7 @@ from kernelwatch.publish.recorded import Recorded
 from kernelwatch.publish.writer import Writer
 from kernelwatch.run.outcome import alike, may_lack
 
-VERSION = 4  # of the files; raised when a field changes its meaning or goes
+VERSION = 5  # of the files; raised when a field changes its meaning or goes
 BLOCK = 250  # positions whose histories share a file
 TREND = 500  # the most points of a trend
 
@@ -46,6 +46,7 @@ class Machine:
     folder: str
     commits: Mapping[int, Recorded]
     noise: dict[str, float] = field(default_factory=dict)  # cell -> coefficient of variation in an A/A
+    roofs: Mapping[str, list[Json]] = field(default_factory=dict)  # by GPU, as history.roofs reads them
 
 
 # --- what the checkout says ---------------------------------------------------------------------------------------
@@ -94,10 +95,13 @@ def _work(project: Project, parts: Json) -> Json:
     try:
         problem, shape = project.ops[parts["op"]], tuple(map(int, parts["shape"].split("x")))
         variant = problem.kind(parts["rung"], parts["type"]).variant
+        unit = problem.unit_of(parts["rung"], parts["type"])
         return {
             "bytes": problem.bytes_moved(parts["rung"], parts["type"], shape),
             "flops": problem.flops(parts["rung"], shape),
             **({"variant": variant} if variant else {}),
+            **({"unit": unit.name} if unit else {}),
+            **({"operations": unit.operations} if unit and unit.operations > 1 else {}),
         }
     except (KeyError, ValueError, TypeError, IndexError):
         return {"bytes": None, "flops": None}
@@ -315,6 +319,7 @@ def write_machine(
                 for each in instruments.judge(quiet)
             ],
             "noise": {key: rounded(value, 3) for key, value in machine.noise.items()},
+            "roofs": machine.roofs,
         },
     )
     return _summary(machine, last, trend, head) if last else {}

@@ -36,6 +36,7 @@ from kernelwatch.publish.feed import write_feed
 from kernelwatch.publish.lines import Line, lines_of, newest_of
 from kernelwatch.publish.publication import Publication
 from kernelwatch.publish.series import series_of
+from kernelwatch.report.documents import VERSION
 
 
 @dataclass(frozen=True)
@@ -181,6 +182,8 @@ def write(publication: Publication, judged: Judged) -> None:
     writer.write(
         "events",
         {
+            "schema": "kernelwatch/events",
+            "version": VERSION,
             "events": found,
             "turns": [dataclasses.asdict(turn) for turn in events.turns(judged.series)],
             "expected": [_outcome_as_json(outcome, commits) for outcome in judged.outcomes],
@@ -198,7 +201,7 @@ def write(publication: Publication, judged: Judged) -> None:
     told = [_series_as_json(each) for each in judged.series]
     if publication.project is None:
         values.write(writer, judged.series, told, judged.lines[0].name)
-    writer.write("series", {"series": told})
+    writer.write("series", _shared(told))
     where = publication.project.pathspecs() if publication.project else []
     for commit in dict.fromkeys(event.last for event in judged.events if event.kind != "environment"):
         asked = " ".join([*diffs.OPTIONS, *where])
@@ -209,6 +212,20 @@ def write(publication: Publication, judged: Judged) -> None:
     write_feed(
         publication.site, publication.conf.project, found, commits, judged.evidence, judged.failures, judged.damaged
     )
+
+
+def _shared(told: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The file of the series. Every page loads it, and thousands of series have few places and levels: each of these
+    stands there once, and a series has its index."""
+    places: dict[str, int] = {}
+    levels: dict[tuple[str, str], int] = {}
+    series = []
+    for each in told:
+        own = {key: value for key, value in each.items() if key not in ("place", "since", "until")}
+        place = places.setdefault(json.dumps(each["place"]), len(places))
+        level = levels.setdefault((each["since"], each["until"]), len(levels))
+        series.append({**own, "place": place, "level": level})
+    return {"series": series, "places": list(map(json.loads, places)), "levels": list(levels)}
 
 
 def _reach(publication: Publication, judged: Judged) -> list[dict[str, Any]]:

@@ -4,6 +4,7 @@ import itertools
 import re
 from collections.abc import Collection
 
+from kernelwatch.history import roofs
 from kernelwatch.history.records import noise_of
 from kernelwatch.publish.data import Machine
 from kernelwatch.publish.record import Json
@@ -22,8 +23,8 @@ def machines_of(history: History, at: dict[str, int]) -> list[Machine]:
         known = [machine.name for machine in machines]
         full = f"{name} ({environment})" if name in known else name
         folder = folder_of(full, [machine.folder for machine in machines])
-        noise = noise_of(next(iter(commits.values())).path.parent)
-        machines.append(Machine(full, folder, commits, noise))
+        place = next(iter(commits.values())).path.parent
+        machines.append(Machine(full, folder, commits, noise_of(place), roofs.by_gpu(place)))
     return sorted(machines, key=lambda machine: (-max(machine.commits), -len(machine.commits), machine.name))
 
 

@@ -16,7 +16,7 @@ from kernelwatch.report import texts
 from kernelwatch.report.rows import by_reason
 from kernelwatch.timing import clocks
 
-STYLES = {"gone": "yellow"} | {
+STYLES = {"gone": "yellow", "accepted": "yellow"} | {
     "worse": "red",
     "failed": "red",
     "better": "green",
@@ -88,9 +88,14 @@ def _lines(report: Report) -> Iterator[str]:
     """The lines below the tables."""
     timed = report.judged()
     yield from report.absent
-    for word in ("cannot tell", "gone", "repaired", "new", "n/a"):
+    for word in ("worse", "accepted", "cannot tell", "gone", "repaired", "new", "n/a"):
         for why, keys in _reasons(timed, word).items():
             yield f"{word}: {_cells_text(keys)}: {why}"
+    for pair in report.differences:
+        if pair.why:
+            yield f"{pair.verdict}: {pair.series}: {pair.why}"
+    if report.consents.damaged:
+        yield f"note: {report.consents.damaged}; no regression counts as accepted"
     limits = {
         limit: pairs.cell.key
         for pairs, _ in timed
@@ -200,8 +205,7 @@ def show(report: Report, console: Console) -> None:
 
 def _timed(report: Report) -> list[tuple[Pairs, Judged]]:
     """The cells that have times, with their verdicts."""
-    verdicts = report.comparison.verdicts() if report.comparison else ()
-    return [(pairs, judged) for pairs, judged in verdicts if pairs.measurements or pairs.alone_s]
+    return [(pairs, judged) for pairs, judged in report.verdicts() if pairs.measurements or pairs.alone_s]
 
 
 def _show_failures(report: Report, console: Console) -> None:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs the command of the engine by whose name it is called: gate, identity, noise, sanitize or truth."""
+"""Runs the command of the engine by whose name it is called: ceilings, gate, identity, noise, sanitize or truth."""
 
 if __name__ == "__main__":
     import sys

@@ -28,6 +28,8 @@ class Picture:
 PICTURES = (
     Picture("regressions", "planted", "regressions"),
     Picture("event", "planted", "event?id=08ef6ba0a2a9-9d1bf0ab", 1440),
+    Picture("event-barrier", "planted", "event?id=1f4563dc9663-e466303f", 1540),
+    Picture("event-tile", "planted", "event?id=322429bc6785-1d83e51e", 1440),
     Picture("ladder", "own", "ladder?op=transpose&device=gpu", 760),
     Picture("history", "planted", "history?cell=matmul/thread_tile_2d float32 1024x1024x1024 cold&y=relative"),
     Picture("roofline", "own", "roofline", 960),

@@ -8,10 +8,13 @@
     const times = (ratio, digits = 3) => text.digits(ratio, digits) + "\u00d7";
     const geometric = (values) => Math.exp(d3.mean(values, Math.log));
 
-    // What a cell could reach on a machine: operations of its type, or bytes of a copy; null if it was not measured.
-    function ceiling(cell, facts) {
-        const ceilings = (facts[cell.op + " " + cell.device] || {}).ceilings || {};
-        return (cell.flops ? ceilings[cell.type + "_flops_per_s"] : ceilings.copy_bytes_per_s) || null;
+    // What a cell could reach on each of two machines: operations of its unit if the roof was measured on both, else of its
+    // type, or bytes of a copy; null if it was not measured. `sides`: [[snapshot, machine], ...].
+    function tops(cell, sides) {
+        const facts = sides.map(([snapshot]) => snapshot.facts[cell.op + " " + cell.device] || {});
+        const roofs = sides.map(([, machine], index) => kernelwatch.rooflines.roofs(machine, facts[index])[cell.flops ? cell.unit : "memory"]);
+        if (cell.device === "gpu" && roofs.every(Boolean)) return roofs.map((roof) => roof.rate / (cell.operations || 1));
+        return facts.map(({ceilings = {}}) => (cell.flops ? ceilings[cell.type + "_flops_per_s"] : ceilings.copy_bytes_per_s) || null);
     }
 
     // The recorded machines, one a row. `chosen`: the summary of the one that the page shows.
@@ -42,9 +45,9 @@
     kernelwatch.compare = async function (main, machine, other, common) {
         const [ours, theirs] = await snapshots(machine, other), {cells} = common;
         const all = Object.keys(ours.cells).filter((key) => ours.cells[key].s && (theirs.cells[key] || {}).s).map((key) => {
-            const [a, b] = [ours.cells[key], theirs.cells[key]], tops = [ceiling(cells[key], ours.facts), ceiling(cells[key], theirs.facts)];
+            const [a, b] = [ours.cells[key], theirs.cells[key]], reach = tops(cells[key], [[ours, machine], [theirs, other]]);
             return {key, op: cells[key].op, a, b, ratio: b.s / a.s, low: a.high === undefined || b.low === undefined ? null : Math.max(0, b.low) / a.high, high: a.low > 0 ? b.high / a.low : Infinity,
-                shares: [a, b].map(({s}, index) => (tops[index] && kernelwatch.work(cells[key]) ? kernelwatch.rate(cells[key], s) / tops[index] : null))};
+                shares: [a, b].map(({s}, index) => (reach[index] && kernelwatch.work(cells[key]) ? kernelwatch.rate(cells[key], s) / reach[index] : null))};
         }).sort((a, b) => b.ratio - a.ratio);
         const names = [machine, other].map((each) => kernelwatch.device_name(each.summary));
         const [one, two] = names[0] === names[1] ? [machine.summary.name, other.summary.name] : names;
@@ -116,7 +119,7 @@
         }, "Share of each machine\u2019s own ceiling, cell by cell");
         ops.forEach((op, index) => kernelwatch.marked(drawn, ".share.of" + index + " > *", points.filter((row) => row.op === op), (row) => ({key: row.key, first: row.shares[0], second: row.shares[1]})));
         main.append(element("ul", {class: "legend"}, ops.map((op, index) => element("li", {}, element("span", {"aria-hidden": "true", class: "sign" + index}, SIGNS[index % 8]), op))), drawn,
-            element("p", {class: "quiet small"}, "The ceilings are each machine\u2019s own, measured: its copy for bytes, its arithmetic for operations of the cell\u2019s type. Above the dashed line a rung makes better use of " + second + " than of " + first + ". More than 100 % comes out of a cache, or of tensor cores."
+            element("p", {class: "quiet small"}, "The ceilings are each machine\u2019s own, measured: its copy for bytes, its arithmetic for operations of the cell\u2019s unit or type. Above the dashed line a rung makes better use of " + second + " than of " + first + ". More than 100 % comes out of a cache, or of tensor cores."
                 + (points.length < rows.length ? " " + text.plural(rows.length - points.length, "cell") + " of types without a measured ceiling are in the table only." : "")));
         main.querySelectorAll(".legend [class^='sign']").forEach((sign, index) => { sign.style.color = kernelwatch.colors[index % ops.length % 8]; });
     }

@@ -25,7 +25,8 @@
     // What most pages need: {site, commits, cells, events}; `events` has the judged series as well.
     kernelwatch.common = async function () {
         const [site, commits, cells, events, series] = await Promise.all(["site", "commits", "cells", "events", "series"].map(kernelwatch.load));
-        return {site, commits, cells, events: {...events, ...series}};
+        const every = series.series.map(({place, level, ...each}) => ({...each, place: series.places[place], since: series.levels[level][0], until: series.levels[level][1]}));
+        return {site, commits, cells, events: {...events, series: every}};
     };
 
     // Columns of a cell's history from several blocks, the oldest first, as one; `limits` and `failed` are by index.

@@ -384,7 +384,7 @@
         limited(main, newest, facts, summary.name, hash, kernelwatch.failures(common.events, summary.name, commits[summary.newest].hash));
         await energy(main, machine, common, parameters, go);
         main.append(element("h2", {}, "What it is"), element("p", {class: "quiet small"}, "As read at commit " + hash + (summary.measured_at ? ", on " + summary.measured_at.slice(0, 10) : "") + "."),
-            table([{name: "What"}, {name: "Value"}], kernelwatch.facts_of(newest).map(([what, value]) => [what, element("span", {"data-fact": what}, String(value))]), {"aria-label": "Facts of the machine"}));
+            table([{name: "What"}, {name: "Value"}], kernelwatch.facts_of(newest).map(([what, value]) => [what, element("span", {"data-fact": what}, String(value))]), {"aria-label": "Facts of the machine"}), kernelwatch.rooflines.table(kernelwatch.rooflines.roofs(machine, facts)) || "");
         if (!others.length) main.append(element("p", {class: "quiet"}, "Only this machine is recorded. With a second one, both can be compared here cell by cell."));
     });
 }

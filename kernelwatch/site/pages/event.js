@@ -115,8 +115,14 @@
         return good ? ["good", " better"] : ["bad", " worse"];
     }
 
+    // That nobody knows for which architecture a kernel was measured, and which one stands in; null if it is known.
+    function assumed(kernel) {
+        if (!kernel.assumed) return null;
+        return element("p", {class: "quiet small"}, "Compiled for " + kernel.kernel.split(" ").pop() + ", which is assumed: no record says on which architecture this was measured.");
+    }
+
     function figures_of(kernel) {
-        const section = element("section", {"data-kernel": kernel.kernel}, element("h3", {}, kernel.kernel));
+        const section = element("section", {"data-kernel": kernel.kernel}, element("h3", {}, kernel.kernel), assumed(kernel));
         const launch = Object.entries(kernel.launch).filter(([, [before, after]]) => String(before) !== String(after));
         const rows = [...kernel.moved.map((figure) => {
             const [kind, word] = tone(figure), rose = figure.after > figure.before;
@@ -145,7 +151,7 @@
     const pair = ([before, after]) => (before === after ? String(before) : before + " \u2192 " + after);
 
     function sass_of(kernel) {
-        const section = element("section", {"data-sass": kernel.kernel}, element("h3", {}, kernel.kernel));
+        const section = element("section", {"data-sass": kernel.kernel}, element("h3", {}, kernel.kernel), assumed(kernel));
         if (kernel.why) {
             section.append(element("p", {}, "No SASS diff: " + kernel.why + "."));
             return section;
@@ -173,7 +179,7 @@
     // --- to take along ---------------------------------------------------------------------------------------------
 
     function markdown(event, causes, all) {
-        const moved = causes.kernels.flatMap((kernel) => kernel.moved.map((figure) => "- " + kernel.kernel + ": " + figure.name + " " + text.exact(figure.before) + " \u2192 " + text.exact(figure.after) + " " + figure.unit));
+        const moved = causes.kernels.flatMap((kernel) => kernel.moved.map((figure) => "- " + kernel.kernel + (kernel.assumed ? " (an assumed architecture)" : "") + ": " + figure.name + " " + text.exact(figure.before) + " \u2192 " + text.exact(figure.after) + " " + figure.unit));
         const command = causes.command ? "\nRepeat it:\n\n```\n" + causes.command + "\n```\n" : "";
         return causes.manager + "\n\n" + causes.engineer + "\n\n" + kernelwatch.told.markdown(event, all) + (moved.length ? "\n" + moved.join("\n") + "\n" : "") + command;
     }
@@ -212,7 +218,7 @@
                 environment ? "No commit is to blame." : [words ? words[0].toUpperCase() + words.slice(1) + ". " : "", words ? told.MEANT[event.state] : "", reason ? " " + reason + "." : ""].join("") || "Nothing is known."),
             decision && decision.missed ? element("p", {}, decision.missed) : null),
         element("section", {class: "take"}, element("h2", {}, "Take it along"),
-            element("p", {class: "controls"}, kernelwatch.copy("Copy as Markdown", markdown(event, causes, all)), kernelwatch.copy("Copy as JSON", JSON.stringify({...event, causes}, null, 1)), causes.command ? kernelwatch.copy("Copy the command that repeats it", causes.command) : null),
+            element("p", {class: "controls"}, kernelwatch.copy("Copy as Markdown", markdown(event, causes, all)), kernelwatch.copy("Copy as JSON", JSON.stringify({schema: "kernelwatch/event", version: all.events.version, ...event, causes}, null, 1)), causes.command ? kernelwatch.copy("Copy the command that repeats it", causes.command) : null),
             causes.command ? element("p", {class: "small"}, element("code", {class: "wrap"}, causes.command)) : null, element("p", {class: "small"}, link("All events", "regressions"))));
     });
 }

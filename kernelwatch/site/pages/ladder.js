@@ -35,7 +35,7 @@ kernelwatch.view("ladder", "Ladders", async function (main, parameters) {
     const cache = caches.includes(given.cache) ? given.cache : "";
     const found = of_type.filter((cell) => !cache || cell.cache === cache);
 
-    const peak = ladders.peak(op, type, facts);
+    const peak = ladders.peak(op, type, facts, device === "cpu" ? {} : kernelwatch.rooflines.roofs(machine, facts));
     const named = op.against[device];
     const against = found.some((cell) => cell.rung === named && cell.s) ? named : "";
     const units = ladders.units(against, op.unit, peak, found);

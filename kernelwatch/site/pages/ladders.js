@@ -41,15 +41,19 @@
             ...order.filter(line).map((name) => ({name, line: true}))];
     };
 
-    // The peak of a type in work per second, {rate, words}, or null: what the unit "% of peak" divides by.
-    ladders.peak = function (op, type, facts) {
+    // What a cell could reach in work per second, {of(cell), words}, or null: what the unit "% of peak" divides by. With
+    // `roofs`, it is that of the unit on which the cell computes.
+    ladders.peak = function (op, type, facts, roofs = {}) {
         if (op.unit === "GB/s") {
             const rate = facts.nvml_theoretical_bandwidth_bytes_per_s;
-            return rate ? {rate, words: "the theoretical bandwidth, " + text.rate(rate, "GB/s") + " (bus width times memory clock)"} : null;
+            return rate ? {of: () => rate, words: "the theoretical bandwidth, " + text.rate(rate, "GB/s") + " (bus width times memory clock)"} : null;
+        }
+        if (Object.keys(roofs).length) {
+            return {of: (cell) => (roofs[cell.unit] ? roofs[cell.unit].rate / (cell.operations || 1) : null), words: "the measured roof of the unit on which a rung computes; the Roofline page lists them"};
         }
         const base = type.split("->")[0];
         const rate = (facts.ceilings || {})[base + "_flops_per_s"];
-        return rate ? {rate, words: "the measured ceiling of " + base + " multiply-adds, " + text.rate(rate, "GFLOP/s")} : null;
+        return rate ? {of: () => rate, words: "the measured ceiling of " + base + " multiply-adds, " + text.rate(rate, "GFLOP/s")} : null;
     };
 
     // The units that a ladder can be shown in: by name {label, of, high}. `work`: the unit of its rate. `of`(cell, seconds, reference seconds) is the
@@ -67,7 +71,7 @@
         }
         if (peak) {
             units.peak = {label: "% of peak", high: true,
-                of: (cell, s) => (kernelwatch.rate(cell, s) ? 100 * kernelwatch.rate(cell, s) / peak.rate : null)};
+                of: (cell, s) => (kernelwatch.rate(cell, s) && peak.of(cell) ? 100 * kernelwatch.rate(cell, s) / peak.of(cell) : null)};
         }
         return units;
     };

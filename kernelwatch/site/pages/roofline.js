@@ -2,48 +2,76 @@
 "use strict";
 
 {
-    const {text} = kernelwatch;
+    const {text, element} = kernelwatch;
     const rooflines = (kernelwatch.rooflines = {});
 
     const BEYOND = 1.05;  // of a ceiling: a faster cell computes on other units than those whose ceiling it is
 
-    // The ceilings of a device: {copy, theoretical, peaks: [{name, rate}], peak, others, reached}. Bytes or operations per
-    // second; `peak` is the one that holds for the type, null if none was measured. `others`: the rungs that compute on
-    // units without a measured ceiling (tensor cores), which only the bandwidth bounds here; `reached`: the rate that one
-    // of them has at least reached, by variant of the op. If nothing was measured (a CPU), the highest rates among the
-    // cells stand in for the ceilings, and say so.
-    rooflines.ceilings = function (facts, type, cells) {
+    // The roofs of a GPU, by unit, as `kernelwatch ceilings` measured them on the machine: {unit: {title, rate, clock_mhz, ...}}.
+    rooflines.roofs = (machine, facts) => Object.fromEntries(((machine.details.roofs || {})[facts.gpu] || []).map((each) => [each.unit, each]));
+
+    // The ceilings of a device: {copy, l2, theoretical, peaks: [{name, rate}], peak, others, reached}. Bytes or operations
+    // per second; `peak` is the highest that holds for the type, null if none was measured. A peak of `roofs` is that of a
+    // unit, in operations of the op. `others`: the rungs that compute on units without a measured ceiling, which only the
+    // bandwidth bounds here; `reached`: the rate that one of them has at least reached, by variant of the op. If nothing
+    // was measured (a CPU), the highest rates among the cells stand in for the ceilings, and say so.
+    rooflines.ceilings = function (facts, type, cells, roofs = {}) {
         const measured = facts.ceilings || {};
         const base = type.split("->")[0];
-        const peaks = Object.entries(measured).filter(([name]) => name.endsWith("_flops_per_s"))
-            .map(([name, rate]) => ({name: name.replace("_flops_per_s", "") + " multiply-adds", short: name.replace("_flops_per_s", ""), type: name.replace("_flops_per_s", ""), rate}));
         const computing = cells.filter((cell) => cell.s && cell.flops), speed = (cell) => cell.flops / cell.s;
+        const units = d3.groups(computing.filter((cell) => roofs[cell.unit]), rooflines.unit).map(([unit, [cell]]) => {
+            const roof = roofs[cell.unit], count = cell.operations || 1, name = roof.title + (count > 1 ? " / " + count : "");
+            return {unit, name, short: name, rate: roof.rate / count, clock: roof.clock_mhz};
+        });
+        const peaks = units.length ? units : Object.entries(measured).filter(([name]) => name.endsWith("_flops_per_s"))
+            .map(([name, rate]) => ({name: name.replace("_flops_per_s", "") + " multiply-adds", short: name.replace("_flops_per_s", ""), type: name.replace("_flops_per_s", ""), rate}));
         const fastest = d3.greatest(computing, speed);
         const widest = d3.greatest(cells.filter((cell) => cell.s && !cell.flops && cell.bytes && cell.cache === "cold"), (cell) => cell.bytes / cell.s);
-        let peak = peaks.find((each) => each.type === base) || null;
+        let peak = units.length ? d3.greatest(units, (each) => each.rate) : peaks.find((each) => each.type === base) || null;
         if (!peaks.length && fastest) {
             peak = {name: "fastest cell, " + fastest.rung + " at " + text.shape(fastest.shape), short: "fastest cell", type: base, rate: speed(fastest)};
             peaks.push(peak);
         }
-        const copy = measured.copy_bytes_per_s ? {name: "copy", rate: measured.copy_bytes_per_s}
+        const copy = roofs.memory ? {name: "copy", rate: roofs.memory.rate} : measured.copy_bytes_per_s ? {name: "copy", rate: measured.copy_bytes_per_s}
             : widest ? {name: "fastest cell, " + widest.op + "/" + widest.rung, rate: widest.bytes / widest.s} : null;
-        const elsewhere = computing.filter((cell) => cell.variant || !peak || speed(cell) > BEYOND * peak.rate);
+        const l2 = roofs.l2 ? {name: "copy in L2", rate: roofs.l2.rate, bytes: facts.l2_bytes || 0} : null;
+        const known = (cell) => peaks.some((each) => each.unit && each.unit === rooflines.unit(cell));
+        const elsewhere = computing.filter((cell) => !known(cell) && (units.length || cell.variant || !peak || speed(cell) > BEYOND * peak.rate));
         const others = new Set(elsewhere.map((cell) => cell.rung));
         const reached = d3.rollup(computing.filter((cell) => others.has(cell.rung)), (list) => d3.max(list, speed), (cell) => cell.variant || "");
-        return {copy, peaks, peak, others, reached, theoretical: facts.nvml_theoretical_bandwidth_bytes_per_s || null};
+        return {copy, l2, peaks, peak, others, reached, theoretical: facts.nvml_theoretical_bandwidth_bytes_per_s || null};
     };
+
+    // What names a cell's roof: its unit, and how many of the unit's operations one of its own takes.
+    rooflines.unit = (cell) => cell.unit + " " + (cell.operations || 1);
 
     // The roof over a cell in work per second: {rate, of}, or null if it is not known.
     rooflines.roof = function (cell, ceilings) {
         if (!cell.bytes) return null;
-        if (!cell.flops) return ceilings.copy && {rate: ceilings.copy.rate, of: "bandwidth"};
-        const slope = ceilings.copy ? ceilings.copy.rate * cell.flops / cell.bytes : Infinity;
+        const source = ceilings.l2 && cell.cache === "hot" && cell.bytes <= ceilings.l2.bytes ? {rate: ceilings.l2.rate, of: "L2 cache"}
+            : ceilings.copy && {rate: ceilings.copy.rate, of: "bandwidth"};
+        if (!cell.flops) return source;
+        const slope = source ? source.rate * cell.flops / cell.bytes : Infinity;
         if (ceilings.others.has(cell.rung)) {  // its units reach that rate, so less bandwidth than that is the limit
-            return slope <= (ceilings.reached.get(cell.variant || "") || 0) ? {rate: slope, of: "bandwidth"} : null;
+            return slope <= (ceilings.reached.get(cell.variant || "") || 0) ? {rate: slope, of: source.of} : null;
         }
-        const peak = ceilings.peak ? ceilings.peak.rate : Infinity;
+        const own = ceilings.peaks.find((each) => each.unit === rooflines.unit(cell)) || ceilings.peak;
+        const peak = own ? own.rate : Infinity;
         const rate = Math.min(slope, peak);
-        return isFinite(rate) ? {rate, of: slope < peak ? "bandwidth" : "arithmetic"} : null;
+        return isFinite(rate) ? {rate, of: slope < peak ? source.of : own.unit ? own.name : "arithmetic"} : null;
+    };
+
+    // The measured roofs as a table, with the clock of each and the datasheet's figure.
+    rooflines.table = function (roofs) {
+        const list = Object.values(roofs), unit = (roof) => (roof.of === "B/s" ? "GB/s" : roof.of === "OP/s" ? "GOP/s" : "GFLOP/s");
+        if (!list.length) return null;
+        return element("details", {}, element("summary", {}, "The roofs of this GPU, and how they were measured"),
+            kernelwatch.table([{name: "roof"}, {name: "instruction"}, {name: "measured", number: true}, {name: "spread", number: true, title: "standard deviation over mean of the takes"},
+                {name: "SM clock", number: true}, {name: "a cycle and SM", number: true, title: "operations"}, {name: "datasheet", number: true}, {name: "share", number: true, title: "of the datasheet's figure"}, {name: "limits"}],
+            list.map((roof) => [roof.title, element("code", {}, roof.instruction), text.rate(roof.rate, unit(roof)), text.percent(roof.spread, 2), roof.clock_mhz ? Math.round(roof.clock_mhz) + " MHz" : "n/a",
+                roof.per_clock ? text.digits(roof.per_clock, 4) : "", roof.datasheet ? text.rate(roof.datasheet, unit(roof)) : "n/a", roof.datasheet ? kernelwatch.ladders.share(roof.rate / roof.datasheet) : "n/a", roof.limits.join("; ") || "none"]), {"aria-label": "Roofs"}),
+            element("p", {class: "small quiet"}, "Each roof repeats one instruction on random operands in registers or shared memory, and nothing else, in bursts of some milliseconds after a rest; L2 and memory are copies, bytes read and written. "
+                + "Measured " + list[0].measured_at.slice(0, 10) + (list[0].driver ? " with driver " + list[0].driver : "") + ". A clock below the highest is the work's own, by the power that it draws: a kernel that draws less may have a higher one, and a higher roof."));
     };
 
     // Labels that do not overlap: heights in pixels -> heights at least `gap` apart, as near to their places as they can
@@ -161,7 +189,8 @@
         const rate = (cell) => cell.bytes / cell.s / 1e9;
         const cache_bytes = facts.l2_bytes || facts.cache_bytes;
         const line = (cell) => rows.find((row) => row.name === cell.rung)?.line;
-        const tops = [ceilings.copy?.rate, ceilings.theoretical].filter(Boolean).map((each) => each / 1e9);
+        const l2 = timed.some((cell) => cell.cache === "hot") ? ceilings.l2 : null;
+        const tops = [ceilings.copy?.rate, l2?.rate, ceilings.theoretical].filter(Boolean).map((each) => each / 1e9);
         const x = d3.scaleLog([d3.min(timed, (cell) => cell.bytes) / 1.5, d3.max(timed, (cell) => cell.bytes) * 1.3], [margin.left, width - margin.right]);
         const y = d3.scaleLinear([0, Math.max(d3.max(timed, rate), ...tops) * 1.05], [height - margin.bottom, margin.top]);
         const series = d3.groups(timed, (cell) => cell.rung, (cell) => cell.cache).flatMap(([, groups]) => groups.map(([, list]) => list.sort((a, b) => a.bytes - b.bytes)));
@@ -170,6 +199,7 @@
         const labels = ends.map((cell, at) => ({cell, to_y: y.invert(places[at]), to_x: x.invert(width - margin.right + 24), line: line(cell)}));
         const levels = [
             ...(ceilings.copy ? [{rate: ceilings.copy.rate, words: (width < 560 ? ceilings.copy.name.split(",")[0] : ceilings.copy.name) + ", " + text.rate(ceilings.copy.rate, "GB/s")}] : []),
+            ...(l2 ? [{rate: l2.rate, words: l2.name + ", " + text.rate(l2.rate, "GB/s")}] : []),
             ...(ceilings.theoretical ? [{rate: ceilings.theoretical, words: "theoretical, " + text.rate(ceilings.theoretical, "GB/s"), dashed: true}] : []),
         ];
         const sizes = d3.range(8, 50, 2).map((power) => 2 ** power).filter((bytes) => bytes >= x.domain()[0] && bytes <= x.domain()[1]);
@@ -231,7 +261,8 @@ kernelwatch.view("roofline", "Roofline", async function (main, parameters) {
 
     const computing = site.ops.filter((op) => here.some((cell) => cell.op === op.name && cell.flops));
     const moving = site.ops.filter((op) => here.some((cell) => cell.op === op.name && !cell.flops && cell.bytes));
-    const ceilings_of = (op) => rooflines.ceilings(facts_of(op.name), type, device === "cpu" ? here : here.filter((cell) => cell.flops));
+    const roofs = device === "cpu" ? {} : rooflines.roofs(machine, facts), has_roofs = Object.keys(roofs).length > 0;
+    const ceilings_of = (op) => rooflines.ceilings(facts_of(op.name), type, device === "cpu" ? here : here.filter((cell) => cell.flops), roofs);
     const legend = (list, extra) => ladders.legend([
         ...["cold", "hot"].filter((cache) => list.some((cell) => cell.cache === cache)).map((cache) => [cache, cache + ": " + ladders.LOOK[cache].mean]), ...extra]);
     const in_order = (op, list) => {
@@ -253,14 +284,17 @@ kernelwatch.view("roofline", "Roofline", async function (main, parameters) {
             element("div", {class: "controls"}, kernelwatch.choice("size", shapes.map((each) => [each, text.shape(each)]), shape, (value) => go({shape: value}))),
             legend(own, [["path", "the rungs at " + text.shape(shape) + ", joined in the order of the ladder"], ["small-dot", "other sizes"],
                 lines.length ? ["hollow", "hollow, label in italics: the line that the rungs are held against"] : null,
-                ["roof", "ceilings: " + (facts.ceilings ? "measured in the same run by the harness" : "the highest rates measured here, since the harness measures no ceiling of this device")],
+                ["roof", "ceilings: " + (has_roofs ? "each unit's, measured by its own instruction" + (ceilings.peaks.some((each) => each.name.includes(" / ")) ? "; / 3: one operation takes three of the unit's" : "") : facts.ceilings ? "measured in the same run by the harness" : "the highest rates measured here, since the harness measures no ceiling of this device")],
                 ceilings.theoretical ? ["dashes", "theoretical bandwidth, " + text.rate(ceilings.theoretical, "GB/s") + ": bus width times memory clock"] : null].filter(Boolean)),
             element("figure", {}, rooflines.draw(main, own, ceilings, list, lines, "Roofline of " + op.name + " " + type + ": GFLOP/s against operations per byte; the table below lists the shares")),
-            ceilings.others.size ? element("p", {class: "small quiet"}, "The harness measures no ceiling of tensor cores" + (ceilings.peak
+            ceilings.others.size ? element("p", {class: "small quiet"}, has_roofs ? "The ceiling of the units on which " + rows.map((row) => row.name).filter((each) => ceilings.others.has(each)).join(", ") + " compute is not known. They have a share of the roof only where memory certainly limits them."
+                : "The harness measures no ceiling of tensor cores" + (ceilings.peak
                 ? ", on which " + rows.map((row) => row.name).filter((each) => ceilings.others.has(each)).join(", ") + " compute. They have a share of the roof only where memory certainly limits them."
                 : ", nor one of " + type.split("->")[0] + " multiply-adds. A rung has a share of the roof only where memory certainly limits it.")) : null));
         matrix(op, own, shapes, ceilings);
     }
+    const roofs_table = rooflines.table(roofs);
+    if (roofs_table) main.append(roofs_table);
     if (!computing.length) main.append(element("p", {}, "No op with operations to count was timed with " + type + " on this device, so there is no intensity to draw; below stands bandwidth against size."));
     for (const op of moving) {
         const own = here.filter((cell) => cell.op === op.name && !cell.flops);
@@ -269,7 +303,7 @@ kernelwatch.view("roofline", "Roofline", async function (main, parameters) {
         const {rows} = in_order(op, own);
         main.append(element("section", {},
             element("h2", {}, op.name + ": bandwidth against size"),
-            element("p", {}, op.name + " computes nothing that is counted, so its roof is the bandwidth of memory. Effective bandwidth counts each operand once; operands that stay in the cache can exceed the roof."),
+            element("p", {}, op.name + " computes nothing that is counted, so its roof is the bandwidth of memory. Effective bandwidth counts each operand once; " + (ceilings.l2 ? "the roof of a hot cell that fits in the L2 cache is a copy within it." : "operands that stay in the cache can exceed the roof.")),
             legend(own, rows.some((row) => row.line) ? [["hollow", "hollow, dashed, label in italics: lines to compare with"]] : []),
             element("figure", {}, rooflines.bandwidth(main, own, rows, ceilings, facts_of(op.name), "Bandwidth of " + op.name + " " + type + " against its compulsory bytes; the table below lists the shares"))));
         matrix(op, own, shapes, ceilings);
@@ -301,7 +335,7 @@ kernelwatch.view("roofline", "Roofline", async function (main, parameters) {
                             (cell.limits || []).length ? element("span", {class: "warn"}, " !") : null,
                             element("div", {class: "small quiet"}, rate_text(unit, cell)));
                     })]), {"aria-label": op.name + " " + cache + ": share of the roof"}),
-                element("p", {class: "small quiet"}, op.unit === "GB/s" ? "The roof is " + (ceilings.copy ? ceilings.copy.name + ", " + text.rate(ceilings.copy.rate, "GB/s") : "not known") + "."
+                element("p", {class: "small quiet"}, op.unit === "GB/s" ? "The roof is " + (ceilings.copy ? ceilings.copy.name + ", " + text.rate(ceilings.copy.rate, "GB/s") + (ceilings.l2 && cache === "hot" ? ", in the L2 cache " + text.rate(ceilings.l2.rate, "GB/s") : "") : "not known") + "."
                     : "The roof at a size is the lower of bandwidth times intensity and the ceiling of the units that compute; n/a: the ceiling of its units is not known.", list.some((cell) => (cell.limits || []).length) ? " ! marks a cell that met a limit: " + [...new Set(list.flatMap((cell) => cell.limits || []))].join("; ") + "." : "")));
         }
     }

@@ -148,7 +148,7 @@ kernelwatch.view("rung", "", async function (main, parameters) {
         const chosen = mine.filter((each) => each.type === type);
         const facts = ladders.facts(snapshot, op.name, cell.device === "cpu" ? "cpu" : "gpu");
         const neighbors = cell.device === "cpu" ? site.ops.flatMap((each) => ladders.cells(snapshot, cells, each.name)).filter((each) => each.device === "cpu" && each.type === type) : all;
-        const ceilings = rooflines.ceilings(facts, type, neighbors);  // of a CPU, the fastest cells of all ops stand in for them
+        const ceilings = rooflines.ceilings(facts, type, neighbors, cell.device === "cpu" ? {} : rooflines.roofs(machine, facts));  // of a CPU, the fastest cells of all ops stand in for them
         main.append(element("h2", {}, "Place under the roof"));
         if (chosen[0].flops) {
             main.append(element("p", {}, "All sizes of this rung with " + type + "; gray dots are the other rungs. ", link("The whole roofline", "roofline", {type, machine: given.machine, device: cell.device === "cpu" ? "cpu" : ""}), "."),

@@ -1,0 +1,157 @@
+"""Measure a function, or say whether it is slower than another one; no project is needed.
+
+A function is MODULE:FUNCTION, of a module that can be imported from here, or FILE.py:FUNCTION. Without --args it is
+called without arguments. With --args, a function that is called once makes the arguments: a tuple, a dictionary of
+keywords, or a single one. Arrays among them are copied, and the calls rotate over the copies; so a function that is
+given its arrays is measured cold, and one that takes them from its module is not.
+
+Exit code: 0, measured, or with --against: faster or the same; 1, slower; 2, cannot tell.
+"""
+
+import argparse
+import json
+import math
+import os
+import sys
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+from kernelwatch.api.measuring import compare, measure
+from kernelwatch.api.result import Compared, Measured, MeasureError
+from kernelwatch.api.turns import resolve
+from kernelwatch.commands.arguments import Parser, stop_on_signals
+from kernelwatch.plan.cells import CACHES
+from kernelwatch.report.documents import VERSION, finite
+from kernelwatch.system.errors import UserError
+
+CODES = {"faster": 0, "slower": 1, "cannot tell": 2}  # any other verdict is "same within ..."
+SECONDS, SECONDS_COMPARED = 0.2, 1.0
+
+
+def importable(text: str) -> str:
+    """A function as "module:function", whose module can be imported from now on. Raises: UserError."""
+    module, colon, function = text.rpartition(":")
+    if not (colon and module and function.replace(".", "").isidentifier()):
+        raise UserError(f"{text!r} names no function: it should be MODULE:FUNCTION or FILE.py:FUNCTION")
+    folder = os.getcwd()
+    if module.endswith(".py"):
+        path = Path(module)
+        if not path.is_file():
+            raise UserError(f"{text}: there is no file {module}")
+        folder, module = str(path.resolve().parent), path.stem
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    return f"{module}:{function}"
+
+
+def known(name: str) -> Callable[..., Any]:
+    """A function by its name. Raises: UserError if its module cannot be imported or lacks it."""
+    try:
+        return resolve(name)[1]
+    except MeasureError as error:
+        raise UserError(str(error)) from error
+    except Exception as error:  # whatever the module raises
+        raise UserError(f"{name} cannot be imported: {type(error).__name__}: {error}") from error
+
+
+def made(text: str, beside: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments that a function makes. `text`: its name; without a module, it is in that of the function `beside`.
+    Raises: UserError."""
+    name = importable(text if ":" in text else f"{beside.partition(':')[0]}:{text}")
+    function = known(name)
+    try:
+        arguments = function()
+    except Exception as error:
+        raise UserError(f"{name} raises {type(error).__name__}: {error}") from error
+    if isinstance(arguments, dict):
+        return (), arguments
+    return (arguments if isinstance(arguments, tuple) else (arguments,)), {}
+
+
+def document(found: Measured | Compared, code: int) -> dict[str, Any]:
+    """What was measured, as schemas/measure.json describes it."""
+    compared = found if isinstance(found, Compared) else None
+    own = compared.b if compared else found
+    assert isinstance(own, Measured)
+    content = {
+        "schema": "kernelwatch/measure",
+        "version": VERSION,
+        "exit_code": code,
+        "measured": _measured(own),
+        "against": _measured(compared.a) if compared else None,
+        "comparison": compared
+        and {
+            "verdict": "same" if compared.verdict.startswith("same") else compared.verdict,
+            "words": compared.verdict,
+            "why": compared.why,
+            "ratio": compared.ratio,
+            "interval": compared.interval,
+            "detectable": compared.detectable,
+            "samples": compared.samples,
+        },
+    }
+    return finite(content)  # type: ignore[no-any-return]
+
+
+FIGURES = (
+    *("name", "seconds", "interval", "samples", "spread", "bytes", "flops", "bytes_per_s", "flops_per_s"),
+    *("clock_mhz", "warnings", "device", "cache", "method", "processes", "peak_allocated_bytes", "conditions"),
+)
+
+
+def _measured(one: Measured) -> dict[str, Any]:
+    return {name: getattr(one, name) for name in FIGURES}
+
+
+def _positive(text: str) -> float:
+    value = float(text)
+    if not (math.isfinite(value) and value > 0):
+        raise argparse.ArgumentTypeError(f"should be a number above 0, got {text}")
+    return value
+
+
+def main(prog: str, arguments: list[str] | None = None) -> int:
+    parser = Parser(prog, __doc__)
+    parser.add_argument("function", metavar="MODULE:FUNCTION", help="the function")
+    parser.add_argument("--args", metavar="FUNCTION", help="what makes its arguments, in the same module or another")
+    parser.add_argument("--against", metavar="MODULE:FUNCTION", help="a function to compare it with, in turns")
+    parser.add_argument("--flops", type=_positive, help="operations of a call")
+    parser.add_argument("--bytes", type=int, help="bytes that a call moves (default: each array once)")
+    parser.add_argument("--cache", choices=CACHES, default="cold", help="where the arrays are (default: cold)")
+    parser.add_argument("--device", choices=("gpu", "cpu"), help="default: where the arrays are")
+    parser.add_argument(
+        "--seconds",
+        type=_positive,
+        help=f"how long to measure in each process (default: {SECONDS:g}; compared, {SECONDS_COMPARED:g})",
+    )
+    parser.add_argument("--processes", type=int, default=1, help="fresh processes; compared, a verdict needs four")
+    parser.add_argument("--json", action="store_true", help="print data, as schemas/measure.json describes them")
+    parsed = parser.parse_args(arguments)
+    if parsed.processes < 1 or (parsed.bytes is not None and parsed.bytes < 0):
+        parser.error("--processes takes a number of at least 1, --bytes one of at least 0")
+    stop_on_signals()
+    with redirect_stdout(sys.stderr):  # what the functions print is no part of the document
+        result, code = _run(parsed, prog)
+    print(json.dumps(document(result, code), default=str) if parsed.json else result)
+    return code
+
+
+def _run(parsed: argparse.Namespace, prog: str) -> tuple[Measured | Compared, int]:
+    """What was measured, and the exit code. Raises: UserError."""
+    functions = [importable(name) for name in (parsed.against, parsed.function) if name]
+    for name in functions:
+        known(name)
+    positional, keywords = made(parsed.args, functions[-1]) if parsed.args else ((), {})
+    given = {name: getattr(parsed, name) for name in ("flops", "bytes", "cache", "device", "processes")}
+    given["seconds"] = parsed.seconds or (SECONDS_COMPARED if parsed.against else SECONDS)
+    if unusable := [name for name in keywords if name in (*given, "within")]:
+        raise UserError(f"--args made keywords that {prog} itself has: {', '.join(unusable)}; rename them")
+    try:
+        if not parsed.against:
+            return measure(functions[0], *positional, **given, **keywords), 0
+        compared = compare(functions[0], functions[1], *positional, **given, **keywords)
+        return compared, CODES.get(compared.verdict, 0)
+    except MeasureError as error:
+        raise UserError(str(error)) from error

@@ -1,0 +1,79 @@
+"""What was said beforehand of a comparison's regressions: the decisions in results/decisions.toml, and what commits
+announce by Perf-Expected. They cover the commits between both sides."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from kernelwatch.detect.events import change_id
+from kernelwatch.detect.states import CLOSE, percent
+from kernelwatch.history import decisions, expected
+from kernelwatch.history.decisions import Accepted, Decision
+from kernelwatch.history.expected import KEY, Expected
+from kernelwatch.plan.project import Project
+from kernelwatch.system.git import git
+
+
+@dataclass(frozen=True)
+class Consent:
+    """Why a regression is all right, or why what was said does not cover it. `covers`: whether it does."""
+
+    words: str
+    covers: bool
+
+
+@dataclass(frozen=True)
+class Consents:
+    """`machine`: asv's name of this one; `commits`: those that the second side has and the first lacks; `accepted`: by
+    the id of a change; `announced`: by these commits; `damaged`: why decisions cannot be read. Then nothing counts as
+    accepted."""
+
+    machine: str = ""
+    commits: Sequence[str] = ()
+    accepted: Mapping[str, tuple[Decision, Accepted]] = field(default_factory=dict)
+    announced: Sequence[Expected] = ()
+    damaged: str = ""
+
+    def of(self, shown: Sequence[object], names: Iterable[str], least: float, sign: float = 1.0) -> Consent | None:
+        """What was said of a regression; None if nothing was.
+
+        `shown`: as in `change_id`. `names`: by which a commit may announce it. `least`: the relative change that it has
+        at least. `sign`: 1 if more is worse, else -1. Of several commits, the sizes that were allowed multiply.
+        """
+        names, allowed, words = list(names), 1.0, []
+        for commit in self.commits:
+            known = self.accepted.get(change_id(self.machine, shown, commit))
+            if known is not None:
+                decision, own = known
+                ends = own.bounds or (own.size, own.size)
+                bound = math.inf * sign if None in ends else max(ends, key=lambda end: sign * (end or 0.0))
+                words.append(f"{commit[:8]} accepted by {decision.by.partition(' <')[0]}: {decision.reason}")
+            else:
+                told = (one for one in self.announced if one.commit == commit and one.is_about(names))
+                announced = next((one for one in told if one.size is not None), None)
+                if announced is None:
+                    continue
+                bound = announced.size
+                words.append(f"{commit[:8]} says {KEY}: {announced.text}")
+            allowed *= 1 + (bound or 0.0)
+        if not words:
+            return None
+        if sign * least > sign * (allowed - 1) + CLOSE:
+            return Consent(f"more than {percent(allowed - 1)}: {'; '.join(words)}", covers=False)
+        return Consent("; ".join(words), covers=True)
+
+
+def between(project: Project, machine: str, base: str, head: str) -> Consents:
+    """What was said of the commits that `head` has and `base` lacks. Raises: UserError."""
+    commits = git(project.root, "rev-list", f"{base}..{head}", "--").split()
+    own = set(commits)
+
+    def ask(arguments: list[str]) -> str:
+        return git(project.root, *arguments)
+
+    announced = [one for one in expected.read(ask, [head]) if one.commit in own] if commits else []
+    try:
+        accepted, damaged = decisions.by_change(decisions.read(project.results / decisions.NAME)), ""
+    except decisions.Damaged as error:
+        accepted, damaged = {}, str(error)
+    return Consents(machine, commits, accepted, announced, damaged)

@@ -1,0 +1,101 @@
+"""What commands print with --json, in the form of the schemas in kernelwatch/schemas: for other tools, and for programs
+that optimize kernels. A number that is not finite is null."""
+
+import math
+from typing import Any
+
+from kernelwatch.comparison.exact import Difference, Value
+from kernelwatch.comparison.paired import Judged, Pairs
+from kernelwatch.comparison.verdict import Report
+from kernelwatch.plan.problem import label
+
+VERSION = 1  # of the schemas: raised when a key that is there changes its meaning or goes
+
+
+def finite(value: Any) -> Any:
+    """The same with null in place of the numbers that JSON lacks, and lists in place of tuples."""
+    if isinstance(value, dict):
+        return {str(key): finite(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def versus(report: Report, names: tuple[str, str], commits: tuple[str, str], machine: str, code: int) -> dict[str, Any]:
+    """A comparison of two commits, as schemas/versus.json describes it. `code`: the exit code."""
+    return finite(  # type: ignore[no-any-return]
+        {
+            "schema": "kernelwatch/versus",
+            "version": VERSION,
+            "verdict": _verdict(report),
+            "exit_code": code,
+            "whole": report.whole,
+            "summary": report.summary,
+            "machine": machine,
+            "base": {"name": names[0], "commit": commits[0]},
+            "head": {"name": names[1], "commit": commits[1]},
+            "cells": [_cell(report, pairs, judged) for pairs, judged in report.verdicts()],
+            "figures": list(map(_figure, report.differences)),
+            "figures_compared": report.compared,
+            "failures": [{"what": what, "why": why} for what, why in report.failures.items()],
+            "undecided": report.undecided,
+            "changed": [{"rung": rung, "what": what} for rung, what in report.changed.items()],
+            "same": report.same,
+            "new": [{"rung": rung, "before": before} for rung, before in report.new.items()],
+            "gone": report.gone,
+            "evidence": report.evidence,
+            "notes": [*report.notes, *([report.consents.damaged] if report.consents.damaged else [])],
+        }
+    )
+
+
+def _verdict(report: Report) -> str:
+    """One word for all: of several, the one that decides the exit code."""
+    counts = report.counts()
+    if report.failures:
+        return "failed"
+    if any(counts["worse"]):
+        return "worse"
+    if report.undecided or not report.whole:
+        return "cannot tell"
+    return next((word for word in ("accepted", "better") if any(counts[word])), "no change")
+
+
+def _cell(report: Report, pairs: Pairs, judged: Judged) -> dict[str, Any]:
+    cell, timed = pairs.cell, bool(pairs.measurements)
+    return {
+        "cell": cell.key,
+        "op": cell.op,
+        "rung": cell.rung,
+        "type": cell.type,
+        "shape": label(cell.shape),
+        "cache": cell.cache,
+        "device": cell.device,
+        "control": report.comparison is None or cell.key not in report.comparison.judged,
+        "verdict": judged.word,
+        "why": judged.why,
+        "base_s": pairs.seconds(0) if timed else None,
+        "head_s": pairs.seconds(1) if timed else pairs.alone_s,
+        "change": judged.change if timed else None,
+        "interval": list(judged.bounds) if timed else None,
+        "detectable": judged.detectable if timed else None,
+        "turns": len(pairs.measurements),
+    }
+
+
+def _figure(difference: Difference) -> dict[str, Any]:
+    series = difference.series
+
+    def value(of: Value) -> float | None:
+        return of if isinstance(of, float) else None
+
+    why = [each for each in (difference.base, difference.head) if isinstance(each, str)]
+    return {
+        "series": str(series),
+        "rung": series.rung,
+        "unit": series.unit,
+        "base": value(difference.base),
+        "head": value(difference.head),
+        "verdict": difference.verdict,
+        "why": difference.why or "; ".join(why),
+    }

@@ -1,0 +1,155 @@
+"""kernelwatch measure, whose document is as the shipped schema says; test_versus.py and test_decisions.py check the
+other documents."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from kernelwatch.commands import measure
+from kernelwatch.report.documents import VERSION, finite
+from kernelwatch.system.errors import CANNOT
+from tests.schemas import FOLDER, check, schema
+
+ROOT = Path(__file__).resolve().parents[1]
+OWN = """
+import time
+import numpy as np
+
+def arrays():
+    print("what a function prints is no part of a document")
+    x = np.arange(1024.0)
+    return x, np.empty_like(x)
+
+def keywords():
+    return {"x": np.arange(1024.0), "out": np.empty(1024)}
+
+def reserved():
+    return {"cache": 1}
+
+def rests(x, out):
+    time.sleep(2e-4)
+
+def rests_longer(x, out):
+    time.sleep(2e-2)
+
+def alone():
+    time.sleep(2e-4)
+
+def fails(*arguments):
+    raise KeyError("nothing")
+
+three = 3
+"""
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("own")
+    (folder / "own_kernels.py").write_text(OWN)
+    (folder / "broken_kernels.py").write_text("1 +")
+    return folder
+
+
+def run(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "kernelwatch", "measure", *arguments]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+# --- kernelwatch measure ----------------------------------------------------------------------------------------------
+
+
+def test_a_function_is_measured_without_a_project(own: Path) -> None:
+    done = run(own, "own_kernels:rests", "--args", "arrays", "--json", "--seconds", "0.02", "--flops", "1024")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    check(found, "measure")
+    assert "no part of a document" in done.stderr
+    measured = found["measured"]
+    assert (measured["name"], measured["device"] != "", measured["cache"]) == ("rests", True, "cold")
+    assert measured["seconds"] > 2e-4
+    assert measured["flops_per_s"] == pytest.approx(1024 / measured["seconds"])
+    assert measured["bytes"] == 2 * 8 * 1024
+    assert (found["against"], found["comparison"], found["exit_code"]) == (None, None, 0)
+
+
+@pytest.mark.parametrize(
+    ("function", "against", "verdict", "code"),
+    [("rests_longer", "rests", "slower", 1), ("rests", "rests_longer", "faster", 0)],
+)
+def test_the_exit_code_is_the_verdict(own: Path, function: str, against: str, verdict: str, code: int) -> None:
+    file = str(own / "own_kernels.py")
+    arguments = [f"{file}:{function}", "--against", f"{file}:{against}", "--args", "keywords", "--seconds", "0.4"]
+    done = run(own.parent, *arguments, "--json")
+    assert done.returncode == code, done.stderr
+    found = json.loads(done.stdout)
+    check(found, "measure")
+    assert (found["exit_code"], found["comparison"]["verdict"]) == (code, verdict)
+    assert (found["measured"]["name"], found["against"]["name"]) == (function, against)
+
+
+def test_a_comparison_that_cannot_tell_is_2(monkeypatch: pytest.MonkeyPatch, own: Path) -> None:
+    assert {word: measure.CODES.get(word, 0) for word in ("faster", "slower", "cannot tell", "same within 1 %")} == {
+        "faster": 0, "slower": 1, "cannot tell": 2, "same within 1 %": 0,
+    }  # fmt: skip
+    monkeypatch.chdir(own)
+    monkeypatch.syspath_prepend(str(own))
+    monkeypatch.setattr(measure, "compare", lambda *_, **__: SimpleNamespace(verdict="cannot tell"))
+    monkeypatch.setattr(measure, "document", lambda found, code: {"exit_code": code})
+    assert measure.main("measure", ["own_kernels:alone", "--against", "own_kernels:alone", "--json"]) == 2
+
+
+def test_a_function_without_arguments_is_told_to_have_nothing_to_rotate(own: Path) -> None:
+    done = run(own, "own_kernels:alone", "--seconds", "0.02")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("alone\n")
+    assert "warning: " in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["own_kernels"], "'own_kernels' names no function: it should be MODULE:FUNCTION or FILE.py:FUNCTION"),
+        (["nowhere.py:f"], "nowhere.py:f: there is no file nowhere.py"),
+        (["own_kernels:nothing"], "'own_kernels:nothing' names no function"),
+        (["own_kernels:three"], "names no function, but an object of type int"),
+        (["broken_kernels:f"], "broken_kernels:f cannot be imported: SyntaxError: invalid syntax"),
+        (["own_kernels:fails"], "fails raises KeyError: 'nothing'"),
+        (["own_kernels:alone", "--args", "fails"], "own_kernels:fails raises KeyError: 'nothing'"),
+        (["own_kernels:alone", "--args", "reserved"], "--args made keywords that measure itself has: cache"),
+        (["own_kernels:alone", "--seconds", "nan"], "argument --seconds: should be a number above 0, got nan"),
+        (["own_kernels:alone", "--processes", "0"], "--processes takes a number of at least 1"),
+    ],
+)
+def test_what_cannot_be_measured_is_no_verdict(
+    own: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+) -> None:
+    from kernelwatch.__main__ import code_of
+
+    monkeypatch.chdir(own)
+    monkeypatch.syspath_prepend(str(own))
+    assert code_of("measure", lambda: measure.main("measure", [*arguments, "--json"])) == CANNOT
+    told = capsys.readouterr()
+    assert said in told.err
+    assert not told.out
+
+
+# --- the schemas ------------------------------------------------------------------------------------------------------
+
+
+def test_the_schemas_name_their_version_and_are_shipped() -> None:
+    assert sorted(path.name for path in FOLDER.iterdir()) == ["events.json", "measure.json", "versus.json"]
+    for name in ("events", "measure", "versus"):
+        found = schema(name)
+        assert found["$id"] == f"urn:kernelwatch:{name}:{VERSION}"
+        assert found["properties"]["version"] == {"const": VERSION}
+        assert found["properties"]["schema"] == {"const": f"kernelwatch/{name}"}
+
+
+def test_numbers_that_json_lacks_are_null() -> None:
+    assert finite({"a": (1.0, float("nan")), 2: [float("inf"), True]}) == {"a": [1.0, None], "2": [None, True]}
