@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from kernelwatch.plan.project import find_root, load
+from kernelwatch.plan.project import find_root, is_plain, load
 from kernelwatch.system.errors import CANNOT, UserError
 
 COMMANDS = {
@@ -31,6 +31,7 @@ COMMANDS = {
     "identity": "show or accept the files that the versions of the harness stand for",
 }
 ANYWHERE = ("init",)  # commands that need no project
+PLAIN = ("versus", "link")  # commands that need no description of kernels: without one they measure asv's benchmarks
 
 
 def usage() -> str:
@@ -49,6 +50,8 @@ def run(name: str, arguments: list[str], prog: str) -> int:
             return int(module.main(prog, arguments))
         root = find_root(Path.cwd())
         os.chdir(root)
+        if name in PLAIN and is_plain(root):
+            return int(importlib.import_module("kernelwatch.commands.plain").main(name, prog, arguments))
         return int(module.main(load(root), prog, arguments))
 
     return code_of(prog, work)

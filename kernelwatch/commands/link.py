@@ -124,24 +124,24 @@ def _link(
     console: Console,
 ) -> list[Session]:
     """Measure and save the links of a step, and the anchors that are due; what was measured, printed."""
+    subject = git(project.root, "log", "-1", "--format=%h %s", one.after)
     with console.status("") as status:
         session = linking.link(project, one, made, arguments.budget, tell=status.update)
         if session.links or NOT_HERE not in session.unjudged.values():  # else it knows nothing
             links.save(folder, session)
         found = [session]
-        show(project, session, console)
+        show(subject, session, console)
         line = git(project.root, "rev-list", "--first-parent", "--reverse", one.after).splitlines()
         for before, keys in linking.anchors_of(session, known, line).items():
             found.append(linking.anchor(project, one, before, keys, made, arguments.budget, status.update))
             links.save(folder, found[-1])
-            show(project, found[-1], console)
+            show(subject, found[-1], console)
     return found
 
 
-def show(project: Project, session: Session, console: Console) -> None:
-    """Print a session: one line, one for each cell that became slower or faster, and some for those that are not
-    decided or have no link."""
-    subject = git(project.root, "log", "-1", "--format=%h %s", session.after)
+def show(subject: str, session: Session, console: Console) -> None:
+    """Print a session of a commit: one line, one for each cell that became slower or faster, and some for those that
+    are not decided or have no link."""
     changed = _changed(session)
     undecided = {cell: judged for cell, judged in changed.items() if judged.word == "cannot tell"}
     what = f"{len(session.changed)} linked" if session.kind == "step" else f"{len(session.changed)} anchored"

@@ -89,6 +89,23 @@ def within_of(text: str) -> float:
     return value / 100
 
 
+def add_output(parser: Parser) -> None:
+    """Add the options that say which changes are none, and how the report is written."""
+    parser.add_argument(
+        "--within",
+        type=within_of,
+        metavar="PER_CENT",
+        help='changes certainly smaller than this are "no change" (default: 1 on a GPU, 2 on a CPU)',
+    )
+    parser.add_argument("--markdown", action="store_true", help="print Markdown, for the summary of a job")
+    parser.add_argument(
+        "--comment",
+        type=Path,
+        metavar="FILE",
+        help="write the report as data (JSON) too, of which kernelwatch-comment.yml makes a comment on a pull request",
+    )
+
+
 def main(project: Project, prog: str, arguments: list[str] | None = None) -> int:
     parser = Parser(prog, __doc__)
     parser.add_argument("commits", nargs="+", metavar="COMMIT", help="BASE and HEAD, or with --find a range GOOD..BAD")
@@ -112,19 +129,7 @@ def main(project: Project, prog: str, arguments: list[str] | None = None) -> int
         help=f"time limit; the first {LOOKS[0]} turns are always taken; with --find for each commit that is tried "
         f"(default: {BUDGET_S:g})",
     )
-    parser.add_argument(
-        "--within",
-        type=within_of,
-        metavar="PER_CENT",
-        help='changes certainly smaller than this are "no change" (default: 1 on a GPU, 2 on a CPU)',
-    )
-    parser.add_argument("--markdown", action="store_true", help="print Markdown, for the summary of a job")
-    parser.add_argument(
-        "--comment",
-        type=Path,
-        metavar="FILE",
-        help="write the report as data (JSON) too, of which kernelwatch-comment.yml makes a comment on a pull request",
-    )
+    add_output(parser)
     parsed = parser.parse_args(arguments)
     if sum((bool(selected(parsed)), parsed.all, bool(parsed.find))) > 1:
         parser.error("give one of a selection of cells, --all and --find")

@@ -234,7 +234,7 @@ def link(
             unjudged[key] = f"{judged.word}: {judged.why}" if judged.why else judged.word
         elif not is_control and pairs.same and (pairs.is_alike or judged.word == "no change"):
             same += 1
-        elif found := _link(pairs, is_control):
+        elif found := link_of(pairs, is_control):
             links.append(found)
         elif not is_control:
             unjudged[key] = judged.why or "it was measured in too few turns"
@@ -277,7 +277,7 @@ def few_controls(choice: Choice) -> Choice:
     return replace(choice, cells=[cell for cell in choice.cells if cell.key not in dropped], controls=controls)
 
 
-def _link(pairs: Pairs, is_control: bool) -> Link | None:
+def link_of(pairs: Pairs, is_control: bool = False) -> Link | None:
     """The link of a cell; None if it was measured in too few turns."""
     logs = [*pairs.logs().values()]
     middle, error, freedom = trimmed_mean(logs)

@@ -7,6 +7,7 @@ the logarithms of the turns' ratios, and its interval. Undecided cells are measu
 import math
 import statistics
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -214,13 +215,124 @@ class Pairs:
         return float(statistics.median(both[side]["seconds"] for both in self.measurements.values()))
 
 
-class Comparison:
-    """Cells of one or several devices on two sides. `controls`: the key of a cell's control by the key of the cell. The
-    controls are among the cells; a cell that is only a control is not judged. `within`: the largest change that is
-    "no change", of all cells or by the key of a cell. `differ`: rungs ("op/rung") whose launches certainly differ.
-    `launches`: by the key of a cell, what it launches on both sides, if that is known.
+class Turns(ABC):
+    """Turns of two sides, until every cell is decided. `pairs`: the cells, by key; `controls`: the key of a cell's
+    control by the key of the cell. The controls are among the cells; a cell that is only a control is not judged.
+    `within`: the largest change that is "no change", of all cells or by the key of a cell.
     `narrow`: by device, measure a cell until the half-width of its 95 % interval is this small, instead of until it is
-    decided; a cell that both sides launch alike is measured once, if its times do not differ."""
+    decided; a cell that both sides launch alike is measured once, if its times do not differ.
+    `stops`: whether no further turn is taken once a cell failed on the second side."""
+
+    stops = True
+
+    def __init__(
+        self,
+        sides: tuple[Side, Side],
+        pairs: dict[str, Pairs],
+        controls: dict[str, str],
+        within: float | Mapping[str, float] | None = None,
+        narrow: Mapping[str, float] | None = None,
+    ) -> None:
+        self.sides = sides
+        self.pairs = pairs
+        self.controls = {own: other for own, other in controls.items() if own in pairs and other in pairs}
+        lines = set(self.controls.values())
+        self.judged = [key for key in self.pairs if key in self.controls or key not in lines]
+        self.within = within
+        self.narrow = narrow
+        self.facts: Facts = {}  # of the machine, and of every device that measured
+        self.turns = 0
+        self.tests = max(1, len(self.judged)) * (len(LOOKS) + 1)  # one more look when the time is up
+
+    @abstractmethod
+    def turn(self, tick: Callable[[str], None] = lambda text: None) -> None:
+        """Measure both sides once more, for the undecided cells and their controls."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End what a turn leaves behind."""
+
+    def open(self, key: str) -> bool:
+        """Whether another turn could show more of a cell."""
+        pairs = self.pairs[key]
+        known = pairs.same and self.turns >= LOOKS[0] if self.narrow is None else pairs.is_alike
+        return not (pairs.left_out or pairs.settled or known)
+
+    def verdict(self, key: str) -> Judged:
+        """The verdict on a cell as of now."""
+        pairs = self.pairs[key]
+        known = pairs.left_out or pairs.settled
+        if known:
+            return known
+        logs = pairs.logs()
+        controls = {}
+        control = self.pairs.get(self.controls.get(key, ""))
+        if control and control.same and not control.left_out:
+            controls[control.cell.key] = control.logs()
+        for canary in ("memory", "compute"):
+            controls[f"the {canary} canary"] = pairs.logs("canary_s", canary)
+        device = pairs.cell.device
+        asked = self.within.get(key) if isinstance(self.within, Mapping) else self.within
+        within = WITHIN[device] if asked is None else asked
+        return judge(
+            list(logs.values()),
+            {
+                name: [by_turn[turn] for turn in logs]
+                for name, by_turn in controls.items()
+                if logs and logs.keys() <= by_turn.keys()
+            },
+            floor=min(FLOOR[device], within),
+            within=within,
+            level=FALSE_ALARMS / self.tests,
+            same=pairs.same,
+        )
+
+    def look(self) -> None:
+        """Settle the cells that can be decided now."""
+        for key in filter(self.open, self.judged):
+            judged = self.verdict(key)
+            if self._is_enough(key, judged):
+                self.pairs[key].settled = judged
+
+    def _is_enough(self, key: str, judged: Judged) -> bool:
+        """Whether no more need be known of a cell."""
+        if self.narrow is None:
+            return judged.word in ("worse", "better", "no change")
+        return interval([*self.pairs[key].logs().values()], INTERVAL).half <= self.narrow[self.pairs[key].cell.device]
+
+    def failed(self) -> dict[str, Judged]:
+        """The cells that failed on the second side, because of wrong output or a dead process."""
+        left_out = {key: pairs.left_out for key, pairs in self.pairs.items() if pairs.left_out}
+        return {key: judged for key, judged in left_out.items() if judged.word == "failed"}
+
+    def run(self, budget_s: float, tick: Callable[[str], None] = lambda text: None) -> None:
+        """Take turns until every cell is decided, a cell failed, the last look is over, or another turn would exceed
+        `budget_s` in total. The first look is always reached, unless a cell fails."""
+        began, last = time.monotonic(), 0.0
+        try:
+            while any(self.open(key) for key in self.judged) and self.turns < LOOKS[-1]:
+                at = time.monotonic()
+                if self.turns >= LOOKS[0] and at + last > began + budget_s:
+                    return
+                self.turn(tick)
+                last = time.monotonic() - at
+                if self.stops and self.failed() and self.narrow is None:
+                    return
+                if self.turns in LOOKS:
+                    self.look()
+        finally:
+            self.close()
+
+    def verdicts(self) -> Iterator[tuple[Pairs, Judged]]:
+        """Each cell with its verdict, in the order of the cells, controls included."""
+        for key in self.pairs:
+            yield self.pairs[key], self.verdict(key)
+
+
+class Comparison(Turns):
+    """Cells of one or several devices on two sides, the trees of a project. `differ`: rungs ("op/rung") whose launches
+    certainly differ. `launches`: by the key of a cell, what it launches on both sides, if that is known. Other
+    arguments as in `Turns`."""
 
     def __init__(
         self,
@@ -235,21 +347,11 @@ class Comparison:
         launches: Mapping[str, tuple[str, str]] | None = None,
     ) -> None:
         self.project = project
-        self.sides = (base, head)
         known = launches or {}
-        self.pairs = {
-            cell.key: Pairs(cell, differs=cell.name in differ, launches=known.get(cell.key)) for cell in cells
-        }
-        self.controls = {own: other for own, other in controls.items() if own in self.pairs and other in self.pairs}
-        lines = set(self.controls.values())
-        self.judged = [key for key in self.pairs if key in self.controls or key not in lines]
-        self.within = within
-        self.narrow = narrow
-        self.facts: Facts = {}  # of the machine, and of every device that measured
+        pairs = {cell.key: Pairs(cell, differs=cell.name in differ, launches=known.get(cell.key)) for cell in cells}
+        super().__init__((base, head), pairs, controls, within, narrow)
         self._workers: dict[tuple[str, int], Workers] = {}  # by device and side
         self._seen: dict[tuple[int, str], Measurement] = {}  # by side and cell: what it launches
-        self.turns = 0
-        self.tests = max(1, len(self.judged)) * (len(LOOKS) + 1)  # one more look when the time is up
 
     def turn(self, tick: Callable[[str], None] = lambda text: None) -> None:
         """Measure both sides once more, for the undecided cells and their controls."""
@@ -335,82 +437,6 @@ class Comparison:
             both = before.reason == after.reason and before.state == after.state
             word = "cannot tell" if pairs.measurements else "gone" if before.state == "ok" else "n/a"
             pairs.left_out = Judged(word, before.reason if both else "; ".join(reasons.values()))
-
-    def open(self, key: str) -> bool:
-        """Whether another turn could show more of a cell."""
-        pairs = self.pairs[key]
-        known = pairs.same and self.turns >= LOOKS[0] if self.narrow is None else pairs.is_alike
-        return not (pairs.left_out or pairs.settled or known)
-
-    def verdict(self, key: str) -> Judged:
-        """The verdict on a cell as of now."""
-        pairs = self.pairs[key]
-        known = pairs.left_out or pairs.settled
-        if known:
-            return known
-        logs = pairs.logs()
-        controls = {}
-        control = self.pairs.get(self.controls.get(key, ""))
-        if control and control.same and not control.left_out:
-            controls[control.cell.key] = control.logs()
-        for canary in ("memory", "compute"):
-            controls[f"the {canary} canary"] = pairs.logs("canary_s", canary)
-        device = pairs.cell.device
-        asked = self.within.get(key) if isinstance(self.within, Mapping) else self.within
-        within = WITHIN[device] if asked is None else asked
-        return judge(
-            list(logs.values()),
-            {
-                name: [by_turn[turn] for turn in logs]
-                for name, by_turn in controls.items()
-                if logs and logs.keys() <= by_turn.keys()
-            },
-            floor=min(FLOOR[device], within),
-            within=within,
-            level=FALSE_ALARMS / self.tests,
-            same=pairs.same,
-        )
-
-    def look(self) -> None:
-        """Settle the cells that can be decided now."""
-        for key in filter(self.open, self.judged):
-            judged = self.verdict(key)
-            if self._is_enough(key, judged):
-                self.pairs[key].settled = judged
-
-    def _is_enough(self, key: str, judged: Judged) -> bool:
-        """Whether no more need be known of a cell."""
-        if self.narrow is None:
-            return judged.word in ("worse", "better", "no change")
-        return interval([*self.pairs[key].logs().values()], INTERVAL).half <= self.narrow[self.pairs[key].cell.device]
-
-    def failed(self) -> dict[str, Judged]:
-        """The cells that failed on the second side, because of wrong output or a dead process."""
-        left_out = {key: pairs.left_out for key, pairs in self.pairs.items() if pairs.left_out}
-        return {key: judged for key, judged in left_out.items() if judged.word == "failed"}
-
-    def run(self, budget_s: float, tick: Callable[[str], None] = lambda text: None) -> None:
-        """Take turns until every cell is decided, a cell failed, the last look is over, or another turn would exceed
-        `budget_s` in total. The first look is always reached, unless a cell fails."""
-        began, last = time.monotonic(), 0.0
-        try:
-            while any(self.open(key) for key in self.judged) and self.turns < LOOKS[-1]:
-                at = time.monotonic()
-                if self.turns >= LOOKS[0] and at + last > began + budget_s:
-                    return
-                self.turn(tick)
-                last = time.monotonic() - at
-                if self.failed() and self.narrow is None:
-                    return
-                if self.turns in LOOKS:
-                    self.look()
-        finally:
-            self.close()
-
-    def verdicts(self) -> Iterator[tuple[Pairs, Judged]]:
-        """Each cell with its verdict, in the order of the cells, controls included."""
-        for key in self.pairs:
-            yield self.pairs[key], self.verdict(key)
 
 
 def controls_of(cells: Sequence[Cell], controls: dict[tuple[str, str], str]) -> dict[str, str]:
