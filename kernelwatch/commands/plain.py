@@ -31,7 +31,7 @@ from kernelwatch.comparison.benchmarks import Place, Report
 from kernelwatch.comparison.linking import anchors_of
 from kernelwatch.comparison.paired import LOOKS
 from kernelwatch.history import links
-from kernelwatch.history.links import Kind, Session
+from kernelwatch.history.links import ENVIRONMENT, Kind, Session
 from kernelwatch.plan.project import CONFIGURATION
 from kernelwatch.report import benchmarks as report_text
 from kernelwatch.report.comparison import as_markdown
@@ -63,7 +63,7 @@ def commit_of(repo: Any, name: str) -> str:
             return str(repo.get_hash_from_name(name))
         except NoSuchNameError:
             continue
-    raise UserError(f"no commit {name} in {repo.path}")
+    raise UserError(f"the repository has no commit {name}")
 
 
 def versus(arguments: argparse.Namespace, console: Console) -> int:
@@ -118,7 +118,7 @@ def link(arguments: argparse.Namespace, console: Console) -> int:
             if arguments.limit and time.monotonic() - began > arguments.limit:
                 console.print(f"{len(waiting) - at} are left: {arguments.limit:g} s are over", style="yellow")
                 break
-            own = [each for each in (*known, *sessions) if each.conditions.get("environment") == place.name]
+            own = [each for each in (*known, *sessions) if each.conditions.get(ENVIRONMENT) == place.name]
             line = list(reversed(repo.get_hashes_from_range(after)))
             wanted: list[tuple[str, Kind, Sequence[str]]] = [(before, "step", ())]
             for older, kind, cells in wanted:
@@ -145,7 +145,7 @@ def _pairs(repo: Any, commits: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def _is_linked(known: Sequence[Session], place: Place, before: str, after: str) -> bool:
-    found = ((each.before, each.after, each.kind, each.conditions.get("environment")) for each in known)
+    found = ((each.before, each.after, each.kind, each.conditions.get(ENVIRONMENT)) for each in known)
     return (before, after, "step", place.name) in found
 
 
@@ -162,16 +162,11 @@ def machine_folder(conf: Any) -> Path:
 
 
 def _publish(conf: Any, console: Console) -> None:
-    """Run `asv publish`, which needs a list of the benchmarks. Raises: UserError."""
-    root = Path.cwd()
-    steps = [["publish", "--no-pull"]]
-    if not Path(conf.results_dir, "benchmarks.json").exists():
-        steps.insert(0, ["run", "--bench", "just-discover"])
-    for step in steps:
-        command = running.asv_command(root / CONFIGURATION, *step)
-        done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise UserError(f"asv {step[0]} failed: {(done.stdout + done.stderr).strip()}")
+    """Run `asv publish`. Raises: UserError."""
+    command = running.asv_command(Path.cwd() / CONFIGURATION, "publish", "--no-pull")
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise UserError(f"asv publish failed: {(done.stdout + done.stderr).strip()}")
     console.print(f"pages: {Path(conf.html_dir, 'index.html').absolute().as_uri()}", soft_wrap=True)
 
 

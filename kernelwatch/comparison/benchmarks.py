@@ -27,7 +27,7 @@ from asv.benchmarks import Benchmarks
 
 from kernelwatch.comparison.linking import NARROW, link_of
 from kernelwatch.comparison.paired import Judged, Pairs, Side, Turns
-from kernelwatch.history.links import Kind, Session
+from kernelwatch.history.links import ENVIRONMENT, Kind, Session
 from kernelwatch.plan.cells import Cell
 from kernelwatch.system.errors import UserError
 from kernelwatch.timing.record import Measurement
@@ -64,13 +64,14 @@ class Installed:
     """A side: an environment of asv with a commit.
 
     `entries`: by key, the benchmark as asv discovered it there, and the index of its parameters. `broken`: why there
-    are none.
+    are none. `discovered`: asv's entries of all benchmarks, chosen or not.
     """
 
     side: Side
     environment: Any
     entries: Mapping[str, tuple[dict[str, Any], int]] = field(default_factory=dict)
     broken: str = ""
+    discovered: Sequence[dict[str, Any]] = ()
     spawner: Any = None
     caches: dict[str, str] = field(default_factory=dict)  # folder of what a setup_cache made, by asv's key of it
     failed_caches: dict[str, str] = field(default_factory=dict)  # why there is none
@@ -306,7 +307,7 @@ def _installed(conf: Any, repo: Any, side: Side, place: Any, only: str) -> Insta
         combinations = list(itertools.product(*benchmark["params"])) if benchmark["params"] else [()]
         for index in range(len(combinations)) if indices is None else indices:
             entries[name + (f"({', '.join(combinations[index])})" if combinations[index] else "")] = benchmark, index
-    return Installed(side, place, entries, spawner=runner.Spawner(place, conf.benchmark_dir))
+    return Installed(side, place, entries, "", discovered, runner.Spawner(place, conf.benchmark_dir))
 
 
 def _said(error: Exception) -> str:
@@ -371,7 +372,7 @@ class Report:
             reasons.append(benchmarks(unknown))
         if gone := self.count("gone"):
             reasons.append(f"{benchmarks(gone)} of {self.names[0]} gone")
-        if not reasons and all(judged.word == "n/a" for *_, judged in self.judged()):
+        if not (reasons or self.failures) and all(judged.word == "n/a" for *_, judged in self.judged()):
             reasons.append("nothing could be compared")
         return reasons
 
@@ -427,6 +428,7 @@ def compare(
             if not cells:
                 raise UserError(f"no benchmark matches {only!r}" if only else "asv finds no benchmark with a value")
             turns = report.turns[place.name] = BenchmarkTurns(base, head, cells, within)
+            turns.tests *= len(places)  # intervals hold for all environments together
             turns.run(budget_s / len(places), tell)
 
 
@@ -443,6 +445,8 @@ def link(
     tell(f"{place.name}: installing {before[:8]} and {after[:8]} ...")
     base, head = place.install(conf, repo, (before[:8], after[:8]), (before, after), only)
     found = [cell for cell in cells_of(base, head) if cell.higher_is_better is False]
+    if not Path(Benchmarks.get_benchmark_file_path(conf.results_dir)).exists():  # `asv publish` needs it
+        Benchmarks(conf, head.discovered or base.discovered).save()
     turns = BenchmarkTurns(base, head, [cell for cell in found if not cells or cell.key in cells], narrow=NARROW)
     unjudged = {each.side.name: f"failed: {each.broken}" for each in (base, head) if each.broken}
     links, told = [], dict[str, list[str]]({"new": [], "gone": []})
@@ -462,7 +466,7 @@ def link(
         after,
         datetime.now(UTC).isoformat(timespec="seconds"),
         round(time.monotonic() - began, 1),
-        {**conditions, "environment": place.name, "harness": f"asv_runner {version('asv_runner')}"},
+        {**conditions, ENVIRONMENT: place.name, "harness": f"asv_runner {version('asv_runner')}"},
         0,
         0,
         tuple(links),

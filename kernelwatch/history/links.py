@@ -24,6 +24,7 @@ DIGITS = 7  # of a log ratio: 1e-7 is a hundred times less than the noise of any
 MOST_BYTES = 2**25  # of a session's file; a commit that changes 1,000 cells takes 1 MB
 MOST_LOG = 100.0  # of a ratio: a larger one is no measurement
 COMMIT = re.compile(r"[0-9a-f]{40,64}")
+ENVIRONMENT = "environment"  # a condition: the environment of asv whose commits took turns
 NOT_ASKED = "not asked for"  # the end of a reason: another call may measure it
 NOT_HERE = "there is no GPU here"  # another machine may measure it
 

@@ -7,6 +7,7 @@ cells, and takes asv's own results and statistics.
 import argparse
 import math
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,11 @@ def judged(benchmark: dict[str, Any]) -> str:
     """What is judged of an entry of benchmarks.json, "" if nothing is."""
     own = benchmark.get("judged", JUDGED if benchmark.get("type") in TYPES else "")
     return own if isinstance(own, str) else ""
+
+
+def key(name: str, params: Sequence[str]) -> str:
+    """A benchmark with its parameters, as asv names it."""
+    return f"{name}({', '.join(params)})" if params else name
 
 
 def spreads(entry: dict[str, Any], values: list[float]) -> list[float]:

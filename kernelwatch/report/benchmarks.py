@@ -45,13 +45,12 @@ def _lines(report: Report) -> Iterator[str]:
         for why, keys in by_reason(named.items()).items():
             name = keys[0] if len(keys) == 1 else f"{len(keys)} benchmarks ({keys[0]}, ...)"
             yield f"{word}: {name}: {why}"
-    for turns in report.turns.values():
-        if turns.turns:
-            yield (
-                f"{turns.turns} turns; intervals are in percent or factors, and hold for all benchmarks together in "
-                f"{100 - 100 * FALSE_ALARMS:g} % of runs; detectable: the smallest change that this run could have "
-                "shown"
-            )
+    if taken := max((turns.turns for turns in report.turns.values()), default=0):
+        yield (
+            f"{taken} turns; intervals are in percent or factors, and hold for all benchmarks together in "
+            f"{100 - 100 * FALSE_ALARMS:g} % of runs; detectable: the smallest change that this run could have "
+            "shown"
+        )
 
 
 def document(report: Report) -> Document:

@@ -12,17 +12,20 @@
     // The reach of machines that have links and no full run.
     links.alone = (site, events) => events.links.filter((each) => each.branch === events.lines[0].name && !site.machines.some((machine) => kernelwatch.is_of(each, machine.name)));
 
+    // What is linked: launches; of a project without a description asv's benchmarks, all of which are measured.
+    const changed = (count) => kernelwatch.described ? text.plural(count, "changed launch", "changed launches") : text.plural(count, "benchmark");
+
     // What speaks against "every changed launch was measured", in words.
     links.gaps = function (reach) {
         const missing = reach.missing.length ? [text.plural(reach.missing.length, "commit") + " between them " + (reach.missing.length === 1 ? "was" : "were") + " not asked"] : [];
         if (reach.later) missing.push(text.plural(reach.later, "commit") + " after them " + (reach.later === 1 ? "was" : "were") + " not asked");
-        if (reach.undecided) missing.push(text.plural(reach.undecided, "changed launch", "changed launches") + " not decided");
-        return [...missing, ...reach.unjudged.map(([why, count]) => text.plural(count, "changed launch", "changed launches") + " not measured: " + why)];
+        if (reach.undecided) missing.push(changed(reach.undecided) + " not decided");
+        return [...missing, ...reach.unjudged.map(([why, count]) => changed(count) + " not measured: " + why)];
     };
 
     // The reach in a sentence.
     links.words = (reach) => text.plural(reach.asked, "commit") + " asked from " + text.hash(reach.first) + " to " + text.hash(reach.newest) + "; " +
-        text.plural(reach.changing, "commit") + " changed launches: " + text.plural(reach.links, "link") + " on " + text.plural(reach.gpus.length, "GPU") +
+        (kernelwatch.described ? text.plural(reach.changing, "commit") + " changed launches: " : "") + text.plural(reach.links, "link") + " on " + text.plural(reach.gpus.length, kernelwatch.described ? "GPU" : "device") +
         links.gaps(reach).map((words) => "; " + words).join("");
 
     // --- the picture -----------------------------------------------------------------------------------------------
@@ -116,10 +119,11 @@
             .sort((a, b) => Math.abs(b.step[0]) - Math.abs(a.step[0]));
         const reasons = [...new Map(own.flatMap((session) => Object.entries(session.unjudged))).entries()].filter(([name]) => !rows.some(({key}) => key === name || key.startsWith(name + " ")));
         section.append(element("h3", {}, "By links"), element("p", {}, "Compared with its parent ", hash_link(own[0].from, told.commits), " in turns, on " + [...new Set(own.map((session) => session.gpu).filter(Boolean))].join(", ") + ": ",
-            element("b", {}, text.plural(rows.length, "launch", "launches") + " changed"), ", " + text.plural(d3.max(own, (session) => session.same), "launch", "launches") + " the same" +
+            element("b", {}, kernelwatch.described ? text.plural(rows.length, "launch", "launches") + " changed" : text.plural(rows.length, "benchmark")),
+            kernelwatch.described ? ", " + text.plural(d3.max(own, (session) => session.same), "launch", "launches") + " the same" : "",
             (reasons.length ? ", " + reasons.length + " not measured" : "") + "."));
         if (rows.length) {
-            section.append(kernelwatch.table([{name: "Cell"}, {name: "Time", number: true, title: "relative change of the seconds, by all links"}, {name: "95 % interval", number: true}, {name: "Verdict"}],
+            section.append(kernelwatch.table([{name: kernelwatch.described ? "Cell" : "Benchmark"}, {name: kernelwatch.described ? "Time" : "Value", number: true, title: "relative change, by all links"}, {name: "95 % interval", number: true}, {name: "Verdict"}],
                 rows.map(({key, step, word}) => [key in common.cells ? link(key, "history", {cell: key, machine}) : key, element("b", {"data-key": key, "data-change": Math.expm1(step[0])}, text.change(Math.expm1(step[0]), 2)), interval(step), verdict_of(word)]),
                 {"aria-label": "Links of the commit on " + machine}));
         }
