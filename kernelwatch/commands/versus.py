@@ -1,4 +1,5 @@
-"""Compare two commits (worse, better, no change, cannot tell), or find the commit that caused a change.
+"""Compare two commits (worse, better, no change, cannot tell), or two Python environments on one commit, or find the
+commit that caused a change.
 
 Exit code: 0, no change or better; 1, worse; 2, undecided, or a cell of HEAD fails; 130, interrupted. A rung that is
 launched differently is undecided if it cannot be timed here, unless --exact leaves time out of account and its exact
@@ -7,8 +8,10 @@ figures were compared. A rung, type or figure that is gone is undecided.
 
 import argparse
 import json
+import re
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -18,9 +21,11 @@ from kernelwatch.comparison import bisect
 from kernelwatch.comparison.changes import Changes
 from kernelwatch.comparison.choice import Choice, by_pattern, choose
 from kernelwatch.comparison.paired import LOOKS, Side
-from kernelwatch.comparison.verdict import Report, compare
-from kernelwatch.plan.build import tree_of_commit
+from kernelwatch.comparison.verdict import Report, compare, compare_environments, some
+from kernelwatch.plan import interpreters
+from kernelwatch.plan.build import tree_of_checkout, tree_of_commit
 from kernelwatch.plan.cells import timed
+from kernelwatch.plan.interpreters import Interpreter
 from kernelwatch.plan.project import Project
 from kernelwatch.report import comparison as report_text
 from kernelwatch.system.files import write_whole
@@ -52,6 +57,53 @@ def versus(project: Project, arguments: argparse.Namespace, console: Console) ->
         )
 
 
+def environments(project: Project, arguments: argparse.Namespace, console: Console) -> int:
+    """Measure one commit, or the working tree, in two environments, and print the report."""
+    project.check()
+    commit = arguments.commits[0] if arguments.commits else ""
+    sha = resolve(project.root, commit) if commit else ""
+    with console.status("") as status:
+        both = [interpreters.interpreter(text, status.update) for text in arguments.env]
+    differ = interpreters.differences(*both)
+    cells = timed(project)
+    if only := selected(arguments):
+        choice = by_pattern(project, only, project.rungs())
+        choice = replace(choice, cells=[cell for cell in cells if re.search(only, cell.key)])
+    else:
+        choice = Choice(cells, {}, set(project.rungs()))
+    with tempfile.TemporaryDirectory(prefix="kernelwatch-") as folder:
+
+        def tree(name: str, own: Interpreter) -> str:
+            place = Path(folder, name)
+            return tree_of_commit(project, sha, place, own) if sha else tree_of_checkout(project, place, own)
+
+        trees = [tree("A", both[0])]
+        trees.append(tree("B", both[1]) if project.build else trees[0])
+        base, head = (Side(*each) for each in zip("AB", trees, (own.python for own in both), strict=True))
+        report = Report(project, base, head, _what(both, differ, commit, sha), exact_only=arguments.exact)
+        report.notes += [
+            f"{name}: {before or 'not installed'} -> {after or 'not installed'}"
+            for name, (before, after) in differ.items()
+        ]
+
+        def work(tell: Callable[[str], None]) -> None:
+            compare_environments(report, choice, arguments.budget, arguments.within, tell)
+
+        return told(report, work, console, arguments.markdown, arguments.comment)
+
+
+def _what(both: Sequence[Interpreter], differ: Mapping[str, tuple[str, str]], commit: str, sha: str) -> str:
+    """Which environments measure which tree, in one line."""
+    tree = f"{commit} ({sha[:8]})" if commit else "the working tree"
+    if not differ:
+        return f"{tree} in A = {both[0].name} and B = {both[1].name}, whose packages are the same"
+    texts = []
+    for side, own in enumerate(both):
+        named = [f"{name} {versions[side]}" if versions[side] else f"no {name}" for name, versions in differ.items()]
+        texts.append(f"{'AB'[side]} = the environment with {some(named)} ({own.name})")
+    return f"{tree} in {' and '.join(texts)}"
+
+
 def finish(
     report: Report,
     choose_from: Callable[[Changes], Choice | None],
@@ -61,12 +113,27 @@ def finish(
     as_markdown: bool = False,
     comment: Path | None = None,
 ) -> int:
-    """Compare, print the report even after an interrupt, and return the exit code. `comment`: a file to which it is
-    written as data, too."""
+    """Compare, print the report even after an interrupt, and return the exit code. Other arguments as in `told`."""
+
+    def work(tell: Callable[[str], None]) -> None:
+        compare(report, choose_from, budget_s, within, tell)
+
+    return told(report, work, console, as_markdown, comment)
+
+
+def told(
+    report: Report,
+    work: Callable[[Callable[[str], None]], None],
+    console: Console,
+    as_markdown: bool = False,
+    comment: Path | None = None,
+) -> int:
+    """Fill a report by `work`, print it even after an interrupt, and return the exit code. `comment`: a file to which
+    it is written as data, too."""
     interrupted = False
     try:
         with console.status("compiling ...") as status:
-            compare(report, choose_from, budget_s, within, status.update)
+            work(status.update)
         report.whole = True
     except KeyboardInterrupt:
         interrupted = True
@@ -108,13 +175,25 @@ def add_output(parser: Parser) -> None:
 
 def main(project: Project, prog: str, arguments: list[str] | None = None) -> int:
     parser = Parser(prog, __doc__)
-    parser.add_argument("commits", nargs="+", metavar="COMMIT", help="BASE and HEAD, or with --find a range GOOD..BAD")
+    parser.add_argument(
+        "commits",
+        nargs="*",
+        metavar="COMMIT",
+        help="BASE and HEAD; with --find a range GOOD..BAD; with --env one commit, by default the working tree",
+    )
     add_selection(parser, "these cells (default: those of the rungs whose binary or launch changed)")
     parser.add_argument("--all", action="store_true", help="compare every cell")
     parser.add_argument(
         "--exact",
         action="store_true",
         help="time nothing, and judge by compile-time figures and counted accesses alone",
+    )
+    parser.add_argument(
+        "--env",
+        nargs=2,
+        metavar=("A", "B"),
+        help="compare two Python environments on one commit: each an interpreter, the folder of a virtual environment, "
+        "or a file of requirements",
     )
     parser.add_argument(
         "--find",
@@ -133,12 +212,16 @@ def main(project: Project, prog: str, arguments: list[str] | None = None) -> int
     parsed = parser.parse_args(arguments)
     if sum((bool(selected(parsed)), parsed.all, bool(parsed.find))) > 1:
         parser.error("give one of a selection of cells, --all and --find")
+    if parsed.env and (parsed.find or parsed.all or len(parsed.commits) > 1):
+        parser.error("--env takes one commit or none, and neither --find nor --all: it compares all cells by default")
     if parsed.find and parsed.comment:
         parser.error("--find compares several commits, and --comment is the report on two")
     if parsed.find and parsed.exact:
         parser.error("--find takes the name of a cell or of an exact series, which says what is compared")
     wanted = 1 if parsed.find else 2
-    if len(parsed.commits) != wanted or (parsed.find and ".." not in parsed.commits[0]):
+    if parsed.env:
+        pass
+    elif len(parsed.commits) != wanted or (parsed.find and ".." not in parsed.commits[0]):
         parser.error("--find takes one range, GOOD..BAD" if parsed.find else "give two commits, BASE and HEAD")
     console = Output(stderr=parsed.markdown)
     stop_on_signals()
@@ -148,4 +231,4 @@ def main(project: Project, prog: str, arguments: list[str] | None = None) -> int
         except KeyboardInterrupt:
             console.print("interrupted; what was tried by then is above")
             return 130
-    return versus(project, parsed, console)
+    return environments(project, parsed, console) if parsed.env else versus(project, parsed, console)

@@ -35,10 +35,12 @@ WITHIN = {"gpu": 0.01, "cpu": 0.02}  # the verdict is "no change" if the interva
 
 @dataclass(frozen=True)
 class Side:
-    """One side of a comparison: its name, and the folder of its tree ("" if it has none)."""
+    """One side of a comparison: its name, the folder of its tree ("" if it has none), and the interpreter that measures
+    it ("" for that of this process)."""
 
     name: str
     tree: str
+    python: str = ""
 
 
 class Interval(NamedTuple):
@@ -412,7 +414,8 @@ class Comparison(Turns):
     def _of(self, device: str, side: int) -> Workers:
         """The worker processes of a side, some of which start while others measure."""
         if (device, side) not in self._workers:
-            self._workers[device, side] = workers_of(self.project, self.sides[side].tree, device)
+            own = self.sides[side]
+            self._workers[device, side] = workers_of(self.project, own.tree, device, own.python)
         return self._workers[device, side]
 
     def close(self) -> None:
