@@ -10,7 +10,7 @@ import argparse
 import json
 import re
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,14 +18,14 @@ from rich.console import Console
 
 from kernelwatch.commands.arguments import Output, Parser, add_selection, selected, stop_on_signals
 from kernelwatch.comparison import bisect
+from kernelwatch.comparison import environments as two
 from kernelwatch.comparison.changes import Changes
 from kernelwatch.comparison.choice import Choice, by_pattern, choose
 from kernelwatch.comparison.paired import LOOKS, Side
-from kernelwatch.comparison.verdict import Report, compare, compare_environments, some
+from kernelwatch.comparison.verdict import Report, compare, compare_environments
 from kernelwatch.plan import interpreters
-from kernelwatch.plan.build import tree_of_checkout, tree_of_commit
+from kernelwatch.plan.build import tree_of_commit
 from kernelwatch.plan.cells import timed
-from kernelwatch.plan.interpreters import Interpreter
 from kernelwatch.plan.project import Project
 from kernelwatch.report import comparison as report_text
 from kernelwatch.system.files import write_whole
@@ -64,7 +64,6 @@ def environments(project: Project, arguments: argparse.Namespace, console: Conso
     sha = resolve(project.root, commit) if commit else ""
     with console.status("") as status:
         both = [interpreters.interpreter(text, status.update) for text in arguments.env]
-    differ = interpreters.differences(*both)
     cells = timed(project)
     if only := selected(arguments):
         choice = by_pattern(project, only, project.rungs())
@@ -72,36 +71,16 @@ def environments(project: Project, arguments: argparse.Namespace, console: Conso
     else:
         choice = Choice(cells, {}, set(project.rungs()))
     with tempfile.TemporaryDirectory(prefix="kernelwatch-") as folder:
-
-        def tree(name: str, own: Interpreter) -> str:
-            place = Path(folder, name)
-            return tree_of_commit(project, sha, place, own) if sha else tree_of_checkout(project, place, own)
-
-        trees = [tree("A", both[0])]
-        trees.append(tree("B", both[1]) if project.build else trees[0])
-        base, head = (Side(*each) for each in zip("AB", trees, (own.python for own in both), strict=True))
-        report = Report(project, base, head, _what(both, differ, commit, sha), exact_only=arguments.exact)
-        report.notes += [
-            f"{name}: {before or 'not installed'} -> {after or 'not installed'}"
-            for name, (before, after) in differ.items()
-        ]
+        base, head = two.sides(project, both, sha, Path(folder))
+        what = two.words(both, f"{commit} ({sha[:8]})" if commit else "the working tree")
+        report = Report(project, base, head, what, exact_only=arguments.exact)
+        if differ := interpreters.differences(*both):
+            report.notes.append(f"packages: {two.packages_text(differ)}")
 
         def work(tell: Callable[[str], None]) -> None:
             compare_environments(report, choice, arguments.budget, arguments.within, tell)
 
         return told(report, work, console, arguments.markdown, arguments.comment)
-
-
-def _what(both: Sequence[Interpreter], differ: Mapping[str, tuple[str, str]], commit: str, sha: str) -> str:
-    """Which environments measure which tree, in one line."""
-    tree = f"{commit} ({sha[:8]})" if commit else "the working tree"
-    if not differ:
-        return f"{tree} in A = {both[0].name} and B = {both[1].name}, whose packages are the same"
-    texts = []
-    for side, own in enumerate(both):
-        named = [f"{name} {versions[side]}" if versions[side] else f"no {name}" for name, versions in differ.items()]
-        texts.append(f"{'AB'[side]} = the environment with {some(named)} ({own.name})")
-    return f"{tree} in {' and '.join(texts)}"
 
 
 def finish(

@@ -204,17 +204,16 @@ def architecture() -> str:
 def link(
     project: Project,
     one: Step,
-    made: Trees,
+    made: Trees | tuple[Side, Side],
     budget_s: float = BUDGET_S,
     kind: Kind = "step",
     tell: Callable[[str], None] = lambda _: None,
 ) -> Session:
-    """Measure the links of a step. Raises: UserError."""
+    """Measure the links of a step. `made`: the trees, or both sides if these are two environments: then nothing is
+    known to be the same on both, and there are no controls. Raises: UserError."""
     began = time.monotonic()
-    differ = [*one.differ.launched, *one.differ.compiled]
-    choice = few_controls(choose(project, one.cells, set(), [*differ, *one.differ.new]))
-    base, head = (Side(sha[:8], made.of(sha)) for sha in (one.before, one.after))
-    comparison = Comparison(project, base, head, choice.cells, choice.controls, narrow=NARROW, launches=one.launches)
+    comparison = _comparison(project, one, made)
+    base, head = comparison.sides
     if one.cells:
         comparison.run(budget_s, tell)
     links: list[Link] = []
@@ -258,6 +257,19 @@ def link(
         tuple([*told["new"], *one.differ.new]),
         tuple([*told["gone"], *one.differ.gone]),
         unjudged,
+    )
+
+
+def _comparison(project: Project, one: Step, made: Trees | tuple[Side, Side]) -> Comparison:
+    if isinstance(made, Trees):
+        changed = [*one.differ.launched, *one.differ.compiled, *one.differ.new]
+        choice, differ = few_controls(choose(project, one.cells, set(), changed)), set[str]()
+        base, head = (Side(sha[:8], made.of(sha)) for sha in (one.before, one.after))
+    else:
+        choice, differ = Choice([*one.cells], {}, set()), {cell.name for cell in one.cells}
+        base, head = made
+    return Comparison(
+        project, base, head, choice.cells, choice.controls, differ=differ, narrow=NARROW, launches=one.launches
     )
 
 

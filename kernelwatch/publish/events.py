@@ -18,6 +18,7 @@ from asv.console import log
 
 from kernelwatch.detect import common, events
 from kernelwatch.detect.chain import chains
+from kernelwatch.detect.environments import events_of
 from kernelwatch.detect.events import Change, Event, JudgedSeries
 from kernelwatch.detect.evidence import Evidence, evidence
 from kernelwatch.detect.linked import LinkedSeries, verdict_on, verdicts_of
@@ -85,6 +86,7 @@ def judge(publication: Publication) -> Judged:
     changes = [change for change in flagged if _where(change) not in twice] + told
     found = events.events([*changes, *(change for move in moves for change in move.changes)])
     settled.write()
+    found += _of_environments(sessions, lines, series)
     proof = evidence(series, newest_of(lines, history.recorded))
     heads = {(each.machine, each.newest) for each in proof}
     every = failed.failures(history, publication.benchmarks, publication.suites, heads)
@@ -167,6 +169,19 @@ def _by_links(
                 known = {machine: chains(own, line.positions, missing)}
                 found += links_of(timed, known, line.name, line.own)
     return found, unasked
+
+
+def _of_environments(
+    sessions: Mapping[str, Sequence[Session]], lines: Sequence[Line], series: Sequence[JudgedSeries]
+) -> list[Event]:
+    """The events of sessions that measured one commit in two environments, each on the first line that has it."""
+    found = []
+    left = {machine: list(own) for machine, own in sessions.items()}
+    for line in lines:
+        for machine, own in left.items():
+            found += events_of(own, machine, line.name, line.positions, series)
+            left[machine] = [each for each in own if each.after not in line.positions]
+    return found
 
 
 def _of_line(judged: Judged, machine: str, line: Line) -> list[LinkedSeries]:

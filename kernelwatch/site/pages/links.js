@@ -85,6 +85,13 @@
             {name: "Verdict"}, {name: "Subject"}, {name: "Date"}, {name: "Turns", number: true}, {name: "GPU"}], rows, {"aria-label": "Links of " + key});
     }
 
+    // What other environments did to cells of a machine: each was measured in turns with another one, on one commit.
+    function of_environments(cells, machine, events) {
+        const own = events.events.filter((event) => event.kind === "environment" && !event.commits).flatMap((event) => event.changes.filter((change) => kernelwatch.is_of({machine}, change.place.machine) && cells.some(({key}) => key === change.cell)).map((change) => ({event, change})));
+        return own.length ? element("ul", {class: "happened"}, own.map(({event, change}) => element("li", {"data-kind": "environment", "data-change": change.size}, element("b", {}, "\u25c7 " + kernelwatch.size(change)),
+            " (" + kernelwatch.interval(change) + "), " + (cells.length > 1 ? change.cell + ", " : "") + "by another environment: ", kernelwatch.event.link(event.why, change.id), ", both measured in turns at ", link(text.hash(change.to), "commit", {hash: text.hash(change.to)}, {class: "hash"}), "."))) : null;
+    }
+
     // --- the section of a history ----------------------------------------------------------------------------------
 
     // The links of some cells of a machine: [{key, color}]. Nothing if the machine has none.
@@ -100,6 +107,7 @@
             "A changed launch and the one before it are measured in turns on one GPU, so this line crosses GPUs, drivers and versions of the harness. " + links.words(reach) + "."));
         main.append(section);
         if (drawn.length) picture(main, section, drawn, told, ats);
+        section.append(of_environments(cells, machine, events) || "");
         for (const {key} of still) section.append(element("p", {"data-key": key}, "No commit that was asked changed the launch of " + key + "."));
         for (const {key, color} of drawn) {
             if (drawn.length > 1) section.append(element("h3", {}, element("span", {style: "color:" + color, "aria-hidden": "true"}, "\u25ac\u00a0"), key));
