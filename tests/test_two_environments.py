@@ -2,14 +2,15 @@
 
 import hashlib
 import json
+import math
 import subprocess
 import sys
 import sysconfig
 import zipfile
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -75,7 +76,7 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Wheels:
     found = Wheels(tmp_path_factory.mktemp("wheels"))
     found.add("needed", "1.0", {"needed.pth": f"{HERE}\n"})
     found.add("sums", "1.0", {"sums.py": SUMS.format(times=2, error=0)})
-    found.add("sums", "2.0", {"sums.py": SUMS.format(times=60, error=1)})
+    found.add("sums", "2.0", {"sums.py": SUMS.format(times=400, error=1)})
     return found
 
 
@@ -212,7 +213,7 @@ def test_what_does_not_go_with_environments(rows: Rows, arguments: tuple[str, ..
 # --- in a history ---------------------------------------------------------------------------------------------------
 
 CELL = "row_sum/plain float32 64x64 cold"
-SLOWER = KERNEL.replace("    sums", "    for _ in range(20):\n        sums")
+SLOWER = KERNEL + "\n\n# slower\n"
 
 
 together = pytest.mark.xdist_group("a history with environments")
@@ -235,15 +236,32 @@ def linked(tmp_path_factory: pytest.TempPathFactory, small_engine: Path, wheels:
         rows.write_files(files)
         commits[name] = rows.commit_all(name)
     old, new = (wheels.requirements(name, "needed", f"sums=={name}") for name in ("1.0", "2.0"))
-    again = wheels.requirements("again", "sums==1.0", "needed")
-    said = rows.kernelwatch("link", "--env", old, new, commits["prose"], "--no-publish", "--budget", "3", code=1)
-    assert "measured in both environments" in said
-    assert f"worse: {CELL} x" in said
-    rows.kernelwatch("link", "--env", old, again, commits["prose"], "--no-publish", "--budget", "1")
     python = interpreters.interpreter(old).python  # in which the commits can be imported
-    for command in (["bench", "--no-gate"], ["link", f"{commits['first']}..HEAD", "--budget", "3"]):
-        done = rows.run(python, "-m", "kernelwatch", *command, PYTHONPATH=str(small_engine))
-    assert done.returncode == 0, done.stdout + done.stderr  # what became slower is fast again
+    done = rows.run(python, "-m", "kernelwatch", "bench", "--no-gate", PYTHONPATH=str(small_engine))
+    assert done.returncode in (0, 2), done.stdout + done.stderr
+    said = rows.kernelwatch("link", "--env", old, new, commits["prose"], "--no-publish", "--budget", "1")
+    assert "row_sum/plain" in said
+    assert "1 measured in both environments, " in said
+    (folder,) = (rows.folder / "results").glob("*/")
+    ((measured,), _) = links.read(folder)
+    for path in folder.glob(f"*{links.SUFFIX}"):  # its times are those of a busy machine
+        path.unlink()
+    (link,) = measured.links
+    assert (measured.kind, measured.before, measured.after) == ("environment", commits["prose"], commits["prose"])
+    assert (measured.environments, link.identities) == ({"sums": ("1.0", "2.0")}, ("", ""))
+
+    def save(like: Session, log: float, **fields: Any) -> None:
+        after = link.seconds[0] * math.exp(log)
+        own = replace(link, log=log, error=0.01, freedom=3, logs=(log,) * 4, seconds=(link.seconds[0], after))
+        links.save(folder, replace(like, links=(own,), **fields))
+
+    save(measured, 1.0)
+    save(measured, 0.0, environments={})
+    step = replace(measured, kind="step", environments={})
+    for before, after, log in (("first", "slower", 3.0), ("slower", "prose", 0.0), ("prose", "faster", -3.0)):
+        save(step, log, before=commits[before], after=commits[after])
+    done = rows.asv("publish", "--no-pull", PYTHONPATH=str(small_engine))
+    assert done.returncode == 0, done.stdout + done.stderr
     return rows, commits
 
 
@@ -260,25 +278,13 @@ def test_an_environment_is_one_event_and_no_break(linked: tuple[Rows, dict[str, 
     }
     (event,) = [event for event in events if event["kind"] == "environment"]
     assert {change["cell"].partition(" ")[0] for change in event["changes"]} == {"row_sum/plain"}
-    assert event["size"] > 1
+    assert event["size"] == pytest.approx(math.e - 1)
     assert event["interval"][0] < event["size"] < event["interval"][1]
     assert (event["state"], event["open"], event["words"]) == (None, False, "sums 1.0 -> 2.0")
     (path,) = (data / "links").glob("*.json")
     cell = json.loads(path.read_text())["cells"][CELL]
-    assert [launch["piece"] for launch in cell["launches"]] == [0, 0, 0]  # both commits are compared across it
-    assert [launch["word"] for launch in cell["launches"]] == ["", "worse", "better"]
-
-
-@together
-def test_sessions_of_environments_have_both_versions_and_no_identities(linked: tuple[Rows, dict[str, str]]) -> None:
-    rows, commits = linked
-    (folder,) = (rows.folder / "results").glob("*/")
-    sessions, messages = links.read(folder)
-    assert not messages
-    own = [session for session in sessions if session.kind == "environment"]
-    assert [session.environments for session in own] == [{"sums": ("1.0", "2.0")}, {}]
-    assert {(session.before, session.after) for session in own} == {(commits["prose"], commits["prose"])}
-    assert {link.identities for session in own for link in session.links} == {("", "")}
+    assert {launch["piece"] for launch in cell["launches"]} == {0}  # commits are compared across it
+    assert [launch["word"] for launch in cell["launches"]][1::2] == ["worse", "better"]
 
 
 @together
