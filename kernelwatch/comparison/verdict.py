@@ -264,7 +264,13 @@ def compare_environments(
     well, so no cell is taken to be the same on both sides, and none is a control. Raises: UserError."""
     project, base, head = report.project, report.base, report.head
     tell("compiling ...")
-    _take_exact(report, *(exact.measure(project, side.tree, choice.exact, python=side.python) for side in (base, head)))
+    figures = [exact.measure(project, side.tree, choice.exact, python=side.python) for side in (base, head)]
+    _take_exact(report, *figures)
+    report.missing = {
+        name: f"{side.name}: {why}"
+        for side, own in zip((base, head), figures, strict=True)
+        for name, why in own.missing.items()
+    }
     if report.failures or report.exact_only:
         return
     rungs = {cell.name for cell in choice.cells}
