@@ -197,9 +197,9 @@ def test_python_itself_is_told_first() -> None:
     old = Interpreter("A", "a", {"Python": "3.11.7", "numpy": "2.2.6", "six": "1.16.0"})
     new = Interpreter("B", "b", {"Python": "3.12.1", "abc": "1", "numpy": "2.3.5", "six": "1.16.0"})
     assert interpreters.differences(old, new) == {
-        "Python": ("3.11.7", "3.12.1"), "abc": ("", "1"), "numpy": ("2.2.6", "2.3.5"),
+        "Python": ("3.11.7", "3.12.1"), "numpy": ("2.2.6", "2.3.5"), "abc": ("", "1"),
     }  # fmt: skip
-    assert list(interpreters.differences(old, new)) == ["Python", "abc", "numpy"]
+    assert list(interpreters.differences(old, new)) == ["Python", "numpy", "abc"]
 
 
 @pytest.mark.parametrize(

@@ -66,10 +66,13 @@ def interpreter(text: str, tell: Callable[[str], None] = lambda _: None) -> Inte
 
 
 def differences(before: Interpreter, after: Interpreter) -> dict[str, tuple[str, str]]:
-    """The packages that differ, with both versions; "" where there is none."""
-    names = sorted({*before.packages, *after.packages}, key=lambda name: (name != PYTHON, name))
-    both = {name: (before.packages.get(name, ""), after.packages.get(name, "")) for name in names}
-    return {name: versions for name, versions in both.items() if versions[0] != versions[1]}
+    """The packages that differ, with both versions, "" where there is none: Python first, then those that both have."""
+    both = {
+        name: (before.packages.get(name, ""), after.packages.get(name, ""))
+        for name in sorted({*before.packages, *after.packages})
+    }
+    differ = [(name, versions) for name, versions in both.items() if versions[0] != versions[1]]
+    return dict(sorted(differ, key=lambda each: (each[0] != PYTHON, not all(each[1]))))
 
 
 def _asked(name: str, python: str) -> Interpreter:
