@@ -5,6 +5,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -354,6 +355,20 @@ def test_sides_take_turns() -> None:
 
     judged(Noted("A", 1.0), Noted("B", 1.0))
     assert "".join(order) == "ABBAABBA"
+
+
+@pytest.mark.parametrize(
+    ("known", "places"),
+    [((None, None), "12"), (("one", "two"), "12"), (("two", None), "21"), (("zero", "one"), "21")],
+)
+def test_what_is_installed_already_stays_where_it_is(
+    known: tuple[str | None, str | None], places: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a range, each commit is the second side once, and then the first."""
+    both = tuple(SimpleNamespace(name=name, installed_commit_hash=at) for name, at in zip("12", known, strict=True))
+    monkeypatch.setattr(benchmarks, "_installed", lambda conf, repo, side, place, only: (side.tree, place.name))
+    installed: Any = benchmarks.Place("x", (both[0], both[1])).install(None, None, "BH", ("one", "two"), "")
+    assert installed == [("one", places[0]), ("two", places[1])]
 
 
 def test_several_environments_are_told_apart(tmp_path: Path) -> None:

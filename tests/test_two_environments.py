@@ -14,9 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from benchmarks.project import PROJECT
+from kernelwatch.comparison import exact, verdict
+from kernelwatch.comparison.choice import Choice
+from kernelwatch.comparison.exact import Figures
+from kernelwatch.comparison.paired import Comparison, Side
 from kernelwatch.history import links
 from kernelwatch.history.links import Session
 from kernelwatch.plan import interpreters
+from kernelwatch.plan.cells import timed
 from kernelwatch.plan.interpreters import Interpreter
 from kernelwatch.system import cache
 from kernelwatch.system.errors import CANNOT, UserError
@@ -210,6 +216,18 @@ def test_what_does_not_go_with_environments(rows: Rows, arguments: tuple[str, ..
     assert "--env takes one commit or none" in said
 
 
+def test_no_cell_is_taken_to_be_the_same_in_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its sources are the same, and what it launches lies in the environment as well."""
+    taken: list[Comparison] = []
+    monkeypatch.setattr(exact, "measure", lambda *_, **options: Figures({}, {}, {"counts": options["python"]}))
+    monkeypatch.setattr(Comparison, "run", lambda self, *_: taken.append(self))
+    cells = [cell for cell in timed(PROJECT) if cell.device == "cpu"][:3]
+    report = verdict.Report(PROJECT, Side("A", "tree", "one"), Side("B", "tree", "two"), "")
+    verdict.compare_environments(report, Choice(cells, {}, set()), 1.0, None, print)
+    assert [pairs.differs for pairs in taken[0].pairs.values()] == [True] * 3
+    assert report.missing == {"counts": "B: two"}  # each side's own interpreter
+
+
 # --- in a history ---------------------------------------------------------------------------------------------------
 
 CELL = "row_sum/plain float32 64x64 cold"
@@ -221,8 +239,8 @@ together = pytest.mark.xdist_group("a history with environments")
 
 @pytest.fixture(scope="module")
 def linked(tmp_path_factory: pytest.TempPathFactory, small_engine: Path, wheels: Wheels) -> tuple[Rows, dict[str, str]]:
-    """A history with a commit that is slower, one that is faster again, and one between that was measured in two
-    environments; its commits."""
+    """A history with a commit that is slower and was also measured in two environments, and one that is faster again;
+    its commits."""
     project = new_project(tmp_path_factory.mktemp("history"), "rows")
     rows = Rows(project.folder, project.home, small_engine)
     rows.describe(PLAIN)
@@ -255,8 +273,13 @@ def linked(tmp_path_factory: pytest.TempPathFactory, small_engine: Path, wheels:
         own = replace(link, log=log, error=0.01, freedom=3, logs=(log,) * 4, seconds=(link.seconds[0], after))
         links.save(folder, replace(like, links=(own,), **fields))
 
-    save(measured, 1.0)
-    save(measured, 0.0, environments={})
+    commit = commits["slower"]
+    none: dict[str, tuple[str, str]] = {}
+    for second, (environments, log) in enumerate(
+        [(measured.environments, 1.0), (none, 0.0), ({"other": ("1", "2")}, 2.0)]
+    ):
+        at = f"2026-01-01T00:00:0{second}+00:00"
+        save(measured, log, at=at, before=commit, after=commit, environments=environments)
     step = replace(measured, kind="step", environments={})
     for before, after, log in (("first", "slower", 3.0), ("slower", "prose", 0.0), ("prose", "faster", -3.0)):
         save(step, log, before=commits[before], after=commits[after])
@@ -273,10 +296,15 @@ def test_an_environment_is_one_event_and_no_break(linked: tuple[Rows, dict[str, 
     told = {(event["kind"], event["last"]["hash"], event["why"]) for event in events}
     assert told == {
         ("regression", commits["slower"], ""),
-        ("environment", commits["prose"], "sums 1.0 -> 2.0"),  # and none of the two that have the same packages
+        ("environment", commits["slower"], "other 1 -> 2"),
+        ("environment", commits["slower"], "sums 1.0 -> 2.0"),  # and none of the two that have the same packages
         ("improvement", commits["faster"], ""),
     }
-    (event,) = [event for event in events if event["kind"] == "environment"]
+    assert len({event["id"] for event in events}) == 4
+    event, other = (
+        next(event for event in events if event["why"] == why) for why in ("sums 1.0 -> 2.0", "other 1 -> 2")
+    )
+    assert other["size"] == pytest.approx(math.exp(2) - 1)
     assert {change["cell"].partition(" ")[0] for change in event["changes"]} == {"row_sum/plain"}
     assert event["size"] == pytest.approx(math.e - 1)
     assert event["interval"][0] < event["size"] < event["interval"][1]
@@ -292,9 +320,9 @@ def test_the_pages_name_the_environment(linked: tuple[Rows, dict[str, str]], bro
     rows, commits = linked
     site = rows.folder / ".asv" / "html"
     events = json.loads((site / "data" / "events.json").read_text())["events"]
-    name = next(event["id"] for event in events if event["kind"] == "environment")
+    name = next(event["id"] for event in events if event["why"] == "sums 1.0 -> 2.0")
     for size in (WIDE, NARROW):
-        for address in ("regressions", f"event?id={name}", f"commit?hash={commits['prose'][:8]}", "history", "status"):
+        for address in ("regressions", f"event?id={name}", f"commit?hash={commits['slower'][:8]}", "history", "status"):
             with opened(browser, site, address, size) as page:
                 assert fits(page), (address, size)
                 assert not page.locator(".error").count()
