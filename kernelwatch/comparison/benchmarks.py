@@ -247,6 +247,7 @@ class Place:
         if known[0] == commits[1] or known[1] == commits[0]:  # such as the commit before, in a range
             environments.reverse()
         sides = zip(names, commits, environments, strict=True)
+        # The tree of a side is a commit here: asv keeps its files.
         return [_installed(conf, repo, Side(name, commit), each, only) for name, commit, each in sides]
 
 
