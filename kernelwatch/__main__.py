@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from kernelwatch.plan.project import Repository, find_root, load
+from kernelwatch.plan.project import Repository, find_root, is_plain, load
 from kernelwatch.system.errors import CANNOT, UserError
 
 COMMANDS = {
@@ -34,6 +34,7 @@ COMMANDS = {
 }
 ANYWHERE = ("init", "measure")  # commands that need no project
 UNDESCRIBED = ("accept",)  # commands that need asv's configuration, and no description
+PLAIN = ("versus", "link")  # commands that need no description of kernels: without one they measure asv's benchmarks
 
 
 def usage() -> str:
@@ -52,6 +53,8 @@ def run(name: str, arguments: list[str], prog: str) -> int:
             return int(module.main(prog, arguments))
         root = find_root(Path.cwd())
         os.chdir(root)
+        if name in PLAIN and is_plain(root):
+            return int(importlib.import_module("kernelwatch.commands.plain").main(name, prog, arguments))
         where = Repository(root) if name in UNDESCRIBED else load(root)
         return int(module.main(where, prog, arguments))
 

@@ -268,7 +268,7 @@ def test_a_side_that_fails_later_on_is_not_told_of(synthetic: type[Synthetic], m
     ((pairs, judged),) = found.verdicts()
     assert attempts == ["base", "base"]
     assert (judged.word, judged.why) == ("cannot tell", "BASE: it hung: nothing for 60 s")
-    assert comparison._row(pairs, judged, "=")[2:] == ["", "unknown", "> 100 %", "cannot tell"]
+    assert comparison.row(pairs, judged, "=")[2:] == ["", "unknown", "> 100 %", "cannot tell"]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from typing import Any
 from asv import environment, util
 
 from kernelwatch.plan.build import tree_of_commit
-from kernelwatch.plan.project import ENGINE, load_from
+from kernelwatch.plan.project import ENGINE, is_described, load_from
 from kernelwatch.system.options import PREFIX
 
 
@@ -58,7 +58,7 @@ class Checkout(environment.Environment):
         self.checkout_project(repo, commit_hash)
         self._tree = self._build_root
         description = Path(conf.benchmark_dir).resolve()
-        if (description / "project.py").is_file():
+        if is_described(description):
             project = load_from(description)
             if project.build or project.wheels:
                 self._tree = tree_of_commit(project, commit_hash, Path(self._build_root))

@@ -10,6 +10,7 @@ is not decided.
 import argparse
 import math
 import subprocess
+import tempfile
 import time
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -22,11 +23,13 @@ from kernelwatch.commands.arguments import Output, Parser, add_selection, select
 from kernelwatch.commands.bench import publish
 from kernelwatch.commands.confirming import Event, Events, show_damaged, show_events, show_expected
 from kernelwatch.commands.phases import duration
+from kernelwatch.comparison import environments as two
 from kernelwatch.comparison import linking
 from kernelwatch.comparison.linking import Step, Trees
 from kernelwatch.detect.judging import Judged, judge
 from kernelwatch.history import links
 from kernelwatch.history.links import NOT_ASKED, NOT_HERE, Session
+from kernelwatch.plan import interpreters
 from kernelwatch.plan.cells import Cell
 from kernelwatch.plan.project import CONFIGURATION, Project
 from kernelwatch.report.texts import change_text
@@ -34,7 +37,7 @@ from kernelwatch.system import lifeline
 from kernelwatch.system.errors import UserError
 from kernelwatch.system.files import Busy
 from kernelwatch.system.git import commits as commits_of
-from kernelwatch.system.git import git
+from kernelwatch.system.git import git, resolve
 
 TOGETHER = 12  # commits whose trees are asked what they launch at the same time
 SHOWN = 3  # launches of a commit that are not decided, and that are not measured
@@ -79,6 +82,32 @@ def run(project: Project, arguments: argparse.Namespace, console: Console) -> in
             with console.status(f"asking what {after[:8]} changed ..."):
                 one = linking.step(project, before, after, made, left[before, after])
             sessions += _link(project, one, [*known, *sessions], made, arguments, folder, console)
+    return _told(project, arguments, machine, sessions, console)
+
+
+def environments(project: Project, arguments: argparse.Namespace, console: Console) -> int:
+    """Measure a commit in two environments, save it as a session, and publish; the exit code. Raises: UserError."""
+    project.check()
+    machine = identity()["machine"]
+    sha = resolve(project.root, arguments.range.removesuffix("^!"))
+    devices = [arguments.device] if arguments.device else list(linking.NARROW)
+    asked = linking.asked_of(project, selected(arguments), devices)
+    if not asked:
+        raise UserError("no cell that is timed matches what was asked for")
+    with console.status("") as status, tempfile.TemporaryDirectory(prefix="kernelwatch-") as folder:
+        both = [interpreters.interpreter(text, status.update) for text in arguments.env]
+        session = two.session(project, sha, both, asked, Path(folder), arguments.budget, status.update)
+    console.print(two.words(both, sha[:8]), markup=False, highlight=False, soft_wrap=True)
+    if session.links or NOT_HERE not in session.unjudged.values():
+        links.save(project.results / machine, session)
+    show(git(project.root, "log", "-1", "--format=%h %s", sha), session, console)
+    return _told(project, arguments, machine, [session], console)
+
+
+def _told(
+    project: Project, arguments: argparse.Namespace, machine: str, sessions: Sequence[Session], console: Console
+) -> int:
+    """Publish, unless that is not wanted, and show what was found; the exit code. Raises: UserError."""
     if not arguments.no_publish:
         _list_benchmarks(project)
         page = publish(project, project.root / CONFIGURATION, console)
@@ -124,27 +153,28 @@ def _link(
     console: Console,
 ) -> list[Session]:
     """Measure and save the links of a step, and the anchors that are due; what was measured, printed."""
+    subject = git(project.root, "log", "-1", "--format=%h %s", one.after)
     with console.status("") as status:
         session = linking.link(project, one, made, arguments.budget, tell=status.update)
         if session.links or NOT_HERE not in session.unjudged.values():  # else it knows nothing
             links.save(folder, session)
         found = [session]
-        show(project, session, console)
+        show(subject, session, console)
         line = git(project.root, "rev-list", "--first-parent", "--reverse", one.after).splitlines()
         for before, keys in linking.anchors_of(session, known, line).items():
             found.append(linking.anchor(project, one, before, keys, made, arguments.budget, status.update))
             links.save(folder, found[-1])
-            show(project, found[-1], console)
+            show(subject, found[-1], console)
     return found
 
 
-def show(project: Project, session: Session, console: Console) -> None:
-    """Print a session: one line, one for each cell that became slower or faster, and some for those that are not
-    decided or have no link."""
-    subject = git(project.root, "log", "-1", "--format=%h %s", session.after)
+def show(subject: str, session: Session, console: Console) -> None:
+    """Print a session of a commit: one line, one for each cell that became slower or faster, and some for those that
+    are not decided or have no link."""
     changed = _changed(session)
     undecided = {cell: judged for cell, judged in changed.items() if judged.word == "cannot tell"}
-    what = f"{len(session.changed)} linked" if session.kind == "step" else f"{len(session.changed)} anchored"
+    done = {"step": "linked", "anchor": "anchored", "environment": "measured in both environments"}
+    what = f"{len(session.changed)} {done[session.kind]}"
     parts = [what, f"{session.same} the same"] if session.kind == "step" else [what]
     parts += [f"{session.represented} by the same binary"] if session.represented else []
     parts += [f"{len(own)} {name}" for name, own in (("new", session.new), ("gone", session.gone)) if own]
@@ -180,7 +210,7 @@ def code_of(sessions: Sequence[Session], settled: Collection[tuple[str, str]] = 
     """The exit code of what was measured. `settled`: the commits and cells whose regressions are not open."""
     if any(why.startswith("failed") for session in sessions for why in session.unjudged.values()):
         return 2
-    steps = [session for session in sessions if session.kind == "step"]
+    steps = [session for session in sessions if session.kind != "anchor"]
     changed = [(session.after, cell, judged.word) for session in steps for cell, judged in _changed(session).items()]
     words = {word for commit, cell, word in changed if word != "worse" or (commit, cell) not in settled}
     if "worse" in words:
@@ -211,17 +241,25 @@ def main(project: Project, prog: str, arguments: list[str] | None = None) -> int
         metavar="SECONDS",
         help=f"time limit for each commit; the first look is always taken (default: {linking.BUDGET_S:g})",
     )
+    parser.add_argument(
+        "--env",
+        nargs=2,
+        metavar=("A", "B"),
+        help="measure one commit in two Python environments, as versus --env does, and keep it in the history",
+    )
     parser.add_argument("--device", choices=tuple(linking.NARROW), help="only the cells of this device")
     parser.add_argument("--limit", type=float, metavar="SECONDS", help="begin no further commit after this time")
     parser.add_argument("--no-publish", action="store_true", help="measure only, and make no pages")
     add_selection(parser, "only some cells")
     parsed = parser.parse_args(arguments)
     parsed.range = parsed.range if ".." in parsed.range or parsed.range.endswith("!") else f"{parsed.range}^!"
+    if parsed.env and (not parsed.range.endswith("^!") or parsed.again or parsed.paths):
+        parser.error("--env takes one commit, and neither --again nor --path: each call measures it")
     console = Output()
     stop_on_signals()
     try:
         with lifeline.tied(), running.alone(project.results):
-            return run(project, parsed, console)
+            return environments(project, parsed, console) if parsed.env else run(project, parsed, console)
     except Busy as error:
         raise UserError(running.busy_text(project.results, error)) from None
     except KeyboardInterrupt:

@@ -1,4 +1,5 @@
-"""Compare two commits (worse, better, no change, cannot tell), or find the commit that caused a change.
+"""Compare two commits (worse, better, no change, cannot tell), or two Python environments on one commit, or find the
+commit that caused a change.
 
 Exit code: 0, no change or better; 1, worse; 2, undecided, or a cell of HEAD fails; 130, interrupted. A rung that is
 launched differently is undecided if it cannot be timed here, unless --exact leaves time out of account and its exact
@@ -8,8 +9,10 @@ announces (Perf-Expected), or as someone accepted it on this machine (kernelwatc
 
 import argparse
 import json
+import re
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -17,10 +20,12 @@ from rich.console import Console
 from kernelwatch.asv.identity import identity
 from kernelwatch.commands.arguments import Output, Parser, add_selection, selected, stop_on_signals
 from kernelwatch.comparison import bisect, consents
+from kernelwatch.comparison import environments as two
 from kernelwatch.comparison.changes import Changes
 from kernelwatch.comparison.choice import Choice, by_pattern, choose
 from kernelwatch.comparison.paired import LOOKS, Side
-from kernelwatch.comparison.verdict import Report, compare
+from kernelwatch.comparison.verdict import Report, compare, compare_environments
+from kernelwatch.plan import interpreters
 from kernelwatch.plan.build import tree_of_commit
 from kernelwatch.plan.cells import timed
 from kernelwatch.plan.project import Project
@@ -68,6 +73,32 @@ def versus(project: Project, arguments: argparse.Namespace, console: Console) ->
         return code
 
 
+def environments(project: Project, arguments: argparse.Namespace, console: Console) -> int:
+    """Measure one commit, or the working tree, in two environments, and print the report."""
+    project.check()
+    commit = arguments.commits[0] if arguments.commits else ""
+    sha = resolve(project.root, commit) if commit else ""
+    with console.status("") as status:
+        both = [interpreters.interpreter(text, status.update) for text in arguments.env]
+    cells = timed(project)
+    if only := selected(arguments):
+        choice = by_pattern(project, only, project.rungs())
+        choice = replace(choice, cells=[cell for cell in cells if re.search(only, cell.key)])
+    else:
+        choice = Choice(cells, {}, set(project.rungs()))
+    with tempfile.TemporaryDirectory(prefix="kernelwatch-") as folder:
+        base, head = two.sides(project, both, sha, Path(folder))
+        what = two.words(both, f"{commit} ({sha[:8]})" if commit else "the working tree")
+        report = Report(project, base, head, what, exact_only=arguments.exact)
+        if differ := interpreters.differences(*both):
+            report.notes.append(f"packages: {two.packages_text(differ)}")
+
+        def work(tell: Callable[[str], None]) -> None:
+            compare_environments(report, choice, arguments.budget, arguments.within, tell)
+
+        return told(report, work, console, arguments.markdown, arguments.comment)
+
+
 def finish(
     report: Report,
     choose_from: Callable[[Changes], Choice | None],
@@ -79,12 +110,29 @@ def finish(
     *,
     quiet: bool = False,
 ) -> int:
-    """Compare, print the report even after an interrupt, and return the exit code. `comment`: a file to which it is
-    written as data, too; `quiet`: print no report."""
+    """Compare, print the report even after an interrupt, and return the exit code. Other arguments as in `told`."""
+
+    def work(tell: Callable[[str], None]) -> None:
+        compare(report, choose_from, budget_s, within, tell)
+
+    return told(report, work, console, as_markdown, comment, quiet=quiet)
+
+
+def told(
+    report: Report,
+    work: Callable[[Callable[[str], None]], None],
+    console: Console,
+    as_markdown: bool = False,
+    comment: Path | None = None,
+    *,
+    quiet: bool = False,
+) -> int:
+    """Fill a report by `work`, print it even after an interrupt, and return the exit code. `comment`: a file to which
+    it is written as data, too; `quiet`: print no report."""
     interrupted = False
     try:
         with console.status("compiling ...") as status:
-            compare(report, choose_from, budget_s, within, status.update)
+            work(status.update)
         report.whole = True
     except KeyboardInterrupt:
         interrupted = True
@@ -109,15 +157,44 @@ def within_of(text: str) -> float:
     return value / 100
 
 
+def add_output(parser: Parser) -> None:
+    """Add the options that say which changes are none, and how the report is written."""
+    parser.add_argument(
+        "--within",
+        type=within_of,
+        metavar="PER_CENT",
+        help='changes certainly smaller than this are "no change" (default: 1 on a GPU, 2 on a CPU)',
+    )
+    parser.add_argument("--markdown", action="store_true", help="print Markdown, for the summary of a job")
+    parser.add_argument(
+        "--comment",
+        type=Path,
+        metavar="FILE",
+        help="write the report as data (JSON) too, of which kernelwatch-comment.yml makes a comment on a pull request",
+    )
+
+
 def main(project: Project, prog: str, arguments: list[str] | None = None) -> int:
     parser = Parser(prog, __doc__)
-    parser.add_argument("commits", nargs="+", metavar="COMMIT", help="BASE and HEAD, or with --find a range GOOD..BAD")
+    parser.add_argument(
+        "commits",
+        nargs="*",
+        metavar="COMMIT",
+        help="BASE and HEAD; with --find a range GOOD..BAD; with --env one commit, by default the working tree",
+    )
     add_selection(parser, "these cells (default: those of the rungs whose binary or launch changed)")
     parser.add_argument("--all", action="store_true", help="compare every cell")
     parser.add_argument(
         "--exact",
         action="store_true",
         help="time nothing, and judge by compile-time figures and counted accesses alone",
+    )
+    parser.add_argument(
+        "--env",
+        nargs=2,
+        metavar=("A", "B"),
+        help="compare two Python environments on one commit: each an interpreter, the folder of a virtual environment, "
+        "or a file of requirements",
     )
     parser.add_argument(
         "--find",
@@ -132,31 +209,23 @@ def main(project: Project, prog: str, arguments: list[str] | None = None) -> int
         help=f"time limit; the first {LOOKS[0]} turns are always taken; with --find for each commit that is tried "
         f"(default: {BUDGET_S:g})",
     )
-    parser.add_argument(
-        "--within",
-        type=within_of,
-        metavar="PER_CENT",
-        help='changes certainly smaller than this are "no change" (default: 1 on a GPU, 2 on a CPU)',
-    )
-    parser.add_argument("--markdown", action="store_true", help="print Markdown, for the summary of a job")
+    add_output(parser)
     parser.add_argument("--json", action="store_true", help="print data, as kernelwatch/schemas/versus.json describes")
-    parser.add_argument(
-        "--comment",
-        type=Path,
-        metavar="FILE",
-        help="write the report as data (JSON) too, of which kernelwatch-comment.yml makes a comment on a pull request",
-    )
     parsed = parser.parse_args(arguments)
     if sum((bool(selected(parsed)), parsed.all, bool(parsed.find))) > 1:
         parser.error("give one of a selection of cells, --all and --find")
+    if parsed.env and (parsed.find or parsed.all or len(parsed.commits) > 1):
+        parser.error("--env takes one commit or none, and neither --find nor --all: it compares all cells by default")
     if parsed.find and parsed.comment:
         parser.error("--find compares several commits, and --comment is the report on two")
-    if parsed.json and (parsed.find or parsed.markdown):
+    if parsed.json and (parsed.find or parsed.env or parsed.markdown):
         parser.error("--json is the report on two commits, and takes the place of --markdown")
     if parsed.find and parsed.exact:
         parser.error("--find takes the name of a cell or of an exact series, which says what is compared")
     wanted = 1 if parsed.find else 2
-    if len(parsed.commits) != wanted or (parsed.find and ".." not in parsed.commits[0]):
+    if parsed.env:
+        pass
+    elif len(parsed.commits) != wanted or (parsed.find and ".." not in parsed.commits[0]):
         parser.error("--find takes one range, GOOD..BAD" if parsed.find else "give two commits, BASE and HEAD")
     console = Output(stderr=parsed.markdown or parsed.json)
     stop_on_signals()
@@ -166,4 +235,4 @@ def main(project: Project, prog: str, arguments: list[str] | None = None) -> int
         except KeyboardInterrupt:
             console.print("interrupted; what was tried by then is above")
             return 130
-    return versus(project, parsed, console)
+    return environments(project, parsed, console) if parsed.env else versus(project, parsed, console)

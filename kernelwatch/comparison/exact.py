@@ -103,14 +103,14 @@ class Figures:
     repeats: dict[str, int] = field(default_factory=dict)
 
 
-def measure(project: Project, tree: str, rungs: set[str], name: str = "track_") -> Figures:
-    """Measure the exact figures of a tree's rungs, for the series whose names contain `name`."""
+def measure(project: Project, tree: str, rungs: set[str], name: str = "track_", python: str = "") -> Figures:
+    """Measure the exact figures of a tree's rungs, for the series whose names contain `name`, by an interpreter."""
     values: dict[ExactSeries, Value] = {}
     groups: dict[Callable[..., Group], Group] = {}
     missing: dict[str, str] = {}
     # Without a tree, a folder that does not exist stands for it: the harness then reports each figure as n/a.
     only = f"^({'|'.join(map(re.escape, sorted(rungs)))}) "
-    options = Options(tree=tree or os.devnull, only=only)
+    options = Options(tree=tree or os.devnull, only=only, python=python)
     for suite, series in _suites(project, rungs):
         wanted = [own for own in series if name in own.name]
         if wanted and suite.setup_cache not in groups:  # some suites share it

@@ -204,17 +204,16 @@ def architecture() -> str:
 def link(
     project: Project,
     one: Step,
-    made: Trees,
+    made: Trees | tuple[Side, Side],
     budget_s: float = BUDGET_S,
     kind: Kind = "step",
     tell: Callable[[str], None] = lambda _: None,
 ) -> Session:
-    """Measure the links of a step. Raises: UserError."""
+    """Measure the links of a step. `made`: the trees, or both sides if these are two environments: then nothing is
+    known to be the same on both, and there are no controls. Raises: UserError."""
     began = time.monotonic()
-    differ = [*one.differ.launched, *one.differ.compiled]
-    choice = few_controls(choose(project, one.cells, set(), [*differ, *one.differ.new]))
-    base, head = (Side(sha[:8], made.of(sha)) for sha in (one.before, one.after))
-    comparison = Comparison(project, base, head, choice.cells, choice.controls, narrow=NARROW, launches=one.launches)
+    comparison = _comparison(project, one, made)
+    base, head = comparison.sides
     if one.cells:
         comparison.run(budget_s, tell)
     links: list[Link] = []
@@ -234,7 +233,7 @@ def link(
             unjudged[key] = f"{judged.word}: {judged.why}" if judged.why else judged.word
         elif not is_control and pairs.same and (pairs.is_alike or judged.word == "no change"):
             same += 1
-        elif found := _link(pairs, is_control):
+        elif found := link_of(pairs, is_control):
             links.append(found)
         elif not is_control:
             unjudged[key] = judged.why or "it was measured in too few turns"
@@ -261,6 +260,19 @@ def link(
     )
 
 
+def _comparison(project: Project, one: Step, made: Trees | tuple[Side, Side]) -> Comparison:
+    if isinstance(made, Trees):
+        changed = [*one.differ.launched, *one.differ.compiled, *one.differ.new]
+        choice, differ = few_controls(choose(project, one.cells, set(), changed)), set[str]()
+        base, head = (Side(sha[:8], made.of(sha)) for sha in (one.before, one.after))
+    else:
+        choice, differ = Choice([*one.cells], {}, set()), {cell.name for cell in one.cells}
+        base, head = made
+    return Comparison(
+        project, base, head, choice.cells, choice.controls, differ=differ, narrow=NARROW, launches=one.launches
+    )
+
+
 def few_controls(choice: Choice) -> Choice:
     """A choice with CONTROLS controls for each op and device, which stand for the others."""
     kept: dict[tuple[str, str], list[str]] = {}
@@ -277,7 +289,7 @@ def few_controls(choice: Choice) -> Choice:
     return replace(choice, cells=[cell for cell in choice.cells if cell.key not in dropped], controls=controls)
 
 
-def _link(pairs: Pairs, is_control: bool) -> Link | None:
+def link_of(pairs: Pairs, is_control: bool = False) -> Link | None:
     """The link of a cell; None if it was measured in too few turns."""
     logs = [*pairs.logs().values()]
     middle, error, freedom = trimmed_mean(logs)

@@ -7,6 +7,7 @@ the logarithms of the turns' ratios, and its interval. Undecided cells are measu
 import math
 import statistics
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -34,10 +35,12 @@ WITHIN = {"gpu": 0.01, "cpu": 0.02}  # the verdict is "no change" if the interva
 
 @dataclass(frozen=True)
 class Side:
-    """One side of a comparison: its name, and the folder of its tree ("" if it has none)."""
+    """One side of a comparison: its name, the folder of its tree ("" if it has none), and the interpreter that measures
+    it ("" for that of this process)."""
 
     name: str
     tree: str
+    python: str = ""
 
 
 class Interval(NamedTuple):
@@ -214,127 +217,42 @@ class Pairs:
         return float(statistics.median(both[side]["seconds"] for both in self.measurements.values()))
 
 
-class Comparison:
-    """Cells of one or several devices on two sides. `controls`: the key of a cell's control by the key of the cell. The
-    controls are among the cells; a cell that is only a control is not judged. `within`: the largest change that is
-    "no change", of all cells or by the key of a cell. `differ`: rungs ("op/rung") whose launches certainly differ.
-    `launches`: by the key of a cell, what it launches on both sides, if that is known.
+class Turns(ABC):
+    """Turns of two sides, until every cell is decided. `pairs`: the cells, by key; `controls`: the key of a cell's
+    control by the key of the cell. The controls are among the cells; a cell that is only a control is not judged.
+    `within`: the largest change that is "no change", of all cells or by the key of a cell.
     `narrow`: by device, measure a cell until the half-width of its 95 % interval is this small, instead of until it is
-    decided; a cell that both sides launch alike is measured once, if its times do not differ."""
+    decided; a cell that both sides launch alike is measured once, if its times do not differ.
+    `stops`: whether no further turn is taken once a cell failed on the second side."""
+
+    stops = True
 
     def __init__(
         self,
-        project: Project,
-        base: Side,
-        head: Side,
-        cells: Sequence[Cell],
+        sides: tuple[Side, Side],
+        pairs: dict[str, Pairs],
         controls: dict[str, str],
         within: float | Mapping[str, float] | None = None,
-        differ: Collection[str] = (),
         narrow: Mapping[str, float] | None = None,
-        launches: Mapping[str, tuple[str, str]] | None = None,
     ) -> None:
-        self.project = project
-        self.sides = (base, head)
-        known = launches or {}
-        self.pairs = {
-            cell.key: Pairs(cell, differs=cell.name in differ, launches=known.get(cell.key)) for cell in cells
-        }
-        self.controls = {own: other for own, other in controls.items() if own in self.pairs and other in self.pairs}
+        self.sides = sides
+        self.pairs = pairs
+        self.controls = {own: other for own, other in controls.items() if own in pairs and other in pairs}
         lines = set(self.controls.values())
         self.judged = [key for key in self.pairs if key in self.controls or key not in lines]
         self.within = within
         self.narrow = narrow
         self.facts: Facts = {}  # of the machine, and of every device that measured
-        self._workers: dict[tuple[str, int], Workers] = {}  # by device and side
-        self._seen: dict[tuple[int, str], Measurement] = {}  # by side and cell: what it launches
         self.turns = 0
         self.tests = max(1, len(self.judged)) * (len(LOOKS) + 1)  # one more look when the time is up
 
+    @abstractmethod
     def turn(self, tick: Callable[[str], None] = lambda text: None) -> None:
         """Measure both sides once more, for the undecided cells and their controls."""
-        undecided = [key for key in self.judged if self.open(key)]
-        wanted = {*undecided, *(self.controls[key] for key in undecided if key in self.controls)}
-        order = (0, 1) if self.turns % 2 == 0 else (1, 0)
-        for device in ("gpu", "cpu"):
-            asked = [self.pairs[key] for key in self.pairs if key in wanted]
-            cells = [pairs.cell for pairs in asked if pairs.cell.device == device and not pairs.left_out]
-            runs: dict[int, Run] = {}
-            for at in order if cells else ():
-                tick(f"{device}: {self.sides[at].name}, turn {self.turns + 1}")
-                for _ in range(2):  # a process may hang once because of the machine
-                    runs[at] = Run(
-                        self.project, cells, device, self.sides[at].tree, BUDGETS[device], workers=self._of(device, at)
-                    )
-                    if device in AHEAD:  # they import while others are measured
-                        for side in (at, 1 - at):
-                            self._of(device, side).ahead(WAITING)
-                    runs[at].measure_all(self.turns)
-                    if not any("it hung" in outcome.reason for outcome in runs[at].group.outcomes.values()):
-                        break
-                if device == "gpu" and runs[at].unavailable.startswith("no GPU here"):
-                    runs[1 - at] = runs[at]  # the other side would find none either
-                    break
-            if runs:
-                self._see(runs)
-            for cell in cells:
-                self._note(cell, runs[0], runs[1])
-            if cells:
-                packages = {**self.facts.get("packages", {}), **runs[1].group.facts.get("packages", {})}
-                self.facts = {**self.facts, **runs[1].group.facts}
-                self.facts |= {"packages": packages} if packages else {}
-        self.turns += 1
 
-    def _see(self, runs: Mapping[int, Run]) -> None:
-        """Note what the cells launch whose identity is that of their sources: a change of the host's code may leave it
-        as it was. A process of each side, which times nothing, tells it once for all turns."""
-        both = [runs[at].group.outcomes for at in sorted(runs)]
-        unlike = {
-            key for key in both[0] if len({identity_of(each) for own in both for each in own[key].measurements}) > 1
-        }
-        unseen = [
-            [cell for cell in of_sources(run) if cell.key in unlike and self._is_unseen(at, cell.key)]
-            for at, run in runs.items()
-        ]
-        with ThreadPoolExecutor(2) as pool:
-            for (at, _), cells, seen in zip(runs.items(), unseen, pool.map(look, runs.values(), unseen), strict=True):
-                self._seen |= {(at, cell.key): seen.get(cell.key, {"codes": []}) for cell in cells}
-        for at, run in runs.items():
-            for cell in of_sources(run):
-                if seen_once := self._seen.get((at, cell.key)):
-                    note(run.group.outcomes[cell.key].measurements, seen_once)
-
-    def _is_unseen(self, side: int, key: str) -> bool:
-        return (side, key) not in self._seen and self.pairs[key].launches is None
-
-    def _of(self, device: str, side: int) -> Workers:
-        """The worker processes of a side, some of which start while others measure."""
-        if (device, side) not in self._workers:
-            self._workers[device, side] = workers_of(self.project, self.sides[side].tree, device)
-        return self._workers[device, side]
-
+    @abstractmethod
     def close(self) -> None:
-        """End the processes that wait."""
-        for workers in self._workers.values():
-            workers.close()
-
-    def _note(self, cell: Cell, base: Run, head: Run) -> None:
-        pairs = self.pairs[cell.key]
-        before, after = base.group.outcomes[cell.key], head.group.outcomes[cell.key]
-        if after.state == "failed":
-            pairs.left_out = Judged("failed", after.reason)
-        elif before.state == after.state == "ok":
-            pairs.measurements[self.turns] = (before.measurements[-1], after.measurements[-1])
-        elif after.state == "ok" and not pairs.measurements:
-            word = "repaired" if before.state == "failed" else "new"
-            pairs.left_out = Judged(word, f"{self.sides[0].name}: {before.reason}")
-            pairs.alone_s = after.measurements[-1]["seconds"]
-        else:
-            sides = zip(self.sides, (before, after), strict=True)
-            reasons = {own.reason: f"{side.name}: {own.reason}" for side, own in sides if own.state != "ok"}
-            both = before.reason == after.reason and before.state == after.state
-            word = "cannot tell" if pairs.measurements else "gone" if before.state == "ok" else "n/a"
-            pairs.left_out = Judged(word, before.reason if both else "; ".join(reasons.values()))
+        """End what a turn leaves behind."""
 
     def open(self, key: str) -> bool:
         """Whether another turn could show more of a cell."""
@@ -400,7 +318,7 @@ class Comparison:
                     return
                 self.turn(tick)
                 last = time.monotonic() - at
-                if self.failed() and self.narrow is None:
+                if self.stops and self.failed() and self.narrow is None:
                     return
                 if self.turns in LOOKS:
                     self.look()
@@ -411,6 +329,117 @@ class Comparison:
         """Each cell with its verdict, in the order of the cells, controls included."""
         for key in self.pairs:
             yield self.pairs[key], self.verdict(key)
+
+
+class Comparison(Turns):
+    """Cells of one or several devices on two sides, the trees of a project. `differ`: rungs ("op/rung") whose launches
+    certainly differ. `launches`: by the key of a cell, what it launches on both sides, if that is known. Other
+    arguments as in `Turns`."""
+
+    def __init__(
+        self,
+        project: Project,
+        base: Side,
+        head: Side,
+        cells: Sequence[Cell],
+        controls: dict[str, str],
+        within: float | Mapping[str, float] | None = None,
+        differ: Collection[str] = (),
+        narrow: Mapping[str, float] | None = None,
+        launches: Mapping[str, tuple[str, str]] | None = None,
+    ) -> None:
+        self.project = project
+        known = launches or {}
+        pairs = {cell.key: Pairs(cell, differs=cell.name in differ, launches=known.get(cell.key)) for cell in cells}
+        super().__init__((base, head), pairs, controls, within, narrow)
+        self._workers: dict[tuple[str, int], Workers] = {}  # by device and side
+        self._seen: dict[tuple[int, str], Measurement] = {}  # by side and cell: what it launches
+
+    def turn(self, tick: Callable[[str], None] = lambda text: None) -> None:
+        """Measure both sides once more, for the undecided cells and their controls."""
+        undecided = [key for key in self.judged if self.open(key)]
+        wanted = {*undecided, *(self.controls[key] for key in undecided if key in self.controls)}
+        order = (0, 1) if self.turns % 2 == 0 else (1, 0)
+        for device in ("gpu", "cpu"):
+            asked = [self.pairs[key] for key in self.pairs if key in wanted]
+            cells = [pairs.cell for pairs in asked if pairs.cell.device == device and not pairs.left_out]
+            runs: dict[int, Run] = {}
+            for at in order if cells else ():
+                tick(f"{device}: {self.sides[at].name}, turn {self.turns + 1}")
+                for _ in range(2):  # a process may hang once because of the machine
+                    runs[at] = Run(
+                        self.project, cells, device, self.sides[at].tree, BUDGETS[device], workers=self._of(device, at)
+                    )
+                    if device in AHEAD:  # they import while others are measured
+                        for side in (at, 1 - at):
+                            self._of(device, side).ahead(WAITING)
+                    runs[at].measure_all(self.turns)
+                    if not any("it hung" in outcome.reason for outcome in runs[at].group.outcomes.values()):
+                        break
+                if device == "gpu" and runs[at].unavailable.startswith("no GPU here"):
+                    runs[1 - at] = runs[at]  # the other side would find none either
+                    break
+            if runs:
+                self._see(runs)
+            for cell in cells:
+                self._note(cell, runs[0], runs[1])
+            if cells:
+                packages = {**self.facts.get("packages", {}), **runs[1].group.facts.get("packages", {})}
+                self.facts = {**self.facts, **runs[1].group.facts}
+                self.facts |= {"packages": packages} if packages else {}
+        self.turns += 1
+
+    def _see(self, runs: Mapping[int, Run]) -> None:
+        """Note what the cells launch whose identity is that of their sources: a change of the host's code may leave it
+        as it was. A process of each side, which times nothing, tells it once for all turns."""
+        both = [runs[at].group.outcomes for at in sorted(runs)]
+        unlike = {
+            key for key in both[0] if len({identity_of(each) for own in both for each in own[key].measurements}) > 1
+        }
+        unseen = [
+            [cell for cell in of_sources(run) if cell.key in unlike and self._is_unseen(at, cell.key)]
+            for at, run in runs.items()
+        ]
+        with ThreadPoolExecutor(2) as pool:
+            for (at, _), cells, seen in zip(runs.items(), unseen, pool.map(look, runs.values(), unseen), strict=True):
+                self._seen |= {(at, cell.key): seen.get(cell.key, {"codes": []}) for cell in cells}
+        for at, run in runs.items():
+            for cell in of_sources(run):
+                if seen_once := self._seen.get((at, cell.key)):
+                    note(run.group.outcomes[cell.key].measurements, seen_once)
+
+    def _is_unseen(self, side: int, key: str) -> bool:
+        return (side, key) not in self._seen and self.pairs[key].launches is None
+
+    def _of(self, device: str, side: int) -> Workers:
+        """The worker processes of a side, some of which start while others measure."""
+        if (device, side) not in self._workers:
+            own = self.sides[side]
+            self._workers[device, side] = workers_of(self.project, own.tree, device, own.python)
+        return self._workers[device, side]
+
+    def close(self) -> None:
+        """End the processes that wait."""
+        for workers in self._workers.values():
+            workers.close()
+
+    def _note(self, cell: Cell, base: Run, head: Run) -> None:
+        pairs = self.pairs[cell.key]
+        before, after = base.group.outcomes[cell.key], head.group.outcomes[cell.key]
+        if after.state == "failed":
+            pairs.left_out = Judged("failed", after.reason)
+        elif before.state == after.state == "ok":
+            pairs.measurements[self.turns] = (before.measurements[-1], after.measurements[-1])
+        elif after.state == "ok" and not pairs.measurements:
+            word = "repaired" if before.state == "failed" else "new"
+            pairs.left_out = Judged(word, f"{self.sides[0].name}: {before.reason}")
+            pairs.alone_s = after.measurements[-1]["seconds"]
+        else:
+            sides = zip(self.sides, (before, after), strict=True)
+            reasons = {own.reason: f"{side.name}: {own.reason}" for side, own in sides if own.state != "ok"}
+            both = before.reason == after.reason and before.state == after.state
+            word = "cannot tell" if pairs.measurements else "gone" if before.state == "ok" else "n/a"
+            pairs.left_out = Judged(word, before.reason if both else "; ".join(reasons.values()))
 
 
 def controls_of(cells: Sequence[Cell], controls: dict[tuple[str, str], str]) -> dict[str, str]:

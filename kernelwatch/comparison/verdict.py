@@ -270,6 +270,27 @@ def compare(
     report.unjudged = _unjudged_types(report, "no suite here times it" if whole_choice else NOT_ASKED)
 
 
+def compare_environments(
+    report: Report, choice: Choice, budget_s: float, within: float | None, tell: Callable[[str], None]
+) -> None:
+    """Fill a report on one tree that two environments measure. What a launch is made of lies in the environment as
+    well, so no cell is taken to be the same on both sides, and none is a control. Raises: UserError."""
+    project, base, head = report.project, report.base, report.head
+    tell("compiling ...")
+    figures = [exact.measure(project, side.tree, choice.exact, python=side.python) for side in (base, head)]
+    _take_exact(report, *figures)
+    report.missing = {
+        name: f"{side.name}: {why}"
+        for side, own in zip((base, head), figures, strict=True)
+        for name, why in own.missing.items()
+    }
+    if report.failures or report.exact_only:
+        return
+    rungs = {cell.name for cell in choice.cells}
+    report.comparison = Comparison(project, base, head, choice.cells, {}, within, rungs)
+    report.comparison.run(budget_s, tell)
+
+
 def undescribed(project: Project, base: Side, head: Side) -> dict[str, str]:
     """The files that differ between the sides and that decide something that no cell measures: file -> what."""
     found = {}

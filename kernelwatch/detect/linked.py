@@ -193,7 +193,7 @@ def verdicts_of(sessions: Iterable[Session], series: Iterable[LinkedSeries] = ()
     """What links say of changes that a full run flagged, and of their own: each was measured in turns. `series`: those
     of the same machine; if several sessions measured a step, what they say together counts."""
     found: Verdicts = {}
-    for session in sessions:
+    for session in (each for each in sessions if each.kind != "environment"):
         judged = judge(session)
         for link in session.changed:
             own = judged[link.cell]

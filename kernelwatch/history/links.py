@@ -17,13 +17,14 @@ from typing import Any, Literal, cast, get_args
 
 from kernelwatch.system.files import write_whole
 
-Kind = Literal["step", "anchor"]
+Kind = Literal["step", "anchor", "environment"]
 Word = Literal["worse", "better", "no change", "cannot tell"]  # a verdict on a link
 SUFFIX = ".links.jsonl"
 DIGITS = 7  # of a log ratio: 1e-7 is a hundred times less than the noise of any cell
 MOST_BYTES = 2**25  # of a session's file; a commit that changes 1,000 cells takes 1 MB
 MOST_LOG = 100.0  # of a ratio: a larger one is no measurement
 COMMIT = re.compile(r"[0-9a-f]{40,64}")
+ENVIRONMENT = "environment"  # a condition: the environment of asv whose commits took turns
 NOT_ASKED = "not asked for"  # the end of a reason: another call may measure it
 NOT_HERE = "there is no GPU here"  # another machine may measure it
 
@@ -56,13 +57,15 @@ class Session:
     """The comparison of two commits on one GPU: which launches differ, and their links.
 
     `kind`: "step" if `after` follows `before` on a line of commits; "anchor" if `before` is an older commit, from which
-    a few cells are measured again, so that the links between cannot drift.
+    a few cells are measured again, so that the links between cannot drift; "environment" if both are one commit, which
+    two Python environments measured.
     `before`, `after`: the commits; `at`: when it ended, in ISO format; `seconds`: how long it took.
     `conditions`: GPU, driver, packages and harness, as in a record.
     `same`: how many launches are known to be the same on both sides: rungs by their sources, cells by their identity.
     `represented`: how many cells have a binary that is the same on both sides, and whose host code differs: one cell of
     each rung was measured for them.
     `new`, `gone`: the cells that only one side has; `unjudged`: why a changed launch has no link, by cell or rung.
+    `environments`: of two environments, the packages that differ, with both versions, "" where there is none.
     """
 
     kind: Kind
@@ -77,6 +80,7 @@ class Session:
     new: tuple[str, ...] = ()
     gone: tuple[str, ...] = ()
     unjudged: Mapping[str, str] = field(default_factory=dict)
+    environments: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
     @property
     def changed(self) -> list[Link]:
@@ -99,6 +103,8 @@ class Session:
 def save(folder: Path, session: Session) -> Path:
     """Write a session into a machine's folder; its path. Raises: OSError."""
     head = {name: value for name, value in asdict(session).items() if name != "links"}
+    if not session.environments:
+        del head["environments"]  # as before there were any
     lines = [json.dumps({"record": "session", **head})]
     lines += [json.dumps({"record": "link", **_rounded(link)}) for link in session.links]
     text = "".join(f"{line}\n" for line in lines)
@@ -149,6 +155,12 @@ def parsed(lines: Iterable[str]) -> Session:
     _check(all(value is None or isinstance(value, str) for value in named), "a condition")
     _check(all(_finite(head[name]) and head[name] >= 0 for name in ("same", "represented", "seconds")), "a number")
     _check(head["kind"] in get_args(Kind), "the kind of the session")
+    _check((head["kind"] == "environment") is (head["before"] == head["after"]), "the commits of the session")
+    environments = head.get("environments", {})
+    _check(isinstance(environments, dict), "the environments of the session")
+    both = [isinstance(each, list) and len(each) == 2 for each in environments.values()]
+    _check(all(both), "an environment of the session")
+    _check(all(isinstance(text, str) for each in environments.values() for text in each), "a version of a package")
     links = tuple(map(_link, entries[1:]))
     _check(len({link.cell for link in links}) == len(links), "a cell that has two links")
     return Session(
@@ -164,6 +176,7 @@ def parsed(lines: Iterable[str]) -> Session:
         tuple(head["new"]),
         tuple(head["gone"]),
         head["unjudged"],
+        {name: (before, after) for name, (before, after) in environments.items()},
     )
 
 

@@ -17,13 +17,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 import zipfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
 
+from kernelwatch.plan.interpreters import Interpreter
 from kernelwatch.plan.project import Project
 from kernelwatch.plan.tree import BROKEN, BUILT
 from kernelwatch.system import cache, content
@@ -34,8 +34,6 @@ from kernelwatch.system.git import export, export_checkout, resolve, tree_hash
 ASV = "asv"  # as `build` of a Project: asv's own build_command
 WHEELS = ".wheels"  # the folder of a tree in which its commands put wheels
 LIMIT_S = 3600.0  # for a command of a build
-KEPT_MOST = 8  # built trees
-KEPT_S = 3600.0  # a tree that was used within this time may be in use
 # Environment variables that compilers and build backends read; their values are part of a built tree's key.
 READ = re.compile(
     r"^(CC|CXX|CPP|LD|AR|NVCC|CUDAHOSTCXX|CPATH|PATH|LIBRARY_PATH|LD_LIBRARY_PATH|SOURCE_DATE_EPOCH)$"
@@ -43,30 +41,34 @@ READ = re.compile(
 )
 
 
-def tree_of_commit(project: Project, commit: str, folder: Path) -> str:
-    """The folder of a commit's tree: `folder`, or a kept one if it is built. Raises: UserError."""
+def tree_of_commit(project: Project, commit: str, folder: Path, by: Interpreter | None = None) -> str:
+    """The folder of a commit's tree: `folder`, or a kept one if it is built. `by`: the environment that builds it, by
+    default this process's own. Raises: UserError."""
     sha = resolve(project.root, commit)
     if not (project.build or project.wheels):
         content.know(str(folder), content.of_commit(project.root, sha))
         return export(project.root, sha, folder)
-    return _built(project, tree_hash(project.root, sha), sha, lambda path: export(project.root, sha, path))
+    return _built(project, tree_hash(project.root, sha), sha, lambda path: export(project.root, sha, path), by)
 
 
-def tree_of_checkout(project: Project, folder: Path) -> str:
-    """The folder of a tree with the files of the checkout, its uncommitted changes included. Raises: UserError."""
+def tree_of_checkout(project: Project, folder: Path, by: Interpreter | None = None) -> str:
+    """The folder of a tree with the files of the checkout, its uncommitted changes included. `by`: as in
+    `tree_of_commit`. Raises: UserError."""
     hash = export_checkout(project.root, folder)
     content.know(str(folder), {"": hash})
     if not project.build:
         return str(folder)
-    return _built(project, hash, "", lambda path: shutil.copytree(folder, path, symlinks=True, dirs_exist_ok=True))
+    return _built(project, hash, "", lambda path: shutil.copytree(folder, path, symlinks=True, dirs_exist_ok=True), by)
 
 
-def _built(project: Project, hash: str, commit: str, export_to: Callable[[Path], object]) -> str:
+def _built(
+    project: Project, hash: str, commit: str, export_to: Callable[[Path], object], by: Interpreter | None
+) -> str:
     """The folder of a built tree. `hash`: of its files; `commit`: "" for the checkout."""
     commands = _commands(project)
     wheels = _named_wheels(project, commit) if commit else []
     key = hashlib.sha256(
-        json.dumps([hash, commands, project.wheels, [_file_hash(path) for path in wheels], environment()]).encode()
+        json.dumps([hash, commands, project.wheels, [_file_hash(path) for path in wheels], _environment(by)]).encode()
     ).hexdigest()[:24]
     home = cache.folder() / "trees"
     home.mkdir(exist_ok=True)
@@ -77,14 +79,18 @@ def _built(project: Project, hash: str, commit: str, export_to: Callable[[Path],
         if not done.is_file():  # it is built where it is used, since a build may write down where it is
             shutil.rmtree(kept, ignore_errors=True)
             export_to(kept)
-            why = _unpack(kept, wheels) if wheels else _run(commands, project, kept, home / f"{key}.log")
+            why = (
+                _unpack(kept, wheels)
+                if wheels
+                else _run(commands, project, kept, home / f"{key}.log", by.python if by else sys.executable)
+            )
             if why:
                 (kept / BROKEN).write_text(why, encoding="utf-8")
             else:
                 done.touch()
         os.utime(kept)
     content.know(str(kept), {"": key})
-    _tidy(home)
+    cache.keep_newest(home)
     return str(kept)
 
 
@@ -98,13 +104,13 @@ def _commands(project: Project) -> list[str]:
     return [configured] if isinstance(configured, str) else list(configured)
 
 
-def _run(commands: list[str], project: Project, tree: Path, log: Path) -> str:
+def _run(commands: list[str], project: Project, tree: Path, log: Path, python: str) -> str:
     """Build a tree; why that failed, "" if it did not. The commands are read as asv reads its own."""
     from asv import util as asv  # not at the top: a worker, which never builds, need not import it
 
     wheels = tree / WHEELS
     wheels.mkdir(exist_ok=True)
-    known = {"python": sys.executable, "tree": str(tree), "wheels": str(wheels)}
+    known = {"python": python, "tree": str(tree), "wheels": str(wheels)}
     known |= {"build_dir": str(tree), "build_cache_dir": str(wheels), "conf_dir": str(project.root)}
     with log.open("w", encoding="utf-8") as file:
         for command in commands:
@@ -115,7 +121,7 @@ def _run(commands: list[str], project: Project, tree: Path, log: Path) -> str:
             if not words:
                 return f"the build failed: `{command}` names no program"
             if words[:1] == ["python"]:
-                words[0] = sys.executable
+                words[0] = python
             file.write(f"$ {shlex.join([*(f'{name}={value}' for name, value in variables.items()), *words])}\n")
             file.flush()
             code = _ended(words, tree / (folder or ""), {**os.environ, **variables}, file)
@@ -190,18 +196,14 @@ def environment() -> dict[str, object]:
     }
 
 
+def _environment(by: Interpreter | None) -> dict[str, object]:
+    """What a build by an environment depends on besides the tree."""
+    return {**environment(), "installed": dict(by.packages), "python": by.python} if by else environment()
+
+
 def _version(compiler: str) -> str:
     try:
         done = subprocess.run([*shlex.split(compiler), "--version"], capture_output=True, text=True, check=False)
     except (OSError, ValueError):
         return ""
     return done.stdout
-
-
-def _tidy(home: Path) -> None:
-    """Remove all but the newest built trees."""
-    trees = sorted((path for path in home.iterdir() if path.is_dir()), key=lambda path: path.stat().st_mtime)
-    for path in trees[:-KEPT_MOST]:
-        if time.time() - path.stat().st_mtime > KEPT_S:
-            path.with_name(f"{path.name}.done").unlink(missing_ok=True)
-            shutil.rmtree(path, ignore_errors=True)

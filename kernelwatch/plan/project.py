@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -208,6 +208,19 @@ class Repository:
     @property
     def results(self) -> Path:
         return self.root / str(self.configuration.get("results_dir", "results"))
+
+
+@cache
+def is_described(folder: Path) -> bool:
+    """Whether the folder of benchmarks has a description. A benchmark module may be called project.py as well."""
+    path = folder / "project.py"
+    return path.is_file() and "PROJECT" in path.read_text(encoding="utf-8", errors="replace")
+
+
+def is_plain(root: Path) -> bool:
+    """Whether a repository's folder has asv's suites, and no description of kernels. Raises: UserError."""
+    folder = root / str(read_configuration(root).get("benchmark_dir", "benchmarks"))
+    return (folder / "__init__.py").is_file() and not is_described(folder)
 
 
 def load(root: Path) -> Project:

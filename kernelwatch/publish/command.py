@@ -28,7 +28,6 @@ from kernelwatch.plan import project as projects
 from kernelwatch.publish import cleaning, events, pages, place
 from kernelwatch.publish.benchmarks import judged_in
 from kernelwatch.publish.offline import SITE, make_offline, restrict
-from kernelwatch.publish.plain import is_described
 from kernelwatch.publish.publication import Publication
 from kernelwatch.publish.recorded import History, open_store
 from kernelwatch.publish.writer import Writer
@@ -68,7 +67,7 @@ def _publish(site: Path, asv_publish: Callable[..., Any], conf: Any, range_spec:
                 repo.pull()
             is_list = range_spec is None or isinstance(range_spec, list)
             hashes = range_spec if is_list else list(repo.get_hashes_from_range(range_spec))
-            project = projects.load(suites.resolve().parent) if is_described(suites.absolute()) else None
+            project = projects.load(suites.resolve().parent) if projects.is_described(suites.absolute()) else None
             judged = judged_in(results, project is not None)
             store = open_store(results, judged)
             history = History(results, store, judged, hashes)

@@ -18,6 +18,7 @@ from asv.console import log
 
 from kernelwatch.detect import common, events
 from kernelwatch.detect.chain import chains
+from kernelwatch.detect.environments import events_of
 from kernelwatch.detect.events import Change, Event, JudgedSeries
 from kernelwatch.detect.evidence import Evidence, evidence
 from kernelwatch.detect.linked import LinkedSeries, verdict_on, verdicts_of
@@ -29,11 +30,12 @@ from kernelwatch.history.decisions import Accepted, Decision
 from kernelwatch.history.expected import Expected
 from kernelwatch.history.links import Session
 from kernelwatch.plan.project import Project
-from kernelwatch.publish import diffs, failed, linked, values
+from kernelwatch.publish import diffs, failed, linked, linked_benchmarks, values
 from kernelwatch.publish.causes import Causes
 from kernelwatch.publish.commits import Commit, commits_of
 from kernelwatch.publish.feed import write_feed
 from kernelwatch.publish.lines import Line, lines_of, newest_of
+from kernelwatch.publish.plain import key
 from kernelwatch.publish.publication import Publication
 from kernelwatch.publish.series import series_of
 from kernelwatch.report.documents import VERSION
@@ -67,6 +69,8 @@ def judge(publication: Publication) -> Judged:
     if publication.benchmarks and not any(history.judged.values()):
         log.warning("no benchmark says that it is judged; run `asv run`, which rewrites benchmarks.json")
     sessions = linked.sessions_of(Path(conf.results_dir))
+    if publication.project is None:
+        sessions = linked_benchmarks.by_environment(sessions)
     of_links = {commit for own in sessions.values() for each in own for commit in (each.before, each.after)}
     lines, unknown = lines_of(conf, repo, {recorded.commit for recorded in history.recorded} | of_links)
     settled = Settled.of(conf.project)
@@ -75,12 +79,15 @@ def judge(publication: Publication) -> Judged:
     moves = common.moves(series)
     series = common.without(series, moves)
     by_links, unasked = _by_links(series, sessions, lines, publication.project)
+    if publication.project is None:
+        by_links = linked_benchmarks.named(by_links, series, sessions, publication.benchmarks)
     told = [change for each in by_links for change in each.changes()]
     twice = {_where(change) for change in told}  # a full run flagged what links tell
     flagged = common.drifts([change for each in series for change in each.changes()], series)
     changes = [change for change in flagged if _where(change) not in twice] + told
     found = events.events([*changes, *(change for move in moves for change in move.changes)])
     settled.write()
+    found += _of_environments(sessions, lines, series)
     proof = evidence(series, newest_of(lines, history.recorded))
     heads = {(each.machine, each.newest) for each in proof}
     every = failed.failures(history, publication.benchmarks, publication.suites, heads)
@@ -165,14 +172,28 @@ def _by_links(
     return found, unasked
 
 
+def _of_environments(
+    sessions: Mapping[str, Sequence[Session]], lines: Sequence[Line], series: Sequence[JudgedSeries]
+) -> list[Event]:
+    """The events of sessions that measured one commit in two environments, each on the first line that has it."""
+    found = []
+    left = {machine: list(own) for machine, own in sessions.items()}
+    for line in lines:
+        for machine, own in left.items():
+            found += events_of(own, machine, line.name, line.positions, series)
+            left[machine] = [each for each in own if each.after not in line.positions]
+    return found
+
+
 def _of_line(judged: Judged, machine: str, line: Line) -> list[LinkedSeries]:
     own = (each for each in judged.linked if each.place.get("machine") == machine)
     return [each for each in own if each.place.get("branch") == line.name]
 
 
 def _where(change: Change) -> tuple[str | None, str, str]:
-    """The machine, the cell and the commit of a change."""
-    return change.series.place.get("machine"), change.series.cell, change.last.commit
+    """The machine, the cell or benchmark, and the commit of a change."""
+    own = change.series
+    return own.place.get("machine"), own.cell or key(own.benchmark, [*own.params.values()]), change.last.commit
 
 
 def write(publication: Publication, judged: Judged) -> None:
@@ -198,9 +219,10 @@ def write(publication: Publication, judged: Judged) -> None:
     for machine, sessions in judged.sessions.items():
         own = _of_line(judged, machine, judged.lines[0])
         writer.write(f"links/{machine}", linked.told(machine, sessions, own, judged.lines[0].positions, commits))
-    told = [_series_as_json(each) for each in judged.series]
+    series = [*judged.series, *judged.linked] if publication.project is None else judged.series
+    told = [_series_as_json(each) for each in series]
     if publication.project is None:
-        values.write(writer, judged.series, told, judged.lines[0].name)
+        values.write(writer, series, told, judged.lines[0].name)
     writer.write("series", _shared(told))
     where = publication.project.pathspecs() if publication.project else []
     for commit in dict.fromkeys(event.last for event in judged.events if event.kind != "environment"):

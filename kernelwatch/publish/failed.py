@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelwatch.history.failures import suite_of
-from kernelwatch.publish.plain import is_described
+from kernelwatch.plan.project import is_described
 from kernelwatch.publish.recorded import History, Recorded
 from kernelwatch.publish.series import cell_of
 

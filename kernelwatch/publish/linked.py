@@ -90,7 +90,7 @@ def reach(
         "failed": failing(own, line.positions),
         "since": [
             {"name": name, "hash": hash, "ops": compared(chains, None if name == "first" else line.positions[hash])}
-            for name, hash in (_earlier(project, line, first) if project else {"first": first}).items()
+            for name, hash in (_earlier(project, line, first) if project else {}).items()
         ],
         "later": len(_changing(project, newest, line.commits[-1])) if project else 0,
     }

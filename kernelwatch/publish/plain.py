@@ -7,7 +7,7 @@ cells, and takes asv's own results and statistics.
 import argparse
 import math
 import sys
-from functools import cache
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from asv.config import Config
 from asv.util import UserError
 
 from kernelwatch.detect.robust import Values
+from kernelwatch.plan.project import is_described
 
 JUDGED = "value"  # a change beyond the noise of asv's value
 TYPES = ("time", "memory", "peakmemory", "track")  # of the benchmarks that are judged
@@ -23,13 +24,6 @@ QUANTILE = 2.576  # of the normal distribution: asv's interval is one of 99 %
 QUARTILES = 1.349  # standard deviations between the quartiles of the normal distribution
 TYPICAL = 0.6745  # the median distance from the mean over the standard deviation
 MEDIAN = 1.2533  # the standard error of a median over that of a mean
-
-
-@cache
-def is_described(folder: Path) -> bool:
-    """Whether the folder of benchmarks has a description. A benchmark module may be called project.py as well."""
-    path = folder / "project.py"
-    return path.is_file() and "PROJECT" in path.read_text(encoding="utf-8", errors="replace")
 
 
 def is_described_here() -> bool:
@@ -48,6 +42,11 @@ def judged(benchmark: dict[str, Any]) -> str:
     """What is judged of an entry of benchmarks.json, "" if nothing is."""
     own = benchmark.get("judged", JUDGED if benchmark.get("type") in TYPES else "")
     return own if isinstance(own, str) else ""
+
+
+def key(name: str, params: Sequence[str]) -> str:
+    """A benchmark with its parameters, as asv names it."""
+    return f"{name}({', '.join(params)})" if params else name
 
 
 def spreads(entry: dict[str, Any], values: list[float]) -> list[float]:

@@ -305,7 +305,7 @@ def _modules(folder: Path) -> set[str]:
 def cell_of(folder: Path, benchmark: str, params: tuple[str, ...]) -> tuple[str, str]:
     """The key in the sidecar of the cell that a series shows, and the cell's canary; "" for both if the series shows no
     cell of the checkout's suites."""
-    if not plain.is_described(folder.absolute()):
+    if not projects.is_described(folder.absolute()):
         return "", ""
     package = projects.suites(folder)
     module, _, suite = benchmark.rpartition(".")[0].partition(".")

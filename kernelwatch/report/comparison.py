@@ -1,7 +1,7 @@
 """Print a comparison of two packages, in the terminal or as Markdown for a pull request."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -32,10 +32,12 @@ def interval_text(judged: Judged) -> str:
     return texts.bounds_text(*judged.bounds, 3 if judged.word == "cannot tell" else 2)
 
 
-def _row(pairs: Pairs, judged: Judged, same: str) -> list[str]:
+def row(pairs: Pairs, judged: Judged, same: str = "", text: Callable[[float], str] = texts.time_text) -> list[str]:
+    """A row of a table, after the name: both sides, the change, its interval, what could have been detected, and the
+    verdict. `same`: what is added to it if both sides launch the same; `text`: of a figure."""
     if not pairs.measurements:
-        return ["", texts.time_text(pairs.seconds(1)), "", "", "", judged.word]
-    times = [texts.time_text(pairs.seconds(side)) for side in (0, 1)]
+        return ["", text(pairs.seconds(1)), "", "", "", judged.word]
+    times = [text(pairs.seconds(side)) for side in (0, 1)]
     as_factor = judged.bounds[1] >= 1 and judged.ratio.half < 5  # one unit for the whole row
     change = f"x{1 + judged.change:.3g}" if as_factor else texts.change_text(judged.change)
     detectable = "> 100 %" if judged.detectable > 1 else texts.change_text(judged.detectable).lstrip("+")
@@ -184,7 +186,7 @@ def show(report: Report, console: Console) -> None:
         )
         for pairs, judged in rows:
             where = f"{label(pairs.cell.shape)} {pairs.cell.cache}"
-            table.add_row(where, *_row(pairs, judged, "="), style=STYLES.get(judged.word))
+            table.add_row(where, *row(pairs, judged, "="), style=STYLES.get(judged.word))
         console.print(table)
     if report.differences:
         table = _table("exact figures", ("series", "where", report.base.name, report.head.name, ""))
@@ -193,8 +195,8 @@ def show(report: Report, console: Console) -> None:
         console.print(table)
     if new := _new_rows(report):
         table = _table(NEW_TITLE, NEW_HEADERS)
-        for row in new:
-            table.add_row(*row)
+        for texts_of_row in new:
+            table.add_row(*texts_of_row)
         console.print(table)
     if report.compared:
         console.print(f"{report.compared} exact figures compared, {len(report.differences)} differ", highlight=False)
@@ -231,7 +233,7 @@ def document(report: Report) -> Document:
         return _document(f"{names[1]} failed", report.what, [], lines)
     if timed := _timed(report):
         heads = ["cell", *names, "change", "interval", "detectable, turns", "verdict"]
-        rows = [[pairs.cell.key, *_row(pairs, judged, f"({SAME})")] for pairs, judged in timed]
+        rows = [[pairs.cell.key, *row(pairs, judged, f"({SAME})")] for pairs, judged in timed]
         tables.append({"title": "", "headers": heads, "figures": [1, 2, 3, 4, 5], "rows": rows})
     if report.differences:
         heads = ["exact figure", "where", *names, "verdict"]
@@ -252,12 +254,16 @@ def _document(summary: str, what: str, tables: list[dict[str, Any]], lines: list
 
 def markdown(report: Report) -> str:
     """The report as Markdown, for a summary that only its author's readers see."""
-    found = document(report)
+    return as_markdown(document(report))
+
+
+def as_markdown(found: Document) -> str:
+    """A document as Markdown."""
     parts = [f"**{found['summary']}** ({found['what']})"]
     for table in found["tables"]:
         marks = ["---:" if at in table["figures"] else "---" for at in range(len(table["headers"]))]
-        is_keyed = table["headers"][0] == "cell"
-        rows = [[f"`{row[0]}`", *row[1:]] if is_keyed else row for row in table["rows"]]
+        is_keyed = table["headers"][0] in ("cell", "benchmark")
+        rows = [[f"`{each[0]}`", *each[1:]] if is_keyed else each for each in table["rows"]]
         lines = ["| " + " | ".join(line) + " |" for line in (table["headers"], marks, *rows)]
         parts.append("\n".join([*([f"{table['title']}:\n"] if table["title"] else []), *lines]))
     parts.append("\n".join(f"- {line}" for line in found["lines"]))

@@ -17,7 +17,7 @@ from kernelwatch.plan.problem import dtypes
 from kernelwatch.plan.project import Project
 from kernelwatch.run import checkpoint, outcome
 from kernelwatch.run.outcome import Group
-from kernelwatch.run.processes import ENDLESS_S, SILENCE_S, Run
+from kernelwatch.run.processes import ENDLESS_S, SILENCE_S, Run, workers_of
 from kernelwatch.system.options import Options
 from kernelwatch.timing import clocks
 from kernelwatch.timing.check import Budget
@@ -145,7 +145,13 @@ def measure_once(
     count = max(1, min(len(os.sched_getaffinity(0)), PROCESSES_MAX, len(cells) // CELLS_LEAST))
     shares = [list(cells[at::count]) for at in range(min(count, len(cells)))]
     tree = measured_tree(project, options)
-    runs = [Run(project, share, device, tree, Budget(0, 0.0), endless_s=endless_s) for share in shares]
+    runs = [
+        Run(
+            project, share, device, tree, Budget(0, 0.0), endless_s=endless_s,
+            workers=workers_of(project, tree, device, options.python),
+        )
+        for share in shares
+    ]  # fmt: skip
     progress = _Progress(f"{op} {device}", len(cells), options)
     with ThreadPoolExecutor(count) as pool:
         try:

@@ -1,5 +1,6 @@
 """Runs the worker processes of a group one after another, collects their events, and goes on after a worker dies."""
 
+import hashlib
 import json
 import random
 import statistics
@@ -42,14 +43,21 @@ def _events(
                 yield json.loads(line)
 
 
-_imported: list[str] = []  # the modules of others that this program's processes for ALIKE have imported so far
+_imported: dict[str, list[str]] = {}  # by interpreter, the modules of others that processes for ALIKE imported so far
 
 
-def workers_of(project: Project, tree: str, device: str) -> Workers:
-    """The processes that measure a tree on a device. `tree`: as in `Run`."""
+def workers_of(project: Project, tree: str, device: str, python: str = "") -> Workers:
+    """The processes that measure a tree on a device. `tree`: as in `Run`; `python`: as in `Workers`."""
     own = cpu.environment() if device == "cpu" else {}
-    caches = cache.of_tree(project.places(tree).content()) if tree else {}
-    return Workers({**caches, **own, **project.environment}, _imported if device in ALIKE else None)
+    caches = cache.of_tree(_content(project, tree, python)) if tree else {}
+    imported = _imported.setdefault(python, []) if device in ALIKE else None
+    return Workers({**caches, **own, **project.environment}, imported, python)
+
+
+def _content(project: Project, tree: str, python: str) -> str:
+    """A hash of what may decide what a tree's caches of compilers hold."""
+    content = project.places(tree).content()
+    return hashlib.sha256(f"{content} {python}".encode()).hexdigest() if python else content
 
 
 class Run:

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from kernelwatch.plan.interpreters import variables
+
 WORKER = Path(__file__).with_name("worker.py")
 # Processes that wait at a time. On a machine with few cores, several imports would delay what is being measured.
 WAITING_MOST = max(1, min(4, (os.cpu_count() or 1) // 4))
@@ -38,9 +40,10 @@ class Worker:
 
 class Workers:
     """The processes of a group. `environment`: variables that they get beside those of this process; `modules`: what
-    processes so far have imported, to which these add."""
+    processes so far have imported, to which these add; `python`: another interpreter than that of this process."""
 
-    def __init__(self, environment: Mapping[str, str], modules: list[str] | None = None) -> None:
+    def __init__(self, environment: Mapping[str, str], modules: list[str] | None = None, python: str = "") -> None:
+        self._python = python
         self.modules = [] if modules is None else modules
         self._environment = environment
         self._waiting: list[Worker] = []
@@ -70,12 +73,12 @@ class Workers:
     def _start(self) -> Worker:
         stderr = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 (closed with its process)
         process = subprocess.Popen(
-            [sys.executable, "-P", str(WORKER)],
+            [self._python or sys.executable, "-P", str(WORKER)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=stderr,
             text=True,
-            env={**os.environ, **self._environment},
+            env={**variables(self._python), **self._environment},
             pipesize=PIPE_BYTES,
         )
         worker = Worker(process, stderr)

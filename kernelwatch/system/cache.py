@@ -18,6 +18,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+BUILT_MOST = 8  # built trees, and environments
+BUILT_S = 3600.0  # one that was used within this time may be in use
+
 
 @cache
 def folder() -> Path:
@@ -33,6 +36,15 @@ def folder() -> Path:
         path = Path(tempfile.mkdtemp(prefix="kernelwatch-"))
         atexit.register(shutil.rmtree, path, ignore_errors=True)
     return path
+
+
+def keep_newest(home: Path) -> None:
+    """Remove all but the newest folders of built trees, or of environments, with the files that say they are whole."""
+    folders = sorted((path for path in home.iterdir() if path.is_dir()), key=lambda path: path.stat().st_mtime)
+    for path in folders[:-BUILT_MOST]:
+        if time.time() - path.stat().st_mtime > BUILT_S:
+            path.with_name(f"{path.name}.done").unlink(missing_ok=True)
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def noted(key: str, suffix: str) -> dict[str, Any] | None:

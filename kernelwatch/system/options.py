@@ -22,6 +22,7 @@ class Options:
     `only`: a regular expression on cell keys, "" for all cells.
     `suites`: the suites that asv runs for this commit, separated by commas, as asv names them.
     `tree`: the folder that holds the measured commit's files.
+    `python`: the interpreter of the processes that measure exact figures, by default this one.
     `facts`: a folder; a measured group writes its sidecar lines there, and asv's plugin saves them with the results.
     `kept`: a folder; a measured group is kept there until its commit is saved.
     `progress`: a file to which a run appends its progress.
@@ -33,6 +34,7 @@ class Options:
     only: str = ""
     suites: str = ""
     tree: str = ""
+    python: str = ""
     facts: str = ""
     kept: str = ""
     progress: str = ""

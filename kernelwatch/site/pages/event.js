@@ -187,7 +187,7 @@
     // The events of a commit, without one of them; null if there are none.
     event_page.list = function (events, hash, without) {
         const own = events.filter((event) => event !== without && event.last.hash === hash);
-        return own.length ? element("ul", {class: "events"}, own.map((event) => element("li", {}, event_page.link(TITLES[kernelwatch.told.kind_of(event)] + ": " + text.plural(event.changes.length, "series", "series"), event.id), ", " + kernelwatch.told.subject_of(event.changes[0]) + " " + text.change(event.changes[0].change, 2)))) : null;
+        return own.length ? element("ul", {class: "events"}, own.map((event) => element("li", {}, event_page.link(TITLES[kernelwatch.told.kind_of(event)] + ": " + text.plural(event.changes.length, "series", "series"), event.id), ", " + (event.commits ? "" : event.why + ", ") + kernelwatch.told.subject_of(event.changes[0]) + " " + text.change(event.changes[0].change, 2)))) : null;
     };
 
     kernelwatch.view("event", "", async (main, parameters) => {
@@ -200,7 +200,7 @@
         const kind = told.kind_of(event), environment = event.kind === "environment", machines = [...new Set(event.changes.map((change) => change.place.machine).filter(Boolean))];
         const words = environment ? "" : kernelwatch.words(event), reason = kernelwatch.reason(event), {decision} = event;
         main.append(
-            element("h1", {}, TITLES[kind] + ": " + event.last.subject),
+            element("h1", {}, TITLES[kind] + ": " + (event.commits ? event.last.subject : event.why)),
             element("p", {class: "lead", "data-for": "manager"}, causes.manager),
             element("p", {class: "lead", "data-for": "engineer"}, causes.engineer),
             element("p", {class: "quiet"}, words ? [element("span", {class: "verdict first " + event.state, title: told.MEANT[event.state]}, words), " "] : "", told.commit_link(event.last.hash, all), " by " + event.last.author + ", " + text.date(event.last.date),

@@ -14,20 +14,22 @@
     // The reach of machines that have links and no full run.
     links.alone = (site, events) => events.links.filter((each) => each.branch === events.lines[0].name && !site.machines.some((machine) => kernelwatch.is_of(each, machine.name)));
 
+    // What is linked: launches; of a project without a description asv's benchmarks, all of which are measured.
+    const changed = (count) => kernelwatch.described ? text.plural(count, "changed launch", "changed launches") : text.plural(count, "benchmark");
+
     // What speaks against "every changed launch was measured", in words. `brief`: without the reasons.
     links.gaps = function (reach, brief) {
-        const launches = (count) => text.plural(count, "changed launch", "changed launches");
         const found = reach.missing.length ? [text.plural(reach.missing.length, "commit") + " between them " + (reach.missing.length === 1 ? "was" : "were") + " not asked"] : [];
         if (reach.later) found.push(text.plural(reach.later, "commit") + " after them " + (reach.later === 1 ? "was" : "were") + " not asked");
-        if (reach.undecided) found.push(launches(reach.undecided) + " not decided");
+        if (reach.undecided) found.push(changed(reach.undecided) + " not decided");
         // Of those that failed, the pages of their commits say why.
         const kind = ([why]) => (why.startsWith("failed") ? " failed" : why.startsWith("repaired") ? " mended what had failed before" : brief ? " not measured" : " not measured: " + why);
-        return [...found, ...[...d3.rollup(reach.unjudged, (all) => d3.sum(all, ([, count]) => count), kind)].map(([words, count]) => launches(count) + words)];
+        return [...found, ...[...d3.rollup(reach.unjudged, (all) => d3.sum(all, ([, count]) => count), kind)].map(([words, count]) => changed(count) + words)];
     };
 
     // The reach in a sentence.
     links.words = (reach) => text.plural(reach.asked, "commit") + " asked from " + text.hash(reach.first) + " to " + text.hash(reach.newest) + "; " +
-        text.plural(reach.changing, "commit") + " changed launches: " + text.plural(reach.links, "link") + " on " + text.plural(reach.gpus.length, "GPU") +
+        (kernelwatch.described ? text.plural(reach.changing, "commit") + " changed launches: " : "") + text.plural(reach.links, "link") + " on " + text.plural(reach.gpus.length, kernelwatch.described ? "GPU" : "device") +
         links.gaps(reach).map((words) => "; " + words).join("");
 
     const SINCE = {first: "the first linked launches", release: "the last release", week: "a week before", commit: "the commit before"};
@@ -102,6 +104,13 @@
             {name: "Verdict"}, {name: "Subject"}, {name: "Date"}, {name: "Turns", number: true}, {name: "GPU"}], rows, {"aria-label": "Links of " + key});
     }
 
+    // What other environments did to cells of a machine: each was measured in turns with another one, on one commit.
+    function of_environments(cells, machine, events) {
+        const own = events.events.filter((event) => event.kind === "environment" && !event.commits).flatMap((event) => event.changes.filter((change) => kernelwatch.is_of({machine}, change.place.machine) && cells.some(({key}) => key === change.cell)).map((change) => ({event, change})));
+        return own.length ? element("ul", {class: "happened"}, own.map(({event, change}) => element("li", {"data-kind": "environment", "data-change": change.size}, element("b", {}, "\u25c7 " + kernelwatch.size(change)),
+            " (" + kernelwatch.interval(change) + "), " + (cells.length > 1 ? change.cell + ", " : "") + "by another environment: ", kernelwatch.event.link(event.why, change.id), ", both measured in turns at ", link(text.hash(change.to), "commit", {hash: text.hash(change.to)}, {class: "hash"}), "."))) : null;
+    }
+
     // --- the section of a history ----------------------------------------------------------------------------------
 
     // The history of a machine that has links and no full run. `machines`: all names; `asked`: cells, by default the one
@@ -131,6 +140,7 @@
             "A changed launch and the one before it are measured in turns on one GPU, so this line crosses GPUs, drivers and versions of the harness. " + links.words(reach) + "."));
         main.append(section);
         if (drawn.length) picture(main, section, drawn, told, ats);
+        section.append(of_environments(cells, machine, events) || "");
         for (const {key} of still) section.append(element("p", {"data-key": key}, "No commit that was asked changed the launch of " + key + "."));
         for (const {key, color} of drawn) {
             if (drawn.length > 1) section.append(element("h3", {}, element("span", {style: "color:" + color, "aria-hidden": "true"}, "\u25ac\u00a0"), key));
@@ -150,11 +160,12 @@
             .sort((a, b) => Math.abs(b.step[0]) - Math.abs(a.step[0]));
         const reasons = [...new Map(own.flatMap((session) => Object.entries(session.unjudged))).entries()].filter(([name]) => !rows.some(({key}) => key === name || key.startsWith(name + " ")));
         section.append(element("h3", {}, "By links"), element("p", {}, "Compared with its parent ", hash_link(own[0].from, told.commits), " in turns, on " + [...new Set(own.map((session) => session.gpu).filter(Boolean))].join(", ") + ": ",
-            element("b", {}, text.plural(rows.length, "launch", "launches") + " changed"), ", " + text.plural(d3.max(own, (session) => session.same), "launch", "launches") + " the same" +
+            element("b", {}, kernelwatch.described ? text.plural(rows.length, "launch", "launches") + " changed" : text.plural(rows.length, "benchmark")),
+            kernelwatch.described ? ", " + text.plural(d3.max(own, (session) => session.same), "launch", "launches") + " the same" : "",
             (reasons.length ? ", " + reasons.length + " not measured" : "") + "."));
         if (rows.length) {
-            section.append(kernelwatch.table([{name: "Cell"}, {name: "Time", number: true, title: "relative change of the seconds, by all links"}, {name: "95 % interval", number: true}, {name: "Verdict"}],
-                rows.map(({key, step, word}) => [key in common.cells || links.alone(common.site, common.events).includes(reach) ? link(key, "history", {cell: key, machine}) : key, element("b", {"data-key": key, "data-change": Math.expm1(step[0])}, text.change(Math.expm1(step[0]), 2)), interval(step), verdict_of(word)]),
+            section.append(kernelwatch.table([{name: kernelwatch.described ? "Cell" : "Benchmark"}, {name: kernelwatch.described ? "Time" : "Value", number: true, title: "relative change, by all links"}, {name: "95 % interval", number: true}, {name: "Verdict"}],
+                rows.map(({key, step, word}) => [key in common.cells || kernelwatch.described && links.alone(common.site, common.events).includes(reach) ? link(key, "history", {cell: key, machine}) : key, element("b", {"data-key": key, "data-change": Math.expm1(step[0])}, text.change(Math.expm1(step[0]), 2)), interval(step), verdict_of(word)]),
                 {"aria-label": "Links of the commit on " + machine}));
         }
         if (reasons.length) section.append(element("details", {}, element("summary", {}, "Not measured"), element("ul", {class: "small"}, reasons.map(([name, why]) => element("li", {}, element("b", {}, name), ": " + why)))));

@@ -55,8 +55,8 @@
     // What the links say if no regression is open, as [class, words].
     function linked(reach) {
         const gaps = kernelwatch.links.gaps(reach, true), range = text.hash(reach.first) + " to " + text.hash(reach.newest);
-        if (gaps.length) return ["warn", "No open regression among the launches that were linked from " + range + "; " + gaps.join("; ") + "."];
-        return ["good", "No open regression: every launch that changed from " + range + " was measured against the one before it."];
+        if (gaps.length) return ["warn", "No open regression among the " + (kernelwatch.described ? "launches" : "benchmarks") + " that were linked from " + range + "; " + gaps.join("; ") + "."];
+        return ["good", "No open regression: every " + (kernelwatch.described ? "launch that changed" : "benchmark") + " from " + range + " was measured against the one before it."];
     }
 
     // The verdict in words, and its class.

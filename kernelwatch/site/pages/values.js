@@ -125,7 +125,7 @@
         const dated = parameters.get("x") === "dated";
         const names = values.environments(all, series.place.machine);
         main.append(element("h1", {class: "series"}, values.name(series)),
-            element("p", {class: "quiet"}, series.place.machine + (names.length ? " \u00b7 " + environment(series, names) : "") + " \u00b7 " + (unit && unit !== "unit" ? unit : "value") + (recorded.some((point) => point.low !== null) ? ", median of asv\u2019s samples with the 95 % interval of that median" : "")),
+            element("p", {class: "quiet"}, series.place.machine + (names.length ? " \u00b7 " + environment(series, names) : "") + " \u00b7 " + (unit && unit !== "unit" ? unit : "value") + (!recorded.some((point) => point.low !== null) ? "" : series.place.links ? ", by links, with their 95 % interval" : ", median of asv\u2019s samples with the 95 % interval of that median")),
             controls(series, all, site, (each) => go({series: id(each)})),
             element("div", {class: "controls", role: "group", "aria-label": "Axes"},
                 choice("commits", [["", "all " + recorded.length], ...[30, 100, 300].filter((count) => count < recorded.length).map((count) => [count, "newest " + count])], newest || "", (last) => go({last})),

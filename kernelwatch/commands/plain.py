@@ -1,0 +1,208 @@
+"""Compare and link commits of a project that asv benchmarks and that has no description (docs/asv.md).
+
+Both commits are installed into environments of asv, and their benchmarks are measured in turns.
+
+Exit code: 0, no change or better; 1, something is worse; 2, undecided, or a benchmark of the second commit fails.
+"""
+
+import argparse
+import json
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from asv import util
+from asv.config import Config
+from asv.machine import Machine, MachineCollection
+from asv.plugin_manager import plugin_manager
+from asv.repo import NoSuchNameError, get_repo
+from rich.console import Console
+
+from kernelwatch.asv import running
+from kernelwatch.asv.identity import who
+from kernelwatch.commands.arguments import Output, Parser, regular_expression, stop_on_signals
+from kernelwatch.commands.link import code_of, show
+from kernelwatch.commands.versus import add_output
+from kernelwatch.comparison import benchmarks
+from kernelwatch.comparison.benchmarks import Place, Report
+from kernelwatch.comparison.linking import anchors_of
+from kernelwatch.comparison.paired import LOOKS
+from kernelwatch.history import links
+from kernelwatch.history.links import ENVIRONMENT, Kind, Session
+from kernelwatch.plan.project import CONFIGURATION
+from kernelwatch.report import benchmarks as report_text
+from kernelwatch.report.comparison import as_markdown
+from kernelwatch.system import lifeline
+from kernelwatch.system.errors import UserError
+from kernelwatch.system.files import Busy, write_whole
+from kernelwatch.system.machine import machine_id
+from kernelwatch.timing.cpu import cpu_name
+
+OWN = ".kernelwatch.asv"  # this engine's plugin, which changes what asv publishes and nothing that is measured
+BUDGETS = {"versus": 300.0, "link": 300.0}  # for two commits; an asv suite takes minutes
+
+
+def configuration() -> Any:
+    """asv's configuration in the current folder, with the kinds of environments that its plugins add."""
+    conf = Config.load(None)
+    for plugin in conf.plugins:
+        if plugin != OWN:
+            plugin_manager.import_plugin(plugin)
+    return conf
+
+
+def commit_of(repo: Any, name: str) -> str:
+    """The hash of a commit, which is fetched if asv's copy of the repository lacks it. Raises: UserError."""
+    for pull in (False, True):
+        try:
+            if pull:
+                repo.pull()
+            return str(repo.get_hash_from_name(name))
+        except NoSuchNameError:
+            continue
+    raise UserError(f"the repository has no commit {name}")
+
+
+def versus(arguments: argparse.Namespace, console: Console) -> int:
+    """Compare two commits and print the report; the exit code. Raises: UserError."""
+    conf = configuration()
+    repo = get_repo(conf)
+    names = arguments.commits
+    commits = [commit_of(repo, name) for name in names]
+    places = benchmarks.places_of(conf, arguments.environment)
+    what = f"BASE = {names[0]} ({commits[0][:8]}), HEAD = {names[1]} ({commits[1][:8]})"
+    report = Report(("BASE", "HEAD"), what)
+    interrupted = False
+    try:
+        with running.not_beside(Path(conf.results_dir)), console.status("") as status:
+            benchmarks.compare(
+                report, conf, repo, places, commits, arguments.only, arguments.budget, arguments.within, status.update
+            )
+        report.whole = True
+    except KeyboardInterrupt:
+        interrupted = True
+    document = report_text.document(report)
+    if arguments.comment:
+        write_whole(arguments.comment, json.dumps(document))
+    if arguments.markdown:
+        print(as_markdown(document))
+    else:
+        report_text.show(report, console)
+    return 130 if interrupted else report.code
+
+
+def link(arguments: argparse.Namespace, console: Console) -> int:
+    """Link the commits of a range with their parents, and publish; the exit code. Raises: UserError."""
+    conf = configuration()
+    repo = get_repo(conf)
+    folder = machine_folder(conf)
+    known, messages = links.read(folder)
+    for message in messages:
+        console.print(f"note: {message}", style="yellow", markup=False)
+    commits = repo.get_hashes_from_range(arguments.range)[::-1]
+    places = benchmarks.places_of(conf, arguments.environment)
+    asked = [(place, *pair) for pair in _pairs(repo, commits) for place in places]
+    waiting = [each for each in asked if arguments.again or not _is_linked(known, *each)]
+    if not asked:
+        console.print(f"nothing to link: no commit of {arguments.range} has a parent")
+    elif len(waiting) < len(asked):
+        console.print(f"{len(asked) - len(waiting)} of {len(asked)} are linked already (--again links them anew)")
+    sessions: list[Session] = []
+    began = time.monotonic()
+    conditions = {**who(), "cpu": cpu_name(), "machine": machine_id(), "packages": None}
+    with running.alone(Path(conf.results_dir)):
+        for at, (place, before, after) in enumerate(waiting):
+            if arguments.limit and time.monotonic() - began > arguments.limit:
+                console.print(f"{len(waiting) - at} are left: {arguments.limit:g} s are over", style="yellow")
+                break
+            own = [each for each in (*known, *sessions) if each.conditions.get(ENVIRONMENT) == place.name]
+            line = list(reversed(repo.get_hashes_from_range(after)))
+            wanted: list[tuple[str, Kind, Sequence[str]]] = [(before, "step", ())]
+            for older, kind, cells in wanted:
+                with console.status("") as status, benchmarks.errors():
+                    session = benchmarks.link(
+                        conf, repo, place, older, after, arguments.only, cells, arguments.budget, conditions, kind,
+                        status.update,
+                    )  # fmt: skip
+                links.save(folder, session)
+                sessions.append(session)
+                show(repo.get_decorated_hash(after, 8), session, console)
+                if kind == "step":
+                    wanted += [(old, "anchor", keys) for old, keys in anchors_of(session, own, line).items()]
+    if not arguments.no_publish:
+        _publish(conf, console)
+    return code_of(sessions)
+
+
+def _pairs(repo: Any, commits: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Each commit with its first parent; a root has none."""
+    for commit in commits:
+        with suppress(NoSuchNameError, util.ProcessError):
+            yield repo.get_hash_from_parent(commit), commit
+
+
+def _is_linked(known: Sequence[Session], place: Place, before: str, after: str) -> bool:
+    found = ((each.before, each.after, each.kind, each.conditions.get(ENVIRONMENT)) for each in known)
+    return (before, after, "step", place.name) in found
+
+
+def machine_folder(conf: Any) -> Path:
+    """The folder of this machine's results, as asv names it. Raises: UserError if asv does not know the machine."""
+    name = Machine.get_unique_machine_name()
+    try:
+        machine = Machine()
+        machine.__dict__.update(MachineCollection.load(name))
+    except util.UserError:
+        raise UserError(f"asv does not know this machine, {name}: run `asv machine --yes`") from None
+    machine.save(conf.results_dir)
+    return Path(conf.results_dir, machine.machine)
+
+
+def _publish(conf: Any, console: Console) -> None:
+    """Run `asv publish`. Raises: UserError."""
+    command = running.asv_command(Path.cwd() / CONFIGURATION, "publish", "--no-pull")
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise UserError(f"asv publish failed: {(done.stdout + done.stderr).strip()}")
+    console.print(f"pages: {Path(conf.html_dir, 'index.html').absolute().as_uri()}", soft_wrap=True)
+
+
+def main(name: str, prog: str, arguments: list[str] | None = None) -> int:
+    """Run "versus" or "link" in the current folder, that of asv's configuration; the exit code. Raises: UserError."""
+    parser = Parser(prog, __doc__)
+    if name == "versus":
+        parser.add_argument("commits", nargs=2, metavar="COMMIT", help="BASE and HEAD")
+        add_output(parser)
+    else:
+        parser.add_argument("range", nargs="?", default="HEAD^!", help="a range of commits, A..B (default: HEAD)")
+        parser.add_argument("--again", action="store_true", help="link again what is linked already")
+        parser.add_argument("--limit", type=float, metavar="SECONDS", help="begin no further commit after this time")
+        parser.add_argument("--no-publish", action="store_true", help="measure only, and make no pages")
+    parser.add_argument(
+        "--bench", "--only", dest="only", type=regular_expression, default="", metavar="REGEX",
+        help="only benchmarks that match, as name(parameters)",
+    )  # fmt: skip
+    parser.add_argument(
+        "-E", "--environment", action="append", default=[], metavar="SPEC",
+        help='an environment, as of asv run; "checkout" is this interpreter with each commit first on its path',
+    )  # fmt: skip
+    parser.add_argument(
+        "--budget", type=float, default=BUDGETS[name], metavar="SECONDS",
+        help=f"time limit for two commits; the first {LOOKS[0]} turns are always taken (default: {BUDGETS[name]:g})",
+    )  # fmt: skip
+    parsed = parser.parse_args(arguments)
+    if name == "link" and ".." not in parsed.range and not parsed.range.endswith("!"):
+        parsed.range = f"{parsed.range}^!"
+    console = Output(stderr=name == "versus" and parsed.markdown)
+    stop_on_signals()
+    try:
+        with lifeline.tied(), benchmarks.errors():
+            return versus(parsed, console) if name == "versus" else link(parsed, console)
+    except Busy as error:
+        raise UserError(running.busy_text(Path("results"), error)) from None
+    except KeyboardInterrupt:
+        console.print("interrupted; the commits that were linked are kept, and the same command goes on there")
+        return 130

@@ -1,0 +1,477 @@
+"""Measure asv's benchmarks of two commits in turns: of a project without a description, whose launches nobody knows.
+
+Each side is an environment that asv makes, with a commit installed. A turn is one of asv's rounds on each side: asv's
+own process of a benchmark, with its setup, parameters, number, repeat and timeout. Both sides of a benchmark are
+measured one right after the other. The suite is the checkout's for both sides, as in asv. What a benchmark launches is
+not known, so all are measured.
+"""
+
+import copy
+import itertools
+import json
+import math
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from asv import environment, runner, util
+from asv.benchmarks import Benchmarks
+
+from kernelwatch.comparison.linking import NARROW, link_of
+from kernelwatch.comparison.paired import Judged, Pairs, Side, Turns
+from kernelwatch.history.links import ENVIRONMENT, Kind, Session
+from kernelwatch.plan.cells import Cell
+from kernelwatch.system.errors import UserError
+from kernelwatch.timing.record import Measurement
+
+LOWER = ("time", "memory", "peakmemory")  # types of benchmarks whose values are better if they are lower
+TYPES = (*LOWER, "track")  # those that have values
+PLACES = ("versus-1", "versus-2")  # of both sides' environments, whose paths must not differ in length
+SKIPPED = "asv skips it"  # its setup raises NotImplementedError, or its result is NaN
+
+
+@dataclass(frozen=True)
+class Benchmark(Cell):
+    """A benchmark of asv's with one combination of its parameters: a cell whose `op` is the name of the benchmark, and
+    whose `type` is the parameters, such as "('small', 2)".
+
+    `higher_is_better`: None if neither direction is better; `rounds`: how many processes asv would start.
+    """
+
+    unit: str = "seconds"
+    higher_is_better: bool | None = False
+    rounds: int = 1
+
+    @property
+    def name(self) -> str:
+        return self.op
+
+    @property
+    def key(self) -> str:
+        return self.op + self.type
+
+
+@dataclass
+class Installed:
+    """A side: an environment of asv with a commit.
+
+    `entries`: by key, the benchmark as asv discovered it there, and the index of its parameters. `broken`: why there
+    are none. `discovered`: asv's entries of all benchmarks, chosen or not.
+    """
+
+    side: Side
+    environment: Any
+    entries: Mapping[str, tuple[dict[str, Any], int]] = field(default_factory=dict)
+    broken: str = ""
+    discovered: Sequence[dict[str, Any]] = ()
+    spawner: Any = None
+    caches: dict[str, str] = field(default_factory=dict)  # folder of what a setup_cache made, by asv's key of it
+    failed_caches: dict[str, str] = field(default_factory=dict)  # why there is none
+    numbers: dict[str, int] = field(default_factory=dict)  # of calls in a sample, as the first turn chose it
+
+    def measure(self, cell: Benchmark) -> tuple[str, float, str]:
+        """Run asv's process of a benchmark once: "ok" and its value, or "na" or "failed" with the reason."""
+        benchmark, index = self.entries[cell.key]
+        cache = benchmark.get("setup_cache_key")
+        if cache is not None and (why := self._prepare(benchmark, cache)):
+            return "failed", math.nan, why
+        reply = runner.run_benchmark(
+            benchmark,
+            self.spawner,
+            profile=False,
+            selected_idx=[index],
+            extra_params={"number": self.numbers[cell.key]} if cell.key in self.numbers else {},
+            cwd=self.caches.get(cache) if cache else None,
+        )
+        value, samples = reply.result[index], reply.samples[index]
+        if samples:
+            self.numbers[cell.key] = reply.number[index]
+            value = statistics.median(samples)
+        if value is None:
+            return "failed", math.nan, last_line(reply.stderr) or f"its process ended with exit code {reply.errcode}"
+        if isinstance(value, bool) or not isinstance(value, int | float) or math.isinf(value):
+            return "failed", math.nan, f"its result is no finite number: {value!r:.80}"
+        return ("na", math.nan, SKIPPED) if math.isnan(value) else ("ok", float(value), "")
+
+    def _prepare(self, benchmark: dict[str, Any], cache: str) -> str:
+        """Have asv run a setup_cache, once for all turns; why that failed, "" if it did not."""
+        if cache not in self.caches and cache not in self.failed_caches:
+            timeout_s = benchmark.get("setup_cache_timeout") or benchmark["timeout"]
+            folder, said = self.spawner.create_setup_cache(benchmark["name"], timeout_s, json.dumps({}))
+            if folder is None:
+                lines = [line for line in said.splitlines() if not line.startswith("asv: ")]
+                self.failed_caches[cache] = f"setup_cache failed: {last_line(chr(10).join(lines))}"
+            else:
+                self.caches[cache] = folder
+        return self.failed_caches.get(cache, "")
+
+    def close(self) -> None:
+        """Remove what setup_cache made."""
+        while self.caches:
+            util.long_path_rmtree(self.caches.popitem()[1], True)
+
+
+def last_line(text: str) -> str:
+    """The last line of what a program said that says something: of an error of Python its name and message."""
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
+
+
+class BenchmarkTurns(Turns):
+    """Turns of the benchmarks of two commits. Arguments as in `Turns`."""
+
+    stops = False  # a benchmark that fails says nothing of the others
+
+    def __init__(
+        self,
+        base: Installed,
+        head: Installed,
+        cells: Iterable[Benchmark],
+        within: float | None = None,
+        narrow: Mapping[str, float] | None = None,
+    ) -> None:
+        self.installed = (base, head)
+        self.cells = {cell.key: cell for cell in cells}
+        pairs = {key: Pairs(cell, left_out=self._absent(key)) for key, cell in self.cells.items()}
+        super().__init__((base.side, head.side), pairs, {}, within, narrow)
+
+    def _absent(self, key: str) -> Judged | None:
+        """The verdict on a benchmark that one side lacks."""
+        for installed, word in zip(self.installed, ("new", "gone"), strict=True):
+            if key not in installed.entries:
+                return Judged(word, f"{installed.side.name} has no such benchmark")
+        return None
+
+    def turn(self, tick: Callable[[str], None] = lambda text: None) -> None:
+        order = (0, 1) if self.turns % 2 == 0 else (1, 0)
+        for key in [key for key in self.judged if self.open(key)]:
+            tick(f"turn {self.turns + 1}: {key}")
+            replies = {at: self.installed[at].measure(self.cells[key]) for at in order}
+            self._note(key, replies[0], replies[1])
+        self.turns += 1
+
+    def _note(self, key: str, before: tuple[str, float, str], after: tuple[str, float, str]) -> None:
+        pairs, names = self.pairs[key], [side.name for side in self.sides]
+        (old, old_value, old_why), (new, new_value, new_why) = before, after
+        if old == new == "ok":
+            pairs.left_out = _without_ratio(old_value, new_value)
+            if not pairs.left_out:
+                pairs.measurements[self.turns] = _measurement(old_value), _measurement(new_value)
+        elif new == "failed":
+            word = "cannot tell" if old == "failed" and not pairs.measurements else "failed"
+            pairs.left_out = Judged(word, f"it fails on both sides: {new_why}" if word == "cannot tell" else new_why)
+        elif old == new:
+            pairs.left_out = Judged("n/a", new_why)
+        elif pairs.measurements:
+            pairs.left_out = Judged(
+                "cannot tell", f"{names[0]}: {old_why}" if new == "ok" else f"{names[1]}: {new_why}"
+            )
+        elif new == "ok":
+            pairs.left_out = Judged("repaired" if old == "failed" else "new", f"{names[0]}: {old_why}")
+            pairs.alone_s = new_value
+        else:
+            pairs.left_out = Judged("gone", f"{names[1]}: {new_why}")
+
+    def verdict(self, key: str) -> Judged:
+        judged = super().verdict(key)
+        if judged is self.pairs[key].settled or judged.word not in ("worse", "better"):
+            return judged
+        higher_is_better = self.cells[key].higher_is_better
+        if higher_is_better is None:
+            return replace(judged, word="changed")
+        return replace(judged, word="better" if (judged.word == "worse") is higher_is_better else "worse")
+
+    def _is_enough(self, key: str, judged: Judged) -> bool:
+        if self.turns < self.cells[key].rounds:
+            return False
+        return super()._is_enough(key, judged) or (self.narrow is None and judged.word == "changed")
+
+    def close(self) -> None:
+        for installed in self.installed:
+            installed.close()
+
+
+def _measurement(value: float) -> Measurement:
+    return {"process": 0, "seconds": value}  # whatever its unit: a ratio has none
+
+
+def _without_ratio(old: float, new: float) -> Judged | None:
+    """The verdict on two values that have no ratio; None if they have one."""
+    if old > 0 and new > 0:
+        return None
+    if old == new:
+        return Judged("no change", f"its value is {old:g} on both sides")
+    return Judged("cannot tell", f"its value changed from {old:g} to {new:g}, which is no ratio")
+
+
+def cells_of(*sides: Installed) -> list[Benchmark]:
+    """The benchmarks that some side has, in asv's order."""
+    cells: dict[str, Benchmark] = {}
+    for side in sides:
+        for key, (benchmark, _) in side.entries.items():
+            cells.setdefault(
+                key,
+                Benchmark(
+                    op=benchmark["name"],
+                    rung="",
+                    type=key.removeprefix(benchmark["name"]),
+                    shape=(),
+                    cache="",
+                    device="cpu",
+                    unit=str(benchmark.get("unit", "unit")),
+                    higher_is_better=benchmark.get("higher_is_better", False if benchmark["type"] in LOWER else None),
+                    rounds=int(benchmark.get("rounds", 1)),
+                ),
+            )
+    return [cells[key] for key in sorted(cells)]
+
+
+@dataclass
+class Place:
+    """Both sides' environments of one entry of asv's matrix."""
+
+    name: str
+    environments: tuple[Any, Any]
+
+    def install(self, conf: Any, repo: Any, names: Sequence[str], commits: Sequence[str], only: str) -> list[Installed]:
+        """Install two commits, and discover their benchmarks. `only`: a regular expression, as asv's --bench."""
+        environments = list(self.environments)
+        known = [each.installed_commit_hash for each in environments]
+        if known[0] == commits[1] or known[1] == commits[0]:  # such as the commit before, in a range
+            environments.reverse()
+        sides = zip(names, commits, environments, strict=True)
+        # The tree of a side is a commit here: asv keeps its files.
+        return [_installed(conf, repo, Side(name, commit), each, only) for name, commit, each in sides]
+
+
+def places_of(conf: Any, spec: Sequence[str]) -> list[Place]:
+    """The environments of asv's matrix, twice. `spec`: as asv's --environment. Raises: UserError."""
+    matrices = []
+    for place in PLACES:
+        own = copy.copy(conf)
+        own.env_dir = os.path.join(conf.env_dir, place)
+        matrices.append(list(environment.get_environments(own, list(spec))))
+    for each in matrices[0]:
+        if not each.can_install_project():
+            raise UserError(
+                f"the environment {each.name} holds one version of the project; two commits need environments into "
+                "which asv installs them: set environment_type in asv.conf.json, or give --environment virtualenv"
+            )
+    if not matrices[0]:
+        raise UserError("asv has no environment here; see environment_type and pythons in asv.conf.json")
+    return [Place(first.name, (first, second)) for first, second in zip(*matrices, strict=True)]
+
+
+def _installed(conf: Any, repo: Any, side: Side, place: Any, only: str) -> Installed:
+    """Install a commit. What fails there is a fact of the commit; only that no environment can be made is an error.
+    Raises: UserError."""
+    try:
+        place.create()
+    except (util.UserError, util.ProcessError) as error:
+        raise UserError(f"asv cannot make the environment {place.name}: {_said(error)}") from None
+    try:
+        place.install_project(conf, repo, side.tree)
+    except (util.UserError, util.ProcessError) as error:
+        return Installed(side, place, broken=f"it cannot be installed: {_said(error)}")
+    Benchmarks.check_tree(conf.benchmark_dir)
+    with tempfile.TemporaryDirectory() as folder:
+        told = Path(folder, "discovered.json")
+        suites = os.path.abspath(conf.benchmark_dir)
+        said, _, code = place.run(
+            [runner.BENCHMARK_RUN_SCRIPT, "discover", suites, str(told)],
+            cwd=folder,
+            env={**os.environ, **place.env_vars},
+            dots=False,
+            display_error=False,
+            return_stderr=True,
+            redirect_stderr=True,
+            valid_return_codes=None,
+        )
+        if code:
+            return Installed(side, place, broken=f"its benchmarks cannot be imported: {last_line(said)}")
+        discovered = json.loads(told.read_text(encoding="utf-8"))
+    chosen = Benchmarks(conf, discovered, regex=only)
+    entries: dict[str, tuple[dict[str, Any], int]] = {}
+    for name, benchmark in chosen.items():
+        if benchmark["type"] not in TYPES:
+            continue
+        if benchmark.get("timeout") is None:
+            benchmark["timeout"] = place._default_benchmark_timeout
+        indices = chosen.benchmark_selection[name]
+        combinations = list(itertools.product(*benchmark["params"])) if benchmark["params"] else [()]
+        for index in range(len(combinations)) if indices is None else indices:
+            entries[name + (f"({', '.join(combinations[index])})" if combinations[index] else "")] = benchmark, index
+    return Installed(side, place, entries, "", discovered, runner.Spawner(place, conf.benchmark_dir))
+
+
+def _said(error: Exception) -> str:
+    told = [getattr(error, "stderr", None) or "", getattr(error, "stdout", None) or "", str(error)]
+    return next((line for line in map(last_line, told) if line), type(error).__name__)
+
+
+@contextmanager
+def errors() -> Iterator[None]:
+    """Errors of asv as those of this engine. asv makes one of its own of an interrupt while a benchmark runs. Raises:
+    UserError."""
+    try:
+        yield
+    except util.UserError as error:
+        if str(error) == "Interrupted.":
+            raise KeyboardInterrupt from None
+        raise UserError(str(error)) from None
+
+
+@dataclass
+class Report:
+    """The comparison of two commits' benchmarks, in each environment of the matrix. It is filled step by step.
+
+    `broken`: by environment, why a side has no benchmarks.
+    """
+
+    names: tuple[str, str]
+    what: str
+    turns: dict[str, BenchmarkTurns] = field(default_factory=dict)
+    broken: dict[str, tuple[str, str]] = field(default_factory=dict)
+    whole: bool = False  # the comparison was not interrupted
+
+    def judged(self) -> Iterator[tuple[str, Pairs, Judged]]:
+        """The benchmarks with their verdicts, by environment."""
+        for place, turns in self.turns.items():
+            for pairs, judged in turns.verdicts():
+                yield place, pairs, judged
+
+    def named(self, place: str, key: str) -> str:
+        """The name of a benchmark; with its environment, if there are several."""
+        return f"{key} [{place}]" if len({*self.turns, *self.broken}) > 1 else key
+
+    @property
+    def failures(self) -> dict[str, str]:
+        """What fails on the second side, with the reasons."""
+        broken = {self.named(place, self.names[1]): why for place, (_, why) in self.broken.items() if why}
+        failed = {
+            self.named(place, pairs.cell.key): judged.why
+            for place, pairs, judged in self.judged()
+            if judged.word == "failed"
+        }
+        return broken | failed
+
+    def count(self, word: str) -> int:
+        return sum(judged.word == word for *_, judged in self.judged())
+
+    @property
+    def undecided(self) -> list[str]:
+        """Why more cannot be said."""
+        reasons = [f"{self.named(place, self.names[0])}: {why}" for place, (why, _) in self.broken.items() if why]
+        if unknown := self.count("cannot tell"):
+            reasons.append(benchmarks(unknown))
+        if gone := self.count("gone"):
+            reasons.append(f"{benchmarks(gone)} of {self.names[0]} gone")
+        if not (reasons or self.failures) and all(judged.word == "n/a" for *_, judged in self.judged()):
+            reasons.append("nothing could be compared")
+        return reasons
+
+    @property
+    def code(self) -> int:
+        """The exit code, as of a comparison of kernels."""
+        if self.failures:
+            return 2
+        if self.count("worse"):
+            return 1
+        return 2 if self.undecided else 0
+
+    @property
+    def summary(self) -> str:
+        """The verdict in one line."""
+        base, head = self.names
+        parts = [f"{head} failed: {benchmarks(len(self.failures))}"] if self.count("failed") else []
+        parts += [f"{head} failed: {why}" for _, why in self.broken.values() if why]
+        parts += [
+            f"{head} is {word} than {base}: {benchmarks(self.count(word))}"
+            for word in ("worse", "better")
+            if self.count(word)
+        ]
+        parts += [
+            f"{word}: {benchmarks(self.count(word))}" for word in ("changed", "repaired", "new") if self.count(word)
+        ]
+        if self.undecided:
+            parts.append(f"cannot tell: {'; '.join(self.undecided)}")
+        if not self.whole:
+            parts.append("interrupted before all was decided")
+        return "; ".join(parts) or f"no change: {benchmarks(self.count('no change'))}"
+
+
+def benchmarks(count: int) -> str:
+    """A number of benchmarks."""
+    return "1 benchmark" if count == 1 else f"{count} benchmarks"
+
+
+def compare(
+    report: Report, conf: Any, repo: Any, places: Sequence[Place], commits: Sequence[str], only: str, budget_s: float,
+    within: float | None, tell: Callable[[str], None],
+) -> None:  # fmt: skip
+    """Fill a report. `budget_s`: for all environments of the matrix together; the first look is always taken in each.
+    Raises: UserError."""
+    with errors():
+        for place in places:
+            tell(f"{place.name}: installing both commits ...")
+            base, head = place.install(conf, repo, report.names, commits, only)
+            if base.broken or head.broken:
+                report.broken[place.name] = base.broken, head.broken
+                continue
+            cells = cells_of(base, head)
+            if not cells:
+                raise UserError(f"no benchmark matches {only!r}" if only else "asv finds no benchmark with a value")
+            turns = report.turns[place.name] = BenchmarkTurns(base, head, cells, within)
+            turns.tests *= len(places)  # intervals hold for all environments together
+            turns.run(budget_s / len(places), tell)
+
+
+def link(
+    conf: Any, repo: Any, place: Place, before: str, after: str, only: str, cells: Collection[str], budget_s: float,
+    conditions: Mapping[str, Any], kind: Kind = "step", tell: Callable[[str], None] = lambda _: None,
+) -> Session:  # fmt: skip
+    """Measure the links of the benchmarks of two commits in one environment of the matrix. Those without a better
+    direction, or of which a higher value is better, have none: a link is a ratio of seconds, or of bytes.
+
+    `cells`: keys of the benchmarks that are measured, all if there are none. Raises: UserError.
+    """
+    began = time.monotonic()
+    tell(f"{place.name}: installing {before[:8]} and {after[:8]} ...")
+    base, head = place.install(conf, repo, (before[:8], after[:8]), (before, after), only)
+    found = [cell for cell in cells_of(base, head) if cell.higher_is_better is False]
+    if not Path(Benchmarks.get_benchmark_file_path(conf.results_dir)).exists():  # `asv publish` needs it
+        Benchmarks(conf, head.discovered or base.discovered).save()
+    turns = BenchmarkTurns(base, head, [cell for cell in found if not cells or cell.key in cells], narrow=NARROW)
+    unjudged = {each.side.name: f"failed: {each.broken}" for each in (base, head) if each.broken}
+    links, told = [], dict[str, list[str]]({"new": [], "gone": []})
+    if not unjudged:
+        turns.run(budget_s, tell)
+    for pairs, judged in turns.verdicts() if not unjudged else ():
+        key = pairs.cell.key
+        if judged.word in told:
+            told[judged.word].append(key)
+        elif pairs.left_out and judged.word != "n/a":
+            unjudged[key] = f"{judged.word}: {judged.why}"
+        elif found_link := link_of(pairs):
+            links.append(found_link)
+    return Session(
+        kind,
+        before,
+        after,
+        datetime.now(UTC).isoformat(timespec="seconds"),
+        round(time.monotonic() - began, 1),
+        {**conditions, ENVIRONMENT: place.name, "harness": f"asv_runner {version('asv_runner')}"},
+        0,
+        0,
+        tuple(links),
+        tuple(told["new"]),
+        tuple(told["gone"]),
+        unjudged,
+    )
