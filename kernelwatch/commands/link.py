@@ -19,8 +19,8 @@ from rich.console import Console
 from kernelwatch.asv import running
 from kernelwatch.asv.identity import identity
 from kernelwatch.commands.arguments import Output, Parser, add_selection, selected, stop_on_signals
-from kernelwatch.commands.bench import publish
 from kernelwatch.commands.confirming import Event, Events, show_damaged, show_events, show_expected
+from kernelwatch.commands.full import publish
 from kernelwatch.commands.phases import duration
 from kernelwatch.comparison import linking
 from kernelwatch.comparison.linking import Step, Trees
@@ -64,7 +64,7 @@ def run(project: Project, arguments: argparse.Namespace, console: Console) -> in
         console.print(f"nothing to link: no commit of {arguments.range} has a parent here and may change a launch")
     elif len(waiting) < len(pairs):
         console.print(
-            f"{len(pairs) - len(waiting)} of {len(pairs)} commits are linked already (--again links them anew)"
+            f"{len(pairs) - len(waiting)} of {len(pairs)} commits are linked already (`link --again` links them anew)"
         )
     sessions: list[Session] = []
     began = time.monotonic()
@@ -79,6 +79,8 @@ def run(project: Project, arguments: argparse.Namespace, console: Console) -> in
             with console.status(f"asking what {after[:8]} changed ..."):
                 one = linking.step(project, before, after, made, left[before, after])
             sessions += _link(project, one, [*known, *sessions], made, arguments, folder, console)
+    if any(NOT_HERE in session.unjudged.values() for session in sessions):
+        console.print("note: without a GPU, `bench --all` records the exact figures of a commit", style="yellow")
     if not arguments.no_publish:
         _list_benchmarks(project)
         page = publish(project, project.root / CONFIGURATION, console)
@@ -190,7 +192,12 @@ def code_of(sessions: Sequence[Session], settled: Collection[tuple[str, str]] = 
     return 2 if unmeasured or "cannot tell" in words else 0
 
 
-def main(project: Project, prog: str, arguments: list[str] | None = None) -> int:
+def defaults(range: str) -> argparse.Namespace:
+    """The arguments of a call with a range alone."""
+    return _parser("link").parse_args([range])
+
+
+def _parser(prog: str) -> Parser:
     parser = Parser(prog, __doc__)
     parser.add_argument("range", nargs="?", default="HEAD^!", help="a range of commits, such as A..B (default: HEAD)")
     parser.add_argument(
@@ -215,7 +222,11 @@ def main(project: Project, prog: str, arguments: list[str] | None = None) -> int
     parser.add_argument("--limit", type=float, metavar="SECONDS", help="begin no further commit after this time")
     parser.add_argument("--no-publish", action="store_true", help="measure only, and make no pages")
     add_selection(parser, "only some cells")
-    parsed = parser.parse_args(arguments)
+    return parser
+
+
+def main(project: Project, prog: str, arguments: list[str] | None = None) -> int:
+    parsed = _parser(prog).parse_args(arguments)
     parsed.range = parsed.range if ".." in parsed.range or parsed.range.endswith("!") else f"{parsed.range}^!"
     console = Output()
     stop_on_signals()
