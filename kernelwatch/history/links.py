@@ -24,6 +24,7 @@ DIGITS = 7  # of a log ratio: 1e-7 is a hundred times less than the noise of any
 MOST_BYTES = 2**25  # of a session's file; a commit that changes 1,000 cells takes 1 MB
 MOST_LOG = 100.0  # of a ratio: a larger one is no measurement
 COMMIT = re.compile(r"[0-9a-f]{40,64}")
+BROKEN = (OSError, ArithmeticError, ValueError, LookupError, TypeError, AttributeError, RecursionError)  # reading one
 NOT_ASKED = "not asked for"  # the end of a reason: another call may measure it
 NOT_HERE = "there is no GPU here"  # another machine may measure it
 
@@ -102,10 +103,14 @@ def save(folder: Path, session: Session) -> Path:
     lines = [json.dumps({"record": "session", **head})]
     lines += [json.dumps({"record": "link", **_rounded(link)}) for link in session.links]
     text = "".join(f"{line}\n" for line in lines)
-    name = hashlib.sha256(text.encode()).hexdigest()[:8]
-    path = folder / f"{session.after[:8]}.{name}{SUFFIX}"
+    path = folder / name_of(session, text)
     write_whole(path, text)
     return path
+
+
+def name_of(session: Session, text: str) -> str:
+    """How the file of a session with this text is called."""
+    return f"{session.after[:8]}.{hashlib.sha256(text.encode()).hexdigest()[:8]}{SUFFIX}"
 
 
 def _rounded(link: Link) -> dict[str, Any]:
@@ -120,22 +125,22 @@ def read(folder: Path) -> tuple[list[Session], list[str]]:
     sessions, messages = [], []
     for path in sorted(folder.glob(f"*{SUFFIX}")):
         try:
-            sessions.append(parsed(_text(path).splitlines()))
-        except (OSError, ArithmeticError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+            sessions.append(parsed(text_of(path).splitlines()))
+        except BROKEN as error:
             messages.append(f"{path}: it is not read: {type(error).__name__}: {error}")
     return sorted(sessions, key=lambda session: (session.at, session.after)), messages
 
 
-def _text(path: Path) -> str:
-    """Raises: OSError; ValueError if it is no file, such as a FIFO, which would be waited for, or far too large."""
+def text_of(path: Path) -> str:
+    """The text of a session's file. Raises: OSError; ValueError if it is no file, such as a FIFO, which would be waited
+    for, or far too large."""
     _check(path.is_file(), "a path that is no file")
     _check(path.stat().st_size <= MOST_BYTES, f"a file of more than {MOST_BYTES} bytes")
     return path.read_text(encoding="utf-8")
 
 
 def parsed(lines: Iterable[str]) -> Session:
-    """A session from the lines of its file. Raises: ValueError, KeyError, TypeError or AttributeError if it is not
-    one."""
+    """A session from the lines of its file. Raises: one of BROKEN if it is not one."""
     entries = [json.loads(line) for line in lines]
     if not entries or entries[0]["record"] != "session":
         raise ValueError("its first line is not that of a session")
