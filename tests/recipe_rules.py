@@ -20,6 +20,7 @@ WRITES = {
     "pages": "actions/deploy-pages",
     "id-token": "actions/deploy-pages",
 }
+LABELED = "github.event.label.name == 'gpu'"
 STRANGERS = {"pull_request", "pull_request_target", "issue_comment", "issues", "fork", "workflow_run"}
 
 Workflow = Mapping[str, Any]
@@ -67,6 +68,8 @@ def _of_job(job: Workflow, workflow: Workflow, on: set[str]) -> Iterator[str]:
         yield "strangers choose what a self-hosted runner executes"
     if "self-hosted" in job["runs-on"] and workflow.get("concurrency", {}).get("cancel-in-progress") is not False:
         yield "two runs at a time, or one that is cancelled"
+    if "pull_request" in on and job["runs-on"] != "ubuntu-latest":
+        yield from _of_labeled(job, workflow)
     if any("${{" in script for script in _scripts(job)):
         yield "an expression in a script: whoever chooses its value writes the script"
     if "timeout-minutes" not in job:
@@ -82,6 +85,15 @@ def _of_job(job: Workflow, workflow: Workflow, on: set[str]) -> Iterator[str]:
             yield "the checkout leaves a token behind that the job does not need"
         if action == "actions/checkout" and step["with"].get("fetch-depth") != 0:
             yield "a shallow clone"
+
+
+def _of_labeled(job: Workflow, workflow: Workflow) -> Iterator[str]:
+    """What is wrong with a job that runs a pull request's code on a runner that costs something."""
+    if workflow["on"]["pull_request"] != {"types": ["labeled"]} or job.get("if") != LABELED:
+        yield "it starts without a maintainer's label"
+    refs = [step["with"].get("ref") for step in job["steps"] if "actions/checkout@" in step.get("uses", "")]
+    if refs != ["${{ github.event.pull_request.head.sha }}"]:
+        yield "it measures what was pushed after the label"
 
 
 def of_gitlab(text: str) -> Iterator[str]:
