@@ -91,7 +91,7 @@ def _of_pull_request(job: Workflow, workflow: Workflow, writes: Collection[str])
         yield "code of a pull request with a token that can write"
     if job["runs-on"] == "ubuntu-latest":
         return
-    if workflow["on"]["pull_request"] != {"types": ["labeled"]} or job.get("if") != LABELED:
+    if workflow["on"] != {"pull_request": {"types": ["labeled"]}} or job.get("if") != LABELED:
         yield "it starts without a maintainer's label"
     refs = [step["with"].get("ref") for step in job["steps"] if "actions/checkout@" in step.get("uses", "")]
     if refs != ["${{ github.event.pull_request.head.sha }}"]:

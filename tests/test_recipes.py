@@ -313,6 +313,7 @@ def test_new_commits_are_measured_and_kept(timing: tuple[Forge, str]) -> None:
     assert f"one of {head[:8]} comes first\n" in done.stdout
     assert "1 new of 1 commits" in done.stdout
     assert re.search(f"{head[:7]} For main: 1 linked, .*\n  worse: row_sum/plain ", done.stdout), done.stdout
+    assert "\nnote: new launches have nothing to be compared with: `bench --all` measures them\n" in done.stdout
     kept = runner.git("--git-dir", str(forge.server.folder / ".git"), "ls-tree", "-r", "--name-only", "results")
     names = {re.sub(r"[^/]*/|(?<=\.)[0-9a-f]{8}(?=\.)|(?<=py).*(?=\.json)", "", line) for line in kept.splitlines()}
     of_links = {f"{commit[:8]}..links.jsonl" for commit in (head, forge.start)}

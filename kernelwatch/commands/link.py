@@ -79,8 +79,7 @@ def run(project: Project, arguments: argparse.Namespace, console: Console) -> in
             with console.status(f"asking what {after[:8]} changed ..."):
                 one = linking.step(project, before, after, made, left[before, after])
             sessions += _link(project, one, [*known, *sessions], made, arguments, folder, console)
-    if any(NOT_HERE in session.unjudged.values() for session in sessions):
-        console.print("note: without a GPU, `bench --all` records the exact figures of a commit", style="yellow")
+    show_left(sessions, console)
     if not arguments.no_publish:
         _list_benchmarks(project)
         page = publish(project, project.root / CONFIGURATION, console)
@@ -166,6 +165,16 @@ def show(project: Project, session: Session, console: Console) -> None:
         tell(f"  not decided: {cell} {_text_of(judged)}{f': {judged.why}' if judged.why else ''}")
     for name, why in list(session.unjudged.items())[:SHOWN]:
         tell(f"  not measured: {name}: {why}")
+
+
+def show_left(sessions: Sequence[Session], console: Console) -> None:
+    """Print what a full run would measure of what links leave."""
+    if any(session.new for session in sessions):
+        console.print(
+            "note: new launches have nothing to be compared with: `bench --all` measures them", style="yellow"
+        )
+    if any(NOT_HERE in session.unjudged.values() for session in sessions):
+        console.print("note: without a GPU, `bench --all` records the exact figures of a commit", style="yellow")
 
 
 def _text_of(judged: Judged) -> str:
