@@ -40,6 +40,9 @@ def run(project: Project, arguments: argparse.Namespace, console: Console) -> in
     code, machine = 0, identity()["machine"]
     try:
         with running.alone(project.results):
+            if arguments.cluster:
+                with full.fleet(project, arguments.cluster, console) as fleet:
+                    return link.run(project, link.defaults(arguments.range), console, fleet)
             if full.has_record(project.results / machine):
                 full.note_uncommitted(project, console)
             else:
@@ -82,6 +85,12 @@ def parsed(prog: str, arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "range", nargs="?", default="HEAD^!", help="a range of commits as in git, such as A..B (default: HEAD alone)"
     )
+    parser.add_argument(
+        "--cluster",
+        default="",
+        metavar="ADDRESS",
+        help="measure on the workers of this Dask scheduler; local: on all GPUs of this machine (docs/fleet.md)",
+    )
     whole = parser.add_argument_group("full runs", "Each of these options makes a full run: it implies --all.")
     whole.add_argument(
         "--all", action="store_true", help="measure all cells of each commit, for absolute and exact figures"
@@ -102,17 +111,6 @@ def parsed(prog: str, arguments: list[str] | None = None) -> argparse.Namespace:
         "--changed",
         action="store_true",
         help="only the commits of the range that change more than documents and the description, and the newest one",
-    )
-    whole.add_argument(
-        "--cluster",
-        default="",
-        metavar="ADDRESS",
-        help="measure on the workers of this Dask scheduler; local: on all GPUs of this machine (docs/fleet.md)",
-    )
-    whole.add_argument(
-        "--any-gpu",
-        action="store_true",
-        help="with --cluster: spread a history over all GPUs of a kind; by default a series stays on its GPU",
     )
     whole.add_argument("--no-gate", action="store_true", help="skip the gate")
     whole.add_argument(
@@ -146,8 +144,6 @@ def parsed(prog: str, arguments: list[str] | None = None) -> argparse.Namespace:
         )
     if found.cluster and (found.quick or found.worktree is not None):
         parser.error("--cluster measures commits for the history: without --quick and --worktree")
-    if found.any_gpu and not found.cluster:
-        parser.error("--any-gpu needs --cluster")
     if selected(found) and not found.quick and found.worktree is None:
         parser.error(
             "some cells only would leave holes in the results: choose cells together with --quick or --worktree, or "

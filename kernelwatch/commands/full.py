@@ -123,12 +123,17 @@ def measuring(project: Project, arguments: argparse.Namespace, console: Console)
     if not arguments.cluster:
         yield Here()
         return
+    with fleet(project, arguments.cluster, console) as workers:
+        yield workers
+
+
+def fleet(project: Project, address: str, console: Console) -> "Fleet":
+    """The workers of a cluster. Raises: UserError."""
     try:
         from kernelwatch.fleet.dispatch import Fleet  # Dask is needed for nothing else
     except ModuleNotFoundError as error:
         raise UserError(f"--cluster needs Dask ({error}); install kernelwatch[fleet]") from None
-    with Fleet(project, arguments.cluster, console, anywhere=arguments.any_gpu) as fleet:
-        yield fleet
+    return Fleet(project, address, console)
 
 
 def results_folder(project: Project, quick: bool) -> Path:

@@ -11,8 +11,10 @@ import argparse
 import math
 import subprocess
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
@@ -36,36 +38,74 @@ from kernelwatch.system.files import Busy
 from kernelwatch.system.git import commits as commits_of
 from kernelwatch.system.git import git
 
+if TYPE_CHECKING:
+    from kernelwatch.fleet.dispatch import Fleet
+
+Pair = tuple[str, str]  # a commit's parent and the commit
 TOGETHER = 12  # commits whose trees are asked what they launch at the same time
 SHOWN = 3  # launches of a commit that are not decided, and that are not measured
 
 
-def run(project: Project, arguments: argparse.Namespace, console: Console) -> int:
-    """Link the commits of a range and publish; the exit code. Raises: UserError."""
+def run(project: Project, arguments: argparse.Namespace, console: Console, fleet: "Fleet | None" = None) -> int:
+    """Link the commits of a range here or on a fleet, and publish; the exit code. Raises: UserError."""
     project.check()
-    machine = identity()["machine"]
-    folder = project.results / machine
     commits = commits_of(project.root, arguments.range, arguments.paths or project.launch_paths())
     pairs = linking.pairs_of(project, commits)
-    known, messages = links.read(folder)
-    for message in messages:
-        console.print(f"note: {message}", style="yellow", markup=False)
     devices = [arguments.device] if arguments.device else list(linking.NARROW)
     asked = linking.asked_of(project, selected(arguments), devices)
     if not asked:
         raise UserError("no cell that is timed matches what was asked for")
-    left = {pair: asked if arguments.again else unlinked(asked, known, pair) for pair in pairs}
-    waiting = [pair for pair in pairs if left[pair]]
     if len(pairs) < len(commits) and git(project.root, "rev-parse", "--is-shallow-repository") == "true":
         console.print(
             "note: this clone is shallow, and lacks parents; `git fetch --unshallow` gets them", style="yellow"
         )
     if not pairs:
         console.print(f"nothing to link: no commit of {arguments.range} has a parent here and may change a launch")
-    elif len(waiting) < len(pairs):
-        console.print(
-            f"{len(pairs) - len(waiting)} of {len(pairs)} commits are linked already (`link --again` links them anew)"
+
+    def left_of(machine: str) -> dict[Pair, list[Cell]]:
+        known, messages = links.read(project.results / machine)
+        for message in messages:
+            console.print(f"note: {message}", style="yellow", markup=False)
+        left = {pair: asked if arguments.again else unlinked(asked, known, pair) for pair in pairs}
+        if done := sum(not cells for cells in left.values()):
+            console.print(f"{done} of {len(pairs)} commits are linked already (`link --again` links them anew)")
+        return left
+
+    if fleet:
+        sessions = (
+            fleet.link(pairs, left_of, arguments.budget, partial(show, project, console=console)) if pairs else []
         )
+        machines = fleet.machines
+    else:
+        machines = [identity()["machine"]]
+        sessions = _link_here(project, left_of(machines[0]), arguments, project.results / machines[0], console)
+    show_left(sessions, console)
+    if arguments.no_publish:
+        return code_of(sessions)
+    _list_benchmarks(project)
+    page = publish(project, project.root / CONFIGURATION, console)
+    settled = set[tuple[str, str]]()
+    for machine in machines:
+        told = Events(page.parent / "data" / "events.json", [session.after for session in sessions], machine)
+        found = [event for event in told.now() if event["last"]["hash"] in told.commits]
+        show_events(found, console)
+        show_expected(told.expected(), console)
+        show_damaged([told.damaged()], console)
+        settled |= settled_of(found)
+    console.print(f"pages: {page.as_uri()}", soft_wrap=True)
+    return code_of(sessions, settled)
+
+
+def _link_here(
+    project: Project,
+    left: Mapping[Pair, Sequence[Cell]],
+    arguments: argparse.Namespace,
+    folder: Path,
+    console: Console,
+) -> list[Session]:
+    """Link pairs of commits on this machine. `left`: the cells that are not linked; `folder`: of the machine."""
+    waiting = [pair for pair in left if left[pair]]
+    known, _ = links.read(folder)
     sessions: list[Session] = []
     began = time.monotonic()
     with linking.trees(project) as made:
@@ -79,18 +119,7 @@ def run(project: Project, arguments: argparse.Namespace, console: Console) -> in
             with console.status(f"asking what {after[:8]} changed ..."):
                 one = linking.step(project, before, after, made, left[before, after])
             sessions += _link(project, one, [*known, *sessions], made, arguments, folder, console)
-    show_left(sessions, console)
-    if not arguments.no_publish:
-        _list_benchmarks(project)
-        page = publish(project, project.root / CONFIGURATION, console)
-        told = Events(page.parent / "data" / "events.json", [session.after for session in sessions], machine)
-        found = [event for event in told.now() if event["last"]["hash"] in told.commits]
-        show_events(found, console)
-        show_expected(told.expected(), console)
-        show_damaged([told.damaged()], console)
-        console.print(f"pages: {page.as_uri()}", soft_wrap=True)
-        return code_of(sessions, settled_of(found))
-    return code_of(sessions)
+    return sessions
 
 
 def settled_of(events: Sequence[Event]) -> set[tuple[str, str]]:

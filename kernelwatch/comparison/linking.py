@@ -325,6 +325,16 @@ def anchors_of(one: Session, known: Sequence[Session], line: Sequence[str]) -> M
     return due
 
 
+def planned(one: Session, known: Sequence[Session], line: Sequence[str]) -> list[Session]:
+    """The anchors that are due of a session, as far as they are known before they are measured: both commits, and the
+    cells. The arguments are those of `anchors_of`; the session itself may be among the known ones."""
+    others = [session for session in known if session != one]
+    return [
+        replace(one, kind="anchor", before=before, links=tuple(link for link in one.changed if link.cell in keys))
+        for before, keys in anchors_of(one, others, line).items()
+    ]
+
+
 def anchor(
     project: Project, one: Step, before: str, keys: Iterable[str], made: Trees,
     budget_s: float = BUDGET_S, tell: Callable[[str], None] = lambda _: None,

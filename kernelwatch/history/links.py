@@ -99,13 +99,18 @@ class Session:
 
 def save(folder: Path, session: Session) -> Path:
     """Write a session into a machine's folder; its path. Raises: OSError."""
-    head = {name: value for name, value in asdict(session).items() if name != "links"}
-    lines = [json.dumps({"record": "session", **head})]
-    lines += [json.dumps({"record": "link", **_rounded(link)}) for link in session.links]
-    text = "".join(f"{line}\n" for line in lines)
+    text = text_for(session)
     path = folder / name_of(session, text)
     write_whole(path, text)
     return path
+
+
+def text_for(session: Session) -> str:
+    """The text of a session's file."""
+    head = {name: value for name, value in asdict(session).items() if name != "links"}
+    lines = [json.dumps({"record": "session", **head})]
+    lines += [json.dumps({"record": "link", **_rounded(link)}) for link in session.links]
+    return "".join(f"{line}\n" for line in lines)
 
 
 def name_of(session: Session, text: str) -> str:
