@@ -41,6 +41,7 @@ from tests.repositories import (
     new_project,
     processes_in,
     rewrite,
+    smaller,
     wait_until,
     without_suites,
 )
@@ -57,6 +58,7 @@ FAKES = {
         'ON_GPU = ("gpu", STREAMED)': 'ON_GPU = ("gpu", STREAMED, "cpu")',
         '"cpu": "host"}': '"cpu": "gpu"}',
     },
+    "kernelwatch/comparison/linking.py": {"EVERY = 10": "EVERY = 3", "BUDGET_S = 60.0": "BUDGET_S = 2.0"},
     **FEW_TURNS,
     "kernelwatch/fleet/dispatch.py": {"TRIES = 5": "TRIES = 9"},  # one run has a full disk and two deaths
     "kernelwatch/fleet/cluster.py": {"LOST_S = 20.0": "LOST_S = 3.0", "CONNECT_S = 10.0": "CONNECT_S = 3.0"},
@@ -165,6 +167,7 @@ def made(kernel_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Projec
     rewrite(project.folder, FAKES)
     without_suites(project.folder, "access", "device", "matmul", "static")
     few_rungs(project.folder, ("c", "numpy"))
+    smaller(project.folder, cpu_shapes="problem.counted_shapes[:1]")
     commits = tuple(project.commit_all(f"commit {at}", "--allow-empty") for at in range(3))
     project.git("repack", "-a", "-d", "-q")  # what is packed is sent to each worker as it is
     return Project(project.folder, project.home, commits)
@@ -227,7 +230,8 @@ def test_a_history_is_spread_and_workers_unlike_the_others_get_none(project: Pro
 
 
 def test_links_are_measured_by_any_worker(project: Project, cluster: Cluster) -> None:
-    """Also by one with another compiler, whose full runs would not be compared with those of the others."""
+    """Also by one with another compiler, whose full runs would not be compared with those of the others. When all are
+    there, the newest launch is compared with its anchor, that from before them."""
     kernel = project.folder / "gpukernels" / "vector_add" / "c.c"
     text, commits = kernel.read_text(), list[str]()
     assert text.count("    for (long long") == 1
@@ -249,7 +253,10 @@ def test_links_are_measured_by_any_worker(project: Project, cluster: Cluster) ->
     (folder,) = project.results.glob("*/")
     sessions, messages = links.read(folder)
     assert not messages
-    assert sorted(session.after for session in sessions) == sorted(commits)
+    asked = [(session.kind, session.before, session.after) for session in sessions]
+    base = project.commits[2]
+    steps = zip([base, *commits], commits, strict=False)
+    assert sorted(asked) == sorted([("anchor", base, commits[-1]), *(("step", *pair) for pair in steps)])
     assert {session.gpu.split()[-1] for session in sessions} == {"one", "two"}
     for session in sessions:
         assert {link.cell.split()[0] for link in session.changed} == {"vector_add/c"}

@@ -1,5 +1,6 @@
 """Link commits in a repository: only what changed is measured, in turns, and the pages tell it."""
 
+import itertools
 import json
 import os
 import shutil
@@ -226,6 +227,21 @@ def test_what_is_due_to_be_compared_with_its_anchor() -> None:
     assert anchors_of(last, steps[: EVERY - 1], COMMITS[5:EVERY]) == {}  # steps of another branch
     anchored = [*steps[:EVERY], a_session(0, EVERY, a_link(0.01), kind="anchor")]
     assert anchors_of(steps[EVERY], anchored, COMMITS[: EVERY + 1]) == {}
+
+
+def test_links_that_end_in_any_order_have_the_same_anchors() -> None:
+    """As on a fleet, which plans them when all links are there."""
+    from kernelwatch.comparison.linking import EVERY, planned
+    from tests.test_chain import COMMITS, a_link, a_session
+
+    steps = [a_session(at, at + 1, a_link(0.001)) for at in range(2 * EVERY + 1)]
+    known, found = steps[::-1], []
+    for at, step in enumerate(steps):
+        new = planned(step, known, COMMITS[: at + 2])
+        known += new
+        found += [(one.kind, one.before, one.after, [link.cell for link in one.changed]) for one in new]
+    ends = [COMMITS[at] for at in (0, EVERY, 2 * EVERY)]
+    assert found == [("anchor", before, after, [steps[0].links[0].cell]) for before, after in itertools.pairwise(ends)]
 
 
 @pytest.mark.parametrize("is_known", [True, False])
