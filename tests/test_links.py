@@ -235,11 +235,8 @@ def test_links_that_end_in_any_order_have_the_same_anchors() -> None:
     from tests.test_chain import COMMITS, a_link, a_session
 
     steps = [a_session(at, at + 1, a_link(0.001)) for at in range(2 * EVERY + 1)]
-    known, found = steps[::-1], []
-    for at, step in enumerate(steps):
-        new = planned(step, known, COMMITS[: at + 2])
-        known += new
-        found += [(one.kind, one.before, one.after, [link.cell for link in one.changed]) for one in new]
+    due = planned(steps, steps[::-1], lambda commit: COMMITS[: COMMITS.index(commit) + 1])
+    found = [(one.kind, one.before, one.after, [link.cell for link in one.changed]) for one in due]
     ends = [COMMITS[at] for at in (0, EVERY, 2 * EVERY)]
     assert found == [("anchor", before, after, [steps[0].links[0].cell]) for before, after in itertools.pairwise(ends)]
 

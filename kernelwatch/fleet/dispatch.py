@@ -334,17 +334,15 @@ class _Links(_Run):
             self.show(session)
 
     def _have_more(self) -> bool:
-        """Add the anchors that are due. Sessions end in any order, so their anchors are planned when all are there,
-        along the commits; one that is planned counts for later commits."""
+        """Add the anchors that are due, once all links are there."""
         new, self.new = self.new, {}
         for machine, sessions in new.items():
             known, _ = links.read(self.fleet.project.results / machine)
-            for session in sorted(sessions, key=lambda each: self.places[each.after]):
-                if session.kind == "step":
-                    line = git(self.root, "rev-list", "--first-parent", "--reverse", session.after).splitlines()
-                    for planned in linking.planned(session, known, line):
-                        keys = [link.cell for link in planned.changed]
-                        unit = unit_of(f"anchor {planned.before[:8]}", planned.changed[0].device)
-                        self._ask(machine, planned.before, planned.after, unit, keys)
-                        known.append(planned)
+            sessions.sort(key=lambda session: self.places[session.after])
+            for due in linking.planned(sessions, known, self._line_of):
+                unit = unit_of(f"anchor {due.before[:8]}", due.changed[0].device)
+                self._ask(machine, due.before, due.after, unit, [link.cell for link in due.changed])
         return len(self.schedule) > 0
+
+    def _line_of(self, commit: str) -> list[str]:
+        return git(self.root, "rev-list", "--first-parent", "--reverse", commit).splitlines()
