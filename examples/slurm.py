@@ -3,7 +3,7 @@
 
 Run it in a project, on a node from which sbatch works and which the jobs reach, with the interpreter that the jobs use:
 
-    python examples/slurm.py --jobs 4 --partition gpu -- --any-gpu main~40..main
+    python examples/slurm.py --jobs 4 --partition gpu -- main~40..main
 
 What follows the two dashes goes to `bench`. The jobs end with this script, also if it is interrupted. For another batch
 system take its cluster from dask_jobqueue (PBSCluster, LSFCluster, SGECluster, ...); the rest stays.

@@ -21,6 +21,7 @@ COMMANDS = {
     "gate": "run the kernels' tests, which must pass before anything is timed",
     "bench": "measure commits and publish their history",
     "link": "measure what commits change, on any GPU, and add it to the history",
+    "merge": "add links of other results folders, such as those of CI, to the history",
     "accept": "accept a regression that is meant to be",
     "versus": "compare two commits, or find the commit that caused a change",
     "measure": "measure a function, or compare it with another one",

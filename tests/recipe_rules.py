@@ -1,7 +1,7 @@
 """What the recipes for CI must keep to, so that the code of strangers never meets a token that can write."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from ruamel.yaml import YAML
@@ -20,6 +20,7 @@ WRITES = {
     "pages": "actions/deploy-pages",
     "id-token": "actions/deploy-pages",
 }
+LABELED = "github.event.label.name == 'gpu'"
 STRANGERS = {"pull_request", "pull_request_target", "issue_comment", "issues", "fork", "workflow_run"}
 
 Workflow = Mapping[str, Any]
@@ -61,8 +62,8 @@ def _of_job(job: Workflow, workflow: Workflow, on: set[str]) -> Iterator[str]:
     for what in writes:
         if what not in WRITES or WRITES[what] not in done:
             yield f"needs no {what}: write"
-    if "pull_request" in on and writes:
-        yield "code of a pull request with a token that can write"
+    if "pull_request" in on:
+        yield from _of_pull_request(job, workflow, writes)
     if "self-hosted" in job["runs-on"] and on & STRANGERS:
         yield "strangers choose what a self-hosted runner executes"
     if "self-hosted" in job["runs-on"] and workflow.get("concurrency", {}).get("cancel-in-progress") is not False:
@@ -82,6 +83,19 @@ def _of_job(job: Workflow, workflow: Workflow, on: set[str]) -> Iterator[str]:
             yield "the checkout leaves a token behind that the job does not need"
         if action == "actions/checkout" and step["with"].get("fetch-depth") != 0:
             yield "a shallow clone"
+
+
+def _of_pull_request(job: Workflow, workflow: Workflow, writes: Collection[str]) -> Iterator[str]:
+    """What is wrong with a job that runs a pull request's code."""
+    if writes:
+        yield "code of a pull request with a token that can write"
+    if job["runs-on"] == "ubuntu-latest":
+        return
+    if workflow["on"] != {"pull_request": {"types": ["labeled"]}} or job.get("if") != LABELED:
+        yield "it starts without a maintainer's label"
+    refs = [step["with"].get("ref") for step in job["steps"] if "actions/checkout@" in step.get("uses", "")]
+    if refs != ["${{ github.event.pull_request.head.sha }}"]:
+        yield "it measures what was pushed after the label"
 
 
 def of_gitlab(text: str) -> Iterator[str]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kernelwatch.commands import bench
+from kernelwatch.commands import bench, full
 from kernelwatch.system.errors import CANNOT
 from tests.repositories import (
     CELLS,
@@ -44,8 +44,29 @@ def test_which_commits_have_results(tmp_path: Path) -> None:
     (tmp_path / "0123abcd-checkout-py3.12.json").touch()
     (tmp_path / "ffffffff-checkout-py3.12.facts.jsonl").touch()
     (tmp_path / "ffffffff-virtualenv-py3.12.json").touch()
-    assert bench.have_results(tmp_path, commits) == commits[:1]
-    assert bench.have_results(tmp_path / "none", commits) == []
+    assert full.have_results(tmp_path, commits) == commits[:1]
+    assert full.have_results(tmp_path / "none", commits) == []
+    assert full.has_record(tmp_path)
+    (tmp_path / "0123abcd-checkout-py3.12.json").unlink()  # a run that was interrupted leaves sidecars at most
+    assert not full.has_record(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "is_full"),
+    [
+        ((), False),
+        (("A..B",), False),
+        (("--all",), True),
+        (("A..B", "--changed"), True),
+        (("--bench", "transpose"), True),
+        (("--cluster", "local"), False),
+        (("--cluster", "local", "--all"), True),
+        (("--quick", "--only", "copy"), True),
+        *(((f"--{name}",), True) for name in ("quick", "again", "no-gate", "no-confirm", "confirm-budget=1")),
+    ],
+)
+def test_an_option_of_a_full_run_makes_one(arguments: tuple[str, ...], is_full: bool) -> None:
+    assert bench.parsed("bench", [*arguments]).all is is_full
 
 
 PLAN = "import json; from benchmarks.project import PROJECT; from kernelwatch.plan.cells import plan"
@@ -299,10 +320,10 @@ IMPOSSIBLE = {
     ("no-such-branch", "--quick"): (
         "scripts/bench: git rev-list --first-parent no-such-branch: fatal: ambiguous argument"
     ),
-    ("--no-gate", "--only", "c_blocked"): (
-        "scripts/bench: some cells only would leave holes in the results: choose cells together with --quick\n"
-    ),
-    ("--no-gate", "--shape", "256x256"): "scripts/bench: some cells only would leave holes in the results: ",
+    ("--no-gate", "--only", "c_blocked"): "usage: scripts/bench ",
+    ("--shape", "256x256"): "usage: scripts/bench ",
+    ("HEAD..HEAD",): "scripts/bench: no commits in HEAD..HEAD",
+    ("no-such-branch",): "scripts/bench: git rev-list --first-parent no-such-branch: fatal: ambiguous argument",
     ("--quick", "--no-gate", "--only", "nonsense"): "scripts/bench: no cell matches 'nonsense'; noth",
     ("--changed",): "usage: scripts/bench ",
 }

@@ -27,10 +27,12 @@ import pytest
 from kernelwatch.fleet import remote
 from kernelwatch.fleet.cluster import reply_of
 from kernelwatch.fleet.local import QUIET, Local, make_key
+from kernelwatch.history import links
 from kernelwatch.system.errors import CANNOT, UserError
 from tests import repositories, slurm, test_running
 from tests.preloaded import Background, Preloaded
 from tests.repositories import (
+    FEW_TURNS,
     PRELOADED,
     ROOT,
     copy_into,
@@ -39,12 +41,12 @@ from tests.repositories import (
     new_project,
     processes_in,
     rewrite,
+    smaller,
     wait_until,
     without_suites,
 )
 
 ONE = r"vector_add\.CPU\.track_seconds"  # one group, unless a test needs two
-TWO = r"(transpose|vector_add)\.CPU\.track_seconds"
 CELLS = r"transpose/numpy float32 256x256 hot|vector_add/numpy float32 65536 hot"
 FAKES = {
     "kernelwatch/run/group.py": {'"cpu": 3': '"cpu": 1'},
@@ -52,7 +54,12 @@ FAKES = {
         '"machine": machine_id(),': '"machine": machine_id(), "nvml_uuid_sha256": os.environ.get("FAKE_GPU"),',
         '"compiler": compiler(),': '"compiler": os.environ.get("FAKE_COMPILER") or compiler(),',
     },
-    "kernelwatch/fleet/units.py": {'ON_GPU = ("gpu", STREAMED)': 'ON_GPU = ("gpu", STREAMED, "cpu")'},
+    "kernelwatch/fleet/units.py": {
+        'ON_GPU = ("gpu", STREAMED)': 'ON_GPU = ("gpu", STREAMED, "cpu")',
+        '"cpu": "host"}': '"cpu": "gpu"}',
+    },
+    "kernelwatch/comparison/linking.py": {"EVERY = 10": "EVERY = 3", "BUDGET_S = 60.0": "BUDGET_S = 2.0"},
+    **FEW_TURNS,
     "kernelwatch/fleet/dispatch.py": {"TRIES = 5": "TRIES = 9"},  # one run has a full disk and two deaths
     "kernelwatch/fleet/cluster.py": {"LOST_S = 20.0": "LOST_S = 3.0", "CONNECT_S = 10.0": "CONNECT_S = 3.0"},
 }
@@ -160,6 +167,7 @@ def made(kernel_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Projec
     rewrite(project.folder, FAKES)
     without_suites(project.folder, "access", "device", "matmul", "static")
     few_rungs(project.folder, ("c", "numpy"))
+    smaller(project.folder, cpu_shapes="problem.counted_shapes[:1]")
     commits = tuple(project.commit_all(f"commit {at}", "--allow-empty") for at in range(3))
     project.git("repack", "-a", "-d", "-q")  # what is packed is sent to each worker as it is
     return Project(project.folder, project.home, commits)
@@ -198,7 +206,7 @@ def undisturbed(made: Project) -> test_running.Undisturbed:
     return test_running.Undisturbed.of_two(found, made.results.rename(made.home / "undisturbed"), made.commits[1:])
 
 
-def test_a_series_stays_on_its_gpu_and_workers_unlike_the_others_get_none(project: Project, cluster: Cluster) -> None:
+def test_a_history_is_spread_and_workers_unlike_the_others_get_none(project: Project, cluster: Cluster) -> None:
     """Unlike the others are one with another compiler, and one that lacks a wheel, which fails before it can say
     anything."""
     for name in ("one", "two"):
@@ -210,34 +218,58 @@ def test_a_series_stays_on_its_gpu_and_workers_unlike_the_others_get_none(projec
     path = os.pathsep.join([str(broken.parent), cluster.environment["PYTHONPATH"]])
     cluster.start("broken", FAKE_GPU="broken", PYTHONPATH=path)
     assert wait_for_workers(cluster, 4)
-    first = project.fleet(cluster.file, commits=1, bench=TWO)
-    assert first.returncode == 0, first.stdout + first.stderr
+    first = project.fleet(cluster.file)
+    assert first.returncode == 2, first.stdout + first.stderr  # no two of its figures can be compared
+    assert "verdict: nothing was judged" in first.stdout
     assert "dashboard: http://" in first.stdout
     assert "worker other is skipped: unlike the others of its kind: compiler " in first.stdout
     assert "-> cc 1.0" in first.stdout
     assert "worker broken is skipped: " in first.stdout
     assert "no asv for this Python" in first.stdout
-    homes: dict[str, set[str]] = {}
-    for (_, group), gpu in project.gpus().items():
-        homes.setdefault(group, set()).add(gpu)
-    assert sorted(map(sorted, homes.values())) == [["oneoneoneone"], ["twotwotwotwo"]]
-    for name in ("two", "other", "broken"):
-        cluster.kill(name)
-    gone = project.fleet(cluster.file, bench=TWO)
-    assert gone.returncode == CANNOT
-    (lost,) = (group for group, gpus in homes.items() if gpus == {"twotwotwotwo"})
-    (kept,) = homes.keys() - {lost}
-    said = gone.stderr.replace("\n", " ")
-    assert f"{lost} of " in said
-    assert "began on GPU twotwo, which is not in the cluster; it has oneone. Bring it back, or measure on" in said
-    newest = project.commits[2][:8]
-    assert (newest, kept) in project.gpus()  # what can be measured is
-    assert (newest, lost) not in project.gpus()
-    other = project.fleet(cluster.file, "--any-gpu", bench=TWO)
-    assert other.returncode == 2, other.stdout + other.stderr  # no two of its figures can be compared
-    assert "verdict: nothing was judged" in other.stdout
-    assert project.gpus()[newest, lost] == "oneoneoneone"
-    assert project.gpus()[project.commits[1][:8], lost] == "twotwotwotwo"
+    assert sorted(project.gpus().values()) == ["oneoneoneone", "twotwotwotwo"]
+
+
+TIMES = (100, 1, 101)  # that a kernel does its work
+
+
+def test_links_are_measured_by_any_worker(project: Project, cluster: Cluster) -> None:
+    """Also by one with another compiler, whose full runs would not be compared with those of the others. When all are
+    there, the newest launch is compared with its anchor, that from before them."""
+    kernel = project.folder / "gpukernels" / "vector_add" / "c.c"
+    text, commits = kernel.read_text(), list[str]()
+    assert text.count("    for (long long") == 1
+    try:
+        for times in TIMES:
+            slow = f"    for (volatile int again = 0; again < {times}; ++again)\n    for (long long"
+            kernel.write_text(text.replace("    for (long long", slow))
+            commits.append(project.commit_all(f"{times} times"))
+        cluster.start("one", FAKE_GPU="one")
+        cluster.start("two", FAKE_GPU="two", FAKE_COMPILER="cc 1.0")
+        assert wait_for_workers(cluster, 2)
+        command = ["scripts/bench", "--cluster", cluster.file, f"{project.commits[2]}..HEAD"]
+        done = project.run(sys.executable, *command)
+        again = project.run(sys.executable, *command)
+    finally:
+        project.git("reset", "-q", "--hard", project.commits[2])
+    said = done.stdout + done.stderr
+    assert done.returncode in (1, 2), said  # on a busy machine, not all is decided
+    (folder,) = project.results.glob("*/")
+    sessions, messages = links.read(folder)
+    assert not messages
+    asked = [(session.kind, session.before, session.after) for session in sessions]
+    base = project.commits[2]
+    steps = zip([base, *commits], commits, strict=False)
+    assert sorted(asked) == sorted([("anchor", base, commits[-1]), *(("step", *pair) for pair in steps)])
+    assert {session.gpu.split()[-1] for session in sessions} == {"one", "two"}
+    for session in sessions:
+        assert {link.cell.split()[0] for link in session.changed} == {"vector_add/c"}
+        is_faster = session.after == commits[1]
+        assert all((link.log < -1) if is_faster else (link.log > 1) for link in session.changed)
+    for commit, times in zip(commits, TIMES, strict=True):
+        assert re.search(f"{commit[:7]} {times} times: 2 linked", said), said
+    assert not list(folder.glob("*-checkout-*"))  # no full run
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert "3 of 3 commits are linked already" in again.stdout
 
 
 def wait_for_workers(cluster: Cluster, count: int) -> bool:
@@ -268,7 +300,7 @@ def test_workers_that_are_killed_at_random_cost_nothing(
     while killed < kills:
         project.clear()
         rounds += 1
-        run = project.begin_fleet(cluster.file, "--any-gpu")
+        run = project.begin_fleet(cluster.file)
         if rounds == 1:  # all have said what they are, and each has a job
             assert wait_until((project.results / "benchmarks.json").exists)
             assert wait_until(lambda: len(project.running("kernelwatch.fleet.node")) == len(names), pause_s=0.1)
@@ -285,7 +317,7 @@ def test_workers_that_are_killed_at_random_cost_nothing(
                     cluster.start(name, FAKE_GPU=name)
         said = run.finish()
         if run.returncode == CANNOT and "given up" in said:  # one job had all the kills
-            again = project.fleet(cluster.file, "--any-gpu")
+            again = project.fleet(cluster.file)
             assert again.returncode == 0, again.stdout + again.stderr
         else:
             assert run.returncode == 0, said
@@ -459,7 +491,7 @@ def test_a_batch_system_hands_out_the_gpus(
     assert shown.returncode == 0, shown.stderr
     assert "#SBATCH --gres=gpu:h200:1" in shown.stdout
     assert "--resources GPU=1" in shown.stdout
-    arguments = [*project.command("", "--any-gpu")[2:]]
+    arguments = [*project.command("")[2:]]
     arguments.remove("--cluster")
     arguments.remove("")
     with batch_system(short_path) as variables:

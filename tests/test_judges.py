@@ -25,7 +25,7 @@ from benchmarks.project import PROJECT
 from gpukernels.kernel import _CpuKernel, _GpuKernel
 from kernelwatch.analysis.compiled import target
 from kernelwatch.asv import running
-from kernelwatch.commands import bench, watching
+from kernelwatch.commands import full, watching
 from kernelwatch.comparison import bisect, exact, paired, verdict
 from kernelwatch.comparison.bisect import Commit
 from kernelwatch.comparison.changes import Changes
@@ -335,13 +335,13 @@ def test_a_run_with_failed_cells_is_no_success(tmp_path: Path, monkeypatch: pyte
     project: Any = SimpleNamespace(root=tmp_path, pathspecs=list, ops={}, problems=(), results=tmp_path)
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "events.json").write_text('{"events": []}')
-    monkeypatch.setattr(bench, "git", lambda *_: "")
+    monkeypatch.setattr(full, "git", lambda *_: "")
     for name in ("publish", "_show_newest", "show_events"):
-        monkeypatch.setattr(bench, name, lambda *_: [])
-    monkeypatch.setattr(bench, "publish", lambda *_: tmp_path / "index.html")
-    monkeypatch.setattr(bench, "measure", lambda *_: 2)
+        monkeypatch.setattr(full, name, lambda *_: [])
+    monkeypatch.setattr(full, "publish", lambda *_: tmp_path / "index.html")
+    monkeypatch.setattr(full, "measure", lambda *_: 2)
     monkeypatch.setattr(running, "set_aside_broken", lambda _: [])
-    assert bench._run(project, arguments, ["a"], tmp_path, quiet(), bench.Here()) == 2
+    assert full._run(project, arguments, ["a"], tmp_path, quiet(), full.Here()) == 2
     monkeypatch.undo()
     monkeypatch.setattr(watching, "selected", lambda _: "")
     monkeypatch.setattr(watching, "run_command", lambda *_: [sys.executable, "-c", "raise SystemExit(2)"])
@@ -357,10 +357,10 @@ def test_the_commit_before_is_the_nearest(tmp_path: Path, monkeypatch: pytest.Mo
         path.write_text("")
         path.with_name(path.name.replace(".facts.jsonl", ".json")).write_text(json.dumps({"date": 9 - at}))
     shown: list[tuple[str, str]] = []
-    monkeypatch.setattr(bench, "git", lambda *_: "\n".join(sha * 40 for sha in "cba"))
+    monkeypatch.setattr(full, "git", lambda *_: "\n".join(sha * 40 for sha in "cba"))
     monkeypatch.setattr(terminal, "show", lambda *_: None)
     monkeypatch.setattr(terminal, "show_changes", lambda before, after, *_: shown.append((before.commit, after.commit)))
-    bench._show_newest(PROJECT, tmp_path, ["c" * 40], quiet(), machine)
+    full._show_newest(PROJECT, tmp_path, ["c" * 40], quiet(), machine)
     assert shown == [("b" * 8, "c" * 8)]
 
 
@@ -375,9 +375,9 @@ def test_the_newest_of_commits_with_one_date_is_the_last_of_the_history(
         os.utime(path, (at, at))
         path.with_name(path.name.replace(".facts.jsonl", ".json")).write_text(json.dumps({"date": 9}))
     shown: list[str] = []
-    monkeypatch.setattr(bench, "git", lambda *_: "")
+    monkeypatch.setattr(full, "git", lambda *_: "")
     monkeypatch.setattr(terminal, "show", lambda record, *_: shown.append(record.commit))
-    bench._show_newest(PROJECT, tmp_path, [sha * 40 for sha in "cba"], quiet(), "here")
+    full._show_newest(PROJECT, tmp_path, [sha * 40 for sha in "cba"], quiet(), "here")
     assert shown == ["c" * 8]
 
 

@@ -1,5 +1,6 @@
 """Link commits in a repository: only what changed is measured, in turns, and the pages tell it."""
 
+import itertools
 import json
 import os
 import shutil
@@ -20,6 +21,7 @@ from tests.sums_of_rows import FAST, KERNEL, OTHER, OTHER_KERNEL, PLAIN, Rows
 
 BOTH = 'KERNELS = {"row_sum": {"plain": "rows.sums:plain", "other": "rows.more:other"}}\n'
 SLOWER = KERNEL.format(times=1000)  # so much that it shows on a busy machine, too
+DIVIDE = "\n--- the next run ---\n"
 CELL = "row_sum/plain float32 256x256 cold"
 
 
@@ -32,7 +34,7 @@ def linked(tmp_path_factory: pytest.TempPathFactory, small_engine: Path) -> tupl
     rows.describe(PLAIN + OTHER, shapes="(256, 256)")
     rows.write_files({"rows/__init__.py": BOTH, "rows/sums.py": FAST, "rows/more.py": OTHER_KERNEL})
     commits = {"first": rows.commit_all("first")}
-    rows.kernelwatch("bench", "--no-gate")
+    begun = rows.kernelwatch("bench", code=0)
     for name, files in {
         "slower": {"rows/sums.py": SLOWER},
         "prose": {"README.md": "Sums of rows.\n"},
@@ -41,8 +43,8 @@ def linked(tmp_path_factory: pytest.TempPathFactory, small_engine: Path) -> tupl
     }.items():
         rows.write_files(files)
         commits[name] = rows.commit_all(name)
-    told = rows.kernelwatch("link", f"{commits['first']}..HEAD", code=2)
-    return rows, commits, told
+    told = rows.kernelwatch("bench", f"{commits['first']}..HEAD", code=2)
+    return rows, commits, f"{begun}{DIVIDE}{told}"
 
 
 def sessions(rows: Rows) -> dict[str, Session]:
@@ -67,6 +69,18 @@ def test_only_what_a_commit_changed_is_measured(linked: tuple[Rows, dict[str, st
         assert [link.control for link in session.links] == [False, True]
     assert f"worse: {CELL}" in told
     assert f"better: {CELL}" in told
+
+
+def test_a_machine_has_one_full_run_and_then_links(linked: tuple[Rows, dict[str, str], str]) -> None:
+    rows, commits, told = linked
+    (folder,) = (rows.folder / "results").glob("*/")
+    assert [path.name[:8] for path in folder.glob("*-checkout-*.json")] == [commits["first"][:8]]
+    begun, later = told.split(DIVIDE)
+    assert begun.startswith(f"no full run on {folder.name} yet: one of {commits['first'][:8]} comes first\n")
+    assert "1 new of 1 commits in " in begun
+    assert "nothing to link: no commit of HEAD^! has a parent here" in begun
+    assert "full run" not in later
+    assert f"{commits['slower'][:7]} slower: 1 linked, 1 the same" in later
 
 
 def test_a_link_holds_what_was_measured(linked: tuple[Rows, dict[str, str], str]) -> None:
@@ -116,10 +130,17 @@ def test_the_pages_tell_what_links_found(linked: tuple[Rows, dict[str, str], str
     assert "elements wrong" in launches[3]["why"]
 
 
-def test_the_same_command_goes_on_where_it_stopped(linked: tuple[Rows, dict[str, str], str]) -> None:
+@pytest.mark.parametrize("command", [("link", "--no-publish"), ("bench",)])
+def test_the_same_command_goes_on_where_it_stopped(
+    linked: tuple[Rows, dict[str, str], str], command: tuple[str, ...]
+) -> None:
     rows, commits, _ = linked
-    told = rows.kernelwatch("link", f"{commits['first']}..HEAD", "--no-publish", code=0)
+    (rows.folder / "rows" / "sums.py").write_text("not committed")
+    told = rows.kernelwatch(*command, f"{commits['first']}..HEAD", code=0)
+    rows.git("checkout", "-q", ".")
     assert "3 of 3 commits are linked already" in told
+    note = "note: uncommitted changes are not measured, such as of rows/sums.py (--worktree measures them)"
+    assert (note in told) is (command == ("bench",))
 
 
 def test_a_damaged_session_is_named_and_not_half_believed(
@@ -206,6 +227,18 @@ def test_what_is_due_to_be_compared_with_its_anchor() -> None:
     assert anchors_of(last, steps[: EVERY - 1], COMMITS[5:EVERY]) == {}  # steps of another branch
     anchored = [*steps[:EVERY], a_session(0, EVERY, a_link(0.01), kind="anchor")]
     assert anchors_of(steps[EVERY], anchored, COMMITS[: EVERY + 1]) == {}
+
+
+def test_links_that_end_in_any_order_have_the_same_anchors() -> None:
+    """As on a fleet, which plans them when all links are there."""
+    from kernelwatch.comparison.linking import EVERY, planned
+    from tests.test_chain import COMMITS, a_link, a_session
+
+    steps = [a_session(at, at + 1, a_link(0.001)) for at in range(2 * EVERY + 1)]
+    due = planned(steps, steps[::-1], lambda commit: COMMITS[: COMMITS.index(commit) + 1])
+    found = [(one.kind, one.before, one.after, [link.cell for link in one.changed]) for one in due]
+    ends = [COMMITS[at] for at in (0, EVERY, 2 * EVERY)]
+    assert found == [("anchor", before, after, [steps[0].links[0].cell]) for before, after in itertools.pairwise(ends)]
 
 
 @pytest.mark.parametrize("is_known", [True, False])

@@ -77,6 +77,7 @@ def test_without_a_gpu_nothing_of_one_is_linked_and_another_machine_goes_on(tmp_
     changed(rows, "it changes", rows__far=FAR_KERNEL.format(factor="1.0"))
     told = rows.kernelwatch("link", "--no-publish", code=2)
     assert "not measured: row_sum/far: there is no GPU here" in told
+    assert "\nnote: without a GPU, `bench --all` records the exact figures of a commit\n" in told
     assert not [*(rows.folder / "results").glob("*/*.links.jsonl")]
     changed(rows, "both change", rows__far=FAR_KERNEL.format(factor="+1.0"), rows__sums=SLOWER)
     for linked, count in (("1 linked", 1), ("0 linked", 1)):  # the second time nothing further can be measured

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from kernelwatch.commands import gate, watching
-from kernelwatch.commands.bench import verdict
+from kernelwatch.commands.full import verdict
 from kernelwatch.commands.phases import Minutes, Phases, duration
 
 

@@ -9,7 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,8 @@ from kernelwatch import recipes
 from tests import recipe_rules
 from tests.recipe_rules import parse
 from tests.repositories import ROOT, Project, new_project, rewrite
+from tests.sums_of_rows import FAST, OTHER, OTHER_KERNEL, PLAIN, Rows
+from tests.test_links import BOTH
 
 GITHUB = [name for name in recipes.PLACES if name.startswith("github")]
 SCHEMAS = {name: "vendor.github-workflows" for name in GITHUB} | {"gitlab": "vendor.gitlab-ci"}
@@ -63,6 +65,13 @@ MISTAKES = [
     ("github", "actions/setup-python@v6", "someone/setup-python@v6", "exact: someone/setup-python@v6 is none of"),
     ("github", "actions/setup-python@v6", "actions/setup-python@main", "exact: actions/setup-python@main is"),
     ("github", "BASE_SHA: ", "TOKEN: ${{ secrets.PAT }}\n          BASE_SHA: ", "a secret"),
+    ("github-label", "gpu-ephemeral", "[self-hosted, gpu]", "measure: strangers choose what a self-hosted runner"),
+    ("github-label", "[labeled]", "[labeled, opened]", "measure: it starts without a maintainer's label"),
+    ("github-label", "label.name == 'gpu'", "label.name != ''", "measure: it starts without a maintainer's label"),
+    ("github-label", "pull_request.head.sha }}", "pull_request.head.ref }}", "measure: it measures what was pushed"),
+    ("github-label", "BASE_SHA\" HEAD)\n", "{{ secrets.X }}\" HEAD)\n", "a secret"),
+    ("github-label", "contents: read", "contents: write", "measure: code of a pull request with a token"),
+    ("github-label", "persist-credentials: false", "clean: true", "measure: the checkout leaves a token"),
     ("github-comment", "steps:", "steps:\n      - uses: actions/checkout@v6\n        with: {}", "comment: code"),
     ("github-comment", "steps:", "steps:\n      - run: make", "comment: code beside a token that can write"),
     ("github-comment", "const MOST = 60000", "const BRANCH = '${{ github.head_ref }}'", "comment: an expression in a"),
@@ -84,11 +93,14 @@ def test_a_mistake_is_noticed(name: str, right: str, mistake: str, why: str) -> 
     assert any(told.startswith(why) for told in rules(text.replace(right, mistake)))
 
 
-def test_the_second_workflow_waits_for_the_first_and_takes_its_artifact() -> None:
-    first, second = parse(recipes.text("github")), parse(recipes.text("github-comment"))
-    assert second["on"]["workflow_run"]["workflows"] == [first["name"]]
-    upload, download = first["jobs"]["exact"]["steps"][-1], second["jobs"]["comment"]["steps"][0]
-    assert upload["with"]["name"] == download["with"]["name"]
+@pytest.mark.parametrize(("at", "name", "job"), [(0, "github", "exact"), (1, "github-label", "measure")])
+def test_the_second_workflow_waits_for_the_first_and_takes_its_artifact(at: int, name: str, job: str) -> None:
+    first, second = parse(recipes.text(name)), parse(recipes.text("github-comment"))
+    assert second["on"]["workflow_run"]["workflows"][at] == first["name"]
+    download = second["jobs"]["comment"]["steps"][0]
+    (upload,) = [
+        step for step in first["jobs"][job]["steps"] if step.get("with", {}).get("name") == download["with"]["name"]
+    ]
     script = second["jobs"]["comment"]["steps"][1]
     assert script["env"]["DATA_FILE"] == f"{download['with']['path']}/{upload['with']['path']}"
 
@@ -113,12 +125,12 @@ runs_commands = pytest.mark.xdist_group("foreign")  # the tests that need the en
 class Forge:
     """A repository on a server, a working copy of a developer, and the folder in which a runner works."""
 
-    def __init__(self, base: Path, programs: Path) -> None:
+    def __init__(self, base: Path, programs: Path, write: Callable[[Project], None]) -> None:
         self.base, self.programs = base, programs
         self.server, self.work = new_project(base, "server.git"), base / "work"
         self.server.git("config", "core.bare", "true")
         self.developer = Project(base / "developer", base / "home")
-        shutil.copytree(DATA, self.developer.folder, ignore=shutil.ignore_patterns("__pycache__"))
+        write(self.developer)
         self.developer.git("init", "-q", "-b", "main")
         self.developer.git("remote", "add", "origin", str(self.server.folder / ".git"))
         self.root = self.developer.git("commit-tree", "-m", "Root", self.developer.git("mktree"))
@@ -161,18 +173,36 @@ class Forge:
         )
 
 
+def counted(project: Project) -> None:
+    shutil.copytree(DATA, project.folder, ignore=shutil.ignore_patterns("__pycache__"))
+
+
+def rows(project: Project) -> None:
+    """Two rungs that a CPU runs."""
+    own = Rows(project.folder, project.home)
+    own.describe(PLAIN + OTHER, shapes="(256, 256)")
+    own.write_files({"rows/__init__.py": BOTH, "rows/sums.py": FAST, "rows/more.py": OTHER_KERNEL})
+
+
 @pytest.fixture(scope="module")
 def forge(tmp_path_factory: pytest.TempPathFactory, installed_engine: Path) -> Forge:
     """The engine is installed, and the recipe's own step installs the rest of what the project requires."""
     (site,) = installed_engine.parent.glob("lib/python*/site-packages")
     (site / "pip").symlink_to(Path(pip.__file__).parent)
-    forge = Forge(tmp_path_factory.mktemp("a runner, größer"), installed_engine)
+    forge = Forge(tmp_path_factory.mktemp("a runner, größer"), installed_engine, counted)
     forge.check_out(forge.start)
     workflow = parse(recipes.text("github"))
     (script,) = [step["run"] for step in workflow["jobs"]["exact"]["steps"] if step.get("name") == "Install"]
     done = forge.step(script, **workflow["env"])
     assert done.returncode == 0, done.stderr
     return forge
+
+
+@pytest.fixture(scope="module")
+def timing(tmp_path_factory: pytest.TempPathFactory, installed_engine: Path) -> tuple[Forge, str]:
+    """A project that a runner without a GPU can time, and the commit that makes it slower."""
+    forge = Forge(tmp_path_factory.mktemp("timing"), installed_engine, rows)
+    return forge, forge.commit({"rows/sums.py": {"TIMES = 4": "TIMES = 1000"}})
 
 
 @pytest.fixture(scope="module")
@@ -263,14 +293,14 @@ def test_a_merge_request_is_judged(forge: Forge, branches: dict[str, str], name:
 
 
 @runs_commands
-def test_new_commits_are_measured_and_kept(forge: Forge, branches: dict[str, str]) -> None:
+def test_new_commits_are_measured_and_kept(timing: tuple[Forge, str]) -> None:
     """An earlier run ended at the root. Of the two commits since, the newer one is a regression."""
+    forge, head = timing
     workflow = parse(recipes.text("github-gpu"))
     steps = {step.get("name"): step.get("run", "") for step in workflow["jobs"]["measure"]["steps"]}
     output = forge.base / "output"
     output.write_text("")
     variables = {**workflow["env"], "GITHUB_OUTPUT": str(output)}
-    head = branches["main"]
     runner = forge.check_out(head)
     done = forge.step(steps["Fetch the results"], **variables)
     assert done.returncode == 0, done.stderr
@@ -280,10 +310,14 @@ def test_new_commits_are_measured_and_kept(forge: Forge, branches: dict[str, str
     done = forge.step(steps["Measure"], **variables)
     assert done.returncode == 0, done.stdout + done.stderr
     assert output.read_text() == "measured=yes\ncode=1\n", done.stdout
-    assert "2 new of 2 commits" in done.stdout
-    assert "1 new regression" in done.stdout
+    assert f"one of {head[:8]} comes first\n" in done.stdout
+    assert "1 new of 1 commits" in done.stdout
+    assert re.search(f"{head[:7]} For main: 1 linked, .*\n  worse: row_sum/plain ", done.stdout), done.stdout
+    assert "\nnote: new launches have nothing to be compared with: `bench --all` measures them\n" in done.stdout
     kept = runner.git("--git-dir", str(forge.server.folder / ".git"), "ls-tree", "-r", "--name-only", "results")
-    assert {line.rpartition("/")[2][:8] for line in kept.splitlines() if "/" in line} >= {head[:8], forge.start[:8]}
+    names = {re.sub(r"[^/]*/|(?<=\.)[0-9a-f]{8}(?=\.)|(?<=py).*(?=\.json)", "", line) for line in kept.splitlines()}
+    of_links = {f"{commit[:8]}..links.jsonl" for commit in (head, forge.start)}
+    assert names >= {f"{head[:8]}-checkout-py.json", *of_links}
     assert (runner.folder / workflow["env"]["SITE"] / "index.html").is_file()
     assert forge.step(steps["Verdict"], CODE="1").returncode == 1
 
@@ -297,9 +331,35 @@ def test_new_commits_are_measured_and_kept(forge: Forge, branches: dict[str, str
     assert list((forge.work / "results").glob(f"*/{head[:8]}-*.json"))
 
 
+@runs_commands
+def test_what_a_label_measured_is_merged(timing: tuple[Forge, str]) -> None:
+    forge, head = timing
+    workflow = parse(recipes.text("github-label"))
+    steps = {step.get("name"): step.get("run", "") for step in workflow["jobs"]["measure"]["steps"]}
+    runner = forge.check_out(head)
+    variables = {**workflow["env"], "BASE_SHA": forge.start, "GITHUB_STEP_SUMMARY": str(forge.base / "summary.md")}
+    done = forge.step(steps["Compare"], **variables)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert json.loads((runner.folder / "comment.json").read_text())["summary"].startswith("HEAD is worse than BASE: ")
+    done = forge.step(steps["Link"], **variables)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (upload,) = [
+        step for step in workflow["jobs"]["measure"]["steps"] if "links" in step.get("with", {}).get("name", "")
+    ]
+    (left,) = runner.folder.glob(upload["with"]["path"].replace("${{ env.RESULTS }}", workflow["env"]["RESULTS"]))
+    artifact = forge.base / "artifact" / left.parent.name
+    shutil.copytree(left.parent, artifact)
+    forge.check_out(head)
+    done = forge.step(f"kernelwatch merge {artifact.parent}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search("For main: 1 link.*\n1 session came, 0 were there already\n$", done.stdout), done.stdout
+    assert (forge.work / "results" / left.parent.name / left.name).read_text() == (artifact / left.name).read_text()
+
+
 # --- the comment ---------------------------------------------------------------------------------------------------
 
 EVENT = {
+    "name": "kernelwatch",
     "head_sha": "5" * 40,
     "head_branch": "faster",
     "head_repository": {"id": 7, "owner": {"login": "stranger"}},
@@ -318,7 +378,9 @@ def comment(id: int, issue: int, body: str, user: Mapping[str, str] = BOT) -> di
     return {"id": id, "issue": issue, "user": user, "body": body}
 
 
-def post(text: Path, pulls: list[dict[str, Any]], comments: list[dict[str, Any]]) -> "subprocess.CompletedProcess[str]":
+def post(
+    text: Path, pulls: list[dict[str, Any]], comments: list[dict[str, Any]], **event: str
+) -> "subprocess.CompletedProcess[str]":
     """Run the script that posts, in Node.js with a stub of GitHub's API; it prints the calls that write."""
     node = shutil.which("node")
     if node is None:
@@ -328,7 +390,7 @@ def post(text: Path, pulls: list[dict[str, Any]], comments: list[dict[str, Any]]
         for step in parse(recipes.text("github-comment"))["jobs"]["comment"]["steps"]
         if step["uses"].startswith("actions/github-script@")
     ]
-    given = {"script": script, "event": EVENT, "pulls": pulls, "comments": comments}
+    given = {"script": script, "event": EVENT | event, "pulls": pulls, "comments": comments}
     return subprocess.run(
         [node, str(POST)],
         input=json.dumps(given),
@@ -339,8 +401,10 @@ def post(text: Path, pulls: list[dict[str, Any]], comments: list[dict[str, Any]]
     )
 
 
-def calls(text: Path, pulls: list[dict[str, Any]], comments: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    done = post(text, pulls, comments)
+def calls(
+    text: Path, pulls: list[dict[str, Any]], comments: list[dict[str, Any]], **event: str
+) -> list[dict[str, Any]]:
+    done = post(text, pulls, comments, **event)
     assert done.returncode == 0, done.stderr
     written: list[dict[str, Any]] = json.loads(done.stdout)
     return written
@@ -389,6 +453,15 @@ def test_a_comment_is_added_once_and_then_updated(written: Path) -> None:
     (updated,) = calls(written, [pull(3)], before)
     assert (updated["name"], updated["comment_id"]) == ("update", 4)
     assert updated["body"].startswith(f"{MARK}\n**`no change`** `BASE = main (1234567)`\n")
+
+
+def test_what_a_gpu_measured_is_a_comment_of_its_own(written: Path) -> None:
+    name = parse(recipes.text("github-label"))["name"]
+    exact = comment(1, 3, f"{MARK}\n")
+    (added,) = calls(written, [pull(3)], [exact], name=name)
+    assert (added["name"], added["body"][:50]) == ("create", f"<!-- kernelwatch label -->\n{BODY}"[:50])
+    (updated,) = calls(written, [pull(3)], [exact, comment(2, 3, added["body"])], name=name)
+    assert (updated["name"], updated["comment_id"]) == ("update", 2)
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from asv.commands.run import Run
 
 from benchmarks.project import PROJECT
 from kernelwatch.asv import running
-from kernelwatch.commands import bench
+from kernelwatch.commands import bench, full
 from kernelwatch.system import git
 from kernelwatch.system.errors import CANNOT
 from kernelwatch.system.files import Busy, locked
@@ -451,7 +451,7 @@ def test_files_that_asv_cannot_use_are_set_aside(project: Project, undisturbed: 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 4, 9, 100])
 def test_a_picture_comes_early(count: int) -> None:
     commits = [str(at) for at in range(count)]
-    order = bench.measuring_order(commits)
+    order = full.measuring_order(commits)
     assert sorted(order, key=int) == commits
     for so_far in range(2, count + 1):
         taken = sorted(map(int, order[:so_far]))
@@ -497,7 +497,7 @@ def test_bench_says_each_commit_in_that_order(project: Project) -> None:
     suite = r"vector_add\.CPU\.track_seconds"
     done = project.bench("--quick", "--no-gate", "--bench", suite, f"{project.commits[0]}..HEAD", only=CELLS)
     assert done.returncode == 0, done.stdout + done.stderr
-    order = bench.measuring_order(commits)
+    order = full.measuring_order(commits)
     assert order not in (commits, commits[::-1])
     lines = [line for line in done.stdout.splitlines() if " to go, about " in line or line.startswith(order[-1][:8])]
     assert [line[:8] for line in lines] == [commit[:8] for commit in order]

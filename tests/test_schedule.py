@@ -28,10 +28,8 @@ def worker(at: int, gpu: str | None = None, host: str = "host", **conditions: An
     return Worker(f"tcp://{at}", f"worker {at}", "kind", f"gpu {at}" if gpu is None else gpu, host, conditions)
 
 
-def schedule(
-    commits: int, units: Iterable[Unit], homes: dict[str, str] | None = None, *, anywhere: bool = False
-) -> Schedule:
-    made = Schedule({("kind", name): home for name, home in (homes or {}).items()}, anywhere=anywhere)
+def schedule(commits: int, units: Iterable[Unit]) -> Schedule:
+    made = Schedule()
     for at in range(commits):
         made.add("kind", at, f"commit {at}", units)
     return made
@@ -44,7 +42,7 @@ def measured(jobs: Schedule, workers: list[Worker], seed: int = 0) -> list[tuple
     while True:
         for each in workers:
             others = {other: job for other, job in running.items() if other != each}
-            if each not in running and (job := jobs.take(each, others, workers)):
+            if each not in running and (job := jobs.take(each, others)):
                 running[each] = job
         gpus = [(each.host, each.gpu) for each in running if each.gpu]
         assert len(set(gpus)) == len(gpus)
@@ -54,7 +52,6 @@ def measured(jobs: Schedule, workers: list[Worker], seed: int = 0) -> list[tuple
         if not running:
             return done
         each = chance.choice(list(running))
-        jobs.done(running[each])
         done.append((each, running.pop(each)))
 
 
@@ -67,24 +64,9 @@ ALL = (ADD, TRANSPOSE, MATMUL, CPU, STATIC)
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("gpus", [1, 2, 4])
-@pytest.mark.parametrize("anywhere", [False, True])
-def test_everything_is_measured_once(seed: int, gpus: int, anywhere: bool) -> None:
-    done = measured(schedule(7, ALL, anywhere=anywhere), [worker(at) for at in range(gpus)], seed)
+def test_everything_is_measured_once(seed: int, gpus: int) -> None:
+    done = measured(schedule(7, ALL), [worker(at) for at in range(gpus)], seed)
     assert cells(done) == sorted((f"commit {at}", unit.name) for at in range(7) for unit in ALL)
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_a_series_stays_on_its_gpu(seed: int) -> None:
-    workers = [worker(at) for at in range(3)]
-    done = measured(schedule(7, (ADD, TRANSPOSE, MATMUL), {"add gpu": "gpu 2"}), workers, seed)
-    homes: dict[str, set[str]] = {}
-    for each, job in done:
-        for unit in job.units:
-            if unit.place == "gpu":
-                homes.setdefault(unit.name, set()).add(each.gpu)
-    assert homes["add gpu"] == {"gpu 2"}
-    assert all(len(gpus) == 1 for gpus in homes.values())
-    assert set().union(*homes.values()) == {"gpu 0", "gpu 1", "gpu 2"}
 
 
 def test_one_gpu_measures_all_of_a_commit_at_once() -> None:
@@ -95,7 +77,7 @@ def test_one_gpu_measures_all_of_a_commit_at_once() -> None:
 @pytest.mark.parametrize("gpus", [2, 4])
 def test_over_many_gpus_a_history_changes_the_gpu_seldom(gpus: int) -> None:
     commits = 40
-    done = measured(schedule(commits, (ADD, MATMUL), anywhere=True), [worker(at) for at in range(gpus)])
+    done = measured(schedule(commits, (ADD, MATMUL)), [worker(at) for at in range(gpus)])
     who = [each.gpu for each, job in sorted(done, key=lambda pair: pair[1].at)]
     assert len(who) == commits
     changes = sum(before != after for before, after in itertools.pairwise(who))
@@ -108,46 +90,28 @@ def test_over_many_gpus_a_history_changes_the_gpu_seldom(gpus: int) -> None:
 def test_two_workers_that_were_given_one_gpu_take_turns() -> None:
     workers = [worker(0, "gpu 0"), worker(1, "gpu 0")]
     jobs = schedule(3, ALL)
-    job = jobs.take(workers[0], {}, workers)
+    job = jobs.take(workers[0], {})
     assert job is not None
-    assert jobs.take(workers[1], {workers[0]: job}, workers) is None
-    assert jobs.take(worker(2, "gpu 0", "other host"), {workers[0]: job}, workers) is not None
+    assert jobs.take(workers[1], {workers[0]: job}) is None
+    assert jobs.take(worker(2, "gpu 0", "other host"), {workers[0]: job}) is not None
 
 
-def test_a_job_that_is_put_back_is_measured_on_its_gpu() -> None:
-    workers = [worker(0), worker(1)]
+def test_a_job_that_is_put_back_is_measured_by_another() -> None:
     jobs = schedule(1, (ADD,))
-    job = jobs.take(workers[0], {}, workers)
+    job = jobs.take(worker(0), {})
     assert job is not None
-    jobs.done(job)
+    assert jobs.take(worker(1), {}) is None
     jobs.put_back(job)
     assert len(jobs) == 1
-    assert jobs.take(workers[1], {}, workers) is None
-    jobs.free(workers[1:])
-    assert jobs.take(workers[1], {}, workers[1:]) is None
-    assert jobs.take(workers[0], {}, workers) == job
-
-
-def test_a_series_that_has_not_begun_may_move() -> None:
-    workers = [worker(0), worker(1)]
-    jobs = schedule(1, (ADD,))
-    job = jobs.take(workers[0], {}, workers)
-    assert job is not None
-    jobs.put_back(job)
-    jobs.free(workers[1:])
-    assert jobs.take(workers[1], {}, workers[1:]) == job
+    assert jobs.take(worker(1), {}) == job
 
 
 def test_what_cannot_be_measured_is_explained() -> None:
-    jobs = schedule(2, (ADD, CPU), {"add gpu": "0123456789"})
-    workers = [worker(0, "abcdef9876"), worker(1, "fedcba")]
+    jobs = schedule(2, (ADD, CPU))
+    workers = [worker(0, gpu="")]
     assert [name for _, name in cells(measured(jobs, workers))] == ["add cpu", "add cpu"]
-    (sentence,) = jobs.stranded(workers)
-    assert sentence == (
-        "add gpu of kind began on GPU 012345, which is not in the cluster; it has abcdef, fedcba. Bring it back, or "
-        "measure on the others with --any-gpu: the history then says where the series change it"
-    )
-    assert jobs.stranded([worker(0, "0123456789")]) == []
+    assert jobs.stranded(workers) == ["add gpu of kind: no worker of this kind is left"]
+    assert jobs.stranded([worker(1)]) == []
     assert jobs.stranded([]) == ["add gpu of kind: no worker of this kind is left"]
 
 

@@ -39,7 +39,7 @@ def here(tmp_path: Path) -> Project:
 
 
 def test_there_are_scripts() -> None:
-    assert set(USERS) == {"accept", "bench", "link", "versus", "ladder", "profile", "test", "check"}
+    assert set(USERS) == {"accept", "bench", "link", "merge", "versus", "ladder", "profile", "test", "check"}
     assert {"lab/figures", "lab/gate", "lab/lock", "lab/simulate"} <= set(LABORATORY)
     assert all(os.access(ROOT / "scripts" / name, os.X_OK) for name in SCRIPTS)
 
@@ -120,7 +120,7 @@ def test_an_unknown_command_is_refused(kernelwatch: Command) -> None:
 
 def test_every_command_is_a_module_and_has_a_script() -> None:
     modules = {path.stem for path in (ROOT / "kernelwatch" / "commands").glob("[a-z]*.py")}
-    parts = {"arguments", "confirming", "discovery", "phases", "plain", "skeleton", "watching"}
+    parts = {"arguments", "confirming", "discovery", "full", "phases", "plain", "skeleton", "watching"}
     commands = modules - parts
     assert commands == set(console.COMMANDS)
     assert commands - set(console.ANYWHERE) <= {name.removeprefix("lab/") for name in SCRIPTS}

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelwatch.commands.arguments import Output, Parser
-from kernelwatch.commands.bench import publish
+from kernelwatch.commands.full import publish
 from kernelwatch.history import decisions
 from kernelwatch.history.decisions import Accepted, Decision
 from kernelwatch.plan.project import CONFIGURATION, Repository

@@ -1,369 +1,64 @@
-"""Run the gate, measure commits with asv and publish their history; or compare the dirty tree with HEAD.
+"""Measure what commits change, and publish it. The first time on a machine, and with --all, measure everything.
 
-At its end a run confirms what is new on the Regressions page: the commits on both sides of an event take turns, as with
-the command versus. A change that less than half of is left was a disturbed run, whose commits are measured again.
+Of each commit the launches that differ from its parent's are measured on both sides in turns, as the command link does
+(docs/links.md). A machine without a record of the project makes a full run of the newest commit first, since ratios
+alone give no GB/s. --worktree compares the dirty tree with HEAD, and saves nothing.
 
-Exit code of a run: 0; 1 if a regression is new, and not refuted, accepted or fixed; 2 if a cell or a suite failed, or
-if nothing could be judged since the earlier commits were measured under other conditions.
+Exit code: 0; 1 if a launch became slower, or a full run shows a new regression, and it is not refuted, accepted or
+fixed; 2 if a cell or a suite failed, could not be measured, or is not decided, or if a full run could judge nothing.
 """
 
 import argparse
-import json
-import shutil
-import subprocess
 import tempfile
-import time
-from collections import deque
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
 from kernelwatch.asv import running
 from kernelwatch.asv.identity import identity
-from kernelwatch.commands import versus
+from kernelwatch.commands import full, link, versus
 from kernelwatch.commands.arguments import Output, Parser, add_selection, regular_expression, selected, stop_on_signals
-from kernelwatch.commands.confirming import (
-    BUDGET_S,
-    ROUNDS,
-    Event,
-    Events,
-    again_arguments,
-    code_of,
-    confirm_new,
-    disturbed,
-    show_damaged,
-    show_events,
-    show_expected,
-    untried,
-)
-from kernelwatch.commands.gate import gate
-from kernelwatch.commands.phases import Phases
-from kernelwatch.commands.watching import DEVICES, measure
+from kernelwatch.commands.confirming import BUDGET_S
 from kernelwatch.comparison.changes import Changes
 from kernelwatch.comparison.choice import Choice, cells_of, choose, main_types
-from kernelwatch.comparison.confirm import Flag
 from kernelwatch.comparison.paired import Side
 from kernelwatch.comparison.verdict import Report
-from kernelwatch.detect.evidence import TURNED
-from kernelwatch.history import records
 from kernelwatch.plan.build import tree_of_checkout, tree_of_commit
-from kernelwatch.plan.cells import plan
-from kernelwatch.plan.project import CONFIGURATION, Project, Repository
-from kernelwatch.report import terminal
+from kernelwatch.plan.project import Project
 from kernelwatch.system import lifeline
 from kernelwatch.system.errors import UserError
 from kernelwatch.system.files import Busy
-from kernelwatch.system.git import commits as commits_of
-from kernelwatch.system.git import git, resolve
-
-if TYPE_CHECKING:
-    from kernelwatch.fleet.dispatch import Fleet
 
 WORKTREE_BUDGET_S = 60.0
-QUICK = {"results_dir": ".asv/quick/results", "html_dir": ".asv/quick/html"}
-
-
-# --- measuring and publishing --------------------------------------------------------------------------------------
-
-
-@contextmanager
-def configuration(project: Project, quick: bool) -> Iterator[Path]:
-    """asv's configuration file: the project's own, or for a quick look a temporary one with its own results."""
-    own = project.root / CONFIGURATION
-    if not quick:
-        yield own
-        return
-    values = project.configuration | QUICK
-    path = project.root / ".asv.quick.conf.json"  # in the root, since asv works in the folder of its configuration
-    path.write_text(json.dumps(values))
-    try:
-        yield path
-    finally:
-        path.unlink(missing_ok=True)
-
-
-def measuring_order(commits: list[str]) -> list[str]:
-    """Commits (the oldest first) in an order that soon shows where something changed: the oldest, the newest, then
-    always the middle of a widest gap that is left."""
-    order = list(dict.fromkeys([*commits[:1], *commits[-1:]]))
-    gaps = deque([(0, len(commits) - 1)])
-    while gaps:
-        low, high = gaps.popleft()
-        if high - low > 1:
-            middle = (low + high) // 2
-            order.append(commits[middle])
-            gaps.extend([(low, middle), (middle, high)])
-    return order
-
-
-def publish(project: Project | Repository, conf: Path, console: Console) -> Path:
-    """Run `asv publish`; the path of the first page. Raises: UserError."""
-    command = running.asv_command(conf, "publish", "--no-pull")
-    done = subprocess.run(command, cwd=project.root, capture_output=True, text=True, check=False)
-    if done.returncode:
-        console.print(done.stdout + done.stderr, markup=False, highlight=False)
-        raise UserError(f"asv publish failed with exit code {done.returncode}; its output is above")
-    values = project.configuration | (QUICK if conf.name != CONFIGURATION else {})
-    return Path(project.root, str(values.get("html_dir", "html")), "index.html")
-
-
-def have_results(folder: Path, commits: list[str]) -> list[str]:
-    """The commits of which a machine's folder has a result file."""
-    names = [path.name for path in folder.glob("*-checkout-*.json")]
-    return [commit for commit in commits if any(name.startswith(commit[:8]) for name in names)]
-
-
-class Here:
-    """Measures on this machine, as a fleet does on others."""
-
-    def __init__(self) -> None:
-        self.machines = [identity()["machine"]]
-        self.measure = measure
-
-
-@contextmanager
-def measuring(project: Project, arguments: argparse.Namespace, console: Console) -> "Iterator[Here | Fleet]":
-    """What measures the commits: this machine, or a cluster. Raises: UserError."""
-    if not arguments.cluster:
-        yield Here()
-        return
-    try:
-        from kernelwatch.fleet.dispatch import Fleet  # Dask is needed for nothing else
-    except ModuleNotFoundError as error:
-        raise UserError(f"--cluster needs Dask ({error}); install kernelwatch[fleet]") from None
-    with Fleet(project, arguments.cluster, console, anywhere=arguments.any_gpu) as fleet:
-        yield fleet
-
-
-def results_folder(project: Project, quick: bool) -> Path:
-    """The folder for the results of a run."""
-    return project.root / QUICK["results_dir"] if quick else project.results
 
 
 def run(project: Project, arguments: argparse.Namespace, console: Console) -> int:
-    """Measure and publish, as the only run in the results folder; a quick look also keeps away from a recording run.
-    Raises: UserError."""
-    _check_described(project)
-    results = results_folder(project, arguments.quick)
-    commits = _asked(project, arguments)  # before any file is written
-    admitted = {project.results: running.not_beside} if arguments.quick else {}
-    with ExitStack() as held:
-        for folder, admit in {**admitted, results: running.alone}.items():
-            try:
-                held.enter_context(admit(folder))
-            except Busy as error:
-                raise UserError(running.busy_text(folder, error)) from None
-        measurer = held.enter_context(measuring(project, arguments, console))
-        return _run(project, arguments, commits, results, console, measurer)
-
-
-def _asked(project: Project, arguments: argparse.Namespace) -> list[str]:
-    """The commits to measure, the newest first. Raises: UserError if there are none, or no cells."""
-    root = project.root
-    commits = [resolve(root, "HEAD")]
-    if arguments.range:
-        commits = commits_of(root, arguments.range, project.pathspecs() if arguments.changed else ())
-    if not commits:
-        raise UserError(f"no commits in {arguments.range}")
-    only = selected(arguments)
-    if only and not arguments.quick:
-        raise UserError("some cells only would leave holes in the results: choose cells together with --quick")
-    if not _has_cells(project, arguments.quick, only):
-        raise UserError(f"no cell matches {only!r}; nothing to do")
-    return commits
-
-
-def _check_described(project: Project) -> None:
-    """Raises: UserError if there is no package to measure, or if the description has no cell of it."""
-    project.check()
-    if not _has_cells(project):
-        raise UserError(
-            f"nothing is measured yet: {project.here} describes no cell; fill in a Problem with rungs and shapes in "
-            f"`problems` of its Project, and its suite in {project.here.parent}"
-        )
-
-
-def _has_cells(project: Project, quick: bool = False, only: str = "") -> bool:
-    return any(plan(problem, device, quick=quick, only=only) for problem in project.problems for device in DEVICES)
-
-
-def _run(
-    project: Project,
-    arguments: argparse.Namespace,
-    commits: list[str],
-    results: Path,
-    console: Console,
-    measurer: "Here | Fleet",
-) -> int:
-    root, here = project.root, isinstance(measurer, Here)
-    if changed := git(root, "status", "--porcelain", "--", *project.pathspecs()).splitlines():
-        console.print(
-            f"note: uncommitted changes are not measured, such as of {changed[0][3:]} (--worktree measures them)",
-            style="yellow",
-        )
-    phases = Phases(root / ".asv" / "durations.json", "quick" if arguments.quick else "")
-    for folder in [results / machine for machine in measurer.machines] if here else results.glob("*/"):
-        for message in running.set_aside_broken(folder):
-            console.print(f"note: {message}", style="yellow", markup=False)
-    known = []
-    if here and not (arguments.again or arguments.quick):
-        known = have_results(results / measurer.machines[0], commits)
-    parts = {"gate": int(not arguments.no_gate), "measuring": len(commits) - len(known), "publishing": 1}
-    if expected := phases.expected({name: count for name, count in parts.items() if count}):
-        console.print(f"expected from the last time here: {expected}")
-    if not arguments.no_gate:
-        with phases.phase("gate"):
-            gate(project, console)
-    if arguments.quick:  # remove the results of an earlier quick look
-        shutil.rmtree(root / ".asv" / "quick" / "results", ignore_errors=True)
-    with configuration(project, arguments.quick) as conf:
-        if known:
-            console.print(
-                f"{len(known)} of {len(commits)} commits have results: only their missing or failed series are "
-                "measured (--again measures all)"
-            )
-        with phases.phase("measuring", parts["measuring"]):
-            code = measurer.measure(project, conf, measuring_order(commits[::-1]), len(known), arguments, console)
-        console.print(
-            f"{len(commits) - len(known)} new of {len(commits)} commits in {phases.taken_s['measuring']:.0f} s"
-        )
-        with phases.phase("publishing"):
-            page = publish(project, conf, console)
-        news = [Events(page.parent / "data" / "events.json", commits, machine) for machine in measurer.machines]
-        if here and not (arguments.no_confirm or arguments.quick):
-            with phases.phase("confirming"):
-                _confirm(project, conf, news[0], results, arguments, console)
-    for new in news:
-        _show_newest(project, results, commits, console, new.machine, new.now())
-        show_events(new.now(), console)
-    show_expected(list({json.dumps(each): each for new in news for each in new.expected()}.values()), console)
-    show_damaged([new.damaged() for new in news], console)
-    events = [event for new in news for event in new.now()]
-    if not arguments.quick:  # a first look has nothing to compare with
-        failures, evidence = (
-            [told for new in news for told in read(new)] for read in (Events.failures, Events.evidence)
-        )
-        show_failures(failures, console)
-        judged = sum(told["judged"] for told in evidence)
-        console.print(f"verdict: {verdict(code, events, failures, judged)}", soft_wrap=True)
-        show_evidence(evidence, console)
-        if not judged and alone(evidence):
-            code = code or 2  # there is a history, and nothing of it could be compared
-    console.print(f"took {phases.taken()}", soft_wrap=True)
-    console.print(f"pages: {page.as_uri()}", soft_wrap=True)
-    return code or code_of(events)
-
-
-def show_failures(failures: list[dict[str, Any]], console: Console) -> None:
-    """Print the suites that gave no results, each with the last line that it said and its log."""
-    for told in failures:
-        log = f"; its output: {told['log']}" if told["log"] else ""
-        text = f"suite {told['suite']} failed at {told['commit'][:8]}: {told['reason']}{log}"
-        console.print(text, style="red", markup=False, highlight=False, soft_wrap=True)
-
-
-def alone(evidence: list[dict[str, Any]]) -> bool:
-    """Whether series were not judged because no earlier commit was measured under the same conditions."""
-    return any(why == TURNED for told in evidence for why, _ in told["unjudged"])
-
-
-def show_evidence(evidence: list[dict[str, Any]], console: Console) -> None:
-    """Print how many series were judged at the newest commit of each line, and why others were not."""
-    for told in evidence:
-        text = (
-            f"evidence: {told['judged']} of {told['series']} series judged at {told['newest'][:8]} ({told['branch']})"
-        )
-        reasons = "; ".join(f"{count} not: {why}" for why, count in told["unjudged"])
-        console.print(f"{text}; {reasons}" if reasons else text, markup=False, highlight=False, soft_wrap=True)
-
-
-def verdict(code: int, events: list[Event], failures: list[dict[str, Any]], judged: int | None = None) -> str:
-    """What a run says. `code`: asv's exit code; `events`: those that are new; `failures`: the suites that gave no
-    results; `judged`: the number of series that could show a regression, None if it is not known."""
-    said = ["some cells failed"] if code and not failures else []
-    if failures:
-        said = [f"{len(failures)} suite{'s' if len(failures) > 1 else ''} failed"]
-    for kind in ("regression", "improvement"):
-        own = [event["state"] for event in events if event["kind"] == kind]
-        still = [state for state in own if state in ("new", "confirmed")]
-        if still:
-            sure = f", {still.count('confirmed')} confirmed"
-            said.append(f"{len(still)} new {kind}{'s' if len(still) > 1 else ''}{sure}")
-        elif kind == "regression":
-            said.append("nothing was judged" if judged == 0 else "no new regression")
-        said += [f"{own.count(state)} {state}" for state in ("accepted", "fixed") if state in own]
-    return "; ".join(said)
-
-
-def _confirm(
-    project: Project, conf: Path, new: Events, results: Path, arguments: argparse.Namespace, console: Console
-) -> None:
-    """Confirm the new events, and measure again the runs that were disturbed, since a comparison refuted what they
-    show. That may show further events, which a few more rounds confirm."""
-    end = time.monotonic() + arguments.confirm_budget
-    measured: set[tuple[str, str]] = set()  # suites, commit
-    compared: set[Flag] = set()
-    for _ in range(ROUNDS):
-        flags = [flag for flag in untried(new.now(), new.machine) if flag not in compared]
-        if flags:
-            confirm_new(project, flags, results / new.machine, end - time.monotonic(), console)
-            compared.update(flags)
-            publish(project, conf, console)  # the pages show the verdicts
-        again = [
-            (item.suites, [commit for commit in item.commits if (item.suites, commit) not in measured])
-            for item in disturbed(new.now(), results / "benchmarks.json")
-        ]
-        again = [(suites, commits) for suites, commits in again if commits]
-        for suites, commits in again:
-            console.print(f"disturbed runs: {len(commits)} commits are measured again", style="yellow")
-            measure(project, conf, commits, 0, again_arguments(arguments, suites), console)
-            measured.update((suites, commit) for commit in commits)
-        if again:
-            publish(project, conf, console)
-        if not (flags or again):
-            return
-
-
-def _show_newest(
-    project: Project, results: Path, commits: list[str], console: Console, machine: str, events: Sequence[Event] = ()
-) -> None:
-    """Print the ladder of the newest of these commits, and its changes since the last earlier commit with results.
-    `events`: the new ones, whose sizes are told."""
-    order = [sha[:8] for sha in reversed(commits)]  # commits may have one date: history tells which is newer
-    paths = [path for path in records.sidecars(results, machine) if path.name[:8] in order]
-    paths.sort(key=lambda path: order.index(path.name[:8]))
-    if not paths:
-        return
-    newest = records.read(paths[-1])
-    terminal.show(newest, project, console, list(project.ops))
-    ancestors = git(project.root, "rev-list", "--first-parent", newest.commit).splitlines()[1:]
-    earlier = records.before(paths[-1], ancestors)
-    if earlier:
-        before = records.read(earlier)
-        terminal.show_changes(before, newest, console, _sizes(events, before.commit, newest.commit, machine))
-
-
-def _sizes(events: Sequence[Event], before: str, after: str, machine: str) -> dict[str, float]:
-    """By cell, the sizes of what events say of two neighboring commits on a machine."""
-    changes = [change for event in events if event["kind"] != "environment" for change in event["changes"]]
-    return {
-        change["cell"]: change["size"]
-        for change in changes
-        if change["cell"] and change["size"] is not None and change["state"] != "refuted"
-        if change["place"].get("machine") == machine
-        if change["from"].startswith(before) and change["to"].startswith(after)
-    }
-
-
-# --- the dirty tree ------------------------------------------------------------------------------------------------
+    """Measure what the commits of a range change, after a full run of the newest one if this machine has no record; the
+    exit code. Raises: UserError."""
+    full.check_described(project)
+    newest = full.commits_in(project, arguments.range)[0]
+    code, machine = 0, identity()["machine"]
+    try:
+        with running.alone(project.results):
+            if arguments.cluster:
+                with full.fleet(project, arguments.cluster, console) as fleet:
+                    return link.run(project, link.defaults(arguments.range), console, fleet)
+            if full.has_record(project.results / machine):
+                full.note_uncommitted(project, console)
+            else:
+                console.print(
+                    f"no full run on {machine} yet: one of {newest[:8]} comes first", highlight=False, soft_wrap=True
+                )
+                alone = argparse.Namespace(**vars(arguments) | {"range": f"{newest}^!"})
+                code = full.run(project, alone, console)
+            return max(code, link.run(project, link.defaults(arguments.range), console))
+    except Busy as error:
+        raise UserError(running.busy_text(project.results, error)) from None
 
 
 def worktree(project: Project, arguments: argparse.Namespace, console: Console) -> int:
     """Compare the dirty tree with HEAD as the command versus compares commits; the exit code. Nothing is saved."""
-    _check_described(project)
+    full.check_described(project)
     if arguments.worktree and arguments.worktree not in project.rungs():
         raise UserError(f"no rung {arguments.worktree}; the ladder has {', '.join(project.rungs())}")
     with tempfile.TemporaryDirectory(prefix="kernelwatch-") as folder:
@@ -384,25 +79,11 @@ def worktree(project: Project, arguments: argparse.Namespace, console: Console) 
         return versus.finish(report, choose_from, console, WORKTREE_BUDGET_S)
 
 
-def main(project: Project, prog: str, arguments: list[str] | None = None) -> int:
-    parser = Parser(prog, "Measure commits and publish their history: gate, asv run, asv publish, table.")
-    parser.add_argument("range", nargs="?", help="a range of commits as in git, such as A..B (default: HEAD)")
+def parsed(prog: str, arguments: list[str] | None = None) -> argparse.Namespace:
+    """The arguments of a call. Each option of a full run implies `all`."""
+    parser = Parser(prog, __doc__)
     parser.add_argument(
-        "--quick", action="store_true", help="a first look: few cells and processes, results kept out of the history"
-    )
-    parser.add_argument(
-        "--bench",
-        action="append",
-        type=regular_expression,
-        default=[],
-        metavar="REGEX",
-        help="only some suites, as asv's --bench",
-    )
-    parser.add_argument("--again", action="store_true", help="measure again what already has results")
-    parser.add_argument(
-        "--changed",
-        action="store_true",
-        help="only the commits of the range that change more than documents and the description, and the newest one",
+        "range", nargs="?", default="HEAD^!", help="a range of commits as in git, such as A..B (default: HEAD alone)"
     )
     parser.add_argument(
         "--cluster",
@@ -410,54 +91,80 @@ def main(project: Project, prog: str, arguments: list[str] | None = None) -> int
         metavar="ADDRESS",
         help="measure on the workers of this Dask scheduler; local: on all GPUs of this machine (docs/fleet.md)",
     )
-    parser.add_argument(
-        "--any-gpu",
-        action="store_true",
-        help="with --cluster: spread a history over all GPUs of a kind; by default a series stays on its GPU",
+    whole = parser.add_argument_group("full runs", "Each of these options makes a full run: it implies --all.")
+    whole.add_argument(
+        "--all", action="store_true", help="measure all cells of each commit, for absolute and exact figures"
     )
-    parser.add_argument("--no-gate", action="store_true", help="skip the gate")
-    parser.add_argument(
+    whole.add_argument(
+        "--quick", action="store_true", help="a first look: few cells and processes, results kept out of the history"
+    )
+    whole.add_argument(
+        "--bench",
+        action="append",
+        type=regular_expression,
+        default=[],
+        metavar="REGEX",
+        help="only some suites, as asv's --bench",
+    )
+    whole.add_argument("--again", action="store_true", help="measure again what already has results")
+    whole.add_argument(
+        "--changed",
+        action="store_true",
+        help="only the commits of the range that change more than documents and the description, and the newest one",
+    )
+    whole.add_argument("--no-gate", action="store_true", help="skip the gate")
+    whole.add_argument(
         "--no-confirm", action="store_true", help="do not compare the commits of new events in turns at the end"
     )
-    parser.add_argument(
+    whole.add_argument(
         "--confirm-budget",
         type=float,
         default=BUDGET_S,
         metavar="SECONDS",
         help=f"time limit for confirming all new events (default: {BUDGET_S:g})",
     )
-    parser.add_argument(
+    dirty = parser.add_argument_group("the dirty tree")
+    dirty.add_argument(
         "--worktree",
         nargs="?",
         const="",
         metavar="OP/RUNG",
         help="compare the dirty tree with HEAD, without saving: the rungs that differ, or this one",
     )
-    parser.add_argument(
+    dirty.add_argument(
         "--exact", action="store_true", help="with --worktree: time nothing, judge by the exact figures alone"
     )
     add_selection(parser, "only some cells, with --quick or --worktree")
-    parsed = parser.parse_args(arguments)
-    if parsed.changed and not parsed.range:
+    found = parser.parse_args(arguments)
+    if found.changed and found.range == parser.get_default("range"):
         parser.error("--changed chooses among the commits of a range: name one, as A..B")
-    if parsed.exact and parsed.worktree is None:
+    if found.exact and found.worktree is None:
         parser.error(
             "--exact needs --worktree; a run measures what --bench chooses, such as --bench '^(static|access)'"
         )
-    if parsed.cluster and (parsed.quick or parsed.worktree is not None):
+    if found.cluster and (found.quick or found.worktree is not None):
         parser.error("--cluster measures commits for the history: without --quick and --worktree")
-    if parsed.any_gpu and not parsed.cluster:
-        parser.error("--any-gpu needs --cluster")
+    if selected(found) and not found.quick and found.worktree is None:
+        parser.error(
+            "some cells only would leave holes in the results: choose cells together with --quick or --worktree, or "
+            "with the command link"
+        )
+    found.all = any(getattr(found, each.dest) != each.default for each in whole._group_actions)
+    return found
+
+
+def main(project: Project, prog: str, arguments: list[str] | None = None) -> int:
+    asked = parsed(prog, arguments)
     console = Output()
     stop_on_signals()
     try:
         with lifeline.tied():
-            if parsed.worktree is not None:
-                return worktree(project, parsed, console)
-            return run(project, parsed, console)
+            if asked.worktree is not None:
+                return worktree(project, asked, console)
+            return full.run(project, asked, console) if asked.all else run(project, asked, console)
     except KeyboardInterrupt:
-        kept = f"{running.GOES_ON} (without --again)"
-        if parsed.worktree is not None or parsed.quick:
+        kept = running.GOES_ON
+        if asked.worktree is not None or asked.quick:
             kept = "nothing was saved"
-        console.print(f"interrupted; {kept}")
+        console.print(f"interrupted; {kept}{' (without --again)' if asked.again else ''}")
         return 130

@@ -12,16 +12,18 @@ import math
 import subprocess
 import tempfile
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from kernelwatch.asv import running
 from kernelwatch.asv.identity import identity
 from kernelwatch.commands.arguments import Output, Parser, add_selection, selected, stop_on_signals
-from kernelwatch.commands.bench import publish
 from kernelwatch.commands.confirming import Event, Events, show_damaged, show_events, show_expected
+from kernelwatch.commands.full import publish
 from kernelwatch.commands.phases import duration
 from kernelwatch.comparison import environments as two
 from kernelwatch.comparison import linking
@@ -39,36 +41,63 @@ from kernelwatch.system.files import Busy
 from kernelwatch.system.git import commits as commits_of
 from kernelwatch.system.git import git, resolve
 
+if TYPE_CHECKING:
+    from kernelwatch.fleet.dispatch import Fleet
+
+Pair = tuple[str, str]  # a commit's parent and the commit
 TOGETHER = 12  # commits whose trees are asked what they launch at the same time
 SHOWN = 3  # launches of a commit that are not decided, and that are not measured
 
 
-def run(project: Project, arguments: argparse.Namespace, console: Console) -> int:
-    """Link the commits of a range and publish; the exit code. Raises: UserError."""
+def run(project: Project, arguments: argparse.Namespace, console: Console, fleet: "Fleet | None" = None) -> int:
+    """Link the commits of a range here or on a fleet, and publish; the exit code. Raises: UserError."""
     project.check()
-    machine = identity()["machine"]
-    folder = project.results / machine
     commits = commits_of(project.root, arguments.range, arguments.paths or project.launch_paths())
     pairs = linking.pairs_of(project, commits)
-    known, messages = links.read(folder)
-    for message in messages:
-        console.print(f"note: {message}", style="yellow", markup=False)
     devices = [arguments.device] if arguments.device else list(linking.NARROW)
     asked = linking.asked_of(project, selected(arguments), devices)
     if not asked:
         raise UserError("no cell that is timed matches what was asked for")
-    left = {pair: asked if arguments.again else unlinked(asked, known, pair) for pair in pairs}
-    waiting = [pair for pair in pairs if left[pair]]
     if len(pairs) < len(commits) and git(project.root, "rev-parse", "--is-shallow-repository") == "true":
         console.print(
             "note: this clone is shallow, and lacks parents; `git fetch --unshallow` gets them", style="yellow"
         )
     if not pairs:
         console.print(f"nothing to link: no commit of {arguments.range} has a parent here and may change a launch")
-    elif len(waiting) < len(pairs):
-        console.print(
-            f"{len(pairs) - len(waiting)} of {len(pairs)} commits are linked already (--again links them anew)"
+
+    def left_of(machine: str) -> dict[Pair, list[Cell]]:
+        known, messages = links.read(project.results / machine)
+        for message in messages:
+            console.print(f"note: {message}", style="yellow", markup=False)
+        left = {pair: asked if arguments.again else unlinked(asked, known, pair) for pair in pairs}
+        if done := sum(not cells for cells in left.values()):
+            console.print(f"{done} of {len(pairs)} commits are linked already (`link --again` links them anew)")
+        return left
+
+    if fleet:
+        sessions = (
+            fleet.link(pairs, left_of, arguments.budget, partial(_show_commit, project, console=console))
+            if pairs
+            else []
         )
+        machines = fleet.machines
+    else:
+        machines = [identity()["machine"]]
+        sessions = _link_here(project, left_of(machines[0]), arguments, project.results / machines[0], console)
+    show_left(sessions, console)
+    return _told(project, arguments, machines, sessions, console)
+
+
+def _link_here(
+    project: Project,
+    left: Mapping[Pair, Sequence[Cell]],
+    arguments: argparse.Namespace,
+    folder: Path,
+    console: Console,
+) -> list[Session]:
+    """Link pairs of commits on this machine. `left`: the cells that are not linked; `folder`: of the machine."""
+    waiting = [pair for pair in left if left[pair]]
+    known, _ = links.read(folder)
     sessions: list[Session] = []
     began = time.monotonic()
     with linking.trees(project) as made:
@@ -82,7 +111,7 @@ def run(project: Project, arguments: argparse.Namespace, console: Console) -> in
             with console.status(f"asking what {after[:8]} changed ..."):
                 one = linking.step(project, before, after, made, left[before, after])
             sessions += _link(project, one, [*known, *sessions], made, arguments, folder, console)
-    return _told(project, arguments, machine, sessions, console)
+    return sessions
 
 
 def environments(project: Project, arguments: argparse.Namespace, console: Console) -> int:
@@ -100,25 +129,32 @@ def environments(project: Project, arguments: argparse.Namespace, console: Conso
     console.print(two.words(both, sha[:8]), markup=False, highlight=False, soft_wrap=True)
     if session.links or NOT_HERE not in session.unjudged.values():
         links.save(project.results / machine, session)
-    show(git(project.root, "log", "-1", "--format=%h %s", sha), session, console)
-    return _told(project, arguments, machine, [session], console)
+    _show_commit(project, session, console)
+    return _told(project, arguments, [machine], [session], console)
 
 
 def _told(
-    project: Project, arguments: argparse.Namespace, machine: str, sessions: Sequence[Session], console: Console
+    project: Project,
+    arguments: argparse.Namespace,
+    machines: Sequence[str],
+    sessions: Sequence[Session],
+    console: Console,
 ) -> int:
     """Publish, unless that is not wanted, and show what was found; the exit code. Raises: UserError."""
-    if not arguments.no_publish:
-        _list_benchmarks(project)
-        page = publish(project, project.root / CONFIGURATION, console)
+    if arguments.no_publish:
+        return code_of(sessions)
+    _list_benchmarks(project)
+    page = publish(project, project.root / CONFIGURATION, console)
+    settled = set[tuple[str, str]]()
+    for machine in machines:
         told = Events(page.parent / "data" / "events.json", [session.after for session in sessions], machine)
         found = [event for event in told.now() if event["last"]["hash"] in told.commits]
         show_events(found, console)
         show_expected(told.expected(), console)
         show_damaged([told.damaged()], console)
-        console.print(f"pages: {page.as_uri()}", soft_wrap=True)
-        return code_of(sessions, settled_of(found))
-    return code_of(sessions)
+        settled |= settled_of(found)
+    console.print(f"pages: {page.as_uri()}", soft_wrap=True)
+    return code_of(sessions, settled)
 
 
 def settled_of(events: Sequence[Event]) -> set[tuple[str, str]]:
@@ -168,6 +204,10 @@ def _link(
     return found
 
 
+def _show_commit(project: Project, session: Session, console: Console) -> None:
+    show(git(project.root, "log", "-1", "--format=%h %s", session.after), session, console)
+
+
 def show(subject: str, session: Session, console: Console) -> None:
     """Print a session of a commit: one line, one for each cell that became slower or faster, and some for those that
     are not decided or have no link."""
@@ -196,6 +236,16 @@ def show(subject: str, session: Session, console: Console) -> None:
         tell(f"  not measured: {name}: {why}")
 
 
+def show_left(sessions: Sequence[Session], console: Console) -> None:
+    """Print what a full run would measure of what links leave."""
+    if any(session.new for session in sessions):
+        console.print(
+            "note: new launches have nothing to be compared with: `bench --all` measures them", style="yellow"
+        )
+    if any(NOT_HERE in session.unjudged.values() for session in sessions):
+        console.print("note: without a GPU, `bench --all` records the exact figures of a commit", style="yellow")
+
+
 def _text_of(judged: Judged) -> str:
     low, high = (change_text(bound) for bound in judged.bounds)
     return f"{change_text(math.expm1(judged.log))} ({low} to {high})"
@@ -220,7 +270,12 @@ def code_of(sessions: Sequence[Session], settled: Collection[tuple[str, str]] = 
     return 2 if unmeasured or "cannot tell" in words else 0
 
 
-def main(project: Project, prog: str, arguments: list[str] | None = None) -> int:
+def defaults(range: str) -> argparse.Namespace:
+    """The arguments of a call with a range alone."""
+    return _parser("link").parse_args([range])
+
+
+def _parser(prog: str) -> Parser:
     parser = Parser(prog, __doc__)
     parser.add_argument("range", nargs="?", default="HEAD^!", help="a range of commits, such as A..B (default: HEAD)")
     parser.add_argument(
@@ -251,6 +306,11 @@ def main(project: Project, prog: str, arguments: list[str] | None = None) -> int
     parser.add_argument("--limit", type=float, metavar="SECONDS", help="begin no further commit after this time")
     parser.add_argument("--no-publish", action="store_true", help="measure only, and make no pages")
     add_selection(parser, "only some cells")
+    return parser
+
+
+def main(project: Project, prog: str, arguments: list[str] | None = None) -> int:
+    parser = _parser(prog)
     parsed = parser.parse_args(arguments)
     parsed.range = parsed.range if ".." in parsed.range or parsed.range.endswith("!") else f"{parsed.range}^!"
     if parsed.env and (not parsed.range.endswith("^!") or parsed.again or parsed.paths):

@@ -337,6 +337,24 @@ def anchors_of(one: Session, known: Sequence[Session], line: Sequence[str]) -> M
     return due
 
 
+def planned(new: Sequence[Session], known: Sequence[Session], line_of: Callable[[str], Sequence[str]]) -> list[Session]:
+    """The anchors that are due of sessions, which ended in any order, as far as they are known before they are
+    measured: both commits, and the cells. An anchor that is planned counts for later commits.
+
+    `new`: the sessions in the order of their commits; `known`: all sessions; `line_of`: a commit and those before it,
+    the oldest first.
+    """
+    anchors: list[Session] = []
+    for one in new:
+        others = [session for session in known if session != one]
+        due = anchors_of(one, [*others, *anchors], line_of(one.after)) if one.kind == "step" else {}
+        anchors += [
+            replace(one, kind="anchor", before=before, links=tuple(link for link in one.changed if link.cell in keys))
+            for before, keys in due.items()
+        ]
+    return anchors
+
+
 def anchor(
     project: Project, one: Step, before: str, keys: Iterable[str], made: Trees,
     budget_s: float = BUDGET_S, tell: Callable[[str], None] = lambda _: None,

@@ -58,12 +58,11 @@ class ByValue:
 class Cluster:
     """A connection to a cluster.
 
-    `address`: of its scheduler, the file that the scheduler wrote, or "local"; `anywhere`: whether a series may change
-    its GPU. Raises: UserError.
+    `address`: of its scheduler, the file that the scheduler wrote, or "local". Raises: UserError.
     """
 
-    def __init__(self, project: Project, address: str, console: Console, *, anywhere: bool = False) -> None:
-        self.project, self.address, self.anywhere, self.console = project, address, anywhere, console
+    def __init__(self, project: Project, address: str, console: Console) -> None:
+        self.project, self.address, self.console = project, address, console
         for library in ("distributed", "tornado", "asyncio"):  # what is lost is said by this module
             logging.getLogger(library).setLevel(logging.CRITICAL)
         cloudpickle.register_pickle_by_value(remote)

@@ -1,12 +1,15 @@
 """Hands out jobs to the workers of a Dask cluster, and writes the results that come back.
 
 One job at a time goes to each worker, so that Dask's scheduler has as many tasks as there are workers, and this process
-decides which GPU measures what. A job whose worker dies is left again.
+decides which GPU measures what. A job whose worker dies is left again. A job of a full run is a commit and some suites;
+a job of links is a commit with its parent, or with an older commit that is its anchor.
 """
 
 import argparse
 import json
 import time
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +17,15 @@ from distributed.client import ClosedClientError
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from kernelwatch.comparison import linking
 from kernelwatch.fleet import remote
 from kernelwatch.fleet.cluster import CONNECT_S, GOES_ON, Cluster, reply_of
 from kernelwatch.fleet.merging import merge
-from kernelwatch.fleet.schedule import FACTS, Job, Schedule, misfits, recorded
-from kernelwatch.fleet.units import missing, units
+from kernelwatch.fleet.schedule import Job, Schedule, misfits, recorded
+from kernelwatch.fleet.units import Unit, missing, unit_of, units
+from kernelwatch.history import links
+from kernelwatch.history.links import Session
+from kernelwatch.plan.cells import Cell
 from kernelwatch.plan.project import Project
 from kernelwatch.run import outcome
 from kernelwatch.system.errors import UserError
@@ -46,33 +53,47 @@ class Fleet(Cluster):
     ) -> int:
         """Measure commits in this order, as `watching.measure` does on this machine. Returns asv's exit code (2: some
         cells failed). Raises: UserError."""
-        run = _Run(self, commits, arguments)
+        run = _Full(self, commits, arguments)
+        self._go(run)
+        return run.code
+
+    def link(
+        self,
+        pairs: Sequence[tuple[str, str]],
+        left: Callable[[str], Mapping[tuple[str, str], Sequence[Cell]]],
+        budget_s: float,
+        show: Callable[[Session], None],
+    ) -> list[Session]:
+        """Link pairs of commits (the oldest first) on each kind of machine, any worker of which takes any pair; the
+        sessions. `left`: the cells that a kind has not linked; `show`: called for each session. Raises: UserError."""
+        run = _Links(self, pairs, left, budget_s, show)
+        self._go(run)
+        return run.sessions
+
+    def _go(self, run: "_Run") -> None:
         columns = (BarColumn(), MofNCompleteColumn(), TextColumn("left"), TimeRemainingColumn())
-        with Progress(TextColumn("{task.description:>12}"), *columns, console=console, transient=True) as bar:
+        with Progress(TextColumn("{task.description:>12}"), *columns, console=self.console, transient=True) as bar:
             run.bar, run.line = bar, bar.add_task("starting", total=None)
             try:
-                return run.go()
+                run.go()
             except ClosedClientError:  # the connection was lost between two looks
                 raise self.lost() from None
 
 
 class _Run:
-    """Measures commits on a fleet."""
+    """Measures on a fleet."""
 
     bar: Progress
     line: TaskID
 
-    def __init__(self, fleet: Fleet, commits: list[str], arguments: argparse.Namespace) -> None:
-        self.fleet, self.root, self.arguments = fleet, fleet.project.root, arguments
-        self.commits = commits
-        self.history = git(self.root, "rev-list", "--first-parent", "HEAD", *commits[:1]).splitlines()
-        self.schedule = Schedule({}, anywhere=fleet.anywhere)
+    def __init__(self, fleet: Fleet, commits: Sequence[str]) -> None:
+        self.fleet, self.root = fleet, fleet.project.root
+        self.schedule = Schedule()
         self.planned: set[str] = set()
-        self.newest: dict[str, dict[str, Any]] = {}  # kind -> the conditions of its newest record on a GPU
         self.tries: dict[Job, int] = {}
         self.begun: dict[Job, float] = {}
         self.given_up: dict[Job, str] = {}
-        self.code = self.total = 0
+        self.total = 0
         values = fleet.project.configuration
         made = [str(values.get(name, default)) for name, default in MADE.items()]
         hash = snapshot(self.root, [*made, ".asv"])
@@ -81,7 +102,28 @@ class _Run:
         self.sent = objects(self.root, hash) | set(lines)
         self.checkout = (hash, pack(self.root, self.sent), prefix)
 
-    def go(self) -> int:
+    @abstractmethod
+    def _plan(self, machine: str) -> None:
+        """Add the jobs of a kind whose first worker has come."""
+
+    @abstractmethod
+    def _request(self, job: Job) -> dict[str, Any]:
+        """What a worker is asked for a job; its `commits` are sent with it."""
+
+    @abstractmethod
+    def _take_in(self, job: Job, reply: dict[str, Any]) -> None:
+        """Write what a worker has sent."""
+
+    def _add(self, machine: str, at: int, commit: str, units: Sequence[Unit]) -> None:
+        self.schedule.add(machine, at, commit, units)
+        self.total += len(units)
+        self.bar.update(self.line, description="measuring", total=self.total)
+
+    def _have_more(self) -> bool:
+        """Whether what was measured asks for further jobs, which are added."""
+        return False
+
+    def go(self) -> None:
         """Measure until nothing is left. Raises: UserError."""
         fleet = self.fleet
         self._wait_for_workers()
@@ -93,11 +135,12 @@ class _Run:
                 self._hand_out()
             if fleet.running or fleet.probes:
                 alone_since = time.monotonic()
+            elif not len(self.schedule) and self._have_more():
+                continue
             elif not len(self.schedule) or time.monotonic() - alone_since > GRACE_S or not self._may_come_back():
                 break
             time.sleep(PAUSE_S)
         self._judge()
-        return self.code
 
     def _wait_for_workers(self) -> None:
         """Wait until a worker is there, and all that are there have said what they are."""
@@ -124,65 +167,36 @@ class _Run:
             raise UserError(f"{left} units of {self.total} were not measured. " + "\n".join([*why, GOES_ON]))
 
     def _admit(self) -> None:
-        """Plan the kinds of new workers, and skip workers that differ from the others of their kind."""
+        """Plan the kinds of new workers."""
         fleet = self.fleet
-        new = {worker.machine for worker in fleet.workers.values()} - self.planned
-        for machine in sorted(new):
+        for machine in sorted({worker.machine for worker in fleet.workers.values()} - self.planned):
+            self.planned.add(machine)
+            if len(self.planned) == 1:
+                write_whole(fleet.project.results / "benchmarks.json", fleet.benchmarks[machine])
             self._plan(machine)
-        for address, why in misfits(fleet.workers.values(), self.newest).items():
-            fleet.refuse(address, fleet.workers[address].name, f"unlike the others of its kind: {why}")
 
-    def _plan(self, machine: str) -> None:
-        fleet, results = self.fleet, self.fleet.project.results
-        self.planned.add(machine)
-        text = fleet.benchmarks[machine]
-        if not self.planned - {machine}:
-            write_whole(results / "benchmarks.json", text)
-        folder = results / machine
-        every = units(fleet.project, json.loads(text), self.arguments.bench)
+    def _doable(self, machine: str, every: Sequence[Unit]) -> list[Unit]:
+        """The units that a kind can measure; what it cannot for lack of a GPU is said."""
+        fleet = self.fleet
         has_gpu = any(worker.gpu for worker in fleet.workers.values() if worker.machine == machine)
-        wanted = [unit for unit in every if has_gpu or unit.place != "gpu"]
-        if without := [unit.name for unit in every if unit not in wanted]:
+        if without := [unit.name for unit in every if unit.place == "gpu" and not has_gpu]:
             fleet.console.print(f"{machine} has no GPU: {', '.join(without)} are not measured there")
-        known = recorded(folder, self.history, {unit.name for unit in wanted})
-        for unit in wanted:
-            facts = known.get(unit.name, {})
-            if unit.place and (home := facts.get(FACTS[unit.place])):
-                self.schedule.homes[machine, unit.name] = str(home)
-            if facts and unit.place == "gpu":
-                self.newest[machine] = outcome.conditions(facts)  # type: ignore[arg-type]
-        oldest_first = {commit: at for at, commit in enumerate(self._in_history())}
-        for commit, left in missing(folder, self.commits, wanted, again=self.arguments.again):
-            self.schedule.add(machine, oldest_first[commit], commit, left)
-            self.total += len(left)
-        self.bar.update(self.line, description="measuring", total=self.total)
-
-    def _in_history(self) -> list[str]:
-        """The commits, the oldest first."""
-        places = {commit: at for at, commit in enumerate(self.history)}
-        return sorted(self.commits, key=lambda commit: -places.get(commit, len(places)))
+        return [unit for unit in every if unit.name not in without]
 
     def _hand_out(self) -> None:
         fleet = self.fleet
-        present = list(fleet.workers.values())
-        self.schedule.free(present)
-        for worker in present:
+        for worker in list(fleet.workers.values()):
             if worker.address in fleet.running:
                 continue
             running = {
                 fleet.workers[address]: job for address, (job, _) in fleet.running.items() if address in fleet.workers
             }
-            job = self.schedule.take(worker, running, present)
+            job = self.schedule.take(worker, running)
             if job is None:
                 continue
-            names = [name for unit in job.units for name in unit.versions]
-            request = {
-                "program": "measure",
-                "commit": job.commit,
-                "benchmarks": names,
-                "again": self.arguments.again,
-            }
-            packed = pack(self.root, objects(self.root, job.commit) - self.sent)
+            request = self._request(job)
+            needed = set().union(*(objects(self.root, commit) for commit in request["commits"]))
+            packed = pack(self.root, needed - self.sent)
             hash, _, prefix = self.checkout
             future = fleet.submit(worker.address, job.told, remote.measure, hash, prefix, request, packed)
             fleet.running[worker.address] = job, future
@@ -210,9 +224,7 @@ class _Run:
                 self._again(job, f"on {name}: {reply['why']}")
                 continue
             fleet.strikes.pop(address, None)
-            merge(fleet.project.results / job.machine, reply["files"])
-            self.schedule.done(job)
-            self.code = max(self.code, int(reply["code"]))
+            self._take_in(job, reply)
             self.bar.advance(self.line, len(job.units))
             seconds = time.monotonic() - self.begun[job]
             told = f"{job.told}: {seconds:.0f} s on {worker.told if worker else address}; {len(self.schedule)} to go"
@@ -226,3 +238,111 @@ class _Run:
             self.given_up[job] = f"{why} (given up after {tries} tries)"
         else:
             self.schedule.put_back(job)
+
+
+class _Full(_Run):
+    """Measures all of commits."""
+
+    def __init__(self, fleet: Fleet, commits: list[str], arguments: argparse.Namespace) -> None:
+        super().__init__(fleet, commits)
+        self.commits, self.arguments, self.code = commits, arguments, 0
+        self.newest: dict[str, dict[str, Any]] = {}  # kind -> the conditions of its newest record on a GPU
+        self.history = git(self.root, "rev-list", "--first-parent", "HEAD", *commits[:1]).splitlines()
+
+    def _admit(self) -> None:
+        """Workers that differ from the others of their kind are skipped: a change of conditions is in every figure."""
+        super()._admit()
+        for address, why in misfits(self.fleet.workers.values(), self.newest).items():
+            self.fleet.refuse(address, self.fleet.workers[address].name, f"unlike the others of its kind: {why}")
+
+    def _plan(self, machine: str) -> None:
+        fleet = self.fleet
+        folder = fleet.project.results / machine
+        wanted = self._doable(
+            machine, units(fleet.project, json.loads(fleet.benchmarks[machine]), self.arguments.bench)
+        )
+        known = recorded(folder, self.history, {unit.name for unit in wanted if unit.place == "gpu"})
+        for facts in known.values():
+            self.newest[machine] = outcome.conditions(facts)  # type: ignore[arg-type]
+        oldest_first = {commit: at for at, commit in enumerate(self._in_history())}
+        for commit, left in missing(folder, self.commits, wanted, again=self.arguments.again):
+            self._add(machine, oldest_first[commit], commit, left)
+
+    def _in_history(self) -> list[str]:
+        """The commits, the oldest first."""
+        places = {commit: at for at, commit in enumerate(self.history)}
+        return sorted(self.commits, key=lambda commit: -places.get(commit, len(places)))
+
+    def _request(self, job: Job) -> dict[str, Any]:
+        return {
+            "program": "measure",
+            "commits": [job.commit],
+            "benchmarks": [name for unit in job.units for name in unit.versions],
+            "again": self.arguments.again,
+        }
+
+    def _take_in(self, job: Job, reply: dict[str, Any]) -> None:
+        merge(self.fleet.project.results / job.machine, reply["files"])
+        self.code = max(self.code, int(reply["code"]))
+
+
+class _Links(_Run):
+    """Measures what commits changed."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        pairs: Sequence[tuple[str, str]],
+        left: Callable[[str], Mapping[tuple[str, str], Sequence[Cell]]],
+        budget_s: float,
+        show: Callable[[Session], None],
+    ) -> None:
+        super().__init__(fleet, [after for _, after in pairs])
+        self.pairs, self.left, self.budget_s, self.show = pairs, left, budget_s, show
+        self.parents = {after: before for before, after in pairs}
+        self.places = {after: at for at, after in enumerate(self.parents)}
+        self.asked: dict[tuple[str, str, str], tuple[str, list[str]]] = {}  # kind, commit, unit -> commit before, cells
+        self.sessions: list[Session] = []
+        self.new: dict[str, list[Session]] = {}  # by kind, those of which no anchor was planned yet
+
+    def _ask(self, machine: str, before: str, after: str, unit: Unit, keys: list[str]) -> None:
+        """Add the comparison of some cells of two commits."""
+        self.asked[machine, after, unit.name] = before, keys
+        self._add(machine, self.places[after], after, [unit])
+
+    def _plan(self, machine: str) -> None:
+        left = self.left(machine)
+        devices = {cell.device for cells in left.values() for cell in cells}
+        for unit in self._doable(machine, [unit_of("links", device) for device in sorted(devices)]):
+            for before, after in self.pairs:
+                cells = left[before, after]
+                if keys := [cell.key for cell in cells if unit_of("links", cell.device).name == unit.name]:
+                    self._ask(machine, before, after, unit, keys)
+
+    def _request(self, job: Job) -> dict[str, Any]:
+        asked = [self.asked[job.machine, job.commit, unit.name] for unit in job.units]
+        parent = self.parents[job.commit]
+        commits = [*dict.fromkeys([job.commit, parent, *(before for before, _ in asked)])]
+        return {"program": "link", "commits": commits, "parent": parent, "asked": asked, "budget_s": self.budget_s}
+
+    def _take_in(self, job: Job, reply: dict[str, Any]) -> None:
+        for text in reply["sessions"]:
+            session = links.parsed(text.splitlines())
+            links.save(self.fleet.project.results / job.machine, session)
+            self.sessions.append(session)
+            self.new.setdefault(job.machine, []).append(session)
+            self.show(session)
+
+    def _have_more(self) -> bool:
+        """Add the anchors that are due, once all links are there."""
+        new, self.new = self.new, {}
+        for machine, sessions in new.items():
+            known, _ = links.read(self.fleet.project.results / machine)
+            sessions.sort(key=lambda session: self.places[session.after])
+            for due in linking.planned(sessions, known, self._line_of):
+                unit = unit_of(f"anchor {due.before[:8]}", due.changed[0].device)
+                self._ask(machine, due.before, due.after, unit, [link.cell for link in due.changed])
+        return len(self.schedule) > 0
+
+    def _line_of(self, commit: str) -> list[str]:
+        return git(self.root, "rev-list", "--first-parent", "--reverse", commit).splitlines()

@@ -21,7 +21,9 @@ from asv.main import main as asv_main
 
 from kernelwatch.asv.identity import identity
 from kernelwatch.asv.running import run_arguments
+from kernelwatch.comparison import linking
 from kernelwatch.fleet.units import chosen
+from kernelwatch.history import links
 from kernelwatch.plan.project import CONFIGURATION, Project, find_root, load
 from kernelwatch.run import outcome
 from kernelwatch.run.group import BUDGETS
@@ -64,16 +66,33 @@ def measure(project: Project, request: dict[str, Any]) -> dict[str, Any]:
     folder = project.results / identity()["machine"]
     with tempfile.TemporaryDirectory() as temporary:
         hashes = Path(temporary, "commits")
-        hashes.write_text(request["commit"])
+        (commit,) = request["commits"]
+        hashes.write_text(commit)
         bench = chosen(request["benchmarks"])
         code, said = _asv(project, "--bench", bench, f"HASHFILE:{hashes}", again=request["again"])
     if code not in (0, 2):
         raise UserError(f"asv run failed with exit code {code}: {_last(said)}")
-    paths = [folder / "machine.json", *folder.glob(f"{request['commit'][:8]}-*")]
+    paths = [folder / "machine.json", *folder.glob(f"{commit[:8]}-*")]
     files = {path.name: path.read_text(encoding="utf-8") for path in paths}
     for path in paths[1:]:  # the next job of this commit measures other series, and would send these again
         path.unlink()
     return {"code": code, "files": files}
+
+
+def link(project: Project, request: dict[str, Any]) -> dict[str, Any]:
+    """Link a commit with its parent, or with the older commit that is asked for; the texts of the sessions."""
+    after, parent = request["commits"][0], request["parent"]
+    texts = []
+    with linking.trees(project) as made:
+        for before, keys in request["asked"]:
+            asked = [cell for cell in linking.asked_of(project) if cell.key in set(keys)]
+            one = linking.step(project, parent, after, made, asked)
+            if before == parent:
+                session = linking.link(project, one, made, request["budget_s"])
+            else:
+                session = linking.anchor(project, one, before, keys, made, request["budget_s"])
+            texts.append(links.text_for(session))
+    return {"sessions": texts}
 
 
 def _asv(project: Project, *arguments: str, again: bool = False) -> tuple[int, str]:
@@ -149,7 +168,10 @@ def main(reply: Path) -> None:
         _die_with_parent(_own_input())
         try:
             project = load(find_root(Path.cwd()))
-            answer = probe(project) if request["program"] == "probe" else measure(project, request)
+            if request["program"] == "probe":
+                answer = probe(project)
+            else:
+                answer = {"measure": measure, "link": link}[request["program"]](project, request)
         except (UserError, OSError) as error:
             answer = {"why": str(error)}
     write_whole(reply, json.dumps(answer))

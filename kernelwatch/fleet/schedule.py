@@ -1,4 +1,4 @@
-"""Who measures what: a series stays on its GPU, no GPU has two jobs, and the CPU's times are taken in peace."""
+"""Who measures what: no GPU has two jobs, and the CPU's times are taken in peace."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -10,8 +10,7 @@ from kernelwatch.fleet.units import Unit
 from kernelwatch.run import outcome
 
 PLACES = ("host", "gpu", "")  # in this order: a host times its CPU for one job at a time, while other GPUs go on
-FACTS = {"gpu": "nvml_uuid_sha256", "host": "machine"}  # of a group: where it was measured
-OWN = (*FACTS.values(), "gpu", "cpu")  # conditions that name a worker or its kind
+OWN = ("nvml_uuid_sha256", "machine", "gpu", "cpu")  # conditions that name a worker or its kind
 
 
 @dataclass(frozen=True)
@@ -81,19 +80,15 @@ def misfits(workers: Iterable[Worker], recorded: Mapping[str, Mapping[str, Any]]
 
 
 class Schedule:
-    """The jobs that are left. `homes`: where units are measured, by kind and unit; units without one get the place that
-    first takes them. `anywhere`: whether a series may change its GPU or host."""
+    """The jobs that are left. Each GPU, and each host's CPU, gets a stretch of neighboring commits."""
 
-    def __init__(self, homes: dict[tuple[str, str], str], *, anywhere: bool = False) -> None:
-        self.homes, self.anywhere = homes, anywhere
+    def __init__(self) -> None:
         self._left: dict[tuple[str, str], dict[str, dict[int, Unit]]] = {}  # kind, place -> name -> position -> unit
         self._commits: dict[int, str] = {}
         self._last: dict[tuple[str, str, str], int] = {}  # kind, place, where -> the position of its last job
-        self._tentative: set[tuple[str, str]] = set()  # units with a home where nothing was measured yet
 
     def add(self, machine: str, at: int, commit: str, units: Iterable[Unit]) -> None:
-        """Add what is to be measured of a commit. Commits are measured in the order in which they are added, unless
-        they are spread over GPUs."""
+        """Add what is to be measured of a commit."""
         self._commits[at] = commit
         for unit in units:
             self._left.setdefault((machine, unit.place), {}).setdefault(unit.name, {})[at] = unit
@@ -102,16 +97,11 @@ class Schedule:
         """A job that was not done is left."""
         self.add(job.machine, job.at, job.commit, job.units)
 
-    def done(self, job: Job) -> None:
-        """A job's results are there: its series have begun."""
-        self._tentative -= {(job.machine, unit.name) for unit in job.units}
-
     def __len__(self) -> int:
         return sum(len(commits) for units in self._left.values() for commits in units.values())
 
-    def take(self, worker: Worker, running: Mapping[Worker, Job], present: Collection[Worker]) -> Job | None:
-        """The next job for an idle worker, None if there is none at present. `running`: the jobs of other workers;
-        `present`: all workers."""
+    def take(self, worker: Worker, running: Mapping[Worker, Job]) -> Job | None:
+        """The next job for an idle worker, None if there is none at present. `running`: the jobs of other workers."""
         if worker.gpu and any(other.gpu == worker.gpu and other.host == worker.host for other in running):
             return None  # two workers were given the same GPU
         beside = {job.place for other, job in running.items() if other.host == worker.host}
@@ -120,40 +110,21 @@ class Schedule:
                 continue
             if (place == "host" and beside & {"host", ""}) or (place == "" and "host" in beside):
                 continue  # what else loads the CPU would move its times
-            if job := self._next(worker, place, present):
+            if job := self._next(worker, place):
                 return job
         return None
 
-    def _next(self, worker: Worker, place: str, present: Collection[Worker]) -> Job | None:
+    def _next(self, worker: Worker, place: str) -> Job | None:
         left = self._left.get((worker.machine, place), {})
-        here, names = worker.where(place), list(left)
-        if place and not self.anywhere:
-            names = self._of(worker, here, left)
-            if not names:
-                self._settle(worker, place, left, present)
-                names = self._of(worker, here, left)
-        if not names:
+        if not left:
             return None
-        spread = place and self.anywhere
-        at = self._nearest(worker.machine, place, here, left) if spread else next(iter(left[names[0]]))
+        here = worker.where(place)
+        # An exact figure is the same everywhere: its commits go in the order in which they were added.
+        at = self._nearest(worker.machine, place, here, left) if place else next(iter(next(iter(left.values()))))
         self._last[worker.machine, place, here] = at
-        units = tuple(left[name].pop(at) for name in names if at in left[name])
+        units = tuple(commits.pop(at) for commits in left.values() if at in commits)
         self._left[worker.machine, place] = {name: commits for name, commits in left.items() if commits}
         return Job(self._commits[at], at, worker.machine, place, units)
-
-    def _of(self, worker: Worker, here: str, left: Iterable[str]) -> list[str]:
-        """The units whose home is here."""
-        return [name for name in left if self.homes.get((worker.machine, name)) == here]
-
-    def _settle(self, worker: Worker, place: str, left: Iterable[str], present: Collection[Worker]) -> None:
-        """Make a worker's GPU or host the home of a unit that has none; of all these units if it is the only one."""
-        homeless = [name for name in left if (worker.machine, name) not in self.homes]
-        if not homeless:
-            return
-        only = len({other.where(place) for other in present if other.machine == worker.machine}) == 1
-        for name in homeless if only else homeless[:1]:
-            self.homes[worker.machine, name] = worker.where(place)
-            self._tentative.add((worker.machine, name))
 
     def _nearest(self, machine: str, place: str, here: str, left: Mapping[str, Iterable[int]]) -> int:
         """The commit next to the last one here, so that each GPU has a stretch of the history. A GPU begins as far as
@@ -165,32 +136,13 @@ class Schedule:
         others = [at for (kind, own, _), at in self._last.items() if (kind, own) == (machine, place)]
         return max(commits, key=lambda at: (min((abs(at - other) for other in others), default=0), -at))
 
-    def free(self, present: Collection[Worker]) -> None:
-        """Units whose home has left before it measured anything have none."""
-        for machine, name in list(self._tentative):
-            if all(self.homes[machine, name] not in (worker.gpu, worker.host) for worker in present):
-                del self.homes[machine, name]
-                self._tentative.discard((machine, name))
-
     def stranded(self, present: Collection[Worker]) -> list[str]:
         """Why what is left cannot be measured by these workers, in sentences."""
-        sentences = []
-        for (machine, place), left in self._left.items():
-            here = sorted({worker.where(place) for worker in present if worker.machine == machine} - {""})
-            homes: dict[str, dict[str, None]] = {}
-            for name in left:
-                homes.setdefault(self.homes.get((machine, name), ""), {})[name] = None
-            what = {"gpu": "GPU", "host": "machine"}.get(place, "worker")
-            for home, names in homes.items():
-                if home and here and home not in here:
-                    sentences.append(
-                        f"{', '.join(names)} of {machine} began on {what} {home[:6]}, which is not in the cluster; it "
-                        f"has {', '.join(each[:6] for each in here)}. Bring it back, or measure on the others with "
-                        "--any-gpu: the history then says where the series change it"
-                    )
-                elif not here and (place or not any(worker.machine == machine for worker in present)):
-                    sentences.append(f"{', '.join(names)} of {machine}: no worker of this kind is left")
-        return list(dict.fromkeys(sentences))
+        return [
+            f"{', '.join(left)} of {machine}: no worker of this kind is left"
+            for (machine, place), left in self._left.items()
+            if left and not any(worker.machine == machine and (worker.gpu or place != "gpu") for worker in present)
+        ]
 
 
 def recorded(folder: Path, commits: Iterable[str], names: Collection[str]) -> dict[str, dict[str, Any]]:

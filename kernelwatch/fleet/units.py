@@ -14,6 +14,7 @@ from kernelwatch.suites.compiled import Compiled
 from kernelwatch.suites.counted import Access
 
 ON_GPU = ("gpu", STREAMED)
+PLACES = {"gpu": "gpu", "cpu": "host"}  # of a device whose cells are linked
 EXACT = (Compiled, Access)
 
 
@@ -59,6 +60,11 @@ def units(project: Project, benchmarks: Mapping[str, Any], patterns: Iterable[st
             continue
         together.setdefault(entry.get("setup_cache_key") or name, {})[name] = str(entry["version"])
     return sorted((_unit(project, versions) for versions in together.values()), key=lambda unit: unit.name)
+
+
+def unit_of(what: str, device: str) -> Unit:
+    """What is linked of two commits on a device."""
+    return Unit(f"{what} {device}", PLACES[device], {})
 
 
 def _unit(project: Project, versions: dict[str, str]) -> Unit:

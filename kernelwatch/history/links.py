@@ -25,6 +25,7 @@ MOST_BYTES = 2**25  # of a session's file; a commit that changes 1,000 cells tak
 MOST_LOG = 100.0  # of a ratio: a larger one is no measurement
 COMMIT = re.compile(r"[0-9a-f]{40,64}")
 ENVIRONMENT = "environment"  # a condition: the environment of asv whose commits took turns
+BROKEN = (OSError, ArithmeticError, ValueError, LookupError, TypeError, AttributeError, RecursionError)  # reading one
 NOT_ASKED = "not asked for"  # the end of a reason: another call may measure it
 NOT_HERE = "there is no GPU here"  # another machine may measure it
 
@@ -102,16 +103,25 @@ class Session:
 
 def save(folder: Path, session: Session) -> Path:
     """Write a session into a machine's folder; its path. Raises: OSError."""
+    text = text_for(session)
+    path = folder / name_of(session, text)
+    write_whole(path, text)
+    return path
+
+
+def text_for(session: Session) -> str:
+    """The text of a session's file."""
     head = {name: value for name, value in asdict(session).items() if name != "links"}
     if not session.environments:
         del head["environments"]  # as before there were any
     lines = [json.dumps({"record": "session", **head})]
     lines += [json.dumps({"record": "link", **_rounded(link)}) for link in session.links]
-    text = "".join(f"{line}\n" for line in lines)
-    name = hashlib.sha256(text.encode()).hexdigest()[:8]
-    path = folder / f"{session.after[:8]}.{name}{SUFFIX}"
-    write_whole(path, text)
-    return path
+    return "".join(f"{line}\n" for line in lines)
+
+
+def name_of(session: Session, text: str) -> str:
+    """How the file of a session with this text is called."""
+    return f"{session.after[:8]}.{hashlib.sha256(text.encode()).hexdigest()[:8]}{SUFFIX}"
 
 
 def _rounded(link: Link) -> dict[str, Any]:
@@ -126,22 +136,22 @@ def read(folder: Path) -> tuple[list[Session], list[str]]:
     sessions, messages = [], []
     for path in sorted(folder.glob(f"*{SUFFIX}")):
         try:
-            sessions.append(parsed(_text(path).splitlines()))
-        except (OSError, ArithmeticError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+            sessions.append(parsed(text_of(path).splitlines()))
+        except BROKEN as error:
             messages.append(f"{path}: it is not read: {type(error).__name__}: {error}")
     return sorted(sessions, key=lambda session: (session.at, session.after)), messages
 
 
-def _text(path: Path) -> str:
-    """Raises: OSError; ValueError if it is no file, such as a FIFO, which would be waited for, or far too large."""
+def text_of(path: Path) -> str:
+    """The text of a session's file. Raises: OSError; ValueError if it is no file, such as a FIFO, which would be waited
+    for, or far too large."""
     _check(path.is_file(), "a path that is no file")
     _check(path.stat().st_size <= MOST_BYTES, f"a file of more than {MOST_BYTES} bytes")
     return path.read_text(encoding="utf-8")
 
 
 def parsed(lines: Iterable[str]) -> Session:
-    """A session from the lines of its file. Raises: ValueError, KeyError, TypeError or AttributeError if it is not
-    one."""
+    """A session from the lines of its file. Raises: one of BROKEN if it is not one."""
     entries = [json.loads(line) for line in lines]
     if not entries or entries[0]["record"] != "session":
         raise ValueError("its first line is not that of a session")

@@ -6,6 +6,7 @@ from importlib import resources
 PLACES = {
     "github": ".github/workflows/kernelwatch.yml",
     "github-comment": ".github/workflows/kernelwatch-comment.yml",
+    "github-label": ".github/workflows/kernelwatch-label.yml",
     "github-gpu": ".github/workflows/kernelwatch-gpu.yml",
     "gitlab": ".gitlab-ci.yml",
 }

@@ -45,7 +45,7 @@ OVERHEAD_S = 15.0  # of a job: on H200s one with next to nothing to measure took
 LIFE_S = 24 * 3600.0  # after which a worker dies, on average
 PACKED = 32  # commits whose results are packed by git, to know their size
 HEADERS = (
-    "GPUs", "commits", "spread", "days", "GPU hours", "at work", "jobs an hour", "decision", "changes of GPU",
+    "GPUs", "commits", "days", "GPU hours", "at work", "jobs an hour", "decision", "changes of GPU",
     "lost to deaths",
 )  # fmt: skip
 
@@ -98,13 +98,12 @@ class Simulation:
     commits: int
     seconds: dict[str, float]
     units: Iterable[Unit]
-    anywhere: bool
     seed: int = 0
     outcome: Outcome = field(default_factory=Outcome)
 
     def run(self) -> Outcome:
         chance = random.Random(self.seed)
-        schedule = Schedule({}, anywhere=self.anywhere)
+        schedule = Schedule()
         for at in range(self.commits):
             schedule.add(KIND, at, f"{at:040x}", self.units)
         workers = [Worker(str(at), str(at), KIND, f"gpu {at}", f"host {at // GPUS_A_HOST}") for at in range(self.gpus)]
@@ -115,7 +114,7 @@ class Simulation:
         while True:
             began = time.process_time()
             for worker in sorted(idle, key=lambda each: each.gpu) if len(schedule) else ():
-                job = schedule.take(worker, running, workers)
+                job = schedule.take(worker, running)
                 if job is None:
                     continue
                 self.outcome.jobs += 1
@@ -136,7 +135,6 @@ class Simulation:
                     self.outcome.lost_s += START_S + now - before
                     heapq.heappush(events, (now + START_S, next(numbers), worker, False))
                     continue
-                schedule.done(job)
                 for unit in job.units:
                     if unit.place == "gpu":
                         who[unit.name][job.at] = worker.gpu
@@ -195,7 +193,6 @@ def row(simulation: Simulation) -> list[str]:
     return [
         f"{simulation.gpus}",
         f"{simulation.commits:,}",
-        "--any-gpu" if simulation.anywhere else "a series on its GPU",
         f"{done.wall_s / 86400:.1f}",
         f"{hours:,.0f}",
         f"{100 * done.busy_s / (done.wall_s * simulation.gpus):.0f} %",
@@ -217,12 +214,8 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error("a fleet has at least one GPU, and a history one commit")
     known = timed_units()
     seconds = {name: taken for name, (_, taken, _) in known.items()}
-    plain = Simulation(1, options.commits, seconds, [unit for unit, _, _ in known.values()], False)
-    rows = [
-        row(replace(plain, gpus=gpus, anywhere=anywhere, outcome=Outcome()))
-        for gpus in options.gpus
-        for anywhere in ((False, True) if gpus > 1 else (False,))
-    ]
+    plain = Simulation(1, options.commits, seconds, [unit for unit, _, _ in known.values()])
+    rows = [row(replace(plain, gpus=gpus, outcome=Outcome())) for gpus in options.gpus]
     results = results_of([unit for unit, _, _ in known.values()])
     sources = dict.fromkeys(commit for _, _, commit in known.values())
     lists = (

@@ -29,7 +29,7 @@
     function against(cells, suites, regressions, noun, launches = []) {
         const failed = [suites.length ? text.plural(suites.length, noun) : "", cells ? text.plural(cells, "cell") : ""].filter(Boolean).join(" and ");
         const told = [failed ? failed + " failed at the newest measured commit" : "",
-            launches.length ? text.plural(launches.length, "launch fails", "launches fail") + " since " + [...new Set(launches.map((each) => text.hash(each.hash)))].slice(0, 3).join(", ") : ""].filter(Boolean);
+            launches.length ? (kernelwatch.described ? text.plural(launches.length, "launch fails", "launches fail") : text.plural(launches.length, "benchmark fails", "benchmarks fail")) + " since " + [...new Set(launches.map((each) => text.hash(each.hash)))].slice(0, 3).join(", ") : ""].filter(Boolean);
         if (told.length) return ["bad", told.join("; ") + (regressions.length ? "; " + text.plural(regressions.length, "regression") + " open" : "") + "."];
         if (!regressions.length) return null;
         const sure = regressions.filter((event) => event.state === "confirmed").length;
