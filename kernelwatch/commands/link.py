@@ -189,18 +189,17 @@ def _link(
     console: Console,
 ) -> list[Session]:
     """Measure and save the links of a step, and the anchors that are due; what was measured, printed."""
-    subject = git(project.root, "log", "-1", "--format=%h %s", one.after)
     with console.status("") as status:
         session = linking.link(project, one, made, arguments.budget, tell=status.update)
         if session.links or NOT_HERE not in session.unjudged.values():  # else it knows nothing
             links.save(folder, session)
         found = [session]
-        show(subject, session, console)
+        _show_commit(project, session, console)
         line = git(project.root, "rev-list", "--first-parent", "--reverse", one.after).splitlines()
         for before, keys in linking.anchors_of(session, known, line).items():
             found.append(linking.anchor(project, one, before, keys, made, arguments.budget, status.update))
             links.save(folder, found[-1])
-            show(subject, found[-1], console)
+            _show_commit(project, found[-1], console)
     return found
 
 
