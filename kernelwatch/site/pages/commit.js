@@ -154,7 +154,7 @@
             element("pre", {tabindex: 0, role: "region", "aria-label": "Diff" + where}, lines.map((line) => element("span", {class: kind(line)}, line + "\n")))), rest);
     };
 
-    kernelwatch.view("commit", "", async (main, parameters) => {
+    kernelwatch.view("commit", async (main, parameters) => {
         const common = await kernelwatch.common();
         const {site, commits} = common;
         const at = named(parameters, commits, site);

@@ -349,7 +349,7 @@
 
     // --- the view ------------------------------------------------------------------------------------------------
 
-    kernelwatch.view("devices", "Devices", async (main, parameters) => {
+    kernelwatch.view("devices", async (main, parameters) => {
         const common = await kernelwatch.common(), {site, commits} = common;
         const alone = kernelwatch.links.alone(site, common.events), known = [...site.machines, ...alone.map((each) => ({name: each.machine}))].map((each) => each.name);
         const only_linked = alone.find((each) => each.machine === (parameters.get("machine") || known[0]));

@@ -190,7 +190,7 @@
         return own.length ? element("ul", {class: "events"}, own.map((event) => element("li", {}, event_page.link(TITLES[kernelwatch.told.kind_of(event)] + ": " + text.plural(event.changes.length, "series", "series"), event.id), ", " + (event.commits ? "" : event.why + ", ") + kernelwatch.told.subject_of(event.changes[0]) + " " + text.change(event.changes[0].change, 2)))) : null;
     };
 
-    kernelwatch.view("event", "", async (main, parameters) => {
+    kernelwatch.view("event", async (main, parameters) => {
         const common = await kernelwatch.common();
         const all = {...common, at: kernelwatch.positions(common.commits)}, id = parameters.get("id") || "";
         const named = found(common.events.events, id);

@@ -94,7 +94,7 @@
 
     // --- the view --------------------------------------------------------------------------------------------------
 
-    kernelwatch.view("history", "History", async (main, parameters) => {
+    kernelwatch.view("history", async (main, parameters) => {
         if (!(await kernelwatch.load("site")).described) return kernelwatch.values.history(main, parameters);
         const common = await kernelwatch.common(), alone = kernelwatch.links.alone(common.site, common.events);
         const named = [...common.site.machines.map((each) => each.name), ...alone.map((each) => each.machine)];

@@ -1,7 +1,7 @@
 // The ladders: every rung of an op at every size, and how far each is from the line it is held against.
 "use strict";
 
-kernelwatch.view("ladder", "Ladders", async function (main, parameters) {
+kernelwatch.view("ladder", async function (main, parameters) {
     const {element, text, link, ladders} = kernelwatch;
     const {site, commits, cells, events} = await kernelwatch.common();
     const machine = await kernelwatch.machine(parameters.get("machine"));

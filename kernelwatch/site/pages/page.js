@@ -5,7 +5,22 @@
 // index.html#/<view>?<parameters>, so that whatever a reader sees can be sent to a colleague.
 "use strict";
 
-const kernelwatch = {views: new Map()};
+const kernelwatch = {
+    // The views, in the order of the navigation: the label there ("" for one that is reached from others only), and the
+    // scripts that draw it and that not every page loads.
+    views: new Map(Object.entries({
+        status: {label: "Status", scripts: []},
+        ladder: {label: "Ladders", scripts: ["ladders", "roofline", "ladder"]},
+        history: {label: "History", scripts: ["choosing", "history"]},
+        rung: {label: "", scripts: ["ladders", "roofline", "rung"]},
+        regressions: {label: "Regressions", scripts: ["regressions"]},
+        commit: {label: "", scripts: ["regressions", "commit"]},
+        event: {label: "", scripts: ["regressions", "commit"]},
+        roofline: {label: "Roofline", scripts: ["ladders", "roofline"]},
+        devices: {label: "Devices", scripts: ["ladders", "roofline", "compare", "devices"]},
+        search: {label: "", scripts: []},
+    })),
+};
 
 // An element. `properties`: attributes, or functions for events ("onclick"); null and false leave an attribute out.
 // Children are elements or texts, never HTML: the names in the data may come from strangers.
@@ -19,9 +34,29 @@ kernelwatch.element = function (tag, properties = {}, ...children) {
     return found;
 };
 
-// Register a view. `label`: its name in the navigation, "" for a view that is reached from others only.
-kernelwatch.view = function (name, label, render) {
-    kernelwatch.views.set(name, {label, render});
+// Register what draws a view. A project may have no such view.
+kernelwatch.view = function (name, render) {
+    if (kernelwatch.views.has(name)) kernelwatch.views.get(name).render = render;
+};
+
+const scripts = new Map();  // by name, what waits for it
+
+// Load scripts of pages/, one after the other, each once.
+kernelwatch.scripts = async function (names) {
+    for (const name of names) {
+        if (!scripts.has(name)) {
+            scripts.set(name, new Promise((resolve, reject) => {
+                const script = kernelwatch.element("script", {src: "pages/" + name + ".js"});
+                script.onload = resolve;
+                script.onerror = () => {
+                    scripts.delete(name);
+                    reject(new Error("the file pages/" + name + ".js cannot be read"));
+                };
+                document.head.append(script);
+            }));
+        }
+        await scripts.get(name);
+    }
 };
 
 // The address of a view. Parameters that are "", null or undefined are left out; a list is one parameter, repeated.
@@ -113,6 +148,7 @@ kernelwatch.render = async function () {
         if (!known) throw new Error("there is no page " + view);
         const {paddingLeft, paddingRight} = getComputedStyle(main);
         fresh.style.width = main.clientWidth - parseFloat(paddingLeft) - parseFloat(paddingRight) + "px";  // plots fit in it before they are shown
+        await kernelwatch.scripts(known.scripts);
         await known.render(fresh, parameters);
     } catch (error) {
         fresh.replaceChildren(kernelwatch.element("h1", {}, "This page cannot be shown"),

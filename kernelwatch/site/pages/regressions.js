@@ -249,7 +249,7 @@
             }}, element("summary", {}, text.plural(rows.length, "series", "series")), list));
     }
 
-    kernelwatch.view("regressions", "Regressions", async function (main, parameters) {
+    kernelwatch.view("regressions", async function (main, parameters) {
         const common = await kernelwatch.common();
         const machines = [...common.site.machines.map((each) => each.name), ...kernelwatch.links.alone(common.site, common.events).map((each) => each.machine)];
         const all = {...common, at: new Map(Object.entries(common.commits).map(([at, commit]) => [commit.hash, Number(at)]))};

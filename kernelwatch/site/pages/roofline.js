@@ -227,7 +227,7 @@
     };
 }
 
-kernelwatch.view("roofline", "Roofline", async function (main, parameters) {
+kernelwatch.view("roofline", async function (main, parameters) {
     const {element, text, link, ladders, rooflines} = kernelwatch;
     const {site, commits, cells} = await kernelwatch.common();
     const machine = await kernelwatch.machine(parameters.get("machine"));

@@ -1,7 +1,7 @@
 // Everything about one rung in one place.
 "use strict";
 
-kernelwatch.view("rung", "", async function (main, parameters) {
+kernelwatch.view("rung", async function (main, parameters) {
     const {element, text, link, ladders, rooflines} = kernelwatch;
     const {site, commits, cells, events} = await kernelwatch.common();
     const machine = await kernelwatch.machine(parameters.get("machine"));

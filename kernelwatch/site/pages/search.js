@@ -32,7 +32,7 @@
         return found;
     }
 
-    kernelwatch.view("search", "", async function (main, parameters) {
+    kernelwatch.view("search", async function (main, parameters) {
         const asked = (parameters.get("q") || "").trim();
         const words = asked.toLowerCase().split(/\s+/).filter(Boolean);
         const all = await kernelwatch.common();

@@ -226,7 +226,7 @@
             site.shallow ? ["It is a shallow clone. Run ", element("code", {}, "git fetch --unshallow"), " in it and publish again."] : "Its history was rewritten, or a branch was not fetched.") : null;
     }
 
-    kernelwatch.view("status", "Status", async function (main) {
+    kernelwatch.view("status", async function (main) {
         const [site, events] = await Promise.all(["site", "events"].map(kernelwatch.load)), all = {site, events};
         const {machines, published, branch, head} = all.site;
         const now = Date.parse(published);
