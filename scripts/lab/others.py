@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Plants changes in a clone of Liger-Kernel, and writes the tables of docs/others.md.
+"""Plants changes in a clone of Liger-Kernel, and writes the tables of links in docs/others.md and docs/links.md.
 
 `plant DIR` makes the branch `planted` in a clone of Liger-Kernel: four commits on top of `main`, one of which changes
 no launch, two make a kernel do 1 % and 3 % more work, and one makes a kernel wrong. Then copy the description
@@ -32,7 +32,8 @@ from kernelwatch.report.texts import change_text, time_text
 from lab.figures import write_block
 from lab.planted import HOUR, ROOT, WHO, run
 
-PAGE = ROOT / "docs" / "others.md"
+PAGE, LINKS = ROOT / "docs" / "others.md", ROOT / "docs" / "links.md"
+OWN = "own costs"  # the block of LINKS: what links of this repository cost
 WRITER = "scripts/lab/others figures"
 
 
@@ -138,6 +139,11 @@ PLANTED = "planted"
 def sessions(example: str) -> list[Session]:
     """The recorded sessions of an example, as measured. Raises: SystemExit if a file cannot be read."""
     (folder,) = (ROOT / "examples" / example / "results").glob("*/")
+    return read(folder)
+
+
+def read(folder: Path) -> list[Session]:
+    """The sessions in a machine's folder, as measured. Raises: SystemExit if a file cannot be read."""
     found, messages = links.read(folder)
     if messages:
         raise SystemExit("; ".join(messages))
@@ -146,6 +152,12 @@ def sessions(example: str) -> list[Session]:
 
 def steps_of(example: str) -> list[Session]:
     return [session for session in sessions(example) if session.kind == "step"]
+
+
+def own_steps() -> list[Session]:
+    """Those of this repository, on the machine that has the most."""
+    folders = [read(path) for path in (ROOT / "results").glob("*/")]
+    return [session for session in max(folders, key=len) if session.kind == "step"]
 
 
 def flagged(example: str) -> list[tuple[Session, Link, Judged]]:
@@ -210,7 +222,7 @@ def tables() -> dict[str, str]:
         ]
         found[f"{example} failures"] = table(["commit", "rung", "why"], failed)
         found[f"{example} costs"] = _costs(own)
-    return found
+    return found | {OWN: _costs(own_steps())}
 
 
 def _costs(own: Sequence[Session]) -> str:
@@ -218,12 +230,13 @@ def _costs(own: Sequence[Session]) -> str:
     alike = [session for session in own if not session.changed and not session.unjudged]
     calm = quiet(own)
     shares = sorted(abs(math.expm1(each.log)) for each in calm)
-    gpu = next(session.conditions for session in own if session.changed)
+    gpu = changing[-1].conditions
+    gpus = len({session.gpu for session in changing})
     facts = [
-        ["GPU, driver", f"{gpu['gpu']}, {gpu['nvml_driver']}"],
+        ["GPUs, driver", f"{gpus} {gpu['gpu']}, {gpu['nvml_driver']}"],
         ["commits asked", str(len(own))],
         ["of which changed a launch", f"{len(changing)}, in {sum(len(each.changed) for each in changing)} cells"],
-        ["of which changed none", f"{len(alike)}: {sum(session.seconds > 1 for session in alike)} took more than 1 s"],
+        ["of which changed none", f"{len(alike)}: median {_seconds(alike)}, most {_most(alike)}"],
         ["seconds for a commit that changed a launch", f"median {_seconds(changing)}, most {_most(changing)}"],
         ["all of it", f"{sum(session.seconds for session in own) / 60:.0f} min of one GPU"],
         [
@@ -255,7 +268,7 @@ def _percent(share: float) -> str:
 def write_tables() -> None:
     """Write the tables into the page. Raises: SystemExit."""
     for name, text in tables().items():
-        write_block(PAGE, name, text, WRITER)
+        write_block(LINKS if name == OWN else PAGE, name, text, WRITER)
 
 
 def main(arguments: list[str] | None = None) -> int:
