@@ -3,19 +3,23 @@
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from benchmarks.project import PROJECT
+from kernelwatch.commands.link import foretold
 from kernelwatch.comparison import changes, linking
 from kernelwatch.detect.chain import chains
 from kernelwatch.history import links
 from kernelwatch.history.links import Session
+from kernelwatch.plan.project import load
 from kernelwatch.run import processes
 from kernelwatch.system import cache
 from tests.repositories import FEW_TURNS, copy_into, new_project, rewrite
 from tests.sums_of_rows import FAST, KERNEL, OTHER, OTHER_KERNEL, PLAIN, Rows
+from tests.test_chain import a_link, a_session
 from tests.test_links import BOTH, CELL, SLOWER, published
 
 
@@ -202,6 +206,25 @@ def test_a_slower_launch_that_is_expected_or_accepted_is_not_red(tmp_path: Path,
     assert "pages: file://" in told
     states = {event["last"]["hash"]: event["words"] for event in published(rows, "events")["events"]}
     assert states == {expected: "as its commit expects", other: "accepted by Ada"}
+
+
+def test_a_range_is_foretold_and_its_trees_take_no_more_room_than_a_batch(tmp_path: Path, small_engine: Path) -> None:
+    assert foretold(3, [], 60) == "3 commits may change a launch: at most 3 min of measuring"
+    known = [a_session(0, 1, a_link(0.1), a_link(0.2)), a_session(1, 2, a_link(0.1)), a_session(1, 3, kind="anchor")]
+    known = [replace(session, seconds=seconds) for session, seconds in zip(known, (20.0, 40.0, 500.0), strict=True)]
+    assert foretold(10, known, 60) == (
+        "10 commits may change a launch: some 15 links in 5 min of measuring, "
+        "if they are like the 2 that were linked before"
+    )
+    rows = new_rows(tmp_path, small_engine)
+    hashes = [changed(rows, f"number {at}", rows__sums=KERNEL.format(times=at + 2)) for at in range(3)]
+    project = load(rows.folder)
+    with linking.trees(project) as made:
+        for commit in hashes:
+            made.of(commit)
+        made.only(hashes[1:])
+        assert sorted(path.name for path in made.folder.iterdir()) == sorted(hashes[1:])
+        assert Path(made.of(hashes[0]), "rows").is_dir()  # it is made again if it is asked for
 
 
 def test_trees_are_asked_at_the_same_time_under_one_lock(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

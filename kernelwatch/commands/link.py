@@ -9,6 +9,7 @@ is not decided.
 
 import argparse
 import math
+import statistics
 import subprocess
 import tempfile
 import time
@@ -98,6 +99,8 @@ def _link_here(
     """Link pairs of commits on this machine. `left`: the cells that are not linked; `folder`: of the machine."""
     waiting = [pair for pair in left if left[pair]]
     known, _ = links.read(folder)
+    if len(waiting) > 1:
+        console.print(foretold(len(waiting), known, arguments.budget))
     sessions: list[Session] = []
     began = time.monotonic()
     with linking.trees(project) as made:
@@ -106,6 +109,7 @@ def _link_here(
                 console.print(f"{len(waiting) - at} commits are left: {arguments.limit:g} s are over", style="yellow")
                 break
             if at % TOGETHER == 0:
+                made.only({commit for pair in waiting[at : at + TOGETHER] for commit in pair})
                 with console.status(f"asking what the commits from {after[:8]} on launch ..."):
                     linking.ask_ahead(project, made, {pair: left[pair] for pair in waiting[at : at + TOGETHER]})
             with console.status(f"asking what {after[:8]} changed ..."):
@@ -155,6 +159,22 @@ def _told(
         settled |= settled_of(found)
     console.print(f"pages: {page.as_uri()}", soft_wrap=True)
     return code_of(sessions, settled)
+
+
+def foretold(commits: int, known: Sequence[Session], budget_s: float) -> str:
+    """How many links commits that may change a launch will have, and how long these take, as the commits that were
+    linked before tell it. `budget_s`: the most for a commit, if none was."""
+    steps = [session for session in known if session.kind == "step" and (session.links or session.same)]
+    if not steps:
+        return f"{commits} commits may change a launch: at most {duration(commits * budget_s)} of measuring"
+    seconds, links = (
+        commits * statistics.fmean(values)
+        for values in ([each.seconds for each in steps], [len(each.changed) for each in steps])
+    )
+    return (
+        f"{commits} commits may change a launch: some {links:.0f} links in {duration(seconds)} of measuring, "
+        f"if they are like the {len(steps)} that were linked before"
+    )
 
 
 def settled_of(events: Sequence[Event]) -> set[tuple[str, str]]:

@@ -7,6 +7,7 @@ the errors of single links add up along a chain, and an anchor ends that.
 """
 
 import hashlib
+import shutil
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -72,6 +73,12 @@ class Trees:
         if commit not in self.made:
             self.made[commit] = tree_of_commit(self.project, commit, self.folder / commit)
         return self.made[commit]
+
+    def only(self, commits: Collection[str]) -> None:
+        """Remove the trees of other commits: a long range takes no more room than a short one."""
+        for commit in [commit for commit in self.made if commit not in commits]:
+            shutil.rmtree(self.folder / commit, ignore_errors=True)
+            del self.made[commit]
 
 
 @contextmanager
