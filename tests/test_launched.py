@@ -83,10 +83,17 @@ def test_a_launch_is_told_without_its_sources() -> None:
     assert "launch" not in noted(24, CODES)  # with the copy
 
 
+class Error(int):
+    """A result of the driver."""
+
+    name = "CUDA_ERROR_NOT_SUPPORTED"
+
+
 class Driver:
     """In the place of the driver's functions, a graph of one kernel. `parameters`: the bytes of each."""
 
     CUresult = SimpleNamespace(CUDA_ERROR_INVALID_VALUE=1)
+    cluster, window, error = (1, 1, 1), 0, None
 
     def __init__(self, *parameters: bytes) -> None:
         self.sizes = [len(each) for each in parameters]
@@ -100,6 +107,22 @@ class Driver:
     def cuGraphKernelNodeGetParams(self, node: str) -> tuple[int, Any]:
         return 0, SimpleNamespace(func=1, kern=0, kernelParams=ctypes.addressof(self.pointers))
 
+    CUlaunchAttributeID = SimpleNamespace(
+        CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION="clusterDim", CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW="window"
+    )
+
+    def cuGraphKernelNodeGetAttribute(self, node: str, which: str) -> tuple[Any, Any]:
+        from cuda.bindings.driver import CUlaunchAttributeValue  # the real structure
+
+        if self.error:
+            return self.error, None
+        value = CUlaunchAttributeValue()
+        if which == "clusterDim":
+            value.clusterDim.x, value.clusterDim.y, value.clusterDim.z = self.cluster
+        else:
+            value.accessPolicyWindow.num_bytes = self.window
+        return 0, value
+
     def cuFuncGetParamInfo(self, function: int, at: int) -> tuple[int, int, int]:
         return (0, 0, self.sizes[at]) if at < len(self.sizes) else (1, 0, 0)
 
@@ -108,8 +131,10 @@ def test_the_arguments_of_a_launch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Numbers count by their value, addresses do not; a structure may hold both, and then nothing is known."""
     bindings = pytest.importorskip("cuda.bindings", reason="the driver's functions")
 
-    def told(*parameters: bytes) -> str:
-        monkeypatch.setattr(bindings, "driver", Driver(*parameters), raising=False)
+    def told(*parameters: bytes, **others: Any) -> str:
+        driver = Driver(*parameters)
+        vars(driver).update(others)
+        monkeypatch.setattr(bindings, "driver", driver, raising=False)
         return nodes.arguments(SimpleNamespace(graph=0))
 
     address, other = (struct.pack("<Q", 0x7F00_0000_0000 + at) for at in (0, 512))
@@ -118,6 +143,15 @@ def test_the_arguments_of_a_launch(monkeypatch: pytest.MonkeyPatch) -> None:
     assert told(address, ten) == told(other, ten) != ""
     assert len({told(address, each) for each in (ten, eleven, long, longer, half)}) == 5
     assert told(address, struct.pack("<QQ", 10, 11)) == ""
+    old = Error(801)  # a driver that knows no clusters
+    assert len({told(ten), told(ten, cluster=(2, 1, 1)), told(ten, cluster=(1, 2, 1)), told(ten, error=old)}) == 4
+    assert told(ten, window=4096) == ""
+
+
+def test_the_driver_has_what_is_asked_of_a_launch() -> None:
+    driver = pytest.importorskip("cuda.bindings.driver", reason="the driver's functions")
+    names = {each.name.removeprefix("CU_LAUNCH_ATTRIBUTE_") for each in driver.CUlaunchAttributeID}
+    assert {*nodes.LAUNCHED_WITH, nodes.WINDOW} <= names
 
 
 def test_the_code_is_left_out_if_several_modules_could_have_been_launched() -> None:

@@ -14,6 +14,17 @@ from kernelwatch.timing.record import Ran
 
 # Figure -> the name of the driver's attribute of a function.
 ATTRIBUTES = {"registers": "NUM_REGS", "static_shared_bytes": "SHARED_SIZE_BYTES", "local_bytes": "LOCAL_SIZE_BYTES"}
+# Of how a kernel is launched: what may move its time and is no part of its code.
+LAUNCHED_WITH = (
+    "CLUSTER_DIMENSION",
+    "PREFERRED_CLUSTER_DIMENSION",
+    "CLUSTER_SCHEDULING_POLICY_PREFERENCE",
+    "COOPERATIVE",
+    "PRIORITY",
+    "PREFERRED_SHARED_MEMORY_CARVEOUT",
+    "MEM_SYNC_DOMAIN",
+)
+WINDOW = "ACCESS_POLICY_WINDOW"  # of the L2 cache, which belongs to an address
 ADDRESSES = range(1 << 32, 1 << 48)  # of a GPU's memory; an integer is smaller, the bits of a float64 are larger
 OTHERS = {"MEMCPY": "copy", "MEMSET": "fill", "HOST": "host function", "MEM_ALLOC": "allocation", "MEM_FREE": "release"}
 
@@ -39,12 +50,13 @@ def read(graph: Any) -> list[Ran] | None:
 
 
 def arguments(graph: Any) -> str:
-    """A digest of the numbers with which the kernels of a graph are called. An address, which is another one in each
-    process, does not count. "" if the driver does not tell them, or if one is a structure, which may hold both."""
+    """A digest of the numbers with which the kernels of a graph are called, and of how they are launched, such as in
+    which clusters. An address, which is another one in each process, does not count. "" if the driver does not tell
+    them, or if one is a structure, which may hold both, or if a launch has a window of the L2 cache."""
     from cuda.bindings import driver
 
     try:
-        found = [_arguments(driver, node) for node in _nodes(driver, graph)]
+        found = [[_arguments(driver, node), _attributes(driver, node)] for node in _nodes(driver, graph)]
     except RuntimeError:
         return ""
     return hashlib.sha256(json.dumps(found).encode()).hexdigest()[:16]
@@ -77,6 +89,26 @@ def _arguments(driver: Any, node: Any) -> list[str]:
         value = ctypes.string_at(at, size)
         is_address = len(value) == ctypes.sizeof(ctypes.c_void_p) and int.from_bytes(value, "little") in ADDRESSES
         found.append("an address" if is_address else value.hex())
+
+
+def _attributes(driver: Any, node: Any) -> list[str]:
+    """What a kernel is launched with, as hexadecimal digits; an error's name if the driver does not know of it. Raises:
+    RuntimeError if it has a window of the cache."""
+    if _kind(driver, node) != "KERNEL":
+        return []
+    found = []
+    for name in (*LAUNCHED_WITH, WINDOW):
+        which = getattr(driver.CUlaunchAttributeID, f"CU_LAUNCH_ATTRIBUTE_{name}", None)
+        if which is None:  # this version of the bindings does not know it
+            continue
+        error, value = driver.cuGraphKernelNodeGetAttribute(node, which)
+        if int(error):
+            found.append(str(error.name))
+        elif name != WINDOW:
+            found.append(ctypes.string_at(value.getPtr(), ctypes.sizeof(ctypes.c_uint) * 3).hex())
+        elif value.accessPolicyWindow.num_bytes:
+            raise RuntimeError("a window of the cache belongs to an address")
+    return found
 
 
 def _kind(driver: Any, node: Any) -> str:
