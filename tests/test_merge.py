@@ -13,7 +13,7 @@ from kernelwatch.commands import merge
 from kernelwatch.history import links
 from kernelwatch.plan.project import Project
 from kernelwatch.system.errors import UserError
-from kernelwatch.system.git import git
+from lab.planted import commit, commits, run
 from tests.repositories import ROOT
 
 H200 = "nvidia-h200.intel-xeon-processor.x86-64.linux"
@@ -22,21 +22,28 @@ RECORDED = [path for path in sorted((ROOT / "results" / H200).glob(f"*{links.SUF
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
-    """This project, with a results folder of its own that is empty."""
+    """This project, in a repository of two commits, with a results folder of its own that is empty."""
+    root = tmp_path / "repository"
+    root.mkdir()
+    run(root, "git", "init", "-q", "-b", "main")
+    for at in range(2):
+        (root / "file").write_text(str(at))
+        commit(root, str(at), at)
     monkeypatch.setattr(Project, "results", tmp_path / "results")
+    monkeypatch.setitem(vars(PROJECT), "root", root)
     return PROJECT
 
 
 @pytest.fixture
-def artifact(tmp_path: Path) -> Path:
+def artifact(tmp_path: Path, project: Project) -> Path:
     """What a job of CI leaves: real sessions of one machine."""
     folder = tmp_path / "artifact"
     (folder / H200).mkdir(parents=True)
-    head = git(ROOT, "rev-parse", "HEAD")  # the commits that were linked are not in a shallow clone
+    before, after = commits(project.root)  # those that were linked are not in a shallow clone
     for path in RECORDED[:3]:
         text = path.read_text()
         session = links.parsed(text.splitlines())
-        named(folder / H200, text.replace(session.before, head).replace(session.after, head))
+        named(folder / H200, text.replace(session.before, before).replace(session.after, after))
     return folder
 
 
@@ -65,7 +72,8 @@ def test_sessions_come_once(project: Project, artifact: Path, capsys: pytest.Cap
     told = capsys.readouterr().out.splitlines()
     assert len(told) == 3
     session = links.parsed(first.read_text().splitlines())
-    assert told[0].startswith(f"{H200}: {git(ROOT, 'log', '-1', '--format=%h %s')}: {len(session.changed)} links by ")
+    subject = run(project.root, "git", "log", "-1", "--format=%h %s").strip()
+    assert told[0].startswith(f"{H200}: {subject}: {len(session.changed)} links by ")
     assert told[0].endswith(f" by NVIDIA H200 {session.gpu[-8:]}")
     assert told[-1] == "2 sessions came, 0 were there already; 1 other file without links"
     assert contents(project.results) == sent

@@ -352,7 +352,7 @@ def test_all_gpus_are_locked_in_one_order(monkeypatch: pytest.MonkeyPatch, tmp_p
     monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=cuda))
     locks = {"gpu": [0], SEVERAL: [1, 0]}
     for name, wanted in locks.items():
-        with worker._alone({"device": name, "cells": []}, sys.stdout):
+        with worker._alone({"device": name, "cells": [], "alone": True}, sys.stdout):
             pass
         made = sorted(tmp_path.iterdir(), key=lambda path: path.stat().st_mtime_ns)
         assert [path.name for path in made] == [

@@ -42,6 +42,7 @@ TOLD = {
     "progress": "progress.jsonl",
     "locks": "/locks",
     "suites": "a.B,c.D",
+    "python": "/an environment/bin/python",
 }
 
 

@@ -10,6 +10,7 @@ import sys
 from datetime import UTC, datetime
 from typing import Any
 
+from rich.box import SIMPLE
 from rich.table import Table
 
 from kernelwatch.asv.identity import identity, who
@@ -56,25 +57,23 @@ def main(project: Project, prog: str, arguments: list[str] | None = None) -> int
 
 def _table(bench: Bench) -> Table:
     title = f"{bench.gpu}, {bench.multiprocessors} multiprocessors; random operands"
-    table = Table(title=title, title_justify="left")
-    for name in ("roof", "instruction"):
-        table.add_column(name)
-    for name in ("measured", "spread", "SM clock", "a cycle and SM", "datasheet", "share", "limits"):
-        table.add_column(name, justify="left" if name == "limits" else "right")
+    table = Table(title=title, title_justify="left", box=SIMPLE, padding=0)
+    table.add_column("roof", overflow="fold")
+    for name in ("measured", "spread", "SM clock", "a cycle and SM", "datasheet", "share"):
+        table.add_column(name, justify="right", no_wrap=name not in ("SM clock", "a cycle and SM"))
     return table
 
 
 def _row(ceiling: Ceiling) -> tuple[str, ...]:
     scale, unit = (1e9, "GB/s") if ceiling["of"] == "B/s" else (1e12, f"T{ceiling['of']}")
     sheet, clock, per_clock = ceiling["datasheet"], ceiling["clock_mhz"], ceiling["per_clock"]
+    limits = f", limited by {', '.join(ceiling['limits'])}" if ceiling["limits"] else ""
     return (
-        ceiling["title"],
-        ceiling["instruction"],
+        f"{ceiling['title']} ({ceiling['instruction']}{limits})",
         f"{ceiling['rate'] / scale:.4g} {unit}",
         f"{100 * ceiling['spread']:.2f} %",
         f"{clock:.0f} MHz" if clock else "n/a",
         f"{per_clock:.1f}" if per_clock else "",
         f"{sheet / scale:.4g} {unit}" if sheet else "n/a",
         f"{100 * ceiling['rate'] / sheet:.1f} %" if sheet else "n/a",
-        ", ".join(ceiling["limits"]) or "none",
     )
