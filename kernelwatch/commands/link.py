@@ -86,7 +86,16 @@ def run(project: Project, arguments: argparse.Namespace, console: Console, fleet
         machines = [identity()["machine"]]
         sessions = _link_here(project, left_of(machines[0]), arguments, project.results / machines[0], console)
     show_left(sessions, console)
-    return _told(project, arguments, machines, sessions, console)
+    return _told(project, arguments, machines, [*sessions, *_before(project, machines, pairs, sessions)], console)
+
+
+def _before(
+    project: Project, machines: Sequence[str], pairs: Sequence[Pair], sessions: Sequence[Session]
+) -> list[Session]:
+    """The sessions of pairs of commits that were linked before this call: its exit code is that of the whole range."""
+    wanted = {*pairs} - {(session.before, session.after) for session in sessions}
+    known = [session for machine in machines for session in links.read(project.results / machine)[0]]
+    return [session for session in known if (session.before, session.after) in wanted]
 
 
 def _link_here(

@@ -134,7 +134,9 @@ def link(arguments: argparse.Namespace, console: Console) -> int:
                     wanted += [(old, "anchor", keys) for old, keys in anchors_of(session, own, line).items()]
     if not arguments.no_publish:
         _publish(conf, console)
-    return code_of(sessions)
+    done = [each for each in asked if each not in waiting]
+    earlier = [session for session in known if any(_is_linked([session], *each) for each in done)]
+    return code_of([*sessions, *earlier])  # of the whole range, not only of what this call measured
 
 
 def _pairs(repo: Any, commits: Sequence[str]) -> Iterator[tuple[str, str]]:
