@@ -8,17 +8,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from kernelwatch.api.named import resolve
 from kernelwatch.api.result import MeasureError
 
 
 def each(
-    what: str,
+    what: Callable[..., Any],
     functions: Sequence[Callable[..., object] | str],
     arguments: Sequence[object],
     given: dict[str, Any],
     count: int,
 ) -> list[Any]:
-    """The results of `measure` or `compare` (`what`) in fresh processes, one after the other.
+    """The results of a function of this package, `what`, in fresh processes, one after the other.
 
     Raises: MeasureError if a process cannot import a function, or cannot measure it.
     """
@@ -27,7 +28,9 @@ def each(
         return [_one(job, Path(folder, f"{number}.pickle")) for number in range(count)]
 
 
-def _job(what: str, functions: Sequence[Callable[..., object] | str], arguments: Any, given: dict[str, Any]) -> bytes:
+def _job(
+    what: Callable[..., Any], functions: Sequence[Callable[..., object] | str], arguments: Any, given: dict[str, Any]
+) -> bytes:
     for function in functions:
         if getattr(function, "__module__", "") == "__main__":
             name = getattr(function, "__name__", repr(function))
@@ -36,7 +39,8 @@ def _job(what: str, functions: Sequence[Callable[..., object] | str], arguments:
                 "give it as 'module:function'"
             )
     try:
-        return pickle.dumps((what, tuple(functions), tuple(arguments), given))
+        # The functions come first: the arguments may be of classes in their files.
+        return pickle.dumps((what, tuple(functions))) + pickle.dumps((tuple(arguments), given))
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise MeasureError(f"a fresh process cannot be handed the function or its arguments: {error}") from error
 
@@ -55,12 +59,13 @@ def _one(job: bytes, file: Path) -> Any:
 
 def main() -> None:
     """Do the job on stdin in a fresh process, and write its result into the file that is the argument."""
-    import kernelwatch
-
-    what, functions, arguments, given = pickle.load(sys.stdin.buffer)
+    what, functions = pickle.load(sys.stdin.buffer)
     result: object
     try:
-        result = getattr(kernelwatch, what)(*functions, *arguments, **given)
+        for function in functions:
+            resolve(function)
+        arguments, given = pickle.load(sys.stdin.buffer)
+        result = what(*functions, *arguments, **given)
     except MeasureError as error:
         result = MeasureError(str(error))  # its cause may be of a class that cannot be handed on
     Path(sys.argv[1]).write_bytes(pickle.dumps(result))
