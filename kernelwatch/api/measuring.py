@@ -49,7 +49,7 @@ def measure(
     _check((function,), processes, **given)
     if processes > 1:
         return pooled(each(measure, (function,), arguments, given | keywords, processes))
-    timer = _timer((*arguments, *keywords.values()), device)
+    timer = timer_of((*arguments, *keywords.values()), device)
     with timer.current():
         (measured,) = take_turns(
             timer,
@@ -96,7 +96,7 @@ def compare(
         results = each(compare, (a, b), arguments, given | keywords, processes)
         logs = [math.log(result.ratio) for result in results]
         return verdict.compared([pooled([getattr(result, side) for result in results]) for side in "ab"], logs)
-    timer = _timer((*arguments, *keywords.values()), device)
+    timer = timer_of((*arguments, *keywords.values()), device)
     with timer.current():
         verdict = Verdict(timer.device, within)
         both = take_turns(
@@ -170,7 +170,7 @@ def _gpu(_number: int) -> Gpu:
     return Gpu()
 
 
-def _timer(arguments: Sequence[object], device: str | None) -> Timer:
+def timer_of(arguments: Sequence[object], device: str | None) -> Timer:
     """The device that times, one for all calls in this process. Raises: MeasureError if it is not here."""
     if (device or _device(arguments)) == "cpu":
         return _cpu()

@@ -49,7 +49,8 @@ def _of_file(path: Path) -> ModuleType:
     if name not in sys.modules:
         _see(path.parent)
         spec = importlib.util.spec_from_file_location(name, path)
-        assert spec and spec.loader
+        assert spec
+        assert spec.loader
         module = importlib.util.module_from_spec(spec)
         sys.modules[name] = module
         try:

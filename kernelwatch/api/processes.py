@@ -12,6 +12,10 @@ from kernelwatch.api.named import resolve
 from kernelwatch.api.result import MeasureError
 
 
+class Died(MeasureError):
+    """A fresh process ended without a result."""
+
+
 def each(
     what: Callable[..., Any],
     functions: Sequence[Callable[..., object] | str],
@@ -21,7 +25,7 @@ def each(
 ) -> list[Any]:
     """The results of a function of this package, `what`, in fresh processes, one after the other.
 
-    Raises: MeasureError if a process cannot import a function, or cannot measure it.
+    Raises: MeasureError if a process cannot import a function, or cannot measure it; Died if it ends before that.
     """
     job = _job(what, functions, arguments, given)
     with tempfile.TemporaryDirectory() as folder:
@@ -50,7 +54,7 @@ def _one(job: bytes, file: Path) -> Any:
     done = subprocess.run([sys.executable, "-c", code, str(file)], input=job, capture_output=True, check=False)
     if not file.exists():
         lines = done.stderr.decode(errors="replace").strip().splitlines() or ["no message"]
-        raise MeasureError(f"a fresh process ended with {done.returncode}: {lines[-1]}")
+        raise Died(f"a fresh process ended with {done.returncode}: {lines[-1]}")
     result = pickle.loads(file.read_bytes())
     if isinstance(result, MeasureError):
         raise result

@@ -2,8 +2,9 @@
 
 Whatever was seen while candidates were tried only chooses the one that is measured again. That measurement is fresh, so
 choosing the luckiest of 500 cannot make it look faster. Its level is what the search has left: the levels of all its
-confirmations, however many there are and whatever they depend on, add up to BUDGET at most. So at most a share BUDGET of
-searches among unchanged candidates calls one faster, and all their intervals hold together with probability 1 - BUDGET.
+confirmations, however many there are and whatever they depend on, add up to BUDGET at most. So at most a share BUDGET
+of searches among unchanged candidates calls one faster, and the intervals of a search hold together in a share
+1 - BUDGET of searches.
 
 Source: Cox, "A note on data-splitting for the evaluation of significance levels", Biometrika 62, 1975; Tian and Ramdas,
 "Online control of the familywise error rate", Statistical Methods in Medical Research 30, 2021 (alpha-spending).
@@ -38,8 +39,8 @@ def bounds(device: str, within: float | None) -> tuple[float, float]:
 
 
 def confirmed(logs: Sequence[float], number: int, floor: float, within: float) -> Judged:
-    """The verdict of a confirmation. `logs`: the log ratio of each of its processes, whose number was set beforehand, so
-    that the ratio is not that of a lucky moment to stop."""
+    """The verdict of a confirmation. `logs`: the log ratio of each of its processes. Their number was set beforehand,
+    so that the ratio is not that of a lucky moment to stop."""
     return judge(logs, {}, floor=floor, within=within, level=level(number))
 
 
@@ -61,7 +62,7 @@ T = TypeVar("T", bound=Tried)
 
 
 def finalists(tries: Sequence[T]) -> list[T]:
-    """The candidates that may be faster, the surest first: one that is fast in a few noisy turns comes after one that is
-    certainly somewhat faster."""
+    """The candidates that may be faster, the surest first: one that is fast in a few noisy turns comes after one that
+    is certainly somewhat faster."""
     hopeful = [each for each in tries if each.ratio is not None and each.ratio < 1]
     return sorted((each for each in hopeful if each.verdict in ("faster", "cannot tell")), key=lambda each: each.upper)
