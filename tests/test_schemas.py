@@ -165,8 +165,13 @@ def test_what_cannot_be_measured_is_no_verdict(
 
 
 def test_the_schemas_name_their_version_and_are_shipped() -> None:
-    assert sorted(path.name for path in FOLDER.iterdir()) == ["events.json", "measure.json", "versus.json"]
-    for name in ("events", "measure", "versus"):
+    assert sorted(path.name for path in FOLDER.iterdir()) == [
+        "campaign.json",
+        "events.json",
+        "measure.json",
+        "versus.json",
+    ]
+    for name in ("campaign", "events", "measure", "versus"):
         found = schema(name)
         assert found["$id"] == f"urn:kernelwatch:{name}:{VERSION}"
         assert found["properties"]["version"] == {"const": VERSION}

@@ -8,7 +8,7 @@ import json
 import math
 import statistics
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
@@ -457,8 +457,3 @@ def _of(kind: type[T], values: Any) -> T:
 
 def _types(kind: Any) -> dict[str, Any]:
     return {field.name: field.type for field in fields(kind)}
-
-
-def told(found: Sequence[Confirmation]) -> str:
-    """What a call of `crown` came to, in lines."""
-    return "\n".join(map(str, found)) or "no finalist: no candidate seems faster than the original"

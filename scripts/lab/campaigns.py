@@ -62,11 +62,14 @@ def noises(recorded: Values) -> dict[str, Noise]:
         f"quiet: normal, {100 * quiet:.2f} % a turn": lambda rng, n, turns: quiet * rng.standard_normal((n, turns)),
         "recorded: any turn of any link": lambda rng, n, turns: rng.choice(recorded, (n, turns)),
         "heavy tails: Student's t, 2 degrees": lambda rng, n, turns: quiet * rng.standard_t(2, (n, turns)),
-        "delays: one turn in ten, up to 10 %": lambda rng, n, turns: quiet * rng.standard_normal((n, turns))
-        + rng.uniform(-0.1, 0.1, (n, turns)) * (rng.random((n, turns)) < 0.1),
-        "processes: each try is off by 1 % for all its turns": lambda rng, n, turns: quiet
-        * rng.standard_normal((n, turns))
-        + (0.01 * rng.standard_normal((n, 1)) if n > 1 else 0.01 * rng.standard_normal((1, turns))),
+        "delays: one turn in ten, up to 10 %": lambda rng, n, turns: (
+            quiet * rng.standard_normal((n, turns))
+            + rng.uniform(-0.1, 0.1, (n, turns)) * (rng.random((n, turns)) < 0.1)
+        ),
+        "processes: each try is off by 1 % for all its turns": lambda rng, n, turns: (
+            quiet * rng.standard_normal((n, turns))
+            + (0.01 * rng.standard_normal((n, 1)) if n > 1 else 0.01 * rng.standard_normal((1, turns)))
+        ),
     }
 
 
@@ -131,8 +134,8 @@ class Tally:
 
 
 def campaigns(job: tuple[str, int, int, float | None]) -> Tally:
-    """So many campaigns without a gain and as many with one. `job`: the noise, the number, the seed, and the floor, None
-    for the usual one of a GPU."""
+    """So many campaigns without a gain and as many with one. `job`: the noise, the number, the seed, and the floor,
+    None for the usual one of a GPU."""
     name, count, seed, floor = job
     noise = noises(differences(MACHINE))[name]
     usual, within = bounds("gpu", None)
