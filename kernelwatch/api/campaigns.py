@@ -181,7 +181,7 @@ class Campaign:
         return [one for one in self._hopeful() if not one.candidate.is_unchanged()]
 
     def _hopeful(self) -> list[Try]:
-        done = {each.candidate for each in self.confirmations}
+        done = {each.candidate for each in self.confirmations if each.verdict != BEGUN}
         newest = {each.candidate: each for each in self.tries}
         return [one for one in finalists([*newest.values()]) if one.candidate not in done]
 

@@ -134,7 +134,7 @@ class Tally:
 
 
 def campaigns(job: tuple[str, int, int, float | None]) -> Tally:
-    """So many campaigns without a gain and as many with one. `job`: the noise, the number, the seed, and the floor,
+    """As many campaigns without a gain and as many with one. `job`: the noise, the number, the seed, and the floor,
     None for the usual one of a GPU."""
     name, count, seed, floor = job
     noise = noises(differences(MACHINE))[name]
