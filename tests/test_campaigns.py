@@ -30,7 +30,6 @@ from lab import figures
 from tests.schemas import check
 from tests.test_api_results import result
 
-
 # --- the rule ---------------------------------------------------------------------------------------------------------
 
 
@@ -157,11 +156,12 @@ def campaign(lab: Lab) -> Campaign:
 def test_only_the_fresh_measurement_is_the_size_of_the_winner(lab: Lab, campaign: Campaign) -> None:
     seen = campaign.attempt(lab.candidate("lucky", 0.5, again=0.97))
     assert (seen.number, seen.verdict) == (1, "faster")
-    (found,) = campaign.crown()
+    campaign.attempt(lab.candidate("next", 0.6, again=0.6))
+    (found,) = campaign.crown()  # the first that is faster: the next finalist is not measured again
     assert campaign.crowned == found
     assert found.ratio == pytest.approx(0.97, abs=0.002)
     assert (found.of, found.level, found.turns) == (1, level(1), PROCESSES)
-    assert len(lab.looks) == 1 + PROCESSES
+    assert len(lab.looks) == 2 + PROCESSES
     assert campaign.spent == level(1)
 
 
@@ -261,6 +261,35 @@ def test_the_original_is_no_candidate(lab: Lab, campaign: Campaign) -> None:
         campaign.attempt(f"{lab.folder}/original.py:f")
 
 
+def test_another_original_of_the_same_name_is_refused(
+    lab: Lab, campaign: Campaign, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A module that is imported from elsewhere, since the current folder is another one."""
+    name = lab.candidate("better", 0.9)
+    own = lab.look
+
+    def look(*arguments: Any, **more: Any) -> Look:
+        seen = own(*arguments, **more)
+        return Look((Source("original:f", "/elsewhere/original.py", "0"), seen.sources[1]), "gpu", "", seen.compared)
+
+    monkeypatch.setattr(campaigns, "look", look)
+    with pytest.raises(MeasureError, match=r"is not that of the campaign: /elsewhere/original.py was imported"):
+        campaign.attempt(name)
+    assert Campaign(campaign.file).tries == []
+
+
+def test_a_candidate_that_changes_while_it_is_measured_again_is_refused(lab: Lab, campaign: Campaign) -> None:
+    campaign.attempt(lab.candidate("edited", 0.9, again=0.9))
+
+    def edits(count: int, first: bool) -> float | str:
+        (lab.folder / "edited.py").write_text(f"def f(): {count}\n")
+        return 0.9
+
+    lab.script["edited"] = edits
+    (found,) = campaign.crown()
+    assert (found.verdict, found.why) == ("refused", "its file changed: try it again")
+
+
 def test_a_candidate_that_changed_since_it_was_tried_is_no_finalist(lab: Lab, campaign: Campaign) -> None:
     name = lab.candidate("edited", 0.9, again=0.9)
     campaign.attempt(name)
@@ -295,7 +324,7 @@ def test_a_setting_without_a_meaning_is_refused(lab: Lab, given: dict[str, Any])
 def test_one_process_at_a_time_measures_in_a_campaign(lab: Lab, campaign: Campaign) -> None:
     name = lab.candidate("waiting", 0.9)
     other = threading.Thread(target=lambda: campaign.attempt(name))
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True, action="always") as told:
         with locked(Path(f"{campaign.file}.lock")):
             other.start()
             other.join(0.3)
@@ -543,8 +572,8 @@ def test_the_command_s_exit_codes_and_documents(own: Path, capsys: pytest.Captur
     assert run("try", "search.jsonl", "candidates.py:near") == (
         CANNOT,
         "",
-        "kernelwatch campaign: search.jsonl is over, candidates.py:fast is crowned: start another campaign with it as the "
-        "original\n",
+        "kernelwatch campaign: search.jsonl is over, candidates.py:fast is crowned: start another campaign with it as "
+        "the original\n",
     )
     assert "  crowned    candidates.py:fast\n" in run("show", "search.jsonl")[1]
     for wrong in (["start", "other.jsonl", "own_original:original", "--processes", "3"], ["show", "none.jsonl"], []):
