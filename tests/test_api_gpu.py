@@ -34,6 +34,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[Device]:
     )
     clock = SimpleNamespace(monotonic=fake.now, perf_counter=fake.now, sleep=fake.sleep)
     monkeypatch.setitem(sys.modules, "cupy", cast(Any, Cupy(fake)))
+    monkeypatch.setitem(sys.modules, "cupy.cuda", cast(Any, SimpleNamespace(compiler=SimpleNamespace())))
     monkeypatch.setattr(gpu_module, "Nvml", lambda bus: nvml)
     for module in (replay, gpu_module, turns):
         monkeypatch.setattr(module, "time", clock)

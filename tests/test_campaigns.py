@@ -396,6 +396,54 @@ def test_what_is_no_file_is_no_campaign(tmp_path: Path) -> None:
             Campaign(tmp_path / name)
 
 
+# --- the command ------------------------------------------------------------------------------------------------------
+
+
+def test_the_command_s_exit_codes_and_documents(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(*arguments: str) -> tuple[int, str, str]:
+        code = code_of("kernelwatch campaign", lambda: command.main("kernelwatch campaign", [*arguments]))
+        return code, *capsys.readouterr()
+
+    monkeypatch.chdir(lab.folder)
+    file = "search.jsonl"
+    for arguments, code in (
+        (("start", file, "original.py:f", "--rtol", "1e-3", "--seconds", "0.5", "--processes", "4"), 0),
+        (("try", file, lab.candidate("wrong", "output 0: wrong")), 2),
+        (("crown", file), 2),
+        (("try", file, lab.candidate("slow", 1.1)), 1),
+        (("try", file, lab.candidate("same", 1.0)), 0),
+        (("try", file, lab.candidate("fast", 0.8, again=0.9)), 0),
+        (("crown", file), 0),
+        (("show", file), 0),
+    ):
+        found_code, out, error = run(*arguments, "--json")
+        assert found_code == code, (arguments, out, error)
+        found = json.loads(out)
+        check(found, "campaign")
+        assert found["exit_code"] == code
+        assert (found["last"] is not None) is (arguments[0] == "try")
+    assert (found["tries"], found["refused"], found["crowned"]["of"]) == (4, 1, 4)
+    assert found["budget"] == {"whole": BUDGET, "spent": level(1), "next": level(2)}
+    assert found["setting"] | {"rtol": 1e-3, "seconds": 0.5, "processes": 4} == found["setting"]
+    assert run("try", file, "same.py:f") == (
+        CANNOT,
+        "",
+        "kernelwatch campaign: search.jsonl is over, fast.py:f is crowned: start another campaign with it as the original\n",
+    )
+    assert run("show", file)[1].endswith("  crowned    fast.py:f\n")
+    for wrong in (["start", "other.jsonl", "original.py:f", "--processes", "3"], ["show", "none.jsonl"], []):
+        assert run(*wrong)[:2] == (CANNOT, "")
+
+
+def test_a_campaign_without_a_finalist_says_so(
+    lab: Lab, campaign: Campaign, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command.main("kernelwatch campaign", ["crown", str(campaign.file)]) == 2
+    assert capsys.readouterr().out.startswith("no finalist: no candidate seems faster than the original\n")
+
+
 # --- outputs ----------------------------------------------------------------------------------------------------------
 
 
@@ -468,10 +516,6 @@ def fast(x, out):
     time.sleep(1e-3)
     np.sqrt(x, out=out)
 
-def slow(x, out):
-    time.sleep(1e-1)
-    np.sqrt(x, out=out)
-
 def near(x, out):
     fast(x, out)
     out *= 1 + 1e-9
@@ -506,7 +550,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def test_candidates_are_refused_by_name_and_a_faster_one_is_crowned(own: Path) -> None:
-    given: dict[str, Any] = {"args": "inputs", "rtol": 1e-6, "seconds": 0.01, "processes": 4}
+    given: dict[str, Any] = {"args": "inputs", "rtol": 1e-6, "seconds": 0.01, "processes": 6}
     campaign = Campaign.start("search.jsonl", "own_original.py:original", **given)
     for name, why in (
         ("wrong", "array argument 1: 1 of 64 elements wrong, the first at [7]: 3.6457513110645907 is not 2.6457513"),
@@ -542,39 +586,3 @@ def test_an_original_whose_output_cannot_be_compared_is_refused(own: Path, funct
     with pytest.raises(MeasureError, match=said):
         Campaign.start("search.jsonl", f"own_original.py:{function}", args="inputs")
     assert not Path("search.jsonl").exists()
-
-
-def test_the_command_s_exit_codes_and_documents(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    def run(*arguments: str) -> tuple[int, str, str]:
-        code = code_of("kernelwatch campaign", lambda: command.main("kernelwatch campaign", [*arguments]))
-        return code, *capsys.readouterr()
-
-    options = ("--args", "inputs", "--seconds", "0.01", "--processes", "4")
-    steps: list[tuple[tuple[str, ...], int]] = [
-        (("start", "search.jsonl", "own_original.py:original", *options), 0),
-        (("try", "search.jsonl", "candidates.py:wrong"), 2),
-        (("crown", "search.jsonl"), 2),
-        (("try", "search.jsonl", "candidates.py:near"), 2),
-        (("try", "search.jsonl", "candidates.py:slow"), 1),
-        (("try", "search.jsonl", "candidates.py:fast"), 0),
-        (("crown", "search.jsonl"), 0),
-        (("show", "search.jsonl"), 0),
-    ]
-    for arguments, code in steps:
-        found_code, out, error = run(*arguments, "--json")
-        assert found_code == code, (arguments, out, error)
-        found = json.loads(out)
-        check(found, "campaign")
-        assert found["exit_code"] == code
-        assert (found["last"] is not None) is (arguments[0] == "try")
-    assert (found["tries"], found["refused"], found["crowned"]["of"]) == (4, 2, 4)
-    assert found["budget"] == {"whole": BUDGET, "spent": level(1), "next": level(2)}
-    assert run("try", "search.jsonl", "candidates.py:near") == (
-        CANNOT,
-        "",
-        "kernelwatch campaign: search.jsonl is over, candidates.py:fast is crowned: start another campaign with it as "
-        "the original\n",
-    )
-    assert "  crowned    candidates.py:fast\n" in run("show", "search.jsonl")[1]
-    for wrong in (["start", "other.jsonl", "own_original:original", "--processes", "3"], ["show", "none.jsonl"], []):
-        assert run(*wrong)[:2] == (CANNOT, "")
