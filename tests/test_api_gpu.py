@@ -16,7 +16,7 @@ import pytest
 import kernelwatch
 from kernelwatch.api import capture, looks, measuring, turns
 from kernelwatch.api import gpu as gpu_module
-from kernelwatch.system.files import locked
+from kernelwatch.system.files import Busy, locked
 from kernelwatch.system.options import Options
 from kernelwatch.timing import replay
 from kernelwatch.timing.replay import REST_S
@@ -64,6 +64,8 @@ def replayed(device: Device, name: str = "copy") -> list[Any]:
 
 def test_a_look_compares_outputs_and_times(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     def slow(source: Any, out: Any) -> None:
+        with pytest.raises(Busy), locked(Path(Options.here().locks, "kernelwatch-0.lock")):
+            pytest.fail("another run could measure beside this call")
         copying(device, 2e-5)(source, out)
 
     def wrong(source: Any, out: Any) -> None:
