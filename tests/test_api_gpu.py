@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import kernelwatch
-from kernelwatch.api import capture, looks, measuring, turns
+from kernelwatch.api import capture, measuring, trials, turns
 from kernelwatch.api import gpu as gpu_module
 from kernelwatch.system.files import Busy, locked
 from kernelwatch.system.options import Options
@@ -62,7 +62,7 @@ def replayed(device: Device, name: str = "copy") -> list[Any]:
     return [one.arguments[0] for one in device.launches if one.name == name and one.replayed]
 
 
-def test_a_look_compares_outputs_and_times(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trial_compares_outputs_and_times(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     def slow(source: Any, out: Any) -> None:
         with pytest.raises(Busy), locked(Path(Options.here().locks, "kernelwatch-0.lock")):
             pytest.fail("another run could measure beside this call")
@@ -74,14 +74,14 @@ def test_a_look_compares_outputs_and_times(device: Device, monkeypatch: pytest.M
     own = ModuleType("functions_of_a_fake")
     vars(own).update(slow=slow, fast=copying(device), wrong=wrong, arrays=lambda: (array(), 0 * array()))
     monkeypatch.setitem(sys.modules, own.__name__, own)
-    setting = looks.Setting(f"{own.__name__}:arrays", 0.0, 0.0, "cold", None, 0.1, None)
+    setting = trials.Setting(f"{own.__name__}:arrays", 0.0, 0.0, "cold", None, 0.1, None)
     names = [f"{own.__name__}:{name}" for name in ("slow", "fast", "wrong")]
     for first in (False, True):
-        found = looks._look(names[0], names[1], setting, first)
+        found = trials._trial(names[0], names[1], setting, first)
         assert (found.device, found.refused) == ("gpu", "")
         assert np.exp(found.log) == pytest.approx(0.5)
         assert found.seconds == pytest.approx((2e-5, 1e-5))
-    refused = looks._look(names[0], names[2], setting, False)
+    refused = trials._trial(names[0], names[2], setting, False)
     assert refused.refused == "array argument 1: 4096 of 4096 elements wrong, the first at [0]: 1.0 is not 0.0"
     assert refused.compared is None
 

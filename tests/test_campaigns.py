@@ -17,10 +17,10 @@ import pytest
 from kernelwatch.__main__ import code_of
 from kernelwatch.api import campaigns
 from kernelwatch.api.campaigns import Campaign
-from kernelwatch.api.looks import Look, Setting, Source
 from kernelwatch.api.outputs import Outputs, differ, values, why_other
 from kernelwatch.api.processes import Died
 from kernelwatch.api.result import Compared, MeasureError
+from kernelwatch.api.trials import Setting, Source, Trial
 from kernelwatch.commands import campaign as command
 from kernelwatch.comparison.spending import BUDGET, FINALISTS, PROCESSES, confirmed, finalists, level, spent
 from kernelwatch.system.errors import CANNOT
@@ -91,19 +91,19 @@ def test_the_table_has_its_place_in_the_page() -> None:
     assert all(f"| {name}" in text for name in simulated.noises(simulated.differences(simulated.MACHINE)))
 
 
-# --- a campaign whose looks are made up -------------------------------------------------------------------------------
+# --- a campaign whose trials are made up ------------------------------------------------------------------------------
 
-Script = dict[str, Callable[[int, bool], float | str]]  # by candidate: the ratio or why it is refused, of each look
+Script = dict[str, Callable[[int, bool], float | str]]  # by candidate: the ratio or why it is refused, of each trial
 
 
 class Lab:
-    """In place of fresh processes. `script`: what candidates do; `looks`: the candidate of each look, and whether it
+    """In place of fresh processes. `script`: what candidates do; `trials`: the candidate of each trial, and whether it
     took the first place."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.script: Script = {}
-        self.looks: list[tuple[str, bool]] = []
+        self.trials: list[tuple[str, bool]] = []
         (folder / "original.py").write_text("def f(): ...\n")
 
     def candidate(self, name: str, seen: float | str, again: float | str = 1.0, noise: float = 0.001) -> str:
@@ -117,34 +117,34 @@ class Lab:
         self.script[name] = ratio
         return f"{self.folder}/{name}.py:f"
 
-    def look(self, original: str, candidate: str, setting: Setting, *, candidate_first: bool = False) -> Look:
+    def trial(self, original: str, candidate: str, setting: Setting, *, candidate_first: bool = False) -> Trial:
         names = [name for name in (original, candidate) if name]
         sources = tuple(_source(name) for name in names)
         if not candidate:
-            return Look(sources, "gpu")
+            return Trial(sources, "gpu")
         name = Path(candidate.partition(":")[0]).stem
-        told = self.script[name](sum(one == name for one, _ in self.looks), candidate_first)
-        self.looks.append((name, candidate_first))
+        told = self.script[name](sum(one == name for one, _ in self.trials), candidate_first)
+        self.trials.append((name, candidate_first))
         if isinstance(told, str):
-            return Look(sources, "gpu", told)
+            return Trial(sources, "gpu", told)
         ratio = 1 / told if candidate_first else told
         word = "faster" if told < 0.995 else "slower" if told > 1.005 else "same within 1 %"
         bounds = (ratio - 0.001, ratio + 0.001)
         compared = Compared(result(), result(), ratio, bounds, word, "", 0.002, (ratio,) * 4)
-        return Look(sources, "gpu", "", compared, candidate_first)
+        return Trial(sources, "gpu", "", compared, candidate_first)
 
 
 def _source(name: str) -> Source:
-    from kernelwatch.api import looks
+    from kernelwatch.api import trials
 
     file = name.rpartition(":")[0]
-    return Source(name, file, looks._hash(file))
+    return Source(name, file, trials._hash(file))
 
 
 @pytest.fixture
 def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
     made = Lab(tmp_path)
-    monkeypatch.setattr(campaigns, "look", made.look)
+    monkeypatch.setattr(campaigns, "trial", made.trial)
     return made
 
 
@@ -161,7 +161,7 @@ def test_only_the_fresh_measurement_is_the_size_of_the_winner(lab: Lab, campaign
     assert campaign.crowned == found
     assert found.ratio == pytest.approx(0.97, abs=0.002)
     assert (found.of, found.level, found.turns) == (1, level(1), PROCESSES)
-    assert len(lab.looks) == 2 + PROCESSES
+    assert len(lab.trials) == 2 + PROCESSES
     assert campaign.spent == level(1)
 
 
@@ -187,7 +187,7 @@ def test_a_place_in_the_turns_crowns_nobody(lab: Lab, campaign: Campaign) -> Non
     (found,) = campaign.crown()
     assert found.ratio == pytest.approx(1.0, abs=0.01)
     assert found.verdict == "cannot tell"
-    assert sum(first for _, first in lab.looks[1:]) == PROCESSES / 2
+    assert sum(first for _, first in lab.trials[1:]) == PROCESSES / 2
 
 
 def test_a_crowned_campaign_is_over(lab: Lab, campaign: Campaign) -> None:
@@ -238,10 +238,10 @@ def test_a_candidate_that_ends_its_process_is_refused(
 ) -> None:
     name = lab.candidate("dying", 0.9)
 
-    def dies(*_: Any, **__: Any) -> Look:
+    def dies(*_: Any, **__: Any) -> Trial:
         raise Died("a fresh process ended with -11: no message")
 
-    monkeypatch.setattr(campaigns, "look", dies)
+    monkeypatch.setattr(campaigns, "trial", dies)
     found = campaign.attempt(name)
     assert (found.verdict, found.why) == ("refused", "a fresh process ended with -11: no message")
 
@@ -266,13 +266,13 @@ def test_another_original_of_the_same_name_is_refused(
 ) -> None:
     """A module that is imported from elsewhere, since the current folder is another one."""
     name = lab.candidate("better", 0.9)
-    own = lab.look
+    own = lab.trial
 
-    def look(*arguments: Any, **more: Any) -> Look:
+    def trial(*arguments: Any, **more: Any) -> Trial:
         seen = own(*arguments, **more)
-        return Look((Source("original:f", "/elsewhere/original.py", "0"), seen.sources[1]), "gpu", "", seen.compared)
+        return Trial((Source("original:f", "/elsewhere/original.py", "0"), seen.sources[1]), "gpu", "", seen.compared)
 
-    monkeypatch.setattr(campaigns, "look", look)
+    monkeypatch.setattr(campaigns, "trial", trial)
     with pytest.raises(MeasureError, match=r"is not that of the campaign: /elsewhere/original.py was imported"):
         campaign.attempt(name)
     assert Campaign(campaign.file).tries == []
@@ -328,9 +328,9 @@ def test_one_process_at_a_time_measures_in_a_campaign(lab: Lab, campaign: Campai
         with locked(Path(f"{campaign.file}.lock")):
             other.start()
             other.join(0.3)
-            assert lab.looks == []
+            assert lab.trials == []
         other.join()
-    assert lab.looks == [("waiting", False)]
+    assert lab.trials == [("waiting", False)]
     assert re.match(r"kernelwatch waits for process \d+ .* which measures in", str(told[0].message))
 
 

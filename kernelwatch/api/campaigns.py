@@ -15,10 +15,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
-from kernelwatch.api.looks import Look, Setting, Source, look
 from kernelwatch.api.named import importable, maker
 from kernelwatch.api.processes import Died
 from kernelwatch.api.result import MeasureError
+from kernelwatch.api.trials import Setting, Source, Trial, trial
 from kernelwatch.comparison.spending import BUDGET, PROCESSES, bounds, confirmed, finalists, level, spent
 from kernelwatch.comparison.spending import FINALISTS as AT_ONCE
 from kernelwatch.plan.cells import CACHES
@@ -150,7 +150,7 @@ class Campaign:
         with _held(path):
             if path.exists():
                 raise MeasureError(f"{path} exists: a campaign is never started over; give another name")
-            seen = look(name, "", setting)
+            seen = trial(name, "", setting)
             both = [*seen.sources, None][:2]
             assert both[0]
             begun = Begun(VERSION, both[0], both[1], setting, processes, _now())
@@ -213,7 +213,7 @@ class Campaign:
                 raise MeasureError(f"{self.head.original.name} is the original itself")
             number = len(self.tries) + 1
             try:
-                seen = look(self.head.original.function, name, self.head.setting)
+                seen = trial(self.head.original.function, name, self.head.setting)
             except Died as error:
                 found = Try(number, Source(name), "refused", str(error), _now())
             else:
@@ -244,12 +244,12 @@ class Campaign:
         return told
 
     def _confirm(self, begun: Confirmation) -> Confirmation:
-        looks: list[Look] = []
+        trials: list[Trial] = []
         known = asdict(begun)
         known |= {"candidate": begun.candidate, "at": _now()}
         for number in range(self.head.processes):
             try:
-                seen = look(
+                seen = trial(
                     self.head.original.function,
                     begun.candidate.function,
                     self.head.setting,
@@ -261,21 +261,21 @@ class Campaign:
             why = seen.refused or ("" if seen.sources[-1] == begun.candidate else "its file changed: try it again")
             if why:
                 return Confirmation(**known | {"verdict": "refused", "why": why})
-            looks.append(seen)
-        floor, within = bounds(looks[0].device, self.head.setting.within)
-        judged = confirmed([one.log for one in looks], begun.number, floor, within)
+            trials.append(seen)
+        floor, within = bounds(trials[0].device, self.head.setting.within)
+        judged = confirmed([one.log for one in trials], begun.number, floor, within)
         low, high = judged.bounds
-        original_s, candidate_s = (statistics.median(one.seconds[side] for one in looks) for side in (0, 1))
+        original_s, candidate_s = (statistics.median(one.seconds[side] for one in trials) for side in (0, 1))
         figures = {
             "verdict": WORDS.get(judged.word, judged.word),
             "why": judged.why,
             "ratio": 1 + judged.change,
             "interval": (1 + low, 1 + high),
             "detectable": judged.detectable,
-            "turns": len(looks),
+            "turns": len(trials),
             "original_s": original_s,
             "candidate_s": candidate_s,
-            "device": looks[0].device,
+            "device": trials[0].device,
         }
         return Confirmation(**known | finite(figures) | {"interval": tuple(finite(figures["interval"]))})
 
@@ -294,7 +294,7 @@ class Campaign:
                     f"restore {source.file} or start another campaign"
                 )
 
-    def _see(self, seen: Look) -> None:
+    def _see(self, seen: Trial) -> None:
         """Raises: MeasureError if a process imported another original than the campaign's."""
         for known, own in zip(filter(None, (self.head.original, self.head.maker)), seen.sources, strict=False):
             if known != own:
@@ -351,7 +351,7 @@ KINDS: Mapping[str, type[Try]] = {"try": Try, "confirmation begun": Confirmation
 T = TypeVar("T")
 
 
-def _tried(number: int, name: str, seen: Look) -> Try:
+def _tried(number: int, name: str, seen: Trial) -> Try:
     """A try, from what was seen."""
     candidate = next((one for one in seen.sources[::-1] if one.function == name), Source(name))
     if seen.refused:

@@ -1,4 +1,4 @@
-"""A look at a candidate in a fresh process: whether it computes what the original does, and how fast both are."""
+"""A trial of a candidate, in a fresh process: whether it computes what the original does, and how fast both are."""
 
 import hashlib
 import math
@@ -48,10 +48,13 @@ class Setting(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Look:
-    """`sources`: of what was imported: the original, what makes the arguments, the candidate. `device`: "gpu" or "cpu".
-    `refused`: why the candidate was not timed, "" if it was. `compared`: the original and the candidate, or if
-    `candidate_first` the other way around."""
+class Trial:
+    """What a fresh process saw.
+
+    `sources`: of what was imported: the original, what makes the arguments, the candidate. `device`: "gpu" or "cpu".
+    `refused`: why the candidate was not timed, "" if it was.
+    `compared`: the original and the candidate, or if `candidate_first` the other way around.
+    """
 
     sources: tuple[Source, ...]
     device: str
@@ -73,17 +76,17 @@ class Look:
         return (b, a) if self.candidate_first else (a, b)
 
 
-def look(original: str, candidate: str, setting: Setting, *, candidate_first: bool = False) -> Look:
-    """Look at a candidate in a fresh process; "" is none, and a look at the original alone. `candidate_first`: it takes
-    the first place in the turns, so that what the place does can be averaged out.
+def trial(original: str, candidate: str, setting: Setting, *, candidate_first: bool = False) -> Trial:
+    """Run a candidate beside the original in a fresh process; without a candidate (""), the original alone.
+    `candidate_first`: it takes the first place in the turns, so that what the place does can be averaged out.
 
     Raises: MeasureError if the original fails; Died if the process ends.
     """
-    return each(_look, (original,), (candidate, setting, candidate_first), {}, 1)[0]  # type: ignore[no-any-return]
+    return each(_trial, (original,), (candidate, setting, candidate_first), {}, 1)[0]  # type: ignore[no-any-return]
 
 
-def _look(original: str, candidate: str, setting: Setting, candidate_first: bool) -> Look:
-    """What `look` does in the fresh process."""
+def _trial(original: str, candidate: str, setting: Setting, candidate_first: bool) -> Trial:
+    """What `trial` does in the fresh process."""
     known(original)
     positional, keywords = made(setting.args)
     given = {name: getattr(setting, name) for name in ("cache", "device", "seconds", "within")}
@@ -105,19 +108,19 @@ def _look(original: str, candidate: str, setting: Setting, candidate_first: bool
         raise MeasureError(f"{original} raises {_text(error)}") from error
     if not candidate:
         _see(original, expected, again, setting)
-        return Look(tuple(sources), timer.device)
+        return Trial(tuple(sources), timer.device)
     try:
         own = called(candidate)
         sources.append(source_of(candidate))
         if why := why_other(expected, own, setting.rtol, setting.atol):
-            return Look(tuple(sources), timer.device, why)
+            return Trial(tuple(sources), timer.device, why)
         first, second = (candidate, original) if candidate_first else (original, candidate)
         compared = compare(first, second, *positional, **given, **keywords)
     except MeasureError as error:
-        return Look(tuple(sources), timer.device, str(error))
+        return Trial(tuple(sources), timer.device, str(error))
     except Exception as error:
-        return Look(tuple(sources), timer.device, f"it raises {_text(error)}")
-    return Look(tuple(sources), timer.device, "", compared, candidate_first)
+        return Trial(tuple(sources), timer.device, f"it raises {_text(error)}")
+    return Trial(tuple(sources), timer.device, "", compared, candidate_first)
 
 
 def _see(original: str, expected: Outputs, again: Outputs, setting: Setting) -> None:
