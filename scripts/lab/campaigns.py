@@ -184,7 +184,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the simulation and write its table; the exit code."""
     parser = Parser("scripts/lab/campaigns", __doc__)
     parser.add_argument("--seed", type=int, default=35, help="seed of all random numbers (default: 35)")
-    parser.add_argument("--campaigns", type=int, default=2000, help="for each noise (default: 2000)")
+    parser.add_argument("--campaigns", type=int, default=4000, help="for each noise (default: 4000)")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes (default: each core)")
     parser.add_argument("--print", action="store_true", help="print the table, write no file")
     options = parser.parse_args(arguments)
