@@ -1,5 +1,6 @@
 """Campaigns: one chance of error for a whole search, kept in a file."""
 
+import inspect
 import json
 import math
 import os
@@ -17,6 +18,7 @@ import pytest
 from kernelwatch.__main__ import code_of
 from kernelwatch.api import campaigns
 from kernelwatch.api.campaigns import Campaign
+from kernelwatch.api.named import known, resolve
 from kernelwatch.api.outputs import Outputs, differ, values, why_other
 from kernelwatch.api.processes import Died
 from kernelwatch.api.result import Compared, MeasureError
@@ -442,6 +444,29 @@ def test_a_campaign_without_a_finalist_says_so(
 ) -> None:
     assert command.main("kernelwatch campaign", ["crown", str(campaign.file)]) == 2
     assert capsys.readouterr().out.startswith("no finalist: no candidate seems faster than the original\n")
+
+
+# --- functions by their names -----------------------------------------------------------------------------------------
+
+
+def test_an_edited_file_is_imported_anew_though_size_and_time_are_the_same(tmp_path: Path) -> None:
+    """An agent edits a file faster than the time in its compiled form tells."""
+    file = tmp_path / "edited_kernel.py"
+    for number in (4, 8):
+        file.write_text(f"def f(): return {number}\n")
+        os.utime(file, (1e9, 1e9))
+        name, function = resolve(f"{file}:f")
+        assert (name, function(), Path(inspect.getfile(function))) == ("f", number, file)
+    sys.path.remove(str(tmp_path))
+
+
+def test_a_file_that_fails_is_no_module(tmp_path: Path) -> None:
+    file = tmp_path / "failing_kernel.py"
+    file.write_text("1 / 0\n")
+    for _ in range(2):
+        with pytest.raises(MeasureError, match=r"failing_kernel.py:f cannot be imported: ZeroDivisionError"):
+            known(f"{file}:f")
+    sys.path.remove(str(tmp_path))
 
 
 # --- outputs ----------------------------------------------------------------------------------------------------------

@@ -44,17 +44,18 @@ def _of_file(path: Path) -> ModuleType:
     """The module of a file, one for each path and content: a folder has its own `kernel.py`, and an edited file is
     imported anew. Raises: OSError; MeasureError, see `_see`; whatever it raises when it is imported."""
     path = path.resolve()
-    content = hashlib.sha256(f"{path}\0".encode() + read_regular(path)).hexdigest()
-    name = f"{path.stem}_{content[:12]}"
+    source = read_regular(path)
+    key = hashlib.sha256(f"{path}\0".encode() + source).hexdigest()
+    name = f"{path.stem}_{key[:12]}"
     if name not in sys.modules:
         _see(path.parent)
         spec = importlib.util.spec_from_file_location(name, path)
         assert spec
-        assert spec.loader
         module = importlib.util.module_from_spec(spec)
         sys.modules[name] = module
         try:
-            spec.loader.exec_module(module)
+            # What Python keeps compiled may be of an earlier content with the same size and time.
+            exec(compile(source, path, "exec"), vars(module))
         except BaseException:
             del sys.modules[name]
             raise
