@@ -132,7 +132,8 @@ class Lab:
         ratio = 1 / told if candidate_first else told
         word = "faster" if told < 0.995 else "slower" if told > 1.005 else "same within 1 %"
         bounds = (ratio - 0.001, ratio + 0.001)
-        compared = Compared(result(), result(), ratio, bounds, word, "", 0.002, (ratio,) * 4)
+        both = result(), result(name=name, warnings=("it waits",))
+        compared = Compared(*(both[::-1] if candidate_first else both), ratio, bounds, word, "", 0.002, (ratio,) * 4)
         return Trial(sources, "gpu", "", compared, candidate_first)
 
 
@@ -163,6 +164,7 @@ def test_only_the_fresh_measurement_is_the_size_of_the_winner(lab: Lab, campaign
     assert campaign.crowned == found
     assert found.ratio == pytest.approx(0.97, abs=0.002)
     assert (found.of, found.level, found.turns) == (1, level(1), PROCESSES)
+    assert (found.device, found.warnings) == ("a GPU", ("candidate: it waits",))
     assert len(lab.trials) == 2 + PROCESSES
     assert campaign.spent == level(1)
 
@@ -373,6 +375,7 @@ def edited(line: str, **values: Any) -> str:
         (3, lambda lines: [*lines[:2], edited(lines[2], ratio=True), *lines[3:]], "ratio is True"),
         (3, lambda lines: [*lines[:2], edited(lines[2], ratio=math.nan), *lines[3:]], "ratio is nan"),
         (3, lambda lines: [*lines[:2], edited(lines[2], interval=[1, "x"]), *lines[3:]], "high is 'x'"),
+        (3, lambda lines: [*lines[:2], edited(lines[2], warnings=[1]), *lines[3:]], "a warning is no text"),
         (3, lambda lines: [*lines[:2], edited(lines[2], more=1), *lines[3:]], "it should have number, candidate"),
         (3, lambda lines: [*lines[:2], edited(lines[2], verdict="splendid"), *lines[3:]], "verdict is 'splendid'"),
         (4, lambda lines: [*lines[:3], edited(lines[3], level=0.5), *lines[4:]], "level is 0.5"),

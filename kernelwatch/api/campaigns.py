@@ -8,7 +8,7 @@ import json
 import math
 import statistics
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
@@ -54,7 +54,8 @@ class Try:
     `ratio`, `interval`: of its seconds over the original's. They say which candidate should be measured again, and no
     more: the luckiest of many is never as fast as it seems.
     `detectable`: the smallest change that as many turns could have shown. `turns`: how many.
-    `original_s`, `candidate_s`: seconds of both. `device`: "gpu" or "cpu".
+    `original_s`, `candidate_s`: seconds of both. `device`: the name of the GPU or CPU. `warnings`: what makes the
+    figures doubtful.
     """
 
     number: int
@@ -69,6 +70,7 @@ class Try:
     original_s: float | None = None
     candidate_s: float | None = None
     device: str = ""
+    warnings: tuple[str, ...] = ()
     turned: ClassVar[str] = "turns"
 
     @property
@@ -195,6 +197,7 @@ class Campaign:
             *(f"  finalist   {one}" for one in self.finalists[:AT_ONCE]),
             *(f"  changed    {one.candidate.name} since try {one.number}: try it again" for one in self.changed),
             *(f"  {one}" for one in self.confirmations),
+            *(f"  warning: {text}" for text in (self.crowned.warnings if self.crowned else ())),
             f"  crowned    {self.crowned.candidate.name if self.crowned else 'none'}",
         ]
         return "\n".join(lines)
@@ -275,9 +278,10 @@ class Campaign:
             "turns": len(trials),
             "original_s": original_s,
             "candidate_s": candidate_s,
-            "device": trials[0].device,
+            "device": trials[0].device_name,
         }
-        return Confirmation(**known | finite(figures) | {"interval": tuple(finite(figures["interval"]))})
+        told = {"interval": tuple(finite(figures["interval"])), "warnings": _warnings(trials)}
+        return Confirmation(**known | finite(figures) | told)
 
     def _open(self) -> None:
         """Raises: MeasureError if nothing more can be measured in this campaign."""
@@ -355,7 +359,7 @@ def _tried(number: int, name: str, seen: Trial) -> Try:
     """A try, from what was seen."""
     candidate = next((one for one in seen.sources[::-1] if one.function == name), Source(name))
     if seen.refused:
-        return Try(number, candidate, "refused", seen.refused, _now(), device=seen.device)
+        return Try(number, candidate, "refused", seen.refused, _now())
     assert seen.compared
     compared, (original_s, candidate_s) = seen.compared, seen.seconds
     low, high, detectable = finite([*compared.interval, compared.detectable])
@@ -371,8 +375,14 @@ def _tried(number: int, name: str, seen: Trial) -> Try:
         turns=len(compared.samples),
         original_s=original_s,
         candidate_s=candidate_s,
-        device=seen.device,
+        device=seen.device_name,
+        warnings=_warnings([seen]),
     )
+
+
+def _warnings(trials: Sequence[Trial]) -> tuple[str, ...]:
+    """The warnings of all trials, each once."""
+    return tuple(dict.fromkeys(text for one in trials for text in one.warnings))
 
 
 def _key(one: Any) -> tuple[int, int, float, Source]:
@@ -431,6 +441,10 @@ def _parsed(kind: type[T], values: dict[str, Any]) -> T:
         low, high = values["interval"]
         _of(Bounds, {"low": low, "high": high})
         values["interval"] = (low, high)
+    if "warnings" in values:
+        values["warnings"] = tuple(values["warnings"])
+        if not all(isinstance(text, str) for text in values["warnings"]):
+            raise ValueError("a warning is no text")
     return _of(kind, values)
 
 
@@ -446,7 +460,7 @@ def _of(kind: type[T], values: Any) -> T:
         raise ValueError(f"it should have {', '.join(types)}")
     for name, type_ in types.items():
         value = values[name]
-        if name == "interval":
+        if name in ("interval", "warnings"):
             continue
         number = isinstance(value, int | float) and not isinstance(value, bool)
         fits = isinstance(value, type_) and not isinstance(value, bool)

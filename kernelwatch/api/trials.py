@@ -63,6 +63,20 @@ class Trial:
     candidate_first: bool = False
 
     @property
+    def device_name(self) -> str:
+        """The name of the GPU or CPU."""
+        assert self.compared
+        return self.compared.a.device
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What makes the figures doubtful, for the original and for the candidate."""
+        assert self.compared
+        sides = ("candidate", "original") if self.candidate_first else ("original", "candidate")
+        both = zip(sides, (self.compared.a, self.compared.b), strict=True)
+        return tuple(f"{side}: {text}" for side, one in both for text in one.warnings)
+
+    @property
     def log(self) -> float:
         """The logarithm of the candidate's seconds over the original's."""
         assert self.compared
