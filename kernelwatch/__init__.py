@@ -3,6 +3,9 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from kernelwatch.api.campaigns import Campaign as Campaign
+    from kernelwatch.api.campaigns import Confirmation as Confirmation
+    from kernelwatch.api.campaigns import Try as Try
     from kernelwatch.api.measuring import compare as compare
     from kernelwatch.api.measuring import measure as measure
     from kernelwatch.api.result import Compared as Compared
@@ -10,6 +13,9 @@ if TYPE_CHECKING:
     from kernelwatch.api.result import MeasureError as MeasureError
 
 _API = {
+    "Campaign": "campaigns",
+    "Confirmation": "campaigns",
+    "Try": "campaigns",
     "measure": "measuring",
     "compare": "measuring",
     "Measured": "result",

@@ -25,6 +25,7 @@ COMMANDS = {
     "accept": "accept a regression that is meant to be",
     "versus": "compare two commits, or find the commit that caused a change",
     "measure": "measure a function, or compare it with another one",
+    "campaign": "search for a faster function, with one chance of error for all candidates",
     "ladder": "print the ladder's tables from the recorded results",
     "profile": "show why a rung is slow, with or without a GPU",
     "ceilings": "measure the roofs of this GPU: arithmetic by instruction, L2 and memory by copies",
@@ -33,7 +34,7 @@ COMMANDS = {
     "sanitize": "run every GPU rung under compute-sanitizer",
     "identity": "show or accept the files that the versions of the harness stand for",
 }
-ANYWHERE = ("init", "measure")  # commands that need no project
+ANYWHERE = ("init", "measure", "campaign")  # commands that need no project
 UNDESCRIBED = ("accept",)  # commands that need asv's configuration, and no description
 PLAIN = ("versus", "link")  # commands that need no description of kernels: without one they measure asv's benchmarks
 

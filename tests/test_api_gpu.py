@@ -7,16 +7,16 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
 import pytest
 
 import kernelwatch
-from kernelwatch.api import capture, measuring, turns
+from kernelwatch.api import capture, measuring, trials, turns
 from kernelwatch.api import gpu as gpu_module
-from kernelwatch.system.files import locked
+from kernelwatch.system.files import Busy, locked
 from kernelwatch.system.options import Options
 from kernelwatch.timing import replay
 from kernelwatch.timing.replay import REST_S
@@ -34,6 +34,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[Device]:
     )
     clock = SimpleNamespace(monotonic=fake.now, perf_counter=fake.now, sleep=fake.sleep)
     monkeypatch.setitem(sys.modules, "cupy", cast(Any, Cupy(fake)))
+    monkeypatch.setitem(sys.modules, "cupy.cuda", cast(Any, SimpleNamespace(compiler=SimpleNamespace())))
     monkeypatch.setattr(gpu_module, "Nvml", lambda bus: nvml)
     for module in (replay, gpu_module, turns):
         monkeypatch.setattr(module, "time", clock)
@@ -59,6 +60,30 @@ def copying(device: Device, seconds: float = 1e-5) -> Any:
 def replayed(device: Device, name: str = "copy") -> list[Any]:
     """The first arguments of the launches in graphs."""
     return [one.arguments[0] for one in device.launches if one.name == name and one.replayed]
+
+
+def test_a_trial_compares_outputs_and_times(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(source: Any, out: Any) -> None:
+        with pytest.raises(Busy), locked(Path(Options.here().locks, "kernelwatch-0.lock")):
+            pytest.fail("another run could measure beside this call")
+        copying(device, 2e-5)(source, out)
+
+    def wrong(source: Any, out: Any) -> None:
+        device.enqueue("copy", (out.ctypes.data, source.ctypes.data), 1e-6, lambda: np.copyto(out, source + 1))
+
+    own = ModuleType("functions_of_a_fake")
+    vars(own).update(slow=slow, fast=copying(device), wrong=wrong, arrays=lambda: (array(), 0 * array()))
+    monkeypatch.setitem(sys.modules, own.__name__, own)
+    setting = trials.Setting(f"{own.__name__}:arrays", 0.0, 0.0, "cold", None, 0.1, None)
+    names = [f"{own.__name__}:{name}" for name in ("slow", "fast", "wrong")]
+    for first in (False, True):
+        found = trials._trial(names[0], names[1], setting, first)
+        assert (found.device, found.refused) == ("gpu", "")
+        assert np.exp(found.log) == pytest.approx(0.5)
+        assert found.seconds == pytest.approx((2e-5, 1e-5))
+    refused = trials._trial(names[0], names[2], setting, False)
+    assert refused.refused == "array argument 1: 4096 of 4096 elements wrong, the first at [0]: 1.0 is not 0.0"
+    assert refused.compared is None
 
 
 def test_a_call_takes_as_long_as_its_launch(device: Device) -> None:
@@ -392,6 +417,25 @@ def test_fresh_processes_on_a_gpu(cp: Any, tmp_path: Path, monkeypatch: pytest.M
     x = cp.arange(1 << 20, dtype=cp.float32)
     found = kernelwatch.measure("gpu_functions:scale", x, cp.empty_like(x), processes=2, seconds=0.05)
     assert (found.processes, len(found.samples), found.method) == (2, 2, "graph")
+
+
+@pytest.mark.gpu
+def test_a_campaign_on_a_gpu(cp: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "original.py").write_text(
+        "import cupy\n\n"
+        "def inputs():\n    x = cupy.arange(1 << 22, dtype=cupy.float32)\n    return x, cupy.empty_like(x)\n\n"
+        "def f(x, out):\n    cupy.multiply(x, 2, out=out)\n    cupy.multiply(x, 2, out=out)\n"
+    )
+    (tmp_path / "once.py").write_text("import cupy\n\ndef f(x, out):\n    cupy.multiply(x, 2, out=out)\n")
+    (tmp_path / "wrong.py").write_text("import cupy\n\ndef f(x, out):\n    cupy.multiply(x, 3, out=out)\n")
+    campaign = kernelwatch.Campaign.start("search.jsonl", "original.py:f", args="inputs", seconds=0.1, processes=4)
+    wrong = campaign.attempt("wrong.py:f")
+    assert (wrong.verdict, wrong.why[:16]) == ("refused", "array argument 1")
+    assert campaign.attempt("once.py:f").verdict == "faster"
+    (found,) = campaign.crown()
+    assert campaign.crowned == found
+    assert found.ratio == pytest.approx(0.5, rel=0.1)
 
 
 @pytest.mark.gpu

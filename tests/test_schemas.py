@@ -93,6 +93,28 @@ def test_the_exit_code_is_the_verdict(own: Path, function: str, against: str, ve
     assert (found["measured"]["name"], found["against"]["name"]) == (function, against)
 
 
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_two_files_of_one_name_are_two_modules(tmp_path: Path, processes: str) -> None:
+    for folder, seconds in (("a", 2e-2), ("b", 1e-4)):
+        (tmp_path / folder).mkdir()
+        own = f"import time\nclass Box: pass\ndef box(): return Box()\ndef f(box): time.sleep({seconds})\n"
+        (tmp_path / folder / "kernel.py").write_text(own)
+    options = ["--args", "box", "--processes", processes, "--seconds", "0.01", "--json"]
+    done = run(tmp_path, "b/kernel.py:f", "--against", "a/kernel.py:f", *options)
+    assert done.returncode == (0 if processes == "1" else 2), done.stderr  # a verdict needs four processes
+    assert json.loads(done.stdout)["comparison"]["ratio"] < 0.5
+
+
+def test_a_file_that_another_one_hides_is_refused(tmp_path: Path) -> None:
+    for folder, seconds in (("a", 2e-2), ("b", 1e-4)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "kernel.py").write_text("import waits\ndef f(): waits.now()\n")
+        (tmp_path / folder / "waits.py").write_text(f"import time\ndef now(): time.sleep({seconds})\n")
+    done = run(tmp_path, "b/kernel.py:f", "--against", "a/kernel.py:f", "--json")
+    assert (done.returncode, done.stdout) == (CANNOT, "")
+    assert f"{tmp_path}/b/waits.py would be hidden by {tmp_path}/a/waits.py" in done.stderr
+
+
 def test_a_comparison_that_cannot_tell_is_2(monkeypatch: pytest.MonkeyPatch, own: Path) -> None:
     assert {word: measure.CODES.get(word, 0) for word in ("faster", "slower", "cannot tell", "same within 1 %")} == {
         "faster": 0, "slower": 1, "cannot tell": 2, "same within 1 %": 0,
@@ -143,8 +165,13 @@ def test_what_cannot_be_measured_is_no_verdict(
 
 
 def test_the_schemas_name_their_version_and_are_shipped() -> None:
-    assert sorted(path.name for path in FOLDER.iterdir()) == ["events.json", "measure.json", "versus.json"]
-    for name in ("events", "measure", "versus"):
+    assert sorted(path.name for path in FOLDER.iterdir()) == [
+        "campaign.json",
+        "events.json",
+        "measure.json",
+        "versus.json",
+    ]
+    for name in ("campaign", "events", "measure", "versus"):
         found = schema(name)
         assert found["$id"] == f"urn:kernelwatch:{name}:{VERSION}"
         assert found["properties"]["version"] == {"const": VERSION}

@@ -10,11 +10,12 @@ from typing import Any, Literal
 from kernelwatch.api.arguments import device_of
 from kernelwatch.api.cpu import Cpu
 from kernelwatch.api.gpu import Gpu, current_device
+from kernelwatch.api.named import Function
 from kernelwatch.api.processes import each
 from kernelwatch.api.result import Compared, Measured, MeasureError
 from kernelwatch.api.rounds import Timer
 from kernelwatch.api.statistics import Verdict, log_ratios, pooled
-from kernelwatch.api.turns import Function, take_turns
+from kernelwatch.api.turns import take_turns
 from kernelwatch.plan.cells import CACHES
 
 
@@ -47,8 +48,8 @@ def measure(
     given: dict[str, Any] = {"bytes": bytes, "flops": flops, "cache": cache, "seconds": seconds, "device": device}
     _check((function,), processes, **given)
     if processes > 1:
-        return pooled(each("measure", (function,), arguments, given | keywords, processes))
-    timer = _timer((*arguments, *keywords.values()), device)
+        return pooled(each(measure, (function,), arguments, given | keywords, processes))
+    timer = timer_of((*arguments, *keywords.values()), device)
     with timer.current():
         (measured,) = take_turns(
             timer,
@@ -92,10 +93,10 @@ def compare(
     _check((a, b), processes, **given)
     if processes > 1:
         verdict = Verdict(device or _device((*arguments, *keywords.values())), within)
-        results = each("compare", (a, b), arguments, given | keywords, processes)
+        results = each(compare, (a, b), arguments, given | keywords, processes)
         logs = [math.log(result.ratio) for result in results]
         return verdict.compared([pooled([getattr(result, side) for result in results]) for side in "ab"], logs)
-    timer = _timer((*arguments, *keywords.values()), device)
+    timer = timer_of((*arguments, *keywords.values()), device)
     with timer.current():
         verdict = Verdict(timer.device, within)
         both = take_turns(
@@ -169,7 +170,7 @@ def _gpu(_number: int) -> Gpu:
     return Gpu()
 
 
-def _timer(arguments: Sequence[object], device: str | None) -> Timer:
+def timer_of(arguments: Sequence[object], device: str | None) -> Timer:
     """The device that times, one for all calls in this process. Raises: MeasureError if it is not here."""
     if (device or _device(arguments)) == "cpu":
         return _cpu()

@@ -5,7 +5,8 @@ import statistics
 from collections.abc import Sequence
 
 from kernelwatch.api.result import Compared, Measured
-from kernelwatch.comparison.paired import FALSE_ALARMS, FLOOR, LOOKS, WITHIN, Judged, interval, judge
+from kernelwatch.comparison.paired import FALSE_ALARMS, LOOKS, Judged, interval, judge
+from kernelwatch.comparison.spending import bounds
 
 LEVEL = 0.05  # of the interval of a measurement
 WORDS = {"worse": "slower", "better": "faster"}
@@ -52,8 +53,7 @@ class Verdict:
     """
 
     def __init__(self, device: str, within: float | None) -> None:
-        self.within = WITHIN[device] if within is None else within
-        self.floor = min(FLOOR[device], self.within)
+        self.floor, self.within = bounds(device, within)
         self.judged: Judged | None = None
 
     def judge(self, logs: Sequence[float]) -> Judged:

@@ -1,34 +1,17 @@
 """Takes rounds of one or two callables in turns, and makes results of them."""
 
-import importlib
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from kernelwatch.api.named import Function, resolve
 from kernelwatch.api.result import Measured, MeasureError
 from kernelwatch.api.rounds import Round, Subject, Timer
 from kernelwatch.api.statistics import level
 from kernelwatch.identity import TIMED
 
-Function = Callable[..., object] | str
 ROUNDS_LEAST = 3
-
-
-def resolve(function: Function) -> tuple[str, Callable[..., object]]:
-    """The name of a function, and the function. Raises: MeasureError if it is a name that leads to no function."""
-    if isinstance(function, str):
-        module, _, path = function.partition(":")
-        try:
-            found: Any = importlib.import_module(module)
-            for part in path.split("."):
-                found = getattr(found, part)
-        except (ImportError, AttributeError, ValueError) as error:
-            raise MeasureError(f"{function!r} names no function as 'module:function' does: {error}") from error
-        if not callable(found):
-            raise MeasureError(f"{function!r} names no function, but an object of type {type(found).__name__}")
-        return path, found
-    return getattr(function, "__name__", "") or type(function).__name__, function
 
 
 def take_turns(

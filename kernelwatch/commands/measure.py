@@ -11,16 +11,13 @@ Exit code: 0, measured, or with --against: faster or the same; 1, slower; 2, can
 import argparse
 import json
 import math
-import os
 import sys
-from collections.abc import Callable
 from contextlib import redirect_stdout
-from pathlib import Path
 from typing import Any
 
 from kernelwatch.api.measuring import compare, measure
+from kernelwatch.api.named import importable, known, made, maker
 from kernelwatch.api.result import Compared, Measured, MeasureError
-from kernelwatch.api.turns import resolve
 from kernelwatch.commands.arguments import Parser, stop_on_signals
 from kernelwatch.plan.cells import CACHES
 from kernelwatch.report.documents import VERSION, finite
@@ -28,46 +25,6 @@ from kernelwatch.system.errors import UserError
 
 CODES = {"faster": 0, "slower": 1, "cannot tell": 2}  # any other verdict is "same within ..."
 SECONDS, SECONDS_COMPARED = 0.2, 1.0
-
-
-def importable(text: str) -> str:
-    """A function as "module:function", whose module can be imported from now on. Raises: UserError."""
-    module, colon, function = text.rpartition(":")
-    if not (colon and module and function.replace(".", "").isidentifier()):
-        raise UserError(f"{text!r} names no function: it should be MODULE:FUNCTION or FILE.py:FUNCTION")
-    folder = os.getcwd()
-    if module.endswith(".py"):
-        path = Path(module)
-        if not path.is_file():
-            raise UserError(f"{text}: there is no file {module}")
-        folder, module = str(path.resolve().parent), path.stem
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
-    return f"{module}:{function}"
-
-
-def known(name: str) -> Callable[..., Any]:
-    """A function by its name. Raises: UserError if its module cannot be imported or lacks it."""
-    try:
-        return resolve(name)[1]
-    except MeasureError as error:
-        raise UserError(str(error)) from error
-    except Exception as error:  # whatever the module raises
-        raise UserError(f"{name} cannot be imported: {type(error).__name__}: {error}") from error
-
-
-def made(text: str, beside: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments that a function makes. `text`: its name; without a module, it is in that of the function `beside`.
-    Raises: UserError."""
-    name = importable(text if ":" in text else f"{beside.partition(':')[0]}:{text}")
-    function = known(name)
-    try:
-        arguments = function()
-    except Exception as error:
-        raise UserError(f"{name} raises {type(error).__name__}: {error}") from error
-    if isinstance(arguments, dict):
-        return (), arguments
-    return (arguments if isinstance(arguments, tuple) else (arguments,)), {}
 
 
 def document(found: Measured | Compared, code: int) -> dict[str, Any]:
@@ -140,15 +97,15 @@ def main(prog: str, arguments: list[str] | None = None) -> int:
 
 def _run(parsed: argparse.Namespace, prog: str) -> tuple[Measured | Compared, int]:
     """What was measured, and the exit code. Raises: UserError."""
-    functions = [importable(name) for name in (parsed.against, parsed.function) if name]
-    for name in functions:
-        known(name)
-    positional, keywords = made(parsed.args, functions[-1]) if parsed.args else ((), {})
-    given = {name: getattr(parsed, name) for name in ("flops", "bytes", "cache", "device", "processes")}
-    given["seconds"] = parsed.seconds or (SECONDS_COMPARED if parsed.against else SECONDS)
-    if unusable := [name for name in keywords if name in (*given, "within")]:
-        raise UserError(f"--args made keywords that {prog} itself has: {', '.join(unusable)}; rename them")
     try:
+        functions = [importable(name) for name in (parsed.against, parsed.function) if name]
+        for name in functions:
+            known(name)
+        positional, keywords = made(maker(parsed.args, functions[-1]) if parsed.args else "")
+        given = {name: getattr(parsed, name) for name in ("flops", "bytes", "cache", "device", "processes")}
+        given["seconds"] = parsed.seconds or (SECONDS_COMPARED if parsed.against else SECONDS)
+        if unusable := [name for name in keywords if name in (*given, "within")]:
+            raise UserError(f"--args made keywords that {prog} itself has: {', '.join(unusable)}; rename them")
         if not parsed.against:
             return measure(functions[0], *positional, **given, **keywords), 0
         compared = compare(functions[0], functions[1], *positional, **given, **keywords)

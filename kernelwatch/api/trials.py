@@ -1,0 +1,162 @@
+"""A trial of a candidate, in a fresh process: whether it computes what the original does, and how fast both are."""
+
+import hashlib
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from kernelwatch.api.measuring import compare, timer_of
+from kernelwatch.api.named import known, made, module_of
+from kernelwatch.api.outputs import Outputs, outputs, why_other
+from kernelwatch.api.processes import each
+from kernelwatch.api.result import Compared, MeasureError
+from kernelwatch.system.files import read_regular
+
+
+@dataclass(frozen=True)
+class Source:
+    """A function by its name, the file of its module, and the SHA-256 of that; both are "" if there is no file."""
+
+    function: str
+    file: str = ""
+    sha256: str = ""
+
+    @property
+    def name(self) -> str:
+        """As people read it: a file without its folders."""
+        module, _, function = self.function.rpartition(":")
+        return f"{Path(module).name if module.endswith('.py') else module}:{function}"
+
+    def is_unchanged(self) -> bool:
+        """Whether its file is as it was."""
+        return _hash(self.file) == self.sha256
+
+
+class Setting(NamedTuple):
+    """How the functions of a campaign are called, compared and timed. `args`: the name of the function that makes their
+    arguments, or "". `rtol`, `atol`: how far an element of an output may be off, relative to the original's, and in
+    all. The others: as in `kernelwatch.compare`, in each process."""
+
+    args: str
+    rtol: float
+    atol: float
+    cache: str
+    device: str | None
+    seconds: float
+    within: float | None
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What a fresh process saw.
+
+    `sources`: of what was imported: the original, what makes the arguments, the candidate. `device`: "gpu" or "cpu".
+    `refused`: why the candidate was not timed, "" if it was.
+    `compared`: the original and the candidate, or if `candidate_first` the other way around.
+    """
+
+    sources: tuple[Source, ...]
+    device: str
+    refused: str = ""
+    compared: Compared | None = None
+    candidate_first: bool = False
+
+    @property
+    def device_name(self) -> str:
+        """The name of the GPU or CPU."""
+        assert self.compared
+        return self.compared.a.device
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What makes the figures doubtful, for the original and for the candidate."""
+        assert self.compared
+        sides = ("candidate", "original") if self.candidate_first else ("original", "candidate")
+        both = zip(sides, (self.compared.a, self.compared.b), strict=True)
+        return tuple(f"{side}: {text}" for side, one in both for text in one.warnings)
+
+    @property
+    def log(self) -> float:
+        """The logarithm of the candidate's seconds over the original's."""
+        assert self.compared
+        return math.log(self.compared.ratio) * (-1 if self.candidate_first else 1)
+
+    @property
+    def seconds(self) -> tuple[float, float]:
+        """Of the original and of the candidate."""
+        assert self.compared
+        a, b = self.compared.a.seconds, self.compared.b.seconds
+        return (b, a) if self.candidate_first else (a, b)
+
+
+def trial(original: str, candidate: str, setting: Setting, *, candidate_first: bool = False) -> Trial:
+    """Run a candidate beside the original in a fresh process; without a candidate (""), the original alone.
+    `candidate_first`: it takes the first place in the turns, so that what the place does can be averaged out.
+
+    Raises: MeasureError if the original fails; Died if the process ends.
+    """
+    return each(_trial, (original,), (candidate, setting, candidate_first), {}, 1)[0]  # type: ignore[no-any-return]
+
+
+def _trial(original: str, candidate: str, setting: Setting, candidate_first: bool) -> Trial:
+    """What `trial` does in the fresh process."""
+    known(original)
+    positional, keywords = made(setting.args)
+    given = {name: getattr(setting, name) for name in ("cache", "device", "seconds", "within")}
+    if unusable := [name for name in keywords if name in (*given, "bytes", "flops", "processes")]:
+        raise MeasureError(f"{setting.args} makes keywords that a comparison itself has: {', '.join(unusable)}")
+    timer = timer_of((*positional, *keywords.values()), setting.device)
+
+    def called(function: str) -> Outputs:
+        with timer.current():
+            return outputs(timer, known(function), positional, keywords, setting.cache)
+
+    sources = [source_of(name) for name in (original, setting.args) if name]
+    try:
+        expected = called(original)
+        again = expected if candidate else called(original)
+    except MeasureError:
+        raise
+    except Exception as error:  # whatever the function raises
+        raise MeasureError(f"{original} raises {_text(error)}") from error
+    if not candidate:
+        _see(original, expected, again, setting)
+        return Trial(tuple(sources), timer.device)
+    try:
+        own = called(candidate)
+        sources.append(source_of(candidate))
+        if why := why_other(expected, own, setting.rtol, setting.atol):
+            return Trial(tuple(sources), timer.device, why)
+        first, second = (candidate, original) if candidate_first else (original, candidate)
+        compared = compare(first, second, *positional, **given, **keywords)
+    except MeasureError as error:
+        return Trial(tuple(sources), timer.device, str(error))
+    except Exception as error:
+        return Trial(tuple(sources), timer.device, f"it raises {_text(error)}")
+    return Trial(tuple(sources), timer.device, "", compared, candidate_first)
+
+
+def _see(original: str, expected: Outputs, again: Outputs, setting: Setting) -> None:
+    """Raises: MeasureError if the outputs of the original cannot show whether a candidate computes the same."""
+    if not expected.wrote:
+        raise MeasureError(f"{original} returns no array or number and changes no array: there is no output to compare")
+    if why := why_other(expected, again, setting.rtol, setting.atol):
+        raise MeasureError(f"{original} differs from itself when it is called again: {why}; give a tolerance")
+
+
+def source_of(function: str) -> Source:
+    """A function that was imported, and the content of its file."""
+    file = getattr(module_of(function), "__file__", None) or ""
+    return Source(function, file, _hash(file))
+
+
+def _hash(file: str) -> str:
+    try:
+        return hashlib.sha256(read_regular(Path(file))).hexdigest() if file else ""
+    except OSError:
+        return "gone"
+
+
+def _text(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
