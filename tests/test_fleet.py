@@ -268,7 +268,7 @@ def test_links_are_measured_by_any_worker(project: Project, cluster: Cluster) ->
     for commit, times in zip(commits, TIMES, strict=True):
         assert re.search(f"{commit[:7]} {times} times: 2 linked", said), said
     assert not list(folder.glob("*-checkout-*"))  # no full run
-    assert again.returncode == done.returncode, again.stdout + again.stderr
+    assert again.returncode == 1, again.stdout + again.stderr  # of the whole range, whoever measured it
     assert "3 of 3 commits are linked already" in again.stdout
 
 

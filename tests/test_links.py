@@ -23,6 +23,7 @@ BOTH = 'KERNELS = {"row_sum": {"plain": "rows.sums:plain", "other": "rows.more:o
 SLOWER = KERNEL.format(times=1000)  # so much that it shows on a busy machine, too
 DIVIDE = "\n--- the next run ---\n"
 CELL = "row_sum/plain float32 256x256 cold"
+pytestmark = pytest.mark.xdist_group("links")  # one process makes the repository
 
 
 @pytest.fixture(scope="module")
