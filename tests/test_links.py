@@ -137,9 +137,10 @@ def test_the_same_command_goes_on_where_it_stopped(
 ) -> None:
     rows, commits, _ = linked
     (rows.folder / "rows" / "sums.py").write_text("not committed")
-    told = rows.kernelwatch(*command, f"{commits['first']}..HEAD", code=2)  # HEAD is broken, whoever measured that
+    told = rows.kernelwatch(*command, f"{commits['first']}..HEAD", code=2)  # a launch is still wrong
     rows.git("checkout", "-q", ".")
     assert "3 of 3 commits are linked already" in told
+    assert f"not measured: {CELL}: failed: " in told
     note = "note: uncommitted changes are not measured, such as of rows/sums.py (--worktree measures them)"
     assert (note in told) is (command == ("bench",))
 

@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 
 from benchmarks.project import PROJECT
+from kernelwatch.asv.identity import identity
 from kernelwatch.commands.link import foretold
 from kernelwatch.comparison import changes, linking
 from kernelwatch.detect.chain import chains
 from kernelwatch.history import links
 from kernelwatch.history.links import Session
 from kernelwatch.plan.project import load
+from kernelwatch.publish.linked import failing as failing_of
 from kernelwatch.run import processes
 from kernelwatch.system import cache
 from tests.repositories import FEW_TURNS, copy_into, new_project, rewrite
@@ -60,7 +62,10 @@ def test_a_second_call_links_what_the_first_left(tmp_path: Path, small_engine: P
     asked = [[link.cell for link in each.changed] for each in sessions(rows)]
     assert asked == [[], [CELL.replace("256x256", "300x300")], [CELL]]
     assert {each.after for each in sessions(rows)} == {after}
-    assert "1 of 1 commits are linked already" in rows.kernelwatch("link", *quick, code=1)  # it is slower all the same
+    told = rows.kernelwatch("link", *quick, code=1)  # what is linked already is no better for that
+    assert "1 of 1 commits are linked already" in told
+    assert told.count(f"worse: {CELL}") == 1
+    rows.kernelwatch("link", "--only", "row_sum/other", *quick, code=0)
     told = rows.kernelwatch("link", "--only", "nothing", code=128)
     assert "no cell" in told
 
@@ -83,6 +88,11 @@ def test_without_a_gpu_nothing_of_one_is_linked_and_another_machine_goes_on(tmp_
     assert "not measured: row_sum/far: there is no GPU here" in told
     assert "\nnote: without a GPU, `bench --all` records the exact figures of a commit\n" in told
     assert not [*(rows.folder / "results").glob("*/*.links.jsonl")]
+    full = rows.folder / "results" / identity()["machine"] / f"{rows.git('rev-parse', 'HEAD')[:8]}-checkout-x.json"
+    full.parent.mkdir(parents=True)
+    full.touch()
+    assert "note: " not in rows.kernelwatch("link", "--no-publish", code=2)  # it has a full run
+    full.unlink()
     changed(rows, "both change", rows__far=FAR_KERNEL.format(factor="+1.0"), rows__sums=SLOWER)
     for linked, count in (("1 linked", 1), ("0 linked", 1)):  # the second time nothing further can be measured
         told = rows.kernelwatch("link", "--no-publish", "--budget", "1")
@@ -119,7 +129,7 @@ def test_branches_roots_and_nonsense(tmp_path: Path, small_engine: Path) -> None
     shallow = tmp_path / "shallow"
     rows.git("clone", "-q", "--depth", "1", f"file://{rows.folder}", str(shallow))
     there = Rows(shallow, rows.home, rows.engine)
-    told = there.kernelwatch("link", "--no-publish")
+    told = there.kernelwatch("link", "--no-publish", code=2)  # nobody knows what it changed
     assert "nothing to link" in told
     assert "shallow" in told
 
@@ -130,11 +140,17 @@ def test_what_is_renamed_broken_or_back(tmp_path: Path, small_engine: Path) -> N
     first = rows.git("rev-parse", "HEAD").strip()
     broken = changed(rows, "broken", rows____init__="raise RuntimeError('no')\n")
     mended = changed(rows, "mended", rows____init__=BOTH)
+    told = rows.kernelwatch("link", f"{first}..HEAD", *quick, "--limit", "1e-9", code=2)
+    assert "commits are left" in told  # and of these nothing is known
     told = rows.kernelwatch("link", f"{first}..HEAD", *quick, code=2)
     assert "RuntimeError" in told
     by_commit = {each.after: each for each in sessions(rows)}
     assert [*by_commit[broken].unjudged] == [broken[:8]]
-    assert [*by_commit[mended].unjudged] == [broken[:8]]
+    assert by_commit[broken].unjudged[broken[:8]].startswith("failed: rows cannot be imported: RuntimeError: no")
+    assert by_commit[mended].unjudged == {broken[:8]: by_commit[broken].unjudged[broken[:8]].removeprefix("failed: ")}
+    steps, line = [by_commit[broken], by_commit[mended]], {first: 0, broken: 1, mended: 2}
+    assert [each["hash"] for each in failing_of(steps[:1], line)] == [broken]
+    assert not failing_of(steps, line)
     gone = changed(rows, "gone", rows____init__=BOTH.replace('"other": "rows.more:other"', ""))
     again = changed(rows, "back", rows____init__=BOTH)
     rows.kernelwatch("link", f"{mended}..HEAD", *quick, code=0)
@@ -155,6 +171,13 @@ def test_pages_without_any_full_run(tmp_path: Path, small_engine: Path) -> None:
     assert published(rows, "site")["machines"] == []
     (reach,) = events["links"]
     assert (reach["asked"], reach["links"]) == (1, 2)
+    (reach,) = events["links"]
+    assert [each["name"] for each in reach["since"]] == ["first", "commit"]
+    changed(rows, "not asked", rows__sums=FAST)
+    rows.kernelwatch("link", "HEAD..HEAD", code=0)  # only publishes
+    (reach,) = published(rows, "events")["links"]
+    assert reach["later"] == 1
+    assert [each["name"] for each in reach["since"]] == ["first"]  # nobody knows what the newest commit changed
 
 
 def test_a_branch_that_is_not_configured_has_its_links_and_events(tmp_path: Path, small_engine: Path) -> None:

@@ -147,11 +147,18 @@ def endless(_: Path, path: Path) -> None:
     path.write_text(path.read_text().replace('"log": ', '"log": 1e999, "old": ', 1))
 
 
+def another_gpu(folder: Path, path: Path) -> None:
+    text = path.read_text()
+    path.unlink()
+    named(folder / H200, text.replace('"gpu": "NVIDIA H200"', '"gpu": "NVIDIA H100"'))
+
+
 def escape(_: Path, path: Path) -> None:
     path.rename(path.with_name(f"\x1b[31m{links.SUFFIX}"))
 
 
 HOSTILE: dict[str, tuple[Callable[[Path, Path], None], str]] = {
+    "of another GPU": (another_gpu, "is of a GPU NVIDIA H100, and should lie in the folder of such a machine"),
     "cut": (cut, "is no session of links"),
     "truncated": (truncated, "should be called"),
     "a link": (symlink, "should be a file, and not a link"),
@@ -197,3 +204,11 @@ def test_a_folder_without_links_is_named(project: Project, tmp_path: Path, name:
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match=f"{name} .*; nothing was merged"):
         merge.main(project, "kernelwatch merge", [str(tmp_path / name)])
+
+
+def test_without_git_no_session_is_called_foreign(
+    project: Project, artifact: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(UserError, match="git is not on the PATH"):
+        merge.main(project, "kernelwatch merge", [str(artifact)])

@@ -205,8 +205,15 @@ def test_who_accepted_it_is_shown_and_markup_stays_text(browser: "Browser", plan
     path = site / "data" / "events.json"
     content = json.loads(path.read_text(encoding="utf-8"))
     event = next(each for each in content["events"] if each["id"] == BARRIER)
-    decision = {"kind": "accepted", "by": HOSTILE, "at": "2026-11-25T00:00:00", "reason": "wanted", "missed": ""}
+    decision = {
+        "kind": "accepted",
+        "by": f"{HOSTILE} <ada@example.org>",
+        "at": "2026-11-25T00:00:00",
+        "reason": "wanted",
+        "missed": "",
+    }
     event |= {"state": "accepted", "words": "accepted", "open": False, "decision": decision}
+    event["changes"] = [change | {"state": "accepted", "open": False} for change in event["changes"]]
     path.write_text(json.dumps(content), encoding="utf-8")
     causes = site / "data" / f"causes/{BARRIER}.json"
     told = json.loads(causes.read_text(encoding="utf-8"))
@@ -219,6 +226,9 @@ def test_who_accepted_it_is_shown_and_markup_stays_text(browser: "Browser", plan
         assert said.endswith(f"{HOSTILE}, 2026-11-25: wanted.")
         assert page.locator("[data-for=engineer]").inner_text() == HOSTILE
         assert not page.evaluate("window.pwned")
+    with opened(browser, site, "status", fresh=True) as page:
+        said = page.locator(f"[data-event='{BARRIER}']").inner_text()
+        assert said.endswith(", accepted (2026-11-25: wanted)")
 
 
 def test_pages_name_commits_by_their_hash(browser: "Browser", planted_site: Path) -> None:

@@ -185,6 +185,7 @@ def test_a_history_of_links_alone_has_all_its_pages(browser: "Browser", site: Pa
                 assert shown in text
                 assert not re.search(r"\b(undefined|NaN|null|\[object)|0\.0000", text)  # seconds have their unit
                 assert not page.evaluate("window.pwned")
+                assert "machine" not in page.locator("#footer").inner_text()
                 assert fits(page)
     with opened(browser, copy, view("history", cell=CHANGED, machine=RECORDED)) as page:
         dates = page.locator("table[aria-label^='Links of'] tbody tr td:nth-child(6)").all_inner_texts()

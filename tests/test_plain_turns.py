@@ -95,6 +95,7 @@ def track_calls():
 """
 SORTS = [f"suite.Sort.time_sort('{size}', {copies})" for size in ("large", "small") for copies in (1, 2)]
 EVERY = [*SORTS, "suite.Cached.time_cached"]
+UNASKED = [*SORTS, "suite.Merge.time_merge", "suite.Skipped.time_skipped"]
 
 
 @dataclass
@@ -235,13 +236,19 @@ def test_the_engine_imports_nothing_of_asv_for_its_own_commands() -> None:
 
 @pytest.fixture(scope="module")
 def linked(plain: Plain) -> tuple[Plain, str]:
-    """The project with its links, and what the command printed."""
+    """The project with its links, and what the command printed. Of one commit a part is linked first."""
+    plain.run("link", plain.commits["same"], "--bench", "time_cached", "--no-publish", code=0)
     return plain, plain.run("link", f"{plain.commits['first']}..{plain.commits['broken']}", code=2)
 
 
 def test_each_commit_is_linked_with_its_parent(linked: tuple[Plain, str]) -> None:
     plain, said = linked
     by_commit = {session.after: session for session in plain.sessions()}
+    part, rest = (session for session in plain.sessions() if session.after == plain.commits["same"])
+    assert [link.cell for link in part.links] == ["suite.Cached.time_cached"]
+    assert part.unjudged == dict.fromkeys(UNASKED, "it was not asked for")
+    assert {link.cell for link in rest.links} == {*SORTS, "suite.Merge.time_merge"}
+    assert not rest.unjudged
     assert set(by_commit) == {plain.commits[name] for name in ("same", "slower", "gone", "broken")}
     slower = by_commit[plain.commits["slower"]]
     assert {link.cell for link in slower.links} == {*EVERY, "suite.Merge.time_merge"}  # a rate is no ratio of seconds
@@ -251,7 +258,8 @@ def test_each_commit_is_linked_with_its_parent(linked: tuple[Plain, str]) -> Non
     assert by_commit[plain.commits["broken"]].unjudged == dict.fromkeys(SORTS, "failed: RuntimeError: no data")
     assert f"worse: {SORTS[0]} +" in said
     again = plain.run("link", f"{plain.commits['first']}..{plain.commits['broken']}", "--no-publish", code=2)
-    assert "4 of 4 are linked already" in again  # and one of them is broken all the same
+    assert "4 of 4 are linked already" in again
+    assert again.count(f"not measured: {SORTS[0]}: failed: RuntimeError: no data") == 1
 
 
 def test_the_pages_tell_links_of_benchmarks(linked: tuple[Plain, str], browser: "Browser") -> None:
@@ -279,6 +287,16 @@ def test_the_pages_tell_links_of_benchmarks(linked: tuple[Plain, str], browser: 
         assert page.locator("h1").inner_text() == "suite.Sort.time_sort (small, 2)"
         assert page.locator(".mark[data-kind=regression]").count() == 1
         assert "by links" in page.locator("main").inner_text()
+
+
+def test_an_accepted_regression_of_benchmarks_is_not_red(linked: tuple[Plain, str]) -> None:
+    plain, _ = linked
+    slower = plain.commits["slower"]
+    assert "regression, confirmed at " in plain.run("link", slower, code=1)
+    accept = [sys.executable, "-m", "kernelwatch", "accept", slower, "--reason", "meant", "--no-publish"]
+    done = plain.project.run(*accept, PYTHONPATH=str(ROOT))
+    assert done.returncode == 0, done.stderr
+    assert "; meant" in plain.run("link", slower, code=0)
 
 
 # --- without asv's processes ------------------------------------------------------------------------------------------
@@ -343,6 +361,20 @@ def test_a_benchmark_gets_as_many_turns_as_it_asks_for_rounds() -> None:
     turns = benchmarks.BenchmarkTurns(base, head, benchmarks.cells_of(base, head))
     turns.run(60)
     assert turns.turns == 6  # the first look after five turns
+
+
+def test_a_commit_that_mends_what_could_not_be_installed_has_not_failed(tmp_path: Path) -> None:
+    (tmp_path / "benchmarks.json").touch()
+    sides = [Side(name * 8, "") for name in "ab"]
+
+    def unjudged(*why: str) -> Any:
+        both = [benchmarks.Installed(side, None, broken=each) for side, each in zip(sides, why, strict=True)]
+        place: Any = SimpleNamespace(name="here", install=lambda *_: both)
+        conf = SimpleNamespace(results_dir=str(tmp_path))
+        return benchmarks.link(conf, None, place, "a" * 40, "b" * 40, "", (), 0.0, {}).unjudged
+
+    assert unjudged("", "no") == {"b" * 8: "failed: no"}
+    assert unjudged("no", "") == {"a" * 8: "no"}
 
 
 def test_sides_take_turns() -> None:

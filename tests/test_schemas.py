@@ -17,11 +17,14 @@ from tests.schemas import FOLDER, check, schema
 
 ROOT = Path(__file__).resolve().parents[1]
 OWN = """
+import os
+import sys
 import time
 import numpy as np
 
 def arrays():
     print("what a function prints is no part of a document")
+    os.system("echo nor what a library prints")
     x = np.arange(1024.0)
     return x, np.empty_like(x)
 
@@ -43,6 +46,9 @@ def alone():
 def fails(*arguments):
     raise KeyError("nothing")
 
+def exits():
+    sys.exit(0)
+
 three = 3
 """
 
@@ -52,6 +58,7 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("own")
     (folder / "own_kernels.py").write_text(OWN)
     (folder / "broken_kernels.py").write_text("1 +")
+    (folder / "script.py").write_text("import sys\nsys.exit(0)")
     return folder
 
 
@@ -70,6 +77,7 @@ def test_a_function_is_measured_without_a_project(own: Path) -> None:
     found = json.loads(done.stdout)
     check(found, "measure")
     assert "no part of a document" in done.stderr
+    assert "nor what a library prints" in done.stderr
     measured = found["measured"]
     assert (measured["name"], measured["device"] != "", measured["cache"]) == ("rests", True, "cold")
     assert measured["seconds"] > 2e-4
@@ -142,6 +150,8 @@ def test_a_function_without_arguments_is_told_to_have_nothing_to_rotate(own: Pat
         (["own_kernels:three"], "names no function, but an object of type int"),
         (["broken_kernels:f"], "broken_kernels:f cannot be imported: SyntaxError: invalid syntax"),
         (["own_kernels:fails"], "fails raises KeyError: 'nothing'"),
+        (["own_kernels:exits"], "calls sys.exit(0)"),
+        (["script:main"], "calls sys.exit(0)"),
         (["own_kernels:alone", "--args", "fails"], "own_kernels:fails raises KeyError: 'nothing'"),
         (["own_kernels:alone", "--args", "reserved"], "--args made keywords that measure itself has: cache"),
         (["own_kernels:alone", "--seconds", "nan"], "argument --seconds: should be a number above 0, got nan"),

@@ -183,6 +183,7 @@ def test_a_commit_against_itself(history: History) -> None:
     done = history.versus("good", "good")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "no change: all 10 launches are the same, and nothing was timed" in " ".join(done.stdout.split())
+    assert "note: both are one commit" in done.stdout
     comment = history.versus("good", "good", "--markdown")
     assert comment.stdout.startswith(
         "**no change: all 10 launches are the same, and nothing was timed** (BASE = good ("

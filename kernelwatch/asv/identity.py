@@ -48,5 +48,10 @@ def identity(gpu: str | None = None) -> dict[str, str]:
     gpu = gpu_name() if gpu is None else gpu
     cpu = re.sub(r"\((R|TM)\)|\bCPU\b|@.*", " ", util.get_cpu_info() or platform.processor() or "unknown")
     parts = {"gpu": gpu, "cpu": " ".join(cpu.split()), "arch": platform.machine(), "os": platform.system()}
-    slug = ".".join(re.sub(r"[^a-z0-9]+", "-", part.lower()).strip("-") or "unknown" for part in parts.values())
+    slug = ".".join(map(slug_of, parts.values()))
     return {"machine": slug.replace("none.", "no-gpu.", 1) if gpu == "none" else slug} | parts
+
+
+def slug_of(name: str) -> str:
+    """A part of asv's name of a machine."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "unknown"

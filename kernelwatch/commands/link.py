@@ -4,7 +4,7 @@ Both sides of a link are measured in turns on the GPU at hand. So links of any G
 make one history (docs/links.md). What did not change is not measured.
 
 Exit code: 0; 1 if a launch became slower, unless that is accepted or fixed; 2 if one failed, could not be measured, or
-is not decided.
+is not decided. Commits of the range that are linked already count, too; a commit that --limit leaves is not measured.
 """
 
 import argparse
@@ -14,6 +14,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,14 +25,14 @@ from kernelwatch.asv import running
 from kernelwatch.asv.identity import identity
 from kernelwatch.commands.arguments import Output, Parser, add_selection, selected, stop_on_signals
 from kernelwatch.commands.confirming import Event, Events, show_damaged, show_events, show_expected
-from kernelwatch.commands.full import publish
+from kernelwatch.commands.full import have_results, publish
 from kernelwatch.commands.phases import duration
 from kernelwatch.comparison import environments as two
 from kernelwatch.comparison import linking
 from kernelwatch.comparison.linking import Step, Trees
 from kernelwatch.detect.judging import Judged, judge
 from kernelwatch.history import links
-from kernelwatch.history.links import NOT_ASKED, NOT_HERE, Session
+from kernelwatch.history.links import ENVIRONMENT, NOT_ASKED, NOT_HERE, Session
 from kernelwatch.plan import interpreters
 from kernelwatch.plan.cells import Cell
 from kernelwatch.plan.project import CONFIGURATION, Project
@@ -59,12 +60,15 @@ def run(project: Project, arguments: argparse.Namespace, console: Console, fleet
     asked = linking.asked_of(project, selected(arguments), devices)
     if not asked:
         raise UserError("no cell that is timed matches what was asked for")
-    if len(pairs) < len(commits) and git(project.root, "rev-parse", "--is-shallow-repository") == "true":
+    lacking = len(pairs) < len(commits) and git(project.root, "rev-parse", "--is-shallow-repository") == "true"
+    if lacking:
         console.print(
             "note: this clone is shallow, and lacks parents; `git fetch --unshallow` gets them", style="yellow"
         )
     if not pairs:
         console.print(f"nothing to link: no commit of {arguments.range} has a parent here and may change a launch")
+
+    earlier: list[Session] = []
 
     def left_of(machine: str) -> dict[Pair, list[Cell]]:
         known, messages = links.read(project.results / machine)
@@ -73,6 +77,10 @@ def run(project: Project, arguments: argparse.Namespace, console: Console, fleet
         left = {pair: asked if arguments.again else unlinked(asked, known, pair) for pair in pairs}
         if done := sum(not cells for cells in left.values()):
             console.print(f"{done} of {len(pairs)} commits are linked already (`link --again` links them anew)")
+        own = [_only(one, asked) for one in known if one.kind == "step" and (one.before, one.after) in left]
+        for session in (one for one in own if not arguments.again and code_of([one])):
+            _show_commit(project, session, console)
+        earlier.extend(own)
         return left
 
     if fleet:
@@ -85,17 +93,20 @@ def run(project: Project, arguments: argparse.Namespace, console: Console, fleet
     else:
         machines = [identity()["machine"]]
         sessions = _link_here(project, left_of(machines[0]), arguments, project.results / machines[0], console)
-    show_left(sessions, console)
-    return _told(project, arguments, machines, [*sessions, *_before(project, machines, pairs, sessions)], console)
+    folders = [project.results / machine for machine in machines]
+    show_left([one for one in sessions if not any(have_results(each, [one.after]) for each in folders)], console)
+    found = [*earlier, *sessions]
+    code = _told(project, arguments, machines, found, console)
+    left = {*pairs} - {(one.before, one.after) for one in found}  # a limit was over
+    return code or (2 if lacking or left else 0)
 
 
-def _before(
-    project: Project, machines: Sequence[str], pairs: Sequence[Pair], sessions: Sequence[Session]
-) -> list[Session]:
-    """The sessions of pairs of commits that were linked before this call: its exit code is that of the whole range."""
-    wanted = {*pairs} - {(session.before, session.after) for session in sessions}
-    known = [session for machine in machines for session in links.read(project.results / machine)[0]]
-    return [session for session in known if (session.before, session.after) in wanted]
+def _only(session: Session, asked: Sequence[Cell]) -> Session:
+    """What a session tells of the cells that are asked for."""
+    keys = {cell.key for cell in asked}
+    names = keys | {cell.name for cell in asked} | {session.before[:8], session.after[:8]}
+    links = tuple(link for link in session.links if link.control or link.cell in keys)
+    return replace(session, links=links, unjudged={key: why for key, why in session.unjudged.items() if key in names})
 
 
 def _link_here(
@@ -265,7 +276,7 @@ def show(subject: str, session: Session, console: Console) -> None:
 
 
 def show_left(sessions: Sequence[Session], console: Console) -> None:
-    """Print what a full run would measure of what links leave."""
+    """Print what a full run would measure of what links leave. `sessions`: of commits that no full run measured."""
     if any(session.new for session in sessions):
         console.print(
             "note: new launches have nothing to be compared with: `bench --all` measures them", style="yellow"
@@ -285,17 +296,45 @@ def _changed(session: Session) -> dict[str, Judged]:
 
 
 def code_of(sessions: Sequence[Session], settled: Collection[tuple[str, str]] = ()) -> int:
-    """The exit code of what was measured. `settled`: the commits and cells whose regressions are not open."""
-    if any(why.startswith("failed") for session in sessions for why in session.unjudged.values()):
+    """The exit code of what was measured. `sessions`: in the order in which they were measured; of those that asked for
+    the same, the newest counts. `settled`: the commits and cells whose regressions are not open."""
+    alike: dict[tuple[object, ...], list[Session]] = {}
+    for session in sessions:
+        alike.setdefault(_place(session), []).append(session)
+
+    def counts(session: Session, name: str) -> bool:
+        return session.kind != "step" or _counts(session, name, alike[_place(session)])
+
+    told = [(session, name, why) for session in sessions for name, why in session.unjudged.items()]
+    told = [(session, name, why) for session, name, why in told if counts(session, name)]
+    if any(why.startswith("failed") for _, _, why in told):
         return 2
     steps = [session for session in sessions if session.kind != "anchor"]
-    changed = [(session.after, cell, judged.word) for session in steps for cell, judged in _changed(session).items()]
+    changed = [
+        (session.after, cell, judged.word)
+        for session in steps
+        for cell, judged in _changed(session).items()
+        if counts(session, cell)
+    ]
     words = {word for commit, cell, word in changed if word != "worse" or (commit, cell) not in settled}
     if "worse" in words:
         return 1
-    reasons = [why for session in steps for why in session.unjudged.values()]
+    reasons = [why for session, _, why in told if session.kind != "anchor"]
     unmeasured = any(not why.endswith(NOT_ASKED) and not why.startswith("repaired") for why in reasons)
     return 2 if unmeasured or "cannot tell" in words else 0
+
+
+def _counts(session: Session, name: str, alike: Sequence[Session]) -> bool:
+    """Whether what a session says of a cell or a rung counts: no newer one asked for it, and none at all if this one
+    did not. `alike`: those that measure the same, the oldest first."""
+    at = next(at for at, each in enumerate(alike) if each is session)
+    rivals = [*(alike[:at] if session.why_left(name) else ()), *alike[at + 1 :]]
+    return all(each.why_left(name) for each in rivals)
+
+
+def _place(session: Session) -> tuple[object, ...]:
+    """What two sessions that measure the same have in common."""
+    return session.kind, session.before, session.after, *map(session.conditions.get, (ENVIRONMENT, "gpu", "cpu"))
 
 
 def defaults(range: str) -> argparse.Namespace:

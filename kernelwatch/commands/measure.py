@@ -9,10 +9,14 @@ Exit code: 0, measured, or with --against: faster or the same; 1, slower; 2, can
 """
 
 import argparse
+import ctypes
 import json
 import math
+import os
+import signal
 import sys
-from contextlib import redirect_stdout
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
 from typing import Any
 
 from kernelwatch.api.measuring import compare, measure
@@ -24,6 +28,7 @@ from kernelwatch.report.documents import VERSION, finite
 from kernelwatch.system.errors import UserError
 
 CODES = {"faster": 0, "slower": 1, "cannot tell": 2}  # any other verdict is "same within ..."
+BY_SIGNAL = (128 + signal.SIGTERM, 128 + signal.SIGHUP)  # of `stop_on_signals`
 SECONDS, SECONDS_COMPARED = 0.2, 1.0
 
 
@@ -89,10 +94,35 @@ def main(prog: str, arguments: list[str] | None = None) -> int:
     if parsed.processes < 1 or (parsed.bytes is not None and parsed.bytes < 0):
         parser.error("--processes takes a number of at least 1, --bytes one of at least 0")
     stop_on_signals()
-    with redirect_stdout(sys.stderr):  # what the functions print is no part of the document
-        result, code = _run(parsed, prog)
+    try:
+        with _stdout_to_stderr():  # what the functions print is no part of the document
+            result, code = _run(parsed, prog)
+    except SystemExit as ended:
+        if ended.code in BY_SIGNAL:
+            raise
+        raise UserError(
+            f"nothing was measured: a module or function of these calls sys.exit({ended.code!r}); a script needs "
+            "`if __name__ == '__main__':` before what it runs"
+        ) from None
     print(json.dumps(document(result, code), default=str) if parsed.json else result)
     return code
+
+
+@contextmanager
+def _stdout_to_stderr() -> Iterator[None]:
+    """Let all that this process writes to stdout go to stderr, also what libraries and kernels print."""
+    library = ctypes.CDLL(None)
+    sys.stdout.flush()
+    library.fflush(None)
+    kept = os.dup(1)
+    try:
+        os.dup2(2, 1)
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        library.fflush(None)
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 def _run(parsed: argparse.Namespace, prog: str) -> tuple[Measured | Compared, int]:

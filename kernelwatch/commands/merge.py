@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from kernelwatch.asv.identity import slug_of
 from kernelwatch.commands.arguments import Output, Parser
 from kernelwatch.history import links
 from kernelwatch.history.links import Session
@@ -59,6 +60,9 @@ def checked(project: Project, path: Path) -> tuple[str, Session]:
     name = links.name_of(session, text)
     if path.name != name:
         raise Refused(path, f"should be called {name}, after its commit and its content, which was changed or cut")
+    gpu, machine = session.conditions.get("gpu"), path.parent.name
+    if gpu and slug_of(gpu) != machine.partition(".")[0]:
+        raise Refused(path, f"is of a GPU {gpu}, and should lie in the folder of such a machine")
     for commit in (session.before, session.after):
         try:
             git(project.root, "cat-file", "-e", f"{commit}^{{commit}}")
@@ -76,6 +80,7 @@ def main(project: Project, prog: str, arguments: list[str] | None = None) -> int
     texts: dict[Path, str] = {}
     came: dict[Path, Session] = {}
     others = 0
+    git(project.root, "rev-parse", "--git-dir")  # without git, each commit would seem to be another project's
     for folder in folders:
         paths = list(sessions_of(folder))
         if not paths:

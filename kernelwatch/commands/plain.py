@@ -7,10 +7,12 @@ Exit code: 0, no change or better; 1, something is worse; 2, undecided, or a ben
 
 import argparse
 import json
+import re
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,8 @@ from rich.console import Console
 from kernelwatch.asv import running
 from kernelwatch.asv.identity import who
 from kernelwatch.commands.arguments import Output, Parser, regular_expression, stop_on_signals
-from kernelwatch.commands.link import code_of, show
+from kernelwatch.commands.confirming import Events, show_damaged, show_events
+from kernelwatch.commands.link import code_of, settled_of, show
 from kernelwatch.commands.versus import add_output
 from kernelwatch.comparison import benchmarks
 from kernelwatch.comparison.benchmarks import Place, Report
@@ -105,22 +108,27 @@ def link(arguments: argparse.Namespace, console: Console) -> int:
     commits = repo.get_hashes_from_range(arguments.range)[::-1]
     places = benchmarks.places_of(conf, arguments.environment)
     asked = [(place, *pair) for pair in _pairs(repo, commits) for place in places]
-    waiting = [each for each in asked if arguments.again or not _is_linked(known, *each)]
+    left = [[] if arguments.again else _left(known, *each, arguments.only) for each in asked]
+    waiting = [(*each, cells) for each, cells in zip(asked, left, strict=True) if cells is not None]
     if not asked:
         console.print(f"nothing to link: no commit of {arguments.range} has a parent")
     elif len(waiting) < len(asked):
         console.print(f"{len(asked) - len(waiting)} of {len(asked)} are linked already (--again links them anew)")
+    earlier = [_matching(each, arguments.only) for each in _steps(known, asked)]
+    for session in earlier:
+        if not arguments.again and code_of([session]):
+            show(repo.get_decorated_hash(session.after, 8), session, console)
     sessions: list[Session] = []
     began = time.monotonic()
     conditions = {**who(), "cpu": cpu_name(), "machine": machine_id(), "packages": None}
     with running.alone(Path(conf.results_dir)):
-        for at, (place, before, after) in enumerate(waiting):
+        for at, (place, before, after, keys_left) in enumerate(waiting):
             if arguments.limit and time.monotonic() - began > arguments.limit:
                 console.print(f"{len(waiting) - at} are left: {arguments.limit:g} s are over", style="yellow")
                 break
             own = [each for each in (*known, *sessions) if each.conditions.get(ENVIRONMENT) == place.name]
             line = list(reversed(repo.get_hashes_from_range(after)))
-            wanted: list[tuple[str, Kind, Sequence[str]]] = [(before, "step", ())]
+            wanted: list[tuple[str, Kind, Sequence[str]]] = [(before, "step", keys_left)]
             for older, kind, cells in wanted:
                 with console.status("") as status, benchmarks.errors():
                     session = benchmarks.link(
@@ -132,11 +140,17 @@ def link(arguments: argparse.Namespace, console: Console) -> int:
                 show(repo.get_decorated_hash(after, 8), session, console)
                 if kind == "step":
                     wanted += [(old, "anchor", keys) for old, keys in anchors_of(session, own, line).items()]
+    found = [*earlier, *sessions]
+    settled = set[tuple[str, str]]()
     if not arguments.no_publish:
         _publish(conf, console)
-    done = [each for each in asked if each not in waiting]
-    earlier = [session for session in known if any(_is_linked([session], *each) for each in done)]
-    return code_of([*sessions, *earlier])  # of the whole range, not only of what this call measured
+        told = Events(Path(conf.html_dir, "data", "events.json"), [each.after for each in found], folder.name)
+        events = [event for event in told.now() if event["last"]["hash"] in told.commits]
+        show_events(events, console)
+        show_damaged([told.damaged()], console)
+        settled = settled_of(events)
+    is_left = any(not _steps(found, [each]) for each in asked)  # a limit was over
+    return code_of(found, settled) or (2 if is_left else 0)
 
 
 def _pairs(repo: Any, commits: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -146,9 +160,29 @@ def _pairs(repo: Any, commits: Sequence[str]) -> Iterator[tuple[str, str]]:
             yield repo.get_hash_from_parent(commit), commit
 
 
-def _is_linked(known: Sequence[Session], place: Place, before: str, after: str) -> bool:
-    found = ((each.before, each.after, each.kind, each.conditions.get(ENVIRONMENT)) for each in known)
-    return (before, after, "step", place.name) in found
+def _left(known: Sequence[Session], place: Place, before: str, after: str, only: str) -> list[str] | None:
+    """The benchmarks that sessions of two commits left, of those that `only` matches; [] for all if there is no session
+    yet, None if nothing is left."""
+    own = _steps(known, [(place, before, after)])
+    if not own:
+        return []
+    left = [key for key in own[0].unjudged if all(each.why_left(key) for each in own) and re.search(only, key)]
+    return left or None
+
+
+def _steps(known: Sequence[Session], asked: Collection[tuple[Place, str, str]]) -> list[Session]:
+    """The sessions that asked what commits changed, of these environments and pairs of commits."""
+    own = {(place.name, before, after) for place, before, after in asked}
+    steps = [each for each in known if each.kind == "step"]
+    return [each for each in steps if (each.conditions.get(ENVIRONMENT), each.before, each.after) in own]
+
+
+def _matching(session: Session, only: str) -> Session:
+    """What a session tells of the benchmarks that `only` matches."""
+    links = tuple(link for link in session.links if re.search(only, link.cell))
+    broken = session.before[:8], session.after[:8]
+    unjudged = {key: why for key, why in session.unjudged.items() if key in broken or re.search(only, key)}
+    return replace(session, links=links, unjudged=unjudged)
 
 
 def machine_folder(conf: Any) -> Path:

@@ -51,6 +51,8 @@ def versus(project: Project, arguments: argparse.Namespace, console: Console) ->
         machine = identity()["machine"]
         said = consents.between(project, machine, *shas)
         report = Report(project, base, head, what, exact_only=arguments.exact, consents=said)
+        if shas[0] == shas[1]:
+            report.notes.append("both are one commit; HEAD~1 is the one before, --worktree of bench measures edits")
 
         def choose_from(differ: Changes) -> Choice | None:
             if arguments.all:

@@ -27,7 +27,7 @@ from asv.benchmarks import Benchmarks
 
 from kernelwatch.comparison.linking import NARROW, link_of
 from kernelwatch.comparison.paired import Judged, Pairs, Side, Turns
-from kernelwatch.history.links import ENVIRONMENT, Kind, Session
+from kernelwatch.history.links import ENVIRONMENT, NOT_ASKED, Kind, Session
 from kernelwatch.plan.cells import Cell
 from kernelwatch.system.errors import UserError
 from kernelwatch.timing.record import Measurement
@@ -64,7 +64,7 @@ class Installed:
     """A side: an environment of asv with a commit.
 
     `entries`: by key, the benchmark as asv discovered it there, and the index of its parameters. `broken`: why there
-    are none. `discovered`: asv's entries of all benchmarks, chosen or not.
+    are none. `left`: as `entries`, those that were not chosen. `discovered`: asv's entries of all benchmarks.
     """
 
     side: Side
@@ -73,6 +73,7 @@ class Installed:
     broken: str = ""
     discovered: Sequence[dict[str, Any]] = ()
     spawner: Any = None
+    left: Mapping[str, tuple[dict[str, Any], int]] = field(default_factory=dict)
     caches: dict[str, str] = field(default_factory=dict)  # folder of what a setup_cache made, by asv's key of it
     failed_caches: dict[str, str] = field(default_factory=dict)  # why there is none
     numbers: dict[str, int] = field(default_factory=dict)  # of calls in a sample, as the first turn chose it
@@ -297,7 +298,14 @@ def _installed(conf: Any, repo: Any, side: Side, place: Any, only: str) -> Insta
         if code:
             return Installed(side, place, broken=f"its benchmarks cannot be imported: {last_line(said)}")
         discovered = json.loads(told.read_text(encoding="utf-8"))
-    chosen = Benchmarks(conf, discovered, regex=only)
+    every = _entries(Benchmarks(conf, discovered), place)
+    entries = _entries(Benchmarks(conf, discovered, regex=only), place)
+    left = {key: entry for key, entry in every.items() if key not in entries}
+    return Installed(side, place, entries, "", discovered, runner.Spawner(place, conf.benchmark_dir), left)
+
+
+def _entries(chosen: Any, place: Any) -> dict[str, tuple[dict[str, Any], int]]:
+    """Benchmarks of asv's that have values, as `Installed.entries`."""
     entries: dict[str, tuple[dict[str, Any], int]] = {}
     for name, benchmark in chosen.items():
         if benchmark["type"] not in TYPES:
@@ -308,7 +316,7 @@ def _installed(conf: Any, repo: Any, side: Side, place: Any, only: str) -> Insta
         combinations = list(itertools.product(*benchmark["params"])) if benchmark["params"] else [()]
         for index in range(len(combinations)) if indices is None else indices:
             entries[name + (f"({', '.join(combinations[index])})" if combinations[index] else "")] = benchmark, index
-    return Installed(side, place, entries, "", discovered, runner.Spawner(place, conf.benchmark_dir))
+    return entries
 
 
 def _said(error: Exception) -> str:
@@ -445,11 +453,12 @@ def link(
     began = time.monotonic()
     tell(f"{place.name}: installing {before[:8]} and {after[:8]} ...")
     base, head = place.install(conf, repo, (before[:8], after[:8]), (before, after), only)
-    found = [cell for cell in cells_of(base, head) if cell.higher_is_better is False]
+    found = _linkable(base, head)
     if not Path(Benchmarks.get_benchmark_file_path(conf.results_dir)).exists():  # `asv publish` needs it
         Benchmarks(conf, head.discovered or base.discovered).save()
     turns = BenchmarkTurns(base, head, [cell for cell in found if not cells or cell.key in cells], narrow=NARROW)
-    unjudged = {each.side.name: f"failed: {each.broken}" for each in (base, head) if each.broken}
+    unjudged = {base.side.name: base.broken} if base.broken else {}
+    unjudged |= {head.side.name: f"failed: {head.broken}"} if head.broken else {}
     links, told = [], dict[str, list[str]]({"new": [], "gone": []})
     if not unjudged:
         turns.run(budget_s, tell)
@@ -461,6 +470,9 @@ def link(
             unjudged[key] = f"{judged.word}: {judged.why}"
         elif found_link := link_of(pairs):
             links.append(found_link)
+    if kind == "step":
+        left = _linkable(*(replace(each, entries=each.left) for each in (base, head)))
+        unjudged |= {cell.key: f"it was {NOT_ASKED}" for cell in left}
     return Session(
         kind,
         before,
@@ -475,3 +487,7 @@ def link(
         tuple(told["gone"]),
         unjudged,
     )
+
+
+def _linkable(*sides: Installed) -> list[Benchmark]:
+    return [cell for cell in cells_of(*sides) if cell.higher_is_better is False]

@@ -225,7 +225,9 @@ def link(
         comparison.run(budget_s, tell)
     links: list[Link] = []
     told: dict[str, list[str]] = {"new": [], "gone": []}
-    unjudged = {side.name: why for side, why in zip((base, head), one.differ.broken, strict=True) if why}
+    old, new = one.differ.broken  # a package that cannot be imported has failed, at the commit itself
+    unjudged = {base.name: old} if old else {}
+    unjudged |= {head.name: f"failed: {new}"} if new else {}
     same = len(one.differ.same) + one.alike
     for pairs, judged in comparison.verdicts() if one.cells else ():
         key = pairs.cell.key

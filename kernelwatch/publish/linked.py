@@ -74,6 +74,10 @@ def reach(
     own = along(sessions, line)
     first, newest = _ends(own, line)
     chains = [each.chain for each in series if each.chain]
+    later = len(_changing(project, newest, line.commits[-1])) if project else 0
+    earlier = _earlier(project, line, first) if project else {}
+    if later:  # nobody knows how launches compare with those of a commit that was not asked
+        earlier = {name: hash for name, hash in earlier.items() if line.positions[hash] < line.positions[newest]}
     words = [chain.word(node) for chain in chains for node in range(1, len(chain.nodes) + 1) if chain.at_node(node)]
     return {
         "machine": machine,
@@ -90,9 +94,9 @@ def reach(
         "failed": failing(own, line.positions),
         "since": [
             {"name": name, "hash": hash, "ops": compared(chains, None if name == "first" else line.positions[hash])}
-            for name, hash in (_earlier(project, line, first) if project else {}).items()
+            for name, hash in earlier.items()
         ],
-        "later": len(_changing(project, newest, line.commits[-1])) if project else 0,
+        "later": later,
     }
 
 

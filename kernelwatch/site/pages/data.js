@@ -159,8 +159,8 @@
     // That the decisions cannot be read, if so.
     kernelwatch.damaged = ({damaged}) => (damaged ? kernelwatch.element("p", {class: "warn", role: "alert"}, damaged + ". Until it is mended, no regression counts as accepted.") : "");
 
-    // Who accepted a regression, and why; "" if nobody did.
-    kernelwatch.reason = ({decision}) => (!decision ? "" : decision.kind === "expected" ? decision.reason : decision.by + ", " + decision.at.slice(0, 10) + ": " + decision.reason);
+    // Who accepted a regression, and why; "" if nobody did. `brief`: without who, which `words` says.
+    kernelwatch.reason = ({decision}, brief) => (!decision ? "" : decision.kind === "expected" ? decision.reason : (brief ? "" : decision.by.replace(/ <[^<>]*>$/, "") + ", ") + decision.at.slice(0, 10) + ": " + decision.reason);
 
     // What figures with changes of the conditions between them do not share is not joined: the number of the stretch to
     // which each position belongs.

@@ -123,6 +123,7 @@
             const found = (await machine.history(change.cell.split(" ")[0], all.at.get(change.to)))[change.cell];
             const cell = all.cells[change.cell], turns = cell ? kernelwatch.turns(machine.details, cell.op + " " + cell.device) : [];
             const points = found.at.map((at, index) => [index, found.s[index], kernelwatch.stretch(turns, at)]).filter((point) => point[1] !== null && point[1] !== undefined);
+            if (new Set(points.map((point) => point[2])).size === points.length) return null;  // none compares with another
             return kernelwatch.sparkline(points, subject_of(change) + " at " + text.plural(points.length, "commit"));
         } catch (error) {
             return null;  // a machine or cell that these pages do not have
@@ -192,7 +193,7 @@
 
     // What the page speaks of, for each machine: "NVIDIA H200, 13 commits up to 47de068d of 2026-11-20, 363 cells, 0 failed".
     function scope(all) {
-        const linked = all.events.links.map((reach) => element("p", {class: "quiet small"}, "Links on " + reach.machine + ": " + kernelwatch.links.words(reach)));
+        const linked = all.events.links.map((reach) => element("p", {class: "quiet small"}, "Links on " + reach.machine + ": " + kernelwatch.links.words(reach, true)));
         return [...linked, ...all.site.machines.map((machine) => {
             const commit = all.commits[machine.newest], known = kernelwatch.evidence(all.events, machine.name), suites = kernelwatch.failures(all.events, machine.name, commit.hash);
             return element("p", {class: "quiet small"},

@@ -25,8 +25,8 @@
     document.getElementById("footer").append(
         "Published " + site.published.replace("T", " ").replace("+00:00", " UTC") + " \u00b7 ",
         element("a", {href: "asv/index.html"}, "asv\u2019s grid and list"), " \u00b7 ",
-        element("a", {href: "regressions.xml"}, "feed of regressions"), " \u00b7 ",
-        text.plural(site.machines.length, "machine"));
+        element("a", {href: "regressions.xml"}, "feed of regressions"),
+        site.machines.length ? " \u00b7 " + text.plural(site.machines.length, "machine") : "");
     addEventListener("hashchange", () => {
         kernelwatch.render().then(() => document.getElementById("main").focus({preventScroll: true}));
         scrollTo(0, 0);

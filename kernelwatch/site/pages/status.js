@@ -88,7 +88,7 @@
 
     // A regression, with its largest change on a machine and its state.
     function regression_item(event, machine) {
-        const change = kernelwatch.largest(event, machine), words = kernelwatch.words(event), reason = kernelwatch.reason(event);
+        const change = kernelwatch.largest(event, machine), words = kernelwatch.words(event), reason = kernelwatch.reason(event, true);
         return element("li", {"data-event": event.id, "data-state": event.state, "data-size": change.size}, link(event.last.subject, "event", {id: event.id}), " ",
             (change.exact ? kernelwatch.figure_name(change.benchmark) + " " : "") + kernelwatch.size(change), words ? ", " + words : "", reason ? element("span", {class: "quiet"}, " (" + reason + ")") : "");
     }
