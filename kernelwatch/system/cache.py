@@ -86,10 +86,12 @@ def of_tree(content: str) -> dict[str, str]:
     try:
         own.mkdir(parents=True, exist_ok=True)
         os.utime(own)
-        others = sorted((path for path in home.iterdir() if path.is_dir()), key=lambda path: path.stat().st_mtime)
+        # Without its own, which looks old if the system's time was set back.
+        others = [path for path in home.iterdir() if path.is_dir() and path != own]
+        others.sort(key=lambda path: path.stat().st_mtime)
     except OSError:  # another process removes some
         others = []
-    for path in others[:-KEPT_MOST]:
+    for path in others[: -(KEPT_MOST - 1)]:
         shutil.rmtree(path, ignore_errors=True)
     return {name: str(own / place) for name, place in CACHES.items()} | {"KERNELWATCH_CACHE": str(folder())}
 
