@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,7 @@ from kernelwatch.system.options import Options
 from tests import faulty_gpu
 from tests.faulty_gpu import BREAKS, ECC, FALLS_OFF, FAULT_AT, HANGS, MIG, UUIDS, VANISHES
 from tests.groups import BUDGET, ROOT
+from tests.repositories import copy_into, new_project, rewrite
 
 ONLY = r"transpose/(naive_read|naive_write|tiled|padded) float32 256x256 cold"
 CELLS = 4
@@ -188,3 +190,30 @@ def test_a_process_that_the_driver_holds(faulty: Faulty, monkeypatch: pytest.Mon
 )
 def test_conditions_that_change_in_a_run(before: Any, after: Any, told: str) -> None:
     assert outcome.changed(before, after) == told
+
+
+def test_a_run_of_asv_ends_when_its_gpu_is_lost(tmp_path: Path) -> None:
+    """Further commits would fail as well, and take the place of what is known of them."""
+    project = new_project(tmp_path)
+    copy_into(project.folder)
+    worker = 'WORKER = Path(__file__).with_name("worker.py")'
+    rewrite(
+        project.folder, {"kernelwatch/run/workers.py": {worker: f"WORKER = Path({str(faulty_gpu.__file__)!r})"}}
+    )
+    commits = [project.commit_all(f"commit {at}", "--allow-empty") for at in range(2)]
+    (project.home / "fault").write_text(FALLS_OFF)
+    hashes, progress = project.home / "hashes", project.home / "progress"
+    hashes.write_text("\n".join(commits))
+    variables = {"FAULTY": str(project.home), "KERNELWATCH_ONLY": ONLY, "KERNELWATCH_PROGRESS": str(progress)}
+    series = r"transpose\.GPU\.track_seconds"
+    done = project.run(
+        sys.executable, "-m", "asv", "run", "-E", "checkout", "--bench", series, f"HASHFILE:{hashes}", **variables
+    )
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "the run ends: the device was lost: " in done.stdout + done.stderr
+    (sidecar,) = (project.folder / "results").glob("*/*.facts.jsonl")
+    assert sidecar.name.startswith(commits[0][:8])
+    (found,) = outcome.read(sidecar.read_text().splitlines())
+    assert states(found) == ["failed", "ok", "ok", "ok"]
+    (told,) = (line for line in map(json.loads, progress.read_text().splitlines()) if "commit" in line)
+    assert told["lost"].startswith("the device was lost: ")
