@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from benchmarks.project import PROJECT
-from kernelwatch.plan.cells import Cell
+from kernelwatch.plan.cells import Cell, plan
 from kernelwatch.run import checkpoint, group, outcome, processes, workers
 from kernelwatch.run.outcome import Group, Outcome
 from kernelwatch.run.processes import Run
@@ -37,8 +37,8 @@ def faulty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Faulty:
         monkeypatch.setenv("FAULTY", str(tmp_path))
         monkeypatch.setenv("ASV_COMMIT", "1" * 40)
         monkeypatch.setattr(workers, "WORKER", Path(faulty_gpu.__file__))
-        folders = {name: str(tmp_path / name) for name in ("facts", "kept", "progress")}
-        return Options(tree=str(ROOT), only=ONLY, locks=str(tmp_path), **folders)
+        facts, kept, progress = (str(tmp_path / name) for name in ("facts", "kept", "progress"))
+        return Options(tree=str(ROOT), only=ONLY, locks=str(tmp_path), facts=facts, kept=kept, progress=progress)
 
     return make
 
@@ -140,7 +140,7 @@ def test_a_mig_instance_that_becomes_another_one(faulty: Faulty) -> None:
 
 
 def _cells() -> list[Cell]:
-    return [each for each in group.plan(PROJECT.op("transpose"), "gpu", only=ONLY)]
+    return [each for each in plan(PROJECT.op("transpose"), "gpu", only=ONLY)]
 
 
 def test_a_call_of_the_driver_that_hangs(faulty: Faulty) -> None:
@@ -197,9 +197,7 @@ def test_a_run_of_asv_ends_when_its_gpu_is_lost(tmp_path: Path) -> None:
     project = new_project(tmp_path)
     copy_into(project.folder)
     worker = 'WORKER = Path(__file__).with_name("worker.py")'
-    rewrite(
-        project.folder, {"kernelwatch/run/workers.py": {worker: f"WORKER = Path({str(faulty_gpu.__file__)!r})"}}
-    )
+    rewrite(project.folder, {"kernelwatch/run/workers.py": {worker: f"WORKER = Path({str(faulty_gpu.__file__)!r})"}})
     commits = [project.commit_all(f"commit {at}", "--allow-empty") for at in range(2)]
     (project.home / "fault").write_text(FALLS_OFF)
     hashes, progress = project.home / "hashes", project.home / "progress"

@@ -81,7 +81,7 @@ def by_line(benchmarks: dict[str, Any]) -> str:
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
-class DeviceLost(util.UserError):
+class DeviceLost(util.UserError):  # type: ignore[misc]  # asv has no types
     """A run of asv ends, since the device on which it measures has gone; the message says why."""
 
 

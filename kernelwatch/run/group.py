@@ -93,7 +93,7 @@ def tell(options: Options, **fields: object) -> None:
             suppress(OSError),
             open(options.progress, "a", encoding="utf-8") as file,
         ):  # a full disk stops no run
-            file.write(json.dumps(fields | {"at": time.time()}) + "\n")
+            file.write(json.dumps(fields | {"at": time.time()}) + "\n")  # noqa: TID251 (a stamp)
 
 
 class _Progress:
@@ -131,6 +131,14 @@ def lost(options: Options) -> str:
     """Why no GPU can be used any more, if this run of asv has lost the one that it measures on; else ""."""
     path = Path(options.facts, LOST)
     return path.read_text(encoding="utf-8") if options.facts and path.is_file() else ""
+
+
+def _share_loss(run: Run, options: Options) -> None:
+    """Tell the groups that follow in this run of asv that the device was lost, or heed what one before has told."""
+    if run.lost and options.facts:
+        Path(options.facts, LOST).write_text(run.unavailable, encoding="utf-8")
+    elif run.device in CLOCKED and (why := lost(options)):
+        run.lose(why)
 
 
 def _sidecar(name: str, options: Options) -> Path:
@@ -318,8 +326,7 @@ def _measure(project: Project, cells: list[Cell], device: str, options: Options)
     run = Run(project, cells, device, measured_tree(project, options), budget, SILENCE.get(device, SILENCE_S))
     progress = _Progress(run.group.name, len(cells) * processes, options)
     run.note = progress.note
-    if device in CLOCKED and (why := lost(options)):
-        run.lose(why)
+    _share_loss(run, options)
     resumed = _resumed(run, options, processes)
     counts = {group.name: resumed.get(group.name, Facts()).get("resumed", 0) for group in _groups(run)}
     done = min(counts.values(), default=0)
@@ -344,8 +351,7 @@ def _measure(project: Project, cells: list[Cell], device: str, options: Options)
         if run.group.facts:
             run.group.facts["measured_at"] = datetime.now(UTC).isoformat(timespec="seconds")
     progress.end()
-    if run.lost and options.facts:
-        Path(options.facts, LOST).write_text(run.unavailable, encoding="utf-8")
+    _share_loss(run, options)
     groups = dict(zip(run.ops, _groups(run), strict=True))
     for group in groups.values():
         if counts[group.name] == processes:  # nothing of it was measured here

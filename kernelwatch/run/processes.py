@@ -163,8 +163,6 @@ class Run:
         taken = self.workers.take()
         worker, stderr = taken.process, taken.stderr
         with stderr:
-            assert worker.stdin is not None
-            assert worker.stdout is not None
             stuck = False
             self._running = worker
             if self.unavailable:  # `leave` was called before there was a worker to kill
@@ -183,12 +181,7 @@ class Run:
             except BrokenPipeError:
                 why = f"its process died with exit code {_ended(worker)}"
             finally:
-                worker.kill()
-                with suppress(BrokenPipeError):  # closing flushes again what a dead worker did not read
-                    worker.stdin.close()
-                worker.stdout.close()
-                if _ended(worker) is None:
-                    self.lose(f"the driver hangs: process {worker.pid} cannot be killed")
+                self._end(worker)
             stderr.seek(0)
             last_words = stderr.read().strip()[-2000:]
         if self._begun:
@@ -204,6 +197,17 @@ class Run:
             self._give_up(f"{why} before the first cell: {last_words}", "failed")
             return len(cells)
         return self._done
+
+    def _end(self, worker: "subprocess.Popen[str]") -> None:
+        """Kill a worker. One that waits within the driver stays, and no other is started then."""
+        assert worker.stdin is not None
+        assert worker.stdout is not None
+        worker.kill()
+        with suppress(BrokenPipeError):  # closing flushes again what a dead worker did not read
+            worker.stdin.close()
+        worker.stdout.close()
+        if _ended(worker) is None:
+            self.lose(f"the driver hangs: process {worker.pid} cannot be killed")
 
     def _clocks(self, cells: list[Cell]) -> dict[str, float]:
         """The median SM clock at which earlier processes measured each cell."""

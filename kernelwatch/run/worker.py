@@ -267,7 +267,8 @@ def _measure(
     out: TextIO,
     imports: _Imports,
 ) -> None:
-    """Measure cells in order. `name`: of the device. After a CUDA error the process ends, and the next cell gets a fresh one."""
+    """Measure cells in order. `name`: of the device. After a CUDA error the process ends, and the next cell gets a
+    fresh one."""
     from kernelwatch.identity import TIMED
     from kernelwatch.plan.package import Absent, Importing, NotHere
     from kernelwatch.plan.project import lacking

@@ -180,7 +180,8 @@ class Nvml:
         """The errors of the memory that ECC could not correct since the driver's start; None if that is not known."""
         n = self._module if self._handle is not None else None
         which = getattr(n, "NVML_MEMORY_ERROR_TYPE_UNCORRECTED", None), getattr(n, "NVML_VOLATILE_ECC", None)
-        return self._ask("nvmlDeviceGetTotalEccErrors", *which)
+        errors = self._ask("nvmlDeviceGetTotalEccErrors", *which)
+        return None if errors is None else int(errors)
 
     def state(self) -> State:
         """The readings that change: clocks in MHz, temperature in C, power in W, the mask of event reasons."""
