@@ -160,12 +160,16 @@ def test_a_process_that_the_driver_holds(faulty: Faulty, monkeypatch: pytest.Mon
     """A process that waits within the kernel is not killed by any signal: nobody waits for it, and no further one is
     started on that GPU."""
     faulty(HANGS)
-    held = list[int]()
+    held = list[subprocess.Popen[str]]()
 
     class Held(subprocess.Popen[str]):
+        ended = False
+
         def wait(self, timeout: float | None = None) -> int:
+            if self.ended:
+                return super().wait(timeout)
             assert timeout is not None, "this would wait for ever"
-            held.append(self.pid)
+            held.append(self)
             raise subprocess.TimeoutExpired("worker", timeout)
 
     run = Run(PROJECT, _cells(), "gpu", str(ROOT), BUDGET, silence_s=2.0)
@@ -173,10 +177,12 @@ def test_a_process_that_the_driver_holds(faulty: Faulty, monkeypatch: pytest.Mon
     monkeypatch.setattr(subprocess, "Popen", Held)
     monkeypatch.setattr(processes, "END_S", 0.01)
     run.measure_all(1)
-    assert len(set(held)) == 1
+    assert len({each.pid for each in held}) == 1
     assert run.lost
-    assert run.unavailable == f"the device was lost: the driver hangs: process {held[0]} cannot be killed"
+    assert run.unavailable == f"the device was lost: the driver hangs: process {held[0].pid} cannot be killed"
     assert states(run.group) == ["failed", "ok", "ok", "ok"]
+    Held.ended = True
+    held[0].wait()
 
 
 @pytest.mark.parametrize(
