@@ -185,7 +185,10 @@ def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], ce
     return made
 
 
-def test_each_rate_is_that_of_the_device(bench: Callable[[str], ceilings.Bench]) -> None:
+def test_each_rate_is_that_of_the_device(
+    bench: Callable[[str], ceilings.Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(ceilings.DATASHEETS, "none", {"fp64": 34.0})
     found = {each["unit"]: each for each in bench("").all(lambda who: None)}
     rates = RATES | COPIED
     assert {unit: each["rate"] for unit, each in found.items()} == pytest.approx(rates, rel=0.01)
@@ -195,7 +198,8 @@ def test_each_rate_is_that_of_the_device(bench: Callable[[str], ceilings.Bench])
     assert clock == pytest.approx(CLOCK_MHZ, rel=0.01)
     assert found["fp32"]["per_clock"] == pytest.approx(RATES["fp32"] / (CLOCK_MHZ * 1e6 * MULTIPROCESSORS), rel=0.02)
     assert found["l2"]["per_clock"] is None
-    assert all(each["spread"] < 0.01 and each["datasheet"] is None for each in found.values())  # it is in no datasheet
+    assert all(each["spread"] < 0.01 and each["datasheet"] is None for each in found.values() if each["unit"] != "fp64")
+    assert found["fp64"]["datasheet"] == 34e12
 
 
 def test_a_kernel_that_computes_nothing_yields_no_roof(bench: Callable[[str], ceilings.Bench]) -> None:

@@ -265,7 +265,8 @@ def test_trees_are_asked_at_the_same_time_under_one_lock(monkeypatch: pytest.Mon
             for cell in self.cells:
                 asked.append((self.tree, cell.key))
                 if cell != failing:
-                    self.group.outcomes[cell.key].measurements.append({"launch": f"{self.tree} {cell.key}"})
+                    launch = "" if cell == unknown else f"{self.tree} {cell.key}"
+                    self.group.outcomes[cell.key].measurements.append({"launch": launch})
 
     @contextmanager
     def holding() -> Iterator[None]:
@@ -278,14 +279,17 @@ def test_trees_are_asked_at_the_same_time_under_one_lock(monkeypatch: pytest.Mon
     monkeypatch.setattr(changes, "_holding_the_gpu", holding)
     monkeypatch.setattr(changes, "LAUNCHING_MOST", 2)
     monkeypatch.setattr(cache, "folder", lambda: tmp_path / "cache")
-    cells = linking.asked_of(PROJECT, "^transpose/triton ", ["gpu"])[:3]
-    failing = cells[-1]
+    cells = linking.asked_of(PROJECT, "^transpose/triton ", ["gpu"])[:4]
+    failing, unknown = cells[-1], cells[-2]
     trees = [str(tmp_path / name) for name in ("before", "after")]
     for tree in trees:
         Path(tree).mkdir()
         Path(tree, "kernel.py").write_text(tree)
     for times in (1, 2):
         found = changes.launches(PROJECT, dict.fromkeys(trees, cells))
-        assert found == {tree: {cell.key: f"{tree} {cell.key}" for cell in cells[:-1]} for tree in trees}
+        assert found == {tree: {cell.key: f"{tree} {cell.key}" for cell in cells[:-2]} for tree in trees}
         assert asked.count((trees[0], failing.key)) == times
         assert asked.count((trees[0], cells[0].key)) == 1
+    monkeypatch.setattr(changes, "gpu_here", lambda: "another GPU")  # whose kernels may be others
+    changes.launches(PROJECT, dict.fromkeys(trees, cells))
+    assert asked.count((trees[0], cells[0].key)) == 2

@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -375,6 +375,19 @@ def test_a_commit_that_mends_what_could_not_be_installed_has_not_failed(tmp_path
 
     assert unjudged("", "no") == {"b" * 8: "failed: no"}
     assert unjudged("no", "") == {"a" * 8: "no"}
+
+
+def test_intervals_hold_for_all_environments_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With two there are twice as many verdicts that may be false."""
+    monkeypatch.setattr(benchmarks.BenchmarkTurns, "run", lambda *_: None)
+    tests = []
+    for count in (1, 2):
+        report = benchmarks.Report(("BASE", "HEAD"), "")
+        sides = lambda *_: [Replies("BASE", 1.0), Replies("HEAD", 1.0)]  # noqa: E731
+        places = [SimpleNamespace(name=str(at), install=sides) for at in range(count)]
+        benchmarks.compare(report, None, None, cast(Any, places), ("1", "2"), "", 1.0, None, lambda _: None)
+        tests.append(report.turns["0"].tests)
+    assert tests[1] == 2 * tests[0]
 
 
 def test_sides_take_turns() -> None:

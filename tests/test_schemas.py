@@ -7,10 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from kernelwatch.commands import measure
+from kernelwatch.report import documents
 from kernelwatch.report.documents import VERSION, finite
 from kernelwatch.system.errors import CANNOT
 from tests.schemas import FOLDER, check, schema
@@ -186,6 +188,24 @@ def test_the_schemas_name_their_version_and_are_shipped() -> None:
         assert found["$id"] == f"urn:kernelwatch:{name}:{VERSION}"
         assert found["properties"]["version"] == {"const": VERSION}
         assert found["properties"]["schema"] == {"const": f"kernelwatch/{name}"}
+
+
+@pytest.mark.parametrize(
+    ("counts", "fields", "word"),
+    [
+        ({"worse": 1, "better": 1}, {"failures": {"what": "why"}}, "failed"),
+        ({"worse": 1, "better": 1}, {"undecided": ["a cell"]}, "worse"),
+        ({"better": 1}, {"undecided": ["a cell"]}, "cannot tell"),
+        ({"better": 1}, {"whole": False}, "cannot tell"),
+        ({"better": 1}, {}, "better"),
+        ({}, {}, "no change"),
+    ],
+)
+def test_one_word_for_a_comparison(counts: dict[str, int], fields: dict[str, Any], word: str) -> None:
+    """Of several, the one that decides the exit code; what was not compared as a whole is never better."""
+    told = {name: (counts.get(name, 0), 0) for name in ("worse", "accepted", "better")}
+    values = {"failures": {}, "undecided": [], "whole": True, "counts": lambda: told}
+    assert documents._verdict(cast(Any, SimpleNamespace(**values | fields))) == word
 
 
 def test_numbers_that_json_lacks_are_null() -> None:

@@ -268,6 +268,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Several]]:
         made = Several.__new__(Several)
         made.project, made.tree, made.count, made._running = PROJECT, "/package", count, None
         made.budget, made.seed, made.nvml_facts = Budget(3, 0.1), 7, {"sm_clock_max_mhz": 1980}
+        monkeypatch.setattr(made, "nvml", SimpleNamespace(uncorrected_errors=lambda: None), raising=False)
         monkeypatch.setattr(made, "canary_seconds", lambda: {"memory": 1.0})
         every.append(made)
         return made

@@ -1,5 +1,6 @@
 """Two Python environments take turns in measuring one commit: `kernelwatch versus --env A B`."""
 
+import dataclasses
 import hashlib
 import json
 import math
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from benchmarks.project import PROJECT
-from kernelwatch.comparison import exact, verdict
+from kernelwatch.comparison import environments, exact, verdict
 from kernelwatch.comparison.choice import Choice
 from kernelwatch.comparison.exact import Figures
 from kernelwatch.comparison.paired import Comparison, Side
@@ -199,6 +200,24 @@ def test_what_a_file_of_requirements_says(tmp_path: Path) -> None:
         list(interpreters._lines(tmp_path / "main.txt"))
 
 
+def test_a_process_of_another_interpreter_gets_no_packages_of_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PYTHONPATH", "PYTHONHOME", "PIP_NO_INDEX"):
+        monkeypatch.setenv(name, "here")
+    assert {"PYTHONPATH", "PYTHONHOME", "PIP_NO_INDEX"} & interpreters.variables("python").keys() == {"PIP_NO_INDEX"}
+    assert interpreters.variables("")["PYTHONPATH"] == "here"
+
+
+@pytest.mark.parametrize(("build", "trees"), [("", ["A", "A"]), ("make", ["A", "B"])])
+def test_what_an_environment_builds_is_its_own(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, build: str, trees: list[str]
+) -> None:
+    monkeypatch.setattr(environments, "tree_of_commit", lambda project, commit, place, own: place.name)
+    both = [Interpreter(name, f"/{name}/bin/python", {}) for name in ("old", "new")]
+    found = environments.sides(dataclasses.replace(PROJECT, build=build), both, "1" * 40, tmp_path)
+    assert [side.tree for side in found] == trees
+    assert [side.python for side in found] == ["/old/bin/python", "/new/bin/python"]
+
+
 def test_python_itself_is_told_first() -> None:
     old = Interpreter("A", "a", {"Python": "3.11.7", "numpy": "2.2.6", "six": "1.16.0"})
     new = Interpreter("B", "b", {"Python": "3.12.1", "abc": "1", "numpy": "2.3.5", "six": "1.16.0"})
@@ -275,11 +294,9 @@ def linked(tmp_path_factory: pytest.TempPathFactory, small_engine: Path, wheels:
 
     commit = commits["slower"]
     none: dict[str, tuple[str, str]] = {}
-    for second, (environments, log) in enumerate(
-        [(measured.environments, 1.0), (none, 0.0), ({"other": ("1", "2")}, 2.0)]
-    ):
+    for second, (differ, log) in enumerate([(measured.environments, 1.0), (none, 0.0), ({"other": ("1", "2")}, 2.0)]):
         at = f"2026-01-01T00:00:0{second}+00:00"
-        save(measured, log, at=at, before=commit, after=commit, environments=environments)
+        save(measured, log, at=at, before=commit, after=commit, environments=differ)
     step = replace(measured, kind="step", environments={})
     for before, after, log in (("first", "slower", 3.0), ("slower", "prose", 0.0), ("prose", "faster", -3.0)):
         save(step, log, before=commits[before], after=commits[after])

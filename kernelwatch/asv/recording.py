@@ -21,7 +21,7 @@ from kernelwatch.asv.patches import replace
 from kernelwatch.history import records
 from kernelwatch.history.failures import suite_of
 from kernelwatch.run import checkpoint, outcome
-from kernelwatch.run.group import tell
+from kernelwatch.run.group import lost, tell
 from kernelwatch.system.files import remove, write_whole
 from kernelwatch.system.options import Options, hand_on
 from kernelwatch.timing import nvml
@@ -81,6 +81,10 @@ def by_line(benchmarks: dict[str, Any]) -> str:
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
+class DeviceLost(util.UserError):  # type: ignore[misc]  # asv has no types
+    """A run of asv ends, since the device on which it measures has gone; the message says why."""
+
+
 _save_results = results.Results.save
 
 
@@ -107,7 +111,11 @@ def _save(self: Any, result_dir: str) -> None:
     for path in fresh:  # its groups are saved now, so its checkpoint is no longer needed
         kept = f"{checkpoint.stem(self.commit_hash, self.env_name)}{path.name}"
         remove(Path(options.kept, kept))
-    tell(options, commit=self.commit_hash, counts=counts, suites=[asdict(failure) for failure in failures])
+    why = lost(options)
+    more = {"lost": why} if why else {}
+    tell(options, commit=self.commit_hash, counts=counts, suites=[asdict(failure) for failure in failures], **more)
+    if why:  # other commits would fail as well, in place of what is known of them
+        raise DeviceLost(why)
 
 
 def _log_conditions(group: str, facts: Facts) -> None:

@@ -23,6 +23,7 @@ from asv.console import log
 from kernelwatch.asv.environment import Checkout
 from kernelwatch.asv.identity import identity
 from kernelwatch.asv.patches import replace
+from kernelwatch.asv.recording import DeviceLost
 from kernelwatch.publish.cleaning import problem
 from kernelwatch.system import lifeline
 from kernelwatch.system.files import Busy, locked
@@ -111,6 +112,7 @@ def _interruptible() -> Iterator[None]:
             signal.signal(number, handler)
 
 
+FAILED = 2  # asv's exit code if a benchmark failed
 _run = Run.run.__func__
 
 
@@ -131,6 +133,9 @@ def _measure(cls: type[Run], /, conf: Any, *args: Any, dry_run: bool | None = Fa
             if not dry_run:  # a dry run saves no results, so a later run must not continue from it
                 hand_on(kept=str(KEPT.absolute()))
             return _run(cls, conf, *args, dry_run=dry_run, **kwargs)
+    except DeviceLost as error:
+        log.error(f"the run ends: {error}")
+        return FAILED
     except util.UserError as error:
         if str(error) != "Interrupted.":  # asv's message if a benchmark was running
             raise

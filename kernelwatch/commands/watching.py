@@ -177,6 +177,9 @@ def _watch(
                     left = max(0, commits - len(taken))
                     text = done_text(project.root, event["commit"], event["counts"], taken, left)
                     console.print(text, markup=False, highlight=False)
+                    if event.get("lost"):
+                        text = f"the run ends, {left} commits are not measured: {event['lost']}"
+                        console.print(text, style="red", markup=False, highlight=False, soft_wrap=True)
                     continue
                 if event.get("note", noted) != noted:
                     noted = event["note"]

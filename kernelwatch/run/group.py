@@ -17,7 +17,7 @@ from kernelwatch.plan.problem import dtypes
 from kernelwatch.plan.project import Project
 from kernelwatch.run import checkpoint, outcome
 from kernelwatch.run.outcome import Group
-from kernelwatch.run.processes import ENDLESS_S, SILENCE_S, Run, workers_of
+from kernelwatch.run.processes import CLOCKED, ENDLESS_S, SILENCE_S, Run, workers_of
 from kernelwatch.system.options import Options
 from kernelwatch.timing import clocks
 from kernelwatch.timing.check import Budget
@@ -29,6 +29,7 @@ QUICK_PROCESSES = {"gpu": 2, "cpu": 2, "streamed": 0, "several": 0}
 # Seconds without an event: a device that watches its own processes names the one that hangs.
 SILENCE = {"several": 240.0}
 AWAKE_S = 0.2
+LOST = "lost"  # the file beside the groups of a run of asv that says that its device was lost
 CELLS_LEAST = 4  # for a parallel worker: it takes most of a second to start
 PROCESSES_MAX = 8  # parallel workers for noise-free figures
 BUDGETS = {
@@ -92,7 +93,7 @@ def tell(options: Options, **fields: object) -> None:
             suppress(OSError),
             open(options.progress, "a", encoding="utf-8") as file,
         ):  # a full disk stops no run
-            file.write(json.dumps(fields | {"at": time.time()}) + "\n")
+            file.write(json.dumps(fields | {"at": time.time()}) + "\n")  # noqa: TID251 (a stamp)
 
 
 class _Progress:
@@ -124,6 +125,20 @@ def save(group: Group, options: Options) -> None:
     if options.facts:
         text = "".join(f"{line}\n" for line in group.lines())
         _sidecar(group.name, options).write_text(text, encoding="utf-8")
+
+
+def lost(options: Options) -> str:
+    """Why no GPU can be used any more, if this run of asv has lost the one that it measures on; else ""."""
+    path = Path(options.facts, LOST)
+    return path.read_text(encoding="utf-8") if options.facts and path.is_file() else ""
+
+
+def _share_loss(run: Run, options: Options) -> None:
+    """Tell the groups that follow in this run of asv that the device was lost, or heed what one before has told."""
+    if run.lost and options.facts:
+        Path(options.facts, LOST).write_text(run.unavailable, encoding="utf-8")
+    elif run.device in CLOCKED and (why := lost(options)):
+        run.lose(why)
 
 
 def _sidecar(name: str, options: Options) -> Path:
@@ -219,13 +234,16 @@ def retake(run: Run, process: int) -> None:
     again = Run(
         run.project, limited, run.device, run.tree, run.budget, run.silence_s, run.endless_s, workers=run.workers
     )
-    again.note = run.note
+    again.note, again.group.facts = run.note, run.group.facts
     run.note(
         f"{len(limited)} of {len(run.cells)} cells of {run.group.name} are measured again: the SM clock was limited, "
         "or differs between processes"
     )
     again.measure_all(process)
+    run.lost = again.lost
     for key, fresh in again.group.outcomes.items():
+        if again.unavailable and fresh.reason == again.unavailable:  # it was not reached
+            continue
         if fresh.state == "failed":  # one wrong result is enough
             outcomes[key].state, outcomes[key].reason = fresh.state, fresh.reason
             outcomes[key].measurements.clear()
@@ -308,6 +326,7 @@ def _measure(project: Project, cells: list[Cell], device: str, options: Options)
     run = Run(project, cells, device, measured_tree(project, options), budget, SILENCE.get(device, SILENCE_S))
     progress = _Progress(run.group.name, len(cells) * processes, options)
     run.note = progress.note
+    _share_loss(run, options)
     resumed = _resumed(run, options, processes)
     counts = {group.name: resumed.get(group.name, Facts()).get("resumed", 0) for group in _groups(run)}
     done = min(counts.values(), default=0)
@@ -318,9 +337,11 @@ def _measure(project: Project, cells: list[Cell], device: str, options: Options)
                 last = not options.quick and bool(of_sources(run))  # the one that looks at the codes
                 run.measure_all(seed, progress.tick, more=processes - 1 - seed + last)
                 progress.reach((seed + 1) * len(cells))
+                if run.unavailable:  # what an earlier process kept may go on on another day
+                    break
                 for group in _groups(run):
                     checkpoint.keep(group, options, processes=max(seed + 1, counts[group.name]))
-            if not options.quick:
+            if not (options.quick or run.unavailable):
                 retake(run, processes)
                 note_codes(run)
         finally:
@@ -330,12 +351,13 @@ def _measure(project: Project, cells: list[Cell], device: str, options: Options)
         if run.group.facts:
             run.group.facts["measured_at"] = datetime.now(UTC).isoformat(timespec="seconds")
     progress.end()
+    _share_loss(run, options)
     groups = dict(zip(run.ops, _groups(run), strict=True))
     for group in groups.values():
         if counts[group.name] == processes:  # nothing of it was measured here
             group.facts = resumed[group.name]
         elif group.facts and counts[group.name]:
             group.facts["resumed"] = counts[group.name]
-        if counts[group.name] < processes:
+        if counts[group.name] < processes and not run.unavailable:
             checkpoint.keep(group, options)
     return groups

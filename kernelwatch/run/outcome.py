@@ -22,6 +22,7 @@ JUDGED = ("seconds", "launch_seconds")
 
 # The facts that must be equal if two records of a group are compared, or if one takes the place of the other.
 CONDITIONS = ("gpu", "nvml_uuid_sha256", "nvml_driver", "cpu", "cores", "compiler", "packages")
+LOST = "the device was lost: "  # the beginning of a reason
 LATER = ("machine", "gpus")  # such facts that older records lack; what one record does not know is no difference
 IMPORT = "import "  # the beginning of such a condition for a distribution that only some commits may import
 
@@ -125,6 +126,14 @@ def conditions(facts: Facts) -> dict[str, Any]:
     return machine | {identity.fact: known(facts, identity) for identity in (TIMED, COUNTED)}
 
 
+def changed(before: Facts, after: Facts) -> str:
+    """The conditions that differ between two processes of a run, with both values; "" if none does."""
+    if not before:
+        return ""
+    old, new = conditions(before), conditions(after)
+    return ", ".join(f"{name} {old.get(name)} -> {new.get(name)}" for name in differing(old, new))
+
+
 def may_lack(name: str) -> bool:
     """Whether a record that does not know this condition is not different for that."""
     return name in LATER or name.startswith(IMPORT)
@@ -132,6 +141,11 @@ def may_lack(name: str) -> bool:
 
 def alike(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
     """Whether two sets of conditions are the same, as far as both are known."""
+    return not differing(before, after)
+
+
+def differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """The names of conditions that are not the same, as far as both are known."""
     both = before.keys() & after.keys()
-    names = {name for name in {*before, *after} if not may_lack(name) or name in both}
-    return all(before.get(name) == after.get(name) for name in names)
+    names = [name for name in {**before, **after} if not may_lack(name) or name in both]
+    return [name for name in names if before.get(name) != after.get(name)]

@@ -24,6 +24,7 @@ from kernelwatch.timing.record import CellState, Facts, Measurement
 
 SILENCE_S = 60.0  # a worker that sends nothing and does not work for this long hangs
 ENDLESS_S = 600.0  # a worker that works for this long and sends nothing has an endless cell, or a very slow one
+END_S = 20.0  # for a process to end that closed its output or was killed: only a driver that hangs holds it for longer
 # Devices on which a worker that waits burns CPU time, so that only the clock counts.
 CLOCKED = ("gpu", "streamed", "several", "launched")
 ALIKE = ("gpu", "launched")  # devices whose processes import much the same
@@ -46,6 +47,15 @@ def _events(
 _imported: dict[str, list[str]] = {}  # by interpreter, the modules of others that processes for ALIKE imported so far
 
 
+def _ended(worker: "subprocess.Popen[str]") -> int | None:
+    """The exit code of a worker that has closed its output or was killed; None if a driver holds it."""
+    for _ in range(2):
+        with suppress(subprocess.TimeoutExpired):
+            return worker.wait(END_S)
+        worker.kill()
+    return None
+
+
 def workers_of(project: Project, tree: str, device: str, python: str = "") -> Workers:
     """The processes that measure a tree on a device. `tree`: as in `Run`; `python`: as in `Workers`."""
     own = cpu.environment() if device == "cpu" else {}
@@ -64,7 +74,8 @@ class Run:
     """The measurement of some cells of one device by several workers.
 
     `tree`: the folder of the measured tree, "" if there is none.
-    `group`: the outcomes so far. `unavailable`: why nothing can be measured, "" if something can. `note`: called with
+    `group`: the outcomes so far. `unavailable`: why nothing can be measured, "" if something can. `lost`: whether that
+    is so since the device has gone, or hangs. `note`: called with
     messages for the user. `workers`: the processes; by default the group's own. `alone`: whether they hold the lock of
     their device; if not, the caller does.
     """
@@ -92,6 +103,7 @@ class Run:
         name = f"{self.ops[0]} {device}" if len(self.ops) == 1 else device
         self.group = Group(name, {cell.key: Outcome() for cell in cells}, {})
         self.unavailable = ""
+        self.lost = False
         self.broken = False  # nothing can be measured, since the measured package cannot be imported
         self.note: Callable[[str], None] = lambda message: print(message, file=sys.stderr, flush=True)
         self._done, self._begun = 0, ""  # of the running worker: the cells it finished, the cell it is measuring
@@ -150,8 +162,7 @@ class Run:
         self._done, self._begun = 0, ""
         taken = self.workers.take()
         worker, stderr = taken.process, taken.stderr
-        with stderr, worker:
-            assert worker.stdin is not None
+        with stderr:
             stuck = False
             self._running = worker
             if self.unavailable:  # `leave` was called before there was a worker to kill
@@ -164,15 +175,13 @@ class Run:
                         return len(cells)
                     if event["event"] == "start" and self.device in AHEAD:
                         self.workers.ahead(more)
-                why = f"its process died with exit code {worker.wait()}"
+                why = f"its process died with exit code {_ended(worker)}"
             except Stuck as error:
                 stuck, why = True, f"{error}, its process was killed"
             except BrokenPipeError:
-                why = f"its process died with exit code {worker.wait()}"
+                why = f"its process died with exit code {_ended(worker)}"
             finally:
-                worker.kill()
-                with suppress(BrokenPipeError):  # closing flushes again what a dead worker did not read
-                    worker.stdin.close()
+                self._end(worker)
             stderr.seek(0)
             last_words = stderr.read().strip()[-2000:]
         if self._begun:
@@ -189,6 +198,17 @@ class Run:
             return len(cells)
         return self._done
 
+    def _end(self, worker: "subprocess.Popen[str]") -> None:
+        """Kill a worker. One that waits within the driver stays, and no other is started then."""
+        assert worker.stdin is not None
+        assert worker.stdout is not None
+        worker.kill()
+        with suppress(BrokenPipeError):  # closing flushes again what a dead worker did not read
+            worker.stdin.close()
+        worker.stdout.close()
+        if _ended(worker) is None:
+            self.lose(f"the driver hangs: process {worker.pid} cannot be killed")
+
     def _clocks(self, cells: list[Cell]) -> dict[str, float]:
         """The median SM clock at which earlier processes measured each cell."""
         known = {cell.key: [*self.group.outcomes[cell.key].by_process("clock64_mhz").values()] for cell in cells}
@@ -204,6 +224,9 @@ class Run:
                 self.note(f"waiting: {event['who']} is measuring on the {event['device']}")
             case "start":
                 before, facts = self.group.facts, cast(Facts, event["facts"])
+                if changed := outcome.changed(before, facts):
+                    self.lose(f"it is another one than before: {changed}")
+                    return True
                 if others := nvml.busiest(before.get("others"), facts.get("others")):
                     facts["others"] = others
                 if neighbors := nvml.most_neighbors(before.get("neighbors"), facts.get("neighbors")):
@@ -218,12 +241,16 @@ class Run:
                 tick()
             case "modules":
                 self.workers.imported(event["modules"])
+            case "unavailable" if self.group.facts and self.device in CLOCKED:  # an earlier process had the GPU
+                self.lose(event["reason"])
             case "unavailable":
                 self._give_up(event["reason"])
+            case "lost":
+                self.lose(event["reason"])
             case "broken":
                 self.broken = True
                 self._give_up(event["reason"], "failed")
-        return event["event"] in ("unavailable", "broken", "end")
+        return event["event"] in ("unavailable", "lost", "broken", "end")
 
     def _fail(self, key: str, reason: str, process: int) -> None:
         self._note({"key": key, "state": "failed", "reason": reason}, process)
@@ -243,6 +270,12 @@ class Run:
         else:  # one wrong result is enough: it invalidates what other processes measured
             result.state, result.reason = event["state"], event["reason"]
             result.measurements.clear()
+
+    def lose(self, why: str) -> None:
+        """The device has gone: what it measured stays, the rest fails."""
+        self.lost = True
+        self._give_up(f"{outcome.LOST}{why.removeprefix(outcome.LOST)}", "failed")
+        self.note(self.unavailable)
 
     def _give_up(self, reason: str, state: CellState = "na") -> None:
         """Start no further process; cells without a measurement get `state` and `reason`, the others stay."""

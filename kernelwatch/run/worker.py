@@ -138,12 +138,16 @@ def run(job: dict[str, Any], out: TextIO) -> None:
             os.chdir(tree)  # a path relative to the working folder is not one of the checkout
         _prepare(job["device"])
         if job["device"] == "identified":  # its processes import the package
-            _measure(_device("identified", project, tree), cells, project, None, out, _Imports(project.package))
+            device = _device("identified", project, tree)
+            _measure(device, "identified", cells, project, None, out, _Imports(project.package))
             _emit(out, event="end")
             return
         package = import_package(project, tree)
     except (Absent, NotHere) as error:
         _emit(out, event="unavailable", reason=str(error))
+        return
+    except _Lost as error:
+        _emit(out, event="lost", reason=str(error))
         return
     except Exception as error:
         missing = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
@@ -155,13 +159,32 @@ def run(job: dict[str, Any], out: TextIO) -> None:
     if job["early"] and isinstance(package, Importing):  # before other runs have to wait for this process
         _import_early(package.needed({(cell.op, cell.rung) for cell in cells}))
     with _alone(job, out):
-        device = _device(job["device"], project, package, cells, Budget(**job["budget"]), job["seed"])
-        _measure(device, cells, project, package, out, _Imports(project.package))
+        try:
+            device = _device(job["device"], project, package, cells, Budget(**job["budget"]), job["seed"])
+        except Exception as error:
+            if not (why := _lost(job["device"])):
+                raise
+            _emit(out, event="lost", reason=f"{type(error).__name__}: {error}; {why}")
+            return
+        _measure(device, job["device"], cells, project, package, out, _Imports(project.package))
     _emit(out, event="end")
 
 
+class _Lost(Exception):
+    """A GPU has fallen off the bus; the message says which."""
+
+
+def _lost(device: str) -> str:
+    """Which GPU has fallen off the bus, "" if none has, or if this device needs none."""
+    if device not in ON_A_GPU:
+        return ""
+    from kernelwatch.timing import nvml
+
+    return nvml.lost()
+
+
 def _prepare(device: str) -> None:
-    """What a device needs before the measured package is imported, which may load modules. Raises: NotHere."""
+    """What a device needs before the measured package is imported, which may load modules. Raises: NotHere, _Lost."""
     from kernelwatch.plan.package import NotHere
 
     if device == "launched":
@@ -176,6 +199,8 @@ def _prepare(device: str) -> None:
         except Exception as error:
             from kernelwatch.system.machine import no_gpu
 
+            if why := _lost(device):
+                raise _Lost(f"{type(error).__name__}: {error}; {why}") from None
             raise NotHere(f"no GPU here: {no_gpu(error)}") from None
 
 
@@ -235,13 +260,15 @@ def _alone(job: dict[str, Any], out: TextIO) -> Iterator[None]:
 
 def _measure(
     device: "Device",
+    name: str,
     cells: "list[Cell]",
     project: "Project",
     package: "Package | None",
     out: TextIO,
     imports: _Imports,
 ) -> None:
-    """Measure cells in order. After a CUDA error the process ends, and the next cell gets a fresh one."""
+    """Measure cells in order. `name`: of the device. After a CUDA error the process ends, and the next cell gets a
+    fresh one."""
     from kernelwatch.identity import TIMED
     from kernelwatch.plan.package import Absent, Importing, NotHere
     from kernelwatch.plan.project import lacking
@@ -265,8 +292,11 @@ def _measure(
                 _emit(out, event="cell", key=cell.key, state="na", reason=lacks)
                 continue
             reason = _told(error)
+            is_cuda = "CUDA" in reason  # in the name of CuPy's error, in the text of PyTorch's and Triton's
+            if is_cuda and (why := _lost(name)):
+                reason = f"{reason}; {why}"
             _emit(out, event="cell", key=cell.key, state="failed", reason=reason)
-            if "CUDA" in reason:  # in the name of CuPy's error, in the text of PyTorch's and Triton's
+            if is_cuda:
                 os._exit(3)  # the CUDA context may be lost, and with it everything on the GPU
 
 

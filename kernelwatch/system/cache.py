@@ -42,7 +42,7 @@ def keep_newest(home: Path) -> None:
     """Remove all but the newest folders of built trees, or of environments, with the files that say they are whole."""
     folders = sorted((path for path in home.iterdir() if path.is_dir()), key=lambda path: path.stat().st_mtime)
     for path in folders[:-BUILT_MOST]:
-        if time.time() - path.stat().st_mtime > BUILT_S:
+        if time.time() - path.stat().st_mtime > BUILT_S:  # noqa: TID251 (as the file system's stamps)
             path.with_name(f"{path.name}.done").unlink(missing_ok=True)
             shutil.rmtree(path, ignore_errors=True)
 
@@ -86,10 +86,12 @@ def of_tree(content: str) -> dict[str, str]:
     try:
         own.mkdir(parents=True, exist_ok=True)
         os.utime(own)
-        others = sorted((path for path in home.iterdir() if path.is_dir()), key=lambda path: path.stat().st_mtime)
+        # Without its own, which looks old if the system's time was set back.
+        others = [path for path in home.iterdir() if path.is_dir() and path != own]
+        others.sort(key=lambda path: path.stat().st_mtime)
     except OSError:  # another process removes some
         others = []
-    for path in others[:-KEPT_MOST]:
+    for path in others[: -(KEPT_MOST - 1)]:
         shutil.rmtree(path, ignore_errors=True)
     return {name: str(own / place) for name, place in CACHES.items()} | {"KERNELWATCH_CACHE": str(folder())}
 

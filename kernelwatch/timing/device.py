@@ -1,15 +1,23 @@
 """The GPU of a measuring run: its facts, its other users, and the ceilings that its process measured."""
 
+import hashlib
 import statistics
+import uuid
+from abc import abstractmethod
 
+from kernelwatch.plan.cells import Cell
 from kernelwatch.plan.project import Project
 from kernelwatch.timing import usage
 from kernelwatch.timing.check import packages
 from kernelwatch.timing.nvml import Nvml
-from kernelwatch.timing.record import Facts
+from kernelwatch.timing.record import Facts, Measurement
 from kernelwatch.timing.replay import CANARY_NODES, CANARY_ROUNDS, Replayer
 
 COPY_BYTES = 512 << 20  # the size of the copy whose rate is the ceiling of the memory
+
+
+class MemoryFault(Exception):
+    """The memory of the GPU changed what it held; the message says how often."""
 
 
 class RunDevice(Replayer):
@@ -30,6 +38,19 @@ class RunDevice(Replayer):
         with self.stream:
             self.ceilings = self._ceilings()
 
+    def measure(self, cell: Cell) -> Measurement:
+        """Measure a cell once. Raises: MemoryFault if its operands, or its code, may have changed meanwhile; what the
+        kind of device raises."""
+        before = self.nvml.uncorrected_errors()
+        measurement = self._measure(cell)
+        after = self.nvml.uncorrected_errors()
+        if before is not None and after is not None and after > before:
+            raise MemoryFault(f"{after - before} uncorrected ECC errors in the GPU's memory while it was measured")
+        return measurement
+
+    @abstractmethod
+    def _measure(self, cell: Cell) -> Measurement: ...
+
     def facts(self) -> Facts:
         """The GPU, its driver, the packages, other users of the GPU, and the ceilings that this process measured."""
         runtime = self.cupy.cuda.runtime
@@ -47,7 +68,15 @@ class RunDevice(Replayer):
             "neighbors": self.neighbors,
             "ceilings": self.ceilings,
             **{f"nvml_{key}": value for key, value in self.nvml_facts.items()},  # type: ignore[typeddict-item]
+            **self._instance(),
         }
+
+    def _instance(self) -> Facts:
+        """With MIG, the hashed UUID of the instance, which CUDA knows: NVML tells that of the whole card."""
+        own = self.properties.get("uuid")
+        if not (self.nvml_facts.get("mig") and own):
+            return {}
+        return {"nvml_uuid_sha256": hashlib.sha256(f"MIG-{uuid.UUID(bytes=bytes(own))}".encode()).hexdigest()[:16]}
 
     def _ceilings(self) -> dict[str, float]:
         """The rate in bytes/s of a large copy by the harness's kernel, and the rates in FLOP/s of multiply-adds in

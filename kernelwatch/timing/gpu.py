@@ -434,7 +434,7 @@ class Gpu(RunDevice):
         memory of its own."""
         return _Returned(self.cupy, self.stream, launches, count) if self._returns else self.graph(launches, count)
 
-    def measure(self, cell: Cell) -> Measurement:
+    def _measure(self, cell: Cell) -> Measurement:
         """Measure a cell once: check it, time it, record the conditions and what a launch runs.
 
         "seconds" is the time of one pass (a launch, or its share if it repeats the work): the median over the samples,

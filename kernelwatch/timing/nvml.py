@@ -85,6 +85,33 @@ def disturbed(others: Others | None) -> str:
     return ", and ".join(reasons)
 
 
+def lost(module: Any = None) -> str:
+    """Which GPU has fallen off the bus, in the words of NVML; "" if none has, or if NVML does not say. `module`: as in
+    `Nvml`."""
+    try:
+        if module is None:
+            import pynvml
+
+            module = pynvml
+        module.nvmlInit()
+        count = module.nvmlDeviceGetCount()
+    except (ImportError, AttributeError):
+        return ""
+    except module.NVMLError as error:
+        return f"NVML: {error}" if _is_lost(error, module) else ""
+    for index in range(count):
+        try:
+            module.nvmlDeviceGetUUID(module.nvmlDeviceGetHandleByIndex(index))
+        except module.NVMLError as error:
+            if _is_lost(error, module):
+                return f"NVML of GPU {index}: {error}"
+    return ""
+
+
+def _is_lost(error: Any, module: Any) -> bool:
+    return getattr(error, "value", None) in (module.NVML_ERROR_GPU_IS_LOST, module.NVML_ERROR_UNKNOWN)
+
+
 class Nvml:
     """One GPU as NVML sees it, found by CUDA's PCI bus id, since NVML and CUDA number GPUs differently.
 
@@ -148,6 +175,13 @@ class Nvml:
             "pcie_lanes": self._ask("nvmlDeviceGetCurrPcieLinkWidth"),
             "compute_mode": self._ask("nvmlDeviceGetComputeMode"),
         }
+
+    def uncorrected_errors(self) -> int | None:
+        """The errors of the memory that ECC could not correct since the driver's start; None if that is not known."""
+        n = self._module if self._handle is not None else None
+        which = getattr(n, "NVML_MEMORY_ERROR_TYPE_UNCORRECTED", None), getattr(n, "NVML_VOLATILE_ECC", None)
+        errors = self._ask("nvmlDeviceGetTotalEccErrors", *which)
+        return None if errors is None else int(errors)
 
     def state(self) -> State:
         """The readings that change: clocks in MHz, temperature in C, power in W, the mask of event reasons."""

@@ -87,7 +87,7 @@ class Several(RunDevice):
             "throttled": limits,
         }
 
-    def measure(self, cell: Cell) -> Measurement:
+    def _measure(self, cell: Cell) -> Measurement:
         """Measure a cell once. The first launch is checked by every rank on its own part; "seconds" is the median over
         the samples after it.
 

@@ -67,7 +67,7 @@ class Streamed(RunDevice):
         if why:
             raise WrongOutput(why)
 
-    def measure(self, cell: Cell) -> Measurement:
+    def _measure(self, cell: Cell) -> Measurement:
         """Measure a cell once. The first call is checked; "seconds" is the median over the calls after it.
 
         Raises: WrongOutput, NotHere, Absent.
