@@ -70,6 +70,13 @@ def test_a_run_tells_what_is_caught(
     assert "3 mutants; caught: 1; SURVIVED: 1; does not apply: 1." in page
     assert f"| renamed | `{FILE}` | `test_it.py::test_errors` |" in page
     assert mutants.main(["renamed"]) == 0
+    capsys.readouterr()
+    later = dataclasses.replace(right, change="later")
+    monkeypatch.setattr(mutants, "mutants", lambda: [right, blind, later])
+    assert mutants.main(["--new"]) == 1
+    said = capsys.readouterr().out.splitlines()
+    assert said == [f"{SURVIVED}: unseen ({FILE})", f"{CAUGHT}: later ({FILE})"]  # what was caught is not run again
+    assert "3 mutants; caught: 2; SURVIVED: 1." in mutants.RECORD.read_text()
     monkeypatch.setattr(mutants, "mutants", lambda: [dataclasses.replace(right, tests=("tests/test_it.py::test_no",))])
     assert mutants.main([]) == 2
     assert "tests/test_it.py::test_no" in capsys.readouterr().err

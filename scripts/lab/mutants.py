@@ -2,7 +2,7 @@
 """Plants one mistake after the other in a copy of the repository, and runs the tests that must notice it.
 
 The mistakes are those of data/mutants.toml: of the kernels, of the harness that measures them, of what judges the
-figures. A run of all of them writes docs/mutants.md. The exit code is 1 if a mistake survives or does not apply any
+figures. A run of all of them writes docs/mutants.md, and --new adds to it. The exit code is 1 if a mistake survives or does not apply any
 more, and 2 if the tests fail without one.
 """
 
@@ -40,7 +40,7 @@ reading it you can check that your tests notice a mistake, and add one.
 
 `scripts/lab/mutants` plants each mistake in a copy of this repository and runs the tests that must notice it. It is
 run before a release and writes this page. `scripts/lab/mutants WORD ...` runs the mistakes whose room, change or file
-has one of the words. [data/mutants.toml](../data/mutants.toml) holds them all.
+has one of the words, and `--new` those that this page lacks, which it adds. [data/mutants.toml](../data/mutants.toml) holds them all.
 
 A general tool such as mutmut or cosmic-ray changes any operator of the Python code. It changes neither CUDA C++ nor
 what people get wrong, and it does not know which test is meant to notice.
@@ -160,12 +160,24 @@ def chosen(words: Sequence[str]) -> list[Mutant]:
     ]
 
 
+def recorded(text: str) -> dict[Mutant, str]:
+    """The mutants of the table that a page tells to be caught, or to need a GPU."""
+    found = {}
+    for mutant in mutants():
+        _, row, rest = text.partition(f"| {mutant.change} | `{mutant.file}` | ")
+        if row and not rest.startswith((f"**{SURVIVED}**", f"**{GONE}**")):
+            found[mutant] = NEEDS_GPU if rest.startswith(f"**{NEEDS_GPU}**") else CAUGHT
+    return found
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run mutants; the exit code."""
     parser = argparse.ArgumentParser(prog="scripts/lab/mutants", description=__doc__)
     parser.add_argument("word", nargs="*", help="only mutants whose room, change or file has this word")
+    parser.add_argument("--new", action="store_true", help="only mutants that docs/mutants.md does not tell to be caught")
     parsed = parser.parse_args(arguments)
-    wanted = chosen(parsed.word)
+    known = recorded(RECORD.read_text(encoding="utf-8")) if parsed.new else {}
+    wanted = [mutant for mutant in chosen(parsed.word) if mutant not in known]
     if not wanted:
         parser.error(f"no mutant has {' or '.join(parsed.word)} in its room, change or file")
     with tempfile.TemporaryDirectory(prefix="mutants-") as name, ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -179,6 +191,9 @@ def main(arguments: list[str] | None = None) -> int:
         for mutant, own in zip(wanted, pool.map(lambda mutant: verdict(mutant, ready), wanted), strict=True):
             print(f"{own}: {mutant.change} ({mutant.file})", flush=True)
             verdicts.append((mutant, own))
-    if not parsed.word:
+    if parsed.new:
+        told = known | dict(verdicts)
+        verdicts = [(mutant, told[mutant]) for mutant in mutants() if mutant in told]
+    if parsed.new or not parsed.word:
         RECORD.write_text(page(verdicts), encoding="utf-8")
     return 1 if any(own in (SURVIVED, GONE) for _, own in verdicts) else 0
