@@ -285,18 +285,24 @@ def test_the_newest_launches_are_compared_with_those_of_an_earlier_commit() -> N
     """Cells whose launch stayed do not count, and those that nothing links are told apart."""
     other = "op/other float32 64x64 cold"
     sessions = [
-        a_session(0, 1, a_link(0.1), a_link(0.3, cell=other)),
+        a_session(0, 1, a_link(0.1), a_link(0.3, 0.02, cell=other)),
         a_session(3, 4, a_link(0.02)),
         a_session(5, 6, unjudged={CELL: "failed: wrong"}),
-        a_session(7, 8, a_link(0.01)),
+        a_session(7, 8, a_link(0.01, 0.02)),
     ]
     known = list(chains(sessions, POSITIONS).values())
-    half = known[0].half(known[0].pieces[-1], len(known[0].nodes))
+    half, half_of_other = (chain.half(chain.pieces[-1], len(chain.nodes)) for chain in known)
+    assert min(half, half_of_other) > 0.03  # so that a wrong mean of them is seen
 
     def told(at: int | None) -> Any:
         return compared(known, at)["op gpu"]
 
-    assert told(0) == [pytest.approx(0.3, abs=1e-6), pytest.approx(0.0005, abs=0.001), 1, 1]
+    assert told(0) == [pytest.approx(0.3, abs=1e-6), pytest.approx(half_of_other, abs=0.001), 1, 1]
     assert told(7) == [pytest.approx(0.01, abs=1e-6), pytest.approx(half, abs=0.001), 1, 0]
-    assert told(None) == [pytest.approx((0.3 + 0.01) / 2, abs=1e-6), pytest.approx(half / 2, abs=0.001), 2, 0]
+    assert told(None) == [
+        pytest.approx((0.3 + 0.01) / 2, abs=1e-6),
+        pytest.approx(math.hypot(half, half_of_other) / 2, abs=0.001),
+        2,
+        0,
+    ]
     assert compared(known, 8) == {}

@@ -12,6 +12,7 @@ import pytest
 
 from kernelwatch.commands import phases
 from kernelwatch.system import cache
+from kernelwatch.system.patience import Patience
 from tests.groups import ROOT
 
 JUMPS = Path(__file__).with_name("jumping_clock.c")
@@ -71,6 +72,11 @@ def test_the_caches_of_a_tree_stay_if_the_time_is_set_back(tmp_path: Path, monke
         os.utime(tmp_path / "compiled" / f"{at}", (ahead + at, ahead + at))
     cache.of_tree("now")
     assert sorted(path.name for path in (tmp_path / "compiled").iterdir()) == ["2", "3", "now"]
+
+
+def test_a_silence_is_not_counted_by_the_system_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "time", lambda: 0.0)
+    assert 0 <= Patience(os.getpid(), 10.0, 20.0).silent_s < 10
 
 
 def test_minutes_are_not_counted_by_the_system_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

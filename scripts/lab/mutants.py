@@ -2,8 +2,8 @@
 """Plants one mistake after the other in a copy of the repository, and runs the tests that must notice it.
 
 The mistakes are those of data/mutants.toml: of the kernels, of the harness that measures them, of what judges the
-figures. A run of all of them writes docs/mutants.md, and --new adds to it. The exit code is 1 if a mistake survives or does not apply any
-more, and 2 if the tests fail without one.
+figures. A run of all of them writes docs/mutants.md, and --new adds to it. The exit code is 1 if a mistake survives or
+does not apply any more, and 2 if the tests fail without one.
 """
 
 if __name__ == "__main__":
@@ -40,7 +40,8 @@ reading it you can check that your tests notice a mistake, and add one.
 
 `scripts/lab/mutants` plants each mistake in a copy of this repository and runs the tests that must notice it. It is
 run before a release and writes this page. `scripts/lab/mutants WORD ...` runs the mistakes whose room, change or file
-has one of the words, and `--new` those that this page lacks, which it adds. [data/mutants.toml](../data/mutants.toml) holds them all.
+has one of the words, and `--new` those that this page lacks, which it adds.
+[data/mutants.toml](../data/mutants.toml) holds them all.
 
 A general tool such as mutmut or cosmic-ray changes any operator of the Python code. It changes neither CUDA C++ nor
 what people get wrong, and it does not know which test is meant to notice.
@@ -174,7 +175,9 @@ def main(arguments: list[str] | None = None) -> int:
     """Run mutants; the exit code."""
     parser = argparse.ArgumentParser(prog="scripts/lab/mutants", description=__doc__)
     parser.add_argument("word", nargs="*", help="only mutants whose room, change or file has this word")
-    parser.add_argument("--new", action="store_true", help="only mutants that docs/mutants.md does not tell to be caught")
+    parser.add_argument(
+        "--new", action="store_true", help="only mutants that docs/mutants.md does not tell to be caught"
+    )
     parsed = parser.parse_args(arguments)
     known = recorded(RECORD.read_text(encoding="utf-8")) if parsed.new else {}
     wanted = [mutant for mutant in chosen(parsed.word) if mutant not in known]
