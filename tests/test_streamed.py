@@ -53,7 +53,7 @@ def device(product: Callable[[Any, Any, Any], object]) -> Streamed:
     streamed: Any = Streamed.__new__(Streamed)
     streamed.project, streamed.package, streamed.cupy = PROJECT, Package(product), Numpy()
     streamed.budget, streamed.random = Budget(3, 0.0), np.random.default_rng(5)
-    streamed.nvml = SimpleNamespace(state=lambda: STATE)
+    streamed.nvml = SimpleNamespace(state=lambda: STATE, uncorrected_errors=lambda: None)
     streamed.canary_seconds = lambda: {"memory": 1.0}
     return streamed  # type: ignore[no-any-return]
 

@@ -84,6 +84,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Device:
         neighbors=lambda: None,
         facts=lambda: {"sm_clock_max_mhz": None},
         state=lambda: SILENT,
+        uncorrected_errors=lambda: None,
         why_not="",
     )
     clock = SimpleNamespace(monotonic=fake.now, perf_counter=fake.now, sleep=fake.sleep)
