@@ -50,6 +50,9 @@ LAYOUTS = {
 }
 
 
+LINK = ("HEAD", "--no-publish", "--budget", "4")  # as bench measures a commit
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_slower_commit_is_worse_wherever_the_kernels_lie(rows: Rows, layout: str) -> None:
     files, slower = LAYOUTS[layout]
@@ -63,10 +66,12 @@ def test_a_slower_commit_is_worse_wherever_the_kernels_lie(rows: Rows, layout: s
     assert "HEAD is worse than BASE: 1 cell" in told
     assert f"changed: row_sum/plain: {slower}" in told
     assert "evidence: 1 launch changed; 1 judged by time" in told
+    rows.kernelwatch("link", *LINK, code=1)
     rows.write_files({slower: f"# A comment.\n{SLOW}"})
     rows.write_files({"README.md": "Something else."})
     rows.commit_all("harmless")
     assert rows.changes().same == {"row_sum/plain"}
+    rows.kernelwatch("link", *LINK, code=0)
 
 
 def test_a_dirty_tree_is_compared_with_head(rows: Rows) -> None:
@@ -95,6 +100,7 @@ def test_a_submodule_is_measured_at_its_commit(rows: Rows, tmp_path: Path) -> No
     rows.commit_all("slow")
     told = rows.kernelwatch("versus", "HEAD~1", "HEAD", code=1)
     assert "changed: row_sum/plain: vendored/sums.py" in told
+    rows.kernelwatch("link", *LINK, code=1)
     shutil.rmtree(rows.folder / "vendored")
     told = rows.kernelwatch("versus", "HEAD~1", "HEAD", code=CANNOT)
     assert "needs the submodule vendored" in told
@@ -137,6 +143,7 @@ def test_an_editable_install_does_not_put_the_checkout_in_the_place_of_a_commit(
     else:
         path = f"{rows.folder / 'src'}:{rows.engine}"
     assert "HEAD is worse than BASE" in rows.kernelwatch("versus", "HEAD~1", "HEAD", code=1, PYTHONPATH=path)
+    rows.kernelwatch("link", *LINK, code=1, PYTHONPATH=path)
 
 
 def test_what_a_tree_lacks_is_not_taken_from_the_checkout(rows: Rows, tmp_path: Path) -> None:

@@ -118,12 +118,12 @@ EXPLAINED = {
     "540575bc": "a program keeps its sum over rows again, without atomics",
     "2ce9bdde": "pointers follow from the row's index, and are no longer carried through the loop",
     "63598637": "one more factor, an argument of the kernel",
-    "692e3dc5": "variables and an early return that nothing needed are gone",
+    "692e3dc5": "variables that nothing used, and an assertion in the kernel, are gone",
     "eef5ec3b": "kernel 9 gets warp tiles",
-    "beff22d4": "the barrier after the last tile is skipped",
+    "beff22d4": "the barrier after the last tile is skipped, and the loop over tiles is to be unrolled",
     "97fb0117": "other tiles, tuned on another GPU",
     "49b3e8af": "less index arithmetic in the source",
-    "9696ef85": "parameters that follow from others are gone, tiles change",
+    "9696ef85": "parameters that follow from others are gone; half the threads, wider tiles",
     "1d2038c7": "tiles as tuned",
     "c09b3507": "tiles as tuned on another GPU",
     "fd03f69d": "tiles as tuned",
@@ -131,6 +131,16 @@ EXPLAINED = {
     "0184e95a": "double buffering, which its subject calls slower",
     "67a113c7": "reverts the commit before",
     "7c15d6d4": "asynchronous copies",
+}
+# Ops that a commit's session timed though the commit does not touch their module: an A/A, by the diffs. They launch
+# PyTorch's own kernels beside theirs.
+UNTOUCHED = {
+    "dd43660e": ("rms_norm", "layer_norm"),
+    "ab07bfd6": ("rms_norm", "layer_norm"),
+    "8d03e969": ("rms_norm", "layer_norm"),
+    "fd8e29b6": ("rms_norm", "layer_norm"),
+    "5101e3cd": ("layer_norm",),
+    "91ae44ae": ("layer_norm",),
 }
 SITES = {"liger": "https://github.com/linkedin/Liger-Kernel", "sgemm_cuda": "https://github.com/siboehm/SGEMM_CUDA"}
 PLANTED = "planted"
@@ -250,7 +260,23 @@ def _costs(own: Sequence[Session]) -> str:
             f"median {_percent(statistics.median(each.half() for each in calm))}",
         ],
     ]
-    return table(["", ""], facts)
+    return table(["", ""], facts + _aa(own))
+
+
+def _aa(own: Sequence[Session]) -> list[list[str]]:
+    """A row of the links whose kernels did not change, if there are any."""
+    found = [
+        judge(session)[link.cell]
+        for session in own
+        for link in session.changed
+        if link.cell.partition("/")[0] in UNTOUCHED.get(session.after[:8], ())
+    ]
+    if not found:
+        return []
+    shares = sorted(abs(math.expm1(each.log)) for each in found)
+    called = sum(each.word in ("worse", "better") for each in found)
+    what = f"{len(found)}: median {_percent(statistics.median(shares))}, worst {_percent(shares[-1])}"
+    return [["A/A: links of modules that the commit does not touch", f"{what}; called slower or faster: {called}"]]
 
 
 def _seconds(own: Sequence[Session]) -> str:

@@ -351,12 +351,11 @@
 
     kernelwatch.view("devices", async (main, parameters) => {
         const common = await kernelwatch.common(), {site, commits} = common;
-        const alone = kernelwatch.links.alone(site, common.events), known = [...site.machines, ...alone.map((each) => ({name: each.machine}))].map((each) => each.name);
-        const only_linked = alone.find((each) => each.machine === (parameters.get("machine") || known[0]));
-        if (only_linked) {
-            main.append(element("h1", {}, only_linked.machine), element("p", {class: "quiet"}, kernelwatch.links.ALONE),
-                known.length > 1 ? element("div", {class: "controls"}, choice("machine", known, only_linked.machine, (name) => kernelwatch.go("devices", {machine: name}))) : "");
-            return kernelwatch.links.devices(main, only_linked.machine, common.events);
+        const {names: known, alone} = kernelwatch.links.machines(site, common.events, parameters.get("machine"));
+        if (alone) {
+            main.append(element("h1", {}, alone.machine), element("p", {class: "quiet"}, kernelwatch.links.ALONE),
+                known.length > 1 ? element("div", {class: "controls"}, choice("machine", known, alone.machine, (name) => kernelwatch.go("devices", {machine: name}))) : "");
+            return kernelwatch.links.devices(main, alone.machine, common.events);
         }
         const machine = await kernelwatch.machine(parameters.get("machine")), {summary, details} = machine;
         const states = await machine.states();

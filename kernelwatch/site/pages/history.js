@@ -96,10 +96,8 @@
 
     kernelwatch.view("history", async (main, parameters) => {
         if (!(await kernelwatch.load("site")).described) return kernelwatch.values.history(main, parameters);
-        const common = await kernelwatch.common(), alone = kernelwatch.links.alone(common.site, common.events);
-        const named = [...common.site.machines.map((each) => each.name), ...alone.map((each) => each.machine)];
-        const only_linked = alone.find((each) => each.machine === (parameters.get("machine") || named[0]));
-        if (only_linked) return kernelwatch.links.history(main, only_linked, named, parameters.getAll("cell"), common.events);
+        const common = await kernelwatch.common(), {names: named, alone} = kernelwatch.links.machines(common.site, common.events, parameters.get("machine"));
+        if (alone) return kernelwatch.links.history(main, alone, named, parameters.getAll("cell"), common.events);
         const machine = await kernelwatch.machine(parameters.get("machine"));
         const {site, cells, commits} = common;
         const whole = PARTS.every((part) => !parameters.get(part)) && !parameters.has("cell") ? eventful(common, machine) : "";

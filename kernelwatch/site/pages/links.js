@@ -14,6 +14,13 @@
     // The reach of machines that have links and no full run.
     links.alone = (site, events) => events.links.filter((each) => each.branch === events.lines[0].name && !site.machines.some((machine) => kernelwatch.is_of(each, machine.name)));
 
+    // The names of all machines, those with links alone last, and the reach of the machine of that name (by default the
+    // first) if it has links alone.
+    links.machines = function (site, events, name) {
+        const alone = links.alone(site, events), names = [...site.machines.map((each) => each.name), ...alone.map((each) => each.machine)];
+        return {names, alone: alone.find((each) => each.machine === (name || names[0]))};
+    };
+
     // What is linked: launches; of a project without a description asv's benchmarks, all of which are measured.
     const changed = (count) => kernelwatch.described ? text.plural(count, "changed launch", "changed launches") : text.plural(count, "benchmark");
 

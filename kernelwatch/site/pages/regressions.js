@@ -252,7 +252,7 @@
 
     kernelwatch.view("regressions", async function (main, parameters) {
         const common = await kernelwatch.common();
-        const machines = [...common.site.machines.map((each) => each.name), ...kernelwatch.links.alone(common.site, common.events).map((each) => each.machine)];
+        const machines = kernelwatch.links.machines(common.site, common.events).names;
         const all = {...common, at: new Map(Object.entries(common.commits).map(([at, commit]) => [commit.hash, Number(at)]))};
         if (all.site.described && !machines.length) await kernelwatch.machine();  // which says what to do
         const set = (name) => (value) => kernelwatch.go("regressions", {...Object.fromEntries(parameters), [name]: value});
