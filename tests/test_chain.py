@@ -3,6 +3,8 @@
 import math
 import random
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,8 +15,10 @@ from kernelwatch.detect.judging import LEVEL, judge
 from kernelwatch.detect.linked import linked, verdict_on, verdicts_of
 from kernelwatch.detect.testing import FLOOR
 from kernelwatch.history.links import Link, Session
-from kernelwatch.publish.linked import compared
+from kernelwatch.publish.lines import Line
+from kernelwatch.publish.linked import earlier, compared
 from kernelwatch.publish.linked import failing as failing_of
+from lab.planted import commit, commits, run
 
 CELL = "op/rung float32 64x64 cold"
 COMMITS = [f"{number:040x}" for number in range(200)]
@@ -306,3 +310,17 @@ def test_the_newest_launches_are_compared_with_those_of_an_earlier_commit() -> N
         0,
     ]
     assert compared(known, 8) == {}
+
+
+def test_the_newest_commit_is_compared_with_a_release_a_week_and_the_one_before(tmp_path: Path) -> None:
+    run(tmp_path, "git", "init", "-q", "-b", "main")
+    for hours in (0, 1, 2, 24 * 7 + 2, 24 * 7 + 3):
+        (tmp_path / "file").write_text(str(hours))
+        commit(tmp_path, str(hours), hours)
+    line = Line("main", commits(tmp_path))
+    run(tmp_path, "git", "tag", "v1", line.commits[1])
+    run(tmp_path, "git", "tag", "v2", line.commits[-1])  # the newest is not compared with itself
+    project: Any = SimpleNamespace(root=tmp_path)
+    first, release, week, before, _ = line.commits
+    assert earlier(project, line, first) == {"first": first, "release": release, "week": week, "commit": before}
+    assert earlier(project, line, before) == {"first": before, "commit": before}  # links reach no further

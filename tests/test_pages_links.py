@@ -153,6 +153,12 @@ def test_a_machine_without_a_full_run_has_a_card_its_events_and_pages_of_its_com
         shown = card.locator("[data-since='first']").evaluate_all("all => all.map(each => Number(each.dataset.change))")
         assert shown == pytest.approx([math.expm1(each[0]) for _, each in sorted(since["first"].items()) if each[2]])
         assert len(shown) >= 2
+    changed: dict[str, int] = {}  # by op, the cells whose newest launch is not the first that links connect with it
+    for key, cell in data(site, f"links/{ALONE}")["cells"].items():
+        if cell["launches"][-1]["piece"] != len(cell["launches"]) - 1:
+            changed[f"{key.partition('/')[0]} gpu"] = changed.get(f"{key.partition('/')[0]} gpu", 0) + 1
+    assert {op: told[2] for op, told in since["first"].items()} == changed
+    assert all(told[3] == 0 for told in since["first"].values())
     with opened(browser, site, f"commit?hash={COMMIT}") as page:
         text = page.locator(f"section[data-machine='{ALONE}']").inner_text()
         assert f"matmul/{HOSTILE}_32x64" in text
