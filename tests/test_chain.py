@@ -16,7 +16,7 @@ from kernelwatch.detect.linked import linked, verdict_on, verdicts_of
 from kernelwatch.detect.testing import FLOOR
 from kernelwatch.history.links import Link, Session
 from kernelwatch.publish.lines import Line
-from kernelwatch.publish.linked import compared, earlier
+from kernelwatch.publish.linked import compared
 from kernelwatch.publish.linked import failing as failing_of
 from lab.planted import commit, commits, run
 
@@ -322,5 +322,5 @@ def test_the_newest_commit_is_compared_with_a_release_a_week_and_the_one_before(
     run(tmp_path, "git", "tag", "v2", line.commits[-1])  # the newest is not compared with itself
     project: Any = SimpleNamespace(root=tmp_path)
     first, release, week, before, _ = line.commits
-    assert earlier(project, line, first) == {"first": first, "release": release, "week": week, "commit": before}
-    assert earlier(project, line, before) == {"first": before, "commit": before}  # links reach no further
+    assert compared_with(project, line, first) == {"first": first, "release": release, "week": week, "commit": before}
+    assert compared_with(project, line, before) == {"first": before, "commit": before}  # links reach no further

@@ -75,7 +75,7 @@ def reach(
     first, newest = _ends(own, line)
     chains = [each.chain for each in series if each.chain]
     later = len(_changing(project, newest, line.commits[-1])) if project else 0
-    earlier = earlier(project, line, first) if project else {}
+    earlier = compared_with(project, line, first) if project else {}
     if later:  # nobody knows how launches compare with those of a commit that was not asked
         earlier = {name: hash for name, hash in earlier.items() if line.positions[hash] < line.positions[newest]}
     words = [chain.word(node) for chain in chains for node in range(1, len(chain.nodes) + 1) if chain.at_node(node)]
@@ -129,7 +129,7 @@ def failing(sessions: Sequence[Session], positions: Mapping[str, int]) -> list[J
     return list(found.values())
 
 
-def earlier(project: Project, line: Line, first: str) -> dict[str, str]:
+def compared_with(project: Project, line: Line, first: str) -> dict[str, str]:
     """The commits with which the newest one of a line is compared, by what they are: the first that links reach, the
     last release (a tag), the last one that is a week older, and the one before. Those that links do not reach are left
     out."""
