@@ -16,7 +16,7 @@ from kernelwatch.detect.linked import linked, verdict_on, verdicts_of
 from kernelwatch.detect.testing import FLOOR
 from kernelwatch.history.links import Link, Session
 from kernelwatch.publish.lines import Line
-from kernelwatch.publish.linked import compared
+from kernelwatch.publish.linked import compared, compared_with
 from kernelwatch.publish.linked import failing as failing_of
 from lab.planted import commit, commits, run
 
