@@ -49,17 +49,17 @@ def look(counted: dict[str, Any], binary: dict[str, Any], lines: Any = (), sass:
         (
             {"shared_load": {"requests": 8, "cost": 16}},
             {},
-            "each warp\u2019s load of shared memory takes 2 passes through the banks for 1",
+            "each warp\u2019s load of shared memory takes 2 passes through the banks instead of 1",
         ),
         (
             {"global_load": {"requests": 8, "cost": 256}},
             {},
-            "each warp\u2019s load of global memory touches 32 sectors for 4",
+            "each warp\u2019s load of global memory touches 32 sectors instead of 4",
         ),
-        ({"barriers": 10}, {}, "a block waits at 5 barriers for 1"),
-        ({}, {"spill_load_bytes": 16, "spill_store_bytes": 8}, "a thread spills 24 bytes for 0"),
-        ({}, {"occupancy_percent": 75.0}, "75 % of the warps fit on a multiprocessor for 100 %"),
-        ({}, {"registers": 40}, "a thread has 40 registers for 32"),
+        ({"barriers": 10}, {}, "a block waits at 5 barriers instead of 1"),
+        ({}, {"spill_load_bytes": 16, "spill_store_bytes": 8}, "a thread spills 24 bytes instead of 0"),
+        ({}, {"occupancy_percent": 75.0}, "75 % of the warps fit on a multiprocessor instead of 100 %"),
+        ({}, {"registers": 40}, "a thread has 40 registers instead of 32"),
     ],
 )
 def test_each_figure_has_its_clause(counted: dict[str, Any], binary: dict[str, Any], said: str) -> None:
@@ -73,7 +73,7 @@ def test_what_explains_the_change_comes_first_and_what_does_not_last() -> None:
     assert said.index("2 passes") < said.index("40 registers")
     assert "although" not in said
     said = sentences.cause(moved, is_worse=False)
-    assert said.startswith("a thread has 40 registers for 32; although a thread spills 16 bytes")
+    assert said.startswith("a thread has 40 registers instead of 32; although a thread spills 16 bytes")
 
 
 def test_a_figure_that_moved_names_its_lines() -> None:
@@ -84,13 +84,13 @@ def test_a_figure_that_moved_names_its_lines() -> None:
         {"kind": "shared_load", "before": 2, "after": 3, "text": "b", "requests": [8, 8], "cost": [8, 16]}
     ]  # the other stands one line lower, and is the same
     said = sentences.cause(look({"shared_load": {"requests": 8, "cost": 16}}, {}, lines), is_worse=True)
-    assert said.endswith("for 1, line 3")
+    assert said.endswith("instead of 1, line 3")
     gone = moved_lines(Kernel(KERNEL, before, {"text": ["a", "b"], "lines": [[2, "shared_load", 8, 8, "b"]]}))
     assert [(each["before"], each["after"], each["cost"]) for each in gone] == [(3, 0, [8, 0])]
 
 
 def test_a_sentence_says_that_nothing_moved() -> None:
-    same = {"same": False, "left": 0, "joined": 0, "moved": 0, "renamed": 0}
+    same = {"same": False, "removed": 0, "added": 0, "moved": 0, "renamed": 0}
     said = sentences.cause(look({}, {}, sass=same), is_worse=True)
     assert said.startswith("no exact figure moved (")
     assert said.endswith("how long instructions wait")
@@ -104,8 +104,8 @@ def test_a_sentence_says_that_nothing_moved() -> None:
     ("diff", "said"),
     [
         (["--- a/x.cu", "+++ b/x.cu", "-pitch = 33;", "+  pitch = 34;"], "`pitch = 33;` became `pitch = 34;`"),
-        (["@@ -1 +1,2 @@", " a", "+  __syncthreads();", "+"], "`__syncthreads();` joined"),
-        (["-  b;"], "`b;` left"),
+        (["@@ -1 +1,2 @@", " a", "+  __syncthreads();", "+"], "`__syncthreads();` was added"),
+        (["-  b;"], "`b;` was removed"),
         (["-a", "-b", "+c"], ""),
         (["+" + 91 * "x"], ""),
         ([], ""),

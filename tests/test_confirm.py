@@ -16,6 +16,7 @@ from benchmarks.project import PROJECT
 from kernelwatch.commands import confirming
 from kernelwatch.comparison import confirm as module
 from kernelwatch.comparison.confirm import Flag, confirm
+from kernelwatch.comparison.paired import LOOKS
 from kernelwatch.history import confirmations
 from kernelwatch.history.confirmations import Confirmation, overall
 from tests.repositories import copy_into, few_rungs, new_project, rewrite, smaller, without_suites
@@ -100,6 +101,8 @@ def test_what_no_suite_times_is_not_tried(packages: type[Synthetic]) -> None:
     gone = "transpose/gone float32 4096x4096 cold"
     verdicts = confirm(PROJECT, [Flag(gone, BEFORE, AFTER, 0.1), Flag(PADDED, BEFORE, AFTER, 0.1)], 300.0)
     assert {verdict.cell: verdict.word for verdict in verdicts} == {gone: "not tried", PADDED: "refuted"}
+    turns = {verdict.cell: [verdict.turns, len(verdict.logs)] for verdict in verdicts}
+    assert turns == {gone: [0, 0], PADDED: [4, 4]}
 
 
 def test_cells_between_the_same_commits_share_their_turns(packages: type[Synthetic]) -> None:
@@ -139,7 +142,8 @@ def test_what_is_not_decided_is_tried_by_the_next_run(word: str | None, tried: i
 
 # --- how verdicts are kept -----------------------------------------------------------------------------------------
 
-ONE = Confirmation(PADDED, BEFORE, AFTER, "confirmed", 0.02, 0.021, 0.019, 0.023, 4, "", "2026-01-01T00:00:00+00:00")
+TIME = "2026-01-01T00:00:00+00:00"
+ONE = Confirmation(PADDED, BEFORE, AFTER, "confirmed", 0.02, 0.021, 0.019, 0.023, 4, "", TIME, (0.02,))
 TWO = dataclasses.replace(ONE, cell=COPY, word="refuted", change=None, low=None, high=None, why="it changed")
 
 
@@ -149,7 +153,11 @@ def test_a_verdict_is_kept_and_the_newest_counts(tmp_path: Path) -> None:
     newer = dataclasses.replace(ONE, word="refuted", at="2026-01-02T00:00:00+00:00")
     confirmations.save(tmp_path, [newer])
     assert confirmations.read(tmp_path) == {(PADDED, BEFORE, AFTER): newer, (COPY, BEFORE, AFTER): TWO}
-    assert [path.name for path in tmp_path.iterdir()] == [f"{AFTER[:8]}.confirmed.jsonl"]  # one file a commit
+    (path,) = tmp_path.iterdir()
+    assert path.name == f"{AFTER[:8]}.confirmed.jsonl"  # one file a commit
+    path.write_text(path.read_text().replace(', "logs": [0.02]', ""))  # as versions before this field wrote it
+    without = dataclasses.replace(newer, logs=())
+    assert confirmations.read(tmp_path)[PADDED, BEFORE, AFTER] == without
 
 
 @pytest.mark.parametrize(
@@ -159,6 +167,7 @@ def test_a_verdict_is_kept_and_the_newest_counts(tmp_path: Path) -> None:
         lambda line: "[1, 2]",
         lambda line: line.replace('"confirmed"', '"certain"'),
         lambda line: line.replace("0.021", "NaN"),
+        lambda line: line.replace("[0.02]", "[NaN]"),
         lambda line: line.replace("0.021", '"<script>"'),
         lambda line: line.replace(f'"{PADDED}"', "7"),
     ],
@@ -289,6 +298,11 @@ def test_a_true_step_is_confirmed_and_a_disturbed_run_refuted_and_measured_again
     events = json.loads((project.folder / ".asv/html/data/events.json").read_text())["events"]
     words_now = {(event["last"]["hash"][:8], event["verdict"]) for event in events if event["kind"] != "environment"}
     assert (step, "confirmed") in words_now
+    (shown,) = (
+        event["id"] for event in events if event["last"]["hash"][:8] == step and event["verdict"] == "confirmed"
+    )
+    causes = json.loads((project.folder / f".asv/html/data/causes/{shown}.json").read_text())
+    assert all(len(cell["confirmed"]) >= LOOKS[0] for cell in causes["cells"])
     assert {word for _, word in words_now - {(step, "confirmed")}} <= {"refuted"}  # traces of a busy machine
     for commit in (commits[at] for at in DISTURBED):
         usual, again = (seconds_of(folder, other) for other in (commits[DISTURBED[0] - 1], commit))

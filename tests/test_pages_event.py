@@ -1,6 +1,7 @@
 """The page of an event: it lasts, shows what is recorded, and is linked from wherever the event is told."""
 
 import json
+import math
 import shutil
 import subprocess
 import xml.etree.ElementTree as ET
@@ -83,7 +84,9 @@ def test_it_says_what_happened_for_two_readers(browser: "Browser", planted_site:
         assert "matmul/thread_tile_1d (float32 1024x1024x1024 cold) is 1.83 % slower on NVIDIA H200" in manager
         assert "since the commit \u201cA second barrier before the product\u201d" in manager
         engineer = page.locator("[data-for=engineer]").inner_text()
-        assert engineer.startswith("+1.83 %, since `__syncthreads();` joined: a block waits at 48 barriers for 32")
+        assert engineer.startswith(
+            "+1.83 %, since `__syncthreads();` was added: a block waits at 48 barriers instead of"
+        )
         assert engineer.endswith("in its SASS BAR 2 \u2192 3.")
     with opened(browser, planted_site, view("event", id=SYNCWARP)) as page:
         engineer = page.locator("[data-for=engineer]").inner_text()
@@ -105,6 +108,28 @@ def test_every_process_of_both_sides_is_drawn(browser: "Browser", planted_site: 
                 assert len(own) >= 3
         assert "cold, from memory" in main_text(page)
         assert "580.159.04" in main_text(page)
+
+
+def test_every_turn_of_a_confirmation_is_drawn(browser: "Browser", planted_site: Path, tmp_path: Path) -> None:
+    site, logs = tmp_path / "site", [0.049, 0.05, 0.0505, 0.051]
+    shutil.copytree(planted_site, site, ignore=shutil.ignore_patterns("asv"))
+    path = site / "data" / f"causes/{SYNCWARP}.json"
+    content = json.loads(path.read_text(encoding="utf-8"))
+    content["cells"][0]["confirmed"] = logs
+    path.write_text(json.dumps(content), encoding="utf-8")
+    write_scripts(site / "data")
+    with opened(browser, site, view("event", id=SYNCWARP), fresh=True) as page:
+        drawn = marks(page.locator(".samples figure").nth(1).locator("[data-value]"))
+        assert {each["row"] for each in drawn} == {"measured again"}
+        shown = sorted(float(each["value"]) for each in drawn)
+        assert shown == pytest.approx([100 * math.expm1(log) for log in logs], rel=1e-6)
+        assert "in each turn (%)" in main_text(page)
+
+
+def test_the_state_says_what_confirmed_it(browser: "Browser", planted_site: Path) -> None:
+    for id, state in ((BARRIER, "An exact figure moved"), (SYNCWARP, "No comparison of both commits in turns")):
+        with opened(browser, planted_site, view("event", id=id)) as page:
+            assert state in page.locator(".state").inner_text()
 
 
 def test_it_shows_source_sass_and_exact_figures(browser: "Browser", planted_site: Path) -> None:

@@ -64,7 +64,7 @@ def test_a_kernel_does_not_differ_from_itself() -> None:
     told = sassdiff.compare(sass(TRANSPOSE), sass(TRANSPOSE))
     assert told["rows"] == []
     assert told["opcodes"] == {}
-    assert (told["left"], told["joined"], told["moved"], told["renamed"]) == (0, 0, 0, 0)
+    assert (told["removed"], told["added"], told["moved"], told["renamed"]) == (0, 0, 0, 0)
     counted = count(disassemble([code(TRANSPOSE)], ARCH)[0])  # the same numbers as in the exact figures
     assert told["instructions"] == [counted["instructions"]] * 2
     assert told["classes"] == {kind: [counted["mix"][kind]] * 2 for kind in CLASSES}
@@ -74,11 +74,11 @@ def test_another_pitch_is_another_immediate_and_nothing_else() -> None:
     told = compared(TRANSPOSE, "[33]", "[32]")
     assert told["opcodes"] == {}
     assert told["instructions"][0] == told["instructions"][1]
-    assert 0 < told["left"] == told["joined"] < 8
-    left, joined = "\n".join(texts(told, "-")), "\n".join(texts(told, "+"))
-    assert "0x84" in left  # 33 floats
-    assert "0x84" not in joined
-    assert "0x80" in joined
+    assert 0 < told["removed"] == told["added"] < 8
+    removed, added = "\n".join(texts(told, "-")), "\n".join(texts(told, "+"))
+    assert "0x84" in removed  # 33 floats
+    assert "0x84" not in added
+    assert "0x80" in added
 
 
 def test_a_loop_that_is_not_unrolled_is_a_loop_with_fewer_accesses() -> None:
@@ -89,7 +89,7 @@ def test_a_loop_that_is_not_unrolled_is_a_loop_with_fewer_accesses() -> None:
     assert "LDS" not in told["opcodes"]  # the other loop
     assert list(told["opcodes"])[:2] == ["LDG", "STS"]  # likely causes first
     assert told["classes"]["global"] == [8, 5]
-    assert told["left"] > told["joined"] > 0
+    assert told["removed"] > told["added"] > 0
 
 
 def test_narrower_accesses_are_named_by_their_width() -> None:
@@ -108,11 +108,11 @@ def test_another_register_or_address_is_no_difference() -> None:
     lines = "/*0000*/ LDS R4, [R3+0x84] ;\n/*0010*/ @!P0 BRA 0x40 ;\n/*0020*/ IMAD.X R5, RZ, RZ, RZ, P0 ;\n"
     other = "/*0000*/ LDS R9, [R7+0x84] ;\n/*0010*/ @P2 BRA 0x80 ;\n/*0020*/ IADD3.X R1, RZ, RZ, RZ, P4 ;\n"
     told = sassdiff.compare(lines, other)
-    assert (told["left"], told["joined"], told["renamed"]) == (0, 0, 3)
+    assert (told["removed"], told["added"], told["renamed"]) == (0, 0, 3)
     assert told["rows"][0] == ("=", "0000", "LDS R4, [R3+0x84] \u2192 LDS R9, [R7+0x84]")
     assert len(told["rows"]) == 3
     told = sassdiff.compare(lines, other.replace("0x84", "0x80"))
-    assert (told["left"], told["joined"], told["renamed"]) == (1, 1, 2)
+    assert (told["removed"], told["added"], told["renamed"]) == (1, 1, 2)
 
 
 def test_what_stands_elsewhere_has_moved() -> None:
@@ -122,7 +122,7 @@ def test_what_stands_elsewhere_has_moved() -> None:
         return "".join(f"/*{16 * at:04x}*/ {name} ;\n" for at, name in enumerate(names))
 
     told = sassdiff.compare(listed(first, second, third), listed(second, third, first, "BAR.SYNC 0x0"))
-    assert (told["left"], told["joined"], told["moved"]) == (0, 1, 1)
+    assert (told["removed"], told["added"], told["moved"]) == (0, 1, 1)
     assert [mark for mark, *_ in told["rows"]] == ["<", " ", " ", ">", "+"]
     assert told["opcodes"] == {"BAR": [0, 1]}
 
@@ -132,7 +132,7 @@ def test_a_kernel_that_is_too_long_is_counted_only() -> None:
     told = sassdiff.compare(long, long + "/*ffff0*/ EXIT ;\n")
     assert not told["aligned"]
     assert told["rows"] == []
-    assert told["joined"] == 1
+    assert told["added"] == 1
 
 
 def test_a_nop_between_instructions_counts_and_padding_does_not() -> None:
@@ -143,6 +143,6 @@ def test_a_nop_between_instructions_counts_and_padding_does_not() -> None:
 
     told = sassdiff.compare(listed(first, second), listed(first, pad, second, pad, pad))
     assert told["opcodes"] == {"NOP": [0, 1]}
-    assert told["joined"] == 1
+    assert told["added"] == 1
     assert told["instructions"] == [2, 2]  # as the exact figures count
     assert [row for row in told["rows"] if row[0] == "+"] == [("+", "0010", "NOP")]

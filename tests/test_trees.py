@@ -50,7 +50,7 @@ LAYOUTS = {
 }
 
 
-LINK = ("HEAD", "--no-publish", "--budget", "4")  # as bench measures a commit
+LINK = ("HEAD", "--no-publish", "--budget", "12")  # as bench measures a commit
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

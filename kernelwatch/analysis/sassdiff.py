@@ -1,8 +1,8 @@
-"""Compare the SASS of a kernel before and after a commit: which instructions left, which joined, and of which kind.
+"""Compare the SASS of a kernel before and after a commit: which instructions were removed and added, of which kind.
 
 A compiler that changes one thing gives out registers anew and schedules in another order. So instructions are aligned
 without the numbers of registers and predicates and without addresses; opcodes, modifiers and immediate operands count.
-An instruction that left in one place and joined in another has only moved.
+An instruction that was removed in one place and added in another has only moved.
 """
 
 import re
@@ -95,7 +95,7 @@ def compare(before: str, after: str) -> dict[str, Any]:
     `instructions`: how many there are, as each of the next pairs before and after; `classes`: by class (sass.MIX);
     both without NOPs, as the exact figures count. `opcodes`: those whose number changed, likely causes first.
     `loops`: branches that lead back.
-    `left`, `joined`, `moved`: how many instructions. `renamed`: how many stayed and have other registers or addresses.
+    `removed`, `added`, `moved`: how many instructions. `renamed`: how many have only other registers or addresses.
     `aligned`: whether the kernels are short enough for a diff. `rows`: the diff, each row with its mark, address and
     text. The marks: "-", "+", "<" and ">" for one that moved from and to here, " " for one that stayed, "." for a gap,
     "=" for one with other registers or addresses, if nothing else differs. `left_out`: how many more rows there are.
@@ -124,8 +124,8 @@ def compare(before: str, after: str) -> dict[str, Any]:
         "classes": {kind: classes.get(kind, [0, 0]) for kind in CLASSES},
         "opcodes": dict(sorted(((name, pair) for name, pair in opcodes.items() if pair[0] != pair[1]), key=_suspicion)),
         "loops": [_loops(old), _loops(new)],
-        "left": gone.total(),
-        "joined": come.total(),
+        "removed": gone.total(),
+        "added": come.total(),
         "moved": sum(mark == "<" for mark, *_ in rows),
         "renamed": len(renamed),
         "aligned": is_short,
@@ -155,7 +155,7 @@ def _rows(
     matcher: "SequenceMatcher[str]",
 ) -> Iterator[tuple[str, str, str]]:
     """The diff: hunks with AROUND instructions around them."""
-    left, joined = gone.copy(), come.copy()
+    removed, added = gone.copy(), come.copy()
 
     def marked(each: Instruction, rest: Counter[str], marks: str) -> tuple[str, str, str]:
         is_own = rest[each.key] > 0
@@ -169,5 +169,5 @@ def _rows(
             if kind == "equal":
                 yield from ((" ", f"{each.address:04x}", each.text) for each in new[k:m])
                 continue
-            yield from (marked(each, left, "-<") for each in old[i:j])
-            yield from (marked(each, joined, "+>") for each in new[k:m])
+            yield from (marked(each, removed, "-<") for each in old[i:j])
+            yield from (marked(each, added, "+>") for each in new[k:m])

@@ -67,8 +67,9 @@ def _verdict(flag: Flag, comparison: Comparison, at: str) -> Confirmation:
     word, why = _word(flag, judged)
     figures = (judged.change, *judged.bounds)
     change, low, high = figures if all(map(math.isfinite, figures)) else (None, None, None)
+    logs = tuple(comparison.pairs[flag.cell].logs().values())
     return Confirmation(
-        flag.cell, flag.before, flag.after, word, flag.change, change, low, high, comparison.turns, why, at
+        flag.cell, flag.before, flag.after, word, flag.change, change, low, high, comparison.turns, why, at, logs
     )
 
 

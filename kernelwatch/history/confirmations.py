@@ -27,6 +27,7 @@ class Confirmation:
     `change`, `low`, `high`: the relative change in turns and its interval; None if it was not measured.
     `turns`: how many there were; `why`: the reason, if the word does not follow from the interval.
     `at`: when it was decided, in ISO format.
+    `logs`: the logarithm of the ratio of each turn; verdicts of older versions have none.
     """
 
     cell: str
@@ -40,6 +41,7 @@ class Confirmation:
     turns: int = 0
     why: str = ""
     at: str = ""
+    logs: tuple[float, ...] = ()
 
 
 Verdicts = dict[tuple[str, str, str], Confirmation]  # by cell, commit before, commit after
@@ -61,9 +63,10 @@ def read(folder: Path) -> Verdicts:
 def _parsed(line: str) -> Confirmation | None:
     try:
         values = json.loads(line)
-        verdict = Confirmation(**{field.name: values[field.name] for field in fields(Confirmation)})
+        known = {field.name: values[field.name] for field in fields(Confirmation) if field.name != "logs"}
+        verdict = Confirmation(**known, logs=tuple(values.get("logs", ())))
         texts = (verdict.cell, verdict.before, verdict.after, verdict.why, verdict.at)
-        figures = (verdict.flagged, verdict.change, verdict.low, verdict.high, verdict.turns)
+        figures = (verdict.flagged, verdict.change, verdict.low, verdict.high, verdict.turns, *verdict.logs)
         sound = verdict.word in get_args(Word) and all(isinstance(text, str) for text in texts)
         return verdict if sound and all(figure is None or math.isfinite(figure) for figure in figures) else None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):

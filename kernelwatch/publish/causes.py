@@ -13,8 +13,9 @@ from kernelwatch.analysis import sassdiff
 from kernelwatch.analysis.explained import shape_of
 from kernelwatch.detect.events import Change, Event
 from kernelwatch.detect.linked import LinkedSeries
-from kernelwatch.detect.states import headline
+from kernelwatch.detect.states import headline, verdict_of
 from kernelwatch.history import records
+from kernelwatch.history.confirmations import Verdicts
 from kernelwatch.history.links import Session
 from kernelwatch.history.records import Measured, Record
 from kernelwatch.plan.cells import COUNTED, key
@@ -29,14 +30,14 @@ from kernelwatch.publish.sentences import Look
 from kernelwatch.publish.series import cell_of
 from kernelwatch.publish.writer import as_text
 
-VERSION = 1  # of these files' content
+VERSION = 2  # of these files' content
 CELLS = 6  # of an event, whose samples are shown
 DIGITS = 7
 
 
 class Causes:
     """Of the events of one publication. `told`: by id, an event as events.json has it; `sessions`: the links', by
-    machine; `commits`: what git tells of those that events name."""
+    machine; `commits`: what git tells of those that events name; `verdicts`: of confirmations, by machine."""
 
     def __init__(
         self,
@@ -44,8 +45,10 @@ class Causes:
         told: Mapping[str, Json],
         sessions: Mapping[str, Sequence[Session]],
         commits: Mapping[str, Commit],
+        verdicts: Mapping[str, Verdicts],
     ) -> None:
         self.publication, self.told, self.sessions, self.commits = publication, told, sessions, commits
+        self.verdicts = verdicts
         most = getattr(publication.conf, "explained_events", EVENTS)
         self.explaining = Explaining(publication.project, most if isinstance(most, int) else EVENTS)
         self._records: dict[tuple[str, str], Record | None] = {}
@@ -191,10 +194,11 @@ class Causes:
     # --- the samples -----------------------------------------------------------------------------------------------
 
     def _samples(self, change: Change) -> Json:
-        """Every process of both commits, and every turn of the links between them."""
+        """Every process of both commits, and every turn: of the links between them, and of the confirmation."""
         machine, cell = self._machine(change), change.series.cell
         linked = isinstance(change.series, LinkedSeries)
         sides = (change.before.commit, change.last.commit) if not linked else ()
+        verdict = verdict_of(change, self.verdicts) if not linked else None
         return {
             "change": change.id,
             "cell": cell,
@@ -206,6 +210,7 @@ class Causes:
                 if linked and session.after == change.last.commit and session.kind == "step"
                 and any(link.cell == cell for link in session.changed)
             ],
+            "confirmed": [rounded(each, DIGITS) for each in verdict.logs] if verdict else [],
         }  # fmt: skip
 
     # --- the exact figures -----------------------------------------------------------------------------------------

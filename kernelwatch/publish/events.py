@@ -26,6 +26,7 @@ from kernelwatch.detect.linked import linked as links_of
 from kernelwatch.detect.settled import Settled
 from kernelwatch.detect.states import Consent, Outcome, Standing, States, headline, word_of
 from kernelwatch.history import confirmations, decisions, expected
+from kernelwatch.history.confirmations import Confirmation
 from kernelwatch.history.decisions import Accepted, Decision
 from kernelwatch.history.expected import Expected
 from kernelwatch.history.links import Session
@@ -230,7 +231,7 @@ def write(publication: Publication, judged: Judged) -> None:
         if not writer.keep(f"diffs/{commit}", asked):
             writer.write(f"diffs/{commit}", diffs.diff_of(publication.repo, commit, where), asked)
     by_id = dict(zip((event.id for event in judged.events), found, strict=True))
-    Causes(publication, by_id, judged.sessions, commits).write(judged.events)
+    Causes(publication, by_id, judged.sessions, commits, judged.states.verdicts).write(judged.events)
     write_feed(
         publication.site, publication.conf.project, found, commits, judged.evidence, judged.failures, judged.damaged
     )
@@ -301,9 +302,14 @@ def _change_as_json(change: Change, standing: Standing) -> dict[str, Any]:
         "rung": change.series.shows.partition(" ")[0],
         "suspects": change.suspects,
         "later": len(change.series.results) - change.step.at,
-        "verdict": dataclasses.asdict(standing.verdict) if standing.verdict else None,
+        "verdict": _verdict(standing.verdict) if standing.verdict else None,
         "linked": isinstance(change.series, LinkedSeries),
     }
+
+
+def _verdict(verdict: Confirmation) -> dict[str, Any]:
+    """What measuring again said; the page of the event has each turn."""
+    return {name: value for name, value in dataclasses.asdict(verdict).items() if name != "logs"}
 
 
 def _standing(standing: Standing) -> dict[str, Any]:

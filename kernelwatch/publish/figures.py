@@ -20,7 +20,7 @@ WORDS = {"sectors": ("touches", "sector"), "wavefronts": ("takes", "pass through
 @dataclass(frozen=True)
 class Figure:
     """An exact figure before and after. `where`: "compiled" or "counted"; `kind`: of access, if it is one of these;
-    `clause`: what it means, without numbers: "a block waits at {} barriers for {}"."""
+    `clause`: what it means, without numbers: "a block waits at {} barriers instead of {}"."""
 
     name: str
     unit: str
@@ -60,18 +60,18 @@ def compiled_figures(before: Mapping[str, Any], after: Mapping[str, Any]) -> lis
         return [side.get(name) for side in (before, after)]
 
     spills = [_sum(side.get("spill_load_bytes"), side.get("spill_store_bytes")) for side in (before, after)]
-    add("spill bytes", "bytes", spills, "lower", "a thread spills {} bytes for {}")
+    add("spill bytes", "bytes", spills, "lower", "a thread spills {} bytes instead of {}")
     add(
         "occupancy",
         "% of warps",
         both("occupancy_percent"),
         "higher",
-        "{} % of the warps fit on a multiprocessor for {} %",
+        "{} % of the warps fit on a multiprocessor instead of {} %",
     )
-    add("block threads", "threads", both("block_threads"), "", "a block has {} threads for {}")
-    add("shared bytes", "bytes", both("shared_bytes"), "", "a block takes {} bytes of shared memory for {}")
-    add("registers", "registers", both("registers"), "", "a thread has {} registers for {}")
-    add("instructions", "instructions", both("instructions"), "", "the kernel has {} instructions for {}")
+    add("block threads", "threads", both("block_threads"), "", "a block has {} threads instead of {}")
+    add("shared bytes", "bytes", both("shared_bytes"), "", "a block takes {} bytes of shared memory instead of {}")
+    add("registers", "registers", both("registers"), "", "a thread has {} registers instead of {}")
+    add("instructions", "instructions", both("instructions"), "", "the kernel has {} instructions instead of {}")
     for kind in CLASSES:
         counts = [(side.get("mix") or {}).get(kind) for side in (before, after)]
         add(f"{kind} instructions", "instructions", counts)
@@ -91,20 +91,20 @@ def counted_figures(before: Mapping[str, Any], after: Mapping[str, Any]) -> list
         ratio_before, ratio_after = _ratio(old), _ratio(new)
         if ratio_before is not None and ratio_after is not None:
             verb, noun = WORDS[unit]
-            clause = f"each warp\u2019s {what} {verb} {{}} {_plural(noun, ratio_after)} for {{}}"
+            clause = f"each warp\u2019s {what} {verb} {{}} {_plural(noun, ratio_after)} instead of {{}}"
             name = f"{kind.replace('_', ' ')} {unit}"
             unit_of = f"{unit}/request"
             found.append(Figure(name, unit_of, "counted", ratio_before, ratio_after, "lower", kind, clause))
         if old.get("requests") is not None and new.get("requests") is not None:
             name = f"{kind.replace('_', ' ')} requests"
-            clause = f"the warps make {{}} {_plural(what, 2)} for {{}}"
+            clause = f"the warps make {{}} {_plural(what, 2)} instead of {{}}"
             found.append(Figure(name, "requests", "counted", old["requests"], new["requests"], "lower", kind, clause))
     old_barriers, new_barriers = (_over(side.get("barriers"), side.get("blocks")) for side in (before, after))
     if old_barriers is not None and new_barriers is not None:
-        clause = "a block waits at {} barriers for {}"
+        clause = "a block waits at {} barriers instead of {}"
         found.append(Figure("barriers", "barriers/block", "counted", old_barriers, new_barriers, "lower", "", clause))
     if before.get("blocks") and after.get("blocks"):
-        clause = "a launch has {} blocks for {}"
+        clause = "a launch has {} blocks instead of {}"
         found.append(Figure("blocks", "blocks", "counted", before["blocks"], after["blocks"], "", "", clause))
     return found
 

@@ -88,7 +88,7 @@ def cause(look: Look, *, is_worse: bool) -> str:
     against = [_clause(each, look.lines) for each in moved if each.verdict not in (wanted, "")][:MOST]
     before, after = look.sass.get("loops", (0, 0))
     if before != after:
-        clauses.append(f"the code has {after} {'loop' if after == 1 else 'loops'} for {before}")
+        clauses.append(f"the code has {after} {'loop' if after == 1 else 'loops'} instead of {before}")
     if opcodes := _opcodes(look.sass):
         clauses.append(opcodes)
     if not moved and clauses:
@@ -127,8 +127,8 @@ def _unmoved(sass: Mapping[str, Any]) -> str:
         return ""
     if sass["same"]:
         return "the code is the same, bit by bit"
-    if sass["left"] or sass["joined"]:
-        return f"in its SASS {sass['left']} instructions left and {sass['joined']} joined"
+    if sass["removed"] or sass["added"]:
+        return f"its SASS lost {sass['removed']} instructions and gained {sass['added']}"
     if sass["moved"]:
         return f"in its SASS {sass['moved']} instructions stand elsewhere"
     if sass["renamed"]:
@@ -146,4 +146,4 @@ def since(diff: Sequence[str]) -> str:
         return ""
     if removed and added:
         return f"`{removed[0]}` became `{added[0]}`"
-    return f"`{added[0]}` joined" if added else f"`{removed[0]}` left" if removed else ""
+    return f"`{added[0]}` was added" if added else f"`{removed[0]}` was removed" if removed else ""

@@ -62,26 +62,28 @@
         if (!seconds.length) return element("p", {class: "quiet"}, "The processes of these commits are not recorded on " + cell.machine + ".");
         const [unit, scale] = scale_of(d3.min(seconds));
         const rows = cell.sides.map((side, at) => ({name: (at ? "after " : "before ") + text.hash(side.commit), side: at, values: side.seconds.map((value) => value / scale)}));
-        const means = cell.sides.map((side) => d3.median(side.seconds)), [before, after] = means;
         const said = rows.map((row) => row.name + ": " + row.values.map((value) => text.digits(value, 5)).join(", ") + " " + unit).join("; ");
         return strips(main, rows, {label: "time of a launch (" + unit + ")"}, cell.cell + ", each process. " + said,
-            cell.sides.map((side, at) => text.plural(side.seconds.length, "process", "processes") + (at ? " after" : " before")).join(", ") + ", each a dot; the tick is their median" +
-            (before && after ? ": " + text.time(before) + " \u2192 " + text.time(after) + ", " + text.change(after / before - 1, 2) + " between these two runs" : "") + ".");
+            cell.sides.map((side, at) => text.plural(side.seconds.length, "process", "processes") + (at ? " after" : " before")).join(", ") + ", each a dot; the tick is their median.");
     }
 
-    function turns_picture(main, cell) {
-        const rows = cell.turns.map((turn, at) => ({name: "session " + (at + 1), side: 1, values: turn.logs.map((log) => 100 * Math.expm1(log))}));
-        const said = cell.turns.map((turn) => text.plural(turn.logs.length, "turn") + " on " + turn.gpu + ", " + text.time(turn.seconds[0]) + " \u2192 " + text.time(turn.seconds[1])).join("; ");
-        return strips(main, rows, {label: "time after over time before, in each turn (%)", zero: true}, cell.cell + ", each turn: " + said, "Both commits in turns, each turn a dot: " + said + ".");
+    // Both commits in turns: `rows` of [name, logarithms of the ratios]; `said`: of them, in words.
+    function turns_picture(main, cell, rows, said) {
+        const values = rows.map(([name, logs]) => ({name, side: 1, values: logs.map((log) => 100 * Math.expm1(log))}));
+        return strips(main, values, {label: "time after over time before, in each turn (%)", zero: true}, cell.cell + ", each turn: " + said, "Both commits in turns, each turn a dot: " + said + ".");
     }
+
+    const links_picture = (main, cell) => turns_picture(main, cell, cell.turns.map((turn, at) => ["session " + (at + 1), turn.logs]),
+        cell.turns.map((turn) => text.plural(turn.logs.length, "turn") + " on " + turn.gpu + ", " + text.time(turn.seconds[0]) + " \u2192 " + text.time(turn.seconds[1])).join("; "));
 
     function samples(main, event, causes, all) {
         const section = element("section", {class: "samples"}, element("h2", {}, "Samples of both sides"));
         for (const cell of causes.cells) {
             const change = event.changes.find((each) => each.id === cell.change);
-            section.append(element("h3", {}, kernelwatch.told.series_link(change, all)), cell.turns.length ? turns_picture(main, cell) : sides_picture(main, cell));
+            section.append(element("h3", {}, kernelwatch.told.series_link(change, all)), cell.turns.length ? links_picture(main, cell) : sides_picture(main, cell));
             const verdict = change.verdict && !change.linked ? kernelwatch.told.verdict_text(change.verdict) : "";
-            if (verdict) section.append(element("p", {class: "small"}, "Measured again in turns: " + verdict + "."));
+            if (cell.confirmed.length) section.append(turns_picture(main, cell, [["measured again", cell.confirmed]], verdict));
+            else if (verdict) section.append(element("p", {class: "small"}, "Measured again in turns: " + verdict + "."));
         }
         if (!causes.cells.length) {
             section.append(element("p", {}, event.changes.every((change) => change.exact) ? "None: exact figures have no samples, any difference counts."
@@ -141,7 +143,7 @@
         }
         const how = {recorded: "recorded with the results", looked: "computed when these pages were made"};
         const origin = Object.entries(kernel.origin).map(([what, whence]) => (what === "counted" ? "counted on the emulator" + (kernel.counted_at ? " at " + text.shape(kernel.counted_at) : "") : "compiled") + ": " + how[whence]).join("; ");
-        const why = [origin, kernel.no_lines ? "no accesses by line: " + kernel.no_lines : ""].filter(Boolean).join(". ");
+        const why = [origin, kernel.no_lines ? "No accesses by line: " + kernel.no_lines : ""].filter(Boolean).join(". ");
         if (why) section.append(element("p", {class: "quiet small"}, why[0].toUpperCase() + why.slice(1) + "."));
         return section;
     }
@@ -156,9 +158,9 @@
             section.append(element("p", {}, "No SASS diff: " + kernel.why + "."));
             return section;
         }
-        const moves = [[kernel.left, "left"], [kernel.joined, "joined"], [kernel.moved, "only moved"], [kernel.renamed, "stayed and have other registers or addresses"]].filter(([count]) => count).map(([count, words]) => count + " " + words);
-        section.append(element("p", {}, kernel.same ? "The code is the same on both sides, bit by bit." : [element("b", {}, pair(kernel.instructions) + " instructions"), moves.length ? ": " + moves.join(", ") + ". " : ". ", "Loops: " + pair(kernel.loops) + ". ",
-            kernel.left + kernel.joined + kernel.moved + kernel.renamed ? "" : "Only what nvdisasm does not print differs: how long instructions wait, and for what."]));
+        const moves = [[kernel.removed, "removed"], [kernel.added, "added"], [kernel.moved, "only moved"], [kernel.renamed, "with other registers or addresses"]].filter(([count]) => count).map(([count, words]) => count + " " + words);
+        section.append(element("p", {}, kernel.same ? "The code is the same on both sides, bit by bit." : [element("b", {}, pair(kernel.instructions) + " instructions"), kernel.opcodes.NOP ? ", NOPs not counted" : "", moves.length ? ": " + moves.join(", ") + ". " : ". ", "Loops: " + pair(kernel.loops) + ". ",
+            kernel.removed + kernel.added + kernel.moved + kernel.renamed ? "" : "Only what nvdisasm does not print differs: how long instructions wait, and for what."]));
         if (kernel.same) return section;
         const changed = Object.entries(kernel.opcodes);
         section.append(element("p", {class: "small classes"}, "By class: " + CLASSES.filter((name) => kernel.classes[name].some(Boolean)).map((name) => name + " " + pair(kernel.classes[name])).join(" \u00b7 ") + "."));
@@ -169,7 +171,7 @@
         if (!kernel.aligned) section.append(element("p", {}, "The kernel is too long for a diff."));
         if (kernel.rows.length) {
             section.append(element("details", {class: "diff", open: kernel.rows.length <= 60}, element("summary", {}, "Diff of the SASS, " + text.plural(kernel.rows.length + kernel.left_out, "row")),
-                element("p", {class: "quiet small"}, kernel.rows[0][0] === "=" ? "Nothing differs but registers, predicates and addresses, in these instructions." : "\u2212 left, + joined, \u2190 and \u2192 moved from and to here. Registers, predicates and addresses are not compared."),
+                element("p", {class: "quiet small"}, kernel.rows[0][0] === "=" ? "Nothing differs but registers, predicates and addresses, in these instructions." : "\u2212 removed, + added, \u2190 and \u2192 moved from and to here. Registers, predicates and addresses are not compared."),
                 element("pre", {tabindex: 0, role: "region", "aria-label": "Diff of the SASS of " + kernel.kernel}, kernel.rows.map(([mark, address, words]) => element("span", {class: MARKS[mark][0] || null}, MARKS[mark][1] + " " + address.padStart(4) + "  " + words + "\n"))),
                 kernel.left_out ? element("p", {class: "small"}, text.plural(kernel.left_out, "more row")) : null));
         }
@@ -203,7 +205,7 @@
             element("h1", {}, TITLES[kind] + ": " + (event.commits ? event.last.subject : event.why)),
             element("p", {class: "lead", "data-for": "manager"}, causes.manager),
             element("p", {class: "lead", "data-for": "engineer"}, causes.engineer),
-            element("p", {class: "quiet"}, words ? [element("span", {class: "verdict first " + event.state, title: told.MEANT[event.state]}, words), " "] : "", told.commit_link(event.last.hash, all), " by " + event.last.author + ", " + text.date(event.last.date),
+            element("p", {class: "quiet " + kind}, words ? [element("span", {class: "verdict first " + event.state, title: told.meaning(event)}, words), " "] : "", told.commit_link(event.last.hash, all), " by " + event.last.author + ", " + text.date(event.last.date),
                 event.gradual ? ["; many small changes since ", told.commit_link(event.first.hash, all)] : event.commits > 1 ? ["; or one of the " + text.plural(event.commits - 1, "unmeasured commit") + " before it, after ", told.commit_link(event.before, all)] : "",
                 machines.length ? " \u00b7 " + machines.join(", ") : "", event.configured ? "" : " \u00b7 on " + event.branch + ", which is not a configured branch"),
             samples(main, event, causes, all));
@@ -215,7 +217,7 @@
         if (where) main.append(where);
         main.append(element("section", {class: "state"}, element("h2", {}, "State"),
             element("p", {"data-event": event.id, "data-state": event.state, "data-size": event.size},
-                environment ? "No commit is to blame." : [words ? words[0].toUpperCase() + words.slice(1) + ". " : "", words ? told.MEANT[event.state] : "", reason ? " " + reason + "." : ""].join("") || "Nothing is known."),
+                environment ? "No commit is to blame." : [words ? words[0].toUpperCase() + words.slice(1) + ". " : "", words ? told.meaning(event) : "", reason ? " " + reason + "." : ""].join("") || "Nothing is known."),
             decision && decision.missed ? element("p", {}, decision.missed) : null),
         element("section", {class: "take"}, element("h2", {}, "Take it along"),
             element("p", {class: "controls"}, kernelwatch.copy("Copy as Markdown", markdown(event, causes, all)), kernelwatch.copy("Copy as JSON", JSON.stringify({schema: "kernelwatch/event", version: all.events.version, ...event, causes}, null, 1)), causes.command ? kernelwatch.copy("Copy the command that repeats it", causes.command) : null),

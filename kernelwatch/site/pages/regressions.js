@@ -22,13 +22,15 @@
         ...KINDS.filter(([kind]) => ["improvement", "change", "accepted"].includes(kind))]);
 
     const MEANT = {  // docs/pages.md
-        "new": "Measuring both commits again did not decide it yet; the command bench does so on the machine that measured them.",
-        "confirmed": "Both commits were measured again in turns and differ, or the figure is exact.",
+        "new": "No comparison of both commits in turns has decided it yet; the command bench makes one on the machine that measured them.",
+        "confirmed": "Both commits were measured again in turns and differ.",
         "refuted": "Both commits were measured again in turns and do not differ: the run was disturbed.",
         "accepted": "A decision in results/decisions.toml or the commit itself says that it is all right.",
         "fixed": "A later commit brought the level back.",
         "undone": "A later commit took it back.",
     };
+
+    const meaning = (event) => (event.state === "confirmed" && event.changes.some((change) => change.exact) ? "An exact figure moved, which needs no confirmation." : MEANT[event.state]);
 
     const kind_of = (event) => (event.state === "refuted" ? "disturbed" : event.state === "accepted" ? "accepted" : event.kind);
     const place_of = (change) => change.place.machine || "";
@@ -179,7 +181,7 @@
         return element("article", {class: "card event " + kind_of(event) + (event.open ? " open" : ""), "data-commit": event.last.hash, "data-kind": kind_of(event), "data-event": event.id, "data-state": event.state},
             element("div", {class: "event-head"},
                 element("div", {},
-                    element("h3", {}, kernelwatch.event.link(title, event.id), words ? element("span", {class: "verdict " + event.state, title: MEANT[event.state]}, words) : null),
+                    element("h3", {}, kernelwatch.event.link(title, event.id), words ? element("span", {class: "verdict " + event.state, title: meaning(event)}, words) : null),
                     reason ? element("p", {class: "small reason"}, reason) : null,
                     element("p", {class: "quiet small"}, about, environment || !files.length ? "" : " \u00b7 " + files.slice(0, 3).join(", ") + (files.length > 3 ? " and " + (files.length - 3) + " more files" : ""), all.site.machines.length > 1 ? " \u00b7 " + machines.join(", ") : "")),
                 await trend(event, all)),
@@ -189,7 +191,7 @@
             environment ? null : await causes(event, all), environment ? null : kernelwatch.copy("Copy as Markdown", markdown(event, all)));
     }
 
-    kernelwatch.told = {COLUMNS, MEANT, change_row, commit_link, kind_of, markdown, series_link, subject_of, verdict_text};  // for the page of an event
+    kernelwatch.told = {COLUMNS, change_row, commit_link, kind_of, markdown, meaning, series_link, subject_of, verdict_text};  // for the page of an event
 
     // What the page speaks of, for each machine: "NVIDIA H200, 13 commits up to 47de068d of 2026-11-20, 363 cells, 0 failed".
     function scope(all) {
