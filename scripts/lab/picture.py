@@ -13,6 +13,7 @@ from lab import planted
 
 FOLDER = Path("docs", "images")
 WIDTH, HEIGHT = 1180, 700
+BROWSERS = ("chromium", "chromium-headless-shell", "google-chrome")
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ PICTURES = (
 
 def browser() -> str:
     """The path of a Chromium. Raises: SystemExit if there is none."""
-    executable = next((path for name in ("chromium", "google-chrome") if (path := shutil.which(name))), None)
+    executable = next((path for name in BROWSERS if (path := shutil.which(name))), None)
     if not executable:
         raise SystemExit("scripts/lab/figures: --picture needs chromium on the PATH (apt install chromium)")
     return executable
