@@ -142,6 +142,60 @@ def test_the_best_rung_and_line_are_those_measured(browser: "Browser", recorded_
                 assert "It is no bound" in page.locator("main").inner_text()
 
 
+GROUPS = {  # what float32 rungs compute whose rates are comparable: the line of each, and its rungs
+    "matmul float32": ("cublas", {"initial", "pipelined", "split_tail", "triton"}),
+    "matmul_tf32 float32": ("cublas_tf32", {"tf32"}),
+    "matmul float32 emulated on tensor cores": ("cublas", {"bf16x6", "fp16x3"}),
+}
+
+
+def test_a_ladder_compares_what_computes_the_same(browser: "Browser", units_site: Path) -> None:
+    expected, size = cells(units_site, "matmul"), "8192x8192x8192"
+    with opened(browser, units_site, f"ladder?op=matmul&shape={size}&cache=cold") as page:
+        pictures = page.locator("[data-group]")
+        assert pictures.evaluate_all("all => all.map((each) => each.dataset.group)") == list(GROUPS)
+        for title, (line, names) in GROUPS.items():
+            drawn = marks(page, f"[data-group='{title}']", "value")
+            rungs = {expected[key]["rung"] for key in drawn}
+            others = {name for other, (_, own) in GROUPS.items() if other != title for name in own}
+            assert names <= rungs
+            assert not rungs & others
+            assert page.get_by_role("heading", name=f"{title}, held against {line}", exact=True).count() == 2
+            base = rate(expected[f"matmul/{line} float32 {size} cold"])
+            for name in names:
+                share = float(row(page, f"{title} at {size}", name)[f"% of {line}"].rstrip(" %"))
+                own = 100 * rate(expected[f"matmul/{name} float32 {size} cold"]) / base
+                assert share == pytest.approx(own, rel=5e-3, abs=0.06)
+        best = page.locator("[data-best]").evaluate_all("all => all.map((each) => each.dataset.best.split(' ')[0])")
+        plain = {each: max(own, key=lambda name: rate(expected[f"matmul/{name} float32 {size} cold"]))
+                 for each, (_, own) in GROUPS.items()}  # fmt: skip
+        assert best == list(plain.values())
+    with opened(browser, units_site, "rung?op=matmul&rung=tf32") as page:
+        share = row(page, "Position of matmul/tf32", "float32")["of cublas_tf32"]
+        key = "matmul/tf32 float32 256x256x256 cold"
+        own = rate(expected[key]) / rate(expected[key.replace("/tf32", "/cublas_tf32")])
+        assert float(share.rstrip(" %")) == pytest.approx(100 * own, abs=0.06)
+
+
+def test_the_tables_of_a_ladder_are_not_cut_off(browser: "Browser", units_site: Path) -> None:
+    with opened(browser, units_site, "ladder?op=matmul") as page:
+        page.set_viewport_size({"width": 1400, "height": 900})
+        tables = page.locator("main .wide")
+        assert tables.count() == len(GROUPS)
+        assert tables.evaluate_all("all => all.every((each) => each.scrollWidth <= each.clientWidth)")
+
+
+def test_a_ladder_has_one_scale_for_all_sizes(browser: "Browser", recorded_site: Path) -> None:
+    """Rungs a thousand times apart are told apart, and so are sizes."""
+    place = "all => all.map((mark) => [mark.dataset.key, mark.getBoundingClientRect().x])"
+    keys = [f"matmul/{name} float32 8192x8192x8192 cold" for name in ("coalesced", "initial", "thread_tile_1d")]
+    for scale, apart in (("", 10), ("linear", 0)):
+        with opened(browser, recorded_site, f"ladder?op=matmul&cache=cold&scale={scale}") as page:
+            at = dict(page.eval_on_selector_all("figure svg [data-key]", place))
+            assert at[keys[1]] - at[keys[0]] > apart
+            assert at[keys[2]] - at[keys[1]] > apart
+
+
 def test_what_is_not_there_is_told(browser: "Browser", recorded_site: Path) -> None:
     with opened(browser, recorded_site, "ladder?op=matmul&commit=0") as page:
         assert "was not measured" in page.locator("main").inner_text()

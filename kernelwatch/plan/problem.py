@@ -244,11 +244,16 @@ COPY = "vector_copy"  # the harness's own kernel; other rungs' rates are shown a
 
 
 class Kind(NamedTuple):
-    """What rungs compute whose rates are comparable: the element type, and the variant of the op if it is of another
-    precision than the op itself."""
+    """What rungs compute whose rates are comparable: the element type, the variant of the op if it is of another
+    precision than the op itself, and whether each of its operations is emulated by several of the tensor cores."""
 
     type: str
     variant: str = ""
+    emulated: bool = False
+
+    def title(self, op: str) -> str:
+        """The title of the rungs of this kind in the ladder of an op."""
+        return f"{self.variant or op} {self.type}{' emulated on tensor cores' if self.emulated else ''}"
 
 
 class Unit(NamedTuple):
@@ -365,9 +370,9 @@ class Problem:
         own, usual = self.computes(name), self.computation
         variant = self.lines[name].computes if name in self.lines else self._by_name[name].computes
         alike = own is usual or not usual.flops or not (own.exact_bits and usual.exact_bits)
-        if alike or own.exact_bits(type) == usual.exact_bits(type):  # type: ignore[misc]
-            return Kind(type)
-        return Kind(type, variant)
+        is_usual = alike or own.exact_bits(type) == usual.exact_bits(type)  # type: ignore[misc]
+        unit = self.unit_of(name, type)
+        return Kind(type, "" if is_usual else variant, unit is not None and unit.operations > 1)
 
     def unit_of(self, name: str, type: str) -> Unit | None:
         """The unit of a GPU on which a rung or line computes; None if it runs elsewhere, only moves data, or it is not
@@ -389,5 +394,5 @@ class Problem:
         if kind and vendor:
             others = (name for name in self.vendors if self._by_name[name].device == device)
             own = (name for name in (vendor, *others) if kind.type in self._by_name[name].types)
-            return next((name for name in own if self.kind(name, kind.type) == kind), "")
+            return next((name for name in own if self.kind(name, kind.type).variant == kind.variant), "")
         return vendor or (COPY if device == "gpu" and COPY in self.lines else "")

@@ -24,7 +24,7 @@ from kernelwatch.detect.events import INSTRUMENTS
 from kernelwatch.history.records import rung_and_type
 from kernelwatch.identity import TIMED
 from kernelwatch.plan.cells import rungs
-from kernelwatch.plan.problem import Problem, label
+from kernelwatch.plan.problem import Kind, Problem, Rung, label
 from kernelwatch.plan.project import Project
 from kernelwatch.publish.columns import SHOWN, Columns, Layout, Numbers
 from kernelwatch.publish.exact import Exact
@@ -75,11 +75,17 @@ def _op(project: Project, problem: Problem) -> Json:
                 "types": list(rung.types),
                 "source": rung.source.relative_to(project.root).as_posix() if rung.source else "",
                 "published_ms": dict(rung.published_ms),
-                "plain": rung.repeats == 1 and rung.computes in ("", problem.name),  # does the op's work, once a launch
+                "plain": _is_plain(problem, rung),
             }
             for rung in problem.rungs
         ],
     }
+
+
+def _is_plain(problem: Problem, rung: Rung) -> bool:
+    """Whether a rung does its work once a launch, and all of the op's: a copy beside a transpose does less."""
+    own = rung.computes in ("", problem.name) or bool(problem.computes(rung.name).flops)
+    return rung.repeats == 1 and own
 
 
 def add_cells(project: Project, cells: dict[str, Json], layout: Layout) -> None:
@@ -94,12 +100,16 @@ def add_cells(project: Project, cells: dict[str, Json], layout: Layout) -> None:
 def _work(project: Project, parts: Json) -> Json:
     try:
         problem, shape = project.ops[parts["op"]], tuple(map(int, parts["shape"].split("x")))
-        variant = problem.kind(parts["rung"], parts["type"]).variant
+        kind = problem.kind(parts["rung"], parts["type"])
+        is_usual = kind == Kind(kind.type)
         unit = problem.unit_of(parts["rung"], parts["type"])
+        against = problem.held_against(parts["device"], kind)
         return {
             "bytes": problem.bytes_moved(parts["rung"], parts["type"], shape),
             "flops": problem.flops(parts["rung"], shape),
-            **({"variant": variant} if variant else {}),
+            **({} if is_usual else {"group": kind.title(problem.name)}),
+            **({"variant": kind.variant} if kind.variant else {}),
+            **({"against": against} if against != problem.held_against(parts["device"]) else {}),
             **({"unit": unit.name} if unit else {}),
             **({"operations": unit.operations} if unit and unit.operations > 1 else {}),
         }

@@ -71,7 +71,7 @@ class Section:
     def _of_kind(self, kind: Kind) -> "Section":
         rows = [replace(row, rung=row.rung.partition(" ")[0]) for row in self.rows if row.kind == kind]
         where = f"{label(self.shape)}, {self.cache}, {self.device.upper()}"
-        title = f"{kind.variant or self.problem.name} {kind.type} {where}"
+        title = f"{kind.title(self.problem.name)} {where}"
         return replace(self, title=title, rows=rows, against=self.problem.held_against(self.device, kind))
 
     @property

@@ -36,18 +36,19 @@ kernelwatch.view("ladder", async function (main, parameters) {
     const found = of_type.filter((cell) => !cache || cell.cache === cache);
 
     const peak = ladders.peak(op, type, facts, device === "cpu" ? {} : kernelwatch.rooflines.roofs(machine, facts));
-    const named = op.against[device];
-    const against = found.some((cell) => cell.rung === named && cell.s) ? named : "";
-    const units = ladders.units(against, op.unit, peak, found);
+    const groups = ladders.groups(op, device, type, found);
+    const lines = [...new Set(groups.map((group) => group.against).filter(Boolean))], named = op.against[device];
+    const units_of = (against) => ladders.units(against, op.unit, peak, found);
+    const units = units_of(lines.length > 1 ? "the line of each group" : lines[0]);
     const unit_name = units[given.unit] ? given.unit : "rate";
-    const unit = units[unit_name];
+    const unit = units[unit_name], linear = given.scale === "linear";
     const published = op.rungs.some((rung) => Object.keys(rung.published_ms).length) && type === op.types[0];
     const lecture = published && given.layer === "lecture" && (unit_name === "rate" || unit_name === "seconds");
 
     main.append(
         element("h1", {}, op.name + ", " + type + (device_name ? ", " + device_name : "")),
         element("p", {}, "A ladder is the versions of one op, its rungs, from the naive one to the fast one. Each panel below is one size, each row one rung. ",
-            against ? ["The rungs are held against ", element("b", {}, against), op.lines.includes(against) ? ", a plain copy. It is no bound: at small sizes a launch takes most of the time, and whatever moves more bytes in a launch, or copies better, is above 100 %." : ", the vendor\u2019s library on the same work."] : named ? named + ", which the rungs are held against, was not timed here." : "On this device there is no line that the rungs are held against."),
+            lines.length ? ["The rungs are held against ", lines.map((line, index) => [index ? " or " : "", element("b", {}, line)]), op.lines.includes(lines[0]) ? ", a plain copy. It is no bound: at small sizes a launch takes most of the time, and whatever moves more bytes in a launch, or copies better, is above 100 %." : ", the vendor\u2019s library on the same work.", groups.length > 1 ? " What rungs of two groups compute differs in precision, so their rates are not comparable." : ""] : named ? named + ", which the rungs are held against, was not timed here." : "On this device there is no line that the rungs are held against."),
         element("div", {class: "controls"},
             kernelwatch.choice("op", site.ops.map((each) => each.name), op.name, (value) => go({op: value, type: "", shape: "", cache: "", unit: given.unit === "seconds" ? "seconds" : ""})),
             site.machines.length > 1 ? kernelwatch.choice("machine", site.machines.map((each) => each.name), machine.summary.name, (value) => go({machine: value, commit: "", with: ""})) : null,
@@ -55,7 +56,7 @@ kernelwatch.view("ladder", async function (main, parameters) {
             kernelwatch.choice("element type", types.includes(type) ? types : [...types, type], type, (value) => go({type: value, shape: "", cache: ""})),
             caches.length > 1 ? kernelwatch.choice("cache", [["", "cold and hot"], ...caches], cache, choose("cache")) : null,
             kernelwatch.choice("unit", Object.entries(units).map(([name, each]) => [name === "rate" ? "" : name, each.name || each.label]), unit_name === "rate" ? "" : unit_name, choose("unit")),
-            kernelwatch.choice("scale", [["", "linear, each size its own"], ["log", "logarithmic, one for all sizes"]], given.scale || "", choose("scale")),
+            kernelwatch.choice("scale", [["", "logarithmic, one for all sizes"], ["linear", "linear, each size its own"]], linear ? "linear" : "", choose("scale")),
             kernelwatch.commit_choice("commit", machine, commits, at, choose("commit")),
             kernelwatch.commit_choice("compared with", machine, commits, before, choose("with"), "no other commit"),
             published ? element("label", {}, element("input", {type: "checkbox", name: "lecture", checked: given.layer === "lecture",
@@ -93,13 +94,13 @@ kernelwatch.view("ladder", async function (main, parameters) {
     // --- the picture ---------------------------------------------------------------------------------------------
     const rows = ladders.rows(op, device, found);
     const by_key = new Map(own.map((cell) => [cell.key, cell]));
-    const reference = (cell) => by_key.get(kernelwatch.key(op.name, against, cell.type, cell.shape, cell.cache));
+    const reference = (cell) => by_key.get(kernelwatch.key(op.name, ladders.against(op, cell), cell.type, cell.shape, cell.cache));
     const shapes = [...new Set([...(op.shapes[device] || []), ...found.map((cell) => cell.shape)])].filter((shape) => found.some((cell) => cell.shape === shape && (cell.s || cell.state === "failed")));
     const older = before === null ? new Map() : new Map(ladders.cells(await machine.load("at/" + before), cells, op.name).map((cell) => [cell.key, cell]));
     const printed = new Map(op.rungs.map((rung) => [rung.name, rung.published_ms]));
 
-    const panels = shapes.map((shape) => {
-        const here = found.filter((cell) => cell.shape === shape);
+    const panels_of = ({cells, against}) => shapes.map((shape) => {
+        const here = cells.filter((cell) => cell.shape === shape);
         const marks = here.map((cell) => {
             const figure = ladders.figure(unit, cell, reference(cell));
             return {row: cell.rung, cache: cell.cache, cell, figure, failed: cell.state === "failed" && !cell.s, note: (cell.limits || []).join("; "), title: figure && hint(cell, figure)};
@@ -110,11 +111,11 @@ kernelwatch.view("ladder", async function (main, parameters) {
             .map((cell) => ({row: cell.rung, value: (printed.get(cell.rung) || {})[square] ? unit.of(cell, printed.get(cell.rung)[square] / 1e3) : null}))
             .filter((mark) => mark.value) : [];
         const ticks = before === null ? [] : here.map((cell) => ({row: cell.rung, cache: cell.cache, figure: ladders.figure(unit, older.get(cell.key), older.get(reference(cell)?.key))})).filter((mark) => mark.figure);
-        const rules = against ? here.filter((cell) => cell.rung === against && cell.s).map((cell) => ({cache: cell.cache, value: ladders.figure(unit, cell, cell)[0]})) : [];
-        return {shape, marks, lectures, ticks, rules, also: [...lectures.map((mark) => mark.value), ...ticks.map((mark) => mark.figure[0])]};
-    });
-    const all = panels.flatMap((panel) => [...panel.marks.flatMap((mark) => mark.figure || []), ...panel.also]).filter((value) => value > 0);
-    const shared = [d3.min(all) / 1.25, d3.max(all) * 1.25];
+        const rules = against ? [...new Set(here.map(reference))].filter((cell) => cell?.s).map((cell) => ({cache: cell.cache, value: ladders.figure(unit, cell, cell)[0]})) : [];
+        return {shape, marks, lectures, ticks, rules, also: [...[...rules, ...lectures].map((mark) => mark.value), ...ticks.map((mark) => mark.figure[0])]};
+    }).filter((panel) => panel.marks.some((mark) => mark.figure || mark.failed));
+
+    const heading = (group) => group.title + (group.against ? ", held against " + group.against : "");
 
     function hint(cell, [value, low, high]) {
         const digits = text.significant(value, low, high);
@@ -125,9 +126,9 @@ kernelwatch.view("ladder", async function (main, parameters) {
             ladders.remarks(cell) ? "! " + ladders.remarks(cell) : null].filter(Boolean).join("\n");
     }
 
-    const grid = ladders.panels(main, panels, rows, {
-        shared, scale: given.scale, machine: machine.summary.name,
-        alt: (panel) => op.name + " " + type + " at " + panel.shape + ": " + unit.label + " of " + text.plural(panel.marks.filter((mark) => mark.figure).length, "cell") + "; the table below lists the figures",
+    const picture = (group) => ladders.panels(main, panels_of(group), group.rows, {
+        scale: linear ? "linear" : "log", machine: machine.summary.name,
+        alt: (panel) => group.title + " at " + panel.shape + ": " + unit.label + " of " + text.plural(panel.marks.filter((mark) => mark.figure).length, "cell") + "; the table below lists the figures",
         extra: (panel, place) => [
             ...["cold", "hot"].map((each) => Plot.ruleX(panel.rules.filter((rule) => rule.cache === each), {x: "value", stroke: LOOK[each].color, strokeWidth: 1, strokeDasharray: each === "hot" ? "2,3" : null, strokeOpacity: 0.8, ariaDescription: "line " + each})),
             Plot.ruleX(panel.ticks, {x: (mark) => mark.figure[0], y1: (mark) => place.get(mark.row) - 0.38, y2: (mark) => place.get(mark.row) + 0.38, stroke: "var(--quiet)", strokeWidth: 1.5, ariaDescription: "before"}),
@@ -139,18 +140,18 @@ kernelwatch.view("ladder", async function (main, parameters) {
     main.append(element("section", {},
         element("h2", {}, (unit_name === "seconds" ? "Time, " : "") + unit.label + (unit.high ? ", higher is better" : ", lower is better")),
         unit_name === "peak" ? element("p", {}, "100 % is " + peak.words + ".") : null,
-        unit_name === "line" ? element("p", {}, "100 % is the rate of " + against + " at the same size and in the same cache state. The intervals are those of the rungs\u2019 own times.") : null,
+        unit_name === "line" ? element("p", {}, "100 % is the rate of " + lines.join(" or ") + " at the same size and in the same cache state. The intervals are those of the rungs\u2019 own times.") : null,
         given.unit && !units[given.unit] ? element("p", {}, "The unit that the address names needs a figure that this device lacks; the picture shows " + unit.label + ".") : null,
         ladders.legend([
             ...["cold", "hot"].filter((each) => drawn.includes(each)).map((each) => [each, each + ": " + LOOK[each].mean]),
             ["interval", "95 % interval of the median over processes, often narrower than its mark"],
-            against ? ["rule", against + " at this size" + (drawn.length > 1 ? " (dashed: hot)" : "")] : null,
+            lines.length ? ["rule", lines.join(" or ") + " at this size" + (drawn.length > 1 ? " (dashed: hot)" : "")] : null,
             rows.some((row) => row.line) && rows.some((row) => !row.line) ? ["italic", "under the rule, in italics: lines to compare with, not rungs"] : null,
             limited.length ? ["limit", "a limit was active: " + [...new Set(limited.flatMap((cell) => cell.limits))].join("; ")] : null,
             before === null ? null : ["tick", "the same cell at " + text.hash(commits[before].hash)],
             lecture ? ["times", "what the origin prints for a square of this extent, on its own hardware"] : null,
         ].filter(Boolean)),
-        element("figure", {}, grid)));
+        groups.map((group) => [groups.length > 1 ? element("h3", {}, heading(group)) : null, element("figure", {"data-group": group.title}, picture(group))])));
     const missing = d3.rollups(found.filter((cell) => !cell.s && cell.reason), (list) => [...new Set(list.map((cell) => cell.rung))], (cell) => text.shape(cell.shape) + ", " + cell.cache + ": " + cell.reason);
     if (missing.length) {
         main.append(element("details", {}, element("summary", {}, text.plural(found.filter((cell) => !cell.s && cell.reason).length, "cell has", "cells have") + " no figure: why"),
@@ -205,17 +206,18 @@ kernelwatch.view("ladder", async function (main, parameters) {
     const table = machine.details.exact[op.name] ? await machine.load(machine.details.exact[op.name]) : null;
     const architecture = "sm_" + (facts.compute_capability || "");
     const exact = new Map(rows.map((row) => [row.name, device === "cpu" ? [] : ladders.exact(table, row.name, type, architecture, at)]));
-    const kinds = ladders.FIGURES.filter(([end]) => [...exact.values()].some((list) => list.some((each) => each.end === end)));
+    const kinds_of = (own) => ladders.FIGURES.filter(([end]) => own.some((row) => exact.get(row.name).some((each) => each.end === end)));
+    const kinds = kinds_of(rows);
     const shown = drawn.filter((each) => rows.some((row) => by_key.get(kernelwatch.key(op.name, row.name, type, shape, each))?.s));
     const has_ideas = op.rungs.some((each) => each.idea);
-    const columns = [
+    const columns_of = ({rows: own, against}) => [
         {name: "rung"}, has_ideas ? {name: "idea"} : null,
-        ...shown.map((each) => ({name: each + ", " + unit.label, number: true, title: "median over processes and its 95 % interval"})),
+        ...shown.map((each) => ({name: each + ", " + (units_of(against)[unit_name] || unit).label, number: true, title: "median over processes and its 95 % interval"})),
         unit_name !== "line" && against ? {name: "% of " + against, number: true, title: "rate as a share of " + against + " at this size, in the same cache state"} : null,
         ...(before === null ? [] : shown.map((each) => ({name: "change, " + each, number: true, title: "of time, against " + text.hash(commits[before].hash)}))),
-        ...kinds.map(([, label, mean, , per]) => ({name: [label, element("div", {class: "per"}, per)], number: true, title: mean})),
+        ...kinds_of(own).map(([, label, mean, , per]) => ({name: [label, element("div", {class: "per"}, per)], number: true, title: mean})),
     ].filter(Boolean);
-    const listed = rows.map((row) => {
+    const listed_of = ({rows: own, against}) => own.map((row) => {
         const rung = op.rungs.find((each) => each.name === row.name && (each.device === device || device === "streamed" || device === "several")) || {};
         const mine = shown.map((each) => by_key.get(kernelwatch.key(op.name, row.name, type, shape, each)));
         const shares = mine.filter((cell) => cell && cell.s && reference(cell)?.s).map((cell) => ladders.share(kernelwatch.rate(cell, cell.s) / kernelwatch.rate(reference(cell), reference(cell).s)));
@@ -229,7 +231,7 @@ kernelwatch.view("ladder", async function (main, parameters) {
                 : cell && !cell.s ? element("abbr", {title: cell.reason}, "n/a") : ladders.shown(ladders.figure(unit, cell, cell && reference(cell)), ladders.remarks(cell)))),
             unit_name !== "line" && against ? shares.join(" / ") || "n/a" : null,
             ...(before === null ? [] : mine.map((cell) => difference(cell))),
-            ...kinds.map(([end]) => {
+            ...kinds_of(own).map(([end]) => {
                 const figure = exact.get(row.name).find((each) => each.end === end);
                 return figure ? element("span", {title: figure.place}, ladders.value(figure.value) + figure.unit) : element("span", {class: "quiet"}, "\u2013");
             }),
@@ -240,20 +242,21 @@ kernelwatch.view("ladder", async function (main, parameters) {
         return change ? [change.clear ? element("b", {class: change.change > 0 ? "bad" : "good"}, text.change(change.change, 2) + (change.change > 0 ? " slower" : " faster")) : text.change(change.change, 2),
             element("div", {class: "small quiet"}, text.change(change.low, 2) + " to " + text.change(change.high, 2))] : "n/a";
     }
-    const best = shown.flatMap((each) => [false, true].map((line) => d3.greatest(rows.filter((row) => row.line === line)
+    const best_of = ({rows: own}) => shown.flatMap((each) => [false, true].map((line) => d3.greatest(own.filter((row) => row.line === line)
         .map((row) => by_key.get(kernelwatch.key(op.name, row.name, type, shape, each))).filter((cell) => cell?.s && plain(cell)), (cell) => kernelwatch.rate(cell, cell.s))).filter(Boolean)
-        .map((cell) => ({...cell, line: rows.find((row) => row.name === cell.rung).line})));
+        .map((cell) => ({...cell, line: own.find((row) => row.name === cell.rung).line})));
     function plain(cell) {  // a rung that repeats its work, or copies, is no candidate
         const rung = op.rungs.find((each) => each.name === cell.rung);
         return !rung || rung.plain;
     }
+    const best_words = (best) => element("p", {class: "small", "data-best": best.map((cell) => cell.rung).join(" ")}, best.map((cell) => [cell.line ? "Best line measured" : "Best rung measured", " at this size, " + cell.cache + ": ", element("b", {}, cell.rung), ", ",
+        text.rate(kernelwatch.rate(cell, cell.s), op.unit), ". "]));
     const counted = [...exact.values()].flat().find((each) => !each.place.includes(" sm_"));
     main.append(
         element("h2", {}, "Rung by rung at " + text.shape(shape)),
         element("div", {class: "controls"}, kernelwatch.choice("size", shapes.map((each) => [each, text.shape(each)]), shape, choose("shape"))),
-        kernelwatch.table(columns, listed, {"aria-label": op.name + " at " + shape, class: "figures"}),
-        element("p", {class: "small", "data-best": best.map((cell) => cell.rung).join(" ")}, best.map((cell) => [cell.line ? "Best line measured" : "Best rung measured", " at this size, " + cell.cache + ": ", element("b", {}, cell.rung), ", ",
-            text.rate(kernelwatch.rate(cell, cell.s), op.unit), ". "])),
+        ...groups.map((group) => element("section", {}, groups.length > 1 ? element("h3", {}, heading(group)) : null,
+            kernelwatch.table(columns_of(group), listed_of(group), {"aria-label": (groups.length > 1 ? group.title : op.name) + " at " + shape, class: "figures"}), best_words(best_of(group)))),
         element("p", {class: "small quiet"},
             "Under each figure stands its 95 % interval, the median\u2019s over processes. " + (device === "cpu" ? "" : kinds.length
                 ? "Registers, spilled bytes and occupancy are those of " + architecture + ", read from the compiled kernel" + (counted ? "; sectors, wavefronts and barriers are counted at " + text.shape(counted.place.split(" ")[1]) + ", " + counted.place.split(" ")[0] + ", per request or block" : "") + ". They have no noise. A dash: the kernel makes no such access, or it was not counted, such as a library\u2019s."

@@ -32,11 +32,24 @@
     // The facts of an op's group on a device; {} if it was not measured.
     ladders.facts = (snapshot, op, device) => snapshot.facts[op + " " + device] || {};
 
+    // The rung or line that a cell is held against, "" if there is none: that of its op, or that of what only some rungs compute.
+    ladders.against = (op, cell) => cell.against ?? op.against[cell.device] ?? "";
+
+    // Cells by what they compute, since the rates of two such groups are not comparable: {title, against, cells, rows}, those
+    // that compute what the op says first. `against`: "" if it was not timed.
+    ladders.groups = function (op, device, type, found) {
+        return d3.sort(d3.groups(found, (cell) => cell.group || ""), ([title]) => (title ? 1 : 0)).map(([title, own]) => {
+            const named = ladders.against(op, own[0]), against = found.some((cell) => cell.rung === named && cell.s) ? named : "";
+            return {title: title || op.name + " " + type, against, cells: own, rows: ladders.rows(op, device, own)};
+        });
+    };
+
     // The rows of a ladder: {name, line}, rungs in their order, then the lines that they are compared with.
     ladders.rows = function (op, device, found) {
+        const against = new Set(found.map((cell) => ladders.against(op, cell)));
         const present = new Set(found.map((cell) => cell.rung));
         const order = [...new Set([...(op.order[device] || []), ...op.rungs.map((rung) => rung.name), ...present])].filter((name) => present.has(name));
-        const line = (name) => op.lines.includes(name) || name === op.against[device];
+        const line = (name) => op.lines.includes(name) || against.has(name);
         return [...order.filter((name) => !line(name)).map((name) => ({name, line: false})),
             ...order.filter(line).map((name) => ({name, line: true}))];
     };
@@ -135,17 +148,19 @@
     ladders.share = (share) => text.percent(share, share < 0.01 ? 2 : 1);
 
     // Small multiples: one panel for each size, the rungs as rows. `panels`: [{shape, marks: [{row, cache, figure, cell}],
-    // also: further values on its axis}]; `options`: {scale, shared, domain(panel), format, filled(mark),
+    // also: further values on its axis}]; `options`: {scale, domain(panel), format, filled(mark),
     // extra(panel, place) -> marks, alt(panel), machine}. `into` gives the width.
     ladders.panels = function (into, panels, rows, options) {
         const width = Math.max(280, Math.min(into.clientWidth || parseFloat(into.style.width) || 960, 1280));
         const labels = Math.round(Math.max(...rows.map((row) => row.name.length)) * 6.9) + 12;
-        const most = Math.max(1, Math.floor((width - labels) / 118));
+        const most = Math.max(1, Math.floor((width - labels) / 132));
         const columns = Math.ceil(panels.length / Math.ceil(panels.length / most));
         const each = Math.min(270, Math.floor((width - labels) / columns));
         const lines = rows.findIndex((row) => row.line);
         const place = new Map(rows.map((row, at) => [row.name, at + (row.line && lines > 0 ? 0.5 : 0)]));
         const bottom = place.get(rows[rows.length - 1].name);
+        const drawn_values = panels.flatMap((panel) => [...panel.marks.flatMap((mark) => mark.figure || []), ...(panel.also || [])]).filter((value) => value > 0 && isFinite(value));
+        const shared = [d3.min(drawn_values) / 1.25, d3.max(drawn_values) * 1.25];
         const grid = element("div", {class: "panels", style: "grid-template-columns: " + (labels + each) + "px" + (columns > 1 ? " repeat(" + (columns - 1) + ", " + each + "px)" : "")});
         panels.forEach((panel, at) => {
             const first = at % columns === 0;
@@ -156,7 +171,7 @@
             const shift = (mark) => (both ? (mark.cache === "hot" ? 3.5 : -3.5) : 0);
             const of = (cache) => marks.filter((mark) => mark.cache === cache);
             const log = options.scale === "log";
-            const domain = options.domain ? options.domain(panel, values) : log ? options.shared : [0, Math.max(...values, ...(panel.also || [])) * 1.06 || 1];
+            const domain = options.domain ? options.domain(panel, values) : log ? shared : [0, Math.max(...values, ...(panel.also || [])) * 1.06 || 1];
             const drawn = Plot.plot({
                 width: first ? labels + each : each, height: 19 * (bottom + 1) + 28, marginLeft: left, marginRight: 13, marginTop: 2, marginBottom: 24,
                 x: {domain, type: log ? "log" : "linear", axis: null, clamp: true},

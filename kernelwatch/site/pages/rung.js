@@ -15,7 +15,7 @@ kernelwatch.view("rung", async function (main, parameters) {
         throw new Error("there is no rung " + (given.rung || "") + " of " + op.name + "; there are " + op.rungs.map((each) => each.name).join(", "));
     }
     const rung = entries[0] || {name: given.rung, idea: "", source: "", types: op.types, device: ""};
-    const is_line = op.lines.includes(rung.name) || Object.values(op.against).includes(rung.name);
+    const is_line = op.lines.includes(rung.name) || Object.values(op.against).includes(rung.name) || Object.values(cells).some((cell) => cell.op === op.name && cell.against === rung.name);
 
     // An idea may say "the same with": as the rung before it.
     const siblings = op.rungs.filter((each) => each.device === rung.device);
@@ -60,16 +60,17 @@ kernelwatch.view("rung", async function (main, parameters) {
         }
         const order = (cell) => (op.shapes[cell.device] || []).indexOf(cell.shape);
         const listed = mine.map((cell) => {
-            const rivals = own.filter((each) => each.type === cell.type && each.shape === cell.shape && each.cache === cell.cache && each.device === cell.device && each.s);
-            const rungs = rivals.filter((each) => op.rungs.some((one) => one.name === each.rung && one.plain) && each.rung !== op.against[cell.device]);
-            const reference = rivals.find((each) => each.rung === op.against[cell.device]);
+            const named = ladders.against(op, cell);
+            const rivals = own.filter((each) => (each.group || "") === (cell.group || "") || each.rung === named).filter((each) => each.type === cell.type && each.shape === cell.shape && each.cache === cell.cache && each.device === cell.device && each.s);
+            const rungs = rivals.filter((each) => op.rungs.some((one) => one.name === each.rung && one.plain) && each.rung !== named);
+            const reference = rivals.find((each) => each.rung === named);
             const rate = (each) => kernelwatch.rate(each, each.s);
             const best = d3.greatest(rungs, rate);
             const place = rungs.includes(cell) ? 1 + rungs.filter((each) => rate(each) > rate(cell)).length : null;
-            return {cell, best, place, of: rungs.length, share: reference && rate(cell) / rate(reference), best_share: best && rate(cell) / rate(best),
+            return {cell, best, place, against: reference ? named : "", of: rungs.length, share: reference && rate(cell) / rate(reference), best_share: best && rate(cell) / rate(best),
                 top: reference && best && rungs.length > 1 && rate(best) / rate(reference)};
         }).sort((a, b) => op.types.indexOf(a.cell.type) - op.types.indexOf(b.cell.type) || order(a.cell) - order(b.cell) || a.cell.cache.localeCompare(b.cell.cache));
-        const against = listed.some((row) => row.share) ? op.against[mine[0].device] : "";
+        const against = [...new Set(listed.map((row) => row.against).filter(Boolean))].join(" or ");  // types may have lines of their own
         main.append(element("p", {}, "At ", kernelwatch.commit_link(newest, commits), " on " + (mine[0].device === "cpu" ? machine.summary.cpu : machine.summary.gpu) + ": its rate" + (against ? " as a share of " + against : "") + (against ? " and" : "") + " as a share of the fastest rung at the same size, type and cache state. Rungs that do other work than the op, such as a copy, or repeat it in one launch are left out of that comparison."));
         const type = op.types.find((each) => listed.some((row) => row.cell.type === each)) || listed[0].cell.type;
         const drawn = listed.filter((row) => row.cell.type === type && (against ? row.share : row.best_share));
