@@ -171,18 +171,19 @@ def test_a_ladder_compares_what_computes_the_same(browser: "Browser", units_site
                  for each, (_, own) in GROUPS.items()}  # fmt: skip
         assert best == list(plain.values())
     with opened(browser, units_site, "rung?op=matmul&rung=tf32") as page:
-        share = row(page, "Position of matmul/tf32", "float32")["of cublas_tf32"]
+        position = row(page, "Position of matmul/tf32", "float32")["of cublas_tf32"]
         key = "matmul/tf32 float32 256x256x256 cold"
         own = rate(expected[key]) / rate(expected[key.replace("/tf32", "/cublas_tf32")])
-        assert float(share.rstrip(" %")) == pytest.approx(100 * own, abs=0.06)
+        assert float(position.rstrip(" %")) == pytest.approx(100 * own, abs=0.06)
 
 
 def test_the_tables_of_a_ladder_are_not_cut_off(browser: "Browser", units_site: Path) -> None:
-    with opened(browser, units_site, "ladder?op=matmul") as page:
-        page.set_viewport_size({"width": 1400, "height": 900})
-        tables = page.locator("main .wide")
-        assert tables.count() == len(GROUPS)
-        assert tables.evaluate_all("all => all.every((each) => each.scrollWidth <= each.clientWidth)")
+    for op, count in (("matmul", len(GROUPS)), ("transpose", 1)):
+        with opened(browser, units_site, f"ladder?op={op}") as page:
+            page.set_viewport_size({"width": 1400, "height": 900})
+            tables = page.locator("main .wide")
+            assert tables.count() == count
+            assert tables.evaluate_all("all => all.every((each) => each.scrollWidth <= each.clientWidth)")
 
 
 def test_a_ladder_has_one_scale_for_all_sizes(browser: "Browser", recorded_site: Path) -> None:

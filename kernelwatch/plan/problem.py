@@ -392,7 +392,9 @@ class Problem:
         those others; None for that of most."""
         vendor = self.vendor.get(device, "")
         if kind and vendor:
-            others = (name for name in self.vendors if self._by_name[name].device == device)
-            own = (name for name in (vendor, *others) if kind.type in self._by_name[name].types)
+            known = [
+                self._by_name[name] for name in (vendor, *self.vendors) if name in self._by_name
+            ]  # an older ladder
+            own = (rung.name for rung in known if rung.device == device and kind.type in rung.types)
             return next((name for name in own if self.kind(name, kind.type).variant == kind.variant), "")
         return vendor or (COPY if device == "gpu" and COPY in self.lines else "")

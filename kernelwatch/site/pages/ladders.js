@@ -223,11 +223,13 @@
         return extents.length === 3 && extents.every((extent) => extent === extents[0]) ? extents[0] + "\u00b3" : text.shape(shape).replaceAll(" ", "");
     };
 
-    // Powers of ten within a range, every second or third if they are many.
+    // Powers of ten within a range, every second or third if they are many; with those times 2 and 5 if there is one at most.
     function log_ticks([low, high]) {
         const [first, last] = [Math.ceil(Math.log10(low)), Math.floor(Math.log10(high))];
         const step = Math.max(1, Math.ceil((last - first + 1) / 3));
-        const ticks = d3.range(first, last + 1, step).map((power) => 10 ** power);
+        const powers = d3.range(first, last + 1, step).map((power) => 10 ** power);
+        if (powers.length > 1) return powers;
+        const ticks = d3.range(first - 1, last + 1).flatMap((power) => [1, 2, 5].map((factor) => factor * 10 ** power)).filter((tick) => tick >= low && tick <= high);
         return ticks.length ? ticks : d3.ticks(low, high, 2);
     }
 
