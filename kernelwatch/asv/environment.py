@@ -17,11 +17,10 @@ from kernelwatch.plan.build import tree_of_commit
 from kernelwatch.plan.project import ENGINE, is_described, load_from
 from kernelwatch.system.options import PREFIX
 
-
 # Where Python finds the modules of these names; prints it as JSON.
 WHERE = """
 import importlib.util, json, sys
-specs = {name: importlib.util.find_spec(name) for name in sys.argv[1:]}
+specs = {name: importlib.util.find_spec(name) for name in sys.argv[1:] if name not in sys.modules}
 print(json.dumps({name: spec.origin for name, spec in specs.items() if spec and spec.origin}))
 """
 
@@ -86,8 +85,10 @@ class Checkout(environment.Environment):
             for path in root.iterdir()
             if path.name != description.name and ((path / "__init__.py").is_file() or path.suffix == ".py")
         }
-        path = os.pathsep.join(map(str, self._roots))
-        told = util.check_output([sys.executable, "-c", WHERE, *sorted(names)], env={**os.environ, "PYTHONPATH": path})
+        path = os.pathsep.join(filter(None, [*map(str, self._roots), os.environ.get("PYTHONPATH", "")]))
+        told = util.check_output(
+            [sys.executable, "-P", "-c", WHERE, *sorted(names)], env={**os.environ, "PYTHONPATH": path}
+        )
         for name, origin in json.loads(told.splitlines()[-1]).items():
             where = os.path.realpath(origin)
             installed = not {*tree.INSTALLED}.isdisjoint(Path(where).parts)
