@@ -384,7 +384,82 @@ def test_an_import_within_a_folder_is_relative_to_it(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("text", ["def (", "importlib.import_module(name)", "__import__(name)", "\0"])
+HOOK = "class Base:\n    def __init_subclass__(cls):\n        print(cls)\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "acts"),
+    [
+        ("from . import start\nstart.TIMES = 4", True),
+        ("if True:\n    import os\n    os.environ['OMP_NUM_THREADS'] = '1'", True),
+        ("from .registry import kernel\n@kernel\ndef fast(a):\n    return a", True),
+        ("import torch\n@torch.library.custom_op('mine::fast')\ndef fast(a):\n    return a", True),
+        ("import numpy\nnumpy.seterr(all='ignore')", True),
+        ("from .registry import Base\nclass Fast(Base):\n    pass", True),
+        ("from .deep import far", True),  # which acts itself
+        ("import importlib\nfor name in NAMES:\n    OWN = importlib.import_module(name)", True),
+        ("import numpy as np\nSIZES = {}\nSIZES['a'] = np.float32(1)\ndef fast(a):\n    np.copyto(a, 1)", False),
+        ("import triton\n@triton.jit\ndef fast(a):\n    pass", False),
+        ('"""Words."""\nfrom .start import plain as other', False),
+    ],
+)
+def test_what_a_package_imports_counts_if_it_acts_on_others(tmp_path: Path, text: str, acts: bool) -> None:
+    """Only `mine.start` is imported by name, the rest by the package above it."""
+    package = tmp_path / "mine"
+    package.mkdir()
+    files = {"__init__.py": "from . import more", "more.py": text, "start.py": "", "deep.py": "print()"}
+    for name, content in {**files, "registry.py": HOOK}.items():
+        (package / name).write_text(content)
+    found = sources.reached(Places(tmp_path, (tmp_path,)), ("mine.start",))
+    names = {path.name for path in found.files}
+    assert names >= {"__init__.py", "start.py"}
+    assert bool(names & {"more.py", "deep.py"}) == acts
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("open('tools/gen.py')", {"tools/gen.py"}),
+        ("open(f'{folder}/gen.py')", {"tools/gen.py"}),
+        ("open(folder / f'{name}.py')", {"tools/gen.py", "mine/__init__.py"}),
+        ("folder.glob('*.md')", {"README.md"}),
+        ("open('.tuned/best.json')", {".tuned/best.json"}),
+        ("folder.joinpath('.tuned')", {".tuned/best.json"}),
+        ("open('benchmarks/sizes.json')", {"benchmarks/sizes.json"}),
+        ('"""See README.md and gen.py."""', set()),
+        ("error = 'Nothing. At all.'", set()),
+    ],
+)
+def test_files_that_a_source_names_count(tmp_path: Path, text: str, names: set[str]) -> None:
+    """What lies beside the modules and is neither imported nor data may be read all the same."""
+    files = ("tools/gen.py", "README.md", ".tuned/best.json", "benchmarks/sizes.json", "data.json")
+    for name in (*files, "mine/__init__.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("")
+    (tmp_path / "mine" / "__init__.py").write_text("KERNELS = {'row_sum': {'plain': 'mine.sums:plain'}}")
+    (tmp_path / "mine" / "sums.py").write_text(text)
+    places = Places(tmp_path, (tmp_path,), apart=(tmp_path / "benchmarks",))
+    sums = tmp_path / "mine" / "sums.py"
+    found = {path.relative_to(tmp_path).as_posix() for path in sources.named(places, [sums])} - {"mine/sums.py"}
+    assert found == names
+    parts = parts_of_table(places, "mine")["row_sum/plain"]
+    assert {path.relative_to(tmp_path).as_posix() for path in parts.sources} | {"mine/__init__.py"} == (
+        names | {"mine/sums.py", "mine/__init__.py"}
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def (",
+        "importlib.import_module(name)",
+        "__import__(name)",
+        "\0",
+        "import subprocess",
+        "os.system(command)",
+        "import lazy_loader as lazy",
+    ],
+)
 def test_a_module_that_does_not_say_what_it_imports(tmp_path: Path, text: str) -> None:
     package = tmp_path / "mine"
     package.mkdir()

@@ -225,6 +225,22 @@ def test_a_description_that_cannot_be_imported(tmp_path: Path) -> None:
     assert "Too many levels of symbolic links" in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "right"),
+    [
+        ("decides", ("best.toml",), "a dictionary"),
+        ("environment", "OMP_NUM_THREADS=1", "a dictionary"),
+        ("conditions", "torch", "a tuple"),
+        ("problems", PROJECT.problems[0], "a tuple"),
+        ("source", Path("src"), "a text"),
+    ],
+)
+def test_a_description_whose_fields_are_not_as_they_should_be(field: str, value: object, right: str) -> None:
+    with pytest.raises(TypeError, match=f"^{field} of the Project must be {right}; it is ") as raised:
+        dataclasses.replace(PROJECT, **{field: value})  # type: ignore[arg-type]
+    assert repr(value) in str(raised.value)
+
+
 def test_two_projects_whose_folders_have_one_name_are_told_apart(tmp_path: Path) -> None:
     described = "from pathlib import Path\nfrom kernelwatch.plan.project import Project\nfrom .name import NAME\n"
     with without_modules("same_name"):

@@ -438,7 +438,7 @@ def test_a_type_or_architecture_that_is_gone_is_a_difference() -> None:
     assert report.code == 2
     assert "cannot tell: 1 exact figure of BASE gone" in report.summary
     same = exact_report(base, base)
-    assert (same.code, same.summary) == (0, "no change; by the exact figures alone")
+    assert (same.code, same.summary) == (0, "no figure is worse or better; by the exact figures alone")
     only_now = exact_report(exact.Figures({kept: math.nan, gone: math.nan}, {}, {}), base)
     assert only_now.code == 2  # figures of one side judge nothing
     assert "1 not judged" in only_now.evidence

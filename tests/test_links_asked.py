@@ -152,6 +152,7 @@ def test_what_is_renamed_broken_or_back(tmp_path: Path, small_engine: Path) -> N
     assert [each["hash"] for each in failing_of(steps[:1], line)] == [broken]
     assert not failing_of(steps, line)
     gone = changed(rows, "gone", rows____init__=BOTH.replace('"other": "rows.more:other"', ""))
+    assert "gone: row_sum/other float32 256x256 cold" in rows.kernelwatch("link", *quick, code=2)
     again = changed(rows, "back", rows____init__=BOTH)
     rows.kernelwatch("link", f"{mended}..HEAD", *quick, code=0)
     by_commit = {each.after: each for each in sessions(rows)}

@@ -1,6 +1,7 @@
 """Commits of a project without a description: their environments take turns on asv's benchmarks."""
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -98,15 +99,21 @@ EVERY = [*SORTS, "suite.Cached.time_cached"]
 UNASKED = [*SORTS, "suite.Merge.time_merge", "suite.Skipped.time_skipped"]
 
 
+CONFIGURATION = {
+    "version": 1, "project": "plain", "repo": ".", "branches": ["main"], "html_dir": "html",
+    "environment_type": "existing", "plugins": [".kernelwatch.asv"],
+}  # fmt: skip
+
+
 @dataclass
 class Plain:
     project: Project
     commits: dict[str, str]
 
-    def run(self, name: str, *arguments: str, code: int) -> str:
+    def run(self, name: str, *arguments: str, code: int, path: str = str(ROOT)) -> str:
         done = self.project.run(
-            sys.executable, "-m", "kernelwatch", name, "-E", "checkout", *arguments, PYTHONPATH=str(ROOT),
-            KERNELWATCH_CACHE=str(self.project.home / "cache"),
+            sys.executable, "-m", "kernelwatch", name, "-E", "checkout", *arguments,
+            PYTHONPATH=f"{ROOT}{os.pathsep}{path}", KERNELWATCH_CACHE=str(self.project.home / "cache"),
         )  # fmt: skip
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout + done.stderr
@@ -131,11 +138,7 @@ def verdicts(report: Any) -> dict[str, str]:
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Plain:
     """A project with asv's suites and the one line for the plugin, and its commits by what they do."""
     project = new_project(tmp_path_factory.mktemp("turns"))
-    conf = {
-        "version": 1, "project": "plain", "repo": ".", "branches": ["main"], "html_dir": "html",
-        "environment_type": "existing", "plugins": [".kernelwatch.asv"],
-    }  # fmt: skip
-    (project.folder / "asv.conf.json").write_text(json.dumps(conf))
+    (project.folder / "asv.conf.json").write_text(json.dumps(CONFIGURATION))
     (project.folder / ".gitignore").write_text("env\nresults\nhtml\n")
     (project.folder / "benchmarks").mkdir()
     (project.folder / "benchmarks" / "__init__.py").touch()
@@ -224,6 +227,46 @@ def test_what_cannot_be_compared_is_no_verdict(plain: Plain) -> None:
     done = plain.project.run(sys.executable, "-m", "kernelwatch", "versus", first, same, PYTHONPATH=str(ROOT))
     assert done.returncode == CANNOT
     assert "holds one version of the project" in done.stderr
+
+
+EDITABLE = """
+import importlib.util
+import sys
+
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        return importlib.util.spec_from_file_location(name, {file!r}) if name == "work" else None
+
+
+sys.meta_path.insert(0, Finder())
+"""
+
+
+def test_an_editable_install_is_no_commit(tmp_path: Path) -> None:
+    """A layout with `src`, of which the checkout is on the path; or is what a finder of its own finds, always first."""
+    project = new_project(tmp_path)
+    (project.folder / "asv.conf.json").write_text(json.dumps(CONFIGURATION))
+    (project.folder / ".gitignore").write_text("env\n")
+    for folder in ("benchmarks", "src"):
+        (project.folder / folder).mkdir()
+    (project.folder / "benchmarks" / "__init__.py").touch()
+    (project.folder / "benchmarks" / "suite.py").write_text("import work\n\n\ndef track_it():\n    return work.RATE\n")
+    source = project.folder / "src" / "work.py"
+    commits = {}
+    for name, rate in {"first": 5.0, "slower": 4.0}.items():
+        source.write_text(f"RATE = {rate}\n")
+        commits[name] = project.commit_all(name)
+    found = Plain(project, commits)
+    out = project.home / "report.json"
+    asked = ("versus", *commits.values(), "--comment", str(out))
+    found.run(*asked, code=0, path=str(source.parent))
+    (table,) = json.loads(out.read_text())["tables"]
+    assert [row[-1] for row in table["rows"]] == ["changed"]
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(EDITABLE.format(file=str(source)))
+    told = found.run(*asked, code=2, path=str(tmp_path / "site"))
+    assert f"work is imported from {source}, which is no file of the commit in " in told
 
 
 def test_the_engine_imports_nothing_of_asv_for_its_own_commands() -> None:

@@ -107,6 +107,63 @@ def test_a_submodule_is_measured_at_its_commit(rows: Rows, tmp_path: Path) -> No
     assert "git submodule update --init" in told
 
 
+GENERATED = """
+import subprocess
+import sys
+
+import numpy as np
+
+TIMES = int(subprocess.check_output(f"{sys.executable} -m tools.gen", shell=True, cwd=__file__.partition("rows")[0]))
+
+
+def plain(a, out):
+    for _ in range(TIMES):
+        np.sum(a, axis=1, out=out)
+"""
+REGISTERED = """
+from rows.registry import REGISTRY
+
+
+def plain(a):
+    return REGISTRY["plain"](a)
+"""
+
+
+@pytest.mark.parametrize(
+    ("files", "slower"),
+    [
+        ({"rows/sums.py": GENERATED, "tools/gen.py": "print(4)"}, {"tools/gen.py": "print(100)"}),
+        (
+            {
+                "rows/__init__.py": "from rows import fast",
+                "rows/registry.py": "REGISTRY = {}\n",
+                "rows/fast.py": "from rows.registry import REGISTRY\nREGISTRY['plain'] = lambda a: a.sum(axis=1)\n",
+                "rows/sums.py": REGISTERED,
+            },
+            {"rows/fast.py": "from rows.registry import REGISTRY\nREGISTRY['plain'] = lambda a: a.T.sum(axis=0)\n"},
+        ),
+    ],
+    ids=["a program that the module runs", "a registry that the package fills"],
+)
+def test_what_a_rung_uses_without_importing_it_counts(
+    rows: Rows, files: dict[str, str], slower: dict[str, str]
+) -> None:
+    rows.describe(more='table="rungs",')
+    table = """
+    def plain(a, out):
+        from rows.sums import plain
+
+        out[:] = plain(a) if plain.__code__.co_argcount == 1 else plain(a, out) or out
+
+
+    KERNELS = {"row_sum": {"plain": plain}}
+    """
+    rows.write_files({"rows/__init__.py": "", "benchmarks/rungs.py": table, **files})
+    rows.commit_all("fast")
+    rows.write_files(slower)
+    assert rows.changes("HEAD", "").launched == {"row_sum/plain": tuple(slower)}
+
+
 FINDER = """
 import importlib.util
 import sys

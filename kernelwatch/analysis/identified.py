@@ -91,16 +91,12 @@ class Identifier:
             os.close(write)
             answer = self._answer(cell, child, read)
         opened = watch.opened()
-        # What C code and other processes opened; a module was imported, which the process itself says.
+        # What C code and other processes opened, such as a program in Python that makes sources.
         places = self.project.places(self.folder)
         own = {Path(self.folder, name) for name in ("pyproject.toml", "setup.cfg")}  # which the engine itself reads
         opened = {path for path in opened - own if "__pycache__" not in path.parts}
-        others = sorted(path for path in opened if path.suffix != ".py" and path.is_file())
-        answer["files"] |= {
-            places.name(path): sources.digest(path)
-            for path in (*others, *places.included(others))
-            if not any(path.is_relative_to(folder) for folder in places.apart)
-        }
+        others = sorted(path for path in opened if path.is_file())
+        answer["files"] |= {places.name(path): sources.digest(path) for path in (*others, *places.included(others))}
         return answer
 
     def _answer(self, cell: Cell, child: int, read: int) -> Measurement:
@@ -257,5 +253,4 @@ def _digests(project: Project) -> Mapping[str, str]:
     return {
         guard.places.name(path): sources.digest(path, (TABLE, BINARIES) if path == table else ())
         for path in sorted(guard.used())
-        if not any(path.is_relative_to(folder) for folder in guard.places.apart)
     }

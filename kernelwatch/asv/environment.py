@@ -4,6 +4,7 @@
 commits. Kernels are compiled at first use, so a commit needs only its checkout, unless the project names a build.
 """
 
+import json
 import os
 import sys
 from pathlib import Path
@@ -11,9 +12,17 @@ from typing import Any
 
 from asv import environment, util
 
+from kernelwatch.plan import tree
 from kernelwatch.plan.build import tree_of_commit
 from kernelwatch.plan.project import ENGINE, is_described, load_from
 from kernelwatch.system.options import PREFIX
+
+# Where Python finds the modules of these names; prints it as JSON.
+WHERE = """
+import importlib.util, json, sys
+specs = {name: importlib.util.find_spec(name) for name in sys.argv[1:] if name not in sys.modules}
+print(json.dumps({name: spec.origin for name, spec in specs.items() if spec and spec.origin}))
+"""
 
 
 def _shadows(folder: Path) -> bool:
@@ -41,6 +50,7 @@ class Checkout(environment.Environment):
         # The matrix pins requirements for environments that install; here they would only split the series by name.
         self._requirements: dict[str, str] = {}  # asv reads it before its own __init__ sets it
         super().__init__(conf, python, {}, tagged_env_vars)
+        self._conf = conf
 
     def check_presence(self) -> bool:
         return os.path.isdir(self._path)
@@ -62,10 +72,42 @@ class Checkout(environment.Environment):
             project = load_from(description)
             if project.build or project.wheels:
                 self._tree = tree_of_commit(project, commit_hash, Path(self._build_root))
+        else:
+            self._refuse_strays(conf, description)
+
+    def _refuse_strays(self, conf: Any, description: Path) -> None:
+        """Raises: UserError of asv's if a module of the commit is imported from elsewhere in the repository, as an
+        editable install with a finder of its own does: both commits would then run the same files."""
+        own, repository = os.path.realpath(self._build_root), os.path.realpath(conf.repo)
+        names = {
+            path.stem
+            for root in self._roots
+            for path in root.iterdir()
+            if path.name != description.name and ((path / "__init__.py").is_file() or path.suffix == ".py")
+        }
+        path = os.pathsep.join(filter(None, [*map(str, self._roots), os.environ.get("PYTHONPATH", "")]))
+        told = util.check_output(
+            [sys.executable, "-P", "-c", WHERE, *sorted(names)], env={**os.environ, "PYTHONPATH": path}
+        )
+        for name, origin in json.loads(told.splitlines()[-1]).items():
+            where = os.path.realpath(origin)
+            installed = not {*tree.INSTALLED}.isdisjoint(Path(where).parts)
+            if where.startswith(f"{repository}{os.sep}") and not where.startswith(f"{own}{os.sep}") and not installed:
+                raise util.UserError(
+                    f"{name} is imported from {where}, which is no file of the commit in {own}: uninstall what is "
+                    "installed from the checkout, or use an environment of asv's own (-E virtualenv)"
+                )
+
+    @property
+    def _roots(self) -> tuple[Path, ...]:
+        """The folders of the commit from which modules are imported, such as `src`."""
+        return tree.places(Path(self._build_root), "").roots
 
     def run(self, args: list[str], **kwargs: Any) -> Any:
         tree = getattr(self, "_tree", self._build_root)
         # Kernels are imported by workers, from the tree: asv's own process needs it only for suites of asv's kind.
         first = str(ENGINE.parent) if _shadows(Path(self._build_root)) else self._build_root
+        if not is_described(Path(self._conf.benchmark_dir).resolve()):
+            first = os.pathsep.join([*map(str, self._roots), first])
         own = {**self._global_env_vars, "ASV_PYTHONPATH": first, f"{PREFIX}TREE": tree}
         return util.check_output([sys.executable, *args], env={**kwargs.pop("env", os.environ), **own}, **kwargs)

@@ -178,7 +178,9 @@ def show_events(events: Iterable[Event], console: Console) -> None:
     """Print events of the Regressions page, one per line, as the page tells them."""
     for event in events:
         kind = "disturbed run" if event["state"] == "refuted" else f"{event['kind']}, {event['words']}"
-        series = ", ".join(dict.fromkeys(change["benchmark"] for change in event["changes"]))
+        # A cell that no full run of this line of commits measured has no benchmark.
+        names = (change["benchmark"] or change["cell"].partition(" ")[0] for change in event["changes"])
+        series = ", ".join(dict.fromkeys(names))
         where = f"{event['last']['hash'][:8]} ({event['last']['subject']})"
         size = f"{'up to ' if len(event['changes']) > 1 else ''}{size_text(event['size'])}"
         reason = f"; {event['decision']['reason']}" if event["decision"] else ""

@@ -3,8 +3,9 @@
 Both sides of a link are measured in turns on the GPU at hand. So links of any GPU, driver and version of the packages
 make one history (docs/links.md). What did not change is not measured.
 
-Exit code: 0; 1 if a launch became slower, unless that is accepted or fixed; 2 if one failed, could not be measured, or
-is not decided. Commits of the range that are linked already count, too; a commit that --limit leaves is not measured.
+Exit code: 0; 1 if a launch became slower, unless that is accepted or fixed; 2 if one failed, could not be measured, is
+not decided or is gone. Commits of the range that are linked already count, too; a commit that --limit leaves is not
+measured.
 """
 
 import argparse
@@ -16,6 +17,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,6 +32,7 @@ from kernelwatch.commands.phases import duration
 from kernelwatch.comparison import environments as two
 from kernelwatch.comparison import linking
 from kernelwatch.comparison.linking import Step, Trees
+from kernelwatch.comparison.verdict import some
 from kernelwatch.detect.judging import Judged, judge
 from kernelwatch.history import links
 from kernelwatch.history.links import ENVIRONMENT, NOT_ASKED, NOT_HERE, Session
@@ -273,6 +276,8 @@ def show(subject: str, session: Session, console: Console) -> None:
         tell(f"  not decided: {cell} {_text_of(judged)}{f': {judged.why}' if judged.why else ''}")
     for name, why in list(session.unjudged.items())[:SHOWN]:
         tell(f"  not measured: {name}: {why}")
+    if session.gone:
+        tell(f"  gone: {some(session.gone)}")
 
 
 def show_left(sessions: Sequence[Session], console: Console) -> None:
@@ -321,7 +326,8 @@ def code_of(sessions: Sequence[Session], settled: Collection[tuple[str, str]] = 
         return 1
     reasons = [why for session, _, why in told if session.kind != "anchor"]
     unmeasured = any(not why.endswith(NOT_ASKED) and not why.startswith("repaired") for why in reasons)
-    return 2 if unmeasured or "cannot tell" in words else 0
+    gone, new = ({name for each in steps for name in names(each)} for names in (attrgetter("gone"), attrgetter("new")))
+    return 2 if unmeasured or "cannot tell" in words or gone - new else 0  # what is back is not lost
 
 
 def _counts(session: Session, name: str, alike: Sequence[Session]) -> bool:

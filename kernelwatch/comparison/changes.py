@@ -38,7 +38,7 @@ OF_A_SESSION = re.compile(
     r"^(_|PWD|OLDPWD|SHLVL|TERM.*|COLUMNS|LINES|WINDOWID|COLORTERM|NO_COLOR|LS_COLORS|LESS.*|PAGER|EDITOR|PS1|HIST.*)$"
     r"|^(SSH|XDG_SESSION|DBUS|TMUX|STY|VTE|PYTEST|KERNELWATCH|ASV|GIT|GITHUB|RUNNER|CI)(_|$)"
 )
-VERSION = 5  # of the kept answers: raised when they have another meaning
+VERSION = 6  # of the kept answers: raised when they have another meaning
 ENTRY = "its entry in the table of rungs"
 
 
@@ -219,7 +219,9 @@ def read(project: Project, folder: str, rungs: Iterable[str]) -> dict[str, Launc
             files, maybe = of(sorted(certain | data)), frozenset(map(places.name, data))
             found[rung] = Launch(files, part.launch, accounted=_names(places, part), maybe=maybe)
             continue
-        everything = everything or of(list(places.files()))
+        if not everything:
+            counted = set(places.files())
+            everything = of([*counted, *(sources.named(places, counted) - counted)])
         accounted = _names(places, part) if part else frozenset()
         files = {name: value for name, value in everything.items() if name not in accounted}
         found[rung] = Launch(files, part.launch if part else "", whole=False, accounted=accounted)

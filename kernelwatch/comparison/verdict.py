@@ -199,8 +199,8 @@ class Report:
         elif not parts:
             launches = "the only launch is" if self.same == 1 else f"all {self.same} launches are"
             parts = [f"no change: {launches} the same, and nothing was timed"]
-            if not self.alike:
-                parts = ["no change"]
+            if not self.alike:  # figures do not show that another binary is as fast
+                parts = ["no figure is worse or better" if self.exact_only and self.changed else "no change"]
         alone = ["by the exact figures alone"] if self.exact_only and not self.alike else []
         return "; ".join([*parts, *alone])
 

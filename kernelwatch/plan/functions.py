@@ -160,12 +160,13 @@ class FunctionPackage(ModulePackage):
             places = self._places
             table = places.source(self.module.__name__)
 
-            def read() -> dict[str, Any]:
+            def look() -> dict[str, Any]:
                 found = sources.reached_by(places, module, frozenset({table} if table else ()))
-                files = sorted(os.path.relpath(path, places.folder) for path in found.files)
+                read = found.files | sources.named(places, {*found.files, *([table] if table else [])})
+                files = sorted(os.path.relpath(path, places.folder) for path in read)
                 return {"files": files, "others": sorted(found.others), "complete": found.complete}
 
-            told = _kept(places, ("sources", self.module.__name__, module), read)
+            told = _kept(places, ("sources", self.module.__name__, module), look)
         files = frozenset(Path(os.path.normpath(places.folder / name)) for name in told["files"])
         return Sources(files, frozenset(told["others"]), told["complete"])
 
@@ -186,7 +187,9 @@ class FunctionPackage(ModulePackage):
             return {"identity": digest.hexdigest()[:16]}
 
         with tree.unwatched():
-            return str(_kept(places, ("identity", self.module.__name__, what, versions), read)["identity"])
+            # Files that are no module and are named by one are not in the state of the tree.
+            aside = [sources.digest(path) for path in sorted(found.files) if path.suffix != ".py"]
+            return str(_kept(places, ("identity", self.module.__name__, what, versions, *aside), read)["identity"])
 
 
 def _kept(places: Places, what: tuple[str, ...], read: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -208,7 +211,8 @@ def state(places: Places) -> list[Any]:
     described = [(os.path.relpath(path, places.folder), cache.digest(path)) for path in beside]
     folders = [*places.roots, *(folder for _, folder in places.renamed), *places.apart]
     layout = [os.path.relpath(folder, places.folder) for folder in folders]
-    return [code, places.content(), described, layout, [name for name, _ in places.renamed]]
+    aside = [places.name(path) for path in sorted(places.aside())]
+    return [code, places.content(), described, layout, [name for name, _ in places.renamed], aside]
 
 
 def adapt(module: ModuleType) -> Package:
@@ -236,6 +240,7 @@ def parts_of_table(places: Places, module: str) -> dict[str, Parts]:
         reached = [sources.reached_by(places, home, frozenset({source})) for home in homes]
         known = all(home and each.complete for home, each in zip(homes, reached, strict=True))
         files = {path for each in reached for path in each.files} if known else set()
+        files |= sources.named(places, {*files, source}) if known else set()
         launch = " ".join([*(f"{text} of {home}" for text, home in entries), beside])
         found[rung] = Parts(launch, frozenset(files - {source}), frozenset({source}), known)
     return found

@@ -70,6 +70,17 @@ class Project:
     unsanitized: Mapping[tuple[str, str], str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        for name in ("decides", "unsanitized", "environment"):
+            if not isinstance(value := getattr(self, name), Mapping):
+                raise TypeError(f"{name} of the Project must be a dictionary; it is {value!r}")
+        for name in ("problems", "conditions", "gate", "truth_cells"):
+            if not isinstance(value := getattr(self, name), tuple | list):
+                raise TypeError(f"{name} of the Project must be a tuple; it is {value!r}")
+        for name in ("package", "source", "table", "wheels"):
+            if not isinstance(value := getattr(self, name), str):
+                raise TypeError(f"{name} of the Project must be a text; it is {value!r}")
+
     @cached_property
     def ops(self) -> dict[str, Problem]:
         """The problems by name."""

@@ -6,10 +6,11 @@ The import statements are read from the sources; nothing is imported.
 import ast
 import hashlib
 import os
+import re
 import stat
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -19,7 +20,12 @@ from kernelwatch.plan.tree import Places
 
 # Names by which a module imports or runs others, whose names may be computed.
 DYNAMIC = {"import_module", "__import__", "exec", "eval", "runpy", "run_path", "run_module", "zipimport", "executable"}
-DYNAMIC |= {"spec_from_file_location", "SourceFileLoader", "resolve_name"}
+DYNAMIC |= {"spec_from_file_location", "SourceFileLoader", "resolve_name", "lazy_loader"}
+# Other programs, such as a generator of sources that is written in Python, may import and read any file.
+DYNAMIC |= {"subprocess", "system", "popen", "posix_spawn", "create_subprocess_exec", "create_subprocess_shell"}
+REGISTERS = re.compile("regist|custom_op")  # in the name of what is called to change what others find
+PLACEHOLDER = re.compile(r"[*?{}%]")  # in a text that stands for several names
+HOOKS = re.compile(rb"__init_subclass__|metaclass")  # in the source of a class that sees its subclasses
 NOT_TOLD = (SyntaxError, ValueError, RecursionError, MemoryError)
 DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -44,6 +50,46 @@ def data(places: Places) -> list[Path]:
     return [path for path in places.files() if path.suffix != ".py"]
 
 
+def named(places: Places, files: Iterable[Path]) -> set[Path]:
+    """The files of the tree that these sources name in a text, and that only a reader of them would use: sources that
+    are not imported, prose, what is hidden or belongs to the description."""
+    texts = {text for path in files if path.suffix == ".py" for text in _texts(path)}
+    if not texts:
+        return set()
+    return {path for path in places.aside() if any(_names(text, path, places.folder) for text in texts)}
+
+
+def _names(text: str, path: Path, folder: Path) -> bool:
+    """Whether a text may stand for a file: it has its name or that of the hidden folder at the top, or it ends as all
+    files of its kind do."""
+    top = path.relative_to(folder).parts[0]
+    if path.name in text or (top.startswith(".") and top in text):
+        return True
+    last = text.rpartition("/")[2]
+    return bool(path.suffix) and last.endswith(path.suffix) and (last == path.suffix or bool(PLACEHOLDER.search(last)))
+
+
+@lru_cache(maxsize=4096)
+def _texts_of(content: bytes) -> frozenset[str]:
+    try:
+        tree = ast.parse(content)
+    except NOT_TOLD:
+        return frozenset()
+    for node in ast.walk(tree):
+        if isinstance(node, DOCUMENTED) and _has_docstring(node):
+            node.body[0] = ast.Pass()
+    texts = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str))
+    return frozenset(text for text in texts if "." in text)
+
+
+def _texts(path: Path) -> frozenset[str]:
+    """The texts of a Python source that could name a file."""
+    try:
+        return _texts_of(path.read_bytes())
+    except OSError:
+        return frozenset()
+
+
 def reached_by(places: Places, module: str, accounted: frozenset[Path] = frozenset()) -> Sources:
     """What a module depends on, "" if it is not known; all modules of the tree if that cannot be told. `accounted`: as
     in `reached`."""
@@ -56,10 +102,11 @@ def reached_by(places: Places, module: str, accounted: frozenset[Path] = frozens
 
 @lru_cache(maxsize=256)
 def reached(places: Places, names: tuple[str, ...], accounted: frozenset[Path] = frozenset()) -> Sources:
-    """What these modules depend on, directly or not. The code of the packages above them counts, not what it imports.
-    `accounted`: files that are told elsewhere."""
+    """What these modules depend on, directly or not. The code of the packages above them counts, but what these import
+    only if its import acts on other modules. `accounted`: files that are told elsewhere."""
     files: set[Path] = set()
     followed: set[Path] = set()
+    entered = set(accounted)
     others: set[str] = set()
     complete, waiting = True, list(names)
     while waiting:
@@ -74,7 +121,11 @@ def reached(places: Places, names: tuple[str, ...], accounted: frozenset[Path] =
         if path in followed:
             continue
         followed.add(path)
-        files |= {path, *_above(places, places.module(path))} - (accounted - {path})
+        above = _above(places, places.module(path))
+        files |= {path, *above} - (accounted - {path})
+        for init in above - entered:
+            waiting += _acting(places, init)
+        entered |= above
         imported = _imported(path, places.module(path))
         complete = complete and imported is not None
         waiting += imported or ()
@@ -89,6 +140,84 @@ def _above(places: Places, name: str) -> set[Path]:
         if source is not None and source.name == "__init__.py":
             found.add(source)
     return found
+
+
+@lru_cache(maxsize=256)
+def _acting(places: Places, init: Path) -> tuple[str, ...]:
+    """The modules of the tree that the import of a package brings along, itself included, and whose import acts on
+    other modules. What they import has a part in that, so they are to be followed."""
+    acting: list[str] = []
+    seen, waiting = {init}, [init]
+    while waiting:
+        path = waiting.pop()
+        module = places.module(path)
+        imported = _imported(path, module)
+        if imported is None or _acts(places, path, module):
+            acting.append(module)
+            continue
+        located = {other for name in imported if (other := _located(places, name))}
+        new = {each for other in located for each in (other, *_above(places, places.module(other)))} - seen
+        seen |= new
+        waiting += new
+    return tuple(acting)
+
+
+def _acts(places: Places, path: Path, module: str) -> bool:
+    """Whether the import of a module may change how others work: it calls something for its effect, registers what it
+    defines, or sets what another module has."""
+    tree = ast.parse(path.read_bytes())
+    bindings = _bindings(tree)
+    names = _imported_names(tree, module, path.name == "__init__.py")
+    ours = {own: source for own, name in names.items() if (source := _located(places, name))}
+    for node in _at_import(tree):
+        if isinstance(node, ast.Expr) and not isinstance(node.value, ast.Constant):
+            return True
+        if isinstance(node, ast.Attribute | ast.Subscript) and not isinstance(node.ctx, ast.Load):
+            root = _root(node)
+            if root in names or root not in bindings:
+                return True
+        decorators = getattr(node, "decorator_list", [])
+        called = [*decorators, *([node.func] if isinstance(node, ast.Call) else [])]
+        if any(_root(each) in ours for each in decorators):
+            return True
+        if any(REGISTERS.search(ast.unparse(each)) for each in called):
+            return True
+        if isinstance(node, ast.ClassDef):
+            above = [ours[_root(base)] for base in node.bases if _root(base) in ours]
+            if any(HOOKS.search(source.read_bytes()) for source in above):
+                return True
+    return False
+
+
+def _at_import(tree: ast.Module) -> Iterator[ast.AST]:
+    """What of a module is run by its import: nothing within functions and classes."""
+    waiting: list[ast.AST] = list(tree.body)
+    while waiting:
+        node = waiting.pop()
+        yield node
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            waiting += node.decorator_list
+        elif not isinstance(node, ast.Lambda):
+            waiting += ast.iter_child_nodes(node)
+
+
+def _imported_names(tree: ast.Module, module: str, is_package: bool) -> dict[str, str]:
+    """The names that imports of a module bind, and the dotted names of what they stand for."""
+    found: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.asname or alias.name.partition(".")[0]: alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = _absolute(node, module, is_package)
+            found |= {alias.asname or alias.name: f"{base}.{alias.name}" for alias in node.names}
+    return found
+
+
+def _root(node: ast.expr) -> str:
+    """The name at the left end of an expression, "" if it has none."""
+    while isinstance(node, ast.Attribute | ast.Subscript | ast.Call):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def table(source: Path, module: str, name: str, instead: Iterable[str]) -> dict[str, tuple[str, str]] | None:
@@ -293,9 +422,11 @@ def _imported(path: Path, module: str) -> list[str] | None:
     names: list[str] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
+            if any(alias.name in DYNAMIC for alias in node.names):
+                return None
             names += (name for alias in node.names for name in _bound(alias))
         elif isinstance(node, ast.ImportFrom):
-            if any(alias.name in DYNAMIC for alias in node.names):
+            if node.module in DYNAMIC or any(alias.name in DYNAMIC for alias in node.names):
                 return None
             base = _absolute(node, module, path.name == "__init__.py")
             names += (f"{base}.{alias.name}" for alias in node.names)

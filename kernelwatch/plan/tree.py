@@ -105,6 +105,16 @@ class Places:
             if path.suffix not in PROSE and not os.path.join(path, "").startswith(apart):
                 yield path
 
+    def aside(self) -> Iterator[Path]:
+        """The files that only count if a kernel reads them: Python sources, which may not be imported, prose, what is
+        hidden at the top, and what lies in a folder apart. Of a checkout the last two are left out, since runs and
+        tools leave there what they like."""
+        exported = not (self.folder / ".git").exists()
+        counted = set(self.files())
+        for path in all_files(self.folder, hidden=exported):
+            if path.suffix == ".py" or (path not in counted and (exported or path.suffix in PROSE)):
+                yield path
+
     def content(self, *, whole: bool = False) -> str:
         """A hash of the files of the tree on which a kernel may depend, as `files`; `whole`: of all files."""
         apart = tuple(f"{path.relative_to(self.folder).as_posix()}/" for path in self.apart)
@@ -400,10 +410,11 @@ def _ends(path: Path, name: str) -> bool:
     return list(path.parts[-len(wanted) :]) == wanted
 
 
-def all_files(folder: Path) -> Iterator[Path]:
-    """All files of a tree and links to folders, without bytecode, git's own, and what is hidden at the top."""
+def all_files(folder: Path, *, hidden: bool = False) -> Iterator[Path]:
+    """All files of a tree and links to folders, without bytecode and git's own. `hidden`: also what is hidden at the
+    top."""
     for top, folders, files in os.walk(folder):
-        at_top = Path(top) == folder
+        at_top = Path(top) == folder and not hidden
         folders[:] = sorted(name for name in folders if name != "__pycache__" and not _is_left_out(name, at_top))
         yield from (Path(top, name) for name in folders if os.path.islink(os.path.join(top, name)))
         paths = (Path(top, name) for name in sorted(files) if not _is_left_out(name, at_top))
