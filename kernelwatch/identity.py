@@ -40,10 +40,10 @@ class Identity:
 TIMED = Identity(
     "2",  # 1: some cells were timed beside a graph that was uploaded and never launched
     (
-        *("timing/gpu.py", "timing/launch.py", "timing/cpu.py", "timing/streamed.py", "timing/replay.py"),
-        *("timing/several.py", "timing/ranks.py", "timing/rank.py"),
+        *("timing/gpu.py", "timing/launch.py", "timing/cpu.py", "timing/replay.py"),
+        *("extras/streamed/timer.py", "extras/several/timer.py", "extras/several/rank*.py", "extras/*/device.py"),
         *("timing/kernels.cu", "timing/device.py", "timing/check.py", "timing/nvml.py", "timing/clocks.py"),
-        *("plan/cells.py", "plan/problem.py"),
+        *("plan/cells.py", "plan/devices.py", "plan/problem.py"),
         *("run/worker.py", "run/workers.py", "run/processes.py", "run/group.py", "run/outcome.py"),
     ),
     "harness",

@@ -22,6 +22,7 @@ from kernelwatch.comparison import exact
 from kernelwatch.comparison.exact import Figures
 from kernelwatch.plan.cells import plan
 from kernelwatch.plan.cubin import read_cubin
+from kernelwatch.plan.devices import Budget
 from kernelwatch.plan.functions import adapt
 from kernelwatch.plan.package import Importing
 from kernelwatch.plan.project import Project, load_from
@@ -29,7 +30,6 @@ from kernelwatch.run.group import measure_once, note_codes
 from kernelwatch.run.outcome import Outcome
 from kernelwatch.run.processes import Run
 from kernelwatch.system.options import Options
-from kernelwatch.timing.check import Budget
 from lab import examples, planted
 from tests.repositories import without_modules
 

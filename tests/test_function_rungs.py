@@ -10,11 +10,11 @@ import pytest
 from kernelwatch.detect.events import JudgedSeries
 from kernelwatch.history.records import Measured, Record
 from kernelwatch.plan.cells import plan
+from kernelwatch.plan.devices import Budget
 from kernelwatch.plan.project import load_from
 from kernelwatch.run import processes
 from kernelwatch.run.outcome import Outcome
 from kernelwatch.run.processes import Run
-from kernelwatch.timing.check import Budget
 from kernelwatch.timing.record import Facts, Measurement
 from tests.repositories import without_modules
 from tests.series import results_of

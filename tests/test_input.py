@@ -24,10 +24,10 @@ from benchmarks.project import PROJECT
 from kernelwatch import __main__ as console
 from kernelwatch.asv import running
 from kernelwatch.commands import gate
-from kernelwatch.commands.arguments import WIDE, Output, Parser, regular_expression
 from kernelwatch.comparison.changes import changes
 from kernelwatch.history import records
 from kernelwatch.plan import project as plan_project
+from kernelwatch.report.arguments import WIDE, Output, Parser, regular_expression
 from kernelwatch.report.rows import by_reason
 from kernelwatch.run.outcome import Group
 from kernelwatch.system import cache, git

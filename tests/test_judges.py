@@ -35,10 +35,10 @@ from kernelwatch.detect.events import back
 from kernelwatch.detect.steps import Step
 from kernelwatch.history import records
 from kernelwatch.plan.cells import Cell
+from kernelwatch.plan.devices import DEVICES
 from kernelwatch.publish.feed import write_feed
 from kernelwatch.report import comparison as report_text
 from kernelwatch.report import terminal
-from kernelwatch.run import group as groups
 from kernelwatch.run import outcome
 from kernelwatch.run.outcome import Group, Outcome
 from kernelwatch.system.options import Options
@@ -99,7 +99,7 @@ def test_spills_are_loads_and_stores() -> None:
 def test_a_record_has_as_many_processes_as_the_recorded_ones() -> None:
     """Fewer would make its spread, and with it what is flagged, another."""
     cells = [cell for path in RECORDED for cell in records.read(path).cells.values() if cell.group.endswith(" gpu")]
-    assert max(len(cell.seconds) for cell in cells) == groups.PROCESSES["gpu"]
+    assert max(len(cell.seconds) for cell in cells) == DEVICES["gpu"].processes
 
 
 def test_the_version_of_the_harness_is_a_condition() -> None:

@@ -21,6 +21,7 @@ from typing import Any
 from kernelwatch.analysis import existence, inotify
 from kernelwatch.plan import sources, tree
 from kernelwatch.plan.cells import Cell, plan
+from kernelwatch.plan.devices import Budget
 from kernelwatch.plan.functions import BINARIES, TABLE
 from kernelwatch.plan.package import Absent, Launch, NotHere, Package
 from kernelwatch.plan.problem import label
@@ -28,7 +29,7 @@ from kernelwatch.plan.project import Project, import_package, lacking
 from kernelwatch.system.cache import CACHES
 from kernelwatch.system.files import gpu_lock, locked
 from kernelwatch.system.options import Options
-from kernelwatch.timing.check import Budget, packages
+from kernelwatch.timing.check import packages
 from kernelwatch.timing.record import Facts, Measurement
 
 DEVICE = "identified"

@@ -17,7 +17,6 @@ from rich.console import Console
 from kernelwatch.asv import running
 from kernelwatch.asv.identity import identity
 from kernelwatch.commands import full, link, versus
-from kernelwatch.commands.arguments import Output, Parser, add_selection, regular_expression, selected, stop_on_signals
 from kernelwatch.commands.confirming import BUDGET_S
 from kernelwatch.comparison.changes import Changes
 from kernelwatch.comparison.choice import Choice, cells_of, choose, main_types
@@ -25,6 +24,7 @@ from kernelwatch.comparison.paired import Side
 from kernelwatch.comparison.verdict import Report
 from kernelwatch.plan.build import tree_of_checkout, tree_of_commit
 from kernelwatch.plan.project import Project
+from kernelwatch.report.arguments import Output, Parser, add_selection, regular_expression, selected, stop_on_signals
 from kernelwatch.system import lifeline
 from kernelwatch.system.errors import UserError
 from kernelwatch.system.files import Busy

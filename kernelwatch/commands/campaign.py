@@ -20,9 +20,9 @@ from typing import Any
 
 from kernelwatch.api.campaigns import Campaign, Try
 from kernelwatch.api.result import MeasureError
-from kernelwatch.commands.arguments import Parser, stop_on_signals
 from kernelwatch.comparison.spending import BUDGET, FINALISTS, PROCESSES, level
 from kernelwatch.plan.cells import CACHES
+from kernelwatch.report.arguments import Parser, stop_on_signals
 from kernelwatch.report.documents import VERSION, finite
 from kernelwatch.system.errors import UserError
 

@@ -14,10 +14,10 @@ from rich.box import SIMPLE
 from rich.table import Table
 
 from kernelwatch.asv.identity import identity, who
-from kernelwatch.commands.arguments import Output, Parser
 from kernelwatch.history import roofs
 from kernelwatch.plan.package import NotHere
 from kernelwatch.plan.project import Project
+from kernelwatch.report.arguments import Output, Parser
 from kernelwatch.system.errors import UserError
 from kernelwatch.system.files import write_whole
 from kernelwatch.system.machine import no_gpu

@@ -22,7 +22,6 @@ from rich.console import Console
 
 from kernelwatch.asv import running
 from kernelwatch.asv.identity import identity
-from kernelwatch.commands.arguments import selected
 from kernelwatch.commands.confirming import (
     ROUNDS,
     Event,
@@ -38,20 +37,21 @@ from kernelwatch.commands.confirming import (
 )
 from kernelwatch.commands.gate import gate
 from kernelwatch.commands.phases import Phases
-from kernelwatch.commands.watching import DEVICES, measure
+from kernelwatch.commands.watching import measure
 from kernelwatch.comparison.confirm import Flag
 from kernelwatch.detect.evidence import TURNED
 from kernelwatch.history import records
 from kernelwatch.plan.cells import plan
 from kernelwatch.plan.project import CONFIGURATION, Project, Repository
 from kernelwatch.report import terminal
+from kernelwatch.report.arguments import selected
 from kernelwatch.system.errors import UserError
 from kernelwatch.system.files import Busy
 from kernelwatch.system.git import commits as commits_of
 from kernelwatch.system.git import git, resolve
 
 if TYPE_CHECKING:
-    from kernelwatch.fleet.dispatch import Fleet
+    from kernelwatch.extras.fleet.dispatch import Fleet
 
 RESULTS = "*-checkout-*.json"  # the file of a commit in a machine's folder
 QUICK = {"results_dir": ".asv/quick/results", "html_dir": ".asv/quick/html"}
@@ -130,7 +130,7 @@ def measuring(project: Project, arguments: argparse.Namespace, console: Console)
 def fleet(project: Project, address: str, console: Console) -> "Fleet":
     """The workers of a cluster. Raises: UserError."""
     try:
-        from kernelwatch.fleet.dispatch import Fleet  # Dask is needed for nothing else
+        from kernelwatch.extras.fleet.dispatch import Fleet  # Dask is needed for nothing else
     except ModuleNotFoundError as error:
         raise UserError(f"--cluster needs Dask ({error}); install kernelwatch[fleet]") from None
     return Fleet(project, address, console)
@@ -196,7 +196,9 @@ def note_uncommitted(project: Project, console: Console) -> None:
 
 
 def _has_cells(project: Project, quick: bool = False, only: str = "") -> bool:
-    return any(plan(problem, device, quick=quick, only=only) for problem in project.problems for device in DEVICES)
+    return any(
+        plan(problem, device.name, quick=quick, only=only) for problem in project.problems for device in project.timed
+    )
 
 
 def _run(

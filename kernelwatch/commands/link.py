@@ -23,7 +23,6 @@ from rich.console import Console
 
 from kernelwatch.asv import running
 from kernelwatch.asv.identity import identity
-from kernelwatch.commands.arguments import Output, Parser, add_selection, selected, stop_on_signals
 from kernelwatch.commands.confirming import Event, Events, show_damaged, show_events, show_expected
 from kernelwatch.commands.full import have_results, publish
 from kernelwatch.commands.phases import duration
@@ -36,6 +35,7 @@ from kernelwatch.history.links import ENVIRONMENT, NOT_ASKED, NOT_HERE, Session
 from kernelwatch.plan import interpreters
 from kernelwatch.plan.cells import Cell
 from kernelwatch.plan.project import CONFIGURATION, Project
+from kernelwatch.report.arguments import Output, Parser, add_selection, selected, stop_on_signals
 from kernelwatch.report.texts import change_text
 from kernelwatch.system import lifeline
 from kernelwatch.system.errors import UserError
@@ -44,7 +44,7 @@ from kernelwatch.system.git import commits as commits_of
 from kernelwatch.system.git import git, resolve
 
 if TYPE_CHECKING:
-    from kernelwatch.fleet.dispatch import Fleet
+    from kernelwatch.extras.fleet.dispatch import Fleet
 
 Pair = tuple[str, str]  # a commit's parent and the commit
 TOGETHER = 12  # commits whose trees are asked what they launch at the same time

@@ -22,8 +22,8 @@ from typing import Any
 from kernelwatch.api.measuring import compare, measure
 from kernelwatch.api.named import importable, known, made, maker
 from kernelwatch.api.result import Compared, Measured, MeasureError
-from kernelwatch.commands.arguments import Parser, stop_on_signals
 from kernelwatch.plan.cells import CACHES
+from kernelwatch.report.arguments import Parser, stop_on_signals
 from kernelwatch.report.documents import VERSION, finite
 from kernelwatch.system.errors import UserError
 

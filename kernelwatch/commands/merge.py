@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from kernelwatch.asv.identity import slug_of
-from kernelwatch.commands.arguments import Output, Parser
 from kernelwatch.history import links
 from kernelwatch.history.links import Session
 from kernelwatch.plan.project import Project
+from kernelwatch.report.arguments import Output, Parser
 from kernelwatch.system.errors import UserError
 from kernelwatch.system.files import write_whole
 from kernelwatch.system.git import git

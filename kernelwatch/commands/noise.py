@@ -21,9 +21,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from kernelwatch.asv.identity import identity
-from kernelwatch.commands.arguments import Parser, add_selection, selected
 from kernelwatch.plan.project import Project
+from kernelwatch.report.arguments import Parser, add_selection, selected
 from kernelwatch.run.group import measure
+from kernelwatch.system import machine
 from kernelwatch.system.errors import UserError
 from kernelwatch.system.files import write_whole
 from kernelwatch.system.options import Options
@@ -147,9 +148,7 @@ def beside(alone: Sequence[Sequence[float]], busy: Sequence[Sequence[float]]) ->
 
 def _neighbors(project: Project, ops: list[str], only: str, pairs: int) -> int:
     """Measure in turns alone and beside busy GPUs. Raises: UserError without a second GPU."""
-    from kernelwatch.fleet.local import gpus  # here, since it imports Dask, which nothing else of this command needs
-
-    others = gpus()[1:]
+    others = machine.gpus()[1:]
     if not others:
         raise UserError("--neighbors needs a second GPU: CUDA shows none")
     path = project.results / identity()["machine"] / "neighbors.jsonl"

@@ -25,7 +25,6 @@ from rich.console import Console
 
 from kernelwatch.asv import running
 from kernelwatch.asv.identity import who
-from kernelwatch.commands.arguments import Output, Parser, regular_expression, stop_on_signals
 from kernelwatch.commands.confirming import Events, show_damaged, show_events
 from kernelwatch.commands.link import code_of, settled_of, show
 from kernelwatch.commands.versus import add_output
@@ -37,6 +36,7 @@ from kernelwatch.history import links
 from kernelwatch.history.links import ENVIRONMENT, Kind, Session
 from kernelwatch.plan.project import CONFIGURATION
 from kernelwatch.report import benchmarks as report_text
+from kernelwatch.report.arguments import Output, Parser, regular_expression, stop_on_signals
 from kernelwatch.report.comparison import as_markdown
 from kernelwatch.system import lifeline
 from kernelwatch.system.errors import UserError

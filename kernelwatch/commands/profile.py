@@ -16,21 +16,22 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from kernelwatch.analysis import compiled, nsight
+from kernelwatch.analysis import compiled
 from kernelwatch.analysis.counted import counts_of, plan
 from kernelwatch.analysis.occupancy import ARCHES
 from kernelwatch.analysis.sass import CLASSES
 from kernelwatch.asv.identity import identity, who
-from kernelwatch.commands.arguments import Output, Parser
 from kernelwatch.emulator import KINDS, Counts, Tally
+from kernelwatch.extras.nsight import profiler
 from kernelwatch.plan.cells import COUNTED, Cell
 from kernelwatch.plan.package import Absent, NotHere, Package
 from kernelwatch.plan.problem import dtypes, label
 from kernelwatch.plan.project import Project, import_package
+from kernelwatch.report.arguments import Output, Parser
 from kernelwatch.system.errors import ToolMissing, UserError
 from kernelwatch.system.files import write_whole
 from kernelwatch.system.tools import cxx_compiler, ncu
-from kernelwatch.timing.launches import ATTRIBUTES
+from kernelwatch.timing.launches import ATTRIBUTES, CHILD
 from kernelwatch.timing.record import Measurement
 
 ARCH = "sm_90"  # if there is no GPU to ask
@@ -149,8 +150,8 @@ class Profiler:
         as_json = json.dumps([cell.as_json() for cell in cells])
         with tempfile.TemporaryDirectory() as folder:
             attributes = Path(folder, "attributes")
-            child = (*nsight.CHILD, "each", str(root), as_json, str(attributes))
-            rows = nsight.profile(child, METRICS, sorted(symbols), flush="all", folder=root)
+            child = (*CHILD, "each", str(root), as_json, str(attributes))
+            rows = profiler.profile(child, METRICS, sorted(symbols), flush="all", folder=root)
             loaded = [json.loads(line) for line in attributes.read_text().splitlines()]
         if not len(rows) == len(loaded) == len(cells):
             raise UserError(f"ncu reported {len(rows)} launches, not {len(cells)}")

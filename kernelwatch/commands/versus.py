@@ -18,7 +18,6 @@ from pathlib import Path
 from rich.console import Console
 
 from kernelwatch.asv.identity import identity
-from kernelwatch.commands.arguments import Output, Parser, add_selection, selected, stop_on_signals
 from kernelwatch.comparison import bisect, consents
 from kernelwatch.comparison import environments as two
 from kernelwatch.comparison.changes import Changes
@@ -31,6 +30,7 @@ from kernelwatch.plan.cells import timed
 from kernelwatch.plan.project import Project
 from kernelwatch.report import comparison as report_text
 from kernelwatch.report import documents
+from kernelwatch.report.arguments import Output, Parser, add_selection, selected, stop_on_signals
 from kernelwatch.system.files import write_whole
 from kernelwatch.system.git import resolve
 

@@ -20,6 +20,7 @@ from kernelwatch.analysis import identified
 from kernelwatch.plan import sources
 from kernelwatch.plan.build import environment
 from kernelwatch.plan.cells import Cell
+from kernelwatch.plan.devices import Budget
 from kernelwatch.plan.package import Parts
 from kernelwatch.plan.project import Project
 from kernelwatch.plan.tree import COMPILED, Places
@@ -28,7 +29,6 @@ from kernelwatch.run.processes import Run
 from kernelwatch.system import cache
 from kernelwatch.system.files import gpu_lock, locked
 from kernelwatch.system.options import Options
-from kernelwatch.timing.check import Budget
 from kernelwatch.timing.cpu import cpu_name
 
 LAUNCHING_MOST = max(2, (os.cpu_count() or 1) // 2)  # processes that launch at a time; they mostly compile

@@ -8,6 +8,7 @@ from typing import Any
 
 from kernelwatch.history.instrument import instrument
 from kernelwatch.history.records import READ, Measured, Record, is_finite
+from kernelwatch.plan.cells import COUNTED
 from kernelwatch.timing.record import Facts
 
 Json = dict[str, Any]
@@ -33,7 +34,7 @@ def parts_of(key: str, group: str) -> Json | None:
     """The parts of a timed cell's key; None for another cell. `group`: such as "transpose gpu"."""
     match = re.fullmatch(r"([^/ ]+)/(\S+) (\S+) (\d+(?:x\d+)*) (\w+)", key)
     device = group.rpartition(" ")[2]
-    if not match or device not in ("gpu", "cpu", "streamed", "several"):
+    if not match or match[5] == COUNTED:
         return None
     op, rung, type, shape, cache = match.groups()
     return {"op": op, "rung": rung, "type": type, "shape": shape, "cache": cache, "device": device}

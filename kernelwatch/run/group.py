@@ -12,38 +12,21 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
-from kernelwatch.plan.cells import SEVERAL, Cell, plan
+from kernelwatch.plan.cells import Cell, plan
+from kernelwatch.plan.devices import Budget
 from kernelwatch.plan.problem import dtypes
 from kernelwatch.plan.project import Project
 from kernelwatch.run import checkpoint, outcome
 from kernelwatch.run.outcome import Group
-from kernelwatch.run.processes import CLOCKED, ENDLESS_S, SILENCE_S, Run, workers_of
+from kernelwatch.run.processes import ENDLESS_S, Run, workers_of
 from kernelwatch.system.options import Options
 from kernelwatch.timing import clocks
-from kernelwatch.timing.check import Budget
 from kernelwatch.timing.record import Facts, Measurement
 
-# By device: the number of fresh processes, and the budget of a measurement. Quick runs are not saved.
-PROCESSES = {"gpu": 6, "cpu": 3, "streamed": 3, "several": 3}
-QUICK_PROCESSES = {"gpu": 2, "cpu": 2, "streamed": 0, "several": 0}
-# Seconds without an event: a device that watches its own processes names the one that hangs.
-SILENCE = {"several": 240.0}
 AWAKE_S = 0.2
 LOST = "lost"  # the file beside the groups of a run of asv that says that its device was lost
 CELLS_LEAST = 4  # for a parallel worker: it takes most of a second to start
 PROCESSES_MAX = 8  # parallel workers for noise-free figures
-BUDGETS = {
-    "gpu": Budget(samples=5, sample_s=0.002),
-    "cpu": Budget(samples=7, sample_s=0.004),
-    "streamed": Budget(samples=5, sample_s=0.0),
-    "several": Budget(samples=5, sample_s=0.1),
-}
-QUICK_BUDGETS = {
-    "gpu": Budget(samples=3, sample_s=0.002),
-    "cpu": Budget(samples=3, sample_s=0.004),
-    "streamed": Budget(samples=1, sample_s=0.0),
-    "several": Budget(samples=1, sample_s=0.1),
-}
 
 
 def measured_tree(project: Project, options: Options) -> str:
@@ -68,7 +51,7 @@ def roofline(project: Project, cell: Cell, run: Run) -> dict[str, float | str]:
     """
     problem = project.ops[cell.op]
     flops, amount = problem.flops(cell.rung, cell.shape), problem.bytes_moved(cell.rung, cell.type, cell.shape)
-    if not flops or cell.device == SEVERAL:  # the ceilings are those of one GPU
+    if not flops or run.project.devices[cell.device].holds == "GPUs":  # the ceilings are those of one GPU
         return {}
     figures: dict[str, float | str] = {"flops": flops, "bytes": amount, "intensity_flops_per_byte": flops / amount}
     ceilings = run.group.facts.get("ceilings", {})
@@ -137,7 +120,7 @@ def _share_loss(run: Run, options: Options) -> None:
     """Tell the groups that follow in this run of asv that the device was lost, or heed what one before has told."""
     if run.lost and options.facts:
         Path(options.facts, LOST).write_text(run.unavailable, encoding="utf-8")
-    elif run.device in CLOCKED and (why := lost(options)):
+    elif run.on_gpu and (why := lost(options)):
         run.lose(why)
 
 
@@ -283,7 +266,7 @@ def note(measurements: Iterable[Measurement], seen: Measurement) -> None:
 def measure(
     project: Project, op: str, device: str, options: Options | None = None, together: Iterable[str] = ()
 ) -> Group:
-    """Measure all cells of an op on a device ("gpu", "cpu", "streamed" or "several") at the commit under test, and save
+    """Measure all cells of an op on a device of the project at the commit under test, and save
     the group.
 
     Several processes measure the cells in orders of their own, so that drift affects all cells alike. A cell is left
@@ -321,9 +304,10 @@ def _saved(name: str, options: Options) -> Group | None:
 
 def _measure(project: Project, cells: list[Cell], device: str, options: Options) -> dict[str, Group]:
     """Measure cells of a device in several processes; their groups by op."""
-    processes = (QUICK_PROCESSES if options.quick else PROCESSES)[device]
-    budget = (QUICK_BUDGETS if options.quick else BUDGETS)[device]
-    run = Run(project, cells, device, measured_tree(project, options), budget, SILENCE.get(device, SILENCE_S))
+    way = project.devices[device]
+    processes = way.quick_processes if options.quick else way.processes
+    budget = way.quick_budget if options.quick else way.budget
+    run = Run(project, cells, device, measured_tree(project, options), budget, way.silence_s)
     progress = _Progress(run.group.name, len(cells) * processes, options)
     run.note = progress.note
     _share_loss(run, options)

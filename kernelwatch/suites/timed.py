@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from kernelwatch.identity import TIMED
-from kernelwatch.plan.cells import CACHES, SEVERAL, STREAMED, key, plan, rungs
+from kernelwatch.plan.cells import CACHES, key, rungs
 from kernelwatch.plan.problem import COPY, Shape, label
 from kernelwatch.run.outcome import Group, Outcome
 from kernelwatch.suites.measured import Measured
@@ -111,7 +111,7 @@ class _GpuBandwidth(_Allocating, _Bandwidth):
         return samples({process: 100 * moved_bytes / value / peak for process, value in seconds.items()})
 
 
-class _Flops(Timed):
+class Flops(Timed):
     """A problem with arithmetic, whose rate is in operations per second."""
 
     @series(TIMED, "GFLOP/s", higher_is_better=True)
@@ -123,7 +123,7 @@ class _Flops(Timed):
         return samples({process: flops / value / 1e9 for process, value in seconds.items()})
 
 
-class _AgainstVendor(_Flops):
+class _AgainstVendor(Flops):
     """A problem with arithmetic that a vendor's library computes as well."""
 
     @series(TIMED, "% of vendor", higher_is_better=True)
@@ -162,60 +162,6 @@ class CpuFlops(_ByShape, _AgainstVendor):
     """A problem with arithmetic, on the CPU."""
 
     device = "cpu"
-
-
-class Streamed(_Flops):
-    """The rungs whose operands come from the host's memory, by shape."""
-
-    device = STREAMED
-    param_names: ClassVar[list[str]] = ["rung", "shape"]
-
-    @classmethod
-    def parameters(cls) -> list[list[str]]:
-        problem = cls.project.op(cls.op)
-        names = dict.fromkeys(cell.rung for cell in plan(problem, STREAMED))
-        return [list(names), [label(shape) for shape in problem.streamed_shapes]]
-
-    def place(self, *where: str) -> tuple[str, str, Shape, str]:
-        rung, shape = where
-        return rung, self.problem.main_type(rung), tuple(map(int, shape.split("x"))), STREAMED
-
-    @series(TIMED, "% of copies", higher_is_better=True)
-    def track_hidden_copies(self, group: Group, *where: str) -> Samples:
-        """The share of the copies' time that was hidden under other work, in percent."""
-        hidden = self.outcome(group, *where).by_process("hidden_share")
-        return samples({process: 100 * value for process, value in hidden.items()})
-
-
-class Several(_Flops):
-    """The rungs of several GPUs, and the vendor's rung on one of them, by type and shape."""
-
-    device = SEVERAL
-    param_names: ClassVar[list[str]] = ["rung", "type", "shape"]
-
-    @classmethod
-    def parameters(cls) -> list[list[str]]:
-        cells = plan(cls.project.op(cls.op), SEVERAL)
-        names = ([cell.rung for cell in cells], [cell.type for cell in cells], [label(cell.shape) for cell in cells])
-        return [list(dict.fromkeys(each)) for each in names]
-
-    def place(self, *where: str) -> tuple[str, str, Shape, str]:
-        rung, type, shape = where
-        return rung, type, tuple(map(int, shape.split("x"))), SEVERAL
-
-    @series(TIMED, "% of all GPUs", higher_is_better=True)
-    def track_share_of_gpus(self, group: Group, *where: str) -> Samples:
-        """The rate over that of the vendor's rung on one GPU, in the same process, times the number of GPUs, in
-        percent."""
-        rung, type, shape, cache = self.place(*where)
-        vendor = self.problem.vendor.get("gpu", "")
-        if rung == vendor:
-            return samples({})
-        gpus = len(group.facts.get("gpus", ()))
-        seconds = self.outcome(group, *where).by_process("seconds")
-        base = group.outcomes.get(key(self.op, vendor, type, shape, cache), Outcome()).by_process("seconds")
-        shares = {process: 100 * base[process] / (gpus * seconds[process]) for process in seconds if process in base}
-        return samples(shares)
 
 
 class Launch(Measured, Suite):

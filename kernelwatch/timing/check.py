@@ -1,7 +1,6 @@
-"""The parts of a measurement that every device shares: its budget, the check of the output, the packages' versions."""
+"""The parts of a measurement that every device shares: the check of the output, the packages' versions."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -16,18 +15,6 @@ MANTISSAS = {
     "float16": 10,
     "bfloat16": 7,
 }  # bits of a float or of a complex number's part
-
-
-@dataclass(frozen=True)
-class Budget:
-    """How long a measurement takes: `samples` samples of about `sample_s` seconds each, with at least one launch.
-
-    `clocks_mhz`: by the cell's key, the SM clock at which earlier processes measured it; no higher one is waited for.
-    """
-
-    samples: int
-    sample_s: float
-    clocks_mhz: Mapping[str, float] = field(default_factory=dict)
 
 
 class WrongOutput(Exception):

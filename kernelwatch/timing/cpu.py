@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from kernelwatch.plan.cells import Cell
+from kernelwatch.plan.devices import Budget
 from kernelwatch.plan.package import Launch, NotHere, Package
 from kernelwatch.plan.problem import Array, Operands
 from kernelwatch.plan.project import Project
@@ -19,7 +20,7 @@ from kernelwatch.system.errors import ToolMissing
 from kernelwatch.system.machine import free_bytes, machine_id
 from kernelwatch.system.tools import c_compiler
 from kernelwatch.timing import usage
-from kernelwatch.timing.check import Budget, WrongOutput, describe_wrong, packages, poisoned
+from kernelwatch.timing.check import WrongOutput, describe_wrong, packages, poisoned
 from kernelwatch.timing.launch import Returning, bind
 from kernelwatch.timing.record import Facts, Measurement
 

@@ -12,13 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernelwatch.plan.cells import Cell
+from kernelwatch.plan.devices import Budget
 from kernelwatch.plan.package import Kernel, NotHere, Package
 from kernelwatch.plan.problem import COPIES, Array, Computation, Operand, Operands
 from kernelwatch.plan.project import Project
 from kernelwatch.system import cache
 from kernelwatch.timing import nodes, tensors, usage
 from kernelwatch.timing.capture import Captured
-from kernelwatch.timing.check import Budget, WrongOutput, describe_wrong, poisoned
+from kernelwatch.timing.check import WrongOutput, describe_wrong, poisoned
 from kernelwatch.timing.device import RunDevice
 from kernelwatch.timing.launch import Calls, Direct, Noted, Returning, bind, current
 from kernelwatch.timing.record import Measurement

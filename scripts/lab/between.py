@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 import gpukernels
 from benchmarks.project import PROJECT
 from kernelwatch.asv.identity import identity, who
-from kernelwatch.commands.arguments import Parser
+from kernelwatch.report.arguments import Parser
 from kernelwatch.system.errors import UserError
 from kernelwatch.system.files import write_whole
 

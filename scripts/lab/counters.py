@@ -20,12 +20,12 @@ from dataclasses import dataclass
 from rich.table import Table as Printed
 
 from benchmarks.project import PROJECT
-from kernelwatch.analysis import nsight
 from kernelwatch.asv.identity import identity, who
-from kernelwatch.commands.arguments import Output, Parser
+from kernelwatch.extras.nsight import profiler
 from kernelwatch.plan.cells import key
 from kernelwatch.plan.problem import Shape, label
 from kernelwatch.plan.project import import_package
+from kernelwatch.report.arguments import Output, Parser
 from kernelwatch.system.files import write_whole
 from kernelwatch.system.tools import ncu
 
@@ -154,8 +154,8 @@ def record(keys: list[str]) -> None:
     metrics = [metric for metric, _ in METRICS.values()]
     table = Printed("cell", *METRICS)
     for name in keys:
-        cell = nsight.find(PROJECT, name)
-        values = nsight.counters(PROJECT, package, cell, metrics, flush="none", skip=SKIP, count=COUNT)
+        cell = profiler.find(PROJECT, name)
+        values = profiler.counters(PROJECT, package, cell, metrics, flush="none", skip=SKIP, count=COUNT)
         known[cell.key] = json.dumps({"key": cell.key, "metrics": values, "who": who()})
         # After each cell, so that an interruption loses nothing.
         write_whole(path, "".join(f"{line}\n" for line in known.values()))

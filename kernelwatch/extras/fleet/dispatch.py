@@ -18,11 +18,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from kernelwatch.comparison import linking
-from kernelwatch.fleet import remote
-from kernelwatch.fleet.cluster import CONNECT_S, GOES_ON, Cluster, reply_of
-from kernelwatch.fleet.merging import merge
-from kernelwatch.fleet.schedule import Job, Schedule, misfits, recorded
-from kernelwatch.fleet.units import Unit, missing, unit_of, units
+from kernelwatch.extras.fleet import remote
+from kernelwatch.extras.fleet.cluster import CONNECT_S, GOES_ON, Cluster, reply_of
+from kernelwatch.extras.fleet.merging import merge
+from kernelwatch.extras.fleet.schedule import Job, Schedule, misfits, recorded
+from kernelwatch.extras.fleet.units import Unit, missing, unit_of, units
 from kernelwatch.history import links
 from kernelwatch.history.links import Session
 from kernelwatch.plan.cells import Cell
