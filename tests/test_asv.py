@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from benchmarks.project import PROJECT
-from kernelwatch.asv.identity import identity
+from kernelwatch.asv.machine_names import described
 from kernelwatch.plan.cells import plan, rungs
 from kernelwatch.plan.devices import DEVICES
 from kernelwatch.plan.problem import Problem, label
@@ -262,7 +262,7 @@ def test_each_commit_has_facts_of_its_own_groups(recorded: Recorded) -> None:
 def test_a_machine_is_registered_without_a_question(recorded: Recorded) -> None:
     found = json.loads((recorded.history.machine / "machine.json").read_text())
     assert found.pop("version") == 1
-    assert found == identity()
+    assert found == described()
     assert recorded.history.machine.name == found["machine"]
 
 

@@ -36,6 +36,7 @@ from tests.repositories import (
     PRELOADED,
     ROOT,
     copy_into,
+    cpu_processes,
     end_group,
     few_rungs,
     new_project,
@@ -49,7 +50,7 @@ from tests.repositories import (
 ONE = r"vector_add\.CPU\.track_seconds"  # one group, unless a test needs two
 CELLS = r"transpose/numpy float32 256x256 hot|vector_add/numpy float32 65536 hot"
 FAKES = {
-    "kernelwatch/plan/devices.py": {'holds="CPU",\n            processes=3': 'holds="CPU",\n            processes=1'},
+    **cpu_processes(1),
     "kernelwatch/timing/cpu.py": {
         '"machine": machine_id(),': '"machine": machine_id(), "nvml_uuid_sha256": os.environ.get("FAKE_GPU"),',
         '"compiler": compiler(),': '"compiler": os.environ.get("FAKE_COMPILER") or compiler(),',

@@ -44,7 +44,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[Group]:
     """What will be measured, run by run."""
     told: list[Group] = []
     monkeypatch.setattr(noise, "measure", lambda project, op, device, options: told.pop(0))
-    monkeypatch.setattr(noise, "identity", lambda: {"machine": "here"})
+    monkeypatch.setattr(noise, "machine_name", lambda: "here")
     return told
 
 
@@ -91,7 +91,7 @@ def test_every_other_run_has_neighbors_at_work(
     monkeypatch.setattr(noise, "LOAD", program)
     monkeypatch.setattr(machine, "gpus", lambda: ["0", "4", "7"])
     monkeypatch.setattr(noise, "measure", measured)
-    monkeypatch.setattr(noise, "identity", lambda: {"machine": "here"})
+    monkeypatch.setattr(noise, "machine_name", lambda: "here")
     assert noise.main(project, "scripts/lab/noise", ["--neighbors", "--runs", "4", "transpose"]) == 0
     assert {path.name for path in tmp_path.glob("load.py.*")} == {"load.py.4", "load.py.7"}  # not the one that measures
     assert seen == [0, 2, 4, 4]
@@ -134,7 +134,7 @@ def test_a_neighbor_that_stops_within_a_run_is_said(
     monkeypatch.setattr(noise, "LOAD", program)
     monkeypatch.setattr(machine, "gpus", lambda: ["0", "4"])
     monkeypatch.setattr(noise, "measure", measured)
-    monkeypatch.setattr(noise, "identity", lambda: {"machine": "here"})
+    monkeypatch.setattr(noise, "machine_name", lambda: "here")
     with pytest.raises(UserError, match="GPU 4 stopped working within run 2"):
         noise.main(project, "scripts/lab/noise", ["--neighbors", "--runs", "2", "transpose"])
     assert not kept.exists()
@@ -230,7 +230,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[list[Cell]]:
         return group(1.0)
 
     monkeypatch.setattr(noise, "measure", measure)
-    monkeypatch.setattr(noise, "identity", lambda: {"machine": "here"})
+    monkeypatch.setattr(noise, "machine_name", lambda: "here")
     monkeypatch.setenv("KERNELWATCH_TREE", "a folder")
     monkeypatch.delenv("KERNELWATCH_QUICK", raising=False)
     return cells
@@ -294,7 +294,7 @@ def test_an_interrupted_record_goes_on(
         return made
 
     monkeypatch.setattr(noise, "measure", measure)
-    monkeypatch.setattr(noise, "identity", lambda: {"machine": "here"})
+    monkeypatch.setattr(noise, "machine_name", lambda: "here")
     arguments = ["--runs", "4", "transpose"]
     with pytest.raises(KeyboardInterrupt):
         noise.main(project, "scripts/lab/noise", arguments)

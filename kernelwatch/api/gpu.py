@@ -7,16 +7,14 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import Any
 
 from kernelwatch.api.arguments import Rotation
 from kernelwatch.api.capture import Captured, FunctionCalls, Sets
 from kernelwatch.api.result import MeasureError
 from kernelwatch.api.rounds import Round, returned_bytes
-from kernelwatch.system.files import gpu_lock, locked
+from kernelwatch.system.holding import holding
 from kernelwatch.system.machine import no_gpu
-from kernelwatch.system.options import Options
 from kernelwatch.timing.gpu import GRAPH_NODES_MAX, HOT_ROTATION, ROTATION
 from kernelwatch.timing.launch import Allocations, current
 from kernelwatch.timing.nvml import Nvml, disturbed
@@ -212,7 +210,7 @@ class Gpu:
         """Make the replayer's stream the current one of CuPy and PyTorch, once the GPU is idle and no other run of the
         engine measures on it."""
         with ExitStack() as stack:
-            stack.enter_context(locked(Path(Options.here().locks, gpu_lock(self.bus)), _waiting))
+            stack.enter_context(holding(self.bus, _waiting))
             self.cupy.cuda.runtime.deviceSynchronize()
             stack.enter_context(current(self.replayer.stream))
             if time.monotonic() - self.used_at > IDLE_S:

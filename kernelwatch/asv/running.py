@@ -21,7 +21,7 @@ from asv.commands.run import Run
 from asv.console import log
 
 from kernelwatch.asv.environment import Checkout
-from kernelwatch.asv.identity import identity
+from kernelwatch.asv.machine_names import machine_name
 from kernelwatch.asv.patches import replace
 from kernelwatch.asv.recording import DeviceLost
 from kernelwatch.publish.cleaning import problem
@@ -124,7 +124,7 @@ def _measure(cls: type[Run], /, conf: Any, *args: Any, dry_run: bool | None = Fa
         raise util.UserError(f"{PREFIX}ONLY={Options.here().only}: no regular expression: {error}") from None
     try:
         with alone(results), _interruptible(), lifeline.tied():
-            machine_folder = results / (kwargs.get("machine") or identity()["machine"])
+            machine_folder = results / (kwargs.get("machine") or machine_name())
             for message in set_aside_broken(machine_folder) + set_aside_broken(results, "benchmarks.json"):
                 log.warning(message)
             if kwargs.get("env_spec") == [Checkout.tool_name]:

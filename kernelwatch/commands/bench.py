@@ -10,18 +10,19 @@ fixed; 2 if a cell or a suite failed, could not be measured, or is not decided, 
 
 import argparse
 import tempfile
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 
 from kernelwatch.asv import running
-from kernelwatch.asv.identity import identity
+from kernelwatch.asv.machine_names import machine_name
 from kernelwatch.commands import full, link, versus
 from kernelwatch.commands.confirming import BUDGET_S
 from kernelwatch.comparison.changes import Changes
 from kernelwatch.comparison.choice import Choice, cells_of, choose, main_types
 from kernelwatch.comparison.paired import Side
-from kernelwatch.comparison.verdict import Report
+from kernelwatch.comparison.verdict import Report, compare
 from kernelwatch.plan.build import tree_of_checkout, tree_of_commit
 from kernelwatch.plan.project import Project
 from kernelwatch.report.arguments import Output, Parser, add_selection, regular_expression, selected, stop_on_signals
@@ -37,7 +38,7 @@ def run(project: Project, arguments: argparse.Namespace, console: Console) -> in
     exit code. Raises: UserError."""
     full.check_described(project)
     newest = full.commits_in(project, arguments.range)[0]
-    code, machine = 0, identity()["machine"]
+    code, machine = 0, machine_name()
     try:
         with running.alone(project.results):
             if arguments.cluster:
@@ -76,7 +77,7 @@ def worktree(project: Project, arguments: argparse.Namespace, console: Console) 
             return choose(project, cells, {arguments.worktree}, differ.rungs)
 
         report = Report(project, head, tree, "the dirty tree against HEAD", only, exact_only=arguments.exact)
-        return versus.finish(report, choose_from, console, WORKTREE_BUDGET_S)
+        return versus.finish(report, partial(compare, report, choose_from, WORKTREE_BUDGET_S, None), console)
 
 
 def parsed(prog: str, arguments: list[str] | None = None) -> argparse.Namespace:

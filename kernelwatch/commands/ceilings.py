@@ -13,7 +13,7 @@ from typing import Any
 from rich.box import SIMPLE
 from rich.table import Table
 
-from kernelwatch.asv.identity import identity, who
+from kernelwatch.asv.machine_names import machine_name, who
 from kernelwatch.history import roofs
 from kernelwatch.plan.package import NotHere
 from kernelwatch.plan.project import Project
@@ -46,7 +46,7 @@ def main(project: Project, prog: str, arguments: list[str] | None = None) -> int
     if not parsed.json:
         output.print(table)
     if not parsed.dry:
-        path = project.results / identity()["machine"] / roofs.FILE
+        path = project.results / machine_name() / roofs.FILE
         path.parent.mkdir(parents=True, exist_ok=True)
         kept = [line for line in roofs.read(path.parent) if line["who"].get("gpu") != own.get("gpu")]
         write_whole(path, "".join(f"{json.dumps(line)}\n" for line in [*kept, *lines]))

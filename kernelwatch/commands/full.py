@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from kernelwatch.asv import running
-from kernelwatch.asv.identity import identity
+from kernelwatch.asv.machine_names import machine_name
 from kernelwatch.commands.confirming import (
     ROUNDS,
     Event,
@@ -113,7 +113,7 @@ class Here:
     """Measures on this machine, as a fleet does on others."""
 
     def __init__(self) -> None:
-        self.machines = [identity()["machine"]]
+        self.machines = [machine_name()]
         self.measure = measure
 
 

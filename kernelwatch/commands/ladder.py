@@ -6,7 +6,7 @@ from pathlib import Path
 
 from kernelwatch.analysis.compiled import DEVICE
 from kernelwatch.analysis.occupancy import ARCHES
-from kernelwatch.asv.identity import identity
+from kernelwatch.asv.machine_names import machine_name
 from kernelwatch.history import records
 from kernelwatch.history.records import Record
 from kernelwatch.plan.cells import CACHES
@@ -87,7 +87,7 @@ def show(project: Project, arguments: argparse.Namespace, parser: argparse.Argum
     for op in arguments.op:
         project.op(op)
     record, notes = _record(project, arguments)
-    ops, here = arguments.op or list(project.ops), identity()["machine"]
+    ops, here = arguments.op or list(project.ops), machine_name()
     if record.machine != here and not arguments.arch:
         notes.append(f"these figures are of another machine, {record.machine}; this one is {here}")
     shape = _shape(project, ops, arguments, parser)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from kernelwatch.asv import running
-from kernelwatch.asv.identity import identity
+from kernelwatch.asv.machine_names import machine_name
 from kernelwatch.commands.confirming import Event, Events, show_damaged, show_events, show_expected
 from kernelwatch.commands.full import have_results, publish
 from kernelwatch.commands.phases import duration
@@ -91,7 +91,7 @@ def run(project: Project, arguments: argparse.Namespace, console: Console, fleet
         )
         machines = fleet.machines
     else:
-        machines = [identity()["machine"]]
+        machines = [machine_name()]
         sessions = _link_here(project, left_of(machines[0]), arguments, project.results / machines[0], console)
     folders = [project.results / machine for machine in machines]
     show_left([one for one in sessions if not any(have_results(each, [one.after]) for each in folders)], console)
@@ -141,7 +141,7 @@ def _link_here(
 def environments(project: Project, arguments: argparse.Namespace, console: Console) -> int:
     """Measure a commit in two environments, save it as a session, and publish; the exit code. Raises: UserError."""
     project.check()
-    machine = identity()["machine"]
+    machine = machine_name()
     sha = resolve(project.root, arguments.range.removesuffix("^!"))
     devices = [arguments.device] if arguments.device else list(linking.NARROW)
     asked = linking.asked_of(project, selected(arguments), devices)

@@ -20,7 +20,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from kernelwatch.asv.identity import identity
+from kernelwatch.asv.machine_names import machine_name
 from kernelwatch.plan.project import Project
 from kernelwatch.report.arguments import Parser, add_selection, selected
 from kernelwatch.run.group import measure
@@ -151,7 +151,7 @@ def _neighbors(project: Project, ops: list[str], only: str, pairs: int) -> int:
     others = machine.gpus()[1:]
     if not others:
         raise UserError("--neighbors needs a second GPU: CUDA shows none")
-    path = project.results / identity()["machine"] / "neighbors.jsonl"
+    path = project.results / machine_name() / "neighbors.jsonl"
     runs: dict[bool, list[Processes]] = {False: [], True: []}
     for number in range(2 * pairs):
         busy = number % 4 in (1, 2)  # alone, beside, beside, alone: a drift counts for both
@@ -197,7 +197,7 @@ def main(project: Project, prog: str, arguments: list[str] | None = None) -> int
         parser.error(f"--runs must be at least 2, to differ; got {parsed.runs}")
     if parsed.neighbors:
         return _neighbors(project, parsed.op or list(project.ops), selected(parsed), parsed.runs // 2)
-    path = project.results / identity()["machine"] / "noise.jsonl"
+    path = project.results / machine_name() / "noise.jsonl"
     runs: list[Processes] = []
     variation: dict[str, float] = {}
     for number in range(parsed.runs):

@@ -8,7 +8,6 @@ Exit code: 0, no change or better; 1, something is worse; 2, undecided, or a ben
 import argparse
 import json
 import re
-import subprocess
 import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
@@ -24,8 +23,9 @@ from asv.repo import NoSuchNameError, get_repo
 from rich.console import Console
 
 from kernelwatch.asv import running
-from kernelwatch.asv.identity import who
+from kernelwatch.asv.machine_names import who
 from kernelwatch.commands.confirming import Events, show_damaged, show_events
+from kernelwatch.commands.full import publish
 from kernelwatch.commands.link import code_of, settled_of, show
 from kernelwatch.commands.versus import add_output
 from kernelwatch.comparison import benchmarks
@@ -34,7 +34,7 @@ from kernelwatch.comparison.linking import anchors_of
 from kernelwatch.comparison.paired import LOOKS
 from kernelwatch.history import links
 from kernelwatch.history.links import ENVIRONMENT, Kind, Session
-from kernelwatch.plan.project import CONFIGURATION
+from kernelwatch.plan.project import CONFIGURATION, Repository
 from kernelwatch.report import benchmarks as report_text
 from kernelwatch.report.arguments import Output, Parser, regular_expression, stop_on_signals
 from kernelwatch.report.comparison import as_markdown
@@ -143,7 +143,8 @@ def link(arguments: argparse.Namespace, console: Console) -> int:
     found = [*earlier, *sessions]
     settled = set[tuple[str, str]]()
     if not arguments.no_publish:
-        _publish(conf, console)
+        page = publish(Repository(Path.cwd()), Path(CONFIGURATION), console)
+        console.print(f"pages: {page.absolute().as_uri()}", soft_wrap=True)
         told = Events(Path(conf.html_dir, "data", "events.json"), [each.after for each in found], folder.name)
         events = [event for event in told.now() if event["last"]["hash"] in told.commits]
         show_events(events, console)
@@ -195,15 +196,6 @@ def machine_folder(conf: Any) -> Path:
         raise UserError(f"asv does not know this machine, {name}: run `asv machine --yes`") from None
     machine.save(conf.results_dir)
     return Path(conf.results_dir, machine.machine)
-
-
-def _publish(conf: Any, console: Console) -> None:
-    """Run `asv publish`. Raises: UserError."""
-    command = running.asv_command(Path.cwd() / CONFIGURATION, "publish", "--no-pull")
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise UserError(f"asv publish failed: {(done.stdout + done.stderr).strip()}")
-    console.print(f"pages: {Path(conf.html_dir, 'index.html').absolute().as_uri()}", soft_wrap=True)
 
 
 def main(name: str, prog: str, arguments: list[str] | None = None) -> int:

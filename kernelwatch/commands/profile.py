@@ -20,7 +20,7 @@ from kernelwatch.analysis import compiled
 from kernelwatch.analysis.counted import counts_of, plan
 from kernelwatch.analysis.occupancy import ARCHES
 from kernelwatch.analysis.sass import CLASSES
-from kernelwatch.asv.identity import identity, who
+from kernelwatch.asv.machine_names import machine_name, who
 from kernelwatch.emulator import KINDS, Counts, Tally
 from kernelwatch.extras.nsight import profiler
 from kernelwatch.plan.cells import COUNTED, Cell
@@ -336,7 +336,7 @@ def countable(profiler: Profiler, cells: Sequence[Cell], console: Console) -> li
 
 def record(project: Project, comparisons: dict[str, Comparison], arch: str) -> None:
     """Record comparisons, in place of older ones of the same cells."""
-    path = project.results / identity()["machine"] / "access.jsonl"
+    path = project.results / machine_name() / "access.jsonl"
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     known, gpu = {json.loads(line)["key"]: line for line in lines}, who()
     for key, comparison in comparisons.items():

@@ -13,11 +13,12 @@ import re
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 
-from kernelwatch.asv.identity import identity
+from kernelwatch.asv.machine_names import machine_name
 from kernelwatch.comparison import bisect, consents
 from kernelwatch.comparison import environments as two
 from kernelwatch.comparison.changes import Changes
@@ -48,7 +49,7 @@ def versus(project: Project, arguments: argparse.Namespace, console: Console) ->
             for side, sha in zip(("BASE", "HEAD"), shas, strict=True)
         )
         what = f"BASE = {names[0]} ({shas[0][:8]}), HEAD = {names[1]} ({shas[1][:8]})"
-        machine = identity()["machine"]
+        machine = machine_name()
         said = consents.between(project, machine, *shas)
         report = Report(project, base, head, what, exact_only=arguments.exact, consents=said)
         if shas[0] == shas[1]:
@@ -59,16 +60,8 @@ def versus(project: Project, arguments: argparse.Namespace, console: Console) ->
                 return choose(project, timed(project), set(project.rungs()), differ.rungs)
             return by_pattern(project, only, differ.rungs) if only else None
 
-        code = finish(
-            report,
-            choose_from,
-            console,
-            arguments.budget,
-            arguments.within,
-            arguments.markdown,
-            arguments.comment,
-            quiet=arguments.json,
-        )
+        work = partial(compare, report, choose_from, arguments.budget, arguments.within)
+        code = finish(report, work, console, arguments.markdown, arguments.comment, quiet=arguments.json)
         if arguments.json:
             both = (names[0], names[1]), (shas[0], shas[1])
             print(json.dumps(documents.versus(report, *both, machine, code)))
@@ -95,32 +88,11 @@ def environments(project: Project, arguments: argparse.Namespace, console: Conso
         if differ := interpreters.differences(*both):
             report.notes.append(f"packages: {two.packages_text(differ)}")
 
-        def work(tell: Callable[[str], None]) -> None:
-            compare_environments(report, choice, arguments.budget, arguments.within, tell)
-
-        return told(report, work, console, arguments.markdown, arguments.comment)
+        work = partial(compare_environments, report, choice, arguments.budget, arguments.within)
+        return finish(report, work, console, arguments.markdown, arguments.comment)
 
 
 def finish(
-    report: Report,
-    choose_from: Callable[[Changes], Choice | None],
-    console: Console,
-    budget_s: float,
-    within: float | None = None,
-    as_markdown: bool = False,
-    comment: Path | None = None,
-    *,
-    quiet: bool = False,
-) -> int:
-    """Compare, print the report even after an interrupt, and return the exit code. Other arguments as in `told`."""
-
-    def work(tell: Callable[[str], None]) -> None:
-        compare(report, choose_from, budget_s, within, tell)
-
-    return told(report, work, console, as_markdown, comment, quiet=quiet)
-
-
-def told(
     report: Report,
     work: Callable[[Callable[[str], None]], None],
     console: Console,

@@ -27,7 +27,7 @@ from kernelwatch.plan.tree import COMPILED, Places
 from kernelwatch.run.group import measure_once
 from kernelwatch.run.processes import Run
 from kernelwatch.system import cache
-from kernelwatch.system.files import gpu_lock, locked
+from kernelwatch.system.holding import holding
 from kernelwatch.system.options import Options
 from kernelwatch.timing.cpu import cpu_name
 
@@ -316,8 +316,10 @@ def _holding_the_gpu() -> Iterator[None]:
     """Hold the lock of CUDA's first GPU for processes that take none; other runs time nothing meanwhile."""
     import cupy
 
-    path = Path(Options.here().locks, gpu_lock(cupy.cuda.Device(0).pci_bus_id))
-    with locked(path, lambda who: print(f"waiting: {who} is measuring on the GPU", file=sys.stderr, flush=True)):
+    def waiting(who: str) -> None:
+        print(f"waiting: {who} is measuring on the GPU", file=sys.stderr, flush=True)
+
+    with holding(cupy.cuda.Device(0).pci_bus_id, waiting):
         yield
 
 

@@ -225,10 +225,9 @@ def _check_strays() -> None:
 def _alone(described: "Described", job: dict[str, Any], out: TextIO) -> Iterator[None]:
     """Hold the locks of the GPUs or the CPU that are timed, and wait for other runs of this engine from any checkout;
     nothing if no time is measured, or if the caller holds them."""
-    from kernelwatch.system.files import gpu_lock, locked
-    from kernelwatch.system.options import Options
+    from kernelwatch.system.holding import CPU, holding
 
-    device, names = "CPU", ["kernelwatch-cpu.lock"] if described.holds == "CPU" and job["cells"] else []
+    device, names = "CPU", [CPU] if described.holds == "CPU" and job["cells"] else []
     if described.on_gpu and job["alone"]:
         import cupy
 
@@ -236,12 +235,10 @@ def _alone(described: "Described", job: dict[str, Any], out: TextIO) -> Iterator
         if described.holds == "GPUs":
             cards = [cupy.cuda.Device(at) for at in range(cupy.cuda.runtime.getDeviceCount())]
         device = "GPU"
-        buses = sorted(card.pci_bus_id for card in cards)  # in one order for all, or two runs wait for each other
-        names = [gpu_lock(bus) for bus in buses]
+        names = sorted(card.pci_bus_id for card in cards)  # in one order for all, or two runs wait for each other
     with ExitStack() as locks:
         for name in names:
-            path = Path(Options.here().locks, name)
-            locks.enter_context(locked(path, lambda who: _emit(out, event="waiting", who=who, device=device)))
+            locks.enter_context(holding(name, lambda who: _emit(out, event="waiting", who=who, device=device)))
         yield
 
 

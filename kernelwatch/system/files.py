@@ -140,9 +140,3 @@ def _holder(path: Path) -> str:
         finally:
             os.close(file)
     return "another process"
-
-
-def gpu_lock(bus: str) -> str:
-    """The name of the lock file of a GPU, which every process that measures on it holds. `bus`: its PCI bus id; MIG
-    instances share the lock, since they share the card's limits."""
-    return f"kernelwatch-{''.join(letter if letter.isalnum() else '-' for letter in bus)}.lock"

@@ -15,8 +15,7 @@ from typing import Any, TypedDict
 import numpy as np
 
 from kernelwatch.plan.binaries import of_cuda
-from kernelwatch.system.files import gpu_lock, locked
-from kernelwatch.system.options import Options
+from kernelwatch.system.holding import holding
 from kernelwatch.timing.nvml import Nvml
 from kernelwatch.timing.replay import REST_S, Graph, Replayer
 
@@ -154,7 +153,7 @@ class Bench(Replayer):
     def all(self, waiting: Callable[[str], None]) -> Iterator[Ceiling]:
         """The roofs, one by one, while no other run of the engine measures on this GPU. `waiting`: called once with who
         does. Raises: RuntimeError if a kernel computed zero or NaN."""
-        with locked(Path(Options.here().locks, gpu_lock(self.bus)), waiting), self.stream:
+        with holding(self.bus, waiting), self.stream:
             self.warm_up()
             for unit in units(self.capability):
                 yield self._unit(unit)

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from rich.table import Table as Printed
 
 from benchmarks.project import PROJECT
-from kernelwatch.asv.identity import identity, who
+from kernelwatch.asv.machine_names import machine_name, who
 from kernelwatch.extras.nsight import profiler
 from kernelwatch.plan.cells import key
 from kernelwatch.plan.problem import Shape, label
@@ -148,7 +148,7 @@ def record(keys: list[str]) -> None:
     """Record the counters of cells by key, and print them. Raises: UserError."""
     ncu()
     package = import_package(PROJECT, str(PROJECT.repository))
-    path = PROJECT.results / identity()["machine"] / "counters.jsonl"
+    path = PROJECT.results / machine_name() / "counters.jsonl"
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     known = {json.loads(line)["key"]: line for line in lines}
     metrics = [metric for metric, _ in METRICS.values()]

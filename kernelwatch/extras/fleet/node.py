@@ -19,7 +19,7 @@ from typing import Any
 
 from asv.main import main as asv_main
 
-from kernelwatch.asv.identity import identity
+from kernelwatch.asv.machine_names import described, machine_name
 from kernelwatch.asv.running import run_arguments
 from kernelwatch.comparison import linking
 from kernelwatch.extras.fleet.units import chosen
@@ -38,7 +38,7 @@ LAST_LINES = 12  # of a run that failed
 
 def probe(project: Project) -> dict[str, Any]:
     """What this worker is, the conditions under which it measures, and the project's benchmarks; or `why` it cannot."""
-    own = identity()
+    own = described()
     device = "cpu" if own["gpu"] == "none" else "gpu"
     if device == "cpu" and _has_gpu():
         raise UserError("it has a GPU, but cuda-bindings cannot use it; install the engine with [cuda13] or [cuda12]")
@@ -61,7 +61,7 @@ def probe(project: Project) -> dict[str, Any]:
 
 def measure(project: Project, request: dict[str, Any]) -> dict[str, Any]:
     """Measure benchmarks of a commit; the result files by name, and asv's exit code."""
-    folder = project.results / identity()["machine"]
+    folder = project.results / machine_name()
     with tempfile.TemporaryDirectory() as temporary:
         hashes = Path(temporary, "commits")
         (commit,) = request["commits"]
