@@ -26,7 +26,8 @@ from kernelwatch.plan.devices import Budget
 from kernelwatch.plan.functions import adapt
 from kernelwatch.plan.package import Importing
 from kernelwatch.plan.project import Project, load_from
-from kernelwatch.run.group import measure_once, note_codes
+from kernelwatch.run.codes import note_codes
+from kernelwatch.run.group import measure_once
 from kernelwatch.run.outcome import Outcome
 from kernelwatch.run.processes import Run
 from kernelwatch.system.options import Options

@@ -15,7 +15,7 @@ from kernelwatch.analysis.launched import Launched
 from kernelwatch.plan import binaries
 from kernelwatch.plan.cells import Cell
 from kernelwatch.plan.devices import Budget
-from kernelwatch.run.group import note_codes
+from kernelwatch.run.codes import note_codes
 from kernelwatch.run.processes import Run
 from kernelwatch.timing import nodes
 from kernelwatch.timing.record import Code, Measurement

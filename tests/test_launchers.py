@@ -12,7 +12,7 @@ import pytest
 from kernelwatch.plan.cells import plan
 from kernelwatch.plan.devices import Budget
 from kernelwatch.plan.project import load_from
-from kernelwatch.run.group import note_codes
+from kernelwatch.run.codes import note_codes
 from kernelwatch.run.outcome import Outcome
 from kernelwatch.run.processes import Run
 from kernelwatch.timing.record import Measurement

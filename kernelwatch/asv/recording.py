@@ -22,7 +22,8 @@ from kernelwatch.asv.patches import replace
 from kernelwatch.history import records
 from kernelwatch.history.failures import suite_of
 from kernelwatch.run import checkpoint, outcome
-from kernelwatch.run.group import lost, tell
+from kernelwatch.run.group import lost
+from kernelwatch.run.progress import tell
 from kernelwatch.system.files import remove, write_whole
 from kernelwatch.system.options import Options, hand_on
 from kernelwatch.timing import nvml

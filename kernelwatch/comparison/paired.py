@@ -16,7 +16,7 @@ from typing import NamedTuple
 from kernelwatch.plan.cells import Cell
 from kernelwatch.plan.cells import key as key_of
 from kernelwatch.plan.project import Project
-from kernelwatch.run.group import look, note, of_sources
+from kernelwatch.run.codes import look, note, of_sources
 from kernelwatch.run.processes import AHEAD, Run, workers_of
 from kernelwatch.run.workers import Workers
 from kernelwatch.system.student import quantile

@@ -1,10 +1,8 @@
 """Measures a group of cells in several fresh processes; a kernel that crashes or hangs costs only its own cells."""
 
 import importlib.util
-import json
 import os
 import statistics
-import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import suppress
@@ -17,11 +15,13 @@ from kernelwatch.plan.devices import Budget
 from kernelwatch.plan.problem import dtypes
 from kernelwatch.plan.project import Project
 from kernelwatch.run import checkpoint, outcome
+from kernelwatch.run.codes import note_codes, of_sources
 from kernelwatch.run.outcome import Group
 from kernelwatch.run.processes import ENDLESS_S, Run, workers_of
+from kernelwatch.run.progress import Progress
 from kernelwatch.system.options import Options
 from kernelwatch.timing import clocks
-from kernelwatch.timing.record import Facts, Measurement
+from kernelwatch.timing.record import Facts
 
 AWAKE_S = 0.2
 LOST = "lost"  # the file beside the groups of a run of asv that says that its device was lost
@@ -67,40 +67,6 @@ def roofline(project: Project, cell: Cell, run: Run) -> dict[str, float | str]:
     if "copy_bytes_per_s" in ceilings:
         figures |= {"copy_bytes_per_s": ceilings["copy_bytes_per_s"]}
     return figures
-
-
-def tell(options: Options, **fields: object) -> None:
-    """Append a JSON line with these fields and the time (seconds since the epoch) to the file `options.progress`."""
-    if options.progress:
-        with (
-            suppress(OSError),
-            open(options.progress, "a", encoding="utf-8") as file,
-        ):  # a full disk stops no run
-            file.write(json.dumps(fields | {"at": time.time()}) + "\n")  # noqa: TID251 (a stamp)
-
-
-class _Progress:
-    """Reports the progress of a group. `total`: the measurements of all cells by all processes."""
-
-    def __init__(self, group: str, total: int, options: Options) -> None:
-        self.group, self.total, self.options, self.done = group, total, options, 0
-
-    def tick(self, cells: int = 1, **fields: str) -> None:
-        self.done += cells
-        tell(self.options, group=self.group, done=self.done, total=self.total, **fields)
-
-    def reach(self, done: int) -> None:
-        """Report this number of measurements as done: cells that are known well enough are left out."""
-        if self.done < done:
-            self.tick(done - self.done)
-
-    def note(self, message: str) -> None:
-        print(message, flush=True)  # asv ends a process that prints nothing for long
-        self.tick(0, note=message)
-
-    def end(self) -> None:
-        """Report the group as finished; cells that failed were measured less often than planned."""
-        self.reach(self.total)
 
 
 def save(group: Group, options: Options) -> None:
@@ -150,7 +116,7 @@ def measure_once(
         )
         for share in shares
     ]  # fmt: skip
-    progress = _Progress(f"{op} {device}", len(cells), options)
+    progress = Progress(f"{op} {device}", len(cells), options)
     with ThreadPoolExecutor(count) as pool:
         try:
             pending = {pool.submit(run.measure_all, 0, progress.tick) for run in runs}
@@ -198,12 +164,6 @@ def _resumed(run: Run, options: Options, processes: int) -> dict[str, Facts]:
     return resumed
 
 
-def of_sources(run: Run) -> list[Cell]:
-    """The cells whose identity is of their sources."""
-    outcomes = run.group.outcomes
-    return [cell for cell in run.cells if any("sources" in each for each in outcomes[cell.key].measurements)]
-
-
 def retake(run: Run, process: int) -> None:
     """Measure the cells whose clock was limited once more, in one more process.
 
@@ -232,35 +192,6 @@ def retake(run: Run, process: int) -> None:
             outcomes[key].measurements.clear()
         for measurement in fresh.measurements:
             outcomes[key].measurements = clocks.retaken(outcomes[key].measurements, measurement)
-
-
-def look(run: Run, cells: list[Cell]) -> dict[str, Measurement]:
-    """What another process of a run, which times nothing, sees cells launch, by key."""
-    if not cells:
-        return {}
-    from kernelwatch.analysis import launched  # here, since it imports all that measures on a GPU
-
-    looked = Run(run.project, cells, launched.DEVICE, run.tree, run.budget, workers=run.workers)
-    looked.note = run.note
-    looked.measure_all(0)
-    if looked.unavailable:
-        run.group.facts["codes"] = looked.unavailable
-    return {key: each for key, outcome in looked.group.outcomes.items() for each in outcome.measurements}
-
-
-def note_codes(run: Run) -> None:
-    """Add the code of the kernels to the measurements of cells whose identity is of their sources."""
-    for key, seen in look(run, of_sources(run)).items():
-        note(run.group.outcomes[key].measurements, seen)
-
-
-def note(measurements: Iterable[Measurement], seen: Measurement) -> None:
-    """Add what a process saw a cell launch to the measurements of that cell."""
-    from kernelwatch.analysis import launched
-
-    for measurement in measurements:
-        if seen["codes"] and "kernels" in measurement:
-            launched.note(measurement, seen)
 
 
 def measure(
@@ -308,7 +239,7 @@ def _measure(project: Project, cells: list[Cell], device: str, options: Options)
     processes = way.quick_processes if options.quick else way.processes
     budget = way.quick_budget if options.quick else way.budget
     run = Run(project, cells, device, measured_tree(project, options), budget, way.silence_s)
-    progress = _Progress(run.group.name, len(cells) * processes, options)
+    progress = Progress(run.group.name, len(cells) * processes, options)
     run.note = progress.note
     _share_loss(run, options)
     resumed = _resumed(run, options, processes)
