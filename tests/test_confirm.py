@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from benchmarks.project import PROJECT
-from kernelwatch.commands import confirming
+from kernelwatch.commands import confirming, shown
 from kernelwatch.comparison import confirm as module
 from kernelwatch.comparison.confirm import Flag, confirm
 from kernelwatch.history import confirmations
@@ -201,7 +201,7 @@ def event(kind: str, state: str) -> dict[str, Any]:
     ],
 )
 def test_an_open_regression_is_the_exit_code(events: list[dict[str, Any]], code: int) -> None:
-    assert confirming.code_of(events) == code
+    assert shown.code_of(events) == code
 
 
 # --- a real run ----------------------------------------------------------------------------------------------------

@@ -16,7 +16,8 @@ import jsonschema  # type: ignore[import-untyped]
 import pytest
 
 from kernelwatch.commands import accept
-from kernelwatch.commands.confirming import Events, code_of
+from kernelwatch.commands.confirming import Events
+from kernelwatch.commands.shown import code_of
 from kernelwatch.comparison import consents, verdict
 from kernelwatch.comparison.exact import Difference, ExactSeries
 from kernelwatch.comparison.paired import Interval, Judged, Pairs, Side

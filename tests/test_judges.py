@@ -26,6 +26,7 @@ from gpukernels.kernel import _CpuKernel, _GpuKernel
 from kernelwatch.analysis.compiled import target
 from kernelwatch.asv import running
 from kernelwatch.commands import full, watching
+from kernelwatch.commands import shown as told
 from kernelwatch.comparison import bisect, exact, paired, verdict
 from kernelwatch.comparison.bisect import Commit
 from kernelwatch.comparison.changes import Changes
@@ -336,7 +337,7 @@ def test_a_run_with_failed_cells_is_no_success(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "events.json").write_text('{"events": []}')
     monkeypatch.setattr(full, "git", lambda *_: "")
-    for name in ("publish", "_show_newest", "show_events"):
+    for name in ("publish", "show_newest", "show_events"):
         monkeypatch.setattr(full, name, lambda *_: [])
     monkeypatch.setattr(full, "publish", lambda *_: tmp_path / "index.html")
     monkeypatch.setattr(full, "measure", lambda *_: 2)
@@ -357,10 +358,10 @@ def test_the_commit_before_is_the_nearest(tmp_path: Path, monkeypatch: pytest.Mo
         path.write_text("")
         path.with_name(path.name.replace(".facts.jsonl", ".json")).write_text(json.dumps({"date": 9 - at}))
     shown: list[tuple[str, str]] = []
-    monkeypatch.setattr(full, "git", lambda *_: "\n".join(sha * 40 for sha in "cba"))
+    monkeypatch.setattr(told, "git", lambda *_: "\n".join(sha * 40 for sha in "cba"))
     monkeypatch.setattr(terminal, "show", lambda *_: None)
     monkeypatch.setattr(terminal, "show_changes", lambda before, after, *_: shown.append((before.commit, after.commit)))
-    full._show_newest(PROJECT, tmp_path, ["c" * 40], quiet(), machine)
+    told.show_newest(PROJECT, tmp_path, ["c" * 40], quiet(), machine)
     assert shown == [("b" * 8, "c" * 8)]
 
 
@@ -375,9 +376,9 @@ def test_the_newest_of_commits_with_one_date_is_the_last_of_the_history(
         os.utime(path, (at, at))
         path.with_name(path.name.replace(".facts.jsonl", ".json")).write_text(json.dumps({"date": 9}))
     shown: list[str] = []
-    monkeypatch.setattr(full, "git", lambda *_: "")
+    monkeypatch.setattr(told, "git", lambda *_: "")
     monkeypatch.setattr(terminal, "show", lambda record, *_: shown.append(record.commit))
-    full._show_newest(PROJECT, tmp_path, [sha * 40 for sha in "cba"], quiet(), "here")
+    told.show_newest(PROJECT, tmp_path, [sha * 40 for sha in "cba"], quiet(), "here")
     assert shown == ["c" * 8]
 
 

@@ -139,7 +139,7 @@ def test_a_distribution_may_add_a_command(
 
 def test_every_command_is_a_module_and_has_a_script() -> None:
     modules = {path.stem for path in (ROOT / "kernelwatch" / "commands").glob("[a-z]*.py")}
-    parts = {"confirming", "discovery", "full", "phases", "plain", "skeleton", "watching"}
+    parts = {"confirming", "discovery", "full", "phases", "plain", "publishing", "shown", "skeleton", "watching"}
     commands = modules - parts
     assert commands == set(console.COMMANDS) - set(extras.COMMANDS)
     assert all(find_spec(module) for module, _ in console.COMMANDS.values())

@@ -13,7 +13,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from kernelwatch.commands.full import publish
+from kernelwatch.commands.publishing import publish
 from kernelwatch.history import decisions
 from kernelwatch.history.decisions import Accepted, Decision
 from kernelwatch.plan.project import CONFIGURATION, Repository

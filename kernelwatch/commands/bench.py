@@ -17,7 +17,7 @@ from rich.console import Console
 
 from kernelwatch.asv import running
 from kernelwatch.asv.machine_names import machine_name
-from kernelwatch.commands import full, link, versus
+from kernelwatch.commands import full, link, publishing, versus
 from kernelwatch.commands.confirming import BUDGET_S
 from kernelwatch.comparison.changes import Changes
 from kernelwatch.comparison.choice import Choice, cells_of, choose, main_types
@@ -44,7 +44,7 @@ def run(project: Project, arguments: argparse.Namespace, console: Console) -> in
             if arguments.cluster:
                 with full.fleet(project, arguments.cluster, console) as fleet:
                     return link.run(project, link.defaults(arguments.range), console, fleet)
-            if full.has_record(project.results / machine):
+            if publishing.has_record(project.results / machine):
                 full.note_uncommitted(project, console)
             else:
                 console.print(

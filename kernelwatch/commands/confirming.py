@@ -17,7 +17,7 @@ from kernelwatch.comparison.confirm import Flag, confirm
 from kernelwatch.history import confirmations
 from kernelwatch.history.confirmations import Confirmation
 from kernelwatch.plan.project import Project
-from kernelwatch.report.texts import change_text, confirmation_text, size_text
+from kernelwatch.report.texts import change_text, confirmation_text
 
 ROUNDS = 4  # of confirming and measuring again
 DECIDED = ("confirmed", "refuted")  # the next run tries again what has another verdict
@@ -167,35 +167,3 @@ def _key(benchmark: dict[str, Any]) -> object:
 def again_arguments(arguments: argparse.Namespace, suites: str) -> argparse.Namespace:
     """The arguments of a run that measures suites again."""
     return argparse.Namespace(**vars(arguments) | {"again": True, "bench": [suites]})
-
-
-def code_of(events: Iterable[Event]) -> int:
-    """1 if an event is an open regression, else 0."""
-    return int(any(event["open"] for event in events))
-
-
-def show_events(events: Iterable[Event], console: Console) -> None:
-    """Print events of the Regressions page, one per line, as the page tells them."""
-    for event in events:
-        kind = "disturbed run" if event["state"] == "refuted" else f"{event['kind']}, {event['words']}"
-        series = ", ".join(dict.fromkeys(change["benchmark"] for change in event["changes"]))
-        where = f"{event['last']['hash'][:8]} ({event['last']['subject']})"
-        size = f"{'up to ' if len(event['changes']) > 1 else ''}{size_text(event['size'])}"
-        reason = f"; {event['decision']['reason']}" if event["decision"] else ""
-        text = f"{kind} at {where}: {len(event['changes'])} series of {series}, {size}{reason}"
-        style = "red" if event["open"] else "green" if event["kind"] == "improvement" else "yellow"
-        console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
-
-
-def show_damaged(told: Iterable[str], console: Console) -> None:
-    """Print why the decisions cannot be read, if so. `told`: as in events.json, once for each machine."""
-    for text in dict.fromkeys(filter(None, told)):
-        console.print(f"{text}; no regression counts as accepted", style="red", markup=False, soft_wrap=True)
-
-
-def show_expected(expected: Iterable[dict[str, Any]], console: Console) -> None:
-    """Print what became of the changes that commits announced; `expected`: as in events.json."""
-    for each in expected:
-        text = f"expected at {each['at'][:8]}: {each['text']}; {each['words']}"
-        style = {"came": "", "larger": "red"}.get(each["state"], "yellow")
-        console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)

@@ -23,9 +23,10 @@ from rich.console import Console
 
 from kernelwatch.asv import running
 from kernelwatch.asv.machine_names import machine_name
-from kernelwatch.commands.confirming import Event, Events, show_damaged, show_events, show_expected
-from kernelwatch.commands.full import have_results, publish
+from kernelwatch.commands.confirming import Event, Events
 from kernelwatch.commands.phases import duration
+from kernelwatch.commands.publishing import have_results, publish
+from kernelwatch.commands.shown import show_damaged, show_events, show_expected
 from kernelwatch.comparison import environments as two
 from kernelwatch.comparison import linking
 from kernelwatch.comparison.linking import Step, Trees

@@ -24,9 +24,10 @@ from rich.console import Console
 
 from kernelwatch.asv import running
 from kernelwatch.asv.machine_names import who
-from kernelwatch.commands.confirming import Events, show_damaged, show_events
-from kernelwatch.commands.full import publish
+from kernelwatch.commands.confirming import Events
 from kernelwatch.commands.link import code_of, settled_of, show
+from kernelwatch.commands.publishing import publish
+from kernelwatch.commands.shown import show_damaged, show_events
 from kernelwatch.commands.versus import add_output
 from kernelwatch.comparison import benchmarks
 from kernelwatch.comparison.benchmarks import Place, Report
