@@ -32,7 +32,6 @@ from kernelwatch.report.rows import by_reason
 from kernelwatch.run.outcome import Group
 from kernelwatch.system import cache, git
 from kernelwatch.system.errors import CANNOT, UserError
-from kernelwatch.system.files import Busy
 from kernelwatch.system.options import Options
 from tests.repositories import ROOT, Project, processes_in, without_modules
 from tests.test_files import holder
@@ -335,7 +334,7 @@ def test_a_quick_look_holds_off_a_recording_run(tmp_path: Path) -> None:
         assert list(tmp_path.iterdir()) == []
     with running.alone(results):
         pass
-    with running.not_beside(results), pytest.raises(Busy), running.alone(results):
+    with running.not_beside(results), pytest.raises(UserError), running.alone(results):
         pass
     with running.not_beside(results), running.alone(tmp_path / "quick"):
         pass

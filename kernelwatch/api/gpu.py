@@ -179,8 +179,7 @@ class Gpu:
         self.replayer = Replayer(Nvml(self.bus))
         self.replayer.warm_up()
         self.used_at = time.monotonic()
-        name = self.replayer.properties["name"]
-        self.name = name.decode() if isinstance(name, bytes) else str(name)
+        self.name = self.replayer.gpu
 
     def subject(self, name: str, function: Callable[..., object], arguments: tuple[Any, ...]) -> OnGpu:
         return OnGpu(self.replayer, name, function, arguments)

@@ -28,7 +28,6 @@ from kernelwatch.plan.project import Project
 from kernelwatch.report.arguments import Output, Parser, add_selection, regular_expression, selected, stop_on_signals
 from kernelwatch.system import lifeline
 from kernelwatch.system.errors import UserError
-from kernelwatch.system.files import Busy
 
 WORKTREE_BUDGET_S = 60.0
 
@@ -39,22 +38,19 @@ def run(project: Project, arguments: argparse.Namespace, console: Console) -> in
     full.check_described(project)
     newest = full.commits_in(project, arguments.range)[0]
     code, machine = 0, machine_name()
-    try:
-        with running.alone(project.results):
-            if arguments.cluster:
-                with full.fleet(project, arguments.cluster, console) as fleet:
-                    return link.run(project, link.defaults(arguments.range), console, fleet)
-            if publishing.has_record(project.results / machine):
-                full.note_uncommitted(project, console)
-            else:
-                console.print(
-                    f"no full run on {machine} yet: one of {newest[:8]} comes first", highlight=False, soft_wrap=True
-                )
-                alone = argparse.Namespace(**vars(arguments) | {"range": f"{newest}^!"})
-                code = full.run(project, alone, console)
-            return max(code, link.run(project, link.defaults(arguments.range), console))
-    except Busy as error:
-        raise UserError(running.busy_text(project.results, error)) from None
+    with running.alone(project.results):
+        if arguments.cluster:
+            with full.fleet(project, arguments.cluster, console) as fleet:
+                return link.run(project, link.defaults(arguments.range), console, fleet)
+        if publishing.has_record(project.results / machine):
+            full.note_uncommitted(project, console)
+        else:
+            console.print(
+                f"no full run on {machine} yet: one of {newest[:8]} comes first", highlight=False, soft_wrap=True
+            )
+            alone = argparse.Namespace(**vars(arguments) | {"range": f"{newest}^!"})
+            code = full.run(project, alone, console)
+        return max(code, link.run(project, link.defaults(arguments.range), console))
 
 
 def worktree(project: Project, arguments: argparse.Namespace, console: Console) -> int:

@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import re
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.status import Status
 
+from kernelwatch.asv.running import chosen
 from kernelwatch.commands.phases import Minutes
 from kernelwatch.comparison.confirm import Flag, confirm
 from kernelwatch.history import confirmations
@@ -52,19 +52,15 @@ class Events:
 
     def failures(self) -> list[dict[str, Any]]:
         """The suites that gave no results at the run's commits."""
-        return [
-            told
-            for told in self._published().get("failures", [])
-            if told["commit"] in self.commits and told["machine"] == self.machine
-        ]
+        return self._of_run("failures", "commit")
 
     def evidence(self) -> list[dict[str, Any]]:
         """For each line of commits whose newest measured commit is the run's: how many series were judged there."""
-        return [
-            told
-            for told in self._published().get("evidence", [])
-            if told["newest"] in self.commits and told["machine"] == self.machine
-        ]
+        return self._of_run("evidence", "newest")
+
+    def _of_run(self, name: str, commit: str) -> list[dict[str, Any]]:
+        every = self._published().get(name, [])
+        return [told for told in every if told[commit] in self.commits and told["machine"] == self.machine]
 
     def expected(self) -> list[dict[str, Any]]:
         """What the run's commits announced, with what became of it."""
@@ -154,8 +150,7 @@ def disturbed(events: Iterable[Event], benchmarks: Path) -> list[Again]:
             if change["verdict"] and change["verdict"]["word"] == "refuted" and change["benchmark"] in known:
                 key = _key(known[change["benchmark"]])
                 alike = (name for name, item in known.items() if isinstance(item, dict) and _key(item) == key)
-                suites = rf"^({'|'.join(map(re.escape, sorted(alike)))})(\(|$)"  # asv adds the parameters to a name
-                commits.setdefault(suites, {}).update(dict.fromkeys(change["suspects"]))
+                commits.setdefault(chosen(alike), {}).update(dict.fromkeys(change["suspects"]))
     return [Again(suites, tuple(wanted)) for suites, wanted in commits.items() if wanted]
 
 

@@ -49,7 +49,6 @@ from kernelwatch.plan.cells import plan
 from kernelwatch.plan.project import Project
 from kernelwatch.report.arguments import selected
 from kernelwatch.system.errors import UserError
-from kernelwatch.system.files import Busy
 from kernelwatch.system.git import commits as commits_of
 from kernelwatch.system.git import git, resolve
 
@@ -112,10 +111,7 @@ def run(project: Project, arguments: argparse.Namespace, console: Console) -> in
     admitted = {project.results: running.not_beside} if arguments.quick else {}
     with ExitStack() as held:
         for folder, admit in {**admitted, results: running.alone}.items():
-            try:
-                held.enter_context(admit(folder))
-            except Busy as error:
-                raise UserError(running.busy_text(folder, error)) from None
+            held.enter_context(admit(folder))
         measurer = held.enter_context(measuring(project, arguments, console))
         return _run(project, arguments, commits, results, console, measurer)
 

@@ -40,7 +40,6 @@ from kernelwatch.report.arguments import Output, Parser, add_selection, selected
 from kernelwatch.report.texts import change_text
 from kernelwatch.system import lifeline
 from kernelwatch.system.errors import UserError
-from kernelwatch.system.files import Busy
 from kernelwatch.system.git import commits as commits_of
 from kernelwatch.system.git import git, resolve
 
@@ -388,8 +387,6 @@ def main(project: Project, prog: str, arguments: list[str] | None = None) -> int
     try:
         with lifeline.tied(), running.alone(project.results):
             return environments(project, parsed, console) if parsed.env else run(project, parsed, console)
-    except Busy as error:
-        raise UserError(running.busy_text(project.results, error)) from None
     except KeyboardInterrupt:
         console.print("interrupted; the commits that were linked are kept, and the same command goes on there")
         return 130

@@ -41,7 +41,7 @@ from kernelwatch.report.arguments import Output, Parser, regular_expression, sto
 from kernelwatch.report.comparison import as_markdown
 from kernelwatch.system import lifeline
 from kernelwatch.system.errors import UserError
-from kernelwatch.system.files import Busy, write_whole
+from kernelwatch.system.files import write_whole
 from kernelwatch.system.machine import machine_id
 from kernelwatch.timing.cpu import cpu_name
 
@@ -230,8 +230,6 @@ def main(name: str, prog: str, arguments: list[str] | None = None) -> int:
     try:
         with lifeline.tied(), benchmarks.errors():
             return versus(parsed, console) if name == "versus" else link(parsed, console)
-    except Busy as error:
-        raise UserError(running.busy_text(Path("results"), error)) from None
     except KeyboardInterrupt:
         console.print("interrupted; the commits that were linked are kept, and the same command goes on there")
         return 130

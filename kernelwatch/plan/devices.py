@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+Holds = Literal["", "CPU", "GPU", "GPUs"]
 SILENCE_S = 60.0  # a worker that sends nothing and does not work for this long hangs
 
 
@@ -42,7 +43,7 @@ class Device:
 
     name: str
     measures: str
-    holds: Literal["", "CPU", "GPU", "GPUs"] = ""
+    holds: Holds = ""
     processes: int = 0
     quick_processes: int = 0
     budget: Budget = Budget(0, 0.0)

@@ -26,6 +26,17 @@ class Timed(Measured, Suite):
         rung, shape, cache = where
         return rung, self.problem.main_type(rung), tuple(map(int, shape.split("x"))), cache
 
+    def each(self, group: Group, where: tuple[str, ...], of: Callable[[float], float]) -> Samples:
+        """A figure of the seconds of each process."""
+        seconds = self.outcome(group, *where).by_process("seconds")
+        return samples({process: of(value) for process, value in seconds.items()})
+
+    def beside(self, group: Group, where: tuple[str, ...], other: str, of: Callable[[float, float], float]) -> Samples:
+        """A figure of the seconds of each process, and of those of the cell with the key `other` in it."""
+        seconds = self.outcome(group, *where).by_process("seconds")
+        base = group.outcomes.get(other, Outcome()).by_process("seconds")
+        return samples({process: of(value, base[process]) for process, value in seconds.items() if process in base})
+
     @series(TIMED, "seconds", higher_is_better=False, judged="seconds")
     def track_seconds(self, group: Group, *where: str) -> Samples:
         """Seconds of one pass."""
@@ -70,8 +81,7 @@ class _Bandwidth(Timed):
         """Effective bandwidth: compulsory bytes over time, in GB/s."""
         rung, type, shape, _ = self.place(*where)
         moved_bytes = self.problem.bytes_moved(rung, type, shape)
-        seconds = self.outcome(group, *where).by_process("seconds")
-        return samples({process: moved_bytes / value / 1e9 for process, value in seconds.items()})
+        return self.each(group, where, lambda seconds: moved_bytes / seconds / 1e9)
 
 
 class _Allocating(Timed):
@@ -90,25 +100,21 @@ class _GpuBandwidth(_Allocating, _Bandwidth):
     def track_share_of_copy(self, group: Group, *where: str) -> Samples:
         """Effective bandwidth over that of the harness's vector copy in the same process, in percent."""
         rung, type, shape, cache = self.place(*where)
-        seconds = self.outcome(group, *where).by_process("seconds")
-        copy = group.outcomes.get(key(self.op, COPY, type, shape, cache), Outcome()).by_process("seconds")
-        if not copy:
-            return samples({})
+        copy = key(self.op, COPY, type, shape, cache)
+        if not (self.outcome(group, *where).measurements and group.outcomes.get(copy, Outcome()).measurements):
+            return samples({})  # an op may have no such line
         ratio = self.problem.bytes_moved(rung, type, shape) / self.problem.bytes_moved(COPY, type, shape)
-        return samples(
-            {process: 100 * ratio * copy[process] / value for process, value in seconds.items() if process in copy}
-        )
+        return self.beside(group, where, copy, lambda seconds, base: 100 * ratio * base / seconds)
 
     @series(TIMED, "% of theoretical", higher_is_better=True)
     def track_share_of_theoretical(self, group: Group, *where: str) -> Samples:
         """Effective bandwidth over the theoretical bandwidth of the memory, in percent; above 100 only from a cache."""
         rung, type, shape, _ = self.place(*where)
         moved_bytes = self.problem.bytes_moved(rung, type, shape)
-        seconds = self.outcome(group, *where).by_process("seconds")
         peak = group.facts.get("nvml_theoretical_bandwidth_bytes_per_s")
-        if not peak:
+        if not (self.outcome(group, *where).measurements and peak):
             return samples({})
-        return samples({process: 100 * moved_bytes / value / peak for process, value in seconds.items()})
+        return self.each(group, where, lambda seconds: 100 * moved_bytes / seconds / peak)
 
 
 class Flops(Timed):
@@ -119,8 +125,7 @@ class Flops(Timed):
         """Operations over time, in GFLOP/s."""
         rung, _, shape, _ = self.place(*where)
         flops = self.problem.flops(rung, shape)
-        seconds = self.outcome(group, *where).by_process("seconds")
-        return samples({process: flops / value / 1e9 for process, value in seconds.items()})
+        return self.each(group, where, lambda seconds: flops / seconds / 1e9)
 
 
 class _AgainstVendor(Flops):
@@ -130,10 +135,8 @@ class _AgainstVendor(Flops):
     def track_share_of_vendor(self, group: Group, *where: str) -> Samples:
         """The rate over that of the vendor's library for the same type in the same process, in percent."""
         _, type, shape, cache = self.place(*where)
-        seconds = self.outcome(group, *where).by_process("seconds")
         vendor = key(self.op, self.problem.vendor.get(self.device, ""), type, shape, cache)
-        base = group.outcomes.get(vendor, Outcome()).by_process("seconds")
-        return samples({process: 100 * base[process] / value for process, value in seconds.items() if process in base})
+        return self.beside(group, where, vendor, lambda seconds, base: 100 * base / seconds)
 
 
 class Gpu(_ByShape, _GpuBandwidth):

@@ -147,8 +147,6 @@ class Bench(Replayer):
         self.capability = int(cupy.cuda.Device().compute_capability)
         self.multiprocessors = int(self.properties["multiProcessorCount"])
         self.module = cupy.RawModule(path=str(compiled(self.capability)))
-        name = self.properties["name"]
-        self.gpu = name.decode() if isinstance(name, bytes) else str(name)
 
     def all(self, waiting: Callable[[str], None]) -> Iterator[Ceiling]:
         """The roofs, one by one, while no other run of the engine measures on this GPU. `waiting`: called once with who

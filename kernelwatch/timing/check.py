@@ -97,8 +97,7 @@ def describe_wrong(
         # An exact number may have had to be rounded once.
         rounded = want.astype(out.dtype) if computation.exact_bits and bound is None else want
         if why := _differs(out, rounded, bound, key, xp):
-            shape = "(" + ", ".join(map(str, cell.shape)) + ("," if len(cell.shape) == 1 else "") + ")"
-            return f"{cell.name} at {shape} {cell.type}: {why.format(which=which)}"
+            return f"{cell.name} at {cell.shape} {cell.type}: {why.format(which=which)}"
     return ""
 
 

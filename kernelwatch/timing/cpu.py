@@ -22,7 +22,7 @@ from kernelwatch.system.tools import c_compiler
 from kernelwatch.timing import usage
 from kernelwatch.timing.check import WrongOutput, describe_wrong, packages, poisoned
 from kernelwatch.timing.launch import Returning, bind
-from kernelwatch.timing.record import Facts, Measurement
+from kernelwatch.timing.record import Facts, Measurement, quartiles
 
 ROTATION = 2  # cold: the buffers together are at least this many times the last-level cache
 SAMPLES_LEAST = 2
@@ -256,10 +256,9 @@ class Cpu:
 
 def _measurement(launches: list[Launch], seconds: list[float], count: int) -> Measurement:
     """The record of a cell. `seconds`: of one pass in each sample; `count`: launches in all."""
-    quartiles = statistics.quantiles(seconds, n=4) if len(seconds) > 1 else [seconds[0]] * 3
     return {
         "seconds": statistics.median(seconds),
-        "quartiles_s": [quartiles[0], quartiles[2]],
+        "quartiles_s": quartiles(seconds),
         "launches": count,
         "slots": len(launches),
         "identity": launches[0].identity,

@@ -22,7 +22,7 @@ from kernelwatch.timing.capture import Captured
 from kernelwatch.timing.check import WrongOutput, describe_wrong, poisoned
 from kernelwatch.timing.device import RunDevice
 from kernelwatch.timing.launch import Calls, Direct, Noted, Returning, bind, current
-from kernelwatch.timing.record import Measurement
+from kernelwatch.timing.record import Measurement, quartiles
 from kernelwatch.timing.replay import FILLS, Graph, Take
 
 ROTATION = 4  # cold: the buffers together are at least this many times the L2 cache
@@ -462,10 +462,9 @@ class Gpu(RunDevice):
                 (takes, timed), slots = self._take_quick(cell, launches, once), len(launches)
             seconds = [value / repeats for take in takes for value in take["seconds"]]
             level = statistics.mean if cell.cache == "hot" else statistics.median
-            quartiles = statistics.quantiles(seconds, n=4) if len(seconds) > 1 else seconds * 3
             measurement: Measurement = {
                 "seconds": level(seconds),
-                "quartiles_s": [quartiles[0], quartiles[2]],
+                "quartiles_s": quartiles(seconds),
                 "launches": sum(take["launches"] for take in takes),
                 "clock64_mhz": takes[-1]["clock64_mhz"],
                 "state": takes[-1]["state"],

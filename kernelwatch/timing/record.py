@@ -1,5 +1,6 @@
 """The records in a sidecar: the figures that one process measured of one cell, and the facts of a group."""
 
+import statistics
 from typing import Any, Literal, TypedDict
 
 from kernelwatch.timing.nvml import Neighbors, Others, State
@@ -146,6 +147,12 @@ class Facts(TypedDict, total=False):
     gpus: list[str]  # the hashed UUIDs of all GPUs, if cells ran on more than one
     nvml_driver: str | None
     nvml_theoretical_bandwidth_bytes_per_s: float | None
+
+
+def quartiles(seconds: list[float]) -> list[float]:
+    """The lower and the upper quartile."""
+    lower, _, upper = statistics.quantiles(seconds, n=4) if len(seconds) > 1 else seconds * 3
+    return [lower, upper]
 
 
 def number(measurement: Measurement | dict[str, Any], *names: str) -> float | None:

@@ -26,7 +26,7 @@ from kernelwatch.extras.fleet.units import Unit, missing, unit_of, units
 from kernelwatch.history import links
 from kernelwatch.history.links import Session
 from kernelwatch.plan.cells import Cell
-from kernelwatch.plan.project import Project
+from kernelwatch.plan.project import MADE, Project
 from kernelwatch.run import outcome
 from kernelwatch.system.errors import UserError
 from kernelwatch.system.files import write_whole
@@ -36,7 +36,6 @@ GRACE_S = 60.0  # for a worker that died to come back
 TRIES = 5  # of a job whose worker dies or fails
 STRIKES = 3  # failures in a row after which a worker gets no more jobs
 PAUSE_S = 0.1
-MADE = {"results_dir": "results", "env_dir": "env", "html_dir": "html"}  # by asv: its defaults
 
 
 class Fleet(Cluster):

@@ -20,9 +20,8 @@ from typing import Any
 from asv.main import main as asv_main
 
 from kernelwatch.asv.machine_names import described, machine_name
-from kernelwatch.asv.running import run_arguments
+from kernelwatch.asv.running import chosen, run_arguments
 from kernelwatch.comparison import linking
-from kernelwatch.extras.fleet.units import chosen
 from kernelwatch.history import links
 from kernelwatch.plan.project import CONFIGURATION, Project, find_root, load
 from kernelwatch.run import outcome

@@ -43,11 +43,6 @@ class Unit:
         return True
 
 
-def chosen(names: Iterable[str]) -> str:
-    """A regular expression for asv's --bench that matches these benchmarks."""
-    return rf"^({'|'.join(map(re.escape, sorted(names)))})(\(|$)"  # asv adds the parameters to a name
-
-
 def units(project: Project, benchmarks: Mapping[str, Any], patterns: Iterable[str]) -> list[Unit]:
     """The units of a project in the order of their names. `benchmarks`: as in asv's benchmarks.json; `patterns`: a
     benchmark must match one of these regular expressions, if there are any."""

@@ -6,9 +6,8 @@ CuPy's NcclCommunicator of these processes; their launches make the whole output
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Literal
 
-from kernelwatch.plan.devices import Budget, Device
+from kernelwatch.plan.devices import Budget, Device, Holds
 from kernelwatch.plan.problem import Array, Problem, Shape
 
 BUDGET = Budget(samples=5, sample_s=0.1)
@@ -33,7 +32,7 @@ class Several(Device):
 
     name: str = "several"
     measures: str = "kernelwatch.extras.several.timer:Timer"
-    holds: Literal["", "CPU", "GPU", "GPUs"] = "GPUs"
+    holds: Holds = "GPUs"
     processes: int = 3
     budget: Budget = BUDGET
     silence_s: float = 240.0  # the class that measures watches its own processes, and names the one that hangs

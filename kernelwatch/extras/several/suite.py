@@ -5,7 +5,7 @@ from typing import ClassVar
 from kernelwatch.identity import TIMED
 from kernelwatch.plan.cells import key, plan
 from kernelwatch.plan.problem import Shape, label
-from kernelwatch.run.outcome import Group, Outcome
+from kernelwatch.run.outcome import Group
 from kernelwatch.suites.series import Samples, samples, series
 from kernelwatch.suites.timed import Flops
 
@@ -35,7 +35,5 @@ class Several(Flops):
         if rung == vendor:
             return samples({})
         gpus = len(group.facts.get("gpus", ()))
-        seconds = self.outcome(group, *where).by_process("seconds")
-        base = group.outcomes.get(key(self.op, vendor, type, shape, cache), Outcome()).by_process("seconds")
-        shares = {process: 100 * base[process] / (gpus * seconds[process]) for process in seconds if process in base}
-        return samples(shares)
+        alone = key(self.op, vendor, type, shape, cache)
+        return self.beside(group, where, alone, lambda seconds, base: 100 * base / (gpus * seconds))

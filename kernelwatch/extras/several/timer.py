@@ -21,7 +21,7 @@ from kernelwatch.plan.project import Project
 from kernelwatch.timing.check import WrongOutput
 from kernelwatch.timing.device import RunDevice
 from kernelwatch.timing.nvml import Nvml
-from kernelwatch.timing.record import Facts, Measurement
+from kernelwatch.timing.record import Facts, Measurement, quartiles
 from kernelwatch.timing.replay import throttled
 
 ENGINE = Path(__file__).resolve().parents[2]
@@ -121,10 +121,9 @@ class Timer(RunDevice):
         taken = [self._sample(ranks, count) for _ in range(samples)]
         self._ranks().ask([{"do": "free"}] * ranks)
         seconds = [float(each["seconds"]) for each in taken]
-        quartiles = statistics.quantiles(seconds, n=4) if len(seconds) > 1 else seconds * 3
         return {
             "seconds": statistics.median(seconds),
-            "quartiles_s": [quartiles[0], quartiles[2]],
+            "quartiles_s": quartiles(seconds),
             "launches": count * samples,
             "identity": first[0]["identity"],
             "clock64_mhz": taken[-1]["clock_mhz"],

@@ -1,25 +1,17 @@
-"""What a problem says of rungs that stream operands from the host's memory."""
+"""What a problem says of rungs that stream operands from the host's memory.
+
+A call of such a launch returns when the work is done. It returns the share of the copies' time that was hidden under
+other work, from 0 to 1.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, runtime_checkable
 
-from kernelwatch.plan.devices import Budget, Device
+from kernelwatch.plan.devices import Budget, Device, Holds
 from kernelwatch.plan.problem import Problem, Shape
 from kernelwatch.timing.record import Measurement
 
 BUDGET = Budget(samples=5, sample_s=0.0)
-
-
-@runtime_checkable
-class StreamedLaunch(Protocol):
-    """A Launch of a rung that streams its operands from the host's memory. The call returns when the work is done; it
-    returns the share of the copies' time that was hidden under other work, from 0 to 1."""
-
-    @property
-    def identity(self) -> str: ...
-
-    def __call__(self) -> float: ...
 
 
 class StreamedMeasurement(Measurement, total=False):
@@ -34,7 +26,7 @@ class Streamed(Device):
 
     name: str = "streamed"
     measures: str = "kernelwatch.extras.streamed.timer:Timer"
-    holds: Literal["", "CPU", "GPU", "GPUs"] = "GPU"
+    holds: Holds = "GPU"
     processes: int = 3
     budget: Budget = BUDGET
     where: str = "host"

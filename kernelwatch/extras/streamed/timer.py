@@ -20,6 +20,7 @@ from kernelwatch.system.machine import free_bytes
 from kernelwatch.timing import usage
 from kernelwatch.timing.check import WrongOutput, describe_wrong, poisoned
 from kernelwatch.timing.device import RunDevice
+from kernelwatch.timing.record import quartiles
 from kernelwatch.timing.replay import throttled
 
 
@@ -98,10 +99,9 @@ class Timer(RunDevice):
             if isinstance(share, int | float):
                 hidden.append(float(share))
         state = self.nvml.state()
-        quartiles = statistics.quantiles(seconds, n=4) if len(seconds) > 1 else seconds * 3
         measurement: StreamedMeasurement = {
             "seconds": statistics.median(seconds),
-            "quartiles_s": [quartiles[0], quartiles[2]],
+            "quartiles_s": quartiles(seconds),
             "launches": len(seconds),
             "identity": launch.identity,
             "state": state,
