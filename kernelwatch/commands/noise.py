@@ -26,7 +26,7 @@ from kernelwatch.report.arguments import Parser, add_selection, selected
 from kernelwatch.run.group import measure
 from kernelwatch.system import machine
 from kernelwatch.system.errors import UserError
-from kernelwatch.system.files import write_whole
+from kernelwatch.system.files import replace_lines
 from kernelwatch.system.options import Options
 from kernelwatch.timing import load
 
@@ -97,9 +97,7 @@ def _variation(values: Sequence[float]) -> float:
 def _write(path: Path, fresh: dict[str, dict[str, object]], facts: dict[str, object]) -> None:
     """Write a line for each cell, in place of its older line; those of other cells stay."""
     who = {name: facts.get(name) for name in WHO}
-    lines = {key: json.dumps({"key": key, **figures, "who": who}) for key, figures in fresh.items()}
-    kept = read(path) if path.exists() else {}
-    write_whole(path, "".join(f"{line}\n" for line in (kept | lines).values()))
+    replace_lines(path, {key: {**figures, "who": who} for key, figures in fresh.items()})
 
 
 def _record(path: Path, runs: list[Processes], facts: dict[str, object]) -> dict[str, float]:

@@ -20,7 +20,6 @@ from kernelwatch.detect.settled import Settled
 from kernelwatch.detect.steps import Step
 from kernelwatch.system.student import quantile
 
-KINDS = ("regression", "improvement", "change", "environment")
 PROCESSES = 6  # that measure a cell, as a rule
 OTHER_GPU = HASHES["nvml_uuid_sha256"]
 # Why an exact figure may change though the binary is the same.
@@ -144,7 +143,7 @@ class Change:
 
     @property
     def kind(self) -> str:
-        """One of KINDS; "change" if neither direction is better."""
+        """A "regression", an "improvement", or an "environment"; "change" if neither direction is better."""
         if self.step.kind == "environment":
             return "environment"
         if self.series.higher_is_better is None:

@@ -32,6 +32,11 @@ def label(shape: Shape) -> str:
     return "x".join(map(str, shape))
 
 
+def extents(label: str) -> Shape:
+    """The shape of a label."""
+    return tuple(map(int, label.split("x")))
+
+
 # Called with a np.random.Generator, the shape, the dtype, and if it takes a fourth argument the inputs before it.
 Generator = Callable[..., Array]
 

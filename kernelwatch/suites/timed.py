@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from kernelwatch.identity import TIMED
 from kernelwatch.plan.cells import CACHES, key, rungs
-from kernelwatch.plan.problem import COPY, Shape, label
+from kernelwatch.plan.problem import COPY, Shape, extents, label
 from kernelwatch.run.outcome import Group, Outcome
 from kernelwatch.suites.measured import Measured
 from kernelwatch.suites.series import Samples, Suite, outcome_of, samples, series
@@ -24,7 +24,7 @@ class Timed(Measured, Suite):
     def place(self, *where: str) -> tuple[str, str, Shape, str]:
         """A combination of parameter values as (rung, type, shape, cache)."""
         rung, shape, cache = where
-        return rung, self.problem.main_type(rung), tuple(map(int, shape.split("x"))), cache
+        return rung, self.problem.main_type(rung), extents(shape), cache
 
     def each(self, group: Group, where: tuple[str, ...], of: Callable[[float], float]) -> Samples:
         """A figure of the seconds of each process."""

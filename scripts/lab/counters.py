@@ -14,7 +14,6 @@ if __name__ == "__main__":
 
     environment.laboratory(__file__)
 
-import json
 from dataclasses import dataclass
 
 from rich.table import Table as Printed
@@ -26,7 +25,7 @@ from kernelwatch.plan.cells import key
 from kernelwatch.plan.problem import Shape, label
 from kernelwatch.plan.project import import_package
 from kernelwatch.report.arguments import Output, Parser
-from kernelwatch.system.files import write_whole
+from kernelwatch.system.files import replace_lines
 from kernelwatch.system.tools import ncu
 
 # Title of a column -> Nsight Compute's metric, and what one of its units is divided by.
@@ -149,15 +148,12 @@ def record(keys: list[str]) -> None:
     ncu()
     package = import_package(PROJECT, str(PROJECT.repository))
     path = PROJECT.results / machine_name() / "counters.jsonl"
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    known = {json.loads(line)["key"]: line for line in lines}
     metrics = [metric for metric, _ in METRICS.values()]
     table = Printed("cell", *METRICS)
     for name in keys:
         cell = profiler.find(PROJECT, name)
         values = profiler.counters(PROJECT, package, cell, metrics, flush="none", skip=SKIP, count=COUNT)
-        known[cell.key] = json.dumps({"key": cell.key, "metrics": values, "who": who()})
         # After each cell, so that an interruption loses nothing.
-        write_whole(path, "".join(f"{line}\n" for line in known.values()))
+        replace_lines(path, {cell.key: {"metrics": values, "who": who()}})
         table.add_row(cell.key, *(text(title, values[metric]) for title, (metric, _) in METRICS.items()))
     Output().print(table)

@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from kernelwatch.identity import TIMED
 from kernelwatch.plan.cells import key, plan
-from kernelwatch.plan.problem import Shape, label
+from kernelwatch.plan.problem import Shape, extents, label
 from kernelwatch.run.outcome import Group
 from kernelwatch.suites.series import Samples, samples, series
 from kernelwatch.suites.timed import Flops
@@ -24,7 +24,7 @@ class Several(Flops):
 
     def place(self, *where: str) -> tuple[str, str, Shape, str]:
         rung, type, shape = where
-        return rung, type, tuple(map(int, shape.split("x"))), self.device
+        return rung, type, extents(shape), self.device
 
     @series(TIMED, "% of all GPUs", higher_is_better=True)
     def track_share_of_gpus(self, group: Group, *where: str) -> Samples:

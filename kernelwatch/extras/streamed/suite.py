@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from kernelwatch.identity import TIMED
 from kernelwatch.plan.cells import plan
-from kernelwatch.plan.problem import Shape, label
+from kernelwatch.plan.problem import Shape, extents, label
 from kernelwatch.run.outcome import Group
 from kernelwatch.suites.series import Samples, samples, series
 from kernelwatch.suites.timed import Flops
@@ -24,7 +24,7 @@ class Streamed(Flops):
 
     def place(self, *where: str) -> tuple[str, str, Shape, str]:
         rung, shape = where
-        return rung, self.problem.main_type(rung), tuple(map(int, shape.split("x"))), self.device
+        return rung, self.problem.main_type(rung), extents(shape), self.device
 
     @series(TIMED, "% of copies", higher_is_better=True)
     def track_hidden_copies(self, group: Group, *where: str) -> Samples:
