@@ -116,7 +116,7 @@ def launchers() -> list[Path]:
 
 
 def figures(project: Project, folder: Path, rung: str) -> Figures:
-    return exact.measure(project, str(folder), {f"row_sum/{rung}"})
+    return exact.figures_of(project, str(folder), {f"row_sum/{rung}"})
 
 
 def of(found: Figures, figure: str, rung: str, arch: str) -> float:

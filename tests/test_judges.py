@@ -229,7 +229,7 @@ def test_a_comparison_says_how_cells_were_launched() -> None:
         f"timed by events, with the host's part: {key}",
     ]
     assert list(report_text._launches(report)) == said
-    assert all(f"- {line}" in report_text.markdown(report) for line in said)
+    assert all(f"- {line}" in report_text.as_markdown(report_text.document(report)) for line in said)
     for turn, both in pairs.measurements.items():  # the same two choices, in another order
         both[1]["configurations"] = [f"turn: BLOCK: {64 >> turn % 2}"]
     assert list(report_text._launches(report)) == said[1:]
@@ -322,7 +322,7 @@ def test_two_binaries_that_are_not_known_are_not_alike(
 ) -> None:
     found = Changes(compiled={"transpose/padded": ("gpukernels/transpose/padded.cu",)})
     monkeypatch.setattr(bisect, "changes", lambda *_: found)
-    monkeypatch.setattr(exact, "measure", lambda *_: SimpleNamespace(binaries=binaries))
+    monkeypatch.setattr(exact, "figures_of", lambda *_: SimpleNamespace(binaries=binaries))
     commits = [Commit(PROJECT, sha, Path(), _tree=sha) for sha in ("a", "b")]
     assert bisect._alike(commits[0], commits[1], "transpose/padded") is alike
 
@@ -340,14 +340,14 @@ def test_a_run_with_failed_cells_is_no_success(tmp_path: Path, monkeypatch: pyte
     for name in ("publish", "show_newest", "show_events"):
         monkeypatch.setattr(full, name, lambda *_: [])
     monkeypatch.setattr(full, "publish", lambda *_: tmp_path / "index.html")
-    monkeypatch.setattr(full, "measure", lambda *_: 2)
+    monkeypatch.setattr(full, "run_asv", lambda *_: 2)
     monkeypatch.setattr(running, "set_aside_broken", lambda _: [])
     assert full._run(project, arguments, ["a"], tmp_path, quiet(), full.Here()) == 2
     monkeypatch.undo()
     monkeypatch.setattr(watching, "selected", lambda _: "")
     monkeypatch.setattr(watching, "run_command", lambda *_: [sys.executable, "-c", "raise SystemExit(2)"])
     monkeypatch.setattr(watching, "replace", lambda options, **_: Options())
-    assert watching.measure(project, tmp_path, ["a"], 0, arguments, quiet()) == 2
+    assert watching.run_asv(project, tmp_path, ["a"], 0, arguments, quiet()) == 2
 
 
 def test_the_commit_before_is_the_nearest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,7 +43,7 @@ from kernelwatch.commands.shown import (
     show_newest,
     verdict,
 )
-from kernelwatch.commands.watching import measure
+from kernelwatch.commands.watching import run_asv
 from kernelwatch.comparison.confirm import Flag
 from kernelwatch.plan.cells import plan
 from kernelwatch.plan.project import Project
@@ -75,7 +75,7 @@ class Here:
 
     def __init__(self) -> None:
         self.machines = [machine_name()]
-        self.measure = measure
+        self.measure = run_asv
 
 
 @contextmanager
@@ -243,7 +243,7 @@ def _confirm(
         again = [(suites, commits) for suites, commits in again if commits]
         for suites, commits in again:
             console.print(f"disturbed runs: {len(commits)} commits are measured again", style="yellow")
-            measure(project, conf, commits, 0, again_arguments(arguments, suites), console)
+            run_asv(project, conf, commits, 0, again_arguments(arguments, suites), console)
             measured.update((suites, commit) for commit in commits)
         if again:
             publish(project, conf, console)

@@ -6,12 +6,12 @@ Exit code: 0, no change or better; 1, something is worse; 2, undecided, or a ben
 """
 
 import argparse
-import json
 import re
 import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from kernelwatch.commands.confirming import Events
 from kernelwatch.commands.link import code_of, settled_of, show
 from kernelwatch.commands.publishing import publish
 from kernelwatch.commands.shown import show_damaged, show_events
-from kernelwatch.commands.versus import add_output
+from kernelwatch.commands.versus import add_output, finish
 from kernelwatch.comparison import benchmarks
 from kernelwatch.comparison.benchmarks import Place, Report
 from kernelwatch.comparison.linking import anchors_of
@@ -38,10 +38,8 @@ from kernelwatch.history.links import ENVIRONMENT, Kind, Session
 from kernelwatch.plan.project import CONFIGURATION, Repository
 from kernelwatch.report import benchmarks as report_text
 from kernelwatch.report.arguments import Output, Parser, regular_expression, stop_on_signals
-from kernelwatch.report.comparison import as_markdown
 from kernelwatch.system import lifeline
 from kernelwatch.system.errors import UserError
-from kernelwatch.system.files import write_whole
 from kernelwatch.system.machine import machine_id
 from kernelwatch.timing.cpu import cpu_name
 
@@ -79,23 +77,11 @@ def versus(arguments: argparse.Namespace, console: Console) -> int:
     places = benchmarks.places_of(conf, arguments.environment)
     what = f"BASE = {names[0]} ({commits[0][:8]}), HEAD = {names[1]} ({commits[1][:8]})"
     report = Report(("BASE", "HEAD"), what)
-    interrupted = False
-    try:
-        with running.not_beside(Path(conf.results_dir)), console.status("") as status:
-            benchmarks.compare(
-                report, conf, repo, places, commits, arguments.only, arguments.budget, arguments.within, status.update
-            )
-        report.whole = True
-    except KeyboardInterrupt:
-        interrupted = True
-    document = report_text.document(report)
-    if arguments.comment:
-        write_whole(arguments.comment, json.dumps(document))
-    if arguments.markdown:
-        print(as_markdown(document))
-    else:
-        report_text.show(report, console)
-    return 130 if interrupted else report.code
+    work = partial(
+        benchmarks.compare, report, conf, repo, places, commits, arguments.only, arguments.budget, arguments.within
+    )
+    with running.not_beside(Path(conf.results_dir)):
+        return finish(report, work, console, arguments.markdown, arguments.comment, texts=report_text)
 
 
 def link(arguments: argparse.Namespace, console: Console) -> int:

@@ -15,6 +15,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
@@ -34,6 +36,9 @@ from kernelwatch.report import documents
 from kernelwatch.report.arguments import Output, Parser, add_selection, selected, stop_on_signals
 from kernelwatch.system.files import write_whole
 from kernelwatch.system.git import resolve
+
+if TYPE_CHECKING:
+    from kernelwatch.comparison import benchmarks
 
 BUDGET_S = 300.0
 
@@ -93,16 +98,17 @@ def environments(project: Project, arguments: argparse.Namespace, console: Conso
 
 
 def finish(
-    report: Report,
+    report: "Report | benchmarks.Report",
     work: Callable[[Callable[[str], None]], None],
     console: Console,
     as_markdown: bool = False,
     comment: Path | None = None,
     *,
     quiet: bool = False,
+    texts: ModuleType = report_text,
 ) -> int:
     """Fill a report by `work`, print it even after an interrupt, and return the exit code. `comment`: a file to which
-    it is written as data, too; `quiet`: print no report."""
+    it is written as data, too; `quiet`: print no report; `texts`: the module that knows the report's texts."""
     interrupted = False
     try:
         with console.status("compiling ...") as status:
@@ -111,13 +117,13 @@ def finish(
     except KeyboardInterrupt:
         interrupted = True
     if comment:
-        write_whole(comment, json.dumps(report_text.document(report)))
+        write_whole(comment, json.dumps(texts.document(report)))
     if quiet:
         pass
     elif as_markdown:
-        print(report_text.markdown(report))
+        print(report_text.as_markdown(texts.document(report)))
     else:
-        report_text.show(report, console)
+        texts.show(report, console)
     if interrupted:
         console.print("interrupted: that is what was known by then; nothing was saved")
     return 130 if interrupted else report.code

@@ -53,7 +53,7 @@ def quick_series(project: Project) -> list[str]:
     ]
 
 
-def measure(
+def run_asv(
     project: Project,
     configuration: Path,
     commits: list[str],

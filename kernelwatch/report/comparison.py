@@ -252,11 +252,6 @@ def made(summary: str, what: str, tables: list[dict[str, Any]], lines: list[str]
     return {"version": VERSION, "summary": summary, "what": what, "tables": tables, "lines": lines}
 
 
-def markdown(report: Report) -> str:
-    """The report as Markdown, for a summary that only its author's readers see."""
-    return as_markdown(document(report))
-
-
 def as_markdown(found: Document) -> str:
     """A document as Markdown."""
     parts = [f"**{found['summary']}** ({found['what']})"]

@@ -50,7 +50,7 @@ class Fleet(Cluster):
         arguments: argparse.Namespace,
         console: Console,
     ) -> int:
-        """Measure commits in this order, as `watching.measure` does on this machine. Returns asv's exit code (2: some
+        """Measure commits in this order, as `watching.run_asv` does on this machine. Returns asv's exit code (2: some
         cells failed). Raises: UserError."""
         run = _Full(self, commits, arguments)
         self._go(run)
