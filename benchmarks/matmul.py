@@ -2,6 +2,8 @@
 from the host, and several GPUs."""
 
 from benchmarks.project import PROJECT
+from kernelwatch.extras.several import suite as several
+from kernelwatch.extras.streamed import suite as streamed
 from kernelwatch.run.outcome import Group
 from kernelwatch.suites import timed
 
@@ -24,11 +26,11 @@ class CPU(timed.CpuFlops, project=PROJECT, op="matmul"):
         return self.measure()
 
 
-class Streamed(timed.Streamed, project=PROJECT, op="matmul"):
+class Streamed(streamed.Streamed, project=PROJECT, op="matmul"):
     def setup_cache(self) -> Group:
         return self.measure()
 
 
-class Several(timed.Several, project=PROJECT, op="matmul"):
+class Several(several.Several, project=PROJECT, op="matmul"):
     def setup_cache(self) -> Group:
         return self.measure()

@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from kernelwatch.plan.problem import Array, Divided, dtypes
+from kernelwatch.extras.several.device import Several
+from kernelwatch.plan.problem import Array, dtypes
 
 # By type, the bits of the numbers in A and B. Sums of 65536 products of them are below 2**10 and exact in float32: that
 # is 12 times their standard deviation.
@@ -40,7 +41,7 @@ def wrong_rows(
     return (_times(out, vectors, xp) != expected).any(axis=1)
 
 
-PARTS = Divided(
+PARTS = Several(
     shapes=tuple((n, n, n) for n in (16384, 32768, 65536)),
     axes=(0, 1, 1),  # rows of A, columns of B and of C
     exact_bits=lambda type: EXACT_BITS[dtypes(type)[0].name],

@@ -18,6 +18,7 @@ import numpy as np
 
 from benchmarks.parts import PARTS
 from benchmarks.streamed import Streamed
+from kernelwatch.extras.streamed import device
 from kernelwatch.plan import binaries
 from kernelwatch.plan.package import Absent, Binary, CudaSource, Kernel, NotHere, Parts
 from kernelwatch.plan.problem import Array, Computation, Line, Problem, Rung, Shape, Unit, dtypes
@@ -195,8 +196,7 @@ PROBLEMS = (
         element_shape=(4096, 4096, 4096),
         hot_shapes=SQUARES[:1],
         counted_shapes=((128, 128, 128), (100, 72, 60)),
-        streamed_shapes=((24576, 24576, 24576),),
-        divided=PARTS,
+        devices=(device.Streamed(shapes=((24576, 24576, 24576),)), PARTS),
         noise_cells="/(thread_tile_2d|cublas) float32 1024x.* cold|/wmma float16->float32 1024x.* cold"
         "|/cublas float32 4096x4096x4096 cold",
         vendor={"gpu": "cublas", "cpu": "numpy"},

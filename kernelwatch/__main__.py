@@ -11,12 +11,14 @@ import importlib
 import signal
 import traceback
 from collections.abc import Callable
+from importlib.metadata import entry_points
 from pathlib import Path
 
+from kernelwatch import extras
 from kernelwatch.plan.project import Repository, find_root, is_plain, load
 from kernelwatch.system.errors import CANNOT, UserError
 
-COMMANDS = {
+OWN = {
     "init": "write what a repository needs for its kernels to be measured",
     "gate": "run the kernels' tests, which must pass before anything is timed",
     "bench": "measure commits and publish their history",
@@ -30,19 +32,27 @@ COMMANDS = {
     "profile": "show why a rung is slow, with or without a GPU",
     "ceilings": "measure the roofs of this GPU: arithmetic by instruction, L2 and memory by copies",
     "noise": "measure how far runs of the same commit differ (A/A)",
-    "truth": "compare the harness with Nsight Compute's durations",
     "sanitize": "run every GPU rung under compute-sanitizer",
     "identity": "show or accept the files that the versions of the harness stand for",
 }
+COMMANDS = {name: (f"kernelwatch.commands.{name}", what) for name, what in OWN.items()} | extras.COMMANDS
 ANYWHERE = ("init", "measure", "campaign")  # commands that need no project
 UNDESCRIBED = ("accept",)  # commands that need asv's configuration, and no description
 PLAIN = ("versus", "link")  # commands that need no description of kernels: without one they measure asv's benchmarks
 
 
+def commands() -> dict[str, tuple[str, str]]:
+    """The module of each command and what it does, by name. Other distributions add theirs as entry points of the group
+    kernelwatch.commands, each with a module that has `main(project, prog, arguments)`."""
+    found = {each.name: (each.value, f"from {each.value}") for each in entry_points(group="kernelwatch.commands")}
+    return found | COMMANDS
+
+
 def usage() -> str:
     """The usage text with all commands."""
-    width = max(map(len, COMMANDS))
-    lines = [f"  {name:<{width}}  {what}" for name, what in COMMANDS.items()]
+    known = commands()
+    width = max(map(len, known))
+    lines = [f"  {name:<{width}}  {what}" for name, (_, what) in known.items()]
     return "\n".join(["usage: kernelwatch COMMAND ...", "", *lines, "", "kernelwatch COMMAND --help tells more."])
 
 
@@ -50,7 +60,7 @@ def run(name: str, arguments: list[str], prog: str) -> int:
     """Run a command, most of them in the project around the current folder; its exit code. `prog`: how it is called."""
 
     def work() -> int:
-        module = importlib.import_module(f"kernelwatch.commands.{name}")
+        module = importlib.import_module((COMMANDS.get(name) or commands()[name])[0])
         if name in ANYWHERE:
             return int(module.main(prog, arguments))
         root = find_root(Path.cwd())
@@ -106,7 +116,7 @@ def main(arguments: list[str] | None = None) -> int:
     if not words or words[0] in ("-h", "--help"):
         print(usage())
         return 0 if words else CANNOT
-    if words[0] not in COMMANDS:
+    if words[0] not in COMMANDS and words[0] not in commands():
         print(f"kernelwatch: no command {words[0]!r}\n\n{usage()}", file=sys.stderr)
         return CANNOT
     return run(words[0], words[1:], f"kernelwatch {words[0]}")

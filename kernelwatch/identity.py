@@ -40,11 +40,11 @@ class Identity:
 TIMED = Identity(
     "2",  # 1: some cells were timed beside a graph that was uploaded and never launched
     (
-        *("timing/gpu.py", "timing/launch.py", "timing/cpu.py", "timing/streamed.py", "timing/replay.py"),
-        *("timing/several.py", "timing/ranks.py", "timing/rank.py"),
+        *("timing/gpu.py", "timing/launch.py", "timing/cpu.py", "timing/replay.py"),
+        *("extras/streamed/timer.py", "extras/several/timer.py", "extras/several/rank*.py", "extras/*/device.py"),
         *("timing/kernels.cu", "timing/device.py", "timing/check.py", "timing/nvml.py", "timing/clocks.py"),
-        *("plan/cells.py", "plan/problem.py"),
-        *("run/worker.py", "run/workers.py", "run/processes.py", "run/group.py", "run/outcome.py"),
+        *("plan/cells.py", "plan/devices.py", "plan/problem.py"),
+        *("run/worker.py", "run/workers.py", "run/processes.py", "run/group.py", "run/codes.py", "run/outcome.py"),
     ),
     "harness",
     ("stick", {"1a988c45ace2976a": "1", "cf1d4b80fc851a67": "1"}),  # in data/planted; in results/

@@ -344,7 +344,8 @@ def called() -> str:
 
 def command(name: str) -> NoReturn:
     """Run a command of the engine in the project's interpreter, and exit with its code."""
-    help_at_once(ROOT / "kernelwatch" / "commands" / f"{name}.py")
+    engine = ROOT / "kernelwatch"
+    help_at_once(next(path for room in ("commands", "extras") for path in engine.glob(f"{room}/**/{name}.py")))
     enter()
     from kernelwatch.__main__ import run
 

@@ -120,7 +120,7 @@ def small_engine(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def installed_engine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the programs of an environment in which the engine is installed from its folder. Tests that use it
     are in the xdist_group "foreign", so that one worker makes it."""
-    from tests.repositories import FEW_TURNS, rewrite, small_cache
+    from tests.repositories import FEW_TURNS, cpu_processes, rewrite, small_cache
 
     base = tmp_path_factory.mktemp("an environment, größer")
     venv.create(base / "venv")  # without a pip of its own, which takes seconds to install
@@ -137,9 +137,7 @@ def installed_engine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert not done.returncode, done.stderr
     (installed,) = (base / "venv").glob("lib/*/site-packages/kernelwatch")
     small_cache(installed)
-    rewrite(
-        installed.parent, FEW_TURNS | {"kernelwatch/run/group.py": {'"cpu": 3': '"cpu": 1'}}
-    )  # processes of a group
+    rewrite(installed.parent, FEW_TURNS | cpu_processes(1))
     return programs
 
 

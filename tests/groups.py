@@ -2,16 +2,17 @@
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from benchmarks.project import PROJECT
 from kernelwatch.plan.cells import Cell, plan
+from kernelwatch.plan.devices import DEVICES, Budget
 from kernelwatch.run.outcome import Outcome
 from kernelwatch.run.processes import Run
 from kernelwatch.run.workers import WORKER
-from kernelwatch.timing.check import Budget
 
 ROOT = Path(__file__).resolve().parents[1]
 BUDGET = Budget(samples=3, sample_s=0.0002)
@@ -49,6 +50,12 @@ def cells(device: str = "cpu", *caches: str) -> list[Cell]:
     """One cell a rung of transpose (and cache: hot unless told), small."""
     found = plan(PROJECT.op("transpose"), device, quick=True)
     return [cell for cell in found if cell.shape == SHAPE and cell.cache in (caches or ("hot",)) and not cell.reference]
+
+
+def few_processes(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    """Let a run time each cell in this many processes."""
+    for name in ("cpu", "gpu"):
+        monkeypatch.setitem(DEVICES, name, replace(DEVICES[name], processes=count))
 
 
 def measured(folder: Path, *, times: int = 1, endless_s: float = 60.0, device: str = "cpu") -> Run:

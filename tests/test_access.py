@@ -382,7 +382,7 @@ def test_profile_of_an_op_leaves_out_what_the_emulator_cannot_run(
 ) -> None:
     """matmul/wgmma and others are launched by Hopper's own instructions."""
     monkeypatch.setattr(profile, "show_all", lambda _profiler, cells, *_: print(*(cell.rung for cell in cells)))
-    monkeypatch.setattr(profile, "arch_here", lambda: None)
+    monkeypatch.setattr(profile, "has_ncu", lambda: False)
     assert profile.main(PROJECT, "scripts/profile", ["matmul"]) == 0
     *said, rungs = capsys.readouterr().out.splitlines()
     assert "pipelined" in rungs.split()

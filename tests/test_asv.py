@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from benchmarks.project import PROJECT
-from kernelwatch.asv.identity import identity
-from kernelwatch.plan.cells import rungs
+from kernelwatch.asv.machine_names import described
+from kernelwatch.plan.cells import plan, rungs
+from kernelwatch.plan.devices import DEVICES
 from kernelwatch.plan.problem import Problem, label
-from kernelwatch.run.group import QUICK_PROCESSES
 from tests.repositories import ROOT, Project, copy_into, new_project
 
 pytestmark = pytest.mark.xdist_group("asv")  # one history for all of these
@@ -76,8 +76,8 @@ def collected(problem: Problem) -> set[str]:
         f"{op}.ElementTypes": (*rates, *shares, "peak_allocated"),
         f"{op}.Launch": ("launch",),
         f"{op}.CPU": rates,
-        f"{op}.Streamed": ("seconds", "flops", "hidden_copies") if problem.streamed_shapes else (),
-        f"{op}.Several": ("seconds", "flops", "share_of_gpus") if problem.divided else (),
+        f"{op}.Streamed": ("seconds", "flops", "hidden_copies") if problem.devices else (),
+        f"{op}.Several": ("seconds", "flops", "share_of_gpus") if problem.devices else (),
         f"static.{title(op)}": ("registers", "spill_bytes", "shared_bytes", "instructions", "occupancy"),
         f"static.{title(op)}Mix": ("class",),
         f"access.{title(op)}": ACCESS,
@@ -203,7 +203,7 @@ def test_numbers_come_with_statistics_of_processes(recorded: Recorded, at: int) 
         for cache in PLACES:
             visits = history.cell(commit, f"transpose/{rung} float32 256x256 {cache}")["visits"]
             seconds = [visit["seconds"] for visit in visits]
-            assert len(seconds) == QUICK_PROCESSES["cpu"]
+            assert len(seconds) == DEVICES["cpu"].quick_processes
             found = history.series(commit, "transpose.CPU.track_seconds")[rung, "256x256", cache]
             assert found["result"] == pytest.approx(sum(seconds) / 2, rel=1e-12)  # the median of two
             assert found["stats_repeat"] == len(seconds)
@@ -262,7 +262,7 @@ def test_each_commit_has_facts_of_its_own_groups(recorded: Recorded) -> None:
 def test_a_machine_is_registered_without_a_question(recorded: Recorded) -> None:
     found = json.loads((recorded.history.machine / "machine.json").read_text())
     assert found.pop("version") == 1
-    assert found == identity()
+    assert found == described()
     assert recorded.history.machine.name == found["machine"]
 
 
@@ -313,7 +313,7 @@ def test_parameters_are_the_checkouts(recorded: Recorded) -> None:
         once = [repr(rung) for rung in rungs(problem, "gpu") if rung not in repeated]
         assert of["ElementTypes"] == [once, [repr(type) for type in problem.types[1:]]]
     names = [repr(rung.name) for rung in PROJECT.op("matmul").rungs if rung.where == "host"]
-    shapes = [repr(label(shape)) for shape in PROJECT.op("matmul").streamed_shapes]
+    shapes = [repr(label(cell.shape)) for cell in plan(PROJECT.op("matmul"), "streamed")]
     assert found["matmul.Streamed.track_seconds"]["params"] == [names, shapes]
 
 

@@ -79,7 +79,7 @@ def test_the_one_plugin_is_all_of_them() -> None:
         [importlib.import_module(f"kernelwatch.asv.{name}") for name in names]
         for names in (kernelwatch.asv.PATCHING, kernelwatch.asv.FOUND)
     )
-    used = {"failing", "identity", "patches"}
+    used = {"failing", "machine_names", "patches"}
     every = {module.name for module in pkgutil.iter_modules(kernelwatch.asv.__path__)}
     assert {*kernelwatch.asv.PATCHING, *kernelwatch.asv.FOUND, *used} == every
     assert all(hasattr(module, "setup") for module in patching)
@@ -106,5 +106,5 @@ print(*sys.modules)
 """
     told = Project(ROOT, Path.home()).python(code).splitlines()
     before, after = ({name for name in line.split() if name.startswith("kernelwatch.asv.")} for line in told)
-    assert before == {"kernelwatch.asv.identity"}
+    assert before == {"kernelwatch.asv.machine_names"}
     assert {f"kernelwatch.asv.{name}" for name in (*kernelwatch.asv.PATCHING, *kernelwatch.asv.FOUND)} <= after

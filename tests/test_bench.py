@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kernelwatch.commands import bench, full
+from kernelwatch.commands import bench, publishing
 from kernelwatch.system.errors import CANNOT
 from tests.repositories import (
     CELLS,
@@ -44,11 +44,11 @@ def test_which_commits_have_results(tmp_path: Path) -> None:
     (tmp_path / "0123abcd-checkout-py3.12.json").touch()
     (tmp_path / "ffffffff-checkout-py3.12.facts.jsonl").touch()
     (tmp_path / "ffffffff-virtualenv-py3.12.json").touch()
-    assert full.have_results(tmp_path, commits) == commits[:1]
-    assert full.have_results(tmp_path / "none", commits) == []
-    assert full.has_record(tmp_path)
+    assert publishing.have_results(tmp_path, commits) == commits[:1]
+    assert publishing.have_results(tmp_path / "none", commits) == []
+    assert publishing.has_record(tmp_path)
     (tmp_path / "0123abcd-checkout-py3.12.json").unlink()  # a run that was interrupted leaves sidecars at most
-    assert not full.has_record(tmp_path)
+    assert not publishing.has_record(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,7 @@ def project(package: Changed) -> Iterator[Project]:
 
 
 def figures(project: Project, folder: str, *rungs: str) -> Figures:
-    return exact.measure(project, folder, {f"scale/{rung}" for rung in rungs})
+    return exact.figures_of(project, folder, {f"scale/{rung}" for rung in rungs})
 
 
 def isnan(value: exact.Value) -> bool:

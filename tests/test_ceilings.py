@@ -214,7 +214,7 @@ def test_a_new_measurement_takes_the_place_of_that_gpus_older_one(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(command, "Bench", lambda: bench(""))
-    monkeypatch.setattr(command, "identity", lambda: {"machine": "mine"})
+    monkeypatch.setattr(command, "machine_name", lambda: "mine")
     project: Any = SimpleNamespace(root=tmp_path, results=tmp_path / "results")
     for gpu in ("A", "B", "A"):
         monkeypatch.setattr(command, "who", lambda gpu=gpu: {"gpu": gpu, "nvml_driver": "1"})

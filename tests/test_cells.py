@@ -12,12 +12,13 @@ import pytest
 import gpukernels
 from benchmarks import project
 from benchmarks.project import PROJECT
-from kernelwatch.plan.cells import CACHES, SEVERAL, STREAMED, Cell, key, plan, rungs, selection, timed
+from kernelwatch.plan.cells import CACHES, Cell, key, plan, rungs, selection, timed
 from kernelwatch.plan.problem import COPIES, COPY, Computation, Operand, Operands, Shape, dtypes, label
 from kernelwatch.system.errors import UserError
 
 OPS = PROJECT.ops
 DEVICES = ("gpu", "cpu")
+STREAMED, SEVERAL = "streamed", "several"
 PLANS = list(itertools.product(OPS, DEVICES, (False, True)))
 LADDER = [found for op in gpukernels.ops() for found in op.rungs]
 
@@ -207,15 +208,21 @@ def test_some_cells_are_taken_by_their_keys() -> None:
     assert plan(OPS["vector_add"], "gpu", only=only) == []
 
 
+def shapes_on(op: str, device: str) -> tuple[Shape, ...]:
+    """The shapes of a further device of an op; () if the op has no such device."""
+    return next((each.shapes for each in OPS[op].devices if each.name == device), ())  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize("op", OPS)
 def test_only_streamed_rungs_are_streamed(op: str) -> None:
     cells = plan(OPS[op], STREAMED)
+    shapes = shapes_on(op, STREAMED)
     host = [found for found in gpukernels.op(op).rungs if found.operands == "host"]
     assert [(cell.rung, cell.type, cell.shape) for cell in cells] == [
-        (found.name, "float32", shape) for found in host for shape in OPS[op].streamed_shapes
+        (found.name, "float32", shape) for found in host for shape in shapes
     ]
     assert {(cell.device, cell.cache, cell.launch_cost) for cell in cells} <= {(STREAMED, STREAMED, False)}
-    assert bool(host) is (op == "matmul") is bool(OPS[op].streamed_shapes)
+    assert bool(host) is (op == "matmul") is bool(shapes)
     assert plan(OPS[op], STREAMED, quick=True) == []
     assert plan(OPS[op], STREAMED, only="no such cell") == []
 
@@ -224,7 +231,7 @@ def test_only_streamed_rungs_are_streamed(op: str) -> None:
 def test_rungs_of_several_gpus_and_the_vendors_on_one(op: str) -> None:
     cells = plan(OPS[op], SEVERAL)
     several = [found for found in gpukernels.op(op).rungs if found.operands == "several"]
-    shapes = OPS[op].divided.shapes if OPS[op].divided else ()  # type: ignore[union-attr]
+    shapes = shapes_on(op, SEVERAL)
     own = [(found.name, type, shape) for found in several for type in found.types for shape in shapes]
     assert [(cell.rung, cell.type, cell.shape) for cell in cells if cell.rung != "cublas"] == own
     assert {(cell.type, cell.shape) for cell in cells if cell.rung == "cublas"} == {place[1:] for place in own}

@@ -5,7 +5,6 @@ from typing import cast
 
 import pytest
 
-from kernelwatch.detect import events
 from kernelwatch.history import records
 from kernelwatch.timing import clocks
 from kernelwatch.timing.nvml import Others
@@ -75,7 +74,7 @@ def test_an_unknown_clock_is_nobodys_own() -> None:
 
 def test_a_limited_figure_is_less_certain() -> None:
     figures = [1.0, 1.02, 0.98, 1.0]
-    assert events.spread(figures, 0.02) == pytest.approx((events.spread(figures) ** 2 + 0.02**2) ** 0.5)
+    assert records.spread(figures, 0.02) == pytest.approx((records.spread(figures) ** 2 + 0.02**2) ** 0.5)
 
 
 @pytest.mark.parametrize(("commit", "met"), [("46ae8df7", 200), ("cdf67321", 200), ("284c1fc3", 20)])

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from benchmarks.project import PROJECT
-from kernelwatch.commands import confirming
+from kernelwatch.commands import confirming, shown
 from kernelwatch.comparison import confirm as module
 from kernelwatch.comparison.confirm import Flag, confirm
 from kernelwatch.comparison.paired import LOOKS
 from kernelwatch.history import confirmations
 from kernelwatch.history.confirmations import Confirmation, overall
-from tests.repositories import copy_into, few_rungs, new_project, rewrite, smaller, without_suites
+from tests.repositories import copy_into, cpu_processes, few_rungs, new_project, rewrite, smaller, without_suites
 from tests.test_turns import Synthetic, synthetic
 
 __all__ = ["synthetic"]  # a fixture
@@ -210,7 +210,7 @@ def event(kind: str, state: str) -> dict[str, Any]:
     ],
 )
 def test_an_open_regression_is_the_exit_code(events: list[dict[str, Any]], code: int) -> None:
-    assert confirming.code_of(events) == code
+    assert shown.code_of(events) == code
 
 
 # --- a real run ----------------------------------------------------------------------------------------------------
@@ -221,7 +221,7 @@ SUITE = f"^{re.escape(SERIES)}"
 COMMITS, STEP, DISTURBED = 40, 15, (30, 31)
 TIMES = 100
 FEW = {
-    "kernelwatch/run/group.py": {'"cpu": 3': '"cpu": 2'},  # processes, the fewest with a spread
+    **cpu_processes(2),  # the fewest with a spread
     "kernelwatch/plan/cells.py": {'if cache == "cold" or shape in hot]': 'if cache == "hot"]'},
 }
 

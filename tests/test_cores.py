@@ -11,9 +11,9 @@ import pytest
 import gpukernels
 from benchmarks.project import PROJECT
 from kernelwatch.plan import package as plan_package
+from kernelwatch.plan.devices import Budget
 from kernelwatch.run.processes import Run
 from kernelwatch.timing import cpu as cpu_module
-from kernelwatch.timing.check import Budget
 from tests.groups import BUDGET, RIGHT, Package, assert_measured, cells, outcomes, package
 
 __all__ = ["package"]  # a fixture

@@ -16,7 +16,8 @@ import jsonschema  # type: ignore[import-untyped]
 import pytest
 
 from kernelwatch.commands import accept
-from kernelwatch.commands.confirming import Events, code_of
+from kernelwatch.commands.confirming import Events
+from kernelwatch.commands.shown import code_of
 from kernelwatch.comparison import consents, verdict
 from kernelwatch.comparison.exact import Difference, ExactSeries
 from kernelwatch.comparison.paired import Interval, Judged, Pairs, Side
@@ -26,7 +27,7 @@ from kernelwatch.history import decisions
 from kernelwatch.history.decisions import Accepted, Damaged, Decision
 from kernelwatch.plan.cells import Cell
 from kernelwatch.report import documents
-from kernelwatch.report.comparison import markdown
+from kernelwatch.report.comparison import as_markdown, document
 from kernelwatch.report.documents import VERSION
 from kernelwatch.system.errors import CANNOT, UserError
 from tests.decided import (
@@ -513,6 +514,6 @@ def test_what_was_accepted_is_told_and_is_not_worse(accepted: Decided) -> None:
         check(found, "versus")
         assert (found["verdict"], found["exit_code"]) == (word, code)
         assert found["cells"][0]["interval"] == pytest.approx([0.0901, 0.1099], abs=1e-3)
-        text = markdown(report)
+        text = as_markdown(document(report))
         assert ("accepted by Ada" in text) == (code == 0)
         assert f"| {word} |" in text

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kernelwatch.commands.confirming import Events, code_of
+from kernelwatch.commands.confirming import Events
+from kernelwatch.commands.shown import code_of
 from kernelwatch.history.failures import SuiteFailure
 from tests.pages import marks, opened, view
 from tests.repositories import PERSON, ROOT, Project, link_engine, new_project, rewrite

@@ -22,14 +22,15 @@ from kernelwatch.comparison import exact
 from kernelwatch.comparison.exact import Figures
 from kernelwatch.plan.cells import plan
 from kernelwatch.plan.cubin import read_cubin
+from kernelwatch.plan.devices import Budget
 from kernelwatch.plan.functions import adapt
 from kernelwatch.plan.package import Importing
 from kernelwatch.plan.project import Project, load_from
-from kernelwatch.run.group import measure_once, note_codes
+from kernelwatch.run.codes import note_codes
+from kernelwatch.run.group import measure_once
 from kernelwatch.run.outcome import Outcome
 from kernelwatch.run.processes import Run
 from kernelwatch.system.options import Options
-from kernelwatch.timing.check import Budget
 from lab import examples, planted
 from tests.repositories import without_modules
 
@@ -115,7 +116,7 @@ def launchers() -> list[Path]:
 
 
 def figures(project: Project, folder: Path, rung: str) -> Figures:
-    return exact.measure(project, str(folder), {f"row_sum/{rung}"})
+    return exact.figures_of(project, str(folder), {f"row_sum/{rung}"})
 
 
 def of(found: Figures, figure: str, rung: str, arch: str) -> float:

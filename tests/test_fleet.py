@@ -24,9 +24,9 @@ import distributed
 import psutil  # type: ignore[import-untyped]  # which Dask brings
 import pytest
 
-from kernelwatch.fleet import remote
-from kernelwatch.fleet.cluster import reply_of
-from kernelwatch.fleet.local import QUIET, Local, make_key
+from kernelwatch.extras.fleet import remote
+from kernelwatch.extras.fleet.cluster import reply_of
+from kernelwatch.extras.fleet.local import QUIET, Local, make_key
 from kernelwatch.history import links
 from kernelwatch.system.errors import CANNOT, UserError
 from tests import repositories, slurm, test_running
@@ -36,6 +36,7 @@ from tests.repositories import (
     PRELOADED,
     ROOT,
     copy_into,
+    cpu_processes,
     end_group,
     few_rungs,
     new_project,
@@ -49,19 +50,19 @@ from tests.repositories import (
 ONE = r"vector_add\.CPU\.track_seconds"  # one group, unless a test needs two
 CELLS = r"transpose/numpy float32 256x256 hot|vector_add/numpy float32 65536 hot"
 FAKES = {
-    "kernelwatch/run/group.py": {'"cpu": 3': '"cpu": 1'},
+    **cpu_processes(1),
     "kernelwatch/timing/cpu.py": {
         '"machine": machine_id(),': '"machine": machine_id(), "nvml_uuid_sha256": os.environ.get("FAKE_GPU"),',
         '"compiler": compiler(),': '"compiler": os.environ.get("FAKE_COMPILER") or compiler(),',
     },
-    "kernelwatch/fleet/units.py": {
-        'ON_GPU = ("gpu", STREAMED)': 'ON_GPU = ("gpu", STREAMED, "cpu")',
+    "kernelwatch/extras/fleet/units.py": {
+        '.holds == "GPU"': '.holds in ("CPU", "GPU")',
         '"cpu": "host"}': '"cpu": "gpu"}',
     },
     "kernelwatch/comparison/linking.py": {"EVERY = 10": "EVERY = 3", "BUDGET_S = 60.0": "BUDGET_S = 2.0"},
     **FEW_TURNS,
-    "kernelwatch/fleet/dispatch.py": {"TRIES = 5": "TRIES = 9"},  # one run has a full disk and two deaths
-    "kernelwatch/fleet/cluster.py": {"LOST_S = 20.0": "LOST_S = 3.0", "CONNECT_S = 10.0": "CONNECT_S = 3.0"},
+    "kernelwatch/extras/fleet/dispatch.py": {"TRIES = 5": "TRIES = 9"},  # one run has a full disk and two deaths
+    "kernelwatch/extras/fleet/cluster.py": {"LOST_S = 20.0": "LOST_S = 3.0", "CONNECT_S = 10.0": "CONNECT_S = 3.0"},
 }
 WITH_DASK = Preloaded("distributed", **QUIET)
 pytestmark = [
@@ -303,7 +304,7 @@ def test_workers_that_are_killed_at_random_cost_nothing(
         run = project.begin_fleet(cluster.file)
         if rounds == 1:  # all have said what they are, and each has a job
             assert wait_until((project.results / "benchmarks.json").exists)
-            assert wait_until(lambda: len(project.running("kernelwatch.fleet.node")) == len(names), pause_s=0.1)
+            assert wait_until(lambda: len(project.running("kernelwatch.extras.fleet.node")) == len(names), pause_s=0.1)
         while killed < kills:
             try:
                 run.wait(chance.uniform(0.0, 16.0 if killed else 1.0))

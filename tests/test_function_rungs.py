@@ -10,11 +10,13 @@ import pytest
 from kernelwatch.detect.events import JudgedSeries
 from kernelwatch.history.records import Measured, Record
 from kernelwatch.plan.cells import plan
+from kernelwatch.plan.devices import Budget
 from kernelwatch.plan.project import load_from
 from kernelwatch.run import processes
+from kernelwatch.run.group import measure
 from kernelwatch.run.outcome import Outcome
 from kernelwatch.run.processes import Run
-from kernelwatch.timing.check import Budget
+from kernelwatch.system.options import Options
 from kernelwatch.timing.record import Facts, Measurement
 from tests.repositories import without_modules
 from tests.series import results_of
@@ -118,6 +120,44 @@ def test_what_rungs_need_is_imported_before_the_lock(
         monkeypatch.setattr(processes, "AHEAD", devices)
         measured(FAULTY, broken="telling")
     assert (tmp_path / "seen").read_text().splitlines() == ["[]", "['kernelwatch-cpu.lock']"]
+
+
+OWN = """
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from kernelwatch.plan.devices import Budget, Device
+
+
+@dataclass(frozen=True)
+class Own(Device):
+    def places(self, problem: Problem) -> Iterator[tuple[str, str, tuple[int, ...]]]:
+        yield from ((rung.name, "float32", (64, 64)) for rung in problem.rungs if rung.where == self.where)
+
+
+OWN = Own("own", "kernelwatch.timing.cpu:Cpu", holds="CPU", processes=2, budget=Budget(2, 0.0002), where="elsewhere")
+HERE, THERE = PROJECT.problems
+RUNGS = (Rung("good", "cpu", ("float32",), where="elsewhere"), Rung("returns", "cpu", ("float32",)))
+PROJECT = replace(PROJECT, problems=(replace(HERE, rungs=RUNGS, devices=(OWN,)), THERE))
+"""
+
+
+def test_a_project_may_have_a_device_of_its_own(tmp_path: Path) -> None:
+    """The engine asks it for its cells, how many processes time them, and what measures them."""
+    for name, text in {"faulty": FAULTY, "described": ""}.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text(text)
+    (tmp_path / "described" / "project.py").write_text(DESCRIPTION + OWN)
+    with without_modules("described"):
+        project = load_from(tmp_path / "described")
+    assert [device.name for device in project.timed] == ["gpu", "cpu", "own"]
+    assert [cell.rung for cell in plan(project.op("row_sum"), "cpu")] == ["returns"]
+    assert plan(project.op("row_sum"), "own", quick=True) == []
+    group = measure(project, "row_sum", "own", Options(tree=str(tmp_path)))
+    assert group.name == "row_sum own"
+    ((key, outcome),) = group.outcomes.items()
+    assert (key, outcome.state, len(outcome.measurements)) == ("row_sum/good float32 64x64 own", "ok", 2)
+    assert measure(project, "column_sum", "own", Options(tree=str(tmp_path))).outcomes == {}
 
 
 def outcomes(run: Run) -> dict[str, Outcome]:

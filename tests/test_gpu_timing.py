@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from benchmarks.project import PROJECT
 from kernelwatch.plan.cells import Cell
+from kernelwatch.plan.devices import Budget
 from kernelwatch.plan.package import NotHere, Package
-from kernelwatch.timing.check import Budget
 from kernelwatch.timing.gpu import Gpu
 from kernelwatch.timing.nvml import Nvml, State
 from kernelwatch.timing.record import Measurement

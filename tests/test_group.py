@@ -131,9 +131,9 @@ def test_the_checkouts_package_is_never_measured_in_place_of_the_commits(tmp_pat
     environment = os.environ | {"PYTHONPATH": ""}
     code = (
         "from benchmarks.project import PROJECT\nfrom kernelwatch.plan.cells import plan\n"
-        "from kernelwatch.run.group import BUDGETS\nfrom kernelwatch.run.processes import Run\n"
+        "from kernelwatch.run.processes import Run\n"
         "cells = plan(PROJECT.op('transpose'), 'cpu', quick=True)[:1]\n"
-        f"run = Run(PROJECT, cells, 'cpu', {str(tmp_path)!r}, BUDGETS['cpu'])\n"
+        f"run = Run(PROJECT, cells, 'cpu', {str(tmp_path)!r}, PROJECT.devices['cpu'].budget)\n"
         "run.measure_all(0); print([o.state for o in run.group.outcomes.values()])"
     )
     done = subprocess.run(

@@ -24,15 +24,14 @@ from benchmarks.project import PROJECT
 from kernelwatch import __main__ as console
 from kernelwatch.asv import running
 from kernelwatch.commands import gate
-from kernelwatch.commands.arguments import WIDE, Output, Parser, regular_expression
 from kernelwatch.comparison.changes import changes
 from kernelwatch.history import records
 from kernelwatch.plan import project as plan_project
+from kernelwatch.report.arguments import WIDE, Output, Parser, regular_expression
 from kernelwatch.report.rows import by_reason
 from kernelwatch.run.outcome import Group
 from kernelwatch.system import cache, git
 from kernelwatch.system.errors import CANNOT, UserError
-from kernelwatch.system.files import Busy
 from kernelwatch.system.options import Options
 from tests.repositories import ROOT, Project, processes_in, without_modules
 from tests.test_files import holder
@@ -351,7 +350,7 @@ def test_a_quick_look_holds_off_a_recording_run(tmp_path: Path) -> None:
         assert list(tmp_path.iterdir()) == []
     with running.alone(results):
         pass
-    with running.not_beside(results), pytest.raises(Busy), running.alone(results):
+    with running.not_beside(results), pytest.raises(UserError), running.alone(results):
         pass
     with running.not_beside(results), running.alone(tmp_path / "quick"):
         pass

@@ -12,7 +12,7 @@ from benchmarks.project import PROJECT
 from kernelwatch.detect import events, steps
 from kernelwatch.detect.results import Result
 from kernelwatch.detect.steps import Point, Step
-from kernelwatch.history.records import Record, measured
+from kernelwatch.history.records import Record, measured, spread
 from kernelwatch.publish.series import cell_of
 from kernelwatch.run.outcome import Outcome
 from kernelwatch.timing.record import Measurement
@@ -107,8 +107,8 @@ def test_the_interval_of_a_change_is_what_its_results_allow() -> None:
 
 
 def test_a_points_spread_is_the_standard_error_of_its_processes() -> None:
-    assert events.spread([1.0, 1.02, 0.98, 1.0]) == pytest.approx(math.sqrt(0.0008 / 3) / 2)
-    assert events.spread([1.0]) == 0.0
+    assert spread([1.0, 1.02, 0.98, 1.0]) == pytest.approx(math.sqrt(0.0008 / 3) / 2)
+    assert spread([1.0]) == 0.0
 
 
 @pytest.mark.parametrize(("op", "shape", "canary"), [("transpose", "256x256", 0.25), ("matmul", "256x256x256", 0.5)])

@@ -26,6 +26,7 @@ from gpukernels.kernel import _CpuKernel, _GpuKernel
 from kernelwatch.analysis.compiled import target
 from kernelwatch.asv import running
 from kernelwatch.commands import full, watching
+from kernelwatch.commands import shown as told
 from kernelwatch.comparison import bisect, exact, paired, verdict
 from kernelwatch.comparison.bisect import Commit
 from kernelwatch.comparison.changes import Changes
@@ -35,10 +36,10 @@ from kernelwatch.detect.events import back
 from kernelwatch.detect.steps import Step
 from kernelwatch.history import records
 from kernelwatch.plan.cells import Cell
+from kernelwatch.plan.devices import DEVICES
 from kernelwatch.publish.feed import write_feed
 from kernelwatch.report import comparison as report_text
 from kernelwatch.report import terminal
-from kernelwatch.run import group as groups
 from kernelwatch.run import outcome
 from kernelwatch.run.outcome import Group, Outcome
 from kernelwatch.system.options import Options
@@ -99,7 +100,7 @@ def test_spills_are_loads_and_stores() -> None:
 def test_a_record_has_as_many_processes_as_the_recorded_ones() -> None:
     """Fewer would make its spread, and with it what is flagged, another."""
     cells = [cell for path in RECORDED for cell in records.read(path).cells.values() if cell.group.endswith(" gpu")]
-    assert max(len(cell.seconds) for cell in cells) == groups.PROCESSES["gpu"]
+    assert max(len(cell.seconds) for cell in cells) == DEVICES["gpu"].processes
 
 
 def test_the_version_of_the_harness_is_a_condition() -> None:
@@ -228,7 +229,7 @@ def test_a_comparison_says_how_cells_were_launched() -> None:
         f"timed by events, with the host's part: {key}",
     ]
     assert list(report_text._launches(report)) == said
-    assert all(f"- {line}" in report_text.markdown(report) for line in said)
+    assert all(f"- {line}" in report_text.as_markdown(report_text.document(report)) for line in said)
     for turn, both in pairs.measurements.items():  # the same two choices, in another order
         both[1]["configurations"] = [f"turn: BLOCK: {64 >> turn % 2}"]
     assert list(report_text._launches(report)) == said[1:]
@@ -321,7 +322,7 @@ def test_two_binaries_that_are_not_known_are_not_alike(
 ) -> None:
     found = Changes(compiled={"transpose/padded": ("gpukernels/transpose/padded.cu",)})
     monkeypatch.setattr(bisect, "changes", lambda *_: found)
-    monkeypatch.setattr(exact, "measure", lambda *_: SimpleNamespace(binaries=binaries))
+    monkeypatch.setattr(exact, "figures_of", lambda *_: SimpleNamespace(binaries=binaries))
     commits = [Commit(PROJECT, sha, Path(), _tree=sha) for sha in ("a", "b")]
     assert bisect._alike(commits[0], commits[1], "transpose/padded") is alike
 
@@ -336,17 +337,17 @@ def test_a_run_with_failed_cells_is_no_success(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "events.json").write_text('{"events": []}')
     monkeypatch.setattr(full, "git", lambda *_: "")
-    for name in ("publish", "_show_newest", "show_events"):
+    for name in ("publish", "show_newest", "show_events"):
         monkeypatch.setattr(full, name, lambda *_: [])
     monkeypatch.setattr(full, "publish", lambda *_: tmp_path / "index.html")
-    monkeypatch.setattr(full, "measure", lambda *_: 2)
+    monkeypatch.setattr(full, "run_asv", lambda *_: 2)
     monkeypatch.setattr(running, "set_aside_broken", lambda _: [])
     assert full._run(project, arguments, ["a"], tmp_path, quiet(), full.Here()) == 2
     monkeypatch.undo()
     monkeypatch.setattr(watching, "selected", lambda _: "")
     monkeypatch.setattr(watching, "run_command", lambda *_: [sys.executable, "-c", "raise SystemExit(2)"])
     monkeypatch.setattr(watching, "replace", lambda options, **_: Options())
-    assert watching.measure(project, tmp_path, ["a"], 0, arguments, quiet()) == 2
+    assert watching.run_asv(project, tmp_path, ["a"], 0, arguments, quiet()) == 2
 
 
 def test_the_commit_before_is_the_nearest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -357,10 +358,10 @@ def test_the_commit_before_is_the_nearest(tmp_path: Path, monkeypatch: pytest.Mo
         path.write_text("")
         path.with_name(path.name.replace(".facts.jsonl", ".json")).write_text(json.dumps({"date": 9 - at}))
     shown: list[tuple[str, str]] = []
-    monkeypatch.setattr(full, "git", lambda *_: "\n".join(sha * 40 for sha in "cba"))
+    monkeypatch.setattr(told, "git", lambda *_: "\n".join(sha * 40 for sha in "cba"))
     monkeypatch.setattr(terminal, "show", lambda *_: None)
     monkeypatch.setattr(terminal, "show_changes", lambda before, after, *_: shown.append((before.commit, after.commit)))
-    full._show_newest(PROJECT, tmp_path, ["c" * 40], quiet(), machine)
+    told.show_newest(PROJECT, tmp_path, ["c" * 40], quiet(), machine)
     assert shown == [("b" * 8, "c" * 8)]
 
 
@@ -375,9 +376,9 @@ def test_the_newest_of_commits_with_one_date_is_the_last_of_the_history(
         os.utime(path, (at, at))
         path.with_name(path.name.replace(".facts.jsonl", ".json")).write_text(json.dumps({"date": 9}))
     shown: list[str] = []
-    monkeypatch.setattr(full, "git", lambda *_: "")
+    monkeypatch.setattr(told, "git", lambda *_: "")
     monkeypatch.setattr(terminal, "show", lambda record, *_: shown.append(record.commit))
-    full._show_newest(PROJECT, tmp_path, [sha * 40 for sha in "cba"], quiet(), "here")
+    told.show_newest(PROJECT, tmp_path, [sha * 40 for sha in "cba"], quiet(), "here")
     assert shown == ["c" * 8]
 
 

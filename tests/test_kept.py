@@ -13,7 +13,7 @@ from kernelwatch.run import checkpoint, group
 from kernelwatch.run.outcome import CONDITIONS, Group, conditions, read
 from kernelwatch.run.processes import Run
 from kernelwatch.system.options import Options
-from tests.groups import ROOT
+from tests.groups import ROOT, few_processes
 
 COMMIT, ENVIRONMENT = "c" * 40, "checkout-py3"
 KEPT = f"{COMMIT}-{ENVIRONMENT}.transpose.cpu.jsonl"
@@ -39,7 +39,7 @@ def kept_once(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Options]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ASV_COMMIT", COMMIT)
         patch.setenv("ASV_ENV_NAME", ENVIRONMENT)
-        patch.setattr(group, "PROCESSES", {"cpu": 1, "gpu": 1})
+        few_processes(patch, 1)
         assert "resumed" not in group.measure(PROJECT, "transpose", "cpu", options).facts
     (path,) = (folder / "kept").iterdir()
     assert path.name == KEPT
@@ -54,7 +54,7 @@ def kept(kept_once: tuple[Path, Options], monkeypatch: pytest.MonkeyPatch, tmp_p
     shutil.copy(original, path)
     monkeypatch.setenv("ASV_COMMIT", COMMIT)
     monkeypatch.setenv("ASV_ENV_NAME", ENVIRONMENT)
-    monkeypatch.setattr(group, "PROCESSES", {"cpu": 1, "gpu": 1})
+    few_processes(monkeypatch, 1)
     return Kept(path, dataclasses.replace(options, kept=str(path.parent)))
 
 
@@ -79,7 +79,7 @@ def test_a_kept_group_is_taken_up(kept: Kept) -> None:
 def test_a_run_goes_on_after_the_last_whole_process(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
     """Interrupted in its second process of three; the next run measures the second and the third."""
     kept.path.unlink()
-    monkeypatch.setattr(group, "PROCESSES", {"cpu": 3, "gpu": 3})
+    few_processes(monkeypatch, 3)
     measure_all, asked = Run.measure_all, list[int]()
 
     def interrupted(run: Run, seed: int, *arguments: Any, **others: Any) -> None:

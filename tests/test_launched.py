@@ -14,10 +14,10 @@ from kernelwatch.analysis import cupti, launched
 from kernelwatch.analysis.launched import Launched
 from kernelwatch.plan import binaries
 from kernelwatch.plan.cells import Cell
-from kernelwatch.run.group import note_codes
+from kernelwatch.plan.devices import Budget
+from kernelwatch.run.codes import note_codes
 from kernelwatch.run.processes import Run
 from kernelwatch.timing import nodes
-from kernelwatch.timing.check import Budget
 from kernelwatch.timing.record import Code, Measurement
 
 CODES: list[Code] = [

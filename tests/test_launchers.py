@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from kernelwatch.plan.cells import plan
+from kernelwatch.plan.devices import Budget
 from kernelwatch.plan.project import load_from
-from kernelwatch.run.group import note_codes
+from kernelwatch.run.codes import note_codes
 from kernelwatch.run.outcome import Outcome
 from kernelwatch.run.processes import Run
-from kernelwatch.timing.check import Budget
 from kernelwatch.timing.record import Measurement
 from tests.reader import Reader
 from tests.repositories import ROOT, new_project, without_modules

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.project import PROJECT
-from kernelwatch.asv.identity import identity
+from kernelwatch.asv.machine_names import machine_name
 from kernelwatch.commands.link import foretold
 from kernelwatch.comparison import changes, linking
 from kernelwatch.detect.chain import chains
@@ -88,7 +88,7 @@ def test_without_a_gpu_nothing_of_one_is_linked_and_another_machine_goes_on(tmp_
     assert "not measured: row_sum/far: there is no GPU here" in told
     assert "\nnote: without a GPU, `bench --all` records the exact figures of a commit\n" in told
     assert not [*(rows.folder / "results").glob("*/*.links.jsonl")]
-    full = rows.folder / "results" / identity()["machine"] / f"{rows.git('rev-parse', 'HEAD')[:8]}-checkout-x.json"
+    full = rows.folder / "results" / machine_name() / f"{rows.git('rev-parse', 'HEAD')[:8]}-checkout-x.json"
     full.parent.mkdir(parents=True)
     full.touch()
     assert "note: " not in rows.kernelwatch("link", "--no-publish", code=2)  # it has a full run

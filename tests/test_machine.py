@@ -11,11 +11,11 @@ from benchmarks.project import PROJECT
 from kernelwatch.detect import events
 from kernelwatch.detect.events import JudgedSeries
 from kernelwatch.history.records import Measured, Record
+from kernelwatch.plan.devices import Budget
 from kernelwatch.report import terminal
 from kernelwatch.run.outcome import alike, conditions
 from kernelwatch.system.machine import machine_id, no_gpu
 from kernelwatch.timing import cpu
-from kernelwatch.timing.check import Budget
 from kernelwatch.timing.record import Facts, Measurement
 from tests.series import results_of
 

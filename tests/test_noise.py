@@ -12,13 +12,13 @@ import pytest
 from benchmarks.project import PROJECT
 from kernelwatch.__main__ import code_of
 from kernelwatch.__main__ import run as command
-from kernelwatch.analysis import nsight
 from kernelwatch.commands import noise
-from kernelwatch.fleet import local
+from kernelwatch.extras.nsight import profiler
 from kernelwatch.plan.cells import Cell, plan
 from kernelwatch.plan.project import Project
 from kernelwatch.run import checkpoint
 from kernelwatch.run.outcome import Group, Outcome
+from kernelwatch.system import machine
 from kernelwatch.system.errors import CANNOT, UserError
 from kernelwatch.system.options import Options
 from kernelwatch.timing.record import CellState
@@ -44,7 +44,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[Group]:
     """What will be measured, run by run."""
     told: list[Group] = []
     monkeypatch.setattr(noise, "measure", lambda project, op, device, options: told.pop(0))
-    monkeypatch.setattr(noise, "identity", lambda: {"machine": "here"})
+    monkeypatch.setattr(noise, "machine_name", lambda: "here")
     return told
 
 
@@ -89,9 +89,9 @@ def test_every_other_run_has_neighbors_at_work(
         return group(2.02, 2.04) if busy else group(1.0, 2.0, 3.0)
 
     monkeypatch.setattr(noise, "LOAD", program)
-    monkeypatch.setattr(local, "gpus", lambda: ["0", "4", "7"])
+    monkeypatch.setattr(machine, "gpus", lambda: ["0", "4", "7"])
     monkeypatch.setattr(noise, "measure", measured)
-    monkeypatch.setattr(noise, "identity", lambda: {"machine": "here"})
+    monkeypatch.setattr(noise, "machine_name", lambda: "here")
     assert noise.main(project, "scripts/lab/noise", ["--neighbors", "--runs", "4", "transpose"]) == 0
     assert {path.name for path in tmp_path.glob("load.py.*")} == {"load.py.4", "load.py.7"}  # not the one that measures
     assert seen == [0, 2, 4, 4]
@@ -106,7 +106,7 @@ def test_a_neighbor_that_cannot_work_is_said(project: Project, tmp_path: Path, m
     program = tmp_path / "load.py"
     program.write_text("raise SystemExit('no CuPy')")
     monkeypatch.setattr(noise, "LOAD", program)
-    monkeypatch.setattr(local, "gpus", lambda: ["0", "4"])
+    monkeypatch.setattr(machine, "gpus", lambda: ["0", "4"])
     monkeypatch.setattr(noise, "measure", lambda *_: group(1.0, 2.0))
     with pytest.raises(UserError, match="GPU 4 cannot be kept busy"):
         noise.main(project, "scripts/lab/noise", ["--neighbors", "transpose"])
@@ -132,9 +132,9 @@ def test_a_neighbor_that_stops_within_a_run_is_said(
 
     beside: list[bool] = []
     monkeypatch.setattr(noise, "LOAD", program)
-    monkeypatch.setattr(local, "gpus", lambda: ["0", "4"])
+    monkeypatch.setattr(machine, "gpus", lambda: ["0", "4"])
     monkeypatch.setattr(noise, "measure", measured)
-    monkeypatch.setattr(noise, "identity", lambda: {"machine": "here"})
+    monkeypatch.setattr(noise, "machine_name", lambda: "here")
     with pytest.raises(UserError, match="GPU 4 stopped working within run 2"):
         noise.main(project, "scripts/lab/noise", ["--neighbors", "--runs", "2", "transpose"])
     assert not kept.exists()
@@ -147,7 +147,7 @@ def test_half_of_the_runs_are_alone(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_neighbors_need_a_second_gpu(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "gpus", lambda: ["0"])
+    monkeypatch.setattr(machine, "gpus", lambda: ["0"])
     with pytest.raises(UserError, match="--neighbors needs a second GPU"):
         noise.main(project, "scripts/lab/noise", ["--neighbors", "transpose"])
 
@@ -191,13 +191,13 @@ def test_counters_are_asked_of_cells_that_exist() -> None:
         "256x256x256, float32", "2048x2048x2048, float32", "4096x4096x4096, float16->float32", "4096x4096, float32",
     ]  # fmt: skip
     for table in tables:
-        assert [nsight.find(PROJECT, key).key for key in table.keys] == table.keys
+        assert [profiler.find(PROJECT, key).key for key in table.keys] == table.keys
         assert set(table.columns) <= set(counters.METRICS)
 
 
 def test_the_name_of_a_kernel_in_its_source() -> None:
     names = ("_Z12matmul_wgmmaI6__halffEv9TensorMapS1_S1_iii", "_Z5scalePf", "_Z3a_Zi", "scale", "_Zero")
-    assert list(map(nsight.base_name, names)) == ["matmul_wgmma", "scale", "a_Z", "scale", "_Zero"]
+    assert list(map(profiler.base_name, names)) == ["matmul_wgmma", "scale", "a_Z", "scale", "_Zero"]
 
 
 def test_streamed_products_ask_for_the_gpu_before_they_fill_the_memory(
@@ -230,7 +230,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[list[Cell]]:
         return group(1.0)
 
     monkeypatch.setattr(noise, "measure", measure)
-    monkeypatch.setattr(noise, "identity", lambda: {"machine": "here"})
+    monkeypatch.setattr(noise, "machine_name", lambda: "here")
     monkeypatch.setenv("KERNELWATCH_TREE", "a folder")
     monkeypatch.delenv("KERNELWATCH_QUICK", raising=False)
     return cells
@@ -260,10 +260,10 @@ def test_other_ops_are_taken_whole(asked: list[list[Cell]], project: Project) ->
 
 
 def test_truths_cells_exist() -> None:
-    assert [nsight.find(PROJECT, key).key for key in PROJECT.truth_cells] == list(PROJECT.truth_cells)
+    assert [profiler.find(PROJECT, key).key for key in PROJECT.truth_cells] == list(PROJECT.truth_cells)
     assert PROJECT.truth_cells
     with pytest.raises(UserError, match="no cell 'transpose/warp'"):
-        nsight.find(PROJECT, "transpose/warp")
+        profiler.find(PROJECT, "transpose/warp")
 
 
 KEY = "transpose/padded float32 256x256 cold"
@@ -294,7 +294,7 @@ def test_an_interrupted_record_goes_on(
         return made
 
     monkeypatch.setattr(noise, "measure", measure)
-    monkeypatch.setattr(noise, "identity", lambda: {"machine": "here"})
+    monkeypatch.setattr(noise, "machine_name", lambda: "here")
     arguments = ["--runs", "4", "transpose"]
     with pytest.raises(KeyboardInterrupt):
         noise.main(project, "scripts/lab/noise", arguments)

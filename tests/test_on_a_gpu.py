@@ -14,8 +14,9 @@ import pytest
 import gpukernels
 from benchmarks.project import PROJECT
 from kernelwatch.plan.cells import CACHES, Cell, plan
+from kernelwatch.plan.devices import Budget
 from kernelwatch.plan.package import NotHere, Package
-from kernelwatch.timing.check import Budget, WrongOutput
+from kernelwatch.timing.check import WrongOutput
 from kernelwatch.timing.gpu import Gpu
 from kernelwatch.timing.record import Measurement
 from tests.test_gpu_timing import cell

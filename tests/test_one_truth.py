@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from kernelwatch.commands.confirming import code_of, show_events
+from kernelwatch.commands.shown import code_of, show_events
 from tests.decided import ACCEPTED, Decided
 from tests.pages import browser, data, marks, opened, pages_group, planted_site, view
 from tests.test_judges import quiet, text_of

@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 import gpukernels
 from benchmarks.project import EXACT_BITS, PRODUCT, PROJECT
 from kernelwatch.plan.cells import CACHES, Cell
+from kernelwatch.plan.devices import Budget
 from kernelwatch.plan.package import Launch, Package
 from kernelwatch.plan.problem import Computation, Operand, Operands, Problem, Rung, dtypes
 from kernelwatch.plan.project import Project
-from kernelwatch.timing.check import Budget, WrongOutput, describe_wrong, poison, poisoned
+from kernelwatch.timing.check import WrongOutput, describe_wrong, poison, poisoned
 from kernelwatch.timing.cpu import Cpu
 from kernelwatch.timing.gpu import Gpu
 from tests.test_gpu_timing import cell

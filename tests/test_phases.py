@@ -12,8 +12,8 @@ import pytest
 from rich.console import Console
 
 from kernelwatch.commands import gate, watching
-from kernelwatch.commands.full import verdict
 from kernelwatch.commands.phases import Minutes, Phases, duration
+from kernelwatch.commands.shown import verdict
 
 
 @pytest.mark.parametrize(

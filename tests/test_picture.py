@@ -8,9 +8,9 @@ import pytest
 
 from benchmarks.project import PROJECT
 from kernelwatch.commands import ladder
+from kernelwatch.extras import picture
 from kernelwatch.history import records
 from kernelwatch.history.records import Record
-from kernelwatch.report import picture
 from kernelwatch.report.rows import sections
 from kernelwatch.system.errors import UserError
 

@@ -28,6 +28,7 @@ from tests.groups import (
     assert_measured,
     assert_only_failed,
     cells,
+    few_processes,
     lives,
     measured,
     outcomes,
@@ -74,7 +75,7 @@ def test_a_killed_parent_leaves_no_worker_behind(package: Package, tmp_path: Pat
     script = tmp_path / "parent.py"
     script.write_text(
         "from benchmarks.project import PROJECT\nfrom kernelwatch.plan.cells import plan\n"
-        "from kernelwatch.timing.check import Budget\nfrom kernelwatch.run.processes import Run\n"
+        "from kernelwatch.plan.devices import Budget\nfrom kernelwatch.run.processes import Run\n"
         "every = plan(PROJECT.op('transpose'), 'cpu', quick=True)\n"
         "cells = [cell for cell in every if cell.rung == 'c' and cell.cache == 'hot']\n"
         f"Run(PROJECT, cells, 'cpu', {str(folder)!r}, Budget(samples=3, sample_s=0.0002)).measure_all(0)\n"
@@ -235,15 +236,15 @@ def test_no_process_waits_when_a_group_is_done(package: Package, monkeypatch: py
         start(these, wanted)
 
     monkeypatch.setattr(Workers, "ahead", noted)
-    monkeypatch.setattr(group, "PROCESSES", {"cpu": 2})
+    few_processes(monkeypatch, 2)
     options = Options(tree=str(package()), only="transpose/(c|numpy) .* 256x256 hot")
     group.measure(PROJECT, "transpose", "cpu", options)
-    assert len(made) == group.PROCESSES["cpu"]
+    assert len(made) == 2
     assert workers_of(os.getpid()) == []
     monkeypatch.setattr(Run, "_note", lambda *_: interrupt())
     with pytest.raises(KeyboardInterrupt):
         group.measure(PROJECT, "transpose", "cpu", options)
-    assert len(made) == group.PROCESSES["cpu"] + 1
+    assert len(made) == 2 + 1
     assert workers_of(os.getpid()) == []
 
 

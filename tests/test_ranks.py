@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kernelwatch.timing.ranks import RankError, Ranks
+from kernelwatch.extras.several.ranks import RankError, Ranks
 
 LONG_S = 60.0  # more than any of these tests takes
 
@@ -118,8 +118,8 @@ def test_ranks_end_with_a_parent_that_was_killed() -> None:
     """The real program of a rank, which waits for its next request."""
     code = (
         "import sys, os\n"
-        "from kernelwatch.timing.ranks import Ranks\n"
-        "from kernelwatch.timing.several import START, ENGINE\n"
+        "from kernelwatch.extras.several.ranks import Ranks\n"
+        "from kernelwatch.extras.several.timer import START, ENGINE\n"
         "team = Ranks([sys.executable, '-P', '-c', START, str(ENGINE)], 2, os.environ, 60.0)\n"
         "try: team.ask([{'do': 'nothing'}])\n"
         "except Exception as error: print(error)\n"

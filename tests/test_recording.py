@@ -15,7 +15,7 @@ import pytest
 from asv import machine, results, util
 
 from kernelwatch.asv import recording
-from kernelwatch.asv.identity import gpu_name, identity
+from kernelwatch.asv.machine_names import described, gpu_name
 
 ORIGINAL = {
     "get_unique_machine_name": machine.Machine.get_unique_machine_name,
@@ -58,7 +58,7 @@ def cpu(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_identity_is_gpu_cpu_arch_os(cpu: list[str]) -> None:
-    assert identity("NVIDIA H200") == {
+    assert described("NVIDIA H200") == {
         "machine": "nvidia-h200.intel-xeon-platinum-8480.x86-64.linux",
         "gpu": "NVIDIA H200",
         "cpu": "Intel Xeon Platinum 8480+",
@@ -68,15 +68,15 @@ def test_identity_is_gpu_cpu_arch_os(cpu: list[str]) -> None:
 
 
 def test_identity_without_a_gpu(cpu: list[str]) -> None:
-    found = identity("none")
+    found = described("none")
     assert found["machine"] == "no-gpu.intel-xeon-platinum-8480.x86-64.linux"
     assert found["gpu"] == "none"
 
 
 def test_a_clock_in_the_cpus_name_does_not_change_who_it_is(cpu: list[str]) -> None:
-    before = identity("none")
+    before = described("none")
     cpu[0] = "Intel(R)  Xeon(R) Platinum 8480+ CPU @ 3.80GHz"
-    assert identity("none") == before
+    assert described("none") == before
 
 
 @pytest.mark.parametrize(
@@ -98,13 +98,13 @@ def test_a_clock_in_the_cpus_name_does_not_change_who_it_is(cpu: list[str]) -> N
 def test_any_name_makes_a_safe_slug(cpu: list[str], part: str, name: str) -> None:
     if part == "cpu":
         cpu[0] = name
-    slug = identity(name if part == "gpu" else "NVIDIA H200")["machine"]
+    slug = described(name if part == "gpu" else "NVIDIA H200")["machine"]
     assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*(\.[a-z0-9]+(-[a-z0-9]+)*){3}", slug)
     assert Path("results", slug).resolve().parent == Path("results").resolve()
 
 
 def test_identity_has_only_what_stays(cpu: list[str]) -> None:
-    found = identity("NVIDIA H200")
+    found = described("NVIDIA H200")
     assert set(found) == {"machine", "gpu", "cpu", "arch", "os"}  # no host, kernel release, memory, driver
     assert all(isinstance(value, str) for value in found.values())  # asv's pages take no nested values
 
@@ -223,7 +223,7 @@ def test_json_is_written_as_asv_writes_it(plugin: Path, tmp_path: Path, compact:
 
 
 def test_this_machine_is_known_without_questions(plugin: Path, tmp_path: Path) -> None:
-    me = identity()
+    me = described()
     assert machine.Machine.get_unique_machine_name() == me["machine"]
     path = str(tmp_path / "machines.json")
     assert machine.MachineCollection.load(me["machine"], _path=path) == me

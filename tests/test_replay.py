@@ -18,6 +18,7 @@ import pytest
 
 from benchmarks.project import PROJECT
 from kernelwatch.plan.cells import Cell
+from kernelwatch.plan.devices import Budget
 from kernelwatch.plan.package import Package
 from kernelwatch.plan.problem import Computation, Line, Operand, Operands, Problem, Rung
 from kernelwatch.plan.project import Project
@@ -25,7 +26,7 @@ from kernelwatch.timing import cpu as cpu_module
 from kernelwatch.timing import device as device_module
 from kernelwatch.timing import gpu as gpu_module
 from kernelwatch.timing import launch, nodes, replay
-from kernelwatch.timing.check import Budget, WrongOutput
+from kernelwatch.timing.check import WrongOutput
 from kernelwatch.timing.cpu import Cpu
 from kernelwatch.timing.gpu import Gpu
 from tests.fake_gpu import (

@@ -35,6 +35,7 @@ from tests import repositories
 from tests.preloaded import Background
 from tests.repositories import (
     copy_into,
+    cpu_processes,
     few_rungs,
     new_project,
     processes_in,
@@ -128,9 +129,7 @@ def made(kernel_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Projec
     copy_into(project.folder)
     without_suites(project.folder, "access", "device", "matmul", "static")
     few_rungs(project.folder, ("c", "numpy"))
-    rewrite(
-        project.folder, {"kernelwatch/run/group.py": {'"cpu": 3': '"cpu": 2'}}
-    )  # the fewest between which a kill falls
+    rewrite(project.folder, cpu_processes(2))  # the fewest between which a kill falls
     commits = tuple(project.commit_all(f"commit {at}", "--allow-empty") for at in range(3))
     return Project(project.folder, project.home, commits)
 

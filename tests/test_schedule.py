@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from benchmarks.project import PROJECT
-from kernelwatch.fleet import merging
-from kernelwatch.fleet.schedule import Job, Schedule, Worker, misfits, recorded
-from kernelwatch.fleet.units import Unit, chosen, missing, read, units
+from kernelwatch.asv.running import chosen
+from kernelwatch.extras.fleet import merging
+from kernelwatch.extras.fleet.schedule import Job, Schedule, Worker, misfits, recorded
+from kernelwatch.extras.fleet.units import Unit, missing, read, units
 from kernelwatch.history import records
 from kernelwatch.run import outcome
 from kernelwatch.system import git

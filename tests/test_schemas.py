@@ -12,8 +12,9 @@ from typing import Any, cast
 import pytest
 
 from kernelwatch.commands import measure
+from kernelwatch.history.records import finite
 from kernelwatch.report import documents
-from kernelwatch.report.documents import VERSION, finite
+from kernelwatch.report.documents import VERSION
 from kernelwatch.system.errors import CANNOT
 from tests.schemas import FOLDER, check, schema
 

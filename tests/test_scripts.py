@@ -6,12 +6,14 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from benchmarks.project import PROJECT
 from kernelwatch import __main__ as console
+from kernelwatch import extras
 from kernelwatch.system.errors import CANNOT
 from tests.repositories import ROOT, Project
 
@@ -56,7 +58,7 @@ def test_every_script_explains_itself_beside_a_foreign_package(here: Project, fo
 
 def test_help_does_not_wait_for_the_environment(tmp_path: Path) -> None:
     """In a fresh checkout, in which no environment was made yet, and none is made for a help text."""
-    for folder in ("scripts", "requirements", "kernelwatch/commands"):
+    for folder in ("scripts", "requirements", "kernelwatch/commands", "kernelwatch/extras"):
         shutil.copytree(ROOT / folder, tmp_path / folder)
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     before = sorted(tmp_path.iterdir())
@@ -118,11 +120,29 @@ def test_an_unknown_command_is_refused(kernelwatch: Command) -> None:
     assert done.stderr == f"kernelwatch: no command 'measured'\n\n{console.usage()}\n"
 
 
+def test_a_distribution_may_add_a_command(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "further-1.0.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: further\nVersion: 1.0\n")
+    (folder / "entry_points.txt").write_text("[kernelwatch.commands]\ncount = further_count\n")
+    (tmp_path / "further_count.py").write_text(
+        "def main(project, prog, arguments):\n    print(prog, len(project.problems), *arguments)\n    return 1\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.chdir(ROOT)
+    assert console.main(["count", "-x"]) == 1
+    assert capsys.readouterr().out == f"kernelwatch count {len(PROJECT.problems)} -x\n"
+    assert re.search(r"^  count +from further_count$", console.usage(), re.MULTILINE)
+
+
 def test_every_command_is_a_module_and_has_a_script() -> None:
     modules = {path.stem for path in (ROOT / "kernelwatch" / "commands").glob("[a-z]*.py")}
-    parts = {"arguments", "confirming", "discovery", "full", "phases", "plain", "skeleton", "watching"}
+    parts = {"confirming", "discovery", "full", "phases", "plain", "publishing", "shown", "skeleton", "watching"}
     commands = modules - parts
-    assert commands == set(console.COMMANDS)
+    assert commands == set(console.COMMANDS) - set(extras.COMMANDS)
+    assert all(find_spec(module) for module, _ in console.COMMANDS.values())
     assert commands - set(console.ANYWHERE) <= {name.removeprefix("lab/") for name in SCRIPTS}
 
 

@@ -20,22 +20,24 @@ import gpukernels
 from benchmarks.matmul import Several as Suite
 from benchmarks.parts import EXACT_BITS, PARTS, VECTORS, wrong_rows
 from benchmarks.project import PROJECT
-from kernelwatch.plan.cells import SEVERAL, Cell, key
+from kernelwatch.extras.several import timer
+from kernelwatch.extras.several.device import part
+from kernelwatch.extras.several.rank import Rank
+from kernelwatch.extras.several.ranks import RankError
+from kernelwatch.extras.several.timer import ENVIRONMENT, Timer
+from kernelwatch.plan.cells import Cell, key
+from kernelwatch.plan.devices import Budget
 from kernelwatch.plan.package import NotHere
-from kernelwatch.plan.problem import Operands, dtypes, part
-from kernelwatch.run import group as groups
+from kernelwatch.plan.problem import Operands, dtypes
 from kernelwatch.run import worker
 from kernelwatch.run.outcome import Group, Outcome, alike, conditions
 from kernelwatch.run.processes import Run
-from kernelwatch.timing import several
-from kernelwatch.timing.check import Budget, WrongOutput
-from kernelwatch.timing.rank import Rank
-from kernelwatch.timing.ranks import RankError
-from kernelwatch.timing.several import ENVIRONMENT, Several
+from kernelwatch.timing.check import WrongOutput
 from tests import fake_gpu
 from tests.test_ranks import gone
 
 SHAPE = (13, 9, 40)
+SEVERAL = PARTS.name
 CELL = Cell("matmul", "nccl", "float32", SHAPE, SEVERAL, SEVERAL)
 ALONE = dataclasses.replace(CELL, rung="cublas")
 
@@ -259,13 +261,13 @@ for line in sys.stdin:
 
 
 @pytest.fixture
-def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Several]]:
-    every: list[Several] = []
+def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Timer]]:
+    every: list[Timer] = []
 
-    def make(fault: str = "pass", count: int = 2) -> Several:
+    def make(fault: str = "pass", count: int = 2) -> Timer:
         program = STAND_IN.replace("FAULT", fault)
-        monkeypatch.setattr(several, "START", program)
-        made = Several.__new__(Several)
+        monkeypatch.setattr(timer, "START", program)
+        made = Timer.__new__(Timer)
         made.project, made.tree, made.count, made._running = PROJECT, "/package", count, None
         made.budget, made.seed, made.nvml_facts = Budget(3, 0.1), 7, {"sm_clock_max_mhz": 1980}
         monkeypatch.setattr(made, "nvml", SimpleNamespace(uncorrected_errors=lambda: None), raising=False)
@@ -279,11 +281,11 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Several]]:
             made._running.close()
 
 
-def processes_of(device: Several) -> list[int]:
+def processes_of(device: Timer) -> list[int]:
     return [rank.process.pid for rank in device._running._ranks] if device._running else []
 
 
-def test_a_sample_lasts_from_the_first_start_to_the_last_end(device: Callable[..., Several]) -> None:
+def test_a_sample_lasts_from_the_first_start_to_the_last_end(device: Callable[..., Timer]) -> None:
     made = device()
     measured = made.measure(CELL)
     # A launch lasts from 9.0 to 9.5 on rank 1, and from 10.0 to 10.05 on rank 0.
@@ -315,7 +317,7 @@ def test_a_sample_lasts_from_the_first_start_to_the_last_end(device: Callable[..
     ],
 )
 def test_after_a_lost_rank_the_next_cell_gets_new_ones(
-    device: Callable[..., Several], monkeypatch: pytest.MonkeyPatch, fault: str, kind: type[Exception], words: str
+    device: Callable[..., Timer], monkeypatch: pytest.MonkeyPatch, fault: str, kind: type[Exception], words: str
 ) -> None:
     made = device(fault)
     made.measure(ALONE)
@@ -323,11 +325,11 @@ def test_after_a_lost_rank_the_next_cell_gets_new_ones(
     with pytest.raises(kind, match=words):
         made.measure(CELL)
     assert gone(processes)
-    monkeypatch.setattr(several, "START", STAND_IN.replace("FAULT", "pass"))
+    monkeypatch.setattr(timer, "START", STAND_IN.replace("FAULT", "pass"))
     assert made.measure(CELL)["seconds"] > 0
 
 
-def test_one_gpu_is_not_enough(device: Callable[..., Several]) -> None:
+def test_one_gpu_is_not_enough(device: Callable[..., Timer]) -> None:
     made = device(count=1)
     with pytest.raises(NotHere, match=r"^needs 2 GPUs, this machine has 1$"):
         made.measure(CELL)
@@ -353,7 +355,7 @@ def test_all_gpus_are_locked_in_one_order(monkeypatch: pytest.MonkeyPatch, tmp_p
     monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=cuda))
     locks = {"gpu": [0], SEVERAL: [1, 0]}
     for name, wanted in locks.items():
-        with worker._alone({"device": name, "cells": [], "alone": True}, sys.stdout):
+        with worker._alone(PROJECT.devices[name], {"cells": [], "alone": True}, sys.stdout):
             pass
         made = sorted(tmp_path.iterdir(), key=lambda path: path.stat().st_mtime_ns)
         assert [path.name for path in made] == [
@@ -394,7 +396,7 @@ def test_operands_are_those_of_the_problem() -> None:
 
 
 def test_the_ranks_are_given_up_before_the_worker_is() -> None:
-    assert groups.SILENCE[SEVERAL] > 2 * several.SILENCE_S
+    assert PARTS.silence_s > 2 * timer.SILENCE_S
 
 
 # --- on GPUs -------------------------------------------------------------------------------------------------------
@@ -444,14 +446,14 @@ FAULTS = {
 def test_a_lost_rank_frees_all_gpus(gpus: int, fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import cupy
 
-    monkeypatch.setattr(several, "SILENCE_S", 12.0)
+    monkeypatch.setattr(timer, "SILENCE_S", 12.0)
     package = tmp_path / "gpukernels"
     shutil.copytree(PROJECT.root / "gpukernels", package)
     source = package / "matmul" / "nccl.py"
     text, at = source.read_text(), "    rank, ranks = communicator.rank_id(), communicator.size()\n"
     assert at in text
     source.write_text(text.replace(at, f"{at}    import os, time\n    if rank == 1:\n        {fault}\n"))
-    measuring = Several(PROJECT, gpukernels, [], Budget(1, 0.1), 0)  # type: ignore[arg-type]
+    measuring = Timer(PROJECT, gpukernels, [], Budget(1, 0.1), 0)  # type: ignore[arg-type]
     cell = of_shape((4096, 4096, 4096), "float32")
     free = [cupy.cuda.Device(at).mem_info[0] for at in range(gpus)]
     measuring.tree = str(tmp_path)
@@ -471,7 +473,7 @@ def test_a_rank_that_is_killed_under_work_frees_all_gpus(gpus: int) -> None:
     """The others wait for it on the GPU, in NCCL."""
     import cupy
 
-    measuring = Several(PROJECT, gpukernels, [], Budget(1000, 0.1), 0)  # type: ignore[arg-type]
+    measuring = Timer(PROJECT, gpukernels, [], Budget(1000, 0.1), 0)  # type: ignore[arg-type]
     cell = of_shape((8192, 8192, 8192), "float32")
     assert measuring.measure(cell)["seconds"] > 0
     processes = processes_of(measuring)

@@ -5,8 +5,8 @@ import statistics
 import numpy as np
 import pytest
 
-from kernelwatch.detect.events import spread
 from kernelwatch.detect.steps import Point, find
+from kernelwatch.history.records import spread
 from kernelwatch.run.outcome import LEAST, Outcome
 
 COMMITS, PROCESSES, STEP_AT = 120, 6, 60

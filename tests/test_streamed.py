@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 from benchmarks.project import PROJECT
-from kernelwatch.plan.cells import STREAMED, Cell
-from kernelwatch.timing.check import Budget, WrongOutput
-from kernelwatch.timing.streamed import Streamed
+from kernelwatch.extras.streamed.timer import Timer
+from kernelwatch.plan.cells import Cell
+from kernelwatch.plan.devices import Budget
+from kernelwatch.timing.check import WrongOutput
 
+STREAMED = "streamed"
 CELL = Cell("matmul", "between_grids", "float32", (48, 32, 40), STREAMED, STREAMED)
 STATE = {"event_reasons": 0}
 
@@ -49,8 +51,8 @@ class Package:
         return SimpleNamespace(bind=bind)
 
 
-def device(product: Callable[[Any, Any, Any], object]) -> Streamed:
-    streamed: Any = Streamed.__new__(Streamed)
+def device(product: Callable[[Any, Any, Any], object]) -> Timer:
+    streamed: Any = Timer.__new__(Timer)
     streamed.project, streamed.package, streamed.cupy = PROJECT, Package(product), Numpy()
     streamed.budget, streamed.random = Budget(3, 0.0), np.random.default_rng(5)
     streamed.nvml = SimpleNamespace(state=lambda: STATE, uncorrected_errors=lambda: None)
@@ -66,7 +68,7 @@ def test_a_right_product_is_timed_after_its_first_call() -> None:
         np.matmul(a, b, out=out)
         return 0.1 * len(calls)
 
-    measurement = device(product).measure(CELL)
+    measurement: Any = device(product).measure(CELL)
     assert len(calls) == 4
     assert measurement["launches"] == 3
     assert measurement["seconds"] > 0

@@ -19,13 +19,13 @@ import pytest
 
 from benchmarks.project import PROJECT
 from kernelwatch.plan.cells import plan
+from kernelwatch.plan.devices import Budget
 from kernelwatch.run.processes import Run
 from kernelwatch.system import installed, lifeline, options, tools
 from kernelwatch.system.errors import ToolMissing, UserError
 from kernelwatch.system.options import Options
 from kernelwatch.system.student import quantile
 from kernelwatch.timing import cpu
-from kernelwatch.timing.check import Budget
 
 ROOT = Path(__file__).resolve().parents[1]
 GCC = shutil.which("gcc")

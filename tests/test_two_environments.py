@@ -238,7 +238,7 @@ def test_what_does_not_go_with_environments(rows: Rows, arguments: tuple[str, ..
 def test_no_cell_is_taken_to_be_the_same_in_both(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its sources are the same, and what it launches lies in the environment as well."""
     taken: list[Comparison] = []
-    monkeypatch.setattr(exact, "measure", lambda *_, **options: Figures({}, {}, {"counts": options["python"]}))
+    monkeypatch.setattr(exact, "figures_of", lambda *_, **options: Figures({}, {}, {"counts": options["python"]}))
     monkeypatch.setattr(Comparison, "run", lambda self, *_: taken.append(self))
     cells = [cell for cell in timed(PROJECT) if cell.device == "cpu"][:3]
     report = verdict.Report(PROJECT, Side("A", "tree", "one"), Side("B", "tree", "two"), "")

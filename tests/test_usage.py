@@ -14,6 +14,7 @@ from benchmarks.project import PROJECT
 from kernelwatch.analysis import counted
 from kernelwatch.plan import checks
 from kernelwatch.plan.cells import Cell, plan
+from kernelwatch.plan.devices import Budget
 from kernelwatch.plan.functions import _Function
 from kernelwatch.plan.package import NotHere, Package
 from kernelwatch.plan.problem import Computation, Operand, Operands, Problem, Rung
@@ -22,7 +23,7 @@ from kernelwatch.timing import cpu as cpu_module
 from kernelwatch.timing import device as device_module
 from kernelwatch.timing import gpu as gpu_module
 from kernelwatch.timing import launch, nodes, replay, tensors, usage
-from kernelwatch.timing.check import Budget, WrongOutput
+from kernelwatch.timing.check import WrongOutput
 from kernelwatch.timing.cpu import Cpu
 from kernelwatch.timing.gpu import Gpu
 from kernelwatch.timing.record import Measurement

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kernelwatch.asv.recording import by_line
-from tests.repositories import ROOT, Project, copy_into, few_rungs, new_project, rewrite, without_suites
+from tests.repositories import ROOT, Project, copy_into, cpu_processes, few_rungs, new_project, rewrite, without_suites
 
 CELL = "vector_add/numpy float32 65536 hot"
 WRITERS = ("one", "two", "three")
@@ -23,8 +23,8 @@ def track_{name}():
 track_{name}.version = "1"
 """
 FAKES = {
-    "kernelwatch/run/group.py": {'"cpu": 3': '"cpu": 1'},
-    "kernelwatch/asv/identity.py": {"gpu = gpu_name() if gpu is None else gpu": 'gpu = os.environ["FAKE_KIND"]'},
+    **cpu_processes(1),
+    "kernelwatch/asv/machine_names.py": {"gpu = gpu_name() if gpu is None else gpu": 'gpu = os.environ["FAKE_KIND"]'},
 }
 
 
@@ -53,8 +53,8 @@ def test_three_writers_at_once(kernel_cache: Path, tmp_path: Path) -> None:
     without_suites(base.folder, "access", "device", "matmul", "static")
     few_rungs(base.folder, ("numpy",))
     rewrite(base.folder, FAKES)
-    identity = base.folder / "kernelwatch" / "asv" / "identity.py"
-    identity.write_text(identity.read_text().replace("import platform", "import os\nimport platform", 1))
+    names = base.folder / "kernelwatch" / "asv" / "machine_names.py"
+    names.write_text(names.read_text().replace("import platform", "import os\nimport platform", 1))
     shutil.copy(ROOT / ".gitattributes", base.folder)
     base.commit_all("a project")
     base.run("git", "clone", "-q", "--bare", str(base.folder), str(tmp_path / "shared"))

@@ -1,1 +1,1 @@
-"""Analysis of binaries and launches: cubins, SASS, occupancy, counted accesses, Nsight Compute."""
+"""Analysis of binaries and launches: cubins, SASS, occupancy, counted accesses."""

@@ -21,14 +21,14 @@ from typing import Any
 from kernelwatch.analysis import existence, inotify
 from kernelwatch.plan import sources, tree
 from kernelwatch.plan.cells import Cell, plan
+from kernelwatch.plan.devices import Budget
 from kernelwatch.plan.functions import BINARIES, TABLE
 from kernelwatch.plan.package import Absent, Launch, NotHere, Package
 from kernelwatch.plan.problem import label
 from kernelwatch.plan.project import Project, import_package, lacking
 from kernelwatch.system.cache import CACHES
-from kernelwatch.system.files import gpu_lock, locked
-from kernelwatch.system.options import Options
-from kernelwatch.timing.check import Budget, packages
+from kernelwatch.system.holding import holding
+from kernelwatch.timing.check import packages
 from kernelwatch.timing.record import Facts, Measurement
 
 DEVICE = "identified"
@@ -238,10 +238,7 @@ def _launcher(project: Project, package: Package, cells: list[Cell]) -> Iterator
 
     import cupy
 
-    bus = cupy.cuda.Device().pci_bus_id
-    with locked(
-        Path(Options.here().locks, gpu_lock(bus)), lambda _: None
-    ):  # a launch would disturb what another run measures
+    with holding(cupy.cuda.Device().pci_bus_id, lambda _: None):  # a launch would disturb what another run measures
         yield OnceGpu(project, package, cells, Budget(1, 0.0), 0).launch
 
 

@@ -14,11 +14,11 @@ from kernelwatch.analysis import cupti
 from kernelwatch.analysis.sass import count_all
 from kernelwatch.plan.cells import Cell
 from kernelwatch.plan.cubin import Cubin, read_cubin
+from kernelwatch.plan.devices import Budget
 from kernelwatch.plan.package import NotHere, Package
 from kernelwatch.plan.project import Project
 from kernelwatch.system.errors import ToolMissing
 from kernelwatch.timing import nodes
-from kernelwatch.timing.check import Budget
 from kernelwatch.timing.gpu import Gpu
 from kernelwatch.timing.launch import Returning, current
 from kernelwatch.timing.record import Code, Measurement, Ran

@@ -21,8 +21,8 @@ from kernelwatch.api.result import MeasureError
 from kernelwatch.api.trials import Setting, Source, Trial, trial
 from kernelwatch.comparison.spending import BUDGET, PROCESSES, bounds, confirmed, finalists, level, spent
 from kernelwatch.comparison.spending import FINALISTS as AT_ONCE
+from kernelwatch.history.records import finite
 from kernelwatch.plan.cells import CACHES
-from kernelwatch.report.documents import finite
 from kernelwatch.report.texts import bounds_text, change_text
 from kernelwatch.system.files import locked, read_regular, write_whole
 

@@ -7,16 +7,14 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import Any
 
 from kernelwatch.api.arguments import Rotation
 from kernelwatch.api.capture import Captured, FunctionCalls, Sets
 from kernelwatch.api.result import MeasureError
 from kernelwatch.api.rounds import Round, returned_bytes
-from kernelwatch.system.files import gpu_lock, locked
+from kernelwatch.system.holding import holding
 from kernelwatch.system.machine import no_gpu
-from kernelwatch.system.options import Options
 from kernelwatch.timing.gpu import GRAPH_NODES_MAX, HOT_ROTATION, ROTATION
 from kernelwatch.timing.launch import Allocations, current
 from kernelwatch.timing.nvml import Nvml, disturbed
@@ -181,8 +179,7 @@ class Gpu:
         self.replayer = Replayer(Nvml(self.bus))
         self.replayer.warm_up()
         self.used_at = time.monotonic()
-        name = self.replayer.properties["name"]
-        self.name = name.decode() if isinstance(name, bytes) else str(name)
+        self.name = self.replayer.gpu
 
     def subject(self, name: str, function: Callable[..., object], arguments: tuple[Any, ...]) -> OnGpu:
         return OnGpu(self.replayer, name, function, arguments)
@@ -212,7 +209,7 @@ class Gpu:
         """Make the replayer's stream the current one of CuPy and PyTorch, once the GPU is idle and no other run of the
         engine measures on it."""
         with ExitStack() as stack:
-            stack.enter_context(locked(Path(Options.here().locks, gpu_lock(self.bus)), _waiting))
+            stack.enter_context(holding(self.bus, _waiting))
             self.cupy.cuda.runtime.deviceSynchronize()
             stack.enter_context(current(self.replayer.stream))
             if time.monotonic() - self.used_at > IDLE_S:

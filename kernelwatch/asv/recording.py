@@ -9,6 +9,7 @@ import atexit
 import json
 import tempfile
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,25 +17,24 @@ from asv import machine, results, util
 from asv.console import log
 
 from kernelwatch.asv.failing import failed_suites, note_failures
-from kernelwatch.asv.identity import identity
+from kernelwatch.asv.machine_names import described
 from kernelwatch.asv.patches import replace
 from kernelwatch.history import records
 from kernelwatch.history.failures import suite_of
 from kernelwatch.run import checkpoint, outcome
-from kernelwatch.run.group import lost, tell
+from kernelwatch.run.group import lost
+from kernelwatch.run.progress import tell
 from kernelwatch.system.files import remove, write_whole
 from kernelwatch.system.options import Options, hand_on
 from kernelwatch.timing import nvml
 from kernelwatch.timing.record import Facts
 
 LOGS = "failed"  # the folder, beside what is kept of interrupted runs, for what failed suites said
-_identity: dict[str, str] = {}
 
 
-def _known_identity() -> dict[str, str]:
-    if not _identity:
-        _identity.update(identity())
-    return _identity
+@cache
+def _machine() -> dict[str, str]:
+    return described()
 
 
 _load_registered = machine.MachineCollection.load
@@ -45,8 +45,8 @@ def _load(machine_name: str, _path: str | None = None) -> Any:
     try:
         return _load_registered(machine_name, _path=_path)
     except util.UserError:
-        if machine_name == _known_identity()["machine"]:
-            return dict(_known_identity())
+        if machine_name == _machine()["machine"]:
+            return dict(_machine())
         raise
 
 
@@ -143,7 +143,7 @@ def setup() -> None:
     folder = tempfile.TemporaryDirectory(prefix="kernelwatch-facts-")
     atexit.register(folder.cleanup)
     hand_on(facts=folder.name)
-    named = classmethod(lambda cls: cls.hardcoded_machine_name or _known_identity()["machine"])
+    named = classmethod(lambda cls: cls.hardcoded_machine_name or _machine()["machine"])
     replace("asv.machine:Machine.get_unique_machine_name", named)
     replace("asv.machine:MachineCollection.load", staticmethod(_load))
     replace("asv.machine:MachineCollection.save", classmethod(_save_registered))

@@ -11,8 +11,8 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +21,12 @@ from asv.commands.run import Run
 from asv.console import log
 
 from kernelwatch.asv.environment import Checkout
-from kernelwatch.asv.identity import identity
+from kernelwatch.asv.machine_names import machine_name
 from kernelwatch.asv.patches import replace
 from kernelwatch.asv.recording import DeviceLost
 from kernelwatch.publish.cleaning import problem
 from kernelwatch.system import lifeline
+from kernelwatch.system.errors import UserError
 from kernelwatch.system.files import Busy, locked
 from kernelwatch.system.options import PREFIX, Options, hand_on
 
@@ -52,18 +53,23 @@ def run_command(configuration: Path, *arguments: str) -> list[str]:
     return asv_command(configuration, *run_arguments(*arguments))
 
 
+def chosen(names: Iterable[str]) -> str:
+    """A regular expression for asv's --bench that matches these benchmarks."""
+    return rf"^({'|'.join(map(re.escape, sorted(names)))})(\(|$)"  # asv adds the parameters to a name
+
+
 def _lock_of(results: Path) -> Path:
     return results.resolve().with_name(f"{results.name}.lock")
 
 
 @contextmanager
 def alone(results: Path) -> Iterator[None]:
-    """Admit one measuring run per results folder. Raises: Busy."""
+    """Admit one measuring run per results folder. Raises: UserError."""
     results = results.resolve()
     if os.environ.get(LOCKED) == str(results):
         yield
         return
-    with locked(_lock_of(results)):
+    with _held(results):
         os.environ[LOCKED] = str(results)
         try:
             yield
@@ -74,19 +80,26 @@ def alone(results: Path) -> Iterator[None]:
 @contextmanager
 def not_beside(recorded: Path) -> Iterator[None]:
     """Admit a run only if no recording run measures into the project's results, and no recording run while it lasts. It
-    leaves no lock file where there was none. Raises: Busy."""
-    lock = _lock_of(recorded)
-    if os.environ.get(LOCKED) == str(recorded.resolve()) or not lock.exists():
+    leaves no lock file where there was none. Raises: UserError."""
+    if os.environ.get(LOCKED) == str(recorded.resolve()) or not _lock_of(recorded).exists():
         yield
         return
-    with locked(lock):
+    with _held(recorded):
         yield
 
 
-def busy_text(results: Path, error: Busy) -> str:
-    """The message for someone who tries to measure into a folder that is already in use."""
-    where = results.resolve()
-    return f"{error} measures into {where}; wait for it or end it: two runs would disturb each other's figures"
+@contextmanager
+def _held(results: Path) -> Iterator[None]:
+    """Hold the lock of a results folder. Raises: UserError if another run does."""
+    with ExitStack() as held:
+        try:
+            held.enter_context(locked(_lock_of(results)))
+        except Busy as error:
+            raise UserError(
+                f"{error} measures into {results.resolve()}; wait for it or end it: two runs would disturb each "
+                "other's figures"
+            ) from None
+        yield
 
 
 def set_aside_broken(folder: Path, pattern: str = "*.json") -> list[str]:
@@ -124,7 +137,7 @@ def _measure(cls: type[Run], /, conf: Any, *args: Any, dry_run: bool | None = Fa
         raise util.UserError(f"{PREFIX}ONLY={Options.here().only}: no regular expression: {error}") from None
     try:
         with alone(results), _interruptible(), lifeline.tied():
-            machine_folder = results / (kwargs.get("machine") or identity()["machine"])
+            machine_folder = results / (kwargs.get("machine") or machine_name())
             for message in set_aside_broken(machine_folder) + set_aside_broken(results, "benchmarks.json"):
                 log.warning(message)
             if kwargs.get("env_spec") == [Checkout.tool_name]:
@@ -140,8 +153,8 @@ def _measure(cls: type[Run], /, conf: Any, *args: Any, dry_run: bool | None = Fa
         if str(error) != "Interrupted.":  # asv's message if a benchmark was running
             raise
         raise util.UserError(f"interrupted; {GOES_ON}") from None
-    except Busy as error:
-        raise util.UserError(busy_text(results, error)) from None
+    except UserError as error:
+        raise util.UserError(str(error)) from None
     except KeyboardInterrupt:
         raise util.UserError(f"interrupted; {GOES_ON}") from None
     except OSError as error:

@@ -13,11 +13,11 @@ import math
 from pathlib import Path
 from typing import Any
 
-from kernelwatch.commands.arguments import Output, Parser
-from kernelwatch.commands.full import publish
+from kernelwatch.commands.publishing import publish
 from kernelwatch.history import decisions
 from kernelwatch.history.decisions import Accepted, Decision
 from kernelwatch.plan.project import CONFIGURATION, Repository
+from kernelwatch.report.arguments import Output, Parser
 from kernelwatch.report.texts import event_text, interval_text, size_text
 from kernelwatch.system.errors import UserError
 from kernelwatch.system.files import locked

@@ -10,24 +10,24 @@ fixed; 2 if a cell or a suite failed, could not be measured, or is not decided, 
 
 import argparse
 import tempfile
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 
 from kernelwatch.asv import running
-from kernelwatch.asv.identity import identity
-from kernelwatch.commands import full, link, versus
-from kernelwatch.commands.arguments import Output, Parser, add_selection, regular_expression, selected, stop_on_signals
+from kernelwatch.asv.machine_names import machine_name
+from kernelwatch.commands import full, link, publishing, versus
 from kernelwatch.commands.confirming import BUDGET_S
 from kernelwatch.comparison.changes import Changes
 from kernelwatch.comparison.choice import Choice, cells_of, choose, main_types
 from kernelwatch.comparison.paired import Side
-from kernelwatch.comparison.verdict import Report
+from kernelwatch.comparison.verdict import Report, compare
 from kernelwatch.plan.build import tree_of_checkout, tree_of_commit
 from kernelwatch.plan.project import Project
+from kernelwatch.report.arguments import Output, Parser, add_selection, regular_expression, selected, stop_on_signals
 from kernelwatch.system import lifeline
 from kernelwatch.system.errors import UserError
-from kernelwatch.system.files import Busy
 
 WORKTREE_BUDGET_S = 60.0
 
@@ -37,23 +37,20 @@ def run(project: Project, arguments: argparse.Namespace, console: Console) -> in
     exit code. Raises: UserError."""
     full.check_described(project)
     newest = full.commits_in(project, arguments.range)[0]
-    code, machine = 0, identity()["machine"]
-    try:
-        with running.alone(project.results):
-            if arguments.cluster:
-                with full.fleet(project, arguments.cluster, console) as fleet:
-                    return link.run(project, link.defaults(arguments.range), console, fleet)
-            if full.has_record(project.results / machine):
-                full.note_uncommitted(project, console)
-            else:
-                console.print(
-                    f"no full run on {machine} yet: one of {newest[:8]} comes first", highlight=False, soft_wrap=True
-                )
-                alone = argparse.Namespace(**vars(arguments) | {"range": f"{newest}^!"})
-                code = full.run(project, alone, console)
-            return max(code, link.run(project, link.defaults(arguments.range), console))
-    except Busy as error:
-        raise UserError(running.busy_text(project.results, error)) from None
+    code, machine = 0, machine_name()
+    with running.alone(project.results):
+        if arguments.cluster:
+            with full.fleet(project, arguments.cluster, console) as fleet:
+                return link.run(project, link.defaults(arguments.range), console, fleet)
+        if publishing.has_record(project.results / machine):
+            full.note_uncommitted(project, console)
+        else:
+            console.print(
+                f"no full run on {machine} yet: one of {newest[:8]} comes first", highlight=False, soft_wrap=True
+            )
+            alone = argparse.Namespace(**vars(arguments) | {"range": f"{newest}^!"})
+            code = full.run(project, alone, console)
+        return max(code, link.run(project, link.defaults(arguments.range), console))
 
 
 def worktree(project: Project, arguments: argparse.Namespace, console: Console) -> int:
@@ -76,7 +73,7 @@ def worktree(project: Project, arguments: argparse.Namespace, console: Console) 
             return choose(project, cells, {arguments.worktree}, differ.rungs)
 
         report = Report(project, head, tree, "the dirty tree against HEAD", only, exact_only=arguments.exact)
-        return versus.finish(report, choose_from, console, WORKTREE_BUDGET_S)
+        return versus.finish(report, partial(compare, report, choose_from, WORKTREE_BUDGET_S, None), console)
 
 
 def parsed(prog: str, arguments: list[str] | None = None) -> argparse.Namespace:

@@ -20,10 +20,11 @@ from typing import Any
 
 from kernelwatch.api.campaigns import Campaign, Try
 from kernelwatch.api.result import MeasureError
-from kernelwatch.commands.arguments import Parser, stop_on_signals
 from kernelwatch.comparison.spending import BUDGET, FINALISTS, PROCESSES, level
+from kernelwatch.history.records import finite
 from kernelwatch.plan.cells import CACHES
-from kernelwatch.report.documents import VERSION, finite
+from kernelwatch.report.arguments import Parser, stop_on_signals
+from kernelwatch.report.documents import VERSION
 from kernelwatch.system.errors import UserError
 
 OF_TRY = {"faster": 0, "same": 0, "slower": 1}  # cannot tell or refused: 2

@@ -13,11 +13,11 @@ from typing import Any
 from rich.box import SIMPLE
 from rich.table import Table
 
-from kernelwatch.asv.identity import identity, who
-from kernelwatch.commands.arguments import Output, Parser
+from kernelwatch.asv.machine_names import machine_name, who
 from kernelwatch.history import roofs
 from kernelwatch.plan.package import NotHere
 from kernelwatch.plan.project import Project
+from kernelwatch.report.arguments import Output, Parser
 from kernelwatch.system.errors import UserError
 from kernelwatch.system.files import write_whole
 from kernelwatch.system.machine import no_gpu
@@ -46,7 +46,7 @@ def main(project: Project, prog: str, arguments: list[str] | None = None) -> int
     if not parsed.json:
         output.print(table)
     if not parsed.dry:
-        path = project.results / identity()["machine"] / roofs.FILE
+        path = project.results / machine_name() / roofs.FILE
         path.parent.mkdir(parents=True, exist_ok=True)
         kept = [line for line in roofs.read(path.parent) if line["who"].get("gpu") != own.get("gpu")]
         write_whole(path, "".join(f"{json.dumps(line)}\n" for line in [*kept, *lines]))

@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import re
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -12,12 +11,13 @@ from typing import Any
 from rich.console import Console
 from rich.status import Status
 
+from kernelwatch.asv.running import chosen
 from kernelwatch.commands.phases import Minutes
 from kernelwatch.comparison.confirm import Flag, confirm
 from kernelwatch.history import confirmations
 from kernelwatch.history.confirmations import Confirmation
 from kernelwatch.plan.project import Project
-from kernelwatch.report.texts import change_text, confirmation_text, size_text
+from kernelwatch.report.texts import change_text, confirmation_text
 
 ROUNDS = 4  # of confirming and measuring again
 DECIDED = ("confirmed", "refuted")  # the next run tries again what has another verdict
@@ -52,19 +52,15 @@ class Events:
 
     def failures(self) -> list[dict[str, Any]]:
         """The suites that gave no results at the run's commits."""
-        return [
-            told
-            for told in self._published().get("failures", [])
-            if told["commit"] in self.commits and told["machine"] == self.machine
-        ]
+        return self._of_run("failures", "commit")
 
     def evidence(self) -> list[dict[str, Any]]:
         """For each line of commits whose newest measured commit is the run's: how many series were judged there."""
-        return [
-            told
-            for told in self._published().get("evidence", [])
-            if told["newest"] in self.commits and told["machine"] == self.machine
-        ]
+        return self._of_run("evidence", "newest")
+
+    def _of_run(self, name: str, commit: str) -> list[dict[str, Any]]:
+        every = self._published().get(name, [])
+        return [told for told in every if told[commit] in self.commits and told["machine"] == self.machine]
 
     def expected(self) -> list[dict[str, Any]]:
         """What the run's commits announced, with what became of it."""
@@ -154,8 +150,7 @@ def disturbed(events: Iterable[Event], benchmarks: Path) -> list[Again]:
             if change["verdict"] and change["verdict"]["word"] == "refuted" and change["benchmark"] in known:
                 key = _key(known[change["benchmark"]])
                 alike = (name for name, item in known.items() if isinstance(item, dict) and _key(item) == key)
-                suites = rf"^({'|'.join(map(re.escape, sorted(alike)))})(\(|$)"  # asv adds the parameters to a name
-                commits.setdefault(suites, {}).update(dict.fromkeys(change["suspects"]))
+                commits.setdefault(chosen(alike), {}).update(dict.fromkeys(change["suspects"]))
     return [Again(suites, tuple(wanted)) for suites, wanted in commits.items() if wanted]
 
 
@@ -167,37 +162,3 @@ def _key(benchmark: dict[str, Any]) -> object:
 def again_arguments(arguments: argparse.Namespace, suites: str) -> argparse.Namespace:
     """The arguments of a run that measures suites again."""
     return argparse.Namespace(**vars(arguments) | {"again": True, "bench": [suites]})
-
-
-def code_of(events: Iterable[Event]) -> int:
-    """1 if an event is an open regression, else 0."""
-    return int(any(event["open"] for event in events))
-
-
-def show_events(events: Iterable[Event], console: Console) -> None:
-    """Print events of the Regressions page, one per line, as the page tells them."""
-    for event in events:
-        kind = "disturbed run" if event["state"] == "refuted" else f"{event['kind']}, {event['words']}"
-        # A cell that no full run of this line of commits measured has no benchmark.
-        names = (change["benchmark"] or change["cell"].partition(" ")[0] for change in event["changes"])
-        series = ", ".join(dict.fromkeys(names))
-        where = f"{event['last']['hash'][:8]} ({event['last']['subject']})"
-        size = f"{'up to ' if len(event['changes']) > 1 else ''}{size_text(event['size'])}"
-        reason = f"; {event['decision']['reason']}" if event["decision"] else ""
-        text = f"{kind} at {where}: {len(event['changes'])} series of {series}, {size}{reason}"
-        style = "red" if event["open"] else "green" if event["kind"] == "improvement" else "yellow"
-        console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
-
-
-def show_damaged(told: Iterable[str], console: Console) -> None:
-    """Print why the decisions cannot be read, if so. `told`: as in events.json, once for each machine."""
-    for text in dict.fromkeys(filter(None, told)):
-        console.print(f"{text}; no regression counts as accepted", style="red", markup=False, soft_wrap=True)
-
-
-def show_expected(expected: Iterable[dict[str, Any]], console: Console) -> None:
-    """Print what became of the changes that commits announced; `expected`: as in events.json."""
-    for each in expected:
-        text = f"expected at {each['at'][:8]}: {each['text']}; {each['words']}"
-        style = {"came": "", "larger": "red"}.get(each["state"], "yellow")
-        console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)

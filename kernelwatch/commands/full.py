@@ -10,67 +10,50 @@ if nothing could be judged since the earlier commits were measured under other c
 import argparse
 import json
 import shutil
-import subprocess
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from kernelwatch.asv import running
-from kernelwatch.asv.identity import identity
-from kernelwatch.commands.arguments import selected
+from kernelwatch.asv.machine_names import machine_name
 from kernelwatch.commands.confirming import (
     ROUNDS,
-    Event,
     Events,
     again_arguments,
-    code_of,
     confirm_new,
     disturbed,
-    show_damaged,
-    show_events,
-    show_expected,
     untried,
 )
 from kernelwatch.commands.gate import gate
 from kernelwatch.commands.phases import Phases
-from kernelwatch.commands.watching import DEVICES, measure
+from kernelwatch.commands.publishing import QUICK, configuration, have_results, publish
+from kernelwatch.commands.shown import (
+    alone,
+    code_of,
+    show_damaged,
+    show_events,
+    show_evidence,
+    show_expected,
+    show_failures,
+    show_newest,
+    verdict,
+)
+from kernelwatch.commands.watching import run_asv
 from kernelwatch.comparison.confirm import Flag
-from kernelwatch.detect.evidence import TURNED
-from kernelwatch.history import records
 from kernelwatch.plan.cells import plan
-from kernelwatch.plan.project import CONFIGURATION, Project, Repository
-from kernelwatch.report import terminal
+from kernelwatch.plan.project import Project
+from kernelwatch.report.arguments import selected
 from kernelwatch.system.errors import UserError
-from kernelwatch.system.files import Busy
 from kernelwatch.system.git import commits as commits_of
 from kernelwatch.system.git import git, resolve
 
 if TYPE_CHECKING:
-    from kernelwatch.fleet.dispatch import Fleet
-
-RESULTS = "*-checkout-*.json"  # the file of a commit in a machine's folder
-QUICK = {"results_dir": ".asv/quick/results", "html_dir": ".asv/quick/html"}
-
-
-@contextmanager
-def configuration(project: Project, quick: bool) -> Iterator[Path]:
-    """asv's configuration file: the project's own, or for a quick look a temporary one with its own results."""
-    own = project.root / CONFIGURATION
-    if not quick:
-        yield own
-        return
-    values = project.configuration | QUICK
-    path = project.root / ".asv.quick.conf.json"  # in the root, since asv works in the folder of its configuration
-    path.write_text(json.dumps(values))
-    try:
-        yield path
-    finally:
-        path.unlink(missing_ok=True)
+    from kernelwatch.extras.fleet.dispatch import Fleet
 
 
 def measuring_order(commits: list[str]) -> list[str]:
@@ -87,34 +70,12 @@ def measuring_order(commits: list[str]) -> list[str]:
     return order
 
 
-def publish(project: Project | Repository, conf: Path, console: Console) -> Path:
-    """Run `asv publish`; the path of the first page. Raises: UserError."""
-    command = running.asv_command(conf, "publish", "--no-pull")
-    done = subprocess.run(command, cwd=project.root, capture_output=True, text=True, check=False)
-    if done.returncode:
-        console.print(done.stdout + done.stderr, markup=False, highlight=False)
-        raise UserError(f"asv publish failed with exit code {done.returncode}; its output is above")
-    values = project.configuration | (QUICK if conf.name != CONFIGURATION else {})
-    return Path(project.root, str(values.get("html_dir", "html")), "index.html")
-
-
-def has_record(folder: Path) -> bool:
-    """Whether a machine's folder has the results of a full run."""
-    return any(folder.glob(RESULTS))
-
-
-def have_results(folder: Path, commits: list[str]) -> list[str]:
-    """The commits of which a machine's folder has a result file."""
-    names = [path.name for path in folder.glob(RESULTS)]
-    return [commit for commit in commits if any(name.startswith(commit[:8]) for name in names)]
-
-
 class Here:
     """Measures on this machine, as a fleet does on others."""
 
     def __init__(self) -> None:
-        self.machines = [identity()["machine"]]
-        self.measure = measure
+        self.machines = [machine_name()]
+        self.measure = run_asv
 
 
 @contextmanager
@@ -130,7 +91,7 @@ def measuring(project: Project, arguments: argparse.Namespace, console: Console)
 def fleet(project: Project, address: str, console: Console) -> "Fleet":
     """The workers of a cluster. Raises: UserError."""
     try:
-        from kernelwatch.fleet.dispatch import Fleet  # Dask is needed for nothing else
+        from kernelwatch.extras.fleet.dispatch import Fleet  # Dask is needed for nothing else
     except ModuleNotFoundError as error:
         raise UserError(f"--cluster needs Dask ({error}); install kernelwatch[fleet]") from None
     return Fleet(project, address, console)
@@ -150,10 +111,7 @@ def run(project: Project, arguments: argparse.Namespace, console: Console) -> in
     admitted = {project.results: running.not_beside} if arguments.quick else {}
     with ExitStack() as held:
         for folder, admit in {**admitted, results: running.alone}.items():
-            try:
-                held.enter_context(admit(folder))
-            except Busy as error:
-                raise UserError(running.busy_text(folder, error)) from None
+            held.enter_context(admit(folder))
         measurer = held.enter_context(measuring(project, arguments, console))
         return _run(project, arguments, commits, results, console, measurer)
 
@@ -196,7 +154,9 @@ def note_uncommitted(project: Project, console: Console) -> None:
 
 
 def _has_cells(project: Project, quick: bool = False, only: str = "") -> bool:
-    return any(plan(problem, device, quick=quick, only=only) for problem in project.problems for device in DEVICES)
+    return any(
+        plan(problem, device.name, quick=quick, only=only) for problem in project.problems for device in project.timed
+    )
 
 
 def _run(
@@ -242,7 +202,7 @@ def _run(
             with phases.phase("confirming"):
                 _confirm(project, conf, news[0], results, arguments, console)
     for new in news:
-        _show_newest(project, results, commits, console, new.machine, new.now())
+        show_newest(project, results, commits, console, new.machine, new.now())
         show_events(new.now(), console)
     show_expected(list({json.dumps(each): each for new in news for each in new.expected()}.values()), console)
     show_damaged([new.damaged() for new in news], console)
@@ -260,47 +220,6 @@ def _run(
     console.print(f"took {phases.taken()}", soft_wrap=True)
     console.print(f"pages: {page.as_uri()}", soft_wrap=True)
     return code or code_of(events)
-
-
-def show_failures(failures: list[dict[str, Any]], console: Console) -> None:
-    """Print the suites that gave no results, each with the last line that it said and its log."""
-    for told in failures:
-        log = f"; its output: {told['log']}" if told["log"] else ""
-        text = f"suite {told['suite']} failed at {told['commit'][:8]}: {told['reason']}{log}"
-        console.print(text, style="red", markup=False, highlight=False, soft_wrap=True)
-
-
-def alone(evidence: list[dict[str, Any]]) -> bool:
-    """Whether series were not judged because no earlier commit was measured under the same conditions."""
-    return any(why == TURNED for told in evidence for why, _ in told["unjudged"])
-
-
-def show_evidence(evidence: list[dict[str, Any]], console: Console) -> None:
-    """Print how many series were judged at the newest commit of each line, and why others were not."""
-    for told in evidence:
-        text = (
-            f"evidence: {told['judged']} of {told['series']} series judged at {told['newest'][:8]} ({told['branch']})"
-        )
-        reasons = "; ".join(f"{count} not: {why}" for why, count in told["unjudged"])
-        console.print(f"{text}; {reasons}" if reasons else text, markup=False, highlight=False, soft_wrap=True)
-
-
-def verdict(code: int, events: list[Event], failures: list[dict[str, Any]], judged: int | None = None) -> str:
-    """What a run says. `code`: asv's exit code; `events`: those that are new; `failures`: the suites that gave no
-    results; `judged`: the number of series that could show a regression, None if it is not known."""
-    said = ["some cells failed"] if code and not failures else []
-    if failures:
-        said = [f"{len(failures)} suite{'s' if len(failures) > 1 else ''} failed"]
-    for kind in ("regression", "improvement"):
-        own = [event["state"] for event in events if event["kind"] == kind]
-        still = [state for state in own if state in ("new", "confirmed")]
-        if still:
-            sure = f", {still.count('confirmed')} confirmed"
-            said.append(f"{len(still)} new {kind}{'s' if len(still) > 1 else ''}{sure}")
-        elif kind == "regression":
-            said.append("nothing was judged" if judged == 0 else "no new regression")
-        said += [f"{own.count(state)} {state}" for state in ("accepted", "fixed") if state in own]
-    return "; ".join(said)
 
 
 def _confirm(
@@ -324,40 +243,9 @@ def _confirm(
         again = [(suites, commits) for suites, commits in again if commits]
         for suites, commits in again:
             console.print(f"disturbed runs: {len(commits)} commits are measured again", style="yellow")
-            measure(project, conf, commits, 0, again_arguments(arguments, suites), console)
+            run_asv(project, conf, commits, 0, again_arguments(arguments, suites), console)
             measured.update((suites, commit) for commit in commits)
         if again:
             publish(project, conf, console)
         if not (flags or again):
             return
-
-
-def _show_newest(
-    project: Project, results: Path, commits: list[str], console: Console, machine: str, events: Sequence[Event] = ()
-) -> None:
-    """Print the ladder of the newest of these commits, and its changes since the last earlier commit with results.
-    `events`: the new ones, whose sizes are told."""
-    order = [sha[:8] for sha in reversed(commits)]  # commits may have one date: history tells which is newer
-    paths = [path for path in records.sidecars(results, machine) if path.name[:8] in order]
-    paths.sort(key=lambda path: order.index(path.name[:8]))
-    if not paths:
-        return
-    newest = records.read(paths[-1])
-    terminal.show(newest, project, console, list(project.ops))
-    ancestors = git(project.root, "rev-list", "--first-parent", newest.commit).splitlines()[1:]
-    earlier = records.before(paths[-1], ancestors)
-    if earlier:
-        before = records.read(earlier)
-        terminal.show_changes(before, newest, console, _sizes(events, before.commit, newest.commit, machine))
-
-
-def _sizes(events: Sequence[Event], before: str, after: str, machine: str) -> dict[str, float]:
-    """By cell, the sizes of what events say of two neighboring commits on a machine."""
-    changes = [change for event in events if event["kind"] != "environment" for change in event["changes"]]
-    return {
-        change["cell"]: change["size"]
-        for change in changes
-        if change["cell"] and change["size"] is not None and change["state"] != "refuted"
-        if change["place"].get("machine") == machine
-        if change["from"].startswith(before) and change["to"].startswith(after)
-    }

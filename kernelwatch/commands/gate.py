@@ -12,9 +12,9 @@ from contextlib import suppress
 
 from rich.console import Console
 
-from kernelwatch.commands.arguments import Output, Parser, stop_on_signals
 from kernelwatch.commands.phases import Minutes
 from kernelwatch.plan.project import Project
+from kernelwatch.report.arguments import Output, Parser, stop_on_signals
 from kernelwatch.system.errors import UserError
 from kernelwatch.system.patience import Patience, Stuck, output
 

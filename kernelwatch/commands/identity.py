@@ -10,9 +10,9 @@ import json
 from pathlib import Path
 
 from kernelwatch import identity
-from kernelwatch.commands.arguments import Parser
 from kernelwatch.history import records, same
 from kernelwatch.plan.project import Project
+from kernelwatch.report.arguments import Parser
 
 
 def main(project: Project, prog: str, arguments: list[str] | None = None) -> int:

@@ -20,11 +20,11 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from kernelwatch.commands import discovery, skeleton
-from kernelwatch.commands.arguments import Parser
 from kernelwatch.commands.discovery import Kernel
 from kernelwatch.plan.functions import TABLE
 from kernelwatch.plan.project import CONFIGURATION
 from kernelwatch.plan.tree import places
+from kernelwatch.report.arguments import Parser
 from kernelwatch.system.errors import UserError
 from kernelwatch.system.git import git, resolve
 

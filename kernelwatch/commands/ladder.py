@@ -6,17 +6,16 @@ from pathlib import Path
 
 from kernelwatch.analysis.compiled import DEVICE
 from kernelwatch.analysis.occupancy import ARCHES
-from kernelwatch.asv.identity import identity
-from kernelwatch.commands.arguments import Output, Parser
+from kernelwatch.asv.machine_names import machine_name
 from kernelwatch.history import records
 from kernelwatch.history.records import Record
 from kernelwatch.plan.cells import CACHES
 from kernelwatch.plan.problem import Shape, label
 from kernelwatch.plan.project import Project
-from kernelwatch.report import compiled, picture, terminal
+from kernelwatch.report import compiled, terminal
+from kernelwatch.report.arguments import Output, Parser
 from kernelwatch.report.markdown import markdown
 from kernelwatch.report.rows import sections
-from kernelwatch.run.group import PROCESSES
 from kernelwatch.system.errors import UserError
 
 RECENT = 100  # records among which an op is looked for
@@ -67,7 +66,7 @@ def _record(project: Project, arguments: argparse.Namespace) -> tuple[Record, li
     """The newest matching record in which one of the named ops was timed (compiled, with --arch); without such an op or
     record, the newest. And what a reader should know about it. Raises: UserError if there is none."""
     paths = recorded(project, arguments.machine, arguments.commit)
-    devices = (DEVICE,) if arguments.arch else PROCESSES
+    devices = [DEVICE] if arguments.arch else [device.name for device in project.timed]
     groups = {f"{op} {device}" for op in arguments.op or (project.ops if arguments.arch else ()) for device in devices}
     if not any(groups & set(records.read(path).facts) for path in reversed(paths[-RECENT:])):
         return records.newest(paths)
@@ -88,7 +87,7 @@ def show(project: Project, arguments: argparse.Namespace, parser: argparse.Argum
     for op in arguments.op:
         project.op(op)
     record, notes = _record(project, arguments)
-    ops, here = arguments.op or list(project.ops), identity()["machine"]
+    ops, here = arguments.op or list(project.ops), machine_name()
     if record.machine != here and not arguments.arch:
         notes.append(f"these figures are of another machine, {record.machine}; this one is {here}")
     shape = _shape(project, ops, arguments, parser)
@@ -103,6 +102,8 @@ def show(project: Project, arguments: argparse.Namespace, parser: argparse.Argum
         if len(ops) != 1:
             parser.error(f"a picture shows one op: name one of {', '.join(ops)}")
         device = arguments.device or ("gpu" if f"{ops[0]} gpu" in record.facts else "cpu")
+        from kernelwatch.extras import picture
+
         picture.draw(record, project, ops[0], device, arguments.cache, arguments.type, path)
         print(f"drawn: {path}")
     if arguments.png or arguments.svg:

@@ -24,11 +24,11 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from kernelwatch.asv import running
-from kernelwatch.asv.identity import identity
-from kernelwatch.commands.arguments import Output, Parser, add_selection, selected, stop_on_signals
-from kernelwatch.commands.confirming import Event, Events, show_damaged, show_events, show_expected
-from kernelwatch.commands.full import have_results, publish
+from kernelwatch.asv.machine_names import machine_name
+from kernelwatch.commands.confirming import Event, Events
 from kernelwatch.commands.phases import duration
+from kernelwatch.commands.publishing import have_results, publish
+from kernelwatch.commands.shown import show_damaged, show_events, show_expected
 from kernelwatch.comparison import environments as two
 from kernelwatch.comparison import linking
 from kernelwatch.comparison.linking import Step, Trees
@@ -39,15 +39,15 @@ from kernelwatch.history.links import ENVIRONMENT, NOT_ASKED, NOT_HERE, Session
 from kernelwatch.plan import interpreters
 from kernelwatch.plan.cells import Cell
 from kernelwatch.plan.project import CONFIGURATION, Project
+from kernelwatch.report.arguments import Output, Parser, add_selection, selected, stop_on_signals
 from kernelwatch.report.texts import change_text
 from kernelwatch.system import lifeline
 from kernelwatch.system.errors import UserError
-from kernelwatch.system.files import Busy
 from kernelwatch.system.git import commits as commits_of
 from kernelwatch.system.git import git, resolve
 
 if TYPE_CHECKING:
-    from kernelwatch.fleet.dispatch import Fleet
+    from kernelwatch.extras.fleet.dispatch import Fleet
 
 Pair = tuple[str, str]  # a commit's parent and the commit
 TOGETHER = 12  # commits whose trees are asked what they launch at the same time
@@ -94,7 +94,7 @@ def run(project: Project, arguments: argparse.Namespace, console: Console, fleet
         )
         machines = fleet.machines
     else:
-        machines = [identity()["machine"]]
+        machines = [machine_name()]
         sessions = _link_here(project, left_of(machines[0]), arguments, project.results / machines[0], console)
     folders = [project.results / machine for machine in machines]
     show_left([one for one in sessions if not any(have_results(each, [one.after]) for each in folders)], console)
@@ -144,7 +144,7 @@ def _link_here(
 def environments(project: Project, arguments: argparse.Namespace, console: Console) -> int:
     """Measure a commit in two environments, save it as a session, and publish; the exit code. Raises: UserError."""
     project.check()
-    machine = identity()["machine"]
+    machine = machine_name()
     sha = resolve(project.root, arguments.range.removesuffix("^!"))
     devices = [arguments.device] if arguments.device else list(linking.NARROW)
     asked = linking.asked_of(project, selected(arguments), devices)
@@ -393,8 +393,6 @@ def main(project: Project, prog: str, arguments: list[str] | None = None) -> int
     try:
         with lifeline.tied(), running.alone(project.results):
             return environments(project, parsed, console) if parsed.env else run(project, parsed, console)
-    except Busy as error:
-        raise UserError(running.busy_text(project.results, error)) from None
     except KeyboardInterrupt:
         console.print("interrupted; the commits that were linked are kept, and the same command goes on there")
         return 130

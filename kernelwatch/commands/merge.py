@@ -9,16 +9,16 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from kernelwatch.asv.identity import slug_of
-from kernelwatch.commands.arguments import Output, Parser
+from kernelwatch.asv.machine_names import slug_of
 from kernelwatch.history import links
 from kernelwatch.history.links import Session
 from kernelwatch.plan.project import Project
+from kernelwatch.report.arguments import Output, Parser
 from kernelwatch.system.errors import UserError
 from kernelwatch.system.files import write_whole
 from kernelwatch.system.git import git
 
-MACHINE = re.compile(r"[a-z0-9-]+(\.[a-z0-9-]+){3}")  # as asv/identity.py makes it of GPU, CPU, architecture, system
+MACHINE = re.compile(r"[a-z0-9-]+(\.[a-z0-9-]+){3}")  # GPU, CPU, architecture, system (asv/machine_names.py)
 
 
 class Refused(UserError):

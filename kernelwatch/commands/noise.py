@@ -20,12 +20,13 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from kernelwatch.asv.identity import identity
-from kernelwatch.commands.arguments import Parser, add_selection, selected
+from kernelwatch.asv.machine_names import machine_name
 from kernelwatch.plan.project import Project
+from kernelwatch.report.arguments import Parser, add_selection, selected
 from kernelwatch.run.group import measure
+from kernelwatch.system import machine
 from kernelwatch.system.errors import UserError
-from kernelwatch.system.files import write_whole
+from kernelwatch.system.files import replace_lines
 from kernelwatch.system.options import Options
 from kernelwatch.timing import load
 
@@ -96,9 +97,7 @@ def _variation(values: Sequence[float]) -> float:
 def _write(path: Path, fresh: dict[str, dict[str, object]], facts: dict[str, object]) -> None:
     """Write a line for each cell, in place of its older line; those of other cells stay."""
     who = {name: facts.get(name) for name in WHO}
-    lines = {key: json.dumps({"key": key, **figures, "who": who}) for key, figures in fresh.items()}
-    kept = read(path) if path.exists() else {}
-    write_whole(path, "".join(f"{line}\n" for line in (kept | lines).values()))
+    replace_lines(path, {key: {**figures, "who": who} for key, figures in fresh.items()})
 
 
 def _record(path: Path, runs: list[Processes], facts: dict[str, object]) -> dict[str, float]:
@@ -147,12 +146,10 @@ def beside(alone: Sequence[Sequence[float]], busy: Sequence[Sequence[float]]) ->
 
 def _neighbors(project: Project, ops: list[str], only: str, pairs: int) -> int:
     """Measure in turns alone and beside busy GPUs. Raises: UserError without a second GPU."""
-    from kernelwatch.fleet.local import gpus  # here, since it imports Dask, which nothing else of this command needs
-
-    others = gpus()[1:]
+    others = machine.gpus()[1:]
     if not others:
         raise UserError("--neighbors needs a second GPU: CUDA shows none")
-    path = project.results / identity()["machine"] / "neighbors.jsonl"
+    path = project.results / machine_name() / "neighbors.jsonl"
     runs: dict[bool, list[Processes]] = {False: [], True: []}
     for number in range(2 * pairs):
         busy = number % 4 in (1, 2)  # alone, beside, beside, alone: a drift counts for both
@@ -198,7 +195,7 @@ def main(project: Project, prog: str, arguments: list[str] | None = None) -> int
         parser.error(f"--runs must be at least 2, to differ; got {parsed.runs}")
     if parsed.neighbors:
         return _neighbors(project, parsed.op or list(project.ops), selected(parsed), parsed.runs // 2)
-    path = project.results / identity()["machine"] / "noise.jsonl"
+    path = project.results / machine_name() / "noise.jsonl"
     runs: list[Processes] = []
     variation: dict[str, float] = {}
     for number in range(parsed.runs):

@@ -6,13 +6,12 @@ Exit code: 0, no change or better; 1, something is worse; 2, undecided, or a ben
 """
 
 import argparse
-import json
 import re
-import subprocess
 import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,23 +23,23 @@ from asv.repo import NoSuchNameError, get_repo
 from rich.console import Console
 
 from kernelwatch.asv import running
-from kernelwatch.asv.identity import who
-from kernelwatch.commands.arguments import Output, Parser, regular_expression, stop_on_signals
-from kernelwatch.commands.confirming import Events, show_damaged, show_events
+from kernelwatch.asv.machine_names import who
+from kernelwatch.commands.confirming import Events
 from kernelwatch.commands.link import code_of, settled_of, show
-from kernelwatch.commands.versus import add_output
+from kernelwatch.commands.publishing import publish
+from kernelwatch.commands.shown import show_damaged, show_events
+from kernelwatch.commands.versus import add_output, finish
 from kernelwatch.comparison import benchmarks
 from kernelwatch.comparison.benchmarks import Place, Report
 from kernelwatch.comparison.linking import anchors_of
 from kernelwatch.comparison.paired import LOOKS
 from kernelwatch.history import links
 from kernelwatch.history.links import ENVIRONMENT, Kind, Session
-from kernelwatch.plan.project import CONFIGURATION
+from kernelwatch.plan.project import CONFIGURATION, Repository
 from kernelwatch.report import benchmarks as report_text
-from kernelwatch.report.comparison import as_markdown
+from kernelwatch.report.arguments import Output, Parser, regular_expression, stop_on_signals
 from kernelwatch.system import lifeline
 from kernelwatch.system.errors import UserError
-from kernelwatch.system.files import Busy, write_whole
 from kernelwatch.system.machine import machine_id
 from kernelwatch.timing.cpu import cpu_name
 
@@ -78,23 +77,11 @@ def versus(arguments: argparse.Namespace, console: Console) -> int:
     places = benchmarks.places_of(conf, arguments.environment)
     what = f"BASE = {names[0]} ({commits[0][:8]}), HEAD = {names[1]} ({commits[1][:8]})"
     report = Report(("BASE", "HEAD"), what)
-    interrupted = False
-    try:
-        with running.not_beside(Path(conf.results_dir)), console.status("") as status:
-            benchmarks.compare(
-                report, conf, repo, places, commits, arguments.only, arguments.budget, arguments.within, status.update
-            )
-        report.whole = True
-    except KeyboardInterrupt:
-        interrupted = True
-    document = report_text.document(report)
-    if arguments.comment:
-        write_whole(arguments.comment, json.dumps(document))
-    if arguments.markdown:
-        print(as_markdown(document))
-    else:
-        report_text.show(report, console)
-    return 130 if interrupted else report.code
+    work = partial(
+        benchmarks.compare, report, conf, repo, places, commits, arguments.only, arguments.budget, arguments.within
+    )
+    with running.not_beside(Path(conf.results_dir)):
+        return finish(report, work, console, arguments.markdown, arguments.comment, texts=report_text)
 
 
 def link(arguments: argparse.Namespace, console: Console) -> int:
@@ -143,7 +130,8 @@ def link(arguments: argparse.Namespace, console: Console) -> int:
     found = [*earlier, *sessions]
     settled = set[tuple[str, str]]()
     if not arguments.no_publish:
-        _publish(conf, console)
+        page = publish(Repository(Path.cwd()), Path(CONFIGURATION), console)
+        console.print(f"pages: {page.absolute().as_uri()}", soft_wrap=True)
         told = Events(Path(conf.html_dir, "data", "events.json"), [each.after for each in found], folder.name)
         events = [event for event in told.now() if event["last"]["hash"] in told.commits]
         show_events(events, console)
@@ -197,15 +185,6 @@ def machine_folder(conf: Any) -> Path:
     return Path(conf.results_dir, machine.machine)
 
 
-def _publish(conf: Any, console: Console) -> None:
-    """Run `asv publish`. Raises: UserError."""
-    command = running.asv_command(Path.cwd() / CONFIGURATION, "publish", "--no-pull")
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise UserError(f"asv publish failed: {(done.stdout + done.stderr).strip()}")
-    console.print(f"pages: {Path(conf.html_dir, 'index.html').absolute().as_uri()}", soft_wrap=True)
-
-
 def main(name: str, prog: str, arguments: list[str] | None = None) -> int:
     """Run "versus" or "link" in the current folder, that of asv's configuration; the exit code. Raises: UserError."""
     parser = Parser(prog, __doc__)
@@ -237,8 +216,6 @@ def main(name: str, prog: str, arguments: list[str] | None = None) -> int:
     try:
         with lifeline.tied(), benchmarks.errors():
             return versus(parsed, console) if name == "versus" else link(parsed, console)
-    except Busy as error:
-        raise UserError(running.busy_text(Path("results"), error)) from None
     except KeyboardInterrupt:
         console.print("interrupted; the commits that were linked are kept, and the same command goes on there")
         return 130

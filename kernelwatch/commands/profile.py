@@ -16,21 +16,23 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from kernelwatch.analysis import compiled, nsight
+from kernelwatch.analysis import compiled
 from kernelwatch.analysis.counted import counts_of, plan
 from kernelwatch.analysis.occupancy import ARCHES
 from kernelwatch.analysis.sass import CLASSES
-from kernelwatch.asv.identity import identity, who
-from kernelwatch.commands.arguments import Output, Parser
+from kernelwatch.asv.machine_names import machine_name, who
+from kernelwatch.comparison.linking import architecture
 from kernelwatch.emulator import KINDS, Counts, Tally
+from kernelwatch.extras.nsight import profiler
 from kernelwatch.plan.cells import COUNTED, Cell
 from kernelwatch.plan.package import Absent, NotHere, Package
 from kernelwatch.plan.problem import dtypes, label
 from kernelwatch.plan.project import Project, import_package
+from kernelwatch.report.arguments import Output, Parser
 from kernelwatch.system.errors import ToolMissing, UserError
-from kernelwatch.system.files import write_whole
+from kernelwatch.system.files import replace_lines
 from kernelwatch.system.tools import cxx_compiler, ncu
-from kernelwatch.timing.launches import ATTRIBUTES
+from kernelwatch.timing.launches import ATTRIBUTES, CHILD
 from kernelwatch.timing.record import Measurement
 
 ARCH = "sm_90"  # if there is no GPU to ask
@@ -149,8 +151,8 @@ class Profiler:
         as_json = json.dumps([cell.as_json() for cell in cells])
         with tempfile.TemporaryDirectory() as folder:
             attributes = Path(folder, "attributes")
-            child = (*nsight.CHILD, "each", str(root), as_json, str(attributes))
-            rows = nsight.profile(child, METRICS, sorted(symbols), flush="all", folder=root)
+            child = (*CHILD, "each", str(root), as_json, str(attributes))
+            rows = profiler.profile(child, METRICS, sorted(symbols), flush="all", folder=root)
             loaded = [json.loads(line) for line in attributes.read_text().splitlines()]
         if not len(rows) == len(loaded) == len(cells):
             raise UserError(f"ncu reported {len(rows)} launches, not {len(cells)}")
@@ -160,17 +162,13 @@ class Profiler:
         }
 
 
-def arch_here() -> str | None:
-    """The architecture of the GPU here, None if ncu cannot profile anything."""
+def has_ncu() -> bool:
+    """Whether Nsight Compute is here."""
     try:
         ncu()
-        import cupy
-
-        return f"sm_{cupy.cuda.Device().compute_capability}"
-    except (ToolMissing, ImportError):
-        return None
-    except cupy.cuda.runtime.CUDARuntimeError:
-        return None
+    except ToolMissing:
+        return False
+    return True
 
 
 # --- tables --------------------------------------------------------------------------------------------------------
@@ -335,13 +333,9 @@ def countable(profiler: Profiler, cells: Sequence[Cell], console: Console) -> li
 
 def record(project: Project, comparisons: dict[str, Comparison], arch: str) -> None:
     """Record comparisons, in place of older ones of the same cells."""
-    path = project.results / identity()["machine"] / "access.jsonl"
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    known, gpu = {json.loads(line)["key"]: line for line in lines}, who()
-    for key, comparison in comparisons.items():
-        facts = {"arch": arch, "compiler": cxx_compiler().title, "who": gpu}
-        known[key] = json.dumps({"key": key, **facts, "compared": comparison})
-    write_whole(path, "".join(f"{line}\n" for line in known.values()))
+    facts = {"arch": arch, "compiler": cxx_compiler().title, "who": who()}
+    fresh = {key: {**facts, "compared": comparison} for key, comparison in comparisons.items()}
+    replace_lines(project.results / machine_name() / "access.jsonl", fresh)
 
 
 def profile(profiler: Profiler, arguments: argparse.Namespace, console: Console) -> int:
@@ -349,7 +343,7 @@ def profile(profiler: Profiler, arguments: argparse.Namespace, console: Console)
     cells = chosen(profiler, arguments)
     if not arguments.rung:
         cells = countable(profiler, cells, console)
-    here = arch_here()
+    here = architecture() if has_ncu() else ""
     arch = here or ARCH
     if arguments.record and (not here or arguments.rung):
         why = "only whole ops are recorded" if here else "ncu and a GPU are needed"

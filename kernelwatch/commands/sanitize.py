@@ -7,10 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from kernelwatch.analysis.nsight import CHILD
-from kernelwatch.commands.arguments import Parser
 from kernelwatch.plan.project import Project
+from kernelwatch.report.arguments import Parser
 from kernelwatch.system.tools import compute_sanitizer
+from kernelwatch.timing.launches import CHILD
 
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 FOUND = 17  # the exit code of compute-sanitizer if it reports an error

@@ -13,12 +13,14 @@ import re
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from kernelwatch.asv.identity import identity
-from kernelwatch.commands.arguments import Output, Parser, add_selection, selected, stop_on_signals
+from kernelwatch.asv.machine_names import machine_name
 from kernelwatch.comparison import bisect, consents
 from kernelwatch.comparison import environments as two
 from kernelwatch.comparison.changes import Changes
@@ -31,8 +33,12 @@ from kernelwatch.plan.cells import timed
 from kernelwatch.plan.project import Project
 from kernelwatch.report import comparison as report_text
 from kernelwatch.report import documents
+from kernelwatch.report.arguments import Output, Parser, add_selection, selected, stop_on_signals
 from kernelwatch.system.files import write_whole
 from kernelwatch.system.git import resolve
+
+if TYPE_CHECKING:
+    from kernelwatch.comparison import benchmarks
 
 BUDGET_S = 300.0
 
@@ -48,7 +54,7 @@ def versus(project: Project, arguments: argparse.Namespace, console: Console) ->
             for side, sha in zip(("BASE", "HEAD"), shas, strict=True)
         )
         what = f"BASE = {names[0]} ({shas[0][:8]}), HEAD = {names[1]} ({shas[1][:8]})"
-        machine = identity()["machine"]
+        machine = machine_name()
         said = consents.between(project, machine, *shas)
         report = Report(project, base, head, what, exact_only=arguments.exact, consents=said)
         if shas[0] == shas[1]:
@@ -59,16 +65,8 @@ def versus(project: Project, arguments: argparse.Namespace, console: Console) ->
                 return choose(project, timed(project), set(project.rungs()), differ.rungs)
             return by_pattern(project, only, differ.rungs) if only else None
 
-        code = finish(
-            report,
-            choose_from,
-            console,
-            arguments.budget,
-            arguments.within,
-            arguments.markdown,
-            arguments.comment,
-            quiet=arguments.json,
-        )
+        work = partial(compare, report, choose_from, arguments.budget, arguments.within)
+        code = finish(report, work, console, arguments.markdown, arguments.comment, quiet=arguments.json)
         if arguments.json:
             both = (names[0], names[1]), (shas[0], shas[1])
             print(json.dumps(documents.versus(report, *both, machine, code)))
@@ -95,42 +93,22 @@ def environments(project: Project, arguments: argparse.Namespace, console: Conso
         if differ := interpreters.differences(*both):
             report.notes.append(f"packages: {two.packages_text(differ)}")
 
-        def work(tell: Callable[[str], None]) -> None:
-            compare_environments(report, choice, arguments.budget, arguments.within, tell)
-
-        return told(report, work, console, arguments.markdown, arguments.comment)
+        work = partial(compare_environments, report, choice, arguments.budget, arguments.within)
+        return finish(report, work, console, arguments.markdown, arguments.comment)
 
 
 def finish(
-    report: Report,
-    choose_from: Callable[[Changes], Choice | None],
-    console: Console,
-    budget_s: float,
-    within: float | None = None,
-    as_markdown: bool = False,
-    comment: Path | None = None,
-    *,
-    quiet: bool = False,
-) -> int:
-    """Compare, print the report even after an interrupt, and return the exit code. Other arguments as in `told`."""
-
-    def work(tell: Callable[[str], None]) -> None:
-        compare(report, choose_from, budget_s, within, tell)
-
-    return told(report, work, console, as_markdown, comment, quiet=quiet)
-
-
-def told(
-    report: Report,
+    report: "Report | benchmarks.Report",
     work: Callable[[Callable[[str], None]], None],
     console: Console,
     as_markdown: bool = False,
     comment: Path | None = None,
     *,
     quiet: bool = False,
+    texts: ModuleType = report_text,
 ) -> int:
     """Fill a report by `work`, print it even after an interrupt, and return the exit code. `comment`: a file to which
-    it is written as data, too; `quiet`: print no report."""
+    it is written as data, too; `quiet`: print no report; `texts`: the module that knows the report's texts."""
     interrupted = False
     try:
         with console.status("compiling ...") as status:
@@ -139,13 +117,13 @@ def told(
     except KeyboardInterrupt:
         interrupted = True
     if comment:
-        write_whole(comment, json.dumps(report_text.document(report)))
+        write_whole(comment, json.dumps(texts.document(report)))
     if quiet:
         pass
     elif as_markdown:
-        print(report_text.markdown(report))
+        print(report_text.as_markdown(texts.document(report)))
     else:
-        report_text.show(report, console)
+        texts.show(report, console)
     if interrupted:
         console.print("interrupted: that is what was known by then; nothing was saved")
     return 130 if interrupted else report.code

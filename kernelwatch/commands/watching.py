@@ -20,17 +20,15 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from kernelwatch.analysis import compiled, counted
 from kernelwatch.asv.running import run_command
-from kernelwatch.commands.arguments import selected
 from kernelwatch.commands.phases import Minutes, duration
-from kernelwatch.plan.cells import SEVERAL, STREAMED, plan
+from kernelwatch.plan.cells import plan
 from kernelwatch.plan.project import Project, suites
-from kernelwatch.run.group import PROCESSES, QUICK_PROCESSES
+from kernelwatch.report.arguments import selected
 from kernelwatch.suites import timed
 from kernelwatch.system.errors import UserError
 from kernelwatch.system.git import git
 from kernelwatch.system.options import Options
 
-DEVICES = ("gpu", "cpu", STREAMED, SEVERAL)
 STATES = {"ok": "ok", "failed": "failed", "na": "n/a", "waiting": "not measured"}
 # The series of a quick look: the table derives the others from the same samples.
 QUICK = {
@@ -55,7 +53,7 @@ def quick_series(project: Project) -> list[str]:
     ]
 
 
-def measure(
+def run_asv(
     project: Project,
     configuration: Path,
     commits: list[str],
@@ -132,11 +130,11 @@ def done_text(root: Path, commit: str, counts: dict[str, int], taken: list[float
 
 def _expected(project: Project, options: Options) -> int:
     """How many measurements a commit takes."""
-    processes, only = QUICK_PROCESSES if options.quick else PROCESSES, options.only
-    total = 0
+    only, total = options.only, 0
     for problem in project.problems:
-        for device in DEVICES:
-            total += len(plan(problem, device, quick=options.quick, only=only)) * processes[device]
+        for device in project.timed:
+            processes = device.quick_processes if options.quick else device.processes
+            total += len(plan(problem, device.name, quick=options.quick, only=only)) * processes
         if not options.quick:
             total += len(compiled.plan(problem, only)) + len(counted.plan(problem, only))
     return total

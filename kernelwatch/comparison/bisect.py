@@ -49,7 +49,7 @@ class Commit:
         """The figure of an exact series, measured once."""
         if of not in self._figures:
             name = of.name.rpartition(".")[2]
-            self._figures[of] = exact.measure(self.project, self.tree, {of.rung}, name).values[of]
+            self._figures[of] = exact.figures_of(self.project, self.tree, {of.rung}, name).values[of]
         return self._figures[of]
 
     @cached_property
@@ -85,7 +85,7 @@ def _alike(before: Commit, after: Commit, rung: str, type: str = "") -> bool:
         return True
     if rung in differ.compiled:
         old, new = (
-            exact.measure(commit.project, commit.tree, {rung}, "track_registers").binaries.get(rung)
+            exact.figures_of(commit.project, commit.tree, {rung}, "track_registers").binaries.get(rung)
             for commit in (before, after)
         )
         return old is not None and old == new

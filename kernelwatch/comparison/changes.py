@@ -20,15 +20,15 @@ from kernelwatch.analysis import identified
 from kernelwatch.plan import sources
 from kernelwatch.plan.build import environment
 from kernelwatch.plan.cells import Cell
+from kernelwatch.plan.devices import Budget
 from kernelwatch.plan.package import Parts
 from kernelwatch.plan.project import Project
 from kernelwatch.plan.tree import COMPILED, Places
 from kernelwatch.run.group import measure_once
 from kernelwatch.run.processes import Run
 from kernelwatch.system import cache
-from kernelwatch.system.files import gpu_lock, locked
+from kernelwatch.system.holding import holding
 from kernelwatch.system.options import Options
-from kernelwatch.timing.check import Budget
 from kernelwatch.timing.cpu import cpu_name
 
 LAUNCHING_MOST = max(2, (os.cpu_count() or 1) // 2)  # processes that launch at a time; they mostly compile
@@ -318,8 +318,10 @@ def _holding_the_gpu() -> Iterator[None]:
     """Hold the lock of CUDA's first GPU for processes that take none; other runs time nothing meanwhile."""
     import cupy
 
-    path = Path(Options.here().locks, gpu_lock(cupy.cuda.Device(0).pci_bus_id))
-    with locked(path, lambda who: print(f"waiting: {who} is measuring on the GPU", file=sys.stderr, flush=True)):
+    def waiting(who: str) -> None:
+        print(f"waiting: {who} is measuring on the GPU", file=sys.stderr, flush=True)
+
+    with holding(cupy.cuda.Device(0).pci_bus_id, waiting):
         yield
 
 

@@ -103,7 +103,7 @@ class Figures:
     repeats: dict[str, int] = field(default_factory=dict)
 
 
-def measure(project: Project, tree: str, rungs: set[str], name: str = "track_", python: str = "") -> Figures:
+def figures_of(project: Project, tree: str, rungs: set[str], name: str = "track_", python: str = "") -> Figures:
     """Measure the exact figures of a tree's rungs, for the series whose names contain `name`, by an interpreter."""
     values: dict[ExactSeries, Value] = {}
     groups: dict[Callable[..., Group], Group] = {}

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from kernelwatch.plan.cells import Cell
 from kernelwatch.plan.cells import key as key_of
 from kernelwatch.plan.project import Project
-from kernelwatch.run.group import BUDGETS, look, note, of_sources
+from kernelwatch.run.codes import look, note, of_sources
 from kernelwatch.run.processes import AHEAD, Run, workers_of
 from kernelwatch.run.workers import Workers
 from kernelwatch.system.student import quantile
@@ -364,11 +364,12 @@ class Comparison(Turns):
             asked = [self.pairs[key] for key in self.pairs if key in wanted]
             cells = [pairs.cell for pairs in asked if pairs.cell.device == device and not pairs.left_out]
             runs: dict[int, Run] = {}
+            budget = self.project.devices[device].budget
             for at in order if cells else ():
                 tick(f"{device}: {self.sides[at].name}, turn {self.turns + 1}")
                 for _ in range(2):  # a process may hang once because of the machine
                     runs[at] = Run(
-                        self.project, cells, device, self.sides[at].tree, BUDGETS[device], workers=self._of(device, at)
+                        self.project, cells, device, self.sides[at].tree, budget, workers=self._of(device, at)
                     )
                     if device in AHEAD:  # they import while others are measured
                         for side in (at, 1 - at):

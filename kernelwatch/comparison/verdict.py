@@ -243,7 +243,7 @@ def compare(
         report.decided = undescribed(project, base, head)
     tell("compiling ...")
     asked = (rungs & described) | {before for before in report.new.values() if before}
-    figures = [exact.measure(project, side.tree, asked) for side in (base, head)]
+    figures = [exact.figures_of(project, side.tree, asked) for side in (base, head)]
     _take_exact(report, *figures)
     if report.failures:
         return
@@ -277,7 +277,7 @@ def compare_environments(
     well, so no cell is taken to be the same on both sides, and none is a control. Raises: UserError."""
     project, base, head = report.project, report.base, report.head
     tell("compiling ...")
-    figures = [exact.measure(project, side.tree, choice.exact, python=side.python) for side in (base, head)]
+    figures = [exact.figures_of(project, side.tree, choice.exact, python=side.python) for side in (base, head)]
     _take_exact(report, *figures)
     report.missing = {
         name: f"{side.name}: {why}"

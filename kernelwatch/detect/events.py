@@ -19,9 +19,7 @@ from kernelwatch.detect.results import Result, Results, conditions_of
 from kernelwatch.detect.settled import Settled
 from kernelwatch.detect.steps import Step
 from kernelwatch.system.student import quantile
-from kernelwatch.timing.record import Measurement, number
 
-KINDS = ("regression", "improvement", "change", "environment")
 PROCESSES = 6  # that measure a cell, as a rule
 OTHER_GPU = HASHES["nvml_uuid_sha256"]
 # Why an exact figure may change though the binary is the same.
@@ -145,7 +143,7 @@ class Change:
 
     @property
     def kind(self) -> str:
-        """One of KINDS; "change" if neither direction is better."""
+        """A "regression", an "improvement", or an "environment"; "change" if neither direction is better."""
         if self.step.kind == "environment":
             return "environment"
         if self.series.higher_is_better is None:
@@ -307,28 +305,3 @@ def turns(judged: Iterable[JudgedSeries]) -> list[Turn]:
                 counts[place] = counts.get(place, 0) + 1
     newest_first = sorted(counts.items(), reverse=True)
     return [Turn(before, commit, why, count) for (_, before, commit, why), count in newest_first]
-
-
-def identity(measurements: Iterable[Measurement]) -> str:
-    """Of the binary and launch that were measured; "" if it is not known."""
-    return " ".join(sorted({str(each["identity"]) for each in measurements if each.get("identity")}))
-
-
-def spread(figures: Sequence[float], doubt: float = 0.0) -> float:
-    """The relative standard error of a cell's figure, from the processes that measured it. It is 0 for fewer than two,
-    which show no noise: the noise of the series is then taken from the differences between commits.
-
-    `doubt`: by how much a limit of the clock may have moved all of them together (timing/clocks.py).
-    """
-    count = len(figures)
-    mean = math.fsum(figures) / count if count >= 2 else 0.0
-    if not mean:
-        return 0.0
-    error = math.sqrt(math.fsum((each - mean) ** 2 for each in figures) / (count - 1) / count) / abs(mean)
-    return math.hypot(error, doubt)
-
-
-def figures(measurements: Iterable[Measurement], *names: str) -> list[float]:
-    """A figure of each measurement that has it; each further name goes one dictionary deeper."""
-    values = (number(measurement, *names) for measurement in measurements)
-    return [value for value in values if isinstance(value, float) and math.isfinite(value)]

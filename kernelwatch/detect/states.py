@@ -21,10 +21,8 @@ from kernelwatch.history.records import rung_and_type
 
 State = Literal["new", "confirmed", "refuted", "accepted", "fixed", "undone"]
 Interval = tuple[float, float]
-OPEN = ("new", "confirmed")
 CLOSE = 1e-9  # of two relative changes that are the same
 BACK = {"undone": "undone by", "made up": "made up for by", "back": "back to the level before since"}
-UNKNOWN: Interval = (math.nan, math.nan)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 Ask = Callable[[list[str]], str]  # what git answers to these arguments
 KEY = "Perf-Expected"
 VALUE = re.compile(r"(?P<subject>\S.*?)\s+(?P<size>[+\u2212-]\d+(?:\.\d+)?)\s*%")
-WRONG = "should be a cell, a rung or a figure, and a size, such as: transpose/padded +3%"
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from kernelwatch.history.records import Measured, Record
 from kernelwatch.run.outcome import LEAST
-from kernelwatch.timing.record import Measurement, number
 
 SHORT_S = 60e-6  # below this, a fixed time a kernel that differs between processes is a visible share of the figure
 # The first processes of each cell, which every cell has: later ones measure only cells on which these do not agree.
@@ -26,20 +25,13 @@ class Instrument:
     """Figures of the measuring at one commit, over the cold GPU cells with a kernel time below SHORT_S, and over the
     first PROCESSES processes of each.
 
-    `cells`: how many. `spread`, `spread_90`, `spread_worst`: of the coefficients of variation between processes, the
-    median, the 90 % quantile and the largest. `two_levels`: the share of cells with a process on another level.
-    `limited`: the share of all GPU cells whose clock makes them doubtful. `canary_s`, `launch_s`: medians, None if they
-    are not known.
+    `spread`, `spread_90`: of the coefficients of variation between processes, the median and the 90 % quantile.
+    `two_levels`: the share of cells with a process on another level.
     """
 
-    cells: int
     spread: float
     spread_90: float
-    spread_worst: float
     two_levels: float
-    limited: float
-    canary_s: dict[str, float | None]
-    launch_s: float | None
 
 
 def instrument(record: Record) -> Instrument | None:
@@ -49,16 +41,10 @@ def instrument(record: Record) -> Instrument | None:
     if len(short) < CELLS_LEAST:
         return None
     spreads = sorted(statistics.stdev(first) / statistics.mean(first) for first in map(_first, short))
-    measurements = [each for cell in timed for each in cell.measurements]
     return Instrument(
-        len(short),
         statistics.median(spreads),
         spreads[math.ceil(0.9 * len(spreads)) - 1],
-        spreads[-1],
         sum(map(two_levels, short)) / len(short),
-        sum(bool(cell.limits) for cell in timed) / len(timed),
-        {name: _median(measurements, "canary_s", name) for name in ("memory", "compute")},
-        _median(measurements, "launch_seconds"),
     )
 
 
@@ -77,8 +63,3 @@ def two_levels(cell: Measured) -> bool:
     low = seconds[: len(seconds) // 2]
     level = sum(low) / len(low)
     return any(LEVELS_APART_S < (each - level) / kernels < LEVELS_MOST_S for each in seconds)
-
-
-def _median(measurements: Sequence[Measurement], *names: str) -> float | None:
-    values = [value for each in measurements if (value := number(each, *names)) is not None]
-    return statistics.median(values) if values else None

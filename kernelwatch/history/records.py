@@ -4,11 +4,11 @@ import hashlib
 import json
 import math
 import statistics
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import cast, get_args
+from typing import Any, cast, get_args
 
 from kernelwatch.run import outcome as outcomes
 from kernelwatch.run.outcome import Outcome
@@ -16,7 +16,7 @@ from kernelwatch.system.errors import UserError
 from kernelwatch.system.files import read_regular
 from kernelwatch.system.student import quantile
 from kernelwatch.timing import clocks
-from kernelwatch.timing.record import CellState, Facts, Measurement
+from kernelwatch.timing.record import CellState, Facts, Measurement, number
 
 READ = {
     "clock_mhz": ("clock64_mhz", ""),
@@ -77,6 +77,16 @@ class Measured:
             *(allocates if self.peak_allocated_bytes else ()),
             *(f"autotuned, {choice}" for choice in self.configurations),
         )
+
+    @property
+    def identity(self) -> str:
+        """Of the binary and launch that were measured; "" if it is not known."""
+        return " ".join(sorted({str(each["identity"]) for each in self.measurements if each.get("identity")}))
+
+    def error(self, name: str) -> float:
+        """The relative standard error of a figure ("seconds"), from the processes that measured it."""
+        values = (number(each, name) for each in self.measurements)
+        return spread([value for value in values if isinstance(value, float) and math.isfinite(value)], self.doubt)
 
     @cached_property
     def readings(self) -> dict[str, list[float]]:
@@ -171,12 +181,35 @@ class Record:
         }
 
 
+def spread(figures: Sequence[float], doubt: float = 0.0) -> float:
+    """The relative standard error of a cell's figure, from the processes that measured it. It is 0 for fewer than two,
+    which show no noise: the noise of the series is then taken from the differences between commits.
+
+    `doubt`: by how much a limit of the clock may have moved all of them together (timing/clocks.py).
+    """
+    count = len(figures)
+    mean = math.fsum(figures) / count if count >= 2 else 0.0
+    if not mean:
+        return 0.0
+    error = math.sqrt(math.fsum((each - mean) ** 2 for each in figures) / (count - 1) / count) / abs(mean)
+    return math.hypot(error, doubt)
+
+
 def is_finite(value: object) -> bool:
     """Whether a value is a number that JSON knows."""
     try:
         return isinstance(value, int | float) and math.isfinite(value)
     except OverflowError:  # an integer too large for a float
         return False
+
+
+def finite(value: Any) -> Any:
+    """JSON without the numbers that JSON does not know, which are null, and without tuples."""
+    if isinstance(value, dict):
+        return {str(name): finite(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return list(map(finite, value))
+    return value if is_finite(value) or not isinstance(value, int | float) else None
 
 
 def rung_and_type(key: str) -> str:

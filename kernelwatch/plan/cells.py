@@ -8,8 +8,6 @@ from kernelwatch.plan.problem import Problem, Rung, Shape, label
 from kernelwatch.plan.project import Project
 
 CACHES = ("cold", "hot")
-STREAMED = "streamed"  # takes the place of a cache state if the operands come from the host's memory
-SEVERAL = "several"  # takes the place of a cache state if several GPUs work on parts of the operands
 COUNTED = "counted"  # takes the place of a cache state on the emulator, which has no caches
 
 
@@ -137,36 +135,15 @@ def _of_lines(problem: Problem, timed_cells: list[Cell]) -> list[Cell]:
     ]
 
 
-def _of_several(problem: Problem) -> list[Cell]:
-    """The rungs of several GPUs with each of their types at every shape, and beside them the vendor's on one GPU."""
-    own = [
-        Cell(problem.name, rung.name, type, shape, SEVERAL, SEVERAL)
-        for rung in problem.rungs
-        if rung.where == SEVERAL and problem.divided
-        for type in rung.types
-        for shape in problem.divided.shapes
-    ]
-    beside = problem.vendor.get("gpu", "")
-    places = dict.fromkeys((cell.type, cell.shape) for cell in own) if beside else ()
-    return own + [Cell(problem.name, beside, *place, SEVERAL, SEVERAL) for place in places]
-
-
 def plan(problem: Problem, device: str, *, quick: bool = False, only: str = "") -> list[Cell]:
-    """The cells of a problem on a device: "gpu", "cpu", "streamed" for operands in the host's memory, or "several"
-    for several GPUs.
+    """The cells of a problem on a device: "gpu", "cpu", or one of its further devices.
 
     `quick`: fewer cells, for a first look. `only`: a regular expression on their keys, "" for all.
     """
-    if device == STREAMED:
-        cells = [
-            Cell(problem.name, rung.name, problem.main_type(rung.name), shape, STREAMED, STREAMED)
-            for rung in problem.rungs
-            if rung.where == "host"
-            for shape in problem.streamed_shapes
-            if not quick
-        ]
-    elif device == SEVERAL:
-        cells = [] if quick else _of_several(problem)
+    further = next((each for each in problem.devices if each.name == device), None)
+    if further:
+        places = () if quick and not further.quick_processes else further.places(problem)
+        cells = [Cell(problem.name, *place, device, device) for place in places]
     else:
         cells = [
             cell

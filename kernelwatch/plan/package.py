@@ -40,23 +40,9 @@ class Launch(Protocol):
 
 
 @runtime_checkable
-class StreamedLaunch(Protocol):
-    """A Launch of a rung that streams its operands from the host's memory. The call returns when the work is done; it
-    returns the share of the copies' time that was hidden under other work, from 0 to 1."""
-
-    @property
-    def identity(self) -> str: ...
-
-    def __call__(self) -> float: ...
-
-
-@runtime_checkable
 class Kernel(Protocol):
     """A loaded rung. `bind` takes the inputs in the order of the problem, its scalars by name, and `out`, the array to
-    overwrite (a tuple of arrays if the problem has several outputs). It returns a Launch and runs nothing.
-
-    A rung of several GPUs is loaded and bound by a process for each GPU, to parts of the arrays. Its `bind` also takes
-    `communicator`, CuPy's NcclCommunicator of these processes; their launches make the whole output together."""
+    overwrite (a tuple of arrays if the problem has several outputs). It returns a Launch and runs nothing."""
 
     def bind(self, *inputs: Array, out: Array | tuple[Array, ...], **scalars: Any) -> Launch: ...
 

@@ -14,8 +14,9 @@ from typing import Any, Literal, NamedTuple
 import ml_dtypes  # noqa: F401 (adds the type bfloat16 to NumPy and CuPy)
 import numpy as np
 
+from kernelwatch.plan.devices import DEVICES, Device
+
 Shape = tuple[int, ...]
-Device = Literal["gpu", "cpu"]
 Dtype = np.dtype[Any]
 Array = Any  # a NumPy or a CuPy array; CuPy has no types
 
@@ -29,6 +30,11 @@ def dtypes(type: str) -> tuple[Dtype, Dtype]:
 def label(shape: Shape) -> str:
     """A shape as keys and pages show it, such as 4096x4096."""
     return "x".join(map(str, shape))
+
+
+def extents(label: str) -> Shape:
+    """The shape of a label."""
+    return tuple(map(int, label.split("x")))
 
 
 # Called with a np.random.Generator, the shape, the dtype, and if it takes a fourth argument the inputs before it.
@@ -169,28 +175,6 @@ class Computation:
         return self.traffic(shape, type) if self.traffic else self.operands(shape, type).nbytes
 
 
-def part(extent: int, rank: int, ranks: int) -> range:
-    """Part `rank` of `ranks` of an extent; the parts differ by at most 1."""
-    return range(extent * rank // ranks, extent * (rank + 1) // ranks)
-
-
-@dataclass(frozen=True)
-class Divided:
-    """How a problem is computed by several GPUs of one host: each holds a part (see `part`) of every array.
-
-    `shapes`: timed with every type of the rungs.
-    `axes`: the axis along which each array is cut, the inputs first.
-    `exact_bits(type)`: as in Computation, for these shapes.
-    `wrong(inputs, out, rank, ranks, random, xp)`: for each row of the part of the output on GPU `rank`, whether it is
-    wrong. `inputs[i][r]` makes GPU r's part of input i anew; `random` is a NumPy generator, `xp` the arrays' module.
-    """
-
-    shapes: tuple[Shape, ...]
-    axes: tuple[int, ...]
-    exact_bits: Callable[[str], tuple[int, ...]]
-    wrong: Callable[..., Array]
-
-
 @dataclass(frozen=True)
 class Rung:
     """One version of a kernel, as the checkout declares it. The measured commit decides how to compile and launch it.
@@ -199,8 +183,7 @@ class Rung:
     `source`: the file that it is made from.
     `repeats`: how often one launch does the work.
     `threads`: "all" if it uses every core, else "1".
-    `where`: "device" for operands in the device's memory, "host" for a GPU rung that streams them from the host's,
-    "several" for one that works on parts of them on several GPUs.
+    `where`: "device" for operands in the device's memory; else the `where` of the further device that launches it.
     `input_bytes_max`: the most bytes that each input may have, in the inputs' order; larger shapes are left out.
     `takes(shape, type)`: whether it takes the inputs of a shape: True, or the reason why it does not. Such a cell is
     n/a with that reason.
@@ -210,14 +193,14 @@ class Rung:
     """
 
     name: str
-    device: Device
+    device: Literal["gpu", "cpu"]
     types: tuple[str, ...]
     idea: str = ""
     computes: str = ""
     source: Path | None = None
     repeats: int = 1
     threads: str = "1"
-    where: Literal["device", "host", "several"] = "device"
+    where: str = "device"
     input_bytes_max: tuple[int, ...] = ()
     takes: Callable[[Shape, str], bool | str] | None = None
     arrays: Literal["", "torch"] = ""
@@ -276,8 +259,7 @@ class Problem:
     `element_shape`: the shape at which the other types are timed.
     `hot_shapes`: timed hot as well; every shape is timed cold.
     `counted_shapes`: for counting accesses; an even and a ragged one, small, since the emulator is slow.
-    `streamed_shapes`: for rungs that stream operands from the host's memory.
-    `divided`: for rungs of several GPUs.
+    `devices`: further devices besides a GPU and a CPU, for rungs with another `where`.
     `noise_cells`: a regular expression on the keys of the cells whose noise an A/A measures, "" for all.
     `lines`: reference lines on a GPU, by name.
     `vendor`: device -> the vendor's rung, with which the others are compared.
@@ -296,8 +278,7 @@ class Problem:
     element_shape: Shape = ()
     hot_shapes: tuple[Shape, ...] = ()
     counted_shapes: tuple[Shape, ...] = ()
-    streamed_shapes: tuple[Shape, ...] = ()
-    divided: Divided | None = None
+    devices: tuple[Device, ...] = ()
     noise_cells: str = ""
     lines: Mapping[str, Line] = field(default_factory=dict)
     vendor: Mapping[str, str] = field(default_factory=dict)
@@ -318,6 +299,13 @@ class Problem:
     def rung(self, name: str) -> Rung:
         """A rung by name. Raises: KeyError."""
         return self._by_name[name]
+
+    def device_of(self, rung: Rung) -> Device:
+        """What launches a rung. Raises: ValueError if no device does."""
+        for device in (DEVICES[rung.device], *self.devices):
+            if device.where == rung.where:
+                return device
+        raise ValueError(f"{self.name}/{rung.name}: no device of {self.name} launches what has where = {rung.where!r}")
 
     def computes(self, name: str) -> Computation:
         """What a rung or reference line computes. Raises: KeyError."""

@@ -18,6 +18,7 @@ from types import ModuleType
 from typing import Any
 
 from kernelwatch.plan import tree
+from kernelwatch.plan.devices import DEVICES, Device
 from kernelwatch.plan.functions import adapt, parts_of_table
 from kernelwatch.plan.package import Absent, Package, Parts
 from kernelwatch.plan.problem import Computation, Problem
@@ -49,7 +50,7 @@ class Project:
     it. A change of one is never called "no change".
     `conditions`: distributions, besides the engine's own, on whose versions a figure may depend.
     `gate`: arguments of pytest for the tests that must pass before anything is timed.
-    `truth_cells`: keys of the cells that are compared with Nsight Compute.
+    `truth_cells`: keys of the cells that the command truth compares with a profiler.
     `unsanitized`: (tool of compute-sanitizer, "op/rung") -> why the tool cannot judge that rung, which is left out.
     `environment`: environment variables of the worker processes.
     """
@@ -100,6 +101,16 @@ class Project:
     def results(self) -> Path:
         """The folder of recorded results. Raises: UserError."""
         return self.root / str(self.configuration.get("results_dir", "results"))
+
+    @property
+    def devices(self) -> dict[str, Device]:
+        """The devices by name, the further ones of its problems last."""
+        return DEVICES | {device.name: device for problem in self.problems for device in problem.devices}
+
+    @property
+    def timed(self) -> list[Device]:
+        """The devices on which cells are timed."""
+        return [device for device in self.devices.values() if device.processes]
 
     def op(self, name: str) -> Problem:
         """A problem by name. Raises: UserError if there is none."""

@@ -17,14 +17,14 @@ from kernelwatch.detect.states import headline, verdict_of
 from kernelwatch.history import records
 from kernelwatch.history.confirmations import Verdicts
 from kernelwatch.history.links import Session
-from kernelwatch.history.records import Measured, Record
+from kernelwatch.history.records import Measured, Record, finite
 from kernelwatch.plan.cells import COUNTED, key
 from kernelwatch.publish import figures, sentences
 from kernelwatch.publish.commits import Commit
 from kernelwatch.publish.explaining import EVENTS, Explaining, Kernel, kernels_of
 from kernelwatch.publish.figures import Figure
 from kernelwatch.publish.publication import Publication
-from kernelwatch.publish.record import Json, finite, median, rounded
+from kernelwatch.publish.record import Json, median, rounded
 from kernelwatch.publish.recorded import Recorded, sidecar_of
 from kernelwatch.publish.sentences import Look
 from kernelwatch.publish.series import cell_of

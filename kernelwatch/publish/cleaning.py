@@ -15,6 +15,7 @@ from typing import Any, TypeGuard
 
 from asv import _stats, results
 
+from kernelwatch.history.records import is_finite
 from kernelwatch.system.files import open_regular, read_regular
 
 NAME = re.compile(r"[A-Za-z]\w*(\.\w+)*", re.ASCII)  # of a benchmark: module, class, function
@@ -71,10 +72,7 @@ def _is_number(value: object) -> TypeGuard[float]:
 
 
 def _is_finite(value: object) -> bool:
-    try:
-        return _is_number(value) and math.isfinite(value)
-    except OverflowError:  # an integer too large for a float
-        return False
+    return _is_number(value) and is_finite(value)
 
 
 def _is_scalar(value: object) -> bool:

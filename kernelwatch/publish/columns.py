@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernelwatch.detect import events
-from kernelwatch.history.records import Measured, Record, conditions
+from kernelwatch.history.records import Measured, Record, conditions, finite
 from kernelwatch.history.store import Store
-from kernelwatch.publish.record import finite, median, parts_of, state
+from kernelwatch.publish.record import median, parts_of, state
 
 Json = dict[str, Any]
 Numbers = NDArray[np.float64]
@@ -88,7 +87,7 @@ def packed(record: Record, shown: dict[str, Json], judged: tuple[str, ...], stor
             limits.setdefault("\n".join(cell.limits), []).append(at)
     shared = {
         "cells": [[cell.key for cell in cells], [cell.group for cell in cells]],
-        "identities": [events.identity(cell.measurements) for cell in cells],
+        "identities": [cell.identity for cell in cells],
         "binaries": record.binaries,
         "conditions": {group: finite(conditions(record, group)) for group in record.facts},
     }
@@ -110,7 +109,7 @@ def _numbers(cell: Measured, shown: Json, judged: tuple[str, ...]) -> list[float
     ]
     return [
         *(NAN if value is None else value for value in known),
-        *(events.spread(events.figures(cell.measurements, name), cell.doubt) for name in judged),
+        *(cell.error(name) for name in judged),
     ]
 
 

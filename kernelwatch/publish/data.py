@@ -24,7 +24,7 @@ from kernelwatch.detect.events import INSTRUMENTS
 from kernelwatch.history.records import rung_and_type
 from kernelwatch.identity import TIMED
 from kernelwatch.plan.cells import rungs
-from kernelwatch.plan.problem import Kind, Problem, Rung, label
+from kernelwatch.plan.problem import Kind, Problem, Rung, extents, label
 from kernelwatch.plan.project import Project
 from kernelwatch.publish.columns import SHOWN, Columns, Layout, Numbers
 from kernelwatch.publish.exact import Exact
@@ -99,7 +99,7 @@ def add_cells(project: Project, cells: dict[str, Json], layout: Layout) -> None:
 
 def _work(project: Project, parts: Json) -> Json:
     try:
-        problem, shape = project.ops[parts["op"]], tuple(map(int, parts["shape"].split("x")))
+        problem, shape = project.ops[parts["op"]], extents(parts["shape"])
         kind = problem.kind(parts["rung"], parts["type"])
         is_usual = kind == Kind(kind.type)
         unit = problem.unit_of(parts["rung"], parts["type"])

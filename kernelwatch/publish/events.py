@@ -8,7 +8,6 @@ to an event. ``regressions_first_commits`` of asv.conf.json still sets the commi
 
 import dataclasses
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +29,7 @@ from kernelwatch.history.confirmations import Confirmation
 from kernelwatch.history.decisions import Accepted, Decision
 from kernelwatch.history.expected import Expected
 from kernelwatch.history.links import Session
+from kernelwatch.history.records import finite
 from kernelwatch.plan.project import Project
 from kernelwatch.publish import diffs, failed, linked, linked_benchmarks, values
 from kernelwatch.publish.causes import Causes
@@ -376,8 +376,3 @@ def _series_as_json(series: JudgedSeries) -> dict[str, object]:
 
 def _named(series: JudgedSeries) -> dict[str, object]:
     return {"benchmark": series.benchmark, "params": series.params, "place": series.place}
-
-
-def finite(value: float) -> float | None:
-    """The value, or None if it is not finite: JSON has no infinity."""
-    return value if math.isfinite(value) else None

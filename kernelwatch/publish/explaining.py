@@ -25,11 +25,11 @@ from kernelwatch.identity import COMPILED, COUNTED
 from kernelwatch.plan.build import environment, tree_of_commit
 from kernelwatch.plan.cells import Cell
 from kernelwatch.plan.cubin import read_cubin
+from kernelwatch.plan.devices import Budget
 from kernelwatch.plan.project import Project
 from kernelwatch.run.processes import Run
 from kernelwatch.system import cache
 from kernelwatch.system.tools import digest
-from kernelwatch.timing.check import Budget
 
 VERSION = 1  # of what is kept: raised when it has another meaning
 SUFFIX = ".explained"

@@ -123,8 +123,3 @@ def _plural(noun: str, count: float) -> str:
     first, _, rest = noun.partition(" ")
     plural = f"{first}es" if first.endswith("s") else f"{first}s"
     return f"{plural} {rest}".strip()
-
-
-def number(value: float) -> str:
-    """A figure without noise: whole numbers as they are, others with four digits."""
-    return f"{value:.0f}" if float(value).is_integer() else f"{value:.4g}"

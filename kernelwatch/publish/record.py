@@ -7,7 +7,8 @@ from functools import cache
 from typing import Any
 
 from kernelwatch.history.instrument import instrument
-from kernelwatch.history.records import READ, Measured, Record, is_finite
+from kernelwatch.history.records import READ, Measured, Record, finite
+from kernelwatch.plan.cells import COUNTED
 from kernelwatch.timing.record import Facts
 
 Json = dict[str, Any]
@@ -33,7 +34,7 @@ def parts_of(key: str, group: str) -> Json | None:
     """The parts of a timed cell's key; None for another cell. `group`: such as "transpose gpu"."""
     match = re.fullmatch(r"([^/ ]+)/(\S+) (\S+) (\d+(?:x\d+)*) (\w+)", key)
     device = group.rpartition(" ")[2]
-    if not match or device not in ("gpu", "cpu", "streamed", "several"):
+    if not match or match[5] == COUNTED:
         return None
     op, rung, type, shape, cache = match.groups()
     return {"op": op, "rung": rung, "type": type, "shape": shape, "cache": cache, "device": device}
@@ -55,15 +56,6 @@ def snapshot(record: Record) -> Json:
 def facts_of(facts: Facts) -> Json:
     """The facts that the pages show."""
     return {name: finite(value) for name, value in facts.items() if name in FACTS}
-
-
-def finite(value: object) -> object:
-    """JSON without the numbers that JSON does not know; records may be edited by hand."""
-    if isinstance(value, dict):
-        return {str(name): finite(each) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return list(map(finite, value))
-    return value if is_finite(value) or not isinstance(value, int | float) else None
 
 
 def figures(cell: Measured) -> Json:

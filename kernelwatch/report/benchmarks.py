@@ -9,7 +9,7 @@ from rich.table import Table
 from kernelwatch.comparison.benchmarks import Report
 from kernelwatch.comparison.paired import FALSE_ALARMS, Judged
 from kernelwatch.report import texts
-from kernelwatch.report.comparison import STYLES, VERSION, Document, row
+from kernelwatch.report.comparison import STYLES, Document, made, row
 from kernelwatch.report.rows import by_reason
 
 REASONS = ("failed", "cannot tell", "gone", "repaired", "new", "n/a")
@@ -58,13 +58,7 @@ def document(report: Report) -> Document:
     rows = [[name, *own] for name, _, own in _rows(report)]
     heads = ["benchmark", *report.names, *HEADERS]
     tables = [{"title": "", "headers": heads, "figures": [1, 2, 3, 4, 5], "rows": rows}] if rows else []
-    return {
-        "version": VERSION,
-        "summary": report.summary,
-        "what": report.what,
-        "tables": tables,
-        "lines": list(_lines(report)),
-    }
+    return made(report.summary, report.what, tables, list(_lines(report)))
 
 
 def show(report: Report, console: Console) -> None:

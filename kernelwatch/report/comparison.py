@@ -230,7 +230,7 @@ def document(report: Report) -> Document:
     if report.failures:
         failed = by_reason(report.failures.items()).items()
         lines = [f"{', '.join(keys)}: {why}" for why, keys in failed]
-        return _document(f"{names[1]} failed", report.what, [], lines)
+        return made(f"{names[1]} failed", report.what, [], lines)
     if timed := _timed(report):
         heads = ["cell", *names, "change", "interval", "detectable, turns", "verdict"]
         rows = [[pairs.cell.key, *row(pairs, judged, f"({SAME})")] for pairs, judged in timed]
@@ -245,16 +245,11 @@ def document(report: Report) -> Document:
     if new := _new_rows(report):
         tables.append({"title": NEW_TITLE, "headers": list(NEW_HEADERS), "figures": [1, 2, 3, 4], "rows": new})
     lines = [f"{report.compared} exact figures compared, {len(report.differences)} differ"] if report.compared else []
-    return _document(report.summary, report.what, tables, [*lines, *_lines(report)])
+    return made(report.summary, report.what, tables, [*lines, *_lines(report)])
 
 
-def _document(summary: str, what: str, tables: list[dict[str, Any]], lines: list[str]) -> Document:
+def made(summary: str, what: str, tables: list[dict[str, Any]], lines: list[str]) -> Document:
     return {"version": VERSION, "summary": summary, "what": what, "tables": tables, "lines": lines}
-
-
-def markdown(report: Report) -> str:
-    """The report as Markdown, for a summary that only its author's readers see."""
-    return as_markdown(document(report))
 
 
 def as_markdown(found: Document) -> str:

@@ -1,24 +1,15 @@
 """What commands print with --json, in the form of the schemas in kernelwatch/schemas: for other tools, and for programs
 that optimize kernels. A number that is not finite is null."""
 
-import math
 from typing import Any
 
 from kernelwatch.comparison.exact import Difference, Value
 from kernelwatch.comparison.paired import Judged, Pairs
 from kernelwatch.comparison.verdict import Report
+from kernelwatch.history.records import finite
 from kernelwatch.plan.problem import label
 
 VERSION = 1  # of the schemas: raised when a key that is there changes its meaning or goes
-
-
-def finite(value: Any) -> Any:
-    """The same with null in place of the numbers that JSON lacks, and lists in place of tuples."""
-    if isinstance(value, dict):
-        return {str(key): finite(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def versus(report: Report, names: tuple[str, str], commits: tuple[str, str], machine: str, code: int) -> dict[str, Any]:

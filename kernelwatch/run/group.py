@@ -1,10 +1,8 @@
 """Measures a group of cells in several fresh processes; a kernel that crashes or hangs costs only its own cells."""
 
 import importlib.util
-import json
 import os
 import statistics
-import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import suppress
@@ -12,38 +10,23 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
-from kernelwatch.plan.cells import SEVERAL, Cell, plan
+from kernelwatch.plan.cells import Cell, plan
+from kernelwatch.plan.devices import Budget
 from kernelwatch.plan.problem import dtypes
 from kernelwatch.plan.project import Project
 from kernelwatch.run import checkpoint, outcome
+from kernelwatch.run.codes import note_codes, of_sources
 from kernelwatch.run.outcome import Group
-from kernelwatch.run.processes import CLOCKED, ENDLESS_S, SILENCE_S, Run, workers_of
+from kernelwatch.run.processes import ENDLESS_S, Run, workers_of
+from kernelwatch.run.progress import Progress
 from kernelwatch.system.options import Options
 from kernelwatch.timing import clocks
-from kernelwatch.timing.check import Budget
-from kernelwatch.timing.record import Facts, Measurement
+from kernelwatch.timing.record import Facts
 
-# By device: the number of fresh processes, and the budget of a measurement. Quick runs are not saved.
-PROCESSES = {"gpu": 6, "cpu": 3, "streamed": 3, "several": 3}
-QUICK_PROCESSES = {"gpu": 2, "cpu": 2, "streamed": 0, "several": 0}
-# Seconds without an event: a device that watches its own processes names the one that hangs.
-SILENCE = {"several": 240.0}
 AWAKE_S = 0.2
 LOST = "lost"  # the file beside the groups of a run of asv that says that its device was lost
 CELLS_LEAST = 4  # for a parallel worker: it takes most of a second to start
 PROCESSES_MAX = 8  # parallel workers for noise-free figures
-BUDGETS = {
-    "gpu": Budget(samples=5, sample_s=0.002),
-    "cpu": Budget(samples=7, sample_s=0.004),
-    "streamed": Budget(samples=5, sample_s=0.0),
-    "several": Budget(samples=5, sample_s=0.1),
-}
-QUICK_BUDGETS = {
-    "gpu": Budget(samples=3, sample_s=0.002),
-    "cpu": Budget(samples=3, sample_s=0.004),
-    "streamed": Budget(samples=1, sample_s=0.0),
-    "several": Budget(samples=1, sample_s=0.1),
-}
 
 
 def measured_tree(project: Project, options: Options) -> str:
@@ -68,7 +51,7 @@ def roofline(project: Project, cell: Cell, run: Run) -> dict[str, float | str]:
     """
     problem = project.ops[cell.op]
     flops, amount = problem.flops(cell.rung, cell.shape), problem.bytes_moved(cell.rung, cell.type, cell.shape)
-    if not flops or cell.device == SEVERAL:  # the ceilings are those of one GPU
+    if not flops or run.project.devices[cell.device].holds == "GPUs":  # the ceilings are those of one GPU
         return {}
     figures: dict[str, float | str] = {"flops": flops, "bytes": amount, "intensity_flops_per_byte": flops / amount}
     ceilings = run.group.facts.get("ceilings", {})
@@ -84,40 +67,6 @@ def roofline(project: Project, cell: Cell, run: Run) -> dict[str, float | str]:
     if "copy_bytes_per_s" in ceilings:
         figures |= {"copy_bytes_per_s": ceilings["copy_bytes_per_s"]}
     return figures
-
-
-def tell(options: Options, **fields: object) -> None:
-    """Append a JSON line with these fields and the time (seconds since the epoch) to the file `options.progress`."""
-    if options.progress:
-        with (
-            suppress(OSError),
-            open(options.progress, "a", encoding="utf-8") as file,
-        ):  # a full disk stops no run
-            file.write(json.dumps(fields | {"at": time.time()}) + "\n")  # noqa: TID251 (a stamp)
-
-
-class _Progress:
-    """Reports the progress of a group. `total`: the measurements of all cells by all processes."""
-
-    def __init__(self, group: str, total: int, options: Options) -> None:
-        self.group, self.total, self.options, self.done = group, total, options, 0
-
-    def tick(self, cells: int = 1, **fields: str) -> None:
-        self.done += cells
-        tell(self.options, group=self.group, done=self.done, total=self.total, **fields)
-
-    def reach(self, done: int) -> None:
-        """Report this number of measurements as done: cells that are known well enough are left out."""
-        if self.done < done:
-            self.tick(done - self.done)
-
-    def note(self, message: str) -> None:
-        print(message, flush=True)  # asv ends a process that prints nothing for long
-        self.tick(0, note=message)
-
-    def end(self) -> None:
-        """Report the group as finished; cells that failed were measured less often than planned."""
-        self.reach(self.total)
 
 
 def save(group: Group, options: Options) -> None:
@@ -137,7 +86,7 @@ def _share_loss(run: Run, options: Options) -> None:
     """Tell the groups that follow in this run of asv that the device was lost, or heed what one before has told."""
     if run.lost and options.facts:
         Path(options.facts, LOST).write_text(run.unavailable, encoding="utf-8")
-    elif run.device in CLOCKED and (why := lost(options)):
+    elif run.on_gpu and (why := lost(options)):
         run.lose(why)
 
 
@@ -167,7 +116,7 @@ def measure_once(
         )
         for share in shares
     ]  # fmt: skip
-    progress = _Progress(f"{op} {device}", len(cells), options)
+    progress = Progress(f"{op} {device}", len(cells), options)
     with ThreadPoolExecutor(count) as pool:
         try:
             pending = {pool.submit(run.measure_all, 0, progress.tick) for run in runs}
@@ -215,12 +164,6 @@ def _resumed(run: Run, options: Options, processes: int) -> dict[str, Facts]:
     return resumed
 
 
-def of_sources(run: Run) -> list[Cell]:
-    """The cells whose identity is of their sources."""
-    outcomes = run.group.outcomes
-    return [cell for cell in run.cells if any("sources" in each for each in outcomes[cell.key].measurements)]
-
-
 def retake(run: Run, process: int) -> None:
     """Measure the cells whose clock was limited once more, in one more process.
 
@@ -251,39 +194,10 @@ def retake(run: Run, process: int) -> None:
             outcomes[key].measurements = clocks.retaken(outcomes[key].measurements, measurement)
 
 
-def look(run: Run, cells: list[Cell]) -> dict[str, Measurement]:
-    """What another process of a run, which times nothing, sees cells launch, by key."""
-    if not cells:
-        return {}
-    from kernelwatch.analysis import launched  # here, since it imports all that measures on a GPU
-
-    looked = Run(run.project, cells, launched.DEVICE, run.tree, run.budget, workers=run.workers)
-    looked.note = run.note
-    looked.measure_all(0)
-    if looked.unavailable:
-        run.group.facts["codes"] = looked.unavailable
-    return {key: each for key, outcome in looked.group.outcomes.items() for each in outcome.measurements}
-
-
-def note_codes(run: Run) -> None:
-    """Add the code of the kernels to the measurements of cells whose identity is of their sources."""
-    for key, seen in look(run, of_sources(run)).items():
-        note(run.group.outcomes[key].measurements, seen)
-
-
-def note(measurements: Iterable[Measurement], seen: Measurement) -> None:
-    """Add what a process saw a cell launch to the measurements of that cell."""
-    from kernelwatch.analysis import launched
-
-    for measurement in measurements:
-        if seen["codes"] and "kernels" in measurement:
-            launched.note(measurement, seen)
-
-
 def measure(
     project: Project, op: str, device: str, options: Options | None = None, together: Iterable[str] = ()
 ) -> Group:
-    """Measure all cells of an op on a device ("gpu", "cpu", "streamed" or "several") at the commit under test, and save
+    """Measure all cells of an op on a device of the project at the commit under test, and save
     the group.
 
     Several processes measure the cells in orders of their own, so that drift affects all cells alike. A cell is left
@@ -321,10 +235,11 @@ def _saved(name: str, options: Options) -> Group | None:
 
 def _measure(project: Project, cells: list[Cell], device: str, options: Options) -> dict[str, Group]:
     """Measure cells of a device in several processes; their groups by op."""
-    processes = (QUICK_PROCESSES if options.quick else PROCESSES)[device]
-    budget = (QUICK_BUDGETS if options.quick else BUDGETS)[device]
-    run = Run(project, cells, device, measured_tree(project, options), budget, SILENCE.get(device, SILENCE_S))
-    progress = _Progress(run.group.name, len(cells) * processes, options)
+    way = project.devices[device]
+    processes = way.quick_processes if options.quick else way.processes
+    budget = way.quick_budget if options.quick else way.budget
+    run = Run(project, cells, device, measured_tree(project, options), budget, way.silence_s)
+    progress = Progress(run.group.name, len(cells) * processes, options)
     run.note = progress.note
     _share_loss(run, options)
     resumed = _resumed(run, options, processes)

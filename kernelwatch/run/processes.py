@@ -12,6 +12,7 @@ from dataclasses import asdict, replace
 from typing import Any, cast
 
 from kernelwatch.plan.cells import Cell
+from kernelwatch.plan.devices import SILENCE_S, Budget
 from kernelwatch.plan.project import Project
 from kernelwatch.run import outcome
 from kernelwatch.run.outcome import Group, Outcome
@@ -19,14 +20,10 @@ from kernelwatch.run.workers import Workers
 from kernelwatch.system import cache
 from kernelwatch.system.patience import Patience, Stuck, output
 from kernelwatch.timing import cpu, nvml
-from kernelwatch.timing.check import Budget
 from kernelwatch.timing.record import CellState, Facts, Measurement
 
-SILENCE_S = 60.0  # a worker that sends nothing and does not work for this long hangs
 ENDLESS_S = 600.0  # a worker that works for this long and sends nothing has an endless cell, or a very slow one
 END_S = 20.0  # for a process to end that closed its output or was killed: only a driver that hangs holds it for longer
-# Devices on which a worker that waits burns CPU time, so that only the clock counts.
-CLOCKED = ("gpu", "streamed", "several", "launched")
 ALIKE = ("gpu", "launched")  # devices whose processes import much the same
 AHEAD = ("gpu",)  # devices on which other processes may import while one measures; on a CPU it would move the figures
 
@@ -95,6 +92,7 @@ class Run:
         self.project = project
         self.cells = cells
         self.device = device
+        self.on_gpu = project.devices[device].on_gpu
         self.tree = tree
         self.budget = budget
         self.silence_s = silence_s
@@ -169,7 +167,8 @@ class Run:
                 worker.kill()
             try:
                 taken.send(job)
-                patience = Patience(worker.pid, self.silence_s, self.endless_s, by_clock=self.device in CLOCKED)
+                # A worker that waits for a GPU burns CPU time, so that only the clock counts.
+                patience = Patience(worker.pid, self.silence_s, self.endless_s, by_clock=self.on_gpu)
                 for event in _events(worker, patience, self._slow):
                     if self._last(event, seed, tick):
                         return len(cells)
@@ -241,7 +240,7 @@ class Run:
                 tick()
             case "modules":
                 self.workers.imported(event["modules"])
-            case "unavailable" if self.group.facts and self.device in CLOCKED:  # an earlier process had the GPU
+            case "unavailable" if self.group.facts and self.on_gpu:  # an earlier process had the GPU
                 self.lose(event["reason"])
             case "unavailable":
                 self._give_up(event["reason"])

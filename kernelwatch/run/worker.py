@@ -22,25 +22,12 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     from kernelwatch.plan.cells import Cell
+    from kernelwatch.plan.devices import Device as Described
     from kernelwatch.plan.package import Package
     from kernelwatch.plan.project import Project
     from kernelwatch.timing.record import Facts, Measurement
 
-# The class that measures, by device. It is called with the project, its package, the cells, the budget of each and a
-# seed, and has the methods of Device. It is imported on demand, so that a job for the CPU loads no CUDA library.
-DEVICES = {
-    "gpu": "kernelwatch.timing.gpu:Gpu",
-    "cpu": "kernelwatch.timing.cpu:Cpu",
-    "streamed": "kernelwatch.timing.streamed:Streamed",
-    "several": "kernelwatch.timing.several:Several",
-    "static": "kernelwatch.analysis.compiled:Compiler",
-    "access": "kernelwatch.analysis.counted:Counter",
-    "launched": "kernelwatch.analysis.launched:Launched",
-    "identified": "kernelwatch.analysis.identified:Identifier",
-    "explained": "kernelwatch.analysis.explained:Explainer",
-}
 PLACES = ("site-packages", "dist-packages")  # folders of installed distributions
-ON_A_GPU = ("gpu", "streamed", "several", "launched")
 # A measured package may import these at its top; where one is missing, that is this machine's reason, not the commit's.
 OPTIONAL = ("cupy", "cupyx", "cuda", "cutlass", "jax", "numba", "pycuda", "torch", "triton")
 
@@ -111,8 +98,8 @@ def _import_early(modules: list[str]) -> None:
             importlib.import_module(name)
 
 
-def _device(name: str, *arguments: object) -> "Device":
-    module, _, kind = DEVICES[name].partition(":")
+def _device(described: "Described", *arguments: object) -> "Device":
+    module, _, kind = described.measures.partition(":")
     device: Device = getattr(importlib.import_module(module), kind)(*arguments)
     return device
 
@@ -120,14 +107,14 @@ def _device(name: str, *arguments: object) -> "Device":
 def run(job: dict[str, Any], out: TextIO) -> None:
     """Measure the job's cells in order, and write events to `out`. Raises: UserError if the project does not load."""
     from kernelwatch.plan.cells import Cell
+    from kernelwatch.plan.devices import Budget
     from kernelwatch.plan.package import Absent, Importing, NotHere
     from kernelwatch.plan.project import import_package, load_from
     from kernelwatch.plan.tree import BROKEN
-    from kernelwatch.timing.check import Budget
 
     project = load_from(Path(job["project"]))
     cells = [Cell.from_json(values) for values in job["cells"]]
-    tree = job["tree"]
+    tree, described = job["tree"], project.devices[job["device"]]
     try:
         if not tree:
             raise Absent(f"this commit has no package {project.package} to measure")
@@ -136,10 +123,10 @@ def run(job: dict[str, Any], out: TextIO) -> None:
             return
         if os.path.isdir(tree):
             os.chdir(tree)  # a path relative to the working folder is not one of the checkout
-        _prepare(job["device"])
-        if job["device"] == "identified":  # its processes import the package
-            device = _device("identified", project, tree)
-            _measure(device, "identified", cells, project, None, out, _Imports(project.package))
+        _prepare(described)
+        if described.name == "identified":  # its processes import the package
+            device = _device(described, project, tree)
+            _measure(device, described, cells, project, None, out, _Imports(project.package))
             _emit(out, event="end")
             return
         package = import_package(project, tree)
@@ -158,15 +145,15 @@ def run(job: dict[str, Any], out: TextIO) -> None:
         return
     if job["early"] and isinstance(package, Importing):  # before other runs have to wait for this process
         _import_early(package.needed({(cell.op, cell.rung) for cell in cells}))
-    with _alone(job, out):
+    with _alone(described, job, out):
         try:
-            device = _device(job["device"], project, package, cells, Budget(**job["budget"]), job["seed"])
+            device = _device(described, project, package, cells, Budget(**job["budget"]), job["seed"])
         except Exception as error:
-            if not (why := _lost(job["device"])):
+            if not (why := _lost(described)):
                 raise
             _emit(out, event="lost", reason=f"{type(error).__name__}: {error}; {why}")
             return
-        _measure(device, job["device"], cells, project, package, out, _Imports(project.package))
+        _measure(device, described, cells, project, package, out, _Imports(project.package))
     _emit(out, event="end")
 
 
@@ -174,24 +161,24 @@ class _Lost(Exception):
     """A GPU has fallen off the bus; the message says which."""
 
 
-def _lost(device: str) -> str:
+def _lost(described: "Described") -> str:
     """Which GPU has fallen off the bus, "" if none has, or if this device needs none."""
-    if device not in ON_A_GPU:
+    if not described.on_gpu:
         return ""
     from kernelwatch.timing import nvml
 
     return nvml.lost()
 
 
-def _prepare(device: str) -> None:
+def _prepare(described: "Described") -> None:
     """What a device needs before the measured package is imported, which may load modules. Raises: NotHere, _Lost."""
     from kernelwatch.plan.package import NotHere
 
-    if device == "launched":
+    if described.name == "launched":
         from kernelwatch.analysis import cupti
 
         cupti.subscribe()
-    if device in ON_A_GPU:
+    if described.on_gpu:
         try:
             import cupy
 
@@ -199,7 +186,7 @@ def _prepare(device: str) -> None:
         except Exception as error:
             from kernelwatch.system.machine import no_gpu
 
-            if why := _lost(device):
+            if why := _lost(described):
                 raise _Lost(f"{type(error).__name__}: {error}; {why}") from None
             raise NotHere(f"no GPU here: {no_gpu(error)}") from None
 
@@ -235,39 +222,36 @@ def _check_strays() -> None:
 
 
 @contextmanager
-def _alone(job: dict[str, Any], out: TextIO) -> Iterator[None]:
+def _alone(described: "Described", job: dict[str, Any], out: TextIO) -> Iterator[None]:
     """Hold the locks of the GPUs or the CPU that are timed, and wait for other runs of this engine from any checkout;
     nothing if no time is measured, or if the caller holds them."""
-    from kernelwatch.system.files import gpu_lock, locked
-    from kernelwatch.system.options import Options
+    from kernelwatch.system.holding import CPU, holding
 
-    device, names = "CPU", ["kernelwatch-cpu.lock"] if job["device"] == "cpu" and job["cells"] else []
-    if job["device"] in ON_A_GPU and job["alone"]:
+    device, names = "CPU", [CPU] if described.holds == "CPU" and job["cells"] else []
+    if described.on_gpu and job["alone"]:
         import cupy
 
         cards = [cupy.cuda.Device()]
-        if job["device"] == "several":
+        if described.holds == "GPUs":
             cards = [cupy.cuda.Device(at) for at in range(cupy.cuda.runtime.getDeviceCount())]
         device = "GPU"
-        buses = sorted(card.pci_bus_id for card in cards)  # in one order for all, or two runs wait for each other
-        names = [gpu_lock(bus) for bus in buses]
+        names = sorted(card.pci_bus_id for card in cards)  # in one order for all, or two runs wait for each other
     with ExitStack() as locks:
         for name in names:
-            path = Path(Options.here().locks, name)
-            locks.enter_context(locked(path, lambda who: _emit(out, event="waiting", who=who, device=device)))
+            locks.enter_context(holding(name, lambda who: _emit(out, event="waiting", who=who, device=device)))
         yield
 
 
 def _measure(
     device: "Device",
-    name: str,
+    described: "Described",
     cells: "list[Cell]",
     project: "Project",
     package: "Package | None",
     out: TextIO,
     imports: _Imports,
 ) -> None:
-    """Measure cells in order. `name`: of the device. After a CUDA error the process ends, and the next cell gets a
+    """Measure cells in order. After a CUDA error the process ends, and the next cell gets a
     fresh one."""
     from kernelwatch.identity import TIMED
     from kernelwatch.plan.package import Absent, Importing, NotHere
@@ -293,7 +277,7 @@ def _measure(
                 continue
             reason = _told(error)
             is_cuda = "CUDA" in reason  # in the name of CuPy's error, in the text of PyTorch's and Triton's
-            if is_cuda and (why := _lost(name)):
+            if is_cuda and (why := _lost(described)):
                 reason = f"{reason}; {why}"
             _emit(out, event="cell", key=cell.key, state="failed", reason=reason)
             if is_cuda:

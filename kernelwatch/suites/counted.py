@@ -7,7 +7,7 @@ from kernelwatch.analysis.counted import DEVICE, cuda, places, plan
 from kernelwatch.emulator import KINDS
 from kernelwatch.identity import COUNTED as IDENTITY
 from kernelwatch.plan.cells import COUNTED, key
-from kernelwatch.plan.problem import label
+from kernelwatch.plan.problem import extents, label
 from kernelwatch.plan.project import Project
 from kernelwatch.run.group import measure_once, save
 from kernelwatch.run.outcome import Group
@@ -40,7 +40,7 @@ class Access(Suite):
     def cell(self, *where: str) -> str:
         rung, operands = where
         type, shape = operands.split()
-        return key(self.op, rung, type, tuple(map(int, shape.split("x"))), COUNTED)
+        return key(self.op, rung, type, extents(shape), COUNTED)
 
     def counts(self, group: Group, *where: str) -> dict[str, Any]:
         """The counts of one cell, {} if there are none. Raises: RuntimeError if the cell failed."""

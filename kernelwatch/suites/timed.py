@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from kernelwatch.identity import TIMED
-from kernelwatch.plan.cells import CACHES, SEVERAL, STREAMED, key, plan, rungs
-from kernelwatch.plan.problem import COPY, Shape, label
+from kernelwatch.plan.cells import CACHES, key, rungs
+from kernelwatch.plan.problem import COPY, Shape, extents, label
 from kernelwatch.run.outcome import Group, Outcome
 from kernelwatch.suites.measured import Measured
 from kernelwatch.suites.series import Samples, Suite, outcome_of, samples, series
@@ -24,7 +24,18 @@ class Timed(Measured, Suite):
     def place(self, *where: str) -> tuple[str, str, Shape, str]:
         """A combination of parameter values as (rung, type, shape, cache)."""
         rung, shape, cache = where
-        return rung, self.problem.main_type(rung), tuple(map(int, shape.split("x"))), cache
+        return rung, self.problem.main_type(rung), extents(shape), cache
+
+    def each(self, group: Group, where: tuple[str, ...], of: Callable[[float], float]) -> Samples:
+        """A figure of the seconds of each process."""
+        seconds = self.outcome(group, *where).by_process("seconds")
+        return samples({process: of(value) for process, value in seconds.items()})
+
+    def beside(self, group: Group, where: tuple[str, ...], other: str, of: Callable[[float, float], float]) -> Samples:
+        """A figure of the seconds of each process, and of those of the cell with the key `other` in it."""
+        seconds = self.outcome(group, *where).by_process("seconds")
+        base = group.outcomes.get(other, Outcome()).by_process("seconds")
+        return samples({process: of(value, base[process]) for process, value in seconds.items() if process in base})
 
     @series(TIMED, "seconds", higher_is_better=False, judged="seconds")
     def track_seconds(self, group: Group, *where: str) -> Samples:
@@ -70,8 +81,7 @@ class _Bandwidth(Timed):
         """Effective bandwidth: compulsory bytes over time, in GB/s."""
         rung, type, shape, _ = self.place(*where)
         moved_bytes = self.problem.bytes_moved(rung, type, shape)
-        seconds = self.outcome(group, *where).by_process("seconds")
-        return samples({process: moved_bytes / value / 1e9 for process, value in seconds.items()})
+        return self.each(group, where, lambda seconds: moved_bytes / seconds / 1e9)
 
 
 class _Allocating(Timed):
@@ -90,28 +100,24 @@ class _GpuBandwidth(_Allocating, _Bandwidth):
     def track_share_of_copy(self, group: Group, *where: str) -> Samples:
         """Effective bandwidth over that of the harness's vector copy in the same process, in percent."""
         rung, type, shape, cache = self.place(*where)
-        seconds = self.outcome(group, *where).by_process("seconds")
-        copy = group.outcomes.get(key(self.op, COPY, type, shape, cache), Outcome()).by_process("seconds")
-        if not copy:
-            return samples({})
+        copy = key(self.op, COPY, type, shape, cache)
+        if not (self.outcome(group, *where).measurements and group.outcomes.get(copy, Outcome()).measurements):
+            return samples({})  # an op may have no such line
         ratio = self.problem.bytes_moved(rung, type, shape) / self.problem.bytes_moved(COPY, type, shape)
-        return samples(
-            {process: 100 * ratio * copy[process] / value for process, value in seconds.items() if process in copy}
-        )
+        return self.beside(group, where, copy, lambda seconds, base: 100 * ratio * base / seconds)
 
     @series(TIMED, "% of theoretical", higher_is_better=True)
     def track_share_of_theoretical(self, group: Group, *where: str) -> Samples:
         """Effective bandwidth over the theoretical bandwidth of the memory, in percent; above 100 only from a cache."""
         rung, type, shape, _ = self.place(*where)
         moved_bytes = self.problem.bytes_moved(rung, type, shape)
-        seconds = self.outcome(group, *where).by_process("seconds")
         peak = group.facts.get("nvml_theoretical_bandwidth_bytes_per_s")
-        if not peak:
+        if not (self.outcome(group, *where).measurements and peak):
             return samples({})
-        return samples({process: 100 * moved_bytes / value / peak for process, value in seconds.items()})
+        return self.each(group, where, lambda seconds: 100 * moved_bytes / seconds / peak)
 
 
-class _Flops(Timed):
+class Flops(Timed):
     """A problem with arithmetic, whose rate is in operations per second."""
 
     @series(TIMED, "GFLOP/s", higher_is_better=True)
@@ -119,21 +125,18 @@ class _Flops(Timed):
         """Operations over time, in GFLOP/s."""
         rung, _, shape, _ = self.place(*where)
         flops = self.problem.flops(rung, shape)
-        seconds = self.outcome(group, *where).by_process("seconds")
-        return samples({process: flops / value / 1e9 for process, value in seconds.items()})
+        return self.each(group, where, lambda seconds: flops / seconds / 1e9)
 
 
-class _AgainstVendor(_Flops):
+class _AgainstVendor(Flops):
     """A problem with arithmetic that a vendor's library computes as well."""
 
     @series(TIMED, "% of vendor", higher_is_better=True)
     def track_share_of_vendor(self, group: Group, *where: str) -> Samples:
         """The rate over that of the vendor's library for the same type in the same process, in percent."""
         _, type, shape, cache = self.place(*where)
-        seconds = self.outcome(group, *where).by_process("seconds")
         vendor = key(self.op, self.problem.vendor.get(self.device, ""), type, shape, cache)
-        base = group.outcomes.get(vendor, Outcome()).by_process("seconds")
-        return samples({process: 100 * base[process] / value for process, value in seconds.items() if process in base})
+        return self.beside(group, where, vendor, lambda seconds, base: 100 * base / seconds)
 
 
 class Gpu(_ByShape, _GpuBandwidth):
@@ -162,60 +165,6 @@ class CpuFlops(_ByShape, _AgainstVendor):
     """A problem with arithmetic, on the CPU."""
 
     device = "cpu"
-
-
-class Streamed(_Flops):
-    """The rungs whose operands come from the host's memory, by shape."""
-
-    device = STREAMED
-    param_names: ClassVar[list[str]] = ["rung", "shape"]
-
-    @classmethod
-    def parameters(cls) -> list[list[str]]:
-        problem = cls.project.op(cls.op)
-        names = dict.fromkeys(cell.rung for cell in plan(problem, STREAMED))
-        return [list(names), [label(shape) for shape in problem.streamed_shapes]]
-
-    def place(self, *where: str) -> tuple[str, str, Shape, str]:
-        rung, shape = where
-        return rung, self.problem.main_type(rung), tuple(map(int, shape.split("x"))), STREAMED
-
-    @series(TIMED, "% of copies", higher_is_better=True)
-    def track_hidden_copies(self, group: Group, *where: str) -> Samples:
-        """The share of the copies' time that was hidden under other work, in percent."""
-        hidden = self.outcome(group, *where).by_process("hidden_share")
-        return samples({process: 100 * value for process, value in hidden.items()})
-
-
-class Several(_Flops):
-    """The rungs of several GPUs, and the vendor's rung on one of them, by type and shape."""
-
-    device = SEVERAL
-    param_names: ClassVar[list[str]] = ["rung", "type", "shape"]
-
-    @classmethod
-    def parameters(cls) -> list[list[str]]:
-        cells = plan(cls.project.op(cls.op), SEVERAL)
-        names = ([cell.rung for cell in cells], [cell.type for cell in cells], [label(cell.shape) for cell in cells])
-        return [list(dict.fromkeys(each)) for each in names]
-
-    def place(self, *where: str) -> tuple[str, str, Shape, str]:
-        rung, type, shape = where
-        return rung, type, tuple(map(int, shape.split("x"))), SEVERAL
-
-    @series(TIMED, "% of all GPUs", higher_is_better=True)
-    def track_share_of_gpus(self, group: Group, *where: str) -> Samples:
-        """The rate over that of the vendor's rung on one GPU, in the same process, times the number of GPUs, in
-        percent."""
-        rung, type, shape, cache = self.place(*where)
-        vendor = self.problem.vendor.get("gpu", "")
-        if rung == vendor:
-            return samples({})
-        gpus = len(group.facts.get("gpus", ()))
-        seconds = self.outcome(group, *where).by_process("seconds")
-        base = group.outcomes.get(key(self.op, vendor, type, shape, cache), Outcome()).by_process("seconds")
-        shares = {process: 100 * base[process] / (gpus * seconds[process]) for process in seconds if process in base}
-        return samples(shares)
 
 
 class Launch(Measured, Suite):

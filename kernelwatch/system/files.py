@@ -1,10 +1,11 @@
 """Atomic writes, reads that never wait, and locks that the system releases when their process ends."""
 
 import errno
+import json
 import os
 import platform
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -37,6 +38,14 @@ def write_whole(path: str | Path, text: str) -> None:
         with suppress(OSError):  # the disk may have gone
             fresh.unlink(missing_ok=True)
         raise
+
+
+def replace_lines(path: Path, fresh: Mapping[str, Mapping[str, object]]) -> None:
+    """Write JSON lines into a file, each with its "key", in place of older lines with these keys; others stay."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    known = {json.loads(line)["key"]: line for line in lines}
+    known |= {key: json.dumps({"key": key, **values}) for key, values in fresh.items()}
+    write_whole(path, "".join(f"{line}\n" for line in known.values()))
 
 
 def open_regular(path: Path) -> BinaryIO:
@@ -140,9 +149,3 @@ def _holder(path: Path) -> str:
         finally:
             os.close(file)
     return "another process"
-
-
-def gpu_lock(bus: str) -> str:
-    """The name of the lock file of a GPU, which every process that measures on it holds. `bus`: its PCI bus id; MIG
-    instances share the lock, since they share the card's limits."""
-    return f"kernelwatch-{''.join(letter if letter.isalnum() else '-' for letter in bus)}.lock"

@@ -1,7 +1,8 @@
-"""What tells this machine apart from others of the same model, how much memory it has left, and why it has no GPU."""
+"""What tells this machine apart from others of the same model, its free memory, its GPUs, and why it has none."""
 
 import ctypes
 import hashlib
+import os
 import sys
 from pathlib import Path
 
@@ -40,6 +41,20 @@ def free_bytes() -> int:
         if name == "MemAvailable":
             return int(amount.split()[0]) * 1024
     return sys.maxsize
+
+
+def gpus() -> list[str]:
+    """CUDA's visible GPUs, as CUDA_VISIBLE_DEVICES names them."""
+    try:
+        from cuda.bindings import driver
+
+        if driver.cuInit(0)[0] != driver.CUresult.CUDA_SUCCESS:
+            return []
+        count = int(driver.cuDeviceGetCount()[1])
+    except (ImportError, RuntimeError):  # RuntimeError: no libcuda
+        return []
+    named = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    return named.split(",")[:count] if named else [str(index) for index in range(count)]
 
 
 def no_gpu(error: Exception) -> str:

@@ -15,8 +15,7 @@ from typing import Any, TypedDict
 import numpy as np
 
 from kernelwatch.plan.binaries import of_cuda
-from kernelwatch.system.files import gpu_lock, locked
-from kernelwatch.system.options import Options
+from kernelwatch.system.holding import holding
 from kernelwatch.timing.nvml import Nvml
 from kernelwatch.timing.replay import REST_S, Graph, Replayer
 
@@ -148,13 +147,11 @@ class Bench(Replayer):
         self.capability = int(cupy.cuda.Device().compute_capability)
         self.multiprocessors = int(self.properties["multiProcessorCount"])
         self.module = cupy.RawModule(path=str(compiled(self.capability)))
-        name = self.properties["name"]
-        self.gpu = name.decode() if isinstance(name, bytes) else str(name)
 
     def all(self, waiting: Callable[[str], None]) -> Iterator[Ceiling]:
         """The roofs, one by one, while no other run of the engine measures on this GPU. `waiting`: called once with who
         does. Raises: RuntimeError if a kernel computed zero or NaN."""
-        with locked(Path(Options.here().locks, gpu_lock(self.bus)), waiting), self.stream:
+        with holding(self.bus, waiting), self.stream:
             self.warm_up()
             for unit in units(self.capability):
                 yield self._unit(unit)

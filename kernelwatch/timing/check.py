@@ -1,7 +1,6 @@
-"""The parts of a measurement that every device shares: its budget, the check of the output, the packages' versions."""
+"""The parts of a measurement that every device shares: the check of the output, the packages' versions."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -16,18 +15,6 @@ MANTISSAS = {
     "float16": 10,
     "bfloat16": 7,
 }  # bits of a float or of a complex number's part
-
-
-@dataclass(frozen=True)
-class Budget:
-    """How long a measurement takes: `samples` samples of about `sample_s` seconds each, with at least one launch.
-
-    `clocks_mhz`: by the cell's key, the SM clock at which earlier processes measured it; no higher one is waited for.
-    """
-
-    samples: int
-    sample_s: float
-    clocks_mhz: Mapping[str, float] = field(default_factory=dict)
 
 
 class WrongOutput(Exception):
@@ -110,8 +97,7 @@ def describe_wrong(
         # An exact number may have had to be rounded once.
         rounded = want.astype(out.dtype) if computation.exact_bits and bound is None else want
         if why := _differs(out, rounded, bound, key, xp):
-            shape = "(" + ", ".join(map(str, cell.shape)) + ("," if len(cell.shape) == 1 else "") + ")"
-            return f"{cell.name} at {shape} {cell.type}: {why.format(which=which)}"
+            return f"{cell.name} at {cell.shape} {cell.type}: {why.format(which=which)}"
     return ""
 
 

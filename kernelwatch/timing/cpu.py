@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from kernelwatch.plan.cells import Cell
+from kernelwatch.plan.devices import Budget
 from kernelwatch.plan.package import Launch, NotHere, Package
 from kernelwatch.plan.problem import Array, Operands
 from kernelwatch.plan.project import Project
@@ -19,9 +20,9 @@ from kernelwatch.system.errors import ToolMissing
 from kernelwatch.system.machine import free_bytes, machine_id
 from kernelwatch.system.tools import c_compiler
 from kernelwatch.timing import usage
-from kernelwatch.timing.check import Budget, WrongOutput, describe_wrong, packages, poisoned
+from kernelwatch.timing.check import WrongOutput, describe_wrong, packages, poisoned
 from kernelwatch.timing.launch import Returning, bind
-from kernelwatch.timing.record import Facts, Measurement
+from kernelwatch.timing.record import Facts, Measurement, quartiles
 
 ROTATION = 2  # cold: the buffers together are at least this many times the last-level cache
 SAMPLES_LEAST = 2
@@ -255,10 +256,9 @@ class Cpu:
 
 def _measurement(launches: list[Launch], seconds: list[float], count: int) -> Measurement:
     """The record of a cell. `seconds`: of one pass in each sample; `count`: launches in all."""
-    quartiles = statistics.quantiles(seconds, n=4) if len(seconds) > 1 else [seconds[0]] * 3
     return {
         "seconds": statistics.median(seconds),
-        "quartiles_s": [quartiles[0], quartiles[2]],
+        "quartiles_s": quartiles(seconds),
         "launches": count,
         "slots": len(launches),
         "identity": launches[0].identity,

@@ -54,9 +54,8 @@ class RunDevice(Replayer):
     def facts(self) -> Facts:
         """The GPU, its driver, the packages, other users of the GPU, and the ceilings that this process measured."""
         runtime = self.cupy.cuda.runtime
-        name = self.properties["name"]
         return {
-            "gpu": name.decode() if isinstance(name, bytes) else str(name),
+            "gpu": self.gpu,
             "compute_capability": self.cupy.cuda.Device().compute_capability,
             "multiprocessors": int(self.properties["multiProcessorCount"]),
             "l2_bytes": self.l2_bytes,

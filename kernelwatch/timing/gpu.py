@@ -12,16 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernelwatch.plan.cells import Cell
+from kernelwatch.plan.devices import Budget
 from kernelwatch.plan.package import Kernel, NotHere, Package
 from kernelwatch.plan.problem import COPIES, Array, Computation, Operand, Operands
 from kernelwatch.plan.project import Project
 from kernelwatch.system import cache
 from kernelwatch.timing import nodes, tensors, usage
 from kernelwatch.timing.capture import Captured
-from kernelwatch.timing.check import Budget, WrongOutput, describe_wrong, poisoned
+from kernelwatch.timing.check import WrongOutput, describe_wrong, poisoned
 from kernelwatch.timing.device import RunDevice
 from kernelwatch.timing.launch import Calls, Direct, Noted, Returning, bind, current
-from kernelwatch.timing.record import Measurement
+from kernelwatch.timing.record import Measurement, quartiles
 from kernelwatch.timing.replay import FILLS, Graph, Take
 
 ROTATION = 4  # cold: the buffers together are at least this many times the L2 cache
@@ -461,10 +462,9 @@ class Gpu(RunDevice):
                 (takes, timed), slots = self._take_quick(cell, launches, once), len(launches)
             seconds = [value / repeats for take in takes for value in take["seconds"]]
             level = statistics.mean if cell.cache == "hot" else statistics.median
-            quartiles = statistics.quantiles(seconds, n=4) if len(seconds) > 1 else seconds * 3
             measurement: Measurement = {
                 "seconds": level(seconds),
-                "quartiles_s": [quartiles[0], quartiles[2]],
+                "quartiles_s": quartiles(seconds),
                 "launches": sum(take["launches"] for take in takes),
                 "clock64_mhz": takes[-1]["clock64_mhz"],
                 "state": takes[-1]["state"],

@@ -17,16 +17,17 @@ from pathlib import Path
 import numpy as np
 
 from kernelwatch.plan import checks
-from kernelwatch.plan.cells import SEVERAL, Cell
+from kernelwatch.plan.cells import Cell
+from kernelwatch.plan.devices import Budget
 from kernelwatch.plan.package import Absent, Kernel, NotHere, Package
 from kernelwatch.plan.problem import Array, Problem, Rung, Shape
 from kernelwatch.plan.project import Project, import_package, load
-from kernelwatch.timing.check import Budget
 from kernelwatch.timing.launch import bind
 
 # Compile-time figure -> CUDA's name for it as an attribute of the loaded kernel.
 ATTRIBUTES = {"registers": "num_regs", "static_shared_bytes": "shared_size_bytes", "stack_bytes": "local_size_bytes"}
 
+CHILD = ("-m", "kernelwatch.timing.launches")  # the arguments of Python that start this module
 DEEP = 16  # steps along the last dimension that a shape for the sanitizer has besides
 TILE = 256  # of a rung whose tile is not known: as large as any that is usual
 
@@ -111,7 +112,7 @@ def everything(project: Project, package: Package, only: str, tool: str) -> tupl
     count = unjudged = 0
     for problem in project.problems:
         for rung in problem.rungs:
-            alone = rung.device == "gpu" and rung.where != SEVERAL  # needs no other process
+            alone = rung.device == "gpu" and problem.device_of(rung).alone
             name = f"{problem.name}/{rung.name}"
             chosen = alone and only in name
             if chosen and (reason := project.unsanitized.get((tool, name))):

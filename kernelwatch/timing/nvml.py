@@ -259,7 +259,7 @@ def _flag(value: int | None) -> bool | None:
 
 
 def _lineage() -> set[int]:
-    """This process and those that it descends from, which wait for it (a worker of dask-cuda holds a CUDA context)."""
+    """This process and those that it descends from, which wait for it (a parent may hold a CUDA context)."""
     found: set[int] = set()
     pid = os.getpid()
     while pid and pid not in found:

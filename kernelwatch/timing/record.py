@@ -1,5 +1,6 @@
 """The records in a sidecar: the figures that one process measured of one cell, and the facts of a group."""
 
+import statistics
 from typing import Any, Literal, TypedDict
 
 from kernelwatch.timing.nvml import Neighbors, Others, State
@@ -54,7 +55,6 @@ class Measurement(TypedDict, total=False):
     Launched: `codes` of the kernels, a digest of their `arguments`, the identity of the `launch` ("" if unknown).
     Identified: `files` of the tree that were used, with digests; the `identities` of its launches by type and shape;
     those that were `skipped`, with the reasons; `error`: why there was no launch; `absent`: no such rung exists.
-    Streamed: `hidden_share`, the share of the copies' time that was hidden under other work.
     Compiled: the figures of the cubin. Counted: tallies by kind of access.
     """
 
@@ -72,7 +72,6 @@ class Measurement(TypedDict, total=False):
     canary_s: dict[str, float]
     host_loop_seconds: float
     launch_seconds: float
-    hidden_share: float
     timed_by: str
     peak_allocated_bytes: int
     allocated_bytes: int
@@ -145,9 +144,15 @@ class Facts(TypedDict, total=False):
     resumed: int  # how many of the processes measured before the run was interrupted
     measured_at: str
     nvml_uuid_sha256: str | None
-    gpus: list[str]  # the hashed UUIDs of all GPUs that a rung of several GPUs ran on
+    gpus: list[str]  # the hashed UUIDs of all GPUs, if cells ran on more than one
     nvml_driver: str | None
     nvml_theoretical_bandwidth_bytes_per_s: float | None
+
+
+def quartiles(seconds: list[float]) -> list[float]:
+    """The lower and the upper quartile."""
+    lower, _, upper = statistics.quantiles(seconds, n=4) if len(seconds) > 1 else seconds * 3
+    return [lower, upper]
 
 
 def number(measurement: Measurement | dict[str, Any], *names: str) -> float | None:

@@ -88,6 +88,8 @@ class Replayer:
         device = cupy.cuda.Device()
         self.nvml_facts = self.nvml.facts()
         self.properties = cupy.cuda.runtime.getDeviceProperties(device.id)
+        name = self.properties["name"]
+        self.gpu = name.decode() if isinstance(name, bytes) else str(name)
         self.l2_bytes = int(self.properties["l2CacheSize"])
         self.stream = cupy.cuda.Stream(non_blocking=True)
         fills = [name for fill in ("fill", *FILLS.values()) for name in (fill, f"{fill}_short")]

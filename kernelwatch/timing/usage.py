@@ -112,13 +112,13 @@ def returned(
     """
     wanted = operands.outputs
     results = list(result) if isinstance(result, tuple | list) else [result]
-    right = " and ".join(f"{one.dtype} {_shape(one.shape)}" for one in wanted)
+    right = " and ".join(f"{one.dtype} {one.shape}" for one in wanted)
     if len(results) != len(wanted) or not all(map(is_array, results)):
         got = " and ".join(type(one).__name__ if one is not None else "None" for one in results)
         raise WrongOutput(f"{cell.name} has no parameter out and returned {got}; right is {right}")
     arrays = [_own(cell, one, xp) for one in results]
     if [(one.dtype, one.shape) for one in arrays] != [(one.dtype, one.shape) for one in wanted]:
-        got = " and ".join(f"{one.dtype} {_shape(one.shape)}" for one in arrays)
+        got = " and ".join(f"{one.dtype} {one.shape}" for one in arrays)
         raise WrongOutput(f"{cell.name} returned {got}; right is {right}")
     known = names(computation, operands)
     for at, given in enumerate(inputs):
@@ -137,10 +137,6 @@ def _own(cell: Cell, value: Any, xp: Any) -> Array:
     if isinstance(value, np.generic):
         return np.asarray(value)
     return tensors.array(value, xp) if tensors.is_tensor(value) else xp.from_dlpack(value)
-
-
-def _shape(shape: Sequence[int]) -> str:
-    return "(" + ", ".join(map(str, shape)) + ("," if len(shape) == 1 else "") + ")"
 
 
 def _extent(array: Array) -> tuple[int, int]:

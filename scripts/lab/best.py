@@ -19,9 +19,9 @@ from typing import Any
 
 from benchmarks.project import PROJECT
 from gpukernels import best, rung
-from kernelwatch.commands.arguments import Parser
 from kernelwatch.history.records import Record, read, sidecars
 from kernelwatch.plan.problem import Problem
+from kernelwatch.report.arguments import Parser
 from kernelwatch.system.errors import UserError
 from kernelwatch.system.files import write_whole
 

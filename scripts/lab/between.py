@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 
 import gpukernels
 from benchmarks.project import PROJECT
-from kernelwatch.asv.identity import identity, who
-from kernelwatch.commands.arguments import Parser
+from kernelwatch.asv.machine_names import machine_name, who
+from kernelwatch.report.arguments import Parser
 from kernelwatch.system.errors import UserError
 from kernelwatch.system.files import write_whole
 
@@ -111,7 +111,7 @@ def main(arguments: list[str] | None = None) -> int:
         "hidden_share": middle.hidden_share,
         "median_run": asdict(middle),
     }
-    path = PROJECT.results / identity()["machine"] / "between_grids.jsonl"
+    path = PROJECT.results / machine_name() / "between_grids.jsonl"
     write_whole(path, json.dumps(record) + "\n")
     print(
         f"{n}^3 float32 by {options.inner}, {record['matrices_bytes'] / 2**30:.1f} GiB of matrices through "

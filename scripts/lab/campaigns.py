@@ -25,10 +25,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from kernelwatch.commands.arguments import Parser
 from kernelwatch.comparison.paired import FALSE_ALARMS, LOOKS, Judged, judge
 from kernelwatch.comparison.spending import FINALISTS, PROCESSES, bounds, confirmed, finalists
 from kernelwatch.history import links
+from kernelwatch.report.arguments import Parser
 from kernelwatch.report.markdown import table
 from lab.figures import write_block
 

@@ -14,19 +14,18 @@ if __name__ == "__main__":
 
     environment.laboratory(__file__)
 
-import json
 from dataclasses import dataclass
 
 from rich.table import Table as Printed
 
 from benchmarks.project import PROJECT
-from kernelwatch.analysis import nsight
-from kernelwatch.asv.identity import identity, who
-from kernelwatch.commands.arguments import Output, Parser
+from kernelwatch.asv.machine_names import machine_name, who
+from kernelwatch.extras.nsight import profiler
 from kernelwatch.plan.cells import key
 from kernelwatch.plan.problem import Shape, label
 from kernelwatch.plan.project import import_package
-from kernelwatch.system.files import write_whole
+from kernelwatch.report.arguments import Output, Parser
+from kernelwatch.system.files import replace_lines
 from kernelwatch.system.tools import ncu
 
 # Title of a column -> Nsight Compute's metric, and what one of its units is divided by.
@@ -148,16 +147,13 @@ def record(keys: list[str]) -> None:
     """Record the counters of cells by key, and print them. Raises: UserError."""
     ncu()
     package = import_package(PROJECT, str(PROJECT.repository))
-    path = PROJECT.results / identity()["machine"] / "counters.jsonl"
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    known = {json.loads(line)["key"]: line for line in lines}
+    path = PROJECT.results / machine_name() / "counters.jsonl"
     metrics = [metric for metric, _ in METRICS.values()]
     table = Printed("cell", *METRICS)
     for name in keys:
-        cell = nsight.find(PROJECT, name)
-        values = nsight.counters(PROJECT, package, cell, metrics, flush="none", skip=SKIP, count=COUNT)
-        known[cell.key] = json.dumps({"key": cell.key, "metrics": values, "who": who()})
+        cell = profiler.find(PROJECT, name)
+        values = profiler.counters(PROJECT, package, cell, metrics, flush="none", skip=SKIP, count=COUNT)
         # After each cell, so that an interruption loses nothing.
-        write_whole(path, "".join(f"{line}\n" for line in known.values()))
+        replace_lines(path, {cell.key: {"metrics": values, "who": who()}})
         table.add_row(cell.key, *(text(title, values[metric]) for title, (metric, _) in METRICS.items()))
     Output().print(table)

@@ -28,8 +28,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from kernelwatch.commands.arguments import Output, Parser
 from kernelwatch.history.records import Record, read, sidecars
+from kernelwatch.report.arguments import Output, Parser
 from kernelwatch.report.markdown import table
 from kernelwatch.report.texts import device_text, time_text
 from lab import planted

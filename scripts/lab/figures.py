@@ -21,11 +21,11 @@ from pathlib import Path
 from rich.console import Console
 
 from benchmarks.project import PROJECT
-from kernelwatch.commands.arguments import Parser
 from kernelwatch.commands.noise import beside
 from kernelwatch.history.records import Record, read, sidecars
 from kernelwatch.plan.problem import Shape, label
 from kernelwatch.report import rows, terminal
+from kernelwatch.report.arguments import Parser
 from kernelwatch.report.markdown import markdown, table
 from kernelwatch.report.rows import Row, ladder
 from kernelwatch.report.texts import device_text, rate_text

@@ -32,10 +32,10 @@ from typing import Any
 from rich.table import Table
 
 from benchmarks.project import PROJECT
-from kernelwatch.commands.arguments import Output, Parser
-from kernelwatch.fleet.schedule import Job, Schedule, Worker, recorded
-from kernelwatch.fleet.units import Unit, missing, units
+from kernelwatch.extras.fleet.schedule import Job, Schedule, Worker, recorded
+from kernelwatch.extras.fleet.units import Unit, missing, units
 from kernelwatch.report import markdown
+from kernelwatch.report.arguments import Output, Parser
 from lab import figures, scale
 
 KIND = "kind"

@@ -28,7 +28,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from kernelwatch.commands.arguments import Parser
+from kernelwatch.report.arguments import Parser
 from kernelwatch.report.markdown import table
 from kernelwatch.report.texts import percent, time_text
 from kernelwatch.system.errors import CANNOT

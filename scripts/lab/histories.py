@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernelwatch.detect.events import spread
 from kernelwatch.detect.noise import MEDIAN
 from kernelwatch.detect.steps import Values
+from kernelwatch.history.records import spread
 
 LENGTH = 200
 QUIET_CV = 0.002  # cells whose A/A runs vary by no more than this are quiet: the goals are for them

@@ -25,13 +25,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernelwatch.commands.arguments import Parser
 from kernelwatch.comparison.linking import CONTROLS, anchors_of
 from kernelwatch.detect.chain import Chain, chains
 from kernelwatch.detect.judging import Judged, judge, moderated, word_of
 from kernelwatch.detect.steps import Values
 from kernelwatch.history import links as recorded_links
 from kernelwatch.history.links import Link, Session, Word
+from kernelwatch.report.arguments import Parser
 from kernelwatch.report.markdown import table
 from lab import pools
 from lab.figures import write_block

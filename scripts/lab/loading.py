@@ -22,7 +22,7 @@ from urllib.parse import unquote, urlparse
 
 from rich.table import Table
 
-from kernelwatch.commands.arguments import Output, Parser
+from kernelwatch.report.arguments import Output, Parser
 from lab import picture
 
 if TYPE_CHECKING:

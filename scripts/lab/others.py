@@ -23,10 +23,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernelwatch.commands.arguments import Output, Parser
 from kernelwatch.detect.judging import Judged, judge
 from kernelwatch.history import links
 from kernelwatch.history.links import Link, Session
+from kernelwatch.report.arguments import Output, Parser
 from kernelwatch.report.markdown import table
 from kernelwatch.report.texts import change_text, time_text
 from lab.figures import write_block

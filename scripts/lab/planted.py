@@ -36,9 +36,9 @@ from rich.table import Table
 
 import environment
 from benchmarks.project import PROJECT
-from kernelwatch.commands.arguments import Output, Parser
 from kernelwatch.plan.cells import plan
 from kernelwatch.plan.problem import label
+from kernelwatch.report.arguments import Output, Parser
 from kernelwatch.run.outcome import group_of
 from kernelwatch.system.options import Options
 

@@ -32,10 +32,10 @@ from urllib.parse import quote
 from rich.table import Table
 
 from benchmarks.project import PROJECT
-from kernelwatch.commands.arguments import Output, Parser
 from kernelwatch.publish.recorded import sidecar_of
 from kernelwatch.publish.series import cell_of
 from kernelwatch.report import markdown
+from kernelwatch.report.arguments import Output, Parser
 from kernelwatch.timing.cpu import cpu_name
 from lab import figures, picture
 from lab.loading import VIEWS, Loaded, load

@@ -14,6 +14,7 @@ from kernelwatch.plan.package import Package
 from kernelwatch.plan.project import Project
 from kernelwatch.system.errors import UserError
 from kernelwatch.system.tools import ncu
+from kernelwatch.timing.launches import CHILD
 
 
 def profile(
@@ -58,9 +59,6 @@ def profile(
 
 def _output(done: "subprocess.CompletedProcess[str]") -> str:
     return (done.stdout[:2000] + done.stderr).strip()[-1500:]
-
-
-CHILD = ("-m", "kernelwatch.timing.launches")
 
 
 def counters(

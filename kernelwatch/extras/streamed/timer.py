@@ -10,19 +10,21 @@ import time
 
 import numpy as np
 
+from kernelwatch.extras.streamed.device import StreamedMeasurement
 from kernelwatch.plan.cells import Cell
+from kernelwatch.plan.devices import Budget
 from kernelwatch.plan.package import NotHere, Package
 from kernelwatch.plan.problem import Array, Computation, Operand
 from kernelwatch.plan.project import Project
 from kernelwatch.system.machine import free_bytes
 from kernelwatch.timing import usage
-from kernelwatch.timing.check import Budget, WrongOutput, describe_wrong, poisoned
+from kernelwatch.timing.check import WrongOutput, describe_wrong, poisoned
 from kernelwatch.timing.device import RunDevice
-from kernelwatch.timing.record import Measurement
+from kernelwatch.timing.record import quartiles
 from kernelwatch.timing.replay import throttled
 
 
-class Streamed(RunDevice):
+class Timer(RunDevice):
     """The current CUDA device, with operands in the host's memory."""
 
     def __init__(self, project: Project, package: Package, cells: list[Cell], budget: Budget, seed: int) -> None:
@@ -67,7 +69,7 @@ class Streamed(RunDevice):
         if why:
             raise WrongOutput(why)
 
-    def _measure(self, cell: Cell) -> Measurement:
+    def _measure(self, cell: Cell) -> StreamedMeasurement:
         """Measure a cell once. The first call is checked; "seconds" is the median over the calls after it.
 
         Raises: WrongOutput, NotHere, Absent.
@@ -97,10 +99,9 @@ class Streamed(RunDevice):
             if isinstance(share, int | float):
                 hidden.append(float(share))
         state = self.nvml.state()
-        quartiles = statistics.quantiles(seconds, n=4) if len(seconds) > 1 else seconds * 3
-        measurement: Measurement = {
+        measurement: StreamedMeasurement = {
             "seconds": statistics.median(seconds),
-            "quartiles_s": [quartiles[0], quartiles[2]],
+            "quartiles_s": quartiles(seconds),
             "launches": len(seconds),
             "identity": launch.identity,
             "state": state,

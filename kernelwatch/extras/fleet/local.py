@@ -15,6 +15,7 @@ from pathlib import Path
 import distributed
 
 from kernelwatch.system.errors import UserError
+from kernelwatch.system.machine import gpus
 
 START_S = 60.0
 HOST = "127.0.0.1"
@@ -25,20 +26,6 @@ QUIET = {
     "DASK_DISTRIBUTED__ADMIN__TICK__INTERVAL": "500ms",
     "DASK_DISTRIBUTED__ADMIN__SYSTEM_MONITOR__INTERVAL": "5s",
 }
-
-
-def gpus() -> list[str]:
-    """CUDA's visible GPUs, as CUDA_VISIBLE_DEVICES names them."""
-    try:
-        from cuda.bindings import driver
-
-        if driver.cuInit(0)[0] != driver.CUresult.CUDA_SUCCESS:
-            return []
-        count = int(driver.cuDeviceGetCount()[1])
-    except (ImportError, RuntimeError):  # RuntimeError: no libcuda
-        return []
-    named = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-    return named.split(",")[:count] if named else [str(index) for index in range(count)]
 
 
 def make_key(folder: Path) -> tuple[Path, Path]:

@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from kernelwatch.extras.several.device import Several, part
 from kernelwatch.plan.cells import Cell
 from kernelwatch.plan.package import Absent, NotHere
-from kernelwatch.plan.problem import Array, Operand, part
+from kernelwatch.plan.problem import Array, Operand
 from kernelwatch.plan.project import import_package, load_from
 from kernelwatch.system.errors import ToolMissing
 from kernelwatch.timing.check import WrongOutput, poisoned, still_poisoned
@@ -64,8 +65,7 @@ class Rank:
         of all bits. `ranks`: how many of the ranks share the work. Raises: WrongOutput, NotHere, Absent."""
         self.cell, self.seed, self.ranks = Cell.from_json(cell), seed, ranks
         problem = self.project.ops[self.cell.op]
-        assert problem.divided is not None
-        self.divided = problem.divided
+        (self.divided,) = (device for device in problem.devices if isinstance(device, Several))
         self.operands = problem.computation.operands(self.cell.shape, self.cell.type)
         options = {"communicator": self.communicator} if ranks > 1 else {}
         kernel = self.package.load(self.cell.op, self.cell.rung, self.cell.type)

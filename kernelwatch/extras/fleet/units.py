@@ -8,12 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kernelwatch.plan.cells import STREAMED
 from kernelwatch.plan.project import Project, suites
 from kernelwatch.suites.compiled import Compiled
 from kernelwatch.suites.counted import Access
 
-ON_GPU = ("gpu", STREAMED)
 PLACES = {"gpu": "gpu", "cpu": "host"}  # of a device whose cells are linked
 EXACT = (Compiled, Access)
 
@@ -43,11 +41,6 @@ class Unit:
             if row.get("version") != version or values is None or None in values:
                 return False
         return True
-
-
-def chosen(names: Iterable[str]) -> str:
-    """A regular expression for asv's --bench that matches these benchmarks."""
-    return rf"^({'|'.join(map(re.escape, sorted(names)))})(\(|$)"  # asv adds the parameters to a name
 
 
 def units(project: Project, benchmarks: Mapping[str, Any], patterns: Iterable[str]) -> list[Unit]:
@@ -80,7 +73,8 @@ def _unit(project: Project, versions: dict[str, str]) -> Unit:
     timed = next((kind for kind in kinds if hasattr(kind, "device")), None)
     if timed is None:  # a suite of asv's own kind
         return Unit(first.rpartition(".")[0], "host", versions)
-    return Unit(f"{timed.op} {timed.device}", "gpu" if timed.device in ON_GPU else "host", versions)
+    place = "gpu" if project.devices[timed.device].holds == "GPU" else "host"
+    return Unit(f"{timed.op} {timed.device}", place, versions)
 
 
 def missing(

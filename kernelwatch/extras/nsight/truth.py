@@ -10,10 +10,9 @@ import statistics
 
 from rich.table import Table
 
-from kernelwatch.analysis import nsight
-from kernelwatch.commands.arguments import Output, Parser
+from kernelwatch.extras.nsight import profiler
 from kernelwatch.plan.project import Project, import_package
-from kernelwatch.run.group import BUDGETS
+from kernelwatch.report.arguments import Output, Parser
 from kernelwatch.run.processes import Run
 from kernelwatch.system.errors import UserError
 from kernelwatch.system.tools import ncu
@@ -30,8 +29,8 @@ def main(project: Project, prog: str, arguments: list[str] | None = None) -> int
     package = import_package(project, str(project.repository))
     table = Table("cell", "harness", "ncu, flushed", "ncu, rotated", "harness - flushed", "harness - rotated")
     for key in parsed.cell or project.truth_cells:
-        cell = nsight.find(project, key)
-        run = Run(project, [cell], "gpu", str(project.repository), BUDGETS["gpu"])
+        cell = profiler.find(project, key)
+        run = Run(project, [cell], "gpu", str(project.repository), project.devices["gpu"].budget)
         for process in range(3):
             run.measure_all(process)
         outcome = run.group.outcomes[cell.key]
@@ -39,7 +38,7 @@ def main(project: Project, prog: str, arguments: list[str] | None = None) -> int
             raise UserError(f"{cell.key}: {outcome.reason}")
         ours = statistics.median(outcome.by_process("seconds").values())
         flushed, rotated = (
-            nsight.counters(project, package, cell, [DURATION], flush=flush, skip=SKIP, count=COUNT)[DURATION] * 1e-9
+            profiler.counters(project, package, cell, [DURATION], flush=flush, skip=SKIP, count=COUNT)[DURATION] * 1e-9
             for flush in ("all", "none")
         )
         figures = (ours, flushed, rotated, ours - flushed, ours - rotated)

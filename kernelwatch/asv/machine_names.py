@@ -1,4 +1,4 @@
-"""asv's machine: an identity that changes only with the hardware, the architecture or the OS family."""
+"""asv's name of this machine, which changes only with the hardware, the architecture or the OS family."""
 
 import platform
 import re
@@ -43,13 +43,18 @@ def who() -> dict[str, str | None]:
     return {"gpu": name, "nvml_uuid_sha256": facts["uuid_sha256"], "nvml_driver": facts["driver"]}
 
 
-def identity(gpu: str | None = None) -> dict[str, str]:
+def described(gpu: str | None = None) -> dict[str, str]:
     """asv's machine: a slug and the parts it consists of. `gpu`: the GPU's name; None looks it up."""
     gpu = gpu_name() if gpu is None else gpu
     cpu = re.sub(r"\((R|TM)\)|\bCPU\b|@.*", " ", util.get_cpu_info() or platform.processor() or "unknown")
     parts = {"gpu": gpu, "cpu": " ".join(cpu.split()), "arch": platform.machine(), "os": platform.system()}
     slug = ".".join(map(slug_of, parts.values()))
     return {"machine": slug.replace("none.", "no-gpu.", 1) if gpu == "none" else slug} | parts
+
+
+def machine_name() -> str:
+    """The name of this machine's folder of results."""
+    return described()["machine"]
 
 
 def slug_of(name: str) -> str:

@@ -14,9 +14,9 @@ import cloudpickle
 import distributed
 from rich.console import Console
 
-from kernelwatch.fleet import remote
-from kernelwatch.fleet.local import Local
-from kernelwatch.fleet.schedule import Job, Worker
+from kernelwatch.extras.fleet import remote
+from kernelwatch.extras.fleet.local import Local
+from kernelwatch.extras.fleet.schedule import Job, Worker
 from kernelwatch.plan.project import Project
 from kernelwatch.system.errors import UserError
 

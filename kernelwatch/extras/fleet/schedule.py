@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelwatch.detect.conditions import differences
-from kernelwatch.fleet.units import Unit
+from kernelwatch.extras.fleet.units import Unit
 from kernelwatch.run import outcome
 
 PLACES = ("host", "gpu", "")  # in this order: a host times its CPU for one job at a time, while other GPUs go on

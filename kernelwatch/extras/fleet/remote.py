@@ -79,7 +79,7 @@ def run(checkout: str, root: str, request: dict[str, Any]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as temporary, tempfile.TemporaryFile() as said:
         path = Path(temporary, "reply")
         engine = subprocess.Popen(
-            [sys.executable, "-m", "kernelwatch.fleet.node", str(path)],
+            [sys.executable, "-m", "kernelwatch.extras.fleet.node", str(path)],
             cwd=folder,
             env=environment(os.environ),
             stdin=subprocess.PIPE,

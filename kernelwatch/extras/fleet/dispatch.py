@@ -18,15 +18,15 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from kernelwatch.comparison import linking
-from kernelwatch.fleet import remote
-from kernelwatch.fleet.cluster import CONNECT_S, GOES_ON, Cluster, reply_of
-from kernelwatch.fleet.merging import merge
-from kernelwatch.fleet.schedule import Job, Schedule, misfits, recorded
-from kernelwatch.fleet.units import Unit, missing, unit_of, units
+from kernelwatch.extras.fleet import remote
+from kernelwatch.extras.fleet.cluster import CONNECT_S, GOES_ON, Cluster, reply_of
+from kernelwatch.extras.fleet.merging import merge
+from kernelwatch.extras.fleet.schedule import Job, Schedule, misfits, recorded
+from kernelwatch.extras.fleet.units import Unit, missing, unit_of, units
 from kernelwatch.history import links
 from kernelwatch.history.links import Session
 from kernelwatch.plan.cells import Cell
-from kernelwatch.plan.project import Project
+from kernelwatch.plan.project import MADE, Project
 from kernelwatch.run import outcome
 from kernelwatch.system.errors import UserError
 from kernelwatch.system.files import write_whole
@@ -36,7 +36,6 @@ GRACE_S = 60.0  # for a worker that died to come back
 TRIES = 5  # of a job whose worker dies or fails
 STRIKES = 3  # failures in a row after which a worker gets no more jobs
 PAUSE_S = 0.1
-MADE = {"results_dir": "results", "env_dir": "env", "html_dir": "html"}  # by asv: its defaults
 
 
 class Fleet(Cluster):
@@ -51,7 +50,7 @@ class Fleet(Cluster):
         arguments: argparse.Namespace,
         console: Console,
     ) -> int:
-        """Measure commits in this order, as `watching.measure` does on this machine. Returns asv's exit code (2: some
+        """Measure commits in this order, as `watching.run_asv` does on this machine. Returns asv's exit code (2: some
         cells failed). Raises: UserError."""
         run = _Full(self, commits, arguments)
         self._go(run)

@@ -19,32 +19,29 @@ from typing import Any
 
 from asv.main import main as asv_main
 
-from kernelwatch.asv.identity import identity
-from kernelwatch.asv.running import run_arguments
+from kernelwatch.asv.machine_names import described, machine_name
+from kernelwatch.asv.running import chosen, run_arguments
 from kernelwatch.comparison import linking
-from kernelwatch.fleet.units import chosen
 from kernelwatch.history import links
 from kernelwatch.plan.project import CONFIGURATION, Project, find_root, load
 from kernelwatch.run import outcome
-from kernelwatch.run.group import BUDGETS
 from kernelwatch.run.processes import Run
 from kernelwatch.system import lifeline
 from kernelwatch.system.errors import UserError
 from kernelwatch.system.files import write_whole
 from kernelwatch.system.machine import machine_id
 from kernelwatch.system.options import Options
-from kernelwatch.timing.check import Budget
 
 LAST_LINES = 12  # of a run that failed
 
 
 def probe(project: Project) -> dict[str, Any]:
     """What this worker is, the conditions under which it measures, and the project's benchmarks; or `why` it cannot."""
-    own = identity()
+    own = described()
     device = "cpu" if own["gpu"] == "none" else "gpu"
     if device == "cpu" and _has_gpu():
         raise UserError("it has a GPU, but cuda-bindings cannot use it; install the engine with [cuda13] or [cuda12]")
-    asked = Run(project, [], device, str(project.root), Budget(**vars(BUDGETS[device]))).probe()
+    asked = Run(project, [], device, str(project.root), project.devices[device].budget).probe()
     if asked.unavailable:
         raise UserError(asked.unavailable)
     facts = asked.group.facts
@@ -63,7 +60,7 @@ def probe(project: Project) -> dict[str, Any]:
 
 def measure(project: Project, request: dict[str, Any]) -> dict[str, Any]:
     """Measure benchmarks of a commit; the result files by name, and asv's exit code."""
-    folder = project.results / identity()["machine"]
+    folder = project.results / machine_name()
     with tempfile.TemporaryDirectory() as temporary:
         hashes = Path(temporary, "commits")
         (commit,) = request["commits"]

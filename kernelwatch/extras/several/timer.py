@@ -12,18 +12,19 @@ import time
 from pathlib import Path
 from typing import Any
 
+from kernelwatch.extras.several.ranks import RankError, Ranks
 from kernelwatch.plan import tree
 from kernelwatch.plan.cells import Cell
+from kernelwatch.plan.devices import Budget
 from kernelwatch.plan.package import NotHere, Package
 from kernelwatch.plan.project import Project
-from kernelwatch.timing.check import Budget, WrongOutput
+from kernelwatch.timing.check import WrongOutput
 from kernelwatch.timing.device import RunDevice
 from kernelwatch.timing.nvml import Nvml
-from kernelwatch.timing.ranks import RankError, Ranks
-from kernelwatch.timing.record import Facts, Measurement
+from kernelwatch.timing.record import Facts, Measurement, quartiles
 from kernelwatch.timing.replay import throttled
 
-ENGINE = Path(__file__).resolve().parent.parent
+ENGINE = Path(__file__).resolve().parents[2]
 # Imports the engine from its folder, as a worker does: the checkout is not on the path.
 START = """
 import importlib.util, sys
@@ -32,7 +33,7 @@ spec = importlib.util.spec_from_file_location(
 )
 sys.modules["kernelwatch"] = engine = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(engine)
-from kernelwatch.timing.rank import main
+from kernelwatch.extras.several.rank import main
 main()
 """
 GPUS_LEAST = 2
@@ -44,7 +45,7 @@ SILENCE_S = 60.0  # far less than a worker may be silent, since its parent would
 ENVIRONMENT = {"NCCL_NVLS_ENABLE": "0"}
 
 
-class Several(RunDevice):
+class Timer(RunDevice):
     """All CUDA devices that this process sees, each with a rank of its own."""
 
     def __init__(self, project: Project, package: Package, cells: list[Cell], budget: Budget, seed: int) -> None:
@@ -108,7 +109,8 @@ class Several(RunDevice):
             raise
 
     def _measured(self, cell: Cell) -> Measurement:
-        ranks = self.count if self.project.ops[cell.op].rung(cell.rung).where == "several" else 1
+        problem = self.project.ops[cell.op]
+        ranks = 1 if problem.device_of(problem.rung(cell.rung)).alone else self.count
         job = {"do": "prepare", "cell": cell.as_json(), "seed": self.seed, "ranks": ranks}
         first = self._ranks().ask([job] * ranks)
         once = max(float(each["seconds"]) for each in first)
@@ -119,10 +121,9 @@ class Several(RunDevice):
         taken = [self._sample(ranks, count) for _ in range(samples)]
         self._ranks().ask([{"do": "free"}] * ranks)
         seconds = [float(each["seconds"]) for each in taken]
-        quartiles = statistics.quantiles(seconds, n=4) if len(seconds) > 1 else seconds * 3
         return {
             "seconds": statistics.median(seconds),
-            "quartiles_s": [quartiles[0], quartiles[2]],
+            "quartiles_s": quartiles(seconds),
             "launches": count * samples,
             "identity": first[0]["identity"],
             "clock64_mhz": taken[-1]["clock_mhz"],

@@ -1,0 +1,54 @@
+"""The results that a command records, and the pages that asv publishes of them."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+
+from kernelwatch.asv import running
+from kernelwatch.plan.project import CONFIGURATION, Project, Repository
+from kernelwatch.system.errors import UserError
+
+RESULTS = "*-checkout-*.json"  # the file of a commit in a machine's folder
+QUICK = {"results_dir": ".asv/quick/results", "html_dir": ".asv/quick/html"}
+
+
+@contextmanager
+def configuration(project: Project, quick: bool) -> Iterator[Path]:
+    """asv's configuration file: the project's own, or for a quick look a temporary one with its own results."""
+    own = project.root / CONFIGURATION
+    if not quick:
+        yield own
+        return
+    values = project.configuration | QUICK
+    path = project.root / ".asv.quick.conf.json"  # in the root, since asv works in the folder of its configuration
+    path.write_text(json.dumps(values))
+    try:
+        yield path
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def publish(project: Project | Repository, conf: Path, console: Console) -> Path:
+    """Run `asv publish`; the path of the first page. Raises: UserError."""
+    command = running.asv_command(conf, "publish", "--no-pull")
+    done = subprocess.run(command, cwd=project.root, capture_output=True, text=True, check=False)
+    if done.returncode:
+        console.print(done.stdout + done.stderr, markup=False, highlight=False)
+        raise UserError(f"asv publish failed with exit code {done.returncode}; its output is above")
+    values = project.configuration | (QUICK if conf.name != CONFIGURATION else {})
+    return Path(project.root, str(values.get("html_dir", "html")), "index.html")
+
+
+def has_record(folder: Path) -> bool:
+    """Whether a machine's folder has the results of a full run."""
+    return any(folder.glob(RESULTS))
+
+
+def have_results(folder: Path, commits: list[str]) -> list[str]:
+    """The commits of which a machine's folder has a result file."""
+    names = [path.name for path in folder.glob(RESULTS)]
+    return [commit for commit in commits if any(name.startswith(commit[:8]) for name in names)]
