@@ -103,6 +103,34 @@ def test_without_a_gpu_nothing_of_one_is_linked_and_another_machine_goes_on(tmp_
     assert sessions(rows)[0].gpu  # the name of the CPU, which measured it
 
 
+READS = """
+from pathlib import Path
+
+import numpy as np
+
+TIMES = int((Path(__file__).parents[1] / "times.md").read_text())
+
+
+def plain(a, out):
+    for _ in range(TIMES):
+        np.sum(a, axis=1, out=out)
+"""
+
+
+def test_a_commit_of_prose_that_a_kernel_reads_is_asked(tmp_path: Path, small_engine: Path) -> None:
+    """It is not the newest of its range, which is always asked."""
+    rows = new_rows(tmp_path, small_engine)
+    rows.write_files({"times.md": "4"})
+    first = changed(rows, "a number in prose", rows__sums=READS)
+    rows.write_files({"times.md": "1000"})
+    slower = rows.commit_all("slower")
+    rows.write_files({"README.md": "Sums of rows."})
+    rows.commit_all("prose")
+    told = rows.kernelwatch("link", f"{first}..HEAD", "--shape", "256x256", "--no-publish", "--budget", "8", code=1)
+    assert f"worse: {CELL}" in told
+    assert [each.after for each in sessions(rows) if each.changed] == [slower]
+
+
 def test_branches_roots_and_nonsense(tmp_path: Path, small_engine: Path) -> None:
     rows = new_rows(tmp_path, small_engine)
     quick = ("--no-publish", "--budget", "1")

@@ -57,7 +57,8 @@ SHOWN = 3  # launches of a commit that are not decided, and that are not measure
 def run(project: Project, arguments: argparse.Namespace, console: Console, fleet: "Fleet | None" = None) -> int:
     """Link the commits of a range here or on a fleet, and publish; the exit code. Raises: UserError."""
     project.check()
-    commits = commits_of(project.root, arguments.range, arguments.paths or project.launch_paths())
+    paths, named = (arguments.paths, []) if arguments.paths else (project.launch_paths(), project.named_files())
+    commits = commits_of(project.root, arguments.range, paths, named)
     pairs = linking.pairs_of(project, commits)
     devices = [arguments.device] if arguments.device else list(linking.NARROW)
     asked = linking.asked_of(project, selected(arguments), devices)

@@ -22,7 +22,9 @@ from kernelwatch.plan.devices import DEVICES, Device
 from kernelwatch.plan.functions import adapt, parts_of_table
 from kernelwatch.plan.package import Absent, Package, Parts
 from kernelwatch.plan.problem import Computation, Problem
+from kernelwatch.plan.sources import named
 from kernelwatch.system.errors import UserError
+from kernelwatch.system.git import git
 
 CONFIGURATION = "asv.conf.json"
 ENGINE = Path(__file__).resolve().parents[1]
@@ -163,6 +165,18 @@ class Project:
         if folder is None:
             return self.pathspecs()
         return [f":(top){folder.relative_to(self.repository).as_posix()}"]
+
+    def named_files(self) -> list[str]:
+        """The files of the newest commit that `launch_paths` leaves out and a source names in a text, so that a kernel
+        may read them: prose, what is hidden, what lies beside the description. Relative to the repository."""
+        if self.parts:
+            return []
+        places = self.places(str(self.repository))
+        counted = set(places.files())
+        tracked = git(self.repository, "ls-files", "-z").split("\0")
+        aside = {self.repository / name for name in tracked if name} - counted
+        found = named(places, [*counted, *self.here.parent.glob("*.py")], aside)
+        return sorted(path.relative_to(self.repository).as_posix() for path in found)
 
     def check(self) -> None:
         """Raises: UserError if the checkout has no package to measure: the description names none that exists."""

@@ -50,13 +50,15 @@ def data(places: Places) -> list[Path]:
     return [path for path in places.files() if path.suffix != ".py"]
 
 
-def named(places: Places, files: Iterable[Path]) -> set[Path]:
+def named(places: Places, files: Iterable[Path], among: Iterable[Path] | None = None) -> set[Path]:
     """The files of the tree that these sources name in a text, and that only a reader of them would use: sources that
-    are not imported, prose, what is hidden or belongs to the description."""
+    are not imported, prose, what is hidden or belongs to the description. `among`: the files that are looked at, if
+    not all of the tree."""
     texts = {text for path in files if path.suffix == ".py" for text in _texts(path)}
     if not texts:
         return set()
-    return {path for path in places.aside() if any(_names(text, path, places.folder) for text in texts)}
+    asked = places.aside() if among is None else among
+    return {path for path in asked if any(_names(text, path, places.folder) for text in texts)}
 
 
 def _names(text: str, path: Path, folder: Path) -> bool:

@@ -16,7 +16,7 @@ from kernelwatch.plan.project import Project
 from kernelwatch.publish.commits import Commit
 from kernelwatch.publish.lines import Line
 from kernelwatch.publish.record import Json, rounded
-from kernelwatch.system.git import git
+from kernelwatch.system.git import changing_commits, git
 
 DIGITS = 6
 WEEK_S = 7 * 86400
@@ -43,7 +43,7 @@ def unasked(sessions: Sequence[Session], line: Line, project: Project | None) ->
         return []
     first, newest = _ends(own, line)
     asked = {each.after for each in own}
-    return [commit for commit in _changing(project, first, newest) if commit not in asked]
+    return sorted(_changing(project, first, newest) - asked, key=line.positions.__getitem__, reverse=True)
 
 
 def along(sessions: Sequence[Session], line: Line) -> list[Session]:
@@ -172,10 +172,9 @@ def compared(chains: Sequence[Chain], at: int | None) -> Json:
     return found
 
 
-def _changing(project: Project, first: str, newest: str) -> list[str]:
+def _changing(project: Project, first: str, newest: str) -> set[str]:
     """The commits after `first` up to `newest` that change files on which launches may depend."""
-    found = git(project.root, "rev-list", "--first-parent", f"{first}..{newest}", "--", *project.launch_paths())
-    return found.splitlines()
+    return changing_commits(project.root, f"{first}..{newest}", project.launch_paths(), project.named_files())
 
 
 def told(

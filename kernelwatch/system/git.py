@@ -42,17 +42,24 @@ def resolve(root: Path, name: str) -> str:
         raise UserError(f"the repository in {root} has no commit {name}; {what}") from None
 
 
-def commits(root: Path, range: str, changed: Sequence[str] = ()) -> list[str]:
+def commits(root: Path, range: str, changed: Sequence[str] = (), also: Sequence[str] = ()) -> list[str]:
     """The first-parent commits of a range, newest first.
 
     `changed`: pathspecs; keep only the commits that change such files, and the newest commit. The commits in between
-    run the same kernels. Raises: UserError.
+    run the same kernels. `also`: further files that count, which the pathspecs may leave out. Raises: UserError.
     """
     all_commits = git(root, "rev-list", "--first-parent", range).splitlines()
     if not changed:
         return all_commits
-    changing = set(git(root, "rev-list", "--first-parent", range, "--", *changed).splitlines())
+    changing = changing_commits(root, range, changed, also)
     return [commit for commit in all_commits if commit in changing or commit == all_commits[0]]
+
+
+def changing_commits(root: Path, range: str, changed: Sequence[str], also: Sequence[str] = ()) -> set[str]:
+    """The first-parent commits of a range that change files. Arguments as in `commits`. Raises: UserError."""
+    wanted = [list(changed), *([[f":(top,literal){name}" for name in also]] if also else [])]
+    lists = (git(root, "rev-list", "--first-parent", range, "--", *paths) for paths in wanted)
+    return {commit for each in lists for commit in each.splitlines()}
 
 
 def export(root: Path, commit: str, folder: Path) -> str:
