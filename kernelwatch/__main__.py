@@ -36,7 +36,7 @@ OWN = {
     "identity": "show or accept the files that the versions of the harness stand for",
 }
 COMMANDS = {name: (f"kernelwatch.commands.{name}", what) for name, what in OWN.items()} | extras.COMMANDS
-ANYWHERE = ("init", "measure", "campaign")  # commands that need no project
+ANYWHERE = ("init", "measure", "campaign", *extras.ANYWHERE)  # commands that need no project
 UNDESCRIBED = ("accept",)  # commands that need asv's configuration, and no description
 PLAIN = ("versus", "link")  # commands that need no description of kernels: without one they measure asv's benchmarks
 

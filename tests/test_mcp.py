@@ -1,0 +1,131 @@
+"""What an agent gets by the Model Context Protocol: the documents of the commands, and what their exit codes mean."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from mcp import Client, StdioServerParameters
+from mcp.client.stdio import stdio_client
+
+from kernelwatch.extras import mcp
+from tests.schemas import check
+
+ROOT = Path(__file__).resolve().parents[1]
+FUNCTIONS = """
+import time
+
+
+def numbers():
+    return (list(range(100)),)
+
+
+def total(x):
+    time.sleep(0.001)
+    return sum(x)
+
+
+def slow(x):
+    time.sleep(0.01)
+    return sum(x)
+
+
+def wrong(x):
+    return sum(x) + 1
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "sums.py").write_text(FUNCTIONS)
+    return tmp_path
+
+
+def asked(folder: Path, *calls: tuple[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    """What the server returns to these calls of one session, which runs as an agent would run it."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    command = StdioServerParameters(
+        command=sys.executable, args=["-m", "kernelwatch", "mcp"], env=environment, cwd=folder
+    )
+
+    async def session() -> list[dict[str, Any]]:
+        async with Client(stdio_client(command)) as client:
+            known = {tool.name: tool for tool in (await client.list_tools()).tools}
+            assert known.keys() == {tool.__name__ for tool in mcp.TOOLS}
+            assert all(tool.description for tool in known.values())
+            found = []
+            for name, arguments in calls:
+                result = await client.call_tool(name, arguments)
+                assert not result.is_error, result
+                found.append(dict(result.structured_content or {}))
+            return found
+
+    return anyio.run(session)
+
+
+def test_a_function_is_measured_and_compared(folder: Path) -> None:
+    given = {"function": "sums.py:total", "args": "numbers"}
+    alone, compared = asked(
+        folder,
+        ("measure_function", given | {"seconds": 0.02}),
+        ("measure_function", given | {"function": "sums.py:slow", "against": "sums.py:total"}),
+    )
+    assert (alone["exit_code"], alone["meaning"]) == (0, mcp.MEANINGS["measure"][0])
+    check(alone["document"], "measure")
+    assert (compared["exit_code"], compared["meaning"]) == (1, "slower")
+    check(compared["document"], "measure")
+
+
+def test_a_campaign_is_led(folder: Path) -> None:
+    file = {"file": "search.jsonl"}
+    begun, refused, slower, crowned, known = asked(
+        folder,
+        ("start_campaign", file | {"original": "sums.py:total", "args": "numbers"}),
+        ("try_candidate", file | {"candidate": "sums.py:wrong"}),
+        ("try_candidate", file | {"candidate": "sums.py:slow"}),
+        ("crown", file),
+        ("show_campaign", file),
+    )
+    assert [each["exit_code"] for each in (begun, refused, slower, crowned, known)] == [0, 2, 1, 2, 0]
+    for each in (begun, refused, slower, crowned, known):
+        check(each["document"], "campaign")
+    assert crowned["meaning"] == "none is crowned"
+    assert known["document"]["tries"] == 2
+
+
+def test_what_a_command_cannot_do_is_no_verdict(folder: Path) -> None:
+    """Words of an agent are values: none is an option, and none reaches a shell."""
+    answers = asked(
+        folder,
+        ("measure_function", {"function": "sums.py:nothing"}),
+        ("measure_function", {"function": "--help"}),
+        ("measure_function", {"function": "sums.py:total", "args": "numbers; touch broken"}),
+        ("compare_commits", {"base": "HEAD~1", "head": "HEAD"}),
+    )
+    for answer in answers:
+        assert (answer["exit_code"], answer["meaning"], answer["document"]) == (128, mcp.NO_VERDICT, None)
+        assert "kernelwatch" in answer["said"]
+    assert "nothing" in answers[0]["said"]
+    assert not (folder / "broken").exists()
+
+
+def test_two_commits_are_compared_by_exact_figures() -> None:
+    """A commit and itself, which launch the same."""
+    (told,) = asked(ROOT, ("compare_commits", {"base": "HEAD", "head": "HEAD", "exact": True}))
+    assert told["exit_code"] == 0
+    check(told["document"], "versus")
+    assert told["document"]["base"]["commit"] == told["document"]["head"]["commit"]
+
+
+def test_without_the_sdk_it_says_what_to_install(folder: Path) -> None:
+    hidden = "import sys; sys.modules['mcp'] = None; from kernelwatch.__main__ import main; sys.exit(main(['mcp']))"
+    done = subprocess.run(
+        [sys.executable, "-c", hidden], cwd=folder, env=os.environ | {"PYTHONPATH": str(ROOT)}, text=True,
+        capture_output=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 128
+    assert "pip install kernelwatch[mcp]" in done.stderr
+    assert "Traceback" not in done.stderr
