@@ -37,8 +37,9 @@ OWN = {
 }
 COMMANDS = {name: (f"kernelwatch.commands.{name}", what) for name, what in OWN.items()} | extras.COMMANDS
 ANYWHERE = ("init", "measure", "campaign", *extras.ANYWHERE)  # commands that need no project
-UNDESCRIBED = ("accept",)  # commands that need asv's configuration, and no description
-PLAIN = ("versus", "link")  # commands that need no description of kernels: without one they measure asv's benchmarks
+UNDESCRIBED = ("accept", "merge")  # commands that need asv's configuration, and no description
+# What commands do in a project without a description of kernels: they measure asv's benchmarks.
+PLAIN = {"versus": "versus", "link": "link", "bench": "link"}
 
 
 def commands() -> dict[str, tuple[str, str]]:
@@ -66,7 +67,7 @@ def run(name: str, arguments: list[str], prog: str) -> int:
         root = find_root(Path.cwd())
         os.chdir(root)
         if name in PLAIN and is_plain(root):
-            return int(importlib.import_module("kernelwatch.commands.plain").main(name, prog, arguments))
+            return int(importlib.import_module("kernelwatch.commands.plain").main(PLAIN[name], prog, arguments))
         where = Repository(root) if name in UNDESCRIBED else load(root)
         return int(module.main(where, prog, arguments))
 

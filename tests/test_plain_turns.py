@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -303,6 +304,34 @@ def test_each_commit_is_linked_with_its_parent(linked: tuple[Plain, str]) -> Non
     again = plain.run("link", f"{plain.commits['first']}..{plain.commits['broken']}", "--no-publish", code=2)
     assert "4 of 4 are linked already" in again
     assert again.count(f"not measured: {SORTS[0]}: failed: RuntimeError: no data") == 1
+
+
+def test_bench_links_as_in_a_project_with_a_description(linked: tuple[Plain, str]) -> None:
+    plain, _ = linked
+    said = plain.run("bench", f"{plain.commits['first']}..{plain.commits['same']}", "--no-publish", code=0)
+    assert "1 of 1 are linked already" in said
+
+
+def test_links_of_another_machine_are_merged(linked: tuple[Plain, str], tmp_path: Path) -> None:
+    """As a job of CI leaves them, under the name that asv has for its machine."""
+    plain, _ = linked
+    came = tmp_path / "runner-1.ci"
+    shutil.copytree(plain.project.folder / "results" / "mine", came)
+
+    def merge() -> str:
+        done = plain.project.run(sys.executable, "-m", "kernelwatch", "merge", str(tmp_path), PYTHONPATH=str(ROOT))
+        return f"{done.returncode} {done.stdout}{done.stderr}"
+
+    try:
+        assert f"{len(plain.sessions())} sessions came, 0 were there already" in merge()
+        found, messages = links.read(plain.project.folder / "results" / came.name)
+        assert not messages
+        assert found == plain.sessions()
+        came.rename(tmp_path / "-rf")
+        assert "128 " in (told := merge())
+        assert "should be called as a machine, such as runner-1" in told
+    finally:
+        shutil.rmtree(plain.project.folder / "results" / came.name)
 
 
 def test_the_pages_tell_links_of_benchmarks(linked: tuple[Plain, str], browser: "Browser") -> None:

@@ -12,13 +12,14 @@ from pathlib import Path
 from kernelwatch.asv.machine_names import slug_of
 from kernelwatch.history import links
 from kernelwatch.history.links import Session
-from kernelwatch.plan.project import Project
+from kernelwatch.plan.project import Project, Repository, is_plain
 from kernelwatch.report.arguments import Output, Parser
 from kernelwatch.system.errors import UserError
 from kernelwatch.system.files import write_whole
 from kernelwatch.system.git import git
 
 MACHINE = re.compile(r"[a-z0-9-]+(\.[a-z0-9-]+){3}")  # GPU, CPU, architecture, system (asv/machine_names.py)
+PLAIN_MACHINE = re.compile(r"\w[\w.-]*")  # as asv calls machines by itself
 
 
 class Refused(UserError):
@@ -33,8 +34,9 @@ def _printable(text: str) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
-def sessions_of(folder: Path) -> Iterator[Path]:
-    """The files of a results folder that should be sessions. Raises: Refused."""
+def sessions_of(folder: Path, *, plain: bool) -> Iterator[Path]:
+    """The files of a results folder that should be sessions. `plain`: of a project without a description, whose
+    machines have asv's own names. Raises: Refused."""
     if not folder.is_dir():
         raise Refused(folder, "should be a results folder, with a folder for each machine in it")
     for machine in sorted(folder.iterdir()):
@@ -43,12 +45,13 @@ def sessions_of(folder: Path) -> Iterator[Path]:
         paths = sorted(machine.glob(f"*{links.SUFFIX}")) if machine.is_dir() else []
         if paths and machine.is_symlink():
             raise Refused(machine, "should be a folder, and not a link")
-        if paths and not MACHINE.fullmatch(machine.name):
-            raise Refused(machine, "should be called as a machine, such as nvidia-h200.intel-xeon.x86-64.linux")
+        if paths and not (PLAIN_MACHINE if plain else MACHINE).fullmatch(machine.name):
+            example = "runner-1" if plain else "nvidia-h200.intel-xeon.x86-64.linux"
+            raise Refused(machine, f"should be called as a machine, such as {example}")
         yield from paths
 
 
-def checked(project: Project, path: Path) -> tuple[str, Session]:
+def checked(project: Project | Repository, path: Path, *, plain: bool) -> tuple[str, Session]:
     """The text of a session's file, and the session. Raises: Refused if it is not one of this project's."""
     if path.is_symlink() or not path.is_file():
         raise Refused(path, "should be a file, and not a link or anything else")
@@ -61,7 +64,7 @@ def checked(project: Project, path: Path) -> tuple[str, Session]:
     if path.name != name:
         raise Refused(path, f"should be called {name}, after its commit and its content, which was changed or cut")
     gpu, machine = session.conditions.get("gpu"), path.parent.name
-    if gpu and slug_of(gpu) != machine.partition(".")[0]:
+    if gpu and not plain and slug_of(gpu) != machine.partition(".")[0]:
         raise Refused(path, f"is of a GPU {gpu}, and should lie in the folder of such a machine")
     for commit in (session.before, session.after):
         try:
@@ -72,22 +75,22 @@ def checked(project: Project, path: Path) -> tuple[str, Session]:
     return text, session
 
 
-def main(project: Project, prog: str, arguments: list[str] | None = None) -> int:
+def main(project: Project | Repository, prog: str, arguments: list[str] | None = None) -> int:
     parser = Parser(prog, __doc__)
     parser.add_argument("folders", nargs="+", type=Path, metavar="DIR", help="a results folder")
     folders: list[Path] = parser.parse_args(arguments).folders
-    console = Output()
+    console, plain = Output(), not isinstance(project, Project) and is_plain(project.root)
     texts: dict[Path, str] = {}
     came: dict[Path, Session] = {}
     others = 0
     git(project.root, "rev-parse", "--git-dir")  # without git, each commit would seem to be another project's
     for folder in folders:
-        paths = list(sessions_of(folder))
+        paths = list(sessions_of(folder, plain=plain))
         if not paths:
             raise Refused(folder, f"has no sessions of links, which are called MACHINE/COMMIT.SESSION{links.SUFFIX}")
         others += sum(path.is_file() for path in folder.rglob("*")) - len(paths)
         for path in paths:
-            text, session = checked(project, path)
+            text, session = checked(project, path, plain=plain)
             target = project.results / path.parent.name / path.name
             if texts.get(target, text) != text or (target.exists() and links.text_of(target) != text):
                 raise Refused(path, f"has another content than {target}")
