@@ -39,6 +39,7 @@ from tests.repositories import (
     new_project,
     processes_in,
     rewrite,
+    uncommitted_harness,
     wait_until,
     without_suites,
 )
@@ -126,6 +127,7 @@ class Project(repositories.Project):
 def made(kernel_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Project:
     project = new_project(tmp_path_factory.mktemp("running"))
     copy_into(project.folder)
+    uncommitted_harness(project.folder)
     without_suites(project.folder, "access", "device", "matmul", "static")
     few_rungs(project.folder, ("c", "numpy"))
     rewrite(
