@@ -137,7 +137,7 @@ def _source(name: str) -> Source:
     from kernelwatch.api import trials
 
     file = name.rpartition(":")[0]
-    return Source(name, file, trials._hash(file))
+    return Source(name, file, trials.file_hash(file))
 
 
 @pytest.fixture

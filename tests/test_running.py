@@ -326,7 +326,7 @@ def test_a_signal_is_an_interruption_as_long_as_asv_runs(number: signal.Signals)
     arrived: list[int] = []
     before = signal.signal(number, lambda number, _: arrived.append(number))
     try:
-        with running._interruptible(), pytest.raises(KeyboardInterrupt):
+        with running.interruptible(), pytest.raises(KeyboardInterrupt):
             signal.raise_signal(number)
         assert arrived == []
         signal.raise_signal(number)

@@ -155,7 +155,7 @@ def run(project: Project, arguments: argparse.Namespace, console: Console) -> in
             except Busy as error:
                 raise UserError(running.busy_text(folder, error)) from None
         measurer = held.enter_context(measuring(project, arguments, console))
-        return _run(project, arguments, commits, results, console, measurer)
+        return run_full(project, arguments, commits, results, console, measurer)
 
 
 def commits_in(project: Project, range: str, changed: Sequence[str] = ()) -> list[str]:
@@ -199,7 +199,7 @@ def _has_cells(project: Project, quick: bool = False, only: str = "") -> bool:
     return any(plan(problem, device, quick=quick, only=only) for problem in project.problems for device in DEVICES)
 
 
-def _run(
+def run_full(
     project: Project,
     arguments: argparse.Namespace,
     commits: list[str],
@@ -242,7 +242,7 @@ def _run(
             with phases.phase("confirming"):
                 _confirm(project, conf, news[0], results, arguments, console)
     for new in news:
-        _show_newest(project, results, commits, console, new.machine, new.now())
+        show_newest(project, results, commits, console, new.machine, new.now())
         show_events(new.now(), console)
     show_expected(list({json.dumps(each): each for new in news for each in new.expected()}.values()), console)
     show_damaged([new.damaged() for new in news], console)
@@ -332,7 +332,7 @@ def _confirm(
             return
 
 
-def _show_newest(
+def show_newest(
     project: Project, results: Path, commits: list[str], console: Console, machine: str, events: Sequence[Event] = ()
 ) -> None:
     """Print the ladder of the newest of these commits, and its changes since the last earlier commit with results.

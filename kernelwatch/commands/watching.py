@@ -95,7 +95,7 @@ def measure(
                 start_new_session=True,
             )
             try:
-                _watch(project, asv, progress, len(commits) - known, options, console)
+                watch(project, asv, progress, len(commits) - known, options, console)
             except BaseException:
                 _stop(asv)
                 raise
@@ -142,7 +142,7 @@ def _expected(project: Project, options: Options) -> int:
     return total
 
 
-def _watch(
+def watch(
     project: Project,
     asv: "subprocess.Popen[bytes]",
     progress: Path,
