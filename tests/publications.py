@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab import scale
-from tests.repositories import PUBLISHING, ROOT
+from tests.repositories import PRELOADED, ROOT
 
 COMMITS = 6
 SERIES, EXACT = 200, 40  # timed series, and exact ones
@@ -40,7 +40,7 @@ class Project:
     def publish(self, html: Path | None = None, cache: Path | None = None) -> str:
         """Publish; what it said."""
         arguments, variables = self._publication(html, cache)
-        done = PUBLISHING.run(["-m", "asv", *arguments], ROOT, variables)
+        done = PRELOADED.run(["-m", "asv", *arguments], ROOT, variables)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout + done.stderr
 

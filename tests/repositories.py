@@ -32,12 +32,6 @@ INTERRUPTIBLE = (
 )
 
 PRELOADED = Preloaded()  # one in each of pytest-xdist's workers
-# The same for what publishes by the checkout's own engine, which takes a quarter of a small publication to import.
-PUBLISHING = Preloaded(
-    "kernelwatch.publish.command",
-    *(f"kernelwatch.asv.{path.stem}" for path in sorted((ROOT / "kernelwatch" / "asv").glob("[!_]*.py"))),
-    PYTHONPATH=str(ROOT),
-)
 
 MEMORY_BYTES, CPU_S = 4 << 30, 60
 # A Python program that would take all memory, or never end, is stopped also if the test itself is killed.

@@ -23,7 +23,7 @@ from asv.util import UserError
 from kernelwatch.publish import offline
 from kernelwatch.publish.writer import as_script
 from tests.chromium import browser
-from tests.repositories import PUBLISHING, alone, link_engine
+from tests.repositories import PRELOADED, alone, link_engine
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, ConsoleMessage, Page, Request
@@ -115,7 +115,7 @@ def write_project(project: Path, *plugins: str) -> None:
 
 
 def publish(project: Path) -> subprocess.CompletedProcess[str]:
-    return PUBLISHING.run(["-m", "asv", "publish", "--no-pull"], project, os.environ)
+    return PRELOADED.run(["-m", "asv", "publish", "--no-pull"], project, os.environ)
 
 
 @pytest.fixture(scope="module")
