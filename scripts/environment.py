@@ -129,7 +129,7 @@ def _python(folder: Path) -> Path:
     return folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 
 
-def _pip(python: Path | str, wanted: list[Path]) -> str:
+def pip_install(python: Path | str, wanted: list[Path]) -> str:
     """Install locked files into an interpreter's environment; pip's last lines if it fails, "" if it succeeds."""
     command = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--require-hashes"]
     command += [f"--requirement={path}" for path in wanted]
@@ -137,7 +137,7 @@ def _pip(python: Path | str, wanted: list[Path]) -> str:
     return "" if done.returncode == 0 else "\n".join(done.stderr.strip().splitlines()[-3:]) or "pip failed"
 
 
-def _works(python: Path) -> bool:
+def has_pins(python: Path) -> bool:
     """Whether an existing environment has asv and its runner in the pinned versions, which the plugins need."""
     pins = [line for line in requirements("bench") if line.startswith(("asv==", "asv_runner=="))]
     ask = "import importlib.metadata as m; print(*(f'{n}=={m.version(n)}' for n in ('asv', 'asv_runner')))"
@@ -238,7 +238,7 @@ def ensure(tests: bool = False) -> str:
 def _add(wanted: list[Path]) -> None:
     """Install what tests beside what measures, if pip can."""
     print(f"gpukernels: adding what tests to {HOME.name}/ (once; 1.1 GB on disk)", file=sys.stderr)
-    if why := _pip(_python(HOME), wanted):
+    if why := pip_install(_python(HOME), wanted):
         last = why.splitlines()[-1]
         print(f"gpukernels: pip could not install ({last}); going on with {HOME.name}/ as it is", file=sys.stderr)
     else:
@@ -279,7 +279,7 @@ def _make(wanted: list[Path]) -> str:
 
     try:
         venv.EnvBuilder(with_pip=True).create(HOME)
-        why = _pip(_python(HOME), wanted)
+        why = pip_install(_python(HOME), wanted)
     except (OSError, subprocess.CalledProcessError) as error:
         why = f"{type(error).__name__}: {error}"
     if not why:
@@ -289,7 +289,7 @@ def _make(wanted: list[Path]) -> str:
     shutil.rmtree(HOME, ignore_errors=True)
     if before.exists():
         before.rename(HOME)
-        if (HOME / MARK).is_file() and _works(_python(HOME)):
+        if (HOME / MARK).is_file() and has_pins(_python(HOME)):
             print(
                 f"gpukernels: pip could not install ({why.splitlines()[-1]}); going on with {HOME.name}/ as it was",
                 file=sys.stderr,
@@ -366,6 +366,6 @@ if __name__ == "__main__":
     if sys.argv[1:] != ["install"]:
         raise SystemExit("usage: environment.py install")
     # Also without a driver, since compile-time figures are measured everywhere.
-    failure = _pip(sys.executable, locks(cuda_extra() or "tools", gpu_extra()))
+    failure = pip_install(sys.executable, locks(cuda_extra() or "tools", gpu_extra()))
     if failure:
         raise SystemExit(f"gpukernels: pip could not install what a commit needs: {failure}")

@@ -28,7 +28,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
-EARLY = ("ml_dtypes", "sqlite3", "filelock", "asv.main", "rich.console", "rich.progress", "rich.table", "scipy.special")
+EARLY = (
+    *("ml_dtypes", "sqlite3", "filelock", "asv.main", "rich.console", "rich.progress", "rich.table", "scipy.special"),
+    "pytest",
+)
 POLL_S = 0.02
 
 
@@ -210,26 +213,28 @@ def _run(program: Callable[[], object]) -> NoReturn:
     os._exit(code)
 
 
-def _interpret(arguments: list[str]) -> None:
+def _interpret(arguments: list[str], safe: bool = False) -> None:
+    """What an interpreter does with its arguments. `safe`: without the folder of what it runs in the path (-P)."""
+    kind = arguments[0]
+    folder = os.getcwd() if kind == "-m" else "" if kind == "-c" else str(Path(kind).resolve().parent)
     paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
-    if arguments[0] == "-m":
+    sys.path[:0] = paths if safe else [folder, *paths]
+    if kind == "-m":
         sys.argv = arguments[1:]
-        sys.path[:0] = [os.getcwd(), *paths]
         runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
-    elif arguments[0] == "-c":
+    elif kind == "-c":
         sys.argv = ["-c", *arguments[2:]]
-        sys.path[:0] = ["", *paths]
         sys.modules["__main__"] = main = types.ModuleType("__main__")
         exec(arguments[1], vars(main))
     else:
         sys.argv = arguments
-        sys.path[:0] = [str(Path(arguments[0]).resolve().parent), *paths]
-        runpy.run_path(arguments[0], run_name="__main__")
+        runpy.run_path(kind, run_name="__main__")
 
 
 # --- the programs of a command ----------------------------------------------------------------------------------------
 
 PROGRAMS = (str(Path("kernelwatch", "run", "worker.py")), str(Path("asv", "benchmark.py")))
+MODULES = ("asv", "pytest")
 FIRST = types.SimpleNamespace()  # what was imported before any command, and from where
 HANDLERS: dict[int, Any] = {
     signal.SIGINT: signal.default_int_handler,
@@ -240,25 +245,30 @@ HANDLERS: dict[int, Any] = {
 KEPT: list[object] = []  # what a program has of its command: a file that is finalized would write, or close another's
 
 
+def _forks(program: Sequence[str], variables: Mapping[str, str]) -> bool:
+    """Whether what a command starts by an interpreter is a fork."""
+    paths = variables.get("PYTHONPATH", "").split(os.pathsep)
+    if any(Path(path, "sitecustomize.py").exists() for path in paths if path):  # by what only an interpreter runs
+        return False
+    return program[0].endswith(PROGRAMS) or (program[0] == "-m" and program[1] in MODULES)
+
+
 class Starting(subprocess.Popen[Any]):
-    """Starts a program; the engine's worker or what asv runs the suites by as a fork, which then has what the first
-    process had, and no more."""
+    """Starts a program; one of the engine, of asv or of pytest as a fork, which then has what the first process had,
+    and no more."""
 
     def __init__(self, command: Sequence[str], *arguments: Any, **options: Any) -> None:
         own = command[1:] if command[0] == sys.executable else []
         safe = own[:1] == ["-P"]
         program = list(own[safe:])
         variables = dict(os.environ if options.get("env") is None else options["env"])
-        paths = [path for path in variables.get("PYTHONPATH", "").split(os.pathsep) if path]
-        customized = any(Path(path, "sitecustomize.py").exists() for path in paths)  # by what only an interpreter runs
-        if program and program[0].endswith(PROGRAMS) and not customized:
-            first = [] if safe else [str(Path(program[0]).resolve().parent)]
-            before = options.get("preexec_fn", lambda: None)
-            options["preexec_fn"] = lambda: _be(program, variables, [*first, *paths], before)
+        if program and _forks(program, variables):
+            before = options.get("preexec_fn") or (lambda: None)
+            options["preexec_fn"] = lambda: _be(program, safe, variables, before)
         super().__init__(command, *arguments, **options)
 
 
-def _be(program: list[str], variables: Mapping[str, str], paths: list[str], before: Callable[[], None]) -> NoReturn:
+def _be(program: list[str], safe: bool, variables: Mapping[str, str], before: Callable[[], None]) -> NoReturn:
     """Be a program's interpreter, in a fork of its command whose standard streams are the program's already."""
     before()
     gc.freeze()
@@ -279,12 +289,12 @@ def _be(program: list[str], variables: Mapping[str, str], paths: list[str], befo
     weakref.finalize._registered_with_atexit = False  # type: ignore[attr-defined]
     atexit._clear()
     sys.modules.clear()
-    sys.modules.update(FIRST.modules)
-    sys.path[:] = [*paths, *FIRST.path]
+    # asv anew: its command may have changed it, as a plugin does.
+    sys.modules.update({name: module for name, module in FIRST.modules.items() if name.partition(".")[0] != "asv"})
+    sys.path[:] = FIRST.path
     sys.meta_path[:] = FIRST.finders
     sys.path_importer_cache.clear()
-    sys.argv = program
-    _run(lambda: runpy.run_path(program[0], run_name="__main__"))
+    _run(lambda: _interpret(program, safe))
 
 
 if __name__ == "__main__":

@@ -53,6 +53,15 @@ def copy_into(folder: Path, files: Iterable[str] = FILES) -> None:
         small_cache(folder / "kernelwatch")
 
 
+HARNESS = ("kernelwatch", "scripts", "requirements")
+
+
+def uncommitted_harness(folder: Path) -> None:
+    """Keep the engine out of a copy's commits, which are exported whole for each comparison: it is the checkout's."""
+    exclude = folder / ".git" / "info" / "exclude"
+    exclude.write_text("".join(f"/{name}/\n" for name in HARNESS), encoding="utf-8")
+
+
 def without_suites(folder: Path, *names: str) -> None:
     """Take suites of this project out of a copy, so that asv does not look through them in each run."""
     for name in names:

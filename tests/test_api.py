@@ -154,7 +154,7 @@ def test_what_makes_a_figure_doubtful_is_said(
 
 
 def test_large_capacities_are_written_out() -> None:
-    assert [arguments._mib(size << 20) for size in (3, 1000, 1 << 20)] == ["3 MiB", "1000 MiB", "1048576 MiB"]
+    assert [arguments.mib(size << 20) for size in (3, 1000, 1 << 20)] == ["3 MiB", "1000 MiB", "1048576 MiB"]
 
 
 def test_what_cannot_be_measured() -> None:
@@ -359,7 +359,7 @@ def test_rounds_under_a_limit_count_if_they_are_most(limited: int, seconds: floa
     rounds += [Round(1.0, 1, 1980.0) for _ in range(5 - limited)]
     timer: Any = SimpleNamespace(name="a GPU")
     subject: Any = SimpleNamespace(method="graph", peak_allocated_bytes=None)
-    found = turns._result(timer, "f", subject, rounds, bytes=1, flops=None, cache="cold", warnings=[], conditions={})
+    found = turns.result_of(timer, "f", subject, rounds, bytes=1, flops=None, cache="cold", warnings=[], conditions={})
     assert found.seconds == pytest.approx(seconds)
     assert found.clock_mhz == (1000.0 if limited == 3 else 1980.0)
     assert found.warnings == ((said,) if said else ())

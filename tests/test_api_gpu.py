@@ -77,11 +77,11 @@ def test_a_trial_compares_outputs_and_times(device: Device, monkeypatch: pytest.
     setting = trials.Setting(f"{own.__name__}:arrays", 0.0, 0.0, "cold", None, 0.1, None)
     names = [f"{own.__name__}:{name}" for name in ("slow", "fast", "wrong")]
     for first in (False, True):
-        found = trials._trial(names[0], names[1], setting, first)
+        found = trials.one_trial(names[0], names[1], setting, first)
         assert (found.device, found.refused) == ("gpu", "")
         assert np.exp(found.log) == pytest.approx(0.5)
         assert found.seconds == pytest.approx((2e-5, 1e-5))
-    refused = trials._trial(names[0], names[2], setting, False)
+    refused = trials.one_trial(names[0], names[2], setting, False)
     assert refused.refused == "array argument 1: 4096 of 4096 elements wrong, the first at [0]: 1.0 is not 0.0"
     assert refused.compared is None
 

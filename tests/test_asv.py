@@ -469,7 +469,7 @@ from asv import runner
 from kernelwatch.asv import together
 
 def setup():
-    runner.run_benchmark = together._one_by_one
+    runner.run_benchmark = together.one_by_one
 """
 
 

@@ -35,35 +35,35 @@ def test_answers_are_taken_apart(monkeypatch: pytest.MonkeyPatch) -> None:
         return told(answers)
 
     monkeypatch.setattr(runner, "_run_benchmark_single_param", once)
-    found = together._run_benchmark(ASKED, None, profile=False, extra_params={}, cwd="here")
+    found = together.run_benchmark_together(ASKED, None, profile=False, extra_params={}, cwd="here")
     assert asked == [("x.track_y", [], None, {"profile": False, "extra_params": {}, "cwd": "here"})]
     assert repr(found.result) == "[1.5, nan, None, True]"
     assert found.samples == [None, None, None, [1.0, 2.0]]
     assert found.number == [None, None, None, 1]
     assert (found.errcode, found.stderr) == (1, "For parameters: b, 1\nRuntimeError: wrong")
-    found = together._run_benchmark(ASKED, None, profile=False, selected_idx={0}, extra_params={}, cwd="here")
+    found = together.run_benchmark_together(ASKED, None, profile=False, selected_idx={0}, extra_params={}, cwd="here")
     assert repr(found.result) == "[1.5, nan, nan, nan]"
     assert (found.errcode, found.stderr) == (0, "")
 
 
 def test_a_process_that_dies_answers_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "_run_benchmark_single_param", lambda *_, **__: told(None, 139, "it died"))
-    found = together._run_benchmark(ASKED, None, profile=False, extra_params={}, cwd="here")
+    found = together.run_benchmark_together(ASKED, None, profile=False, extra_params={}, cwd="here")
     assert (found.result, found.errcode, found.stderr) == ([None] * 4, 139, "it died")
     monkeypatch.setattr(runner, "_run_benchmark_single_param", lambda *_, **__: told([{"value": 1.0}]))
-    found = together._run_benchmark(ASKED, None, profile=False, extra_params={}, cwd="here")
+    found = together.run_benchmark_together(ASKED, None, profile=False, extra_params={}, cwd="here")
     assert (found.result, found.errcode) == ([None] * 4, 1)  # it has other parameters than asv knows
 
 
 @pytest.mark.parametrize("change", [{"at_once": False}, {"params": []}])
 def test_others_are_asked_one_by_one(change: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(together, "_one_by_one", lambda benchmark, *_, **__: ("stock", benchmark["name"]))
-    assert together._run_benchmark(ASKED | change, None, profile=False) == ("stock", "x.track_y")
-    assert together._run_benchmark(ASKED, None, profile=True) == ("stock", "x.track_y")
+    monkeypatch.setattr(together, "one_by_one", lambda benchmark, *_, **__: ("stock", benchmark["name"]))
+    assert together.run_benchmark_together(ASKED | change, None, profile=False) == ("stock", "x.track_y")
+    assert together.run_benchmark_together(ASKED, None, profile=True) == ("stock", "x.track_y")
 
 
 def test_what_is_patched_is_there() -> None:
-    assert list(inspect.signature(together._one_by_one).parameters)[:3] == ["benchmark", "spawner", "profile"]
+    assert list(inspect.signature(together.one_by_one).parameters)[:3] == ["benchmark", "spawner", "profile"]
     wanted = {"benchmark", "spawner", "param_idx", "profile", "extra_params", "cwd"}
     assert set(inspect.signature(runner._run_benchmark_single_param).parameters) == wanted
     assert runner.BenchmarkResult._fields == ("result", "samples", "number", "errcode", "stderr", "profile")

@@ -19,6 +19,7 @@ from kernelwatch.commands import bench, publishing
 from kernelwatch.system.errors import CANNOT
 from tests.repositories import (
     CELLS,
+    HARNESS,
     INTERRUPTIBLE,
     Project,
     copy_into,
@@ -26,6 +27,7 @@ from tests.repositories import (
     new_project,
     processes_in,
     smaller,
+    uncommitted_harness,
     without_suites,
 )
 from tests.test_site import browser, visit
@@ -110,6 +112,7 @@ def committed(kernel_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> P
     entry, nothing else)."""
     project = new_project(tmp_path_factory.mktemp("bench"), FOLDER)
     copy_into(project.folder)
+    uncommitted_harness(project.folder)
     without_suites(project.folder, "access", "device", "matmul", "static")
     few_rungs(project.folder, RUNGS)
     smaller(project.folder, cpu_shapes="problem.counted_shapes[:1]")
@@ -177,7 +180,7 @@ def test_a_quick_look_prints_the_table_and_where_the_pages_are(project: Project,
 
 def test_a_quick_look_stays_out_of_the_history(project: Project, quick: Look) -> None:
     assert quick.done.returncode == 0
-    left = {line for line in quick.status.splitlines() if "__pycache__" not in line}
+    left = {line for line in quick.status.splitlines() if "__pycache__" not in line and line[3:-1] not in HARNESS}
     assert left == {"!! .asv/"}  # nothing in results/, and the configuration of its own is gone
     assert quick.folders == {"env", "quick"}
 

@@ -185,6 +185,19 @@ def test_each_input_of_the_emulators_kernel_makes_it_anew(
     assert runs(changed) == 0
 
 
+def test_copies_of_the_engine_share_what_is_compiled(
+    again: Compiled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As long as their headers are the same."""
+    before = build.own_headers()
+    monkeypatch.setattr(build, "INCLUDE", tmp_path / "include")
+    shutil.copytree(build.HERE / "include", tmp_path / "include")
+    assert runs(again.source) == 0
+    edited(tmp_path / "include" / "emulator.h", "// changed")
+    assert build.own_headers() != before
+    assert (build.own_headers() / "emulator.h").read_text().endswith("// changed\n")
+
+
 @pytest.mark.parametrize("name", COMPILER_ENVIRONMENT)
 def test_what_a_compiler_reads_of_the_environment_is_in_its_key(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every key of a compiled file has the key of its compiler."""

@@ -1,14 +1,12 @@
 """Campaigns: one chance of error for a whole search, kept in a file."""
 
-import inspect
 import json
 import math
 import os
 import re
-import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +16,6 @@ import pytest
 from kernelwatch.__main__ import code_of
 from kernelwatch.api import campaigns
 from kernelwatch.api.campaigns import Campaign
-from kernelwatch.api.named import known, resolve
-from kernelwatch.api.outputs import Outputs, differ, values, why_other
 from kernelwatch.api.processes import Died
 from kernelwatch.api.result import Compared, MeasureError
 from kernelwatch.api.trials import Setting, Source, Trial
@@ -141,7 +137,7 @@ def _source(name: str) -> Source:
     from kernelwatch.api import trials
 
     file = name.rpartition(":")[0]
-    return Source(name, file, trials._hash(file))
+    return Source(name, file, trials.file_hash(file))
 
 
 @pytest.fixture
@@ -447,165 +443,3 @@ def test_a_campaign_without_a_finalist_says_so(
 ) -> None:
     assert command.main("kernelwatch campaign", ["crown", str(campaign.file)]) == 2
     assert capsys.readouterr().out.startswith("no finalist: no candidate seems faster than the original\n")
-
-
-# --- functions by their names -----------------------------------------------------------------------------------------
-
-
-def test_an_edited_file_is_imported_anew_though_size_and_time_are_the_same(tmp_path: Path) -> None:
-    """An agent edits a file faster than the time in its compiled form tells."""
-    file = tmp_path / "edited_kernel.py"
-    for number in (4, 8):
-        file.write_text(f"def f(): return {number}\n")
-        os.utime(file, (1e9, 1e9))
-        name, function = resolve(f"{file}:f")
-        assert (name, function(), Path(inspect.getfile(function))) == ("f", number, file)
-    sys.path.remove(str(tmp_path))
-
-
-def test_a_file_that_fails_is_no_module(tmp_path: Path) -> None:
-    file = tmp_path / "failing_kernel.py"
-    file.write_text("1 / 0\n")
-    for _ in range(2):
-        with pytest.raises(MeasureError, match=r"failing_kernel.py:f cannot be imported: ZeroDivisionError"):
-            known(f"{file}:f")
-    sys.path.remove(str(tmp_path))
-
-
-# --- outputs ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("own", "rtol", "atol", "said"),
-    [
-        (np.array([1.0, math.nan, math.inf]), 0, 0, ""),
-        (np.array([1.001, math.nan, math.inf]), 0, 0, "1 of 3 elements wrong, the first at [0]: 1.001 is not 1.0"),
-        (np.array([1.001, math.nan, math.inf]), 0.002, 0, ""),
-        (np.array([1.001, math.nan, math.inf]), 0, 0.002, ""),
-        (np.array([1.001, math.nan, math.inf]), 0.0005, 0, "1 of 3 elements wrong"),
-        (np.array([1.0, 2.0, math.inf]), 1, 1, "1 of 3 elements wrong, the first at [1]"),
-        (np.array([math.nan, math.nan, math.inf]), 1, 1, "1 of 3 elements wrong, the first at [0]"),
-        (np.array([1.0, math.nan, 5.0]), 1, 1, "1 of 3 elements wrong, the first at [2]"),
-        (np.array([1.0, math.nan, -math.inf]), 1, 1, "1 of 3 elements wrong, the first at [2]"),
-        (np.array([1.0, math.nan]), 0, 0, "it is float64 of shape (2,), float64 of shape (3,) is expected"),
-        (np.array([1, 2, 3]), 9, 9, "it is int64 of shape (3,), float64"),
-    ],
-)
-def test_outputs_are_compared_within_the_tolerance(own: Any, rtol: float, atol: float, said: str) -> None:
-    found = differ(np.array([1.0, math.nan, math.inf]), own, rtol, atol)
-    assert found.startswith(said) if said else not found
-
-
-def test_large_integers_and_texts_are_compared_exactly() -> None:
-    assert differ(np.array([2**60]), np.array([2**60 + 1]), 0, 0)
-    assert not differ(np.array([2**60]), np.array([2**60 + 1]), 1e-9, 0)
-    assert differ(np.array(["a"]), np.array(["b"]), 1, 1)
-    assert differ(np.array(1 + 1j), np.array(1 - 1j), 0, 0.1)
-    assert not differ(np.array(1 + 1j), np.array(1 + 1.01j), 0, 0.1)
-
-
-def test_all_that_is_returned_counts() -> None:
-    own = values((np.arange(2), [3.0, {"a": np.arange(3), "b": None}], "text", True))
-    assert [each.tolist() for each in own] == [[0, 1], 3.0, [0, 1, 2], True]
-    one, two = Outputs(values(1.0), [], True), Outputs(values((1.0, 2.0)), [], True)
-    assert why_other(one, two, 0, 0) == "it returns 2 arrays and numbers, 1 are expected"
-    changed = Outputs([], [np.ones(1)], True)
-    assert why_other(changed, Outputs([], [np.zeros(1)], True), 0, 0).startswith("array argument 0: 1 of 1 elements")
-
-
-# --- in fresh processes -----------------------------------------------------------------------------------------------
-
-OWN = """
-import os, time
-import numpy as np
-
-calls = 0
-
-def inputs():
-    return {"x": np.arange(64.0), "out": np.zeros(64)}
-
-def original(x, out):
-    time.sleep(2e-2)
-    np.sqrt(x, out=out)
-
-def nothing(x, out):
-    pass
-
-def drifts(x, out):
-    global calls
-    calls += 1
-    out[:] = calls
-"""
-CANDIDATES = """
-import os, time
-import numpy as np
-
-def fast(x, out):
-    time.sleep(1e-3)
-    np.sqrt(x, out=out)
-
-def near(x, out):
-    fast(x, out)
-    out *= 1 + 1e-9
-
-def wrong(x, out):
-    np.sqrt(x, out=out)
-    out[7] += 1
-
-def returns(x, out):
-    np.sqrt(x, out=out)
-    return out
-
-def raises(x, out):
-    raise KeyError("nothing")
-
-def ends(x, out):
-    os._exit(3)
-"""
-
-
-@pytest.fixture
-def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    (tmp_path / "own_original.py").write_text(OWN)
-    (tmp_path / "candidates.py").write_text(CANDIDATES)
-    monkeypatch.chdir(tmp_path)
-    paths = list(sys.path)
-    yield tmp_path
-    sys.path[:] = paths
-
-
-def test_candidates_are_refused_by_name_and_a_faster_one_is_crowned(own: Path) -> None:
-    given: dict[str, Any] = {"args": "inputs", "rtol": 1e-6, "seconds": 0.01, "processes": 6}
-    campaign = Campaign.start("search.jsonl", "own_original.py:original", **given)
-    for name, why in (
-        ("wrong", "array argument 1: 1 of 64 elements wrong, the first at [7]: 3.6457513110645907 is not 2.6457513"),
-        ("returns", "it returns 1 arrays and numbers, 0 are expected"),
-        ("raises", "it raises KeyError: 'nothing'"),
-        ("ends", "a fresh process ended with 3: no message"),
-    ):
-        found = campaign.attempt(f"candidates.py:{name}")
-        assert (found.verdict, found.why[: len(why)]) == ("refused", why)
-    seen = campaign.attempt("candidates.py:near")
-    assert [each.number for each in campaign.finalists] == [seen.number]
-    (crowned,) = campaign.crown()
-    assert crowned == Campaign("search.jsonl").crowned
-    assert crowned.candidate.name == "candidates.py:near"
-    assert crowned.ratio is not None
-    assert crowned.ratio < 0.5
-    assert crowned.candidate_s is not None
-    assert crowned.original_s is not None
-    assert crowned.candidate_s < crowned.original_s
-
-
-@pytest.mark.parametrize(
-    ("function", "said"),
-    [
-        ("nothing", "nothing returns no array or number and changes no array: there is no output to compare"),
-        ("drifts", r"drifts differs from itself when it is called again: array argument 1: .* give a tolerance"),
-        ("absent", "names no function"),
-    ],
-)
-def test_an_original_whose_output_cannot_be_compared_is_refused(own: Path, function: str, said: str) -> None:
-    with pytest.raises(MeasureError, match=said):
-        Campaign.start("search.jsonl", f"own_original.py:{function}", args="inputs")
-    assert not Path("search.jsonl").exists()

@@ -30,8 +30,8 @@ def test_a_change_of_the_ladder_alone_is_a_change_of_the_launch(tmp_path: Path) 
     ladder = folders[1] / "gpukernels" / "ladder.toml"
     ladder.write_text(ladder.read_text().replace("edges = [32, 16, 8]", "edges = [16, 32, 8]"))
     before, after = (bisect.Commit(PROJECT, folder.name, tmp_path, str(folder)) for folder in folders)
-    assert not bisect._alike(before, after, "transpose/dynamic")
-    assert bisect._alike(before, after, "transpose/padded")
+    assert not bisect.same_launches(before, after, "transpose/dynamic")
+    assert bisect.same_launches(before, after, "transpose/padded")
 
 
 def test_a_past_commit_may_lack_a_file_that_its_rungs_now_have(tmp_path: Path) -> None:

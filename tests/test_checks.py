@@ -71,9 +71,9 @@ def test_the_sanitizer_has_ragged_shapes_of_each_rung() -> None:
     package = PROJECT.adapt(gpukernels)
     rows, columns, depth = checks.ragged((128, 128, 32))
     deep = ((rows, columns, depth + 16 * 32), (rows, columns, depth))
-    assert launches._shapes(package, "matmul", "thread_tile_2d", "float32", 3) == deep
+    assert launches.shapes_of(package, "matmul", "thread_tile_2d", "float32", 3) == deep
     usual = (checks.ragged((256, 256, 256)), checks.ragged((32, 32, 32)))
-    assert launches._shapes(package, "matmul", "cublas", "float32", 3) == usual
+    assert launches.shapes_of(package, "matmul", "cublas", "float32", 3) == usual
 
 
 def test_under_the_sanitizer_a_ring_of_buffers_is_filled_again() -> None:
@@ -81,10 +81,10 @@ def test_under_the_sanitizer_a_ring_of_buffers_is_filled_again() -> None:
     package = PROJECT.adapt(gpukernels)
     problem = PROJECT.op("matmul")
     for rung in (rung for rung in problem.rungs if rung.device == "gpu"):
-        first, _ = launches._shapes(package, "matmul", rung.name, rung.types[0], 3)
-        assert launches._shape(package, problem, rung, rung.types[0]) == first, rung.name
+        first, _ = launches.shapes_of(package, "matmul", rung.name, rung.types[0], 3)
+        assert launches.shape_of(package, problem, rung, rung.types[0]) == first, rung.name
     wide = gpukernels.rung("matmul", "wgmma")
-    shape = launches._shapes(package, "matmul", "wgmma", "float16->float32", 3)[0]
+    shape = launches.shapes_of(package, "matmul", "wgmma", "float16->float32", 3)[0]
     assert all(extent > tile for extent, tile in zip(shape, wide.tile, strict=False))
     assert shape[2] > wide.macros()["STAGES"] * wide.macros()["TILE_K"]
 
@@ -92,12 +92,12 @@ def test_under_the_sanitizer_a_ring_of_buffers_is_filled_again() -> None:
 def test_the_sanitizer_takes_no_large_shape_and_none_beyond_the_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     package, problem = PROJECT.adapt(gpukernels), PROJECT.op("matmul")
     rung = problem.rung("tiled_16")
-    first, last = launches._shapes(package, "matmul", "tiled_16", "float32", 3)
-    assert launches._shape(package, problem, rung, "float32") == first
+    first, last = launches.shapes_of(package, "matmul", "tiled_16", "float32", 3)
+    assert launches.shape_of(package, problem, rung, "float32") == first
     limited = dataclasses.replace(rung, input_bytes_max=(4 * first[0] * first[2] - 1,))
-    assert launches._shape(package, problem, limited, "float32") == last
+    assert launches.shape_of(package, problem, limited, "float32") == last
     monkeypatch.setattr(checks, "LONG_BYTES_MOST", 4 * first[0] * first[2])
-    assert launches._shape(package, problem, rung, "float32") == last
+    assert launches.shape_of(package, problem, rung, "float32") == last
 
 
 def test_what_a_tool_of_the_sanitizer_cannot_judge_is_left_out_and_said(
@@ -106,7 +106,7 @@ def test_what_a_tool_of_the_sanitizer_cannot_judge_is_left_out_and_said(
     """Without a GPU: what would be launched is told, and nothing is."""
     monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=SimpleNamespace(set_allocator=lambda _: None)))
     launched: list[str] = []
-    monkeypatch.setattr(launches, "_launch", lambda _project, _kernel, cell, **_: launched.append(cell.name))
+    monkeypatch.setattr(launches, "launch_cell", lambda _project, _kernel, cell, **_: launched.append(cell.name))
     package = PROJECT.adapt(gpukernels)
     monkeypatch.setattr(type(package), "variants", lambda *_: [None])
     assert PROJECT.unsanitized

@@ -19,7 +19,16 @@ from kernelwatch.comparison.confirm import Flag, confirm
 from kernelwatch.comparison.paired import LOOKS
 from kernelwatch.history import confirmations
 from kernelwatch.history.confirmations import Confirmation, overall
-from tests.repositories import copy_into, cpu_processes, few_rungs, new_project, rewrite, smaller, without_suites
+from tests.repositories import (
+    copy_into,
+    cpu_processes,
+    few_rungs,
+    new_project,
+    rewrite,
+    smaller,
+    uncommitted_harness,
+    without_suites,
+)
 from tests.test_turns import Synthetic, synthetic
 
 __all__ = ["synthetic"]  # a fixture
@@ -270,6 +279,7 @@ def test_a_true_step_is_confirmed_and_a_disturbed_run_refuted_and_measured_again
     since the verdicts must not depend on what else this machine does."""
     project = new_project(tmp_path)
     copy_into(project.folder)
+    uncommitted_harness(project.folder)
     without_suites(project.folder, "access", "device", "matmul", "static")
     one_rung(project.folder)
     source = project.folder / "gpukernels" / "transpose" / "c_blocked.c"

@@ -109,7 +109,7 @@ def no_pip(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[list[Path]]:
 
     monkeypatch.delenv("GPUKERNELS_PYTHON", raising=False)
     monkeypatch.setattr(environment, "HOME", tmp_path / "venv")
-    monkeypatch.setattr(environment, "_pip", pip)
+    monkeypatch.setattr(environment, "pip_install", pip)
     monkeypatch.setattr(venv.EnvBuilder, "create", lambda self, where: with_interpreter(Path(where)))
     monkeypatch.setattr(environment, "driver_cuda", lambda: 0)
     return asked
@@ -140,7 +140,7 @@ def test_an_environment_is_made_once(
         no_pip.append(wanted)
         return ""
 
-    monkeypatch.setattr(environment, "_pip", pip)
+    monkeypatch.setattr(environment, "pip_install", pip)
     made = environment.ensure()
     assert Path(made).parents[1] == environment.HOME
     assert environment.ensure() == made
@@ -165,7 +165,7 @@ def test_what_tests_is_added_once_to_what_measures(
         no_pip.append(wanted)
         return why.pop(0)
 
-    monkeypatch.setattr(environment, "_pip", pip)
+    monkeypatch.setattr(environment, "pip_install", pip)
     base, tests = environment.locks("tools", environment.cuda_extra()), environment.locks("test")
     made = environment.ensure()
     assert no_pip == [base]
@@ -189,7 +189,7 @@ def made(no_pip: list[list[Path]], monkeypatch: pytest.MonkeyPatch) -> Path:
         no_pip.append(wanted)
         return ""
 
-    monkeypatch.setattr(environment, "_pip", pip)
+    monkeypatch.setattr(environment, "pip_install", pip)
     return Path(environment.ensure())
 
 
@@ -252,7 +252,7 @@ def test_two_commands_make_one_environment(
             assert other.is_alive()
         return ""
 
-    monkeypatch.setattr(environment, "_pip", pip)
+    monkeypatch.setattr(environment, "pip_install", pip)
     others: list[str] = []
     other = threading.Thread(target=lambda: others.append(environment.ensure()))
     first = environment.ensure()
@@ -272,10 +272,10 @@ def test_pip_installs_only_what_has_a_hash(monkeypatch: pytest.MonkeyPatch, tmp_
     monkeypatch.setenv("PIP_TARGET", str(tmp_path / "target"))
     locked = tmp_path / "locked.txt"
     locked.write_text("nothing==1.0\n")
-    assert "hash" in environment._pip(sys.executable, [locked])
+    assert "hash" in environment.pip_install(sys.executable, [locked])
     digest = hashlib.sha256((tmp_path / "nothing-1.0-py3-none-any.whl").read_bytes()).hexdigest()
     locked.write_text(f"nothing==1.0 --hash=sha256:{digest}\n")
-    assert environment._pip(sys.executable, [locked]) == ""
+    assert environment.pip_install(sys.executable, [locked]) == ""
 
 
 @pytest.mark.parametrize("works", [True, False])
@@ -286,7 +286,7 @@ def test_an_environment_that_works_is_kept_where_pip_fails(
     home.mkdir()
     (home / "gpukernels.stamp").write_text("of another day")
     (home / "kept").touch()
-    monkeypatch.setattr(environment, "_works", lambda python: works)
+    monkeypatch.setattr(environment, "has_pins", lambda python: works)
     found = Path(environment.ensure())
     assert (found.parents[1] == home) is works
     assert works or str(found) == sys.executable
@@ -296,8 +296,8 @@ def test_an_environment_that_works_is_kept_where_pip_fails(
 
 
 def test_an_environment_works_with_the_pinned_asv(tmp_path: Path) -> None:
-    assert environment._works(Path(sys.executable))
-    assert not environment._works(tmp_path / "python")
+    assert environment.has_pins(Path(sys.executable))
+    assert not environment.has_pins(tmp_path / "python")
 
 
 def test_the_program_does_one_thing() -> None:

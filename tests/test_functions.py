@@ -317,7 +317,7 @@ def test_who_provides_a_module_is_what_python_says() -> None:
     said = metadata.packages_distributions()
     assert len(said) > 20
     for module, names in said.items():
-        assert installed.providers([module]) == sorted({installed._normal(name) for name in names}), module
+        assert installed.providers([module]) == sorted({installed.normal(name) for name in names}), module
     assert installed.providers(["no_such_module"]) == installed.providers([]) == []
 
 

@@ -155,14 +155,14 @@ def test_the_measured_package(repository: Project, capsys: Said, folders: dict[s
 
 @pytest.mark.parametrize("name", ["json", "NumPy", "class", "3d", "..."])
 def test_a_name_that_a_package_cannot_have(tmp_path: Path, name: str) -> None:
-    package = init._new_name(tmp_path, name)
+    package = init.new_name(tmp_path, name)
     assert package.isidentifier()
     assert package in {f"{name.lower()}_kernels", f"kernels_{name.lower()}", "own"}
 
 
 def test_the_package_is_not_the_suites(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)  # it would find those of this project
-    assert init._new_name(tmp_path, "benchmarks") == "benchmarks_kernels"
+    assert init.new_name(tmp_path, "benchmarks") == "benchmarks_kernels"
 
 
 NOTHING = "nothing of fast is measured yet: "

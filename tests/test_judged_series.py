@@ -1,6 +1,7 @@
 """What a judged series says: its changes, their intervals, the canary beside it, the binary that it counts."""
 
 import dataclasses
+import importlib
 import json
 import math
 from typing import Any
@@ -23,10 +24,12 @@ from tests.series import results_of
 def test_the_recorded_list_of_benchmarks_has_the_versions_of_the_suites() -> None:
     """asv takes figures of another version for none of the series: the newest record would not be shown."""
     listed = json.loads((ROOT / "results" / "benchmarks.json").read_text(encoding="utf-8"))
-    for name in ("transpose.GPU", "vector_add.GPU", "matmul.GPU", "matmul.CPU"):
-        module, _, suite = name.partition(".")
-        series = getattr({"transpose": transpose, "vector_add": vector_add, "matmul": matmul}[module], suite)
-        assert listed[f"{name}.track_seconds"]["version"] == series.track_seconds.version
+    for op in PROJECT.ops:
+        suites = importlib.import_module(f"benchmarks.{op}")
+        for name in ("GPU", "CPU"):
+            version = getattr(suites, name).track_seconds.version
+            assert listed.get(f"{op}.{name}.track_seconds", {"version": version})["version"] == version
+        assert f"{op}.GPU.track_seconds" in listed
 
 
 def test_the_suites_say_what_is_judged() -> None:

@@ -219,7 +219,7 @@ def test_a_comparison_says_how_cells_were_launched() -> None:
     report = Report(PROJECT, Side("BASE", "base"), Side("HEAD", "head"), "what", whole=True)
     report.comparison = comparison("gpu", around(1.0, 1e-5))
     ((key, pairs),) = report.comparison.pairs.items()
-    assert list(report_text._launches(report)) == []
+    assert list(report_text.launch_lines(report)) == []
     for turn, both in pairs.measurements.items():
         both[0]["configurations"] = [f"turn: BLOCK: {32 << turn % 2}"]
         both[1]["configurations"] = ["turn: BLOCK: 64"]
@@ -228,11 +228,11 @@ def test_a_comparison_says_how_cells_were_launched() -> None:
         f"autotuned anew: {key}: turn: BLOCK: 32; turn: BLOCK: 64 -> turn: BLOCK: 64",
         f"timed by events, with the host's part: {key}",
     ]
-    assert list(report_text._launches(report)) == said
+    assert list(report_text.launch_lines(report)) == said
     assert all(f"- {line}" in report_text.as_markdown(report_text.document(report)) for line in said)
     for turn, both in pairs.measurements.items():  # the same two choices, in another order
         both[1]["configurations"] = [f"turn: BLOCK: {64 >> turn % 2}"]
-    assert list(report_text._launches(report)) == said[1:]
+    assert list(report_text.launch_lines(report)) == said[1:]
 
 
 def test_two_identities_that_are_not_known_are_not_the_same() -> None:
@@ -324,7 +324,7 @@ def test_two_binaries_that_are_not_known_are_not_alike(
     monkeypatch.setattr(bisect, "changes", lambda *_: found)
     monkeypatch.setattr(exact, "figures_of", lambda *_: SimpleNamespace(binaries=binaries))
     commits = [Commit(PROJECT, sha, Path(), _tree=sha) for sha in ("a", "b")]
-    assert bisect._alike(commits[0], commits[1], "transpose/padded") is alike
+    assert bisect.same_launches(commits[0], commits[1], "transpose/padded") is alike
 
 
 # --- bench ---------------------------------------------------------------------------------------------------------
@@ -342,7 +342,7 @@ def test_a_run_with_failed_cells_is_no_success(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(full, "publish", lambda *_: tmp_path / "index.html")
     monkeypatch.setattr(full, "run_asv", lambda *_: 2)
     monkeypatch.setattr(running, "set_aside_broken", lambda _: [])
-    assert full._run(project, arguments, ["a"], tmp_path, quiet(), full.Here()) == 2
+    assert full.run_full(project, arguments, ["a"], tmp_path, quiet(), full.Here()) == 2
     monkeypatch.undo()
     monkeypatch.setattr(watching, "selected", lambda _: "")
     monkeypatch.setattr(watching, "run_command", lambda *_: [sys.executable, "-c", "raise SystemExit(2)"])
@@ -426,7 +426,7 @@ def registers(type: str, arch: str, name: str = "static.Transpose.track_register
 def exact_report(base: exact.Figures, head: exact.Figures) -> Report:
     report = Report(PROJECT, Side("BASE", "a"), Side("HEAD", "b"), "what", exact_only=True, whole=True)
     report.changed = report.untimed = {"transpose/padded": "times were not asked for"}  # type: ignore[assignment]
-    verdict._take_exact(report, base, head)
+    verdict.take_exact(report, base, head)
     return report
 
 

@@ -44,7 +44,7 @@ def test_the_past_is_measured_as_the_page_says(tmp_path: Path, installed_engine:
         commits.append(project.commit_all(", ".join(files)))
         if "rows/first.py" in files:
             (folder / "rows" / "first.py").unlink()
-    own = {name: text for name, text in init._from_template("rows", False) if name.startswith("benchmarks/")}
+    own = {name: text for name, text in init.from_template("rows", False) if name.startswith("benchmarks/")}
     rungs = 'Rung("numpy", "cpu", ("float32",)),\n                Rung("einsum", "cpu", ("float32",)),'
     assert rungs in own["benchmarks/project.py"]
     description = own["benchmarks/project.py"].replace(rungs, 'Rung("own", "cpu", ("float32",)),')

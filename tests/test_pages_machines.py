@@ -17,7 +17,6 @@ from tests.pages import (
     NARROW,
     PADDED,
     RECORDED,
-    SLOWER,
     browser,
     data,
     details,
@@ -30,6 +29,7 @@ from tests.pages import (
     pages_group,
     planted_site,
     recorded_site,
+    slower,
     two_gpus_site,
     view,
 )
@@ -172,7 +172,7 @@ def test_two_gpus_are_set_side_by_side(browser: "Browser", two_gpus_site: Path) 
         page.get_by_role("button", name="rows").first.click()
         ratios = {each["key"]: float(each["ratio"]) for each in marks(page.locator("[data-ratio][data-key]"))}
         on_gpu = {key: ratio for key, ratio in ratios.items() if cells[key]["device"] != "cpu"}
-        expected = {key: SLOWER[cells[key]["op"]] * (1 + len(key) % 7 / 100) for key in on_gpu}
+        expected = {key: slower(cells[key]["op"]) * (1 + len(key) % 7 / 100) for key in on_gpu}
         assert len(on_gpu) > 200
         assert on_gpu == pytest.approx(expected, rel=1e-5)
         assert not any("complex128" in key for key in on_gpu)

@@ -20,9 +20,9 @@ def test_asv_is_the_one_that_is_replaced(target: str) -> None:
 
 @pytest.mark.parametrize("target", [target for target in patches.TABLE if ":" in target])
 def test_all_of_a_function_counts(target: str) -> None:
-    owner, name = patches._owner(target)
+    owner, name = patches.owner_of(target)
     function = getattr(owner, name)
-    assert patches._source(function.__code__) == inspect.getsource(function)
+    assert patches.source_of(function.__code__) == inspect.getsource(function)
 
 
 def test_another_asv_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

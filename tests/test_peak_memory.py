@@ -87,6 +87,6 @@ def test_a_comparison_says_what_is_allocated_anew() -> None:
     sides = [cast(Measurement, {"seconds": 1e-6} | more) for more in ({}, {"peak_allocated_bytes": 2048})]
     pairs.measurements[0] = (sides[0], sides[1])
     report: Any = type("Report", (), {"judged": lambda _: [(pairs, Judged("no change"))]})()
-    assert list(comparison._launches(report)) == [
+    assert list(comparison.launch_lines(report)) == [
         "allocates otherwise: transpose/padded float32 256x256 hot: 0 -> 2048 bytes at once"
     ]

@@ -120,7 +120,7 @@ def test_a_piped_run_says_how_far_it_is(clock: list[float], tmp_path: Path, monk
     monkeypatch.setattr(watching, "_expected", lambda *_: 40)
     piped = console()
     asv: Any = SimpleNamespace(poll=lambda: next(polls))
-    watching._watch(cast(Any, None), asv, progress, 2, cast(Any, None), piped)
+    watching.watch(cast(Any, None), asv, progress, 2, cast(Any, None), piped)
     told = lines_of(piped)
     assert len(told) == 5
     assert told[0] == "starting: 0 of 80 done in 1 min, 80 left"

@@ -18,7 +18,7 @@ from benchmarks.project import PROJECT, cuda_source
 from kernelwatch.emulator import load
 from lab import planted
 from tests import gate
-from tests.repositories import ROOT, Project, copy_into, new_project, rewrite
+from tests.repositories import ROOT, Project, copy_into, new_project, rewrite, uncommitted_harness
 from tests.test_emulator import loaded
 
 pytestmark = pytest.mark.timeout(900)
@@ -166,9 +166,13 @@ def events(tmp_path_factory: pytest.TempPathFactory, kernel_cache: Path) -> dict
     """The events of the published page by the subject of their commit."""
     project = new_project(tmp_path_factory.mktemp("planted"))
     copy_into(project.folder)
+    uncommitted_harness(project.folder)
     ladder = project.folder / LADDER
     ladder.write_text(trimmed(ladder.read_text(encoding="utf-8")), encoding="utf-8")
     rewrite(project.folder, FEWER)
+    conf = project.folder / "asv.conf.json"
+    values = json.loads(conf.read_text(encoding="utf-8"))
+    conf.write_text(json.dumps(values | {"explained_events": 0}), encoding="utf-8")  # test_pages_event looks at those
     project.commit_all("The rungs as they are")
     for found in COMMITS:
         change(project, found)

@@ -1,4 +1,5 @@
-"""The documents: short sentences and short paragraphs. codespell, in scripts/check, holds their spelling."""
+"""The documents: short sentences and short paragraphs; and no long file of tests. codespell, in scripts/check, holds
+their spelling."""
 
 import re
 from pathlib import Path
@@ -11,6 +12,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PATTERNS = ("*.md", "docs/**/*.md", "[!.]*/README.md", "data/*/README.md")
 PAGES = sorted({path for pattern in PATTERNS for path in ROOT.glob(pattern)})
 SENTENCE, PARAGRAPH = 35, 120  # words at most
+LINES = 600  # of a file of tests, at most
 END = re.compile(r"(?<=[.!?])[)\"*]*\s+")
 WRITTEN = re.compile(r"<!-- (\w+): written by .*?<!-- end of \1 -->", re.DOTALL)  # by a program, from what is recorded
 SHOWN = {"code_inline": "code", "softbreak": " ", "hardbreak": " ", "image": ""}  # a piece of code counts as a word
@@ -43,3 +45,8 @@ def test_what_is_too_long_is_found() -> None:
     assert too_long(f"Short. {long}\n\n| a |\n| --- |\n| {long}|\n\n- {many}") == [
         long.strip(), long.strip(), many.replace("`two three`", "code").strip()
     ]  # fmt: skip
+
+
+def test_no_file_of_tests_is_long() -> None:
+    files = Path(__file__).parent.glob("*.py")
+    assert [path.name for path in files if len(path.read_text(encoding="utf-8").splitlines()) > LINES] == []

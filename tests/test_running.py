@@ -40,6 +40,7 @@ from tests.repositories import (
     new_project,
     processes_in,
     rewrite,
+    uncommitted_harness,
     wait_until,
     without_suites,
 )
@@ -127,6 +128,7 @@ class Project(repositories.Project):
 def made(kernel_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Project:
     project = new_project(tmp_path_factory.mktemp("running"))
     copy_into(project.folder)
+    uncommitted_harness(project.folder)
     without_suites(project.folder, "access", "device", "matmul", "static")
     few_rungs(project.folder, ("c", "numpy"))
     rewrite(project.folder, cpu_processes(2))  # the fewest between which a kill falls
@@ -323,7 +325,7 @@ def test_a_signal_is_an_interruption_as_long_as_asv_runs(number: signal.Signals)
     arrived: list[int] = []
     before = signal.signal(number, lambda number, _: arrived.append(number))
     try:
-        with running._interruptible(), pytest.raises(KeyboardInterrupt):
+        with running.interruptible(), pytest.raises(KeyboardInterrupt):
             signal.raise_signal(number)
         assert arrived == []
         signal.raise_signal(number)

@@ -245,7 +245,7 @@ def test_a_worker_gets_the_checkout_as_it_is(tmp_path: Path) -> None:
     packs = [git.pack(project.folder, sent), git.pack(project.folder, git.objects(project.folder, first) - sent)]
     git.git(tmp_path, "init", "-q", str(clone))
     for pack in packs:
-        git._run("git", "index-pack", "--stdin", root=clone, given=pack)
+        git.run_command("git", "index-pack", "--stdin", root=clone, given=pack)
     git.git(clone, "reset", "-q", "--hard", made)
     assert {path.name: path.read_text() for path in clone.iterdir() if path.is_file()} == {
         "kept": "1",

@@ -206,7 +206,7 @@ def test_one_word_for_a_comparison(counts: dict[str, int], fields: dict[str, Any
     """Of several, the one that decides the exit code; what was not compared as a whole is never better."""
     told = {name: (counts.get(name, 0), 0) for name in ("worse", "accepted", "better")}
     values = {"failures": {}, "undecided": [], "whole": True, "counts": lambda: told}
-    assert documents._verdict(cast(Any, SimpleNamespace(**values | fields))) == word
+    assert documents.verdict_word(cast(Any, SimpleNamespace(**values | fields))) == word
 
 
 def test_numbers_that_json_lacks_are_null() -> None:

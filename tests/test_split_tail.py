@@ -13,7 +13,7 @@ pytest.importorskip("cupy", reason="CuPy is not installed")
 import gpukernels
 from benchmarks.project import PROJECT
 from gpukernels.kernel import python_function
-from kernelwatch.timing.launches import _shapes
+from kernelwatch.timing.launches import shapes_of
 from tests import host
 from tests.gate import SEED
 
@@ -139,7 +139,7 @@ def test_whole_and_split_tiles_are_right(m: int, n: int, k: int) -> None:
 
 
 def test_the_sanitizer_sees_tiles_that_are_split() -> None:
-    rows, columns, depth = _shapes(PROJECT.adapt(gpukernels), "matmul", "split_tail", "float32", 3)[0]
+    rows, columns, depth = shapes_of(PROJECT.adapt(gpukernels), "matmul", "split_tail", "float32", 3)[0]
     tiles = -(-rows // RUNG.tile[0]) * -(-columns // RUNG.tile[1])
     for processors in (46, 72, 108, 132, 148):
         whole, splits, _ = schedule(tiles, -(-depth // RUNG.macros()["TILE_K"]), processors)

@@ -31,7 +31,7 @@ def test_submodules_come_and_go_and_git_is_asked_only_about_those_that_are_there
         return check_output(command, **options)
 
     monkeypatch.setattr(util, "check_output", listened)
-    monkeypatch.setattr(Git, "_run_git", submodules._run_git)
+    monkeypatch.setattr(Git, "_run_git", submodules.run_git)
     repository, checkout = Git(str(project.folder), ""), tmp_path / "checkout"
     for commit, questions in ((without, []), (having, ["update"]), (again, ["deinit"]), (without, [])):
         asked.clear()

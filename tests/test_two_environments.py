@@ -191,13 +191,13 @@ def test_what_a_file_of_requirements_says(tmp_path: Path) -> None:
     (tmp_path / "more.txt").write_text("six==1.16.0\n-r main.txt\n")
     (tmp_path / "main.txt").write_text("./a.whl\nnumpy \\\n  ==2.2.6\n\n# no\n--requirement=more.txt\n")
     hashed = hashlib.sha256(b"wheel").hexdigest()
-    assert list(interpreters._lines(tmp_path / "main.txt")) == [
+    assert list(interpreters.requirement_lines(tmp_path / "main.txt")) == [
         "./a.whl", hashed, "numpy ==2.2.6", "--requirement", "six==1.16.0", "-r",
     ]  # fmt: skip
     (tmp_path / "package").mkdir()
     (tmp_path / "main.txt").write_text("-e ./package\n")
     with pytest.raises(UserError, match=r"installs the folder ./package, whose files may change"):
-        list(interpreters._lines(tmp_path / "main.txt"))
+        list(interpreters.requirement_lines(tmp_path / "main.txt"))
 
 
 def test_a_process_of_another_interpreter_gets_no_packages_of_this_one(monkeypatch: pytest.MonkeyPatch) -> None:

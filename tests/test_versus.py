@@ -22,6 +22,7 @@ from tests.repositories import (
     processes_in,
     rewrite,
     smaller,
+    uncommitted_harness,
 )
 from tests.schemas import check
 
@@ -102,6 +103,7 @@ def history(kernel_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> His
     (project.folder / "README.md").write_text("nothing yet\n")
     project.commit("empty")
     copy_into(project.folder)
+    uncommitted_harness(project.folder)
     few_cells(project.folder)
     project.commit("whole")
     blocked, padded = "transpose/c_blocked.c", "transpose/padded.cu"

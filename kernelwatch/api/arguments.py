@@ -150,21 +150,21 @@ class Rotation:
         if cache == "hot":
             if self.nbytes > cache_bytes / 2:
                 raise MeasureError(
-                    f"cache='hot': the arrays ({_mib(self.nbytes)}) do not fit in half of the cache "
-                    f"({_mib(cache_bytes)}), so they are never hot"
+                    f"cache='hot': the arrays ({mib(self.nbytes)}) do not fit in half of the cache "
+                    f"({mib(cache_bytes)}), so they are never hot"
                 )
             return max(1, min(SETS_MAX, hot_bytes // self.nbytes))
         sets = min(SETS_MAX, -(-cold_bytes // self.nbytes))
         room = int(FREE_SHARE * free_bytes) // self.set_bytes
         if room < sets:
             self.warnings.append(
-                f"the free memory ({_mib(free_bytes)}) has room for {room} of {sets} copies of the arrays"
+                f"the free memory ({mib(free_bytes)}) has room for {room} of {sets} copies of the arrays"
                 + ("" if room else ": the arrays themselves are used")
             )
         elif sets * self.nbytes < cache_bytes:
             self.warnings.append(
-                f"the arrays are so small that {sets} copies of them ({_mib(sets * self.nbytes)}) fit in the cache "
-                f"({_mib(cache_bytes)}): they are hot"
+                f"the arrays are so small that {sets} copies of them ({mib(sets * self.nbytes)}) fit in the cache "
+                f"({mib(cache_bytes)}): they are hot"
             )
         return min(sets, room)
 
@@ -202,6 +202,6 @@ def _up(size: int, alignment: int) -> int:
     return -(-size // alignment) * alignment
 
 
-def _mib(size: int) -> str:
+def mib(size: int) -> str:
     mebibytes = size / (1 << 20)
     return f"{mebibytes:.0f} MiB" if mebibytes >= 100 else f"{mebibytes:.3g} MiB"

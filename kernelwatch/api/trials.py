@@ -30,7 +30,7 @@ class Source:
 
     def is_unchanged(self) -> bool:
         """Whether its file is as it was."""
-        return _hash(self.file) == self.sha256
+        return file_hash(self.file) == self.sha256
 
 
 class Setting(NamedTuple):
@@ -96,10 +96,10 @@ def trial(original: str, candidate: str, setting: Setting, *, candidate_first: b
 
     Raises: MeasureError if the original fails; Died if the process ends.
     """
-    return each(_trial, (original,), (candidate, setting, candidate_first), {}, 1)[0]  # type: ignore[no-any-return]
+    return each(one_trial, (original,), (candidate, setting, candidate_first), {}, 1)[0]  # type: ignore[no-any-return]
 
 
-def _trial(original: str, candidate: str, setting: Setting, candidate_first: bool) -> Trial:
+def one_trial(original: str, candidate: str, setting: Setting, candidate_first: bool) -> Trial:
     """What `trial` does in the fresh process."""
     known(original)
     positional, keywords = made(setting.args)
@@ -148,10 +148,10 @@ def _see(original: str, expected: Outputs, again: Outputs, setting: Setting) -> 
 def source_of(function: str) -> Source:
     """A function that was imported, and the content of its file."""
     file = getattr(module_of(function), "__file__", None) or ""
-    return Source(function, file, _hash(file))
+    return Source(function, file, file_hash(file))
 
 
-def _hash(file: str) -> str:
+def file_hash(file: str) -> str:
     try:
         return hashlib.sha256(read_regular(Path(file))).hexdigest() if file else ""
     except OSError:

@@ -58,7 +58,7 @@ def take_turns(
         "took_s": time.perf_counter() - began,
     }
     return [
-        _result(
+        result_of(
             timer,
             name,
             subject,
@@ -90,7 +90,7 @@ def _round(name: str, subject: Subject, sets: list[tuple[Any, ...]]) -> Round:
         raise MeasureError(f"{name} raises {type(error).__name__} when it is repeated: {error}") from error
 
 
-def _result(
+def result_of(
     timer: Timer,
     name: str,
     subject: Subject,

@@ -105,7 +105,7 @@ TABLE = {patch.target: patch for patch in PATCHES}
 WWW = Path(asv.__file__).parent / "www"
 
 
-def _owner(target: str) -> tuple[Any, str]:
+def owner_of(target: str) -> tuple[Any, str]:
     """The object that holds a target as an attribute, and the attribute's name."""
     module, _, path = target.partition(":")
     *owners, name = path.split(".")
@@ -120,11 +120,11 @@ def digest(target: str) -> str:
     """A hash of asv's own code for a target. The end of this module takes it before anything is replaced."""
     if target.startswith("www/"):
         return hashlib.sha256((WWW / target.removeprefix("www/")).read_bytes()).hexdigest()[:16]
-    owner, name = _owner(target)
-    return hashlib.sha256(_source(getattr(owner, name).__code__).encode()).hexdigest()[:16]
+    owner, name = owner_of(target)
+    return hashlib.sha256(source_of(getattr(owner, name).__code__).encode()).hexdigest()[:16]
 
 
-def _source(code: CodeType) -> str:
+def source_of(code: CodeType) -> str:
     """The lines of a function: up to the next one that is not indented further. `inspect.getsource` takes a tenth of
     the time of asv's start for the same."""
     lines = linecache.getlines(code.co_filename)[code.co_firstlineno - 1 :]
@@ -150,7 +150,7 @@ def check(target: str) -> None:
 def replace(target: str, new: object) -> None:
     """Set one of asv's names to `new`. Raises: UserError, see `check`."""
     check(target)
-    owner, name = _owner(target)
+    owner, name = owner_of(target)
     setattr(owner, name, new)
 
 

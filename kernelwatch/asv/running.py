@@ -115,7 +115,7 @@ def set_aside_broken(folder: Path, pattern: str = "*.json") -> list[str]:
 
 
 @contextmanager
-def _interruptible() -> Iterator[None]:
+def interruptible() -> Iterator[None]:
     """Handle SIGTERM and SIGHUP like Ctrl-C, so that asv ends its child processes and cleans up."""
     before = {number: signal.signal(number, signal.default_int_handler) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
@@ -136,7 +136,7 @@ def _measure(cls: type[Run], /, conf: Any, *args: Any, dry_run: bool | None = Fa
     except re.error as error:
         raise util.UserError(f"{PREFIX}ONLY={Options.here().only}: no regular expression: {error}") from None
     try:
-        with alone(results), _interruptible(), lifeline.tied():
+        with alone(results), interruptible(), lifeline.tied():
             machine_folder = results / (kwargs.get("machine") or machine_name())
             for message in set_aside_broken(machine_folder) + set_aside_broken(results, "benchmarks.json"):
                 log.warning(message)

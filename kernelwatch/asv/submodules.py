@@ -13,7 +13,7 @@ ASKED = ["-c", "protocol.file.allow=always", "submodule"]  # how asv's commands 
 _ask = Git._run_git
 
 
-def _run_git(self: Git, args: list[str], cwd: Any = True, **options: Any) -> Any:
+def run_git(self: Git, args: list[str], cwd: Any = True, **options: Any) -> Any:
     """asv's Git._run_git, which need not ask about what `cwd` does not have."""
     if args[: len(ASKED)] == ASKED and not Path(cwd, ".gitmodules").exists():
         return ""
@@ -22,4 +22,4 @@ def _run_git(self: Git, args: list[str], cwd: Any = True, **options: Any) -> Any
 
 def setup() -> None:
     """Called by asv when it loads the plugin."""
-    replace("asv.plugins.git:Git._run_git", _run_git)
+    replace("asv.plugins.git:Git._run_git", run_git)

@@ -20,7 +20,7 @@ from kernelwatch.history.failures import suite_of
 from kernelwatch.system.options import Options, hand_on
 
 _run_benchmarks = runner.run_benchmarks
-_one_by_one = runner.run_benchmark
+one_by_one = runner.run_benchmark
 
 
 def _run_all(benchmarks: Any, *arguments: Any, **options: Any) -> Any:
@@ -32,12 +32,12 @@ def _run_all(benchmarks: Any, *arguments: Any, **options: Any) -> Any:
     return _run_benchmarks(benchmarks, *arguments, **options)
 
 
-def _run_benchmark(benchmark: dict[str, Any], spawner: Any, profile: bool, **options: Any) -> Any:
+def run_benchmark_together(benchmark: dict[str, Any], spawner: Any, profile: bool, **options: Any) -> Any:
     """asv.runner.run_benchmark, by one call if the benchmark allows it."""
     extra = options.get("extra_params") or {}
     allowed = benchmark.get("at_once") and benchmark["params"]
     if not allowed or profile or isinstance(extra, list):
-        return _one_by_one(benchmark, spawner, profile, **options)
+        return one_by_one(benchmark, spawner, profile, **options)
     reply = runner._run_benchmark_single_param(
         {**benchmark, "params": []}, spawner, None, profile=False, extra_params=extra, cwd=options.get("cwd")
     )
@@ -70,4 +70,4 @@ def _run_benchmark(benchmark: dict[str, Any], spawner: Any, profile: bool, **opt
 def setup() -> None:
     """Called by asv when it loads the plugin."""
     replace("asv.commands.run:run_benchmarks", _run_all)
-    replace("asv.runner:run_benchmark", _run_benchmark)
+    replace("asv.runner:run_benchmark", run_benchmark_together)

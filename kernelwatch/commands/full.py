@@ -113,7 +113,7 @@ def run(project: Project, arguments: argparse.Namespace, console: Console) -> in
         for folder, admit in {**admitted, results: running.alone}.items():
             held.enter_context(admit(folder))
         measurer = held.enter_context(measuring(project, arguments, console))
-        return _run(project, arguments, commits, results, console, measurer)
+        return run_full(project, arguments, commits, results, console, measurer)
 
 
 def commits_in(project: Project, range: str, changed: Sequence[str] = ()) -> list[str]:
@@ -159,7 +159,7 @@ def _has_cells(project: Project, quick: bool = False, only: str = "") -> bool:
     )
 
 
-def _run(
+def run_full(
     project: Project,
     arguments: argparse.Namespace,
     commits: list[str],

@@ -53,7 +53,7 @@ def main(prog: str, arguments: list[str] | None = None) -> int:
     name = remote.rstrip("/").rpartition("/")[2] or root.name
     wanted = parsed.target or parsed.package
     target = _named(root, wanted) if wanted else _chosen(root, name)
-    texts = dict(_from_template(target.package, _has_gpu()) if target.is_example else _described(root, target))
+    texts = dict(from_template(target.package, _has_gpu()) if target.is_example else _described(root, target))
     if not target.is_new:
         texts = {file: text for file, text in texts.items() if file.startswith("benchmarks/")}
     texts[CONFIGURATION] = _configuration(root, name, remote)
@@ -208,7 +208,7 @@ def _beside(root: Path, name: str, kernels: tuple[Kernel, ...]) -> Target:
     if kernels and packages:
         only = _only(root, packages, "lie beside the kernels of CUDA C++")
         return only if only.ops is not None else replace(only, kernels=kernels)
-    package = _new_name(root, name)
+    package = new_name(root, name)
     return Target(package, root / package, kernels=kernels, is_new=True)
 
 
@@ -264,7 +264,7 @@ def _import_name(root: Path, top: Path) -> str:
     return renamed.get(top, top.stem if top.suffix == ".py" else top.name)
 
 
-def _new_name(root: Path, name: str) -> str:
+def new_name(root: Path, name: str) -> str:
     """The name of a package to make. Raises: UserError if those that would do are taken."""
     own = re.sub(r"\W+", "_", name).strip("_").lower() or "own"
     for candidate in (own, f"{own}_kernels", f"kernels_{own}"):
@@ -342,7 +342,7 @@ def _has_gpu() -> bool:
 # --- the files -----------------------------------------------------------------------------------------------------
 
 
-def _from_template(package: str, has_gpu: bool) -> Iterator[tuple[str, str]]:
+def from_template(package: str, has_gpu: bool) -> Iterator[tuple[str, str]]:
     """The files of the example and their texts."""
     for path in sorted(TEMPLATE.rglob("*.py")):
         file = path.relative_to(TEMPLATE)

@@ -93,7 +93,7 @@ def run_asv(
                 start_new_session=True,
             )
             try:
-                _watch(project, asv, progress, len(commits) - known, options, console)
+                watch(project, asv, progress, len(commits) - known, options, console)
             except BaseException:
                 _stop(asv)
                 raise
@@ -140,7 +140,7 @@ def _expected(project: Project, options: Options) -> int:
     return total
 
 
-def _watch(
+def watch(
     project: Project,
     asv: "subprocess.Popen[bytes]",
     progress: Path,

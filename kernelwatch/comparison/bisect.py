@@ -78,7 +78,7 @@ def first_bad(count: int, judge: Callable[[int], str]) -> tuple[int, int, list[i
 # --- what commits have in common -----------------------------------------------------------------------------------
 
 
-def _alike(before: Commit, after: Commit, rung: str, type: str = "") -> bool:
+def same_launches(before: Commit, after: Commit, rung: str, type: str = "") -> bool:
     """Whether two commits certainly launch the same for a rung, or for this type of it."""
     differ = changes(before.project, before.tree, after.tree, [rung])
     if type and type not in differ.types.get(rung, (type,)):
@@ -125,7 +125,7 @@ def _judge(
             else:
                 word = "better" if (head > base) == of.higher_is_better else "worse"
         return Judged(word, f"{base} -> {head}")
-    if _alike(good, other, of.name, of.type):
+    if same_launches(good, other, of.name, of.type):
         return Judged("no change", SAME)
     differ = changes(project, good.tree, other.tree).rungs
     choice = choose(project, [of], set(), differ)
@@ -159,7 +159,7 @@ def _distinct(commits: list[Commit], of: Cell | ExactSeries, rung: str) -> list[
     distinct = tried[:1]
     for commit in tried[1:]:
         before = distinct[-1]
-        alike = _alike(before, commit, rung, of.type if isinstance(of, Cell) else "")
+        alike = same_launches(before, commit, rung, of.type if isinstance(of, Cell) else "")
         if isinstance(of, ExactSeries):  # a source may count otherwise that compiles to the same
             alike = rung in changes(commit.project, before.tree, commit.tree, [rung]).same
         if not alike:

@@ -244,7 +244,7 @@ def compare(
     tell("compiling ...")
     asked = (rungs & described) | {before for before in report.new.values() if before}
     figures = [exact.figures_of(project, side.tree, asked) for side in (base, head)]
-    _take_exact(report, *figures)
+    take_exact(report, *figures)
     if report.failures:
         return
     report.changed = dict(differ.launched) | _recompiled(report, differ, figures, chosen=choice is not None)
@@ -278,7 +278,7 @@ def compare_environments(
     project, base, head = report.project, report.base, report.head
     tell("compiling ...")
     figures = [exact.figures_of(project, side.tree, choice.exact, python=side.python) for side in (base, head)]
-    _take_exact(report, *figures)
+    take_exact(report, *figures)
     report.missing = {
         name: f"{side.name}: {why}"
         for side, own in zip((base, head), figures, strict=True)
@@ -342,7 +342,7 @@ def is_number(value: exact.Value) -> bool:
     return isinstance(value, float) and not math.isnan(value)
 
 
-def _take_exact(report: Report, base: Figures, head: Figures) -> None:
+def take_exact(report: Report, base: Figures, head: Figures) -> None:
     """Put the exact figures of both sides into a report."""
     report.differences = [said(report.consents, each) for each in exact.differences(base, head)]
     both = [series for series, value in head.values.items() if is_number(value) and is_number(base.values[series])]

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from kernelwatch.plan.package import CudaSource
 from kernelwatch.system import cache, tools
 from kernelwatch.system.errors import ToolMissing
+from kernelwatch.system.files import write_whole
 from kernelwatch.system.tools import digest
 
 HERE = Path(__file__).parent
@@ -102,7 +103,20 @@ def _headers(who: str) -> list[str]:
     folders = tools.cuda_headers()
     if not any(Path(folder, "vector_types.h").is_file() for folder in folders):
         raise ToolMissing(f"{who}: CUDA's headers are not found (pip install nvidia-cuda-runtime nvidia-cuda-crt)")
-    return [f"-I{folder}" for folder in (INCLUDE, *folders)]
+    return [f"-I{folder}" for folder in (own_headers(), *folders)]
+
+
+def own_headers() -> Path:
+    """The emulator's headers in a folder of the cache, named by their content: copies of the engine, such as clones,
+    share what is compiled with them."""
+    headers = sorted(path for path in INCLUDE.rglob("*") if path.is_file())
+    texts = {path.relative_to(INCLUDE): path.read_text("utf-8") for path in headers}
+    home = cache.folder() / f"include-{digest(*texts.items())[:24]}"
+    for name, text in texts.items():
+        kept = home / name
+        if not kept.is_file() or kept.read_text("utf-8") != text:
+            write_whole(kept, text)
+    return home
 
 
 def _runtime() -> Path:

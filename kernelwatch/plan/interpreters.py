@@ -109,7 +109,7 @@ def variables(python: str) -> dict[str, str]:
 def _made(file: Path, tell: Callable[[str], None]) -> str:
     """The interpreter of the environment of a file of requirements. Raises: UserError."""
     options = {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
-    told = [list(_lines(file)), sys.version, platform.machine(), options]
+    told = [list(requirement_lines(file)), sys.version, platform.machine(), options]
     home = cache.folder() / "environments"
     home.mkdir(exist_ok=True)
     kept = home / hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:24]
@@ -138,7 +138,7 @@ def _made(file: Path, tell: Callable[[str], None]) -> str:
     return str(python)
 
 
-def _lines(file: Path, within: tuple[Path, ...] = ()) -> Iterator[str]:
+def requirement_lines(file: Path, within: tuple[Path, ...] = ()) -> Iterator[str]:
     """What a file of requirements says, with the files that it names in their place, and a hash for each wheel or
     archive. Raises: UserError."""
     try:
@@ -154,7 +154,7 @@ def _lines(file: Path, within: tuple[Path, ...] = ()) -> Iterator[str]:
         if option in INCLUDE:
             yield option
             inside = (*within, file.resolve())
-            yield from _lines(named, inside) if named.resolve() not in inside else ()
+            yield from requirement_lines(named, inside) if named.resolve() not in inside else ()
             continue
         place = file.parent / words[-1].removeprefix("file://")
         if place.is_dir() and option not in ("--find-links", "-f"):

@@ -106,7 +106,7 @@ def _lines(report: Report) -> Iterator[str]:
     }
     for limit, key in limits.items():
         yield f"limit met: {limit} (last at {key})"
-    yield from _launches(report)
+    yield from launch_lines(report)
     for rung, files in list(report.changed.items())[:FEW]:
         yield f"changed: {rung}: {some(files)}"
     if len(report.changed) > FEW:
@@ -122,7 +122,7 @@ def _lines(report: Report) -> Iterator[str]:
         )
 
 
-def _launches(report: Report) -> Iterator[str]:
+def launch_lines(report: Report) -> Iterator[str]:
     """What to know of how cells were launched: those timed by events, new choices of autotuners, and memory."""
     by_events = []
     for pairs, _ in report.judged():

@@ -18,7 +18,7 @@ def versus(report: Report, names: tuple[str, str], commits: tuple[str, str], mac
         {
             "schema": "kernelwatch/versus",
             "version": VERSION,
-            "verdict": _verdict(report),
+            "verdict": verdict_word(report),
             "exit_code": code,
             "whole": report.whole,
             "summary": report.summary,
@@ -40,7 +40,7 @@ def versus(report: Report, names: tuple[str, str], commits: tuple[str, str], mac
     )
 
 
-def _verdict(report: Report) -> str:
+def verdict_word(report: Report) -> str:
     """One word for all: of several, the one that decides the exit code."""
     counts = report.counts()
     if report.failures:

@@ -10,7 +10,9 @@ from pathlib import Path
 from kernelwatch.system.errors import UserError
 
 
-def _run(*command: str, root: Path, given: bytes | None = None, variables: Mapping[str, str] | None = None) -> bytes:
+def run_command(
+    *command: str, root: Path, given: bytes | None = None, variables: Mapping[str, str] | None = None
+) -> bytes:
     """The output of a program in a folder. `given`: its input; `variables`: further ones of its environment. Raises:
     UserError with the first line of its message."""
     environment = {**os.environ, **(variables or {})}
@@ -27,7 +29,7 @@ def _run(*command: str, root: Path, given: bytes | None = None, variables: Mappi
 def git(root: Path, *arguments: str, variables: Mapping[str, str] | None = None) -> str:
     """The output of a git command in a folder. Raises: UserError with git's message."""
     # A line of `status` may begin with a space.
-    return _run("git", *arguments, root=root, variables=variables).decode(errors="replace").rstrip()
+    return run_command("git", *arguments, root=root, variables=variables).decode(errors="replace").rstrip()
 
 
 def resolve(root: Path, name: str) -> str:
@@ -130,10 +132,12 @@ def snapshot(root: Path, without: list[str]) -> str:
         git(root, "read-tree", "HEAD", variables=index)
         left_out = (f"--exclude=/{path}/" for path in without)
         listing = ("git", "ls-files", "-z", "-t", "--cached", "--others", "--exclude-standard")
-        tagged = [entry.split(b" ", 1) for entry in _run(*listing, *left_out, root=root).split(b"\0") if entry]
+        tagged = [entry.split(b" ", 1) for entry in run_command(*listing, *left_out, root=root).split(b"\0") if entry]
         there = (name for tag, name in tagged if tag != b"S" or os.path.lexists(root / os.fsdecode(name)))
         files = b"".join(name + b"\0" for name in there)
-        _run("git", "update-index", "-z", "--add", "--remove", "--stdin", root=root, given=files, variables=index)
+        run_command(
+            "git", "update-index", "-z", "--add", "--remove", "--stdin", root=root, given=files, variables=index
+        )
         if without:
             git(root, "rm", "-r", "-q", "--cached", "--ignore-unmatch", "--", *without, variables=index)
         tree = git(root, "write-tree", variables=index)
@@ -152,4 +156,4 @@ def objects(root: Path, commit: str) -> set[str]:
 def pack(root: Path, hashes: set[str]) -> bytes:
     """These objects as a pack. Raises: UserError."""
     given = "".join(f"{each}\n" for each in sorted(hashes)).encode()
-    return _run("git", "pack-objects", "--stdout", "-q", root=root, given=given)
+    return run_command("git", "pack-objects", "--stdout", "-q", root=root, given=given)

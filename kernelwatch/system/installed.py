@@ -26,7 +26,7 @@ FILES = ("METADATA", "PKG-INFO", "")  # "": an .egg-info may be a file
 def versions(names: Iterable[str]) -> dict[str, str]:
     """Name -> version of those distributions that are installed. Of two, the first on Python's path counts."""
     places = _places(tuple(sys.path))
-    known = {name: _version(places[_normal(name)]) for name in names if _normal(name) in places}
+    known = {name: _version(places[normal(name)]) for name in names if normal(name) in places}
     return {name: version for name, version in known.items() if version is not None}
 
 
@@ -39,11 +39,11 @@ def _places(path: tuple[str, ...]) -> dict[str, Path]:
             for entry in os.listdir(folder or "."):
                 if entry.endswith(KINDS):
                     distribution = entry.rpartition(".")[0].partition("-")[0]
-                    places.setdefault(_normal(distribution), Path(folder, entry))
+                    places.setdefault(normal(distribution), Path(folder, entry))
     return places
 
 
-def _normal(name: str) -> str:
+def normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
@@ -81,7 +81,7 @@ def _providers(modules: tuple[str, ...], path: tuple[str, ...]) -> tuple[str, ..
         with suppress(OSError):
             for entry in os.listdir(folder or "."):
                 if entry.endswith(KINDS) and _provides(Path(folder, entry), top_level, recorded):
-                    found.append(_normal(entry.rpartition(".")[0].partition("-")[0]))
+                    found.append(normal(entry.rpartition(".")[0].partition("-")[0]))
     return tuple(sorted(set(found)))
 
 

@@ -40,7 +40,7 @@ def rotating(project: Project, package: Package, cell: Cell, count: int) -> None
     gpu.launch_all(cell, count)
 
 
-def _shapes(package: Package, op: str, rung: str, type: str, dims: int) -> tuple[Shape, ...]:
+def shapes_of(package: Package, op: str, rung: str, type: str, dims: int) -> tuple[Shape, ...]:
     """Ragged shapes of more than one tile of a rung; one that shows more comes first.
 
     In that one, the last dimension has DEEP more steps: a ring of buffers is filled more than once, and a sum that may
@@ -55,10 +55,10 @@ def _shapes(package: Package, op: str, rung: str, type: str, dims: int) -> tuple
     return (*others, last + DEEP * steps[-1]), (*others, last)
 
 
-def _shape(package: Package, problem: Problem, rung: Rung, type: str) -> Shape:
+def shape_of(package: Package, problem: Problem, rung: Rung, type: str) -> Shape:
     """The first of a rung's shapes that it takes and that is not large; if it takes no ragged one, one of the
     problem's; the last one if it takes none."""
-    shapes = _shapes(package, problem.name, rung.name, type, len(problem.shapes[0]))
+    shapes = shapes_of(package, problem.name, rung.name, type, len(problem.shapes[0]))
     if not any(problem.takes(rung, shape, type) for shape in shapes):
         shapes = (*shapes, *problem.counted_shapes, *problem.timed(rung.device, quick=False))
     operands = problem.computes(rung.name).operands
@@ -73,7 +73,7 @@ def _copied(array: Array) -> Array:
     return cupy.asarray(array.view(np.uint8)).view(array.dtype) if array.itemsize == 1 else cupy.asarray(array)
 
 
-def _launch(project: Project, kernel: Kernel, cell: Cell, *, where: str = "device") -> None:
+def launch_cell(project: Project, kernel: Kernel, cell: Cell, *, where: str = "device") -> None:
     """Launch a kernel once on new arrays, and wait for it. `where`: the memory of the operands, "device" or "host"."""
     import cupy
 
@@ -91,7 +91,7 @@ def each(project: Project, package: Package, cells: list[Cell], attributes: Path
     import cupy
 
     for cell in cells:
-        _launch(project, package.load(cell.op, cell.rung, cell.type), cell)
+        launch_cell(project, package.load(cell.op, cell.rung, cell.type), cell)
         binary = package.binary(cell.op, cell.rung, cell.type, f"sm_{cupy.cuda.Device().compute_capability}")
         own = cupy.RawModule(path=str(binary.path)).get_function(binary.symbol).attributes
         with attributes.open("a", encoding="utf-8") as file:
@@ -120,7 +120,7 @@ def everything(project: Project, package: Package, only: str, tool: str) -> tupl
                 unjudged += 1
                 continue
             for type in rung.types if chosen else ():
-                shape = _shape(package, problem, rung, type)
+                shape = shape_of(package, problem, rung, type)
                 if reason := problem.refusal(rung, shape, type):
                     print(f"left out: {name} {type}: {reason}")
                     continue
@@ -131,7 +131,7 @@ def everything(project: Project, package: Package, only: str, tool: str) -> tupl
                     print(f"left out: {cell.name} {type}: {error}")
                     continue
                 for kernel in kernels:
-                    _launch(project, kernel, cell, where=rung.where)
+                    launch_cell(project, kernel, cell, where=rung.where)
                     count += 1
     print(f"{count} launches")
     return count, unjudged

@@ -183,6 +183,6 @@ def main(arguments: list[str] | None = None) -> int:
         write_tables(folder)
         return 0
     results = recorded if options.recorded else folder / "results"
-    page = publish(folder, results, folder / ".asv" / "judged", NAME)
+    page = publish(folder, results, folder / ".asv" / "judged", NAME, explained=0)
     seconds = flags_on(page) if timed(results) else None
     return 0 if judge(seconds, flags_on(page, exact=True), console) else 1
