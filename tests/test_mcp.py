@@ -3,6 +3,8 @@
 import os
 import subprocess
 import sys
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +46,12 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def in_a_thread(work: Callable[..., Awaitable[Any]], *arguments: str) -> Any:
+    """What a coroutine returns. A browser of other tests leaves a loop of events running in the main thread."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(anyio.run, work, *arguments).result()
+
+
 def asked(folder: Path, *calls: tuple[str, dict[str, Any]]) -> list[dict[str, Any]]:
     """What the server returns to these calls of one session, which runs as an agent would run it."""
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
@@ -63,7 +71,8 @@ def asked(folder: Path, *calls: tuple[str, dict[str, Any]]) -> list[dict[str, An
                 found.append(dict(result.structured_content or {}))
             return found
 
-    return anyio.run(session)
+    found: list[dict[str, Any]] = in_a_thread(session)
+    return found
 
 
 def test_a_function_is_measured_and_compared(folder: Path) -> None:
@@ -110,6 +119,13 @@ def test_what_a_command_cannot_do_is_no_verdict(folder: Path) -> None:
         assert "kernelwatch" in answer["said"]
     assert "nothing" in answers[0]["said"]
     assert not (folder / "broken").exists()
+
+
+def test_a_command_that_dies_gives_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its exit code, 1, would mean "slower"."""
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    told = in_a_thread(mcp.run, "measure", "sums.py:total")
+    assert told == {"exit_code": 1, "meaning": mcp.NO_VERDICT, "document": None, "said": ""}
 
 
 def test_two_commits_are_compared_by_exact_figures() -> None:

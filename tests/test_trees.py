@@ -51,7 +51,6 @@ LAYOUTS = {
 
 
 LINK = ("HEAD", "--no-publish", "--budget", "12")  # as bench measures a commit
-LINKED = ("root", "beside the package")  # layouts that are also linked, which measures the same trees again
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -67,8 +66,7 @@ def test_a_slower_commit_is_worse_wherever_the_kernels_lie(rows: Rows, layout: s
     assert "HEAD is worse than BASE: 1 cell" in told
     assert f"changed: row_sum/plain: {slower}" in told
     assert "evidence: 1 launch changed; 1 judged by time" in told
-    if layout in LINKED:
-        rows.kernelwatch("link", *LINK, code=1)
+    rows.kernelwatch("link", *LINK, code=1)
     rows.write_files({slower: f"# A comment.\n{SLOW}"})
     rows.write_files({"README.md": "Something else."})
     rows.commit_all("harmless")

@@ -380,9 +380,8 @@ class Problem:
         those others; None for that of most."""
         vendor = self.vendor.get(device, "")
         if kind and vendor:
-            known = [
-                self._by_name[name] for name in (vendor, *self.vendors) if name in self._by_name
-            ]  # an older ladder
+            names = (name for name in (vendor, *self.vendors) if name in self._by_name)  # an older ladder lacks some
+            known = [self._by_name[name] for name in names]
             own = (rung.name for rung in known if rung.device == device and kind.type in rung.types)
             return next((name for name in own if self.kind(name, kind.type).variant == kind.variant), "")
         return vendor or (COPY if device == "gpu" and COPY in self.lines else "")
