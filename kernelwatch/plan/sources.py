@@ -23,7 +23,8 @@ DYNAMIC = {"import_module", "__import__", "exec", "eval", "runpy", "run_path", "
 DYNAMIC |= {"spec_from_file_location", "SourceFileLoader", "resolve_name", "lazy_loader"}
 # Other programs, such as a generator of sources that is written in Python, may import and read any file.
 DYNAMIC |= {"subprocess", "system", "popen", "posix_spawn", "create_subprocess_exec", "create_subprocess_shell"}
-REGISTERS = re.compile("regist|custom_op")  # in the name of what is called to change what others find
+# In the name of what is called to change what others find.
+REGISTERS = re.compile("register|registry|registration|custom_op")
 PLACEHOLDER = re.compile(r"[*?{}%]")  # in a text that stands for several names
 HOOKS = re.compile(rb"__init_subclass__|metaclass")  # in the source of a class that sees its subclasses
 NOT_TOLD = (SyntaxError, ValueError, RecursionError, MemoryError)
