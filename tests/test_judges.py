@@ -438,6 +438,8 @@ def test_a_type_or_architecture_that_is_gone_is_a_difference() -> None:
     assert [(one.verdict, one.series) for one in report.differences] == [("gone", gone)]
     assert report.code == 2
     assert "cannot tell: 1 exact figure of BASE gone" in report.summary
+    (table,) = (each for each in report_text.document(report)["tables"] if "exact figure" in each["headers"])
+    assert table["rows"][0][2:] == ["30", "n/a", "gone"]
     same = exact_report(base, base)
     assert (same.code, same.summary) == (0, "no figure is worse or better; by the exact figures alone")
     only_now = exact_report(exact.Figures({kept: math.nan, gone: math.nan}, {}, {}), base)

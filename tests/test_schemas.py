@@ -200,12 +200,15 @@ def test_the_schemas_name_their_version_and_are_shipped() -> None:
         ({"better": 1}, {"whole": False}, "cannot tell"),
         ({"better": 1}, {}, "better"),
         ({}, {}, "no change"),
+        ({}, {"exact_only": True, "changed": {"op/rung": "a.cu"}}, "figures alone"),
+        ({}, {"exact_only": True, "changed": {"op/rung": "a.cu"}, "alike": True}, "no change"),
     ],
 )
 def test_one_word_for_a_comparison(counts: dict[str, int], fields: dict[str, Any], word: str) -> None:
     """Of several, the one that decides the exit code; what was not compared as a whole is never better."""
     told = {name: (counts.get(name, 0), 0) for name in ("worse", "accepted", "better")}
     values = {"failures": {}, "undecided": [], "whole": True, "counts": lambda: told}
+    values |= {"exact_only": False, "changed": {}, "alike": False}
     assert documents.verdict_word(cast(Any, SimpleNamespace(**values | fields))) == word
 
 

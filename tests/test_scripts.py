@@ -160,6 +160,11 @@ def test_outside_any_project_it_says_what_is_missing(
     ("files", "missing"),
     [
         ({}, "{suites} has no project.py: it describes what is measured (PROJECT, a kernelwatch Project)"),
+        (
+            {"__init__.py": ""},
+            "{suites} has no project.py: it describes what is measured (PROJECT, a kernelwatch Project); versus, link, "
+            "bench, merge and accept need none",
+        ),
         ({"project.py": ""}, "{suites} has no __init__.py: asv's suites are a package"),
         (
             {"__init__.py": "", "project.py": "PROJECT = 3"},

@@ -272,7 +272,10 @@ def load_from(folder: Path) -> Project:
     """
     description = folder / "project.py"
     if not description.is_file():
-        raise UserError(f"{folder} has no project.py: it describes what is measured (PROJECT, a kernelwatch Project)")
+        others = "; versus, link, bench, merge and accept need none" if (folder / "__init__.py").is_file() else ""
+        raise UserError(
+            f"{folder} has no project.py: it describes what is measured (PROJECT, a kernelwatch Project){others}"
+        )
     try:
         suites(folder)
         module = importlib.import_module(f"{folder.name}.project")

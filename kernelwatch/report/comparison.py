@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from kernelwatch.comparison.exact import Difference
+from kernelwatch.comparison.exact import Difference, Value
 from kernelwatch.comparison.paired import FALSE_ALARMS, SAME, Judged, Pairs
 from kernelwatch.comparison.verdict import FEW, Report, some
 from kernelwatch.plan.problem import label
@@ -147,13 +147,17 @@ def _places(differences: list[Difference]) -> dict[tuple[str, str, str, str, str
     rows: dict[tuple[str, str, str, str, str], list[str]] = {}
     for difference in differences:
         series = difference.series
-        base, head = (
-            f"{value:g}" if isinstance(value, float) else "failed" for value in (difference.base, difference.head)
-        )
+        base, head = map(_value_text, (difference.base, difference.head))
         name = series.name.rpartition(".track_")[2]
         row = (f"{name} ({series.unit})", series.rung, base, head, difference.verdict)
         rows.setdefault(row, []).append(" ".join(series.where[1:]))
     return rows
+
+
+def _value_text(value: Value) -> str:
+    if not isinstance(value, float):
+        return "failed"
+    return "n/a" if math.isnan(value) else f"{value:g}"
 
 
 def _where(places: list[str]) -> str:

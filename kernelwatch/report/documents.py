@@ -49,7 +49,8 @@ def verdict_word(report: Report) -> str:
         return "worse"
     if report.undecided or not report.whole:
         return "cannot tell"
-    return next((word for word in ("accepted", "better") if any(counts[word])), "no change")
+    rest = "figures alone" if report.exact_only and report.changed and not report.alike else "no change"
+    return next((word for word in ("accepted", "better") if any(counts[word])), rest)
 
 
 def _cell(report: Report, pairs: Pairs, judged: Judged) -> dict[str, Any]:
