@@ -52,6 +52,7 @@ LABELED = {
     "examples": (ROOT / "examples" / "results", ROOT / "examples" / "commits.toml"),
 }
 OWN = ROOT / "results"
+NOISE = OWN / "nvidia-h200.intel-xeon-processor.x86-64.linux" / "noise.jsonl"
 PROCESSES = 6  # of each side
 CANARIES = ("memory", "compute")
 PRESETS = ("default", "strict", "permissive")
@@ -164,9 +165,10 @@ def seconds(side: Sequence[Measurement]) -> list[float]:
     return [each["seconds"] for each in side]
 
 
-def ours(pair: Pair) -> tuple[Word, int]:
+def ours(pair: Pair, cells: int) -> tuple[Word, int]:
     """The rule of versus, and how many turns it took. The processes of the two runs stand for those of turns, though
-    they were not measured in turns. That the binary is the same is not told to the rule."""
+    they were not measured in turns. That the binary is the same is not told to the rule. `cells`: how many cells share
+    the chance of error."""
     word: Word = "undecided"
     for turns in LOOKS:
         if turns > min(map(len, pair.sides)):
@@ -178,7 +180,7 @@ def ours(pair: Pair) -> tuple[Word, int]:
             {name: logs for name, logs in controls.items() if len(logs) == turns},
             floor=FLOOR["gpu"],
             within=WITHIN["gpu"],
-            level=FALSE_ALARMS / (pair.cells * (len(LOOKS) + 1)),
+            level=FALSE_ALARMS / (cells * (len(LOOKS) + 1)),
         )
         word = WORDS[judged.word]
         if word != "undecided":
@@ -250,8 +252,9 @@ def of_process(measurement: Measurement, low: float) -> State:
 def of_processes(side: Sequence[Measurement]) -> State:
     """The medians of several processes as the samples of one measurement."""
     ordered = sorted(seconds(side))
-    at = [ordered[(percent * (len(ordered) - 1) + 50) // 100] for percent in (25, 50, 75)]
-    summaries = _summaries(ordered[0], *at, ordered[-1], statistics.fmean(ordered), statistics.stdev(ordered))
+    q1, median, q3 = (ordered[(percent * (len(ordered) - 1) + 50) // 100] for percent in (25, 50, 75))
+    mean, deviation = statistics.fmean(ordered), statistics.stdev(ordered)
+    summaries = _summaries(ordered[0], q1, median, q3, ordered[-1], mean, deviation)
     clocks_mhz = [number(each, "clock64_mhz") for each in side]
     known = [1e6 * clock for clock in clocks_mhz if clock]
     if len(known) < len(ordered):
@@ -284,7 +287,7 @@ def write_nvbench(path: Path, states: Sequence[State]) -> None:
     """Write states as a result file of nvbench, with their samples in a folder beside it."""
     samples = path.with_name(f"{path.name}-bin")
     samples.mkdir()
-    benchmarks = []
+    benchmarks: list[dict[str, Any]] = []
     for start in range(0, len(states), BATCH):
         numbered = list(enumerate(states[start : start + BATCH], start))
         benchmarks.append(
@@ -389,9 +392,12 @@ class Told:
 Rule = Callable[[Pair], Iterator[tuple[Word, tuple[Measurement, ...]]]]  # what it says, and of which processes
 
 
-def by_turns(pair: Pair) -> Iterator[tuple[Word, tuple[Measurement, ...]]]:
-    word, turns = ours(pair)
-    yield word, pair.before[:turns] + pair.after[:turns]
+def by_turns(alone: bool) -> Rule:
+    def said(pair: Pair) -> Iterator[tuple[Word, tuple[Measurement, ...]]]:
+        word, turns = ours(pair, 1 if alone else pair.cells)
+        yield word, pair.before[:turns] + pair.after[:turns]
+
+    return said
 
 
 def by_fast_1(pair: Pair) -> Iterator[tuple[Word, tuple[Measurement, ...]]]:
@@ -401,13 +407,14 @@ def by_fast_1(pair: Pair) -> Iterator[tuple[Word, tuple[Measurement, ...]]]:
 
 def by_test(test: Callable[[Sequence[float], Sequence[float], float], Word], level: float) -> Rule:
     def said(pair: Pair) -> Iterator[tuple[Word, tuple[Measurement, ...]]]:
-        yield test(*map(seconds, pair.sides), level), pair.before + pair.after
+        yield test(seconds(pair.before), seconds(pair.after), level), pair.before + pair.after
 
     return said
 
 
 RULES: dict[str, Rule] = {
-    "kernelwatch, the rule of versus": by_turns,
+    "kernelwatch versus: one cell": by_turns(alone=True),
+    "kernelwatch versus: all cells of a commit": by_turns(alone=False),
     "KernelBench fast_1": by_fast_1,
     "Welch, 5 %": by_test(welch, 0.05),
     "Welch, 1 %": by_test(welch, 0.01),
@@ -447,7 +454,7 @@ def told_by_nvbench(known: Sequence[Pair], tools: Path) -> dict[str, list[Told]]
             [of_processes(sides[side]) if form == SIX else of_process(sides[side][0], low) for _, sides in rows]
             for side in (0, 1)
         ]
-        runs = {
+        runs: dict[str, tuple[str, tuple[str, ...]]] = {
             name: ("nvbench-compare-robust", ("--preset", preset, "--display", "simple"))
             for name, (preset, own) in NVBENCH.items()
             if own == form
@@ -455,7 +462,7 @@ def told_by_nvbench(known: Sequence[Pair], tools: Path) -> dict[str, list[Told]]
         runs |= {name: ("nvbench-compare-legacy", ()) for name, own in LEGACY.items() if own == form}
         for name, (tool, options) in runs.items():
             found[name] = [Told() for _ in known]
-            for (at, sides), word in zip(rows, nvbench(tools / tool, *states, *options), strict=True):
+            for (at, sides), word in zip(rows, nvbench(tools / tool, states[0], states[1], *options), strict=True):
                 found[name][at].add(word, *sides[0], *sides[1])
     return found
 
@@ -468,6 +475,54 @@ def told(known: Sequence[Pair], tools: Path) -> dict[str, list[Told]]:
 def words(own: Sequence[Told]) -> dict[str, int]:
     """How often a rule said each word."""
     return dict(sum((one.words for one in own), Counter[str]()))
+
+
+def joined(known: Sequence[Pair], turns: int) -> list[Pair]:
+    """Unchanged pairs of as many turns as a comparison takes at most, and at least `turns`: the runs of a cell that
+    follow each other and have the same binary are taken for one side and the other by turns."""
+    chains: dict[tuple[str, str, str], list[Pair]] = {}
+    for pair in known:
+        if pair.truth == "same":
+            chains.setdefault((pair.history, pair.cell, pair.after[0].get("identity", "")), []).append(pair)
+    found = []
+    for (history, cell, _), own in chains.items():
+        runs = [own[0].before]
+        for pair in own:
+            if pair.before == runs[-1]:  # else there was another run between
+                runs.append(pair.after)
+        found.append(by_run(history, cell, runs))
+    return [pair for pair in found if len(pair.before) >= turns]
+
+
+def in_record(path: Path) -> list[Pair]:
+    """The same of an A/A record, which has no canaries."""
+    entries = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return [
+        by_run(
+            "A/A record",
+            entry["key"],
+            [tuple(cast(Measurement, {"seconds": each, "quartiles_s": [each] * 2}) for each in run) for run in runs],
+        )
+        for entry in entries
+        for runs in [entry["processes_s"]]
+    ]
+
+
+def by_run(history: str, cell: str, runs: Sequence[tuple[Measurement, ...]]) -> Pair:
+    """A pair whose sides are every second run."""
+    before, after = (tuple(each for run in runs[side::2] for each in run) for side in (0, 1))
+    count = min(len(before), len(after), LOOKS[-1])
+    return Pair(history, "", cell, before[:count], after[:count], "same")
+
+
+def carried_on(known: Sequence[Pair]) -> dict[str, Any]:
+    """The rule of versus on these pairs, one cell at a time, unchanged and made slower. `turns`: the sum of all."""
+    told: dict[str, Any] = {}
+    for size in (0.0, *GROWN):
+        judged = [ours(grown(pair, size), 1) for pair in known]
+        own = dict(Counter(word for word, _ in judged))
+        told[f"{100 * size:g} %"] = {"words": own, "turns": sum(turns for _, turns in judged)}
+    return told
 
 
 def told_by_turns(folders: Sequence[Path]) -> dict[str, Any]:
@@ -587,6 +642,17 @@ def grown_table(result: Mapping[str, Any]) -> str:
     return table(["found / no change / faster, %", *(f"slower by {size}" for size in sizes)], rows)
 
 
+def carried_table(result: Mapping[str, Any]) -> str:
+    """The rule of versus with as many turns as it takes."""
+    rows = []
+    for record, sizes in result["carried on"].items():
+        for size, own in sizes.items():
+            count = sum(own["words"].values())
+            shares = [f"{100 * own['words'].get(word, 0) / count:.0f} %" for word in WORDS.values()]
+            rows.append([f"{record}: slower by {size}", str(count), *shares, f"{own['turns'] / count:.1f}"])
+    return table(["second side", "cells", *WORDS.values(), "turns"], rows)
+
+
 def turns_table(result: Mapping[str, Any]) -> str:
     """Links of the same binary."""
     rows = []
@@ -628,6 +694,7 @@ BLOCKS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "planted": planted_table,
     "sizes": sizes_table,
     "grown": grown_table,
+    "carried": carried_table,
     "turns": turns_table,
 }
 
@@ -646,6 +713,9 @@ def main(arguments: list[str] | None = None) -> int:
         for size in GROWN:
             slower = [grown(pair, size) for pair in known if pair.truth == "same"]
             result["grown"][f"{100 * size:g} %"] = {name: words(own) for name, own in told(slower, tools).items()}
+        long = joined(known, LOOKS[-2])
+        records_of = {"histories, with canaries": long, "A/A record, without": in_record(NOISE)}
+        result["carried on"] = {name: carried_on(own) for name, own in records_of.items()}
         result["turns"] = told_by_turns(_folders(OWN))
         write_whole(JSON, json.dumps(result, indent=1) + "\n")
     result = json.loads(JSON.read_text(encoding="utf-8"))
