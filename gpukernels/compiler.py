@@ -80,9 +80,9 @@ def _compiled(
     """A compiled file and the symbol in it, from the cache or from `build(path) -> symbol, headers that were read`.
 
     `inputs`: everything that decides what `build` makes, but the headers of others, such as CUDA's: they are known only
-    afterwards, so their hashes stand in the note beside the file. The note comes last and carries the file's hash, too. A file that was cut
-    short is built again, and so is one of which a header changed. This module's own text is an input as well: an edit
-    of how it compiles is never answered with what was compiled before.
+    afterwards, so their hashes stand in the note beside the file. The note comes last and carries the file's hash, too.
+    A file that was cut short is built again, and so is one of which a header changed. This module's own text is an
+    input as well: an edit of how it compiles is never answered with what was compiled before.
     """
     path = cache_folder() / f"{digest(_own_text(), suffix, *inputs)}{suffix}"
     note = path.with_suffix(".json")
@@ -211,15 +211,15 @@ def compile_cuda(found: Rung, type: str, arch: str) -> tuple[Path, str]:
     folders = list(_cuda_headers() if headers or INCLUDE.search(source) else ())
     if headers:  # the compiler's words keep the source's line numbers
         source = f"{headers}#line 1\n{source}"
+    searched = [str(found.source.parent), *folders] if own else folders
     options = {
         "name": f"{found.op}/{found.source.name}",
         "arch": arch,
         "std": CUDA_STANDARD,
         "define_macro": [(name, str(value)) for name, value in sorted(found.macros().items())],
-        "include_path": [str(found.source.parent), *folders] if own else folders,
+        "include_path": searched,
+        "no_source_include": True,  # not <op>/<header> in the current folder, which may be another tree's
     }
-    if own:  # else NVRTC looks for <op>/<header> in the current folder first, which may be another tree's
-        options["no_source_include"] = True
 
     def build(path: Path) -> tuple[str, Iterable[Path]]:
         try:  # here, since it takes longer than to find a cubin in the cache
@@ -232,7 +232,7 @@ def compile_cuda(found: Rung, type: str, arch: str) -> tuple[Path, str]:
         except Exception as error:  # cuda-core's errors share no base class; its text is NVRTC's log
             raise KernelError(f"{found} {type}: NVRTC does not compile it for {arch}: {error}") from error
         path.write_bytes(bytes(code.code))
-        read = _reached(source, options["include_path"])
+        read = _reached(source, searched)
         return str(code.symbol_mapping[expression].decode()), read - own.keys()
 
     try:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -33,6 +34,22 @@ def test_every_source_is_an_entry() -> None:
     assert {found.source for found in RUNGS} <= sources
     launched = {(found.source, found.tile, found.block, found.constants) for found in RUNGS}
     assert len(launched) == len(RUNGS)
+
+
+HEADERS = sorted(PACKAGE.glob("*/*.cuh"))
+
+
+@pytest.mark.parametrize("header", HEADERS, ids=lambda path: path.name)
+def test_a_header_says_what_it_is_and_is_included(header: Path) -> None:
+    text = header.read_text(encoding="utf-8")
+    assert text.startswith(f"// {header.parent.name}/{header.name}: ")
+    assert re.search(r"^// Source: .+", text, re.MULTILINE)
+    assert "\n#pragma once\n" in text
+    # The emulator looks for kernels, and for what they have in shared and constant memory, in the rung's source.
+    code = re.sub(r"//.*", "", text)
+    assert not re.search(r"__(global|shared|constant)__", code)
+    beside = [path for path in header.parent.iterdir() if path.suffix in (".cu", ".cuh")]
+    assert any(f'#include "{header.name}"' in path.read_text(encoding="utf-8") for path in beside)
 
 
 @pytest.mark.parametrize("found", RUNGS, ids=str)
@@ -221,12 +238,17 @@ def test_grid_covers_every_element_once(found: Rung) -> None:
 @pytest.mark.parametrize("name", ["wgmma", "bf16x6"])
 def test_an_extent_whose_tiles_are_no_int_is_refused(name: str) -> None:
     pytest.importorskip("cupy", reason="CuPy is not installed")
+    import numpy as np
+
+    from gpukernels.prepare import Call
+
+    nothing: Any = None
     found = gpukernels.rung("matmul", name)
     assert found.preparation
     prepare = python_function(found, found.preparation)
     for extents in ((2**31 - 1, 1, 1), (1, 2**31 - 255, 1), (1, 1, 2**31 - 1)):
         with pytest.raises(LimitError, match=f"at most {2**31 - 256}, got {' x '.join(map(str, extents))}"):
-            prepare(found, None, None, (), (), (), extents)
+            prepare(Call(found, None, nothing, (), (), (), tuple(map(np.int64, extents))))
 
 
 def test_the_constants_of_a_python_rung_are_its_functions_keywords(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -100,7 +100,11 @@ def ptxas(found: Rung, type: str, arch: str) -> dict[str, int]:
     includes = "".join(f"#include <{compiler.TYPES[name][2]}>\n" for name in names if compiler.TYPES[name][2])
     macros = [(name, str(value)) for name, value in sorted(found.macros().items())]
     options = ProgramOptions(
-        arch=arch, std="c++17", define_macro=macros, include_path=list(compiler._cuda_headers()), ptxas_options=["-v"]
+        arch=arch,
+        std="c++17",
+        define_macro=macros,
+        include_path=[str(found.source.parent), *compiler._cuda_headers()],
+        ptxas_options=["-v"],
     )
     expression = f"{found.symbol}<{', '.join(compiler.TYPES[name][0] for name in names)}>"
     said = io.StringIO()
