@@ -213,12 +213,12 @@ def compile_cuda(found: Rung, type: str, arch: str) -> tuple[Path, str]:
         source = f"{headers}#line 1\n{source}"
     searched = [str(found.source.parent), *folders] if own else folders
     options = {
-        "name": f"{found.op}/{found.source.name}",
+        # Absolute: NVRTC looks for headers in its folder first, and <op> of the current folder may be another tree's.
+        "name": f"/{found.op}/{found.source.name}",
         "arch": arch,
         "std": CUDA_STANDARD,
         "define_macro": [(name, str(value)) for name, value in sorted(found.macros().items())],
         "include_path": searched,
-        "no_source_include": True,  # not <op>/<header> in the current folder, which may be another tree's
     }
 
     def build(path: Path) -> tuple[str, Iterable[Path]]:

@@ -438,7 +438,8 @@ def test_a_header_comes_from_the_rungs_own_folder(
     found: Rung, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not from the current folder, which may be another tree's."""
-    own = with_headers(found, tmp_path / "tree" / found.op, "")
+    inner = "#ifdef __CUDACC__\n#include <mma.h>\n#endif\n"  # of CUDA's, which includes others beside it
+    own = with_headers(found, tmp_path / "tree" / found.op, inner)
     (tmp_path / "cwd" / found.op).mkdir(parents=True)
     for folder in (tmp_path / "cwd", tmp_path / "cwd" / found.op):
         (folder / "inner.cuh").write_text("#error of another tree\n")
