@@ -102,8 +102,8 @@ __device__ void write(float (&x)[8], unsigned short *to, u64 apart) {
     }
 }
 
-// The parts of A and B have rows of `pitch` elements, a multiple of 8. The first blocks split A, the others B. A thread
-// splits eight neighbors at a time. Flags say which rows of A and columns of B have numbers outside.
+// The parts of A and B have rows of `pitch` elements, a multiple of 8. The first blocks take A, the others B. A thread
+// makes the parts of eight neighbors at a time. Flags say which rows of A and columns of B have numbers outside.
 #if PARTS == 3
 
 extern "C" __global__ void __launch_bounds__(SPLITTERS)
@@ -128,7 +128,7 @@ extern "C" __global__ void __launch_bounds__(SPLITTERS)
 
 #else
 
-// A block splits SPAN of K of some rows of A, or of some columns of B.
+// A block makes the parts of SPAN of K of some rows of A, or of some columns of B.
 extern "C" __global__ void __launch_bounds__(SPLITTERS)
     matmul_split_parts(const float *__restrict__ A, const float *__restrict__ B, unsigned short *parts_a,
                        unsigned short *parts_b, float *scales_a, float *scales_b, unsigned char *outside_a,
