@@ -294,13 +294,13 @@ void transpose_c_swapped(const T *restrict in, T *restrict out, long long M, lon
 """
 
 CUDA_SOURCE = """\
-// transpose/one_each: out[n][m] = in[m][n], one element a thread.
+// transpose/thread_each: out[n][m] = in[m][n], one element a thread.
 //
 // in   M x N    out  N x M, overwritten    row major, T, any M, N >= 1
 // Source: textbook.
 
 template <typename T>
-__global__ void transpose_one_each(const T *in, T *out, long long M, long long N) {
+__global__ void transpose_thread_each(const T *in, T *out, long long M, long long N) {
     const long long row = (blockIdx.y + (long long)gridDim.y * blockIdx.z) * TILE_ROWS + threadIdx.y;
     const long long column = (long long)blockIdx.x * TILE_COLUMNS + threadIdx.x;
     if (row < M && column < N)
@@ -315,7 +315,7 @@ idea = "two loops in C, columns outside"
 origin = "textbook"
 
 [[transpose.rungs]]
-name = "one_each"
+name = "thread_each"
 idea = "one element a thread"
 origin = "textbook"
 tile = [16, 16]
@@ -330,8 +330,8 @@ print(gpukernels.__file__)
 print(*(found.name for found in gpukernels.op("transpose").rungs))
 a = np.arange(15, dtype="float32").reshape(3, 5)
 assert (gpukernels.load("transpose", "c_swapped")(a) == a.T).all()
-for type in gpukernels.rung("transpose", "one_each").types:
-    assert compile_cuda(gpukernels.rung("transpose", "one_each"), type, "sm_90")[0].stat().st_size
+for type in gpukernels.rung("transpose", "thread_each").types:
+    assert compile_cuda(gpukernels.rung("transpose", "thread_each"), type, "sm_90")[0].stat().st_size
 """
 
 
@@ -349,7 +349,7 @@ def add_rungs(tree: Path, c_source: str, cuda_source: str) -> None:
     """Two sources, and their two entries before that of transpose/c."""
     package = tree / "gpukernels"
     (package / "transpose" / "c_swapped.c").write_text(c_source, encoding="utf-8")
-    (package / "transpose" / "one_each.cu").write_text(cuda_source, encoding="utf-8")
+    (package / "transpose" / "thread_each.cu").write_text(cuda_source, encoding="utf-8")
     entries = (package / "ladder.toml").read_text(encoding="utf-8")
     place = entries.index('[[transpose.rungs]]\nname = "c"\n')
     (package / "ladder.toml").write_text(entries[:place] + ENTRIES + entries[place:], encoding="utf-8")
@@ -364,7 +364,7 @@ def run_in(tree: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 def gate(tree: Path) -> subprocess.CompletedProcess[str]:
     """The gate of the checkout, for the added rungs, run on the package in `tree`."""
     return run_in(tree, "-m", "pytest", str(ROOT / "tests" / "test_kernels.py"), "-o", "pythonpath=", "-v",
-                  "-k", "transpose/c_swapped or transpose/one_each", "-p", "no:cacheprovider",
+                  "-k", "transpose/c_swapped or transpose/thread_each", "-p", "no:cacheprovider",
                   "--basetemp", str(tree / "base"))  # fmt: skip
 
 
@@ -380,15 +380,15 @@ def test_added_rung_needs_no_python(tree: Path) -> None:
     assert Path(where) == tree / "gpukernels" / "__init__.py"
     before = [found.name for found in gpukernels.op("transpose").rungs]
     place = before.index("c")
-    assert names.split() == [*before[:place], "c_swapped", "one_each", *before[place:]]
+    assert names.split() == [*before[:place], "c_swapped", "thread_each", *before[place:]]
 
     types = len(gpukernels.rung("transpose", "c").types)
     done = gate(tree)
     assert done.returncode == 0, done.stdout
     assert outcomes(done.stdout, "c_swapped") == ["PASSED"] * types
-    one_each = outcomes(done.stdout, "one_each")
-    assert one_each in (["PASSED"] * types, ["SKIPPED"] * types)
-    assert one_each[0] == "PASSED" or "needs a CUDA GPU: " in done.stdout
+    thread_each = outcomes(done.stdout, "thread_each")
+    assert thread_each in (["PASSED"] * types, ["SKIPPED"] * types)
+    assert thread_each[0] == "PASSED" or "needs a CUDA GPU: " in done.stdout
 
 
 def test_added_rung_that_is_wrong_fails_the_gate(tree: Path) -> None:
@@ -401,4 +401,4 @@ def test_added_rung_that_is_wrong_fails_the_gate(tree: Path) -> None:
     assert re.search(
         r"transpose/c_swapped at \(\d+, \d+\) float32: \d+ of \d+ elements wrong, the first at", done.stdout
     )
-    assert "PASSED" not in outcomes(done.stdout, "one_each")
+    assert "PASSED" not in outcomes(done.stdout, "thread_each")

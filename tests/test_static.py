@@ -127,6 +127,22 @@ def ptxas(found: Rung, type: str, arch: str) -> dict[str, int]:
     }
 
 
+def test_a_header_is_compiled_with_its_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = gpukernels.rung("vector_add", "elementwise")
+    source, package = tmp_path / found.source.name, PROJECT.adapt(gpukernels)
+    text = found.source.read_text(encoding="utf-8")
+    source.write_text(f'#include "times.cuh"\n{text.replace("+ b[i]", "+ TIMES * b[i]")}')
+    moved = dataclasses.replace(found, source=source)
+    monkeypatch.setattr(package, "rung", lambda *_: moved)
+    made = []
+    for times in (1, 3, 1):
+        (tmp_path / "times.cuh").write_text(f"#define TIMES {times}\n")
+        made.append(package.binary("vector_add", "elementwise", "float32", SM).path)
+    plain = compiler.compile_cuda(found, "float32", SM)[0]
+    assert made[0] == made[2]
+    assert [path.read_bytes() == plain.read_bytes() for path in made[:2]] == [True, False]
+
+
 def bounds(arch: str) -> tuple[str, str]:
     """The change that asks for as many blocks as the SM has threads for: each then has too few registers."""
     name = "matmul_thread_tile_2d"

@@ -155,7 +155,7 @@ def _host_source(source: CudaSource) -> str:
     )
 
 
-def _beside(path: Path) -> dict[Path, str]:
+def headers_beside(path: Path) -> dict[Path, str]:
     """The headers in a source's folder that it includes, directly or not, and their texts. These are part of its key,
     as the source's own text: commits whose sources are alike share what is compiled, wherever their trees lie."""
     found: dict[Path, str] = {}
@@ -192,7 +192,7 @@ def compile_host(source: CudaSource) -> Path:
     macros = [f"-D{name}={value}" for name, value in sorted(source.macros.items())]
     options = [f"-std={source.standard}", *FLAGS, *OPTIMIZED, *headers]
     flags = [*options, *macros, "-include", "emulator.h"]
-    folder, beside = source.path.parent, _beside(source.path)
+    folder, beside = source.path.parent, headers_beside(source.path)
 
     def build(path: Path) -> set[Path]:
         copy = path.parent / source.path.name  # the source's own name, for the debug information
