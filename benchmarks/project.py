@@ -3,11 +3,11 @@
 The names of the rungs come from the checkout's ladder; the measured commit decides how to compile and launch them.
 """
 
-import ctypes
 import functools
 import importlib.util
 import json
 import math
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.older import PREPARED
 from benchmarks.parts import PARTS
 from benchmarks.streamed import Streamed
 from kernelwatch.extras.streamed import device
@@ -36,12 +37,19 @@ def _ladder() -> ModuleType:
     gpukernels` must give the measured commit's package."""
     name = "gpukernels_ladder_of_the_checkout"
     if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, PACKAGE / "ladder.py")
-        assert spec is not None
-        assert spec.loader is not None
-        sys.modules[name] = module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
+        _loaded(name, PACKAGE / "ladder.py")
     return sys.modules[name]
+
+
+def _loaded(name: str, path: Path) -> ModuleType:
+    """The module of a file."""
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look themselves up there
+    spec.loader.exec_module(module)
+    return module
 
 
 # --- the ops -------------------------------------------------------------------------------------------------------
@@ -311,33 +319,28 @@ class Gpukernels:
 # --- the emulator --------------------------------------------------------------------------------------------------
 
 
-def _texture(_rung: Any, _library: Any, addresses: list[int], _sizes: list[int], dims: list[Any]) -> list[Any]:
-    """The arguments that matmul/texture.py makes for operands that are not aligned: A and B are textures that begin
-    some elements before the operand."""
-    firsts = (3, 5)
-    handles = [address - 4 * first for address, first in zip(addresses, firsts, strict=False)]
-    return [*map(ctypes.c_uint64, [*handles, addresses[2]]), *dims, *map(ctypes.c_int32, firsts)]
+EMULATED = re.compile(r"^def emulated\(", re.MULTILINE)  # the stand-in of a .py that prepares a launch
 
 
-def _constant(_rung: Any, library: Any, addresses: list[int], sizes: list[int], dims: list[Any]) -> list[Any]:
-    """The arguments that matmul/constant.py makes. A is copied into the constant memory of the library."""
-    ctypes.memmove(ctypes.addressof(ctypes.c_char.in_dll(library, "constant_A")), addresses[0], sizes[0])
-    return [*map(ctypes.c_uint64, addresses[1:]), *dims]
+def _stand_in(rung: Any) -> Callable[..., list[Any]] | None:
+    """What prepares the arguments of a ladder entry on the emulator, as the .py beside its source does on a GPU; None
+    if the launch is a plain one. The .py is imported only if it has such a function: older ones have none.
 
-
-def _split_tail(rung: Any, _library: Any, addresses: list[int], _sizes: list[int], dims: list[Any]) -> list[Any]:
-    """The arguments that matmul/split_tail.py makes if there are as many tiles as multiprocessors: none is split."""
-    rows, columns = (-(-dim.value // extent) for dim, extent in zip(dims, rung.tile, strict=False))
-    whole, splits, first = rows * columns, 1, -(-dims[2].value // rung.macros()["TILE_K"])
-    return [*map(ctypes.c_uint64, addresses), *dims, ctypes.c_uint64(0), *map(ctypes.c_int32, (whole, splits, first))]
-
-
-# A .py that prepares a launch -> a function that prepares the arguments on the emulator, as that does.
-PREPARED: dict[str, Callable[..., list[Any]]] = {
-    "matmul/texture.py": _texture,
-    "matmul/constant.py": _constant,
-    "matmul/split_tail.py": _split_tail,
-}
+    Raises: NotHere if the .py has none, or cannot be imported.
+    """
+    path: Path | None = rung.preparation
+    if path is None:
+        return None
+    who = f"{rung} is launched by {path.name}"
+    if not EMULATED.search(path.read_text(encoding="utf-8")):
+        if (older := PREPARED.get(f"{rung.op}/{path.name}")) is None:
+            raise NotHere(f"{who}, for which the emulator has no stand-in")
+        return functools.partial(older, rung)
+    try:
+        module: Any = _loaded(f"gpukernels.{rung.op}.{path.stem}", path)
+    except ImportError as error:
+        raise NotHere(f"{who}, which cannot be imported here: {error}") from error
+    return functools.partial(module.emulated, rung)
 
 
 def cuda_source(rung: Any, type: str, edge: int | None = None) -> CudaSource:
@@ -348,9 +351,6 @@ def cuda_source(rung: Any, type: str, edge: int | None = None) -> CudaSource:
     """
     rung = of_type(rung, type)
     edge = edge if edge is not None else next(iter(rung.edges), None)
-    prepare = PREPARED.get(f"{rung.op}/{rung.preparation.name}") if rung.preparation else None
-    if rung.preparation and not prepare:
-        raise NotHere(f"{rung} is launched by {rung.preparation.name}, for which the emulator has no stand-in")
     into, out = dtypes(type)
     names = list(dict.fromkeys((into.name, out.name)))
     return CudaSource(
@@ -368,7 +368,7 @@ def cuda_source(rung: Any, type: str, edge: int | None = None) -> CudaSource:
         block=rung.block_threads(edge),
         dynamic_shared_bytes=rung.shared_bytes(into.itemsize, edge),
         loop_step=rung.macros().get("TILE_K", 0),
-        arguments=functools.partial(prepare, rung) if prepare else None,
+        arguments=_stand_in(rung),
     )
 
 

@@ -79,10 +79,10 @@ def _compiled(
 ) -> tuple[Path, str]:
     """A compiled file and the symbol in it, from the cache or from `build(path) -> symbol, headers that were read`.
 
-    `inputs`: everything that decides what `build` makes, but the headers: they are known only afterwards, so their
-    hashes stand in the note beside the file. The note comes last and carries the file's hash, too. A file that was cut
-    short is built again, and so is one of which a header changed. This module's own text is an input as well: an edit
-    of how it compiles is never answered with what was compiled before.
+    `inputs`: everything that decides what `build` makes, but the headers of others, such as CUDA's: they are known only
+    afterwards, so their hashes stand in the note beside the file. The note comes last and carries the file's hash, too.
+    A file that was cut short is built again, and so is one of which a header changed. This module's own text is an
+    input as well: an edit of how it compiles is never answered with what was compiled before.
     """
     path = cache_folder() / f"{digest(_own_text(), suffix, *inputs)}{suffix}"
     note = path.with_suffix(".json")
@@ -128,13 +128,19 @@ def _versions(*packages: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _source(found: Rung) -> str:
-    """The text of a rung's source. Raises: KernelError where it includes a file of the project: a rung is one file, so
-    that what it is compiled from, and is cached by, is all there."""
+def _source(found: Rung) -> tuple[str, dict[Path, str]]:
+    """The text of a rung's source, and of the headers in the op's folder that it includes, directly or not.
+
+    The headers' texts are inputs of what is compiled, as the source's: trees that differ in a header share no binary.
+    """
     text = found.source.read_text(encoding="utf-8")
-    if include := re.search(r'^\s*#\s*include\s*"[^"]*"', text, re.MULTILINE):
-        raise KernelError(f"{found}: {found.source.name} has {include[0].strip()}; a rung is one file")
-    return text
+    own = sorted(_reached(text, [str(found.source.parent)]))
+    return text, {path: path.read_text(encoding="utf-8") for path in own}
+
+
+def _texts(found: Rung, headers: dict[Path, str]) -> list[tuple[str, str]]:
+    """Headers by their names, which are the same in every tree, with their texts."""
+    return [(os.path.relpath(path, found.source.parent), text) for path, text in headers.items()]
 
 
 def in_and_out(type: str) -> tuple[str, str]:
@@ -201,16 +207,18 @@ def compile_cuda(found: Rung, type: str, arch: str) -> tuple[Path, str]:
     into, out = in_and_out(type)
     expression = f"{found.symbol}<{', '.join(dict.fromkeys(TYPES[name][0] for name in (into, out)))}>"
     headers = "".join(f"#include <{TYPES[name][2]}>\n" for name in dict.fromkeys((into, out)) if TYPES[name][2])
-    source = _source(found)
-    folders = _cuda_headers() if headers or "#include" in source else ()
+    source, own = _source(found)
+    folders = list(_cuda_headers() if headers or INCLUDE.search(source) else ())
     if headers:  # the compiler's words keep the source's line numbers
         source = f"{headers}#line 1\n{source}"
+    searched = [str(found.source.parent), *folders] if own else folders
     options = {
-        "name": f"{found.op}/{found.source.name}",
+        # Absolute: NVRTC looks for headers in its folder first, and <op> of the current folder may be another tree's.
+        "name": f"/{found.op}/{found.source.name}",
         "arch": arch,
         "std": CUDA_STANDARD,
         "define_macro": [(name, str(value)) for name, value in sorted(found.macros().items())],
-        "include_path": list(folders),
+        "include_path": searched,
     }
 
     def build(path: Path) -> tuple[str, Iterable[Path]]:
@@ -224,13 +232,15 @@ def compile_cuda(found: Rung, type: str, arch: str) -> tuple[Path, str]:
         except Exception as error:  # cuda-core's errors share no base class; its text is NVRTC's log
             raise KernelError(f"{found} {type}: NVRTC does not compile it for {arch}: {error}") from error
         path.write_bytes(bytes(code.code))
-        return str(code.symbol_mapping[expression].decode()), _reached(source, folders)
+        read = _reached(source, searched)
+        return str(code.symbol_mapping[expression].decode()), read - own.keys()
 
     try:
         version = (*nvrtc.nvrtcVersion()[1:], *_versions("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12", "cuda-core"))
     except RuntimeError as error:
         raise ToolMissing(f"{found}: no NVRTC library is found (pip install nvidia-cuda-nvrtc): {error}") from error
-    return _compiled(".cubin", (source, expression, options, version), build)
+    inputs = (source, _texts(found, own), expression, options | {"include_path": folders}, version)
+    return _compiled(".cubin", inputs, build)
 
 
 @cache
@@ -258,7 +268,7 @@ def compile_c(found: Rung, type: str) -> tuple[Path, str]:
     """
     found = found.of(type)
     command, version = _c_compiler()
-    source = _source(found)
+    source, own = _source(found)
     macros = [f"-D{name}={value}" for name, value in sorted(found.macros().items())]
     flags = [*C_FLAGS, *found.flags, *macros, f"-DT={TYPES[in_and_out(type)[0]][1]}"]
 
@@ -270,10 +280,10 @@ def compile_c(found: Rung, type: str) -> tuple[Path, str]:
         )
         if done.returncode:
             raise KernelError(f"{found} {type}: {shlex.join(command)} does not compile it: {done.stderr.strip()}")
-        return found.symbol, _headers_in(rule.read_text(encoding="utf-8")) - {found.source}
+        return found.symbol, _headers_in(rule.read_text(encoding="utf-8")) - {found.source, *own}
 
     environment = {name: os.environ.get(name) for name in C_ENVIRONMENT}
-    return _compiled(".so", (source, flags, version, environment), build)
+    return _compiled(".so", (source, _texts(found, own), flags, version, environment), build)
 
 
 def _headers_in(rule: str) -> set[Path]:

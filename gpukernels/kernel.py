@@ -267,11 +267,10 @@ class _GpuKernel(Kernel):
         arguments = (*operands, *dims)
         identity = digest(self.identity, grid, block, shared)[:16]
         if self._prepare:
-            from gpukernels.prepare import Enqueue
+            from gpukernels.prepare import Call, Enqueue
 
-            enqueue = Enqueue(function, shared)
-            prepared = self._prepare(self.rung, self._module, enqueue, grid, block, operands, dims)
-            return Launch(operands[-1], identity, prepared, has_memory=True)
+            call = Call(self.rung, self._module, Enqueue(function, shared), grid, block, operands, dims)
+            return Launch(operands[-1], identity, self._prepare(call), has_memory=True)
         return Launch(operands[-1], identity, lambda: function(grid, block, arguments, shared_mem=shared))
 
 

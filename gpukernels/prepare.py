@@ -12,6 +12,7 @@ import numpy as np
 from cuda.bindings import driver
 
 from gpukernels.compiler import KernelError
+from gpukernels.ladder import Rung
 
 ALIGNMENT = 16  # bytes at multiples of which the copy engine lets a matrix and its rows begin
 
@@ -50,6 +51,26 @@ class Enqueue:
 
     def __call__(self, grid: tuple[int, ...], block: tuple[int, ...], arguments: tuple[Any, ...]) -> None:
         self.kernel(grid, block, arguments, shared_mem=self.shared_bytes)
+
+
+@dataclass(frozen=True)
+class Call:
+    """What a .py that prepares a launch is given: `<op>_<source>(call)` returns a function that enqueues the work on
+    CuPy's current stream and waits for nothing.
+
+    `rung`: the ladder entry, for the type of the operands; `module`: what its source was compiled to, with its other
+    kernels and its constant memory; `function`: its kernel.
+    `grid`, `block`: those of one plain launch.
+    `operands`: inputs, then the output, which is overwritten; `dims`: the extents, in the order of the op's.
+    """
+
+    rung: Rung
+    module: cupy.RawModule
+    function: Enqueue
+    grid: tuple[int, ...]
+    block: tuple[int, ...]
+    operands: tuple[Any, ...]
+    dims: tuple[np.int64, ...]
 
 
 def overlapping(

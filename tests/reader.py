@@ -11,7 +11,7 @@ from kernelwatch.history import records
 from tests.repositories import Project
 
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-NAMED = re.compile(r"`([\w/]+\.(?:py|c|cu|toml))`")
+NAMED = re.compile(r"`([\w/]+\.(?:py|c|cu|cuh|toml))`")
 
 
 def write(folder: Path, files: dict[str, str]) -> None:

@@ -61,8 +61,9 @@ def runs(source: CudaSource) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class Compiled:
-    """A folder with a source that includes include/outer.h, which includes inner.h, and with a cache that has all that
-    is compiled and counted of it, whose making ran the compiler `count` times and had these `results`; and a copy."""
+    """A folder with a source that includes include/outer.h, which includes inner.h, and headers beside it in the same
+    way, own.cuh and deep.cuh. Its cache has all that is compiled and counted of it, whose making ran the compiler
+    `count` times and had these `results`; and a copy."""
 
     folder: Path
     kept: Path
@@ -85,7 +86,9 @@ def compiled(kernel_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> It
     base = tmp_path_factory.mktemp("compiled")
     made = Compiled(base / "work", base / "kept", 0, ())
     for name, text in {
-        FOUND.source.name: f"#include <outer.h>\n{FOUND.source.read_text()}",
+        FOUND.source.name: f'#include <outer.h>\n#include "own.cuh"\n{FOUND.source.read_text()}',
+        "own.cuh": '#pragma once\n#include "deep.cuh"\n',
+        "deep.cuh": "#define DEEP\n",
         "include/outer.h": "#include <inner.h>\n",
         "include/inner.h": "\n",
         "described/project.py": "# the description\n",
@@ -140,6 +143,11 @@ def another_header(source: CudaSource, _: Path, __: pytest.MonkeyPatch) -> CudaS
     return source
 
 
+def another_own_header(source: CudaSource, _: Path, __: pytest.MonkeyPatch) -> CudaSource:
+    edited(source.path.parent / "deep.cuh", "#define CHANGED")
+    return source
+
+
 def another_option(source: CudaSource, _: Path, patch: pytest.MonkeyPatch) -> CudaSource:
     patch.setattr(build, "FLAGS", (*build.FLAGS, "-fno-math-errno"))
     return source
@@ -164,6 +172,7 @@ def another_compiler(source: CudaSource, folder: Path, patch: pytest.MonkeyPatch
 CHANGES: dict[str, Change] = {
     "source": another_source,
     "header": another_header,
+    "own header": another_own_header,
     "macro": lambda source, *_: dataclasses.replace(source, macros={**source.macros, "CHANGED": 1}),
     "standard": lambda source, *_: dataclasses.replace(source, standard="c++20"),
     "headers": lambda source, *_: dataclasses.replace(source, headers=(*source.headers, "cuda_fp16.h")),
@@ -198,6 +207,21 @@ def test_copies_of_the_engine_share_what_is_compiled(
     assert (build.own_headers() / "emulator.h").read_text().endswith("// changed\n")
 
 
+def test_a_source_with_headers_of_its_own_is_compiled_once_for_all_trees(again: Compiled, tmp_path: Path) -> None:
+    """In another folder a header with another text is compiled anew, and a header that nothing includes is not read."""
+    other = tmp_path / "other"
+    other.mkdir()
+    for name in (FOUND.source.name, "own.cuh", "deep.cuh"):
+        shutil.copy(again.folder / name, other)
+    (other / "unrelated.cuh").write_text("#error\n")
+    source = dataclasses.replace(again.source, path=other / FOUND.source.name)
+    assert runs(source) == 0
+    (other / "deep.cuh").write_text("#error it is read\n")
+    with pytest.raises(build.CompileError, match="it is read"):
+        build.compile_host(source)
+    assert runs(again.source) == 0
+
+
 @pytest.mark.parametrize("name", COMPILER_ENVIRONMENT)
 def test_what_a_compiler_reads_of_the_environment_is_in_its_key(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every key of a compiled file has the key of its compiler."""
@@ -212,6 +236,7 @@ def test_the_runtime_and_the_precompiled_header_are_made_of_their_headers(again:
     notes = [json.loads(note.read_text()) for note in cache.folder().glob("*.json")]
     read = {Path(name).name for note in notes for name in note["read"]}
     assert {"emulator.h", "vector_types.h", "runtime.cpp", "inner.h"} <= read
+    assert not {"own.cuh", "deep.cuh"} & read  # their texts are in the key
 
 
 def test_the_occupancy_calculator_is_made_of_its_header(
@@ -252,7 +277,9 @@ def counts_made(cell: Cell, source: CudaSource, monkeypatch: pytest.MonkeyPatch,
     return [suffix for suffix in made if suffix in (".counts", ".right")]
 
 
-@pytest.mark.parametrize("change", ["nothing", "header", "description", "beside", "launch", "arguments", "counting"])
+@pytest.mark.parametrize(
+    "change", ["nothing", "header", "own header", "description", "beside", "launch", "arguments", "counting"]
+)
 def test_each_input_of_what_is_counted_makes_it_anew(
     change: str, again: Compiled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -262,6 +289,8 @@ def test_each_input_of_what_is_counted_makes_it_anew(
         anew = set()
     elif change == "header":
         edited(again.folder / "include" / "inner.h", "#define CHANGED")
+    elif change == "own header":
+        edited(again.folder / "deep.cuh", "#define CHANGED")
     elif change == "description":
         edited(again.here, "# changed")
     elif change == "beside":

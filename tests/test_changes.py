@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import gpukernels
 from benchmarks.project import PROJECT
 from kernelwatch.comparison import bisect, exact
 from kernelwatch.comparison.changes import changes, classify, read
@@ -190,6 +191,18 @@ def test_what_no_rung_includes_concerns_none(packages: Packages) -> None:
     assert packages.differ() == ([], [])
     header.write_text("constexpr int SPARE = 0;\n")
     assert packages.differ() == ([], ["transpose/padded"])
+
+
+@pytest.mark.parametrize(
+    ("header", "including"), [("hopper", {"wgmma", "split"}), ("ampere", {"wgmma", "split", "pipelined"})]
+)
+def test_a_header_is_part_of_every_source_that_includes_it(
+    header: str, including: set[str], packages: Packages
+) -> None:
+    """Directly, or by another header."""
+    packages.edit(f"matmul/{header}.cuh", "#pragma once\n", "#pragma once  // once\n")
+    rungs = [str(found) for found in gpukernels.op("matmul").rungs if found.source.stem in including]
+    assert packages.differ() == ([], rungs)
 
 
 def test_what_lies_beside_a_source_launches_it(packages: Packages) -> None:

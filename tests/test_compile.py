@@ -403,14 +403,55 @@ def test_the_options_of_cc_tell_binaries_apart(cache: Path, monkeypatch: pytest.
     assert len(paths) == 2
 
 
-@pytest.mark.parametrize("found", [C, CUDA], ids=str)
-def test_a_rung_is_one_file(found: Rung, tmp_path: Path, cache: Path) -> None:
-    """A header beside it would be in neither its cache key nor its identity."""
-    source = tmp_path / found.source.name
-    source.write_text(f'#  include "common.h"\n{found.source.read_text()}')
-    (tmp_path / "common.h").touch()
-    with pytest.raises(KernelError, match=f'{found}: {source.name} has #  include "common.h"; a rung is one file'):
-        compile_any(dataclasses.replace(found, source=source))
+def with_headers(found: Rung, folder: Path, inner: str) -> Rung:
+    """The rung in a folder of its own, which includes outer.cuh, which includes inner.cuh."""
+    folder.mkdir(parents=True)
+    source = folder / found.source.name
+    source.write_text(f'#  include "outer.cuh"\n{found.source.read_text()}')
+    (folder / "outer.cuh").write_text('#pragma once\n#include "inner.cuh"\n')
+    (folder / "inner.cuh").write_text(inner)
+    return dataclasses.replace(found, source=source)
+
+
+@BOTH
+def test_a_header_of_the_project_is_part_of_the_key(
+    found: Rung, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Trees that share a cache share what is compiled of the same texts, and nothing else."""
+    base = with_headers(found, tmp_path / "base", "#define ONE 1\n")
+    alike = with_headers(found, tmp_path / "alike", "#define ONE 1\n")
+    other = with_headers(found, tmp_path / "other", "#define ONE 2\n")
+    made = compile_any(base)
+    assert compile_any(other)[0] != made[0]
+    shutil.rmtree(tmp_path / "base")
+    forbid_compilers(monkeypatch)
+    assert compile_any(alike) == made
+    (tmp_path / "alike" / "unrelated.cuh").write_text("#error\n")
+    assert compile_any(alike) == made
+    (tmp_path / "alike" / "inner.cuh").write_text("#define ONE 3\n")
+    with pytest.raises((AssertionError, KernelError), match="compiled again"):
+        compile_any(alike)
+
+
+@BOTH
+def test_a_header_comes_from_the_rungs_own_folder(
+    found: Rung, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not from the current folder, which may be another tree's."""
+    inner = "#ifdef __CUDACC__\n#include <mma.h>\n#endif\n"  # of CUDA's, which includes others beside it
+    own = with_headers(found, tmp_path / "tree" / found.op, inner)
+    (tmp_path / "cwd" / found.op).mkdir(parents=True)
+    for folder in (tmp_path / "cwd", tmp_path / "cwd" / found.op):
+        (folder / "inner.cuh").write_text("#error of another tree\n")
+        (folder / "outer.cuh").write_text("#error of another tree\n")
+    monkeypatch.chdir(tmp_path / "cwd")
+    compile_any(own)
+    (own.source.parent / "inner.cuh").write_text("#error it is read\n")
+    with pytest.raises(KernelError, match="it is read"):
+        compile_any(own)
+    (own.source.parent / "inner.cuh").unlink()
+    with pytest.raises(KernelError, match=r"inner\.cuh"):
+        compile_any(own)
 
 
 def test_rungs_work_with_what_the_cache_holds(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

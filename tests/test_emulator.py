@@ -385,6 +385,30 @@ def test_a_launch_of_its_own_needs_a_stand_in(tmp_path: Path) -> None:
         cuda_source(prepared, "float32")
 
 
+def test_a_preparation_has_its_stand_in_beside_it_and_an_older_one_in_the_description(tmp_path: Path) -> None:
+    found = gpukernels.rung("matmul", "constant")
+    assert found.preparation
+    beside = found.preparation.read_text(encoding="utf-8")
+    source, preparation = tmp_path / "constant.cu", tmp_path / "constant.py"
+    source.write_text(found.source.read_text(encoding="utf-8"))
+    moved = dataclasses.replace(found, source=source)
+
+    def arguments(text: str) -> list[Any]:
+        preparation.write_text(text)
+        prepare = cuda_source(moved, "float32").arguments
+        assert prepare
+        return prepare(None, [], [], [])
+
+    assert arguments("def emulated(rung, *_):\n    return [rung.name]\n") == ["constant"]
+    older, _, own = beside.partition("\n\ndef emulated(")
+    assert own
+    preparation.write_text(f"raise RuntimeError('an older one is not imported')\n{older}")
+    kernel, (a, b) = loaded(load, cuda_source(moved, "float32")), inputs(found, "float32", (40, 33, 17))
+    np.testing.assert_allclose(kernel(a, b), a @ b, rtol=1e-5)
+    with pytest.raises(NotHere, match=r"matmul/constant is launched by constant\.py, which cannot be imported here"):
+        arguments(f"import no_such_module\n\n\ndef emulated({own}")
+
+
 # --- counts --------------------------------------------------------------------------------------------------------
 
 SQUARE = {"M": 128, "N": 128}

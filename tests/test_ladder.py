@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -33,6 +34,22 @@ def test_every_source_is_an_entry() -> None:
     assert {found.source for found in RUNGS} <= sources
     launched = {(found.source, found.tile, found.block, found.constants) for found in RUNGS}
     assert len(launched) == len(RUNGS)
+
+
+HEADERS = sorted(PACKAGE.glob("*/*.cuh"))
+
+
+@pytest.mark.parametrize("header", HEADERS, ids=lambda path: path.name)
+def test_a_header_says_what_it_is_and_is_included(header: Path) -> None:
+    text = header.read_text(encoding="utf-8")
+    assert text.startswith(f"// {header.parent.name}/{header.name}: ")
+    assert re.search(r"^// Source: .+", text, re.MULTILINE)
+    assert "\n#pragma once\n" in text
+    # The emulator looks for kernels, and for what they have in shared and constant memory, in the rung's source.
+    code = re.sub(r"//.*", "", text)
+    assert not re.search(r"__(global|shared|constant)__", code)
+    beside = [path for path in header.parent.iterdir() if path.suffix in (".cu", ".cuh")]
+    assert any(f'#include "{header.name}"' in path.read_text(encoding="utf-8") for path in beside)
 
 
 @pytest.mark.parametrize("found", RUNGS, ids=str)
@@ -221,12 +238,17 @@ def test_grid_covers_every_element_once(found: Rung) -> None:
 @pytest.mark.parametrize("name", ["wgmma", "bf16x6"])
 def test_an_extent_whose_tiles_are_no_int_is_refused(name: str) -> None:
     pytest.importorskip("cupy", reason="CuPy is not installed")
+    import numpy as np
+
+    from gpukernels.prepare import Call
+
+    nothing: Any = None
     found = gpukernels.rung("matmul", name)
     assert found.preparation
     prepare = python_function(found, found.preparation)
     for extents in ((2**31 - 1, 1, 1), (1, 2**31 - 255, 1), (1, 1, 2**31 - 1)):
         with pytest.raises(LimitError, match=f"at most {2**31 - 256}, got {' x '.join(map(str, extents))}"):
-            prepare(found, None, None, (), (), (), extents)
+            prepare(Call(found, None, nothing, (), (), (), tuple(map(np.int64, extents))))
 
 
 def test_the_constants_of_a_python_rung_are_its_functions_keywords(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,13 +294,13 @@ void transpose_c_swapped(const T *restrict in, T *restrict out, long long M, lon
 """
 
 CUDA_SOURCE = """\
-// transpose/one_each: out[n][m] = in[m][n], one element a thread.
+// transpose/thread_each: out[n][m] = in[m][n], one element a thread.
 //
 // in   M x N    out  N x M, overwritten    row major, T, any M, N >= 1
 // Source: textbook.
 
 template <typename T>
-__global__ void transpose_one_each(const T *in, T *out, long long M, long long N) {
+__global__ void transpose_thread_each(const T *in, T *out, long long M, long long N) {
     const long long row = (blockIdx.y + (long long)gridDim.y * blockIdx.z) * TILE_ROWS + threadIdx.y;
     const long long column = (long long)blockIdx.x * TILE_COLUMNS + threadIdx.x;
     if (row < M && column < N)
@@ -293,7 +315,7 @@ idea = "two loops in C, columns outside"
 origin = "textbook"
 
 [[transpose.rungs]]
-name = "one_each"
+name = "thread_each"
 idea = "one element a thread"
 origin = "textbook"
 tile = [16, 16]
@@ -308,8 +330,8 @@ print(gpukernels.__file__)
 print(*(found.name for found in gpukernels.op("transpose").rungs))
 a = np.arange(15, dtype="float32").reshape(3, 5)
 assert (gpukernels.load("transpose", "c_swapped")(a) == a.T).all()
-for type in gpukernels.rung("transpose", "one_each").types:
-    assert compile_cuda(gpukernels.rung("transpose", "one_each"), type, "sm_90")[0].stat().st_size
+for type in gpukernels.rung("transpose", "thread_each").types:
+    assert compile_cuda(gpukernels.rung("transpose", "thread_each"), type, "sm_90")[0].stat().st_size
 """
 
 
@@ -327,7 +349,7 @@ def add_rungs(tree: Path, c_source: str, cuda_source: str) -> None:
     """Two sources, and their two entries before that of transpose/c."""
     package = tree / "gpukernels"
     (package / "transpose" / "c_swapped.c").write_text(c_source, encoding="utf-8")
-    (package / "transpose" / "one_each.cu").write_text(cuda_source, encoding="utf-8")
+    (package / "transpose" / "thread_each.cu").write_text(cuda_source, encoding="utf-8")
     entries = (package / "ladder.toml").read_text(encoding="utf-8")
     place = entries.index('[[transpose.rungs]]\nname = "c"\n')
     (package / "ladder.toml").write_text(entries[:place] + ENTRIES + entries[place:], encoding="utf-8")
@@ -342,7 +364,7 @@ def run_in(tree: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 def gate(tree: Path) -> subprocess.CompletedProcess[str]:
     """The gate of the checkout, for the added rungs, run on the package in `tree`."""
     return run_in(tree, "-m", "pytest", str(ROOT / "tests" / "test_kernels.py"), "-o", "pythonpath=", "-v",
-                  "-k", "transpose/c_swapped or transpose/one_each", "-p", "no:cacheprovider",
+                  "-k", "transpose/c_swapped or transpose/thread_each", "-p", "no:cacheprovider",
                   "--basetemp", str(tree / "base"))  # fmt: skip
 
 
@@ -358,15 +380,15 @@ def test_added_rung_needs_no_python(tree: Path) -> None:
     assert Path(where) == tree / "gpukernels" / "__init__.py"
     before = [found.name for found in gpukernels.op("transpose").rungs]
     place = before.index("c")
-    assert names.split() == [*before[:place], "c_swapped", "one_each", *before[place:]]
+    assert names.split() == [*before[:place], "c_swapped", "thread_each", *before[place:]]
 
     types = len(gpukernels.rung("transpose", "c").types)
     done = gate(tree)
     assert done.returncode == 0, done.stdout
     assert outcomes(done.stdout, "c_swapped") == ["PASSED"] * types
-    one_each = outcomes(done.stdout, "one_each")
-    assert one_each in (["PASSED"] * types, ["SKIPPED"] * types)
-    assert one_each[0] == "PASSED" or "needs a CUDA GPU: " in done.stdout
+    thread_each = outcomes(done.stdout, "thread_each")
+    assert thread_each in (["PASSED"] * types, ["SKIPPED"] * types)
+    assert thread_each[0] == "PASSED" or "needs a CUDA GPU: " in done.stdout
 
 
 def test_added_rung_that_is_wrong_fails_the_gate(tree: Path) -> None:
@@ -379,4 +401,4 @@ def test_added_rung_that_is_wrong_fails_the_gate(tree: Path) -> None:
     assert re.search(
         r"transpose/c_swapped at \(\d+, \d+\) float32: \d+ of \d+ elements wrong, the first at", done.stdout
     )
-    assert "PASSED" not in outcomes(done.stdout, "one_each")
+    assert "PASSED" not in outcomes(done.stdout, "thread_each")

@@ -110,7 +110,8 @@ def test_a_launch_overlaps_the_one_before_it_if_all_its_tiles_fit_on_the_gpu(
         shape=(edge, edge), strides=(2 * edge, 2), itemsize=2, data=SimpleNamespace(ptr=512), device=device
     )
     make = python_function(found, found.preparation)
-    make(found, None, plain, (), (128, 3), (matrix, matrix, matrix), (np.int64(edge),) * 3)()
+    enqueue: Any = plain
+    make(prepare.Call(found, None, enqueue, (), (128, 3), (matrix, matrix, matrix), (np.int64(edge),) * 3))()
     assert grids == {"overlapping": [blocks] if overlaps else [], "plain": [] if overlaps else [blocks]}
 
 

@@ -100,7 +100,11 @@ def ptxas(found: Rung, type: str, arch: str) -> dict[str, int]:
     includes = "".join(f"#include <{compiler.TYPES[name][2]}>\n" for name in names if compiler.TYPES[name][2])
     macros = [(name, str(value)) for name, value in sorted(found.macros().items())]
     options = ProgramOptions(
-        arch=arch, std="c++17", define_macro=macros, include_path=list(compiler._cuda_headers()), ptxas_options=["-v"]
+        arch=arch,
+        std="c++17",
+        define_macro=macros,
+        include_path=[str(found.source.parent), *compiler._cuda_headers()],
+        ptxas_options=["-v"],
     )
     expression = f"{found.symbol}<{', '.join(compiler.TYPES[name][0] for name in names)}>"
     said = io.StringIO()
@@ -121,6 +125,22 @@ def ptxas(found: Rung, type: str, arch: str) -> dict[str, int]:
         "spill_store_bytes": number(r"(\d+) bytes spill stores"),
         "spill_load_bytes": number(r"(\d+) bytes spill loads"),
     }
+
+
+def test_a_header_is_compiled_with_its_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = gpukernels.rung("vector_add", "elementwise")
+    source, package = tmp_path / found.source.name, PROJECT.adapt(gpukernels)
+    text = found.source.read_text(encoding="utf-8")
+    source.write_text(f'#include "times.cuh"\n{text.replace("+ b[i]", "+ TIMES * b[i]")}')
+    moved = dataclasses.replace(found, source=source)
+    monkeypatch.setattr(package, "rung", lambda *_: moved)
+    made = []
+    for times in (1, 3, 1):
+        (tmp_path / "times.cuh").write_text(f"#define TIMES {times}\n")
+        made.append(package.binary("vector_add", "elementwise", "float32", SM).path)
+    plain = compiler.compile_cuda(found, "float32", SM)[0]
+    assert made[0] == made[2]
+    assert [path.read_bytes() == plain.read_bytes() for path in made[:2]] == [True, False]
 
 
 def bounds(arch: str) -> tuple[str, str]:

@@ -18,6 +18,8 @@
 // sums of their parts go to memory, and a second kernel adds them.
 // Source: NVIDIA, CUTLASS, efficient GEMM in CUDA; NVIDIA, CUDA C++ Programming Guide, asynchronous data copies.
 
+#include "ampere.cuh"
+
 #ifndef SPLIT_TAIL
 #define SPLIT_TAIL 0
 #endif
@@ -45,48 +47,7 @@ static_assert(GROUPS_M * LANES_M * VECTOR == WARP_ROWS && GROUPS_N * LANES_N * V
 static_assert(TILE_K % 2 == 0 && STAGES >= 2, "two fragments in turn, a stage to fill");
 static_assert(!SPLIT_TAIL || TN == 8, "an order of four pairs of columns");
 static_assert(TILE_ROWS * TILE_COLUMNS % (VECTOR * TAIL_THREADS) == 0, "whole blocks of matmul_pipelined_tail");
-static_assert(STAGES * STAGE * 4 == SHARED_BYTES, "shared_bytes in the ladder is the size of the stages");
-
-__device__ unsigned int shared_address(const void *p) {
-#ifdef KERNELWATCH_HOST
-    return 0;
-#else
-    return (unsigned int)__cvta_generic_to_shared(p);
-#endif
-}
-
-// Copy COUNT elements to shared memory in the background, or zeros if they are not `there`.
-template <int COUNT, typename T>
-__device__ void copy_async(T *to, const T *from, bool there) {
-#ifdef KERNELWATCH_HOST
-    struct alignas(COUNT * sizeof(T)) Copy {
-        T values[COUNT];
-    };
-    *(Copy *)to = there ? *(const Copy *)from : Copy();
-#else
-    if constexpr (COUNT * sizeof(T) == 16)
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
-                     "r"(there ? 16 : 0)
-                     : "memory");
-    else
-        asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(shared_address(to)), "l"(from),
-                     "n"(COUNT * sizeof(T)), "r"(there ? int(COUNT * sizeof(T)) : 0)
-                     : "memory");
-#endif
-}
-
-__device__ void end_group() {
-#ifndef KERNELWATCH_HOST
-    asm volatile("cp.async.commit_group;" ::: "memory");
-#endif
-}
-
-// Wait until at most STAGES - 2 groups of this thread's copies are still under way.
-__device__ void wait_for_stage() {
-#ifndef KERNELWATCH_HOST
-    asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2) : "memory");
-#endif
-}
+static_assert(STAGES * STAGE * 4 == SHARED_BYTES, "shared in the ladder is the size of the stages");
 
 // Where a thread's results begin in the tile, and which lane of which warp it is.
 struct Place {
@@ -127,7 +88,7 @@ __device__ void multiply(T (&sum)[TM][TN], T *shared, const T *__restrict__ A, c
 #pragma unroll
         for (int k = 0; k < TILE_K; k += B_ROWS)
             copy_async<BY>(Bs + (b_k + k) * PITCH_B + b_n, b_from + k * N, column0 + b_n < N && b_k + k < left);
-        end_group();
+        commit_copies();
         a_from += TILE_K;
         b_from += TILE_K * N;
     };
@@ -153,7 +114,7 @@ __device__ void multiply(T (&sum)[TM][TN], T *shared, const T *__restrict__ A, c
 #pragma unroll
         for (int j = 0; j < TN; ++j)
             sum[i][j] = 0;
-    wait_for_stage();
+    wait_for_copies<STAGES - 2>();
     __syncthreads();
     fetch(0, 0, 0);
     int stage = 0, filled = STAGES - 1;
@@ -167,7 +128,7 @@ __device__ void multiply(T (&sum)[TM][TN], T *shared, const T *__restrict__ A, c
             if (k + 1 < TILE_K) {
                 fetch(stage, k + 1, (k + 1) % 2);
             } else {
-                wait_for_stage();
+                wait_for_copies<STAGES - 2>();
                 __syncthreads();
                 fetch(next, 0, 0);
             }

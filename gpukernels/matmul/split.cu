@@ -24,6 +24,8 @@
 // Source: Henry, Tang and Heinecke, Leveraging the bfloat16 artificial intelligence datatype for higher-precision
 // computations, 2019; Ootomo and Yokota, Recovering single precision accuracy from tensor cores, 2022.
 
+#include "hopper.cuh"
+
 #if PARTS == 3
 #include <cuda_bf16.h>
 #define ELEMENT "bf16"
@@ -31,13 +33,6 @@
 #include <cuda_fp16.h>
 #define ELEMENT "f16"
 #endif
-
-struct alignas(64) TensorMap {
-    unsigned char bytes[128];
-};
-
-typedef unsigned int u32;
-typedef unsigned long long u64;
 
 constexpr int GROUP = 128;               // threads of a warp group
 constexpr int ROWS = TILE_ROWS / 2;      // rows of C a consumer
@@ -54,24 +49,16 @@ constexpr bool SCALED = PARTS == 2;
 static_assert(BLOCK_X * BLOCK_Y == 3 * GROUP, "a producer and two consumers");
 static_assert(TILE_ROWS == 128 && TILE_COLUMNS == 128 && TILE_K * 2 == ROW_BYTES, "m64n128k16, rows of 128 bytes");
 static_assert(SPAN % TILE_K == 0, "whole stages");
-static_assert(1024 + STAGES * STAGE_BYTES == SHARED_BYTES, "shared_bytes in the ladder");
+static_assert(1024 + STAGES * STAGE_BYTES == SHARED_BYTES, "shared in the ladder");
 
 // ---- the parts of a number
 
 #if PARTS == 3
-__device__ u32 two(float low, float high) {  // rounded to 16 bits
-    u32 both;
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
-    return both;
-}
+__device__ u32 two(float low, float high) { return bfloat16_pair(low, high); }
 __device__ float low(u32 both) { return __uint_as_float(both << 16); }
 __device__ float high(u32 both) { return __uint_as_float(both & 0xFFFF0000); }
 #else
-__device__ u32 two(float low, float high) {
-    u32 both;
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
-    return both;
-}
+__device__ u32 two(float low, float high) { return half_pair(low, high); }
 __device__ float low(u32 both) { return __half2float(__ushort_as_half(both & 0xFFFF)); }
 __device__ float high(u32 both) { return __half2float(__ushort_as_half(both >> 16)); }
 #endif
@@ -115,8 +102,8 @@ __device__ void write(float (&x)[8], unsigned short *to, u64 apart) {
     }
 }
 
-// The parts of A and B have rows of `pitch` elements, a multiple of 8. The first blocks split A, the others B. A thread
-// splits eight neighbors at a time. Flags say which rows of A and columns of B have numbers outside.
+// The parts of A and B have rows of `pitch` elements, a multiple of 8. The first blocks take A, the others B. A thread
+// makes the parts of eight neighbors at a time. Flags say which rows of A and columns of B have numbers outside.
 #if PARTS == 3
 
 extern "C" __global__ void __launch_bounds__(SPLITTERS)
@@ -141,7 +128,7 @@ extern "C" __global__ void __launch_bounds__(SPLITTERS)
 
 #else
 
-// A block splits SPAN of K of some rows of A, or of some columns of B.
+// A block makes the parts of SPAN of K of some rows of A, or of some columns of B.
 extern "C" __global__ void __launch_bounds__(SPLITTERS)
     matmul_split_parts(const float *__restrict__ A, const float *__restrict__ B, unsigned short *parts_a,
                        unsigned short *parts_b, float *scales_a, float *scales_b, unsigned char *outside_a,
@@ -262,88 +249,19 @@ extern "C" __global__ void __launch_bounds__(SPLITTERS)
 
 // ---- the products
 
-__device__ u32 address(const void *p) { return (u32)__cvta_generic_to_shared(p); }
-
-__device__ void init(u64 *barrier, int arrivals) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(address(barrier)), "r"(arrivals));
-}
-
-__device__ void arrive(u64 *barrier) {
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(address(barrier)) : "memory");
-}
-
-// Arrive, and let the barrier's phase end only when so many bytes have come.
-__device__ void expect(u64 *barrier, int bytes) {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address(barrier)), "r"(bytes)
-                 : "memory");
-}
-
-__device__ void wait(u64 *barrier, int parity) {
-    asm volatile(
-        "{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-        "@done bra over;\nbra again;\nover:\n}" ::"r"(address(barrier)), "r"(parity)
-        : "memory");
-}
-
-// Copy a box of all parts of a matrix, from `column` and `row` on, to shared memory.
-__device__ void load(u32 to, const TensorMap *map, u64 *barrier, int column, int row, u64 policy) {
-    asm volatile(
-        "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint "
-        "[%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(to), "l"(map), "r"(address(barrier)), "r"(column), "r"(row), "r"(0),
-        "l"(policy)
-        : "memory");
-}
-
-__device__ void load(float *to, const float *from, int bytes, u64 *barrier) {
-    asm volatile(
-        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(address(to)),
-        "l"(from), "r"(bytes), "r"(address(barrier))
-        : "memory");
-}
-
 // The lower word of a matrix's descriptor, in shared memory with the 128-byte swizzle. `leading`: bytes from one group
 // of 64 columns to the next. From one group of 8 rows to the next it is 1024 bytes, which the upper word says.
 __device__ u32 descriptor(u32 address, u32 leading) { return (address & 0x3FFFF) >> 4 | (leading >> 4) << 16; }
 
-// The compiler must not move accesses of the sums over this: the tensor cores write them in the background.
-__device__ void settle(float (&d)[SUMS]) {
-#pragma unroll
-    for (int i = 0; i < SUMS; ++i)
-        asm volatile("" : "+f"(d[i])::"memory");
-}
-
 // d += A B for 64 x 128 results, 16 along K; d = A B if not `add`.
-// clang-format off
 __device__ void multiply(float (&d)[SUMS], u32 a, u32 b, int add) {
     asm volatile(
         "{\n.reg .pred add;\n.reg .b64 a, b;\n"
         "mov.b64 a, {%64, 0x40000040};\nmov.b64 b, {%65, 0x40000040};\nsetp.ne.b32 add, %66, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n128k16.f32." ELEMENT "." ELEMENT " "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-        "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-        "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
-        "a, b, add, 1, 1, 0, 1;\n}"
-        :
-          "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]),
-          "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
-          "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]),
-          "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
-          "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]),
-          "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
-          "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]),
-          "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
-          "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]),
-          "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
-          "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]),
-          "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
-          "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]),
-          "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
-          "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]),
-          "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
+        "wgmma.mma_async.sync.aligned.m64n128k16.f32." ELEMENT "." ELEMENT " {" REGISTERS_64 "}, a, b, add, 1, 1, 0, 1;\n}"
+        : SUMS_64(0)
         : "r"(a), "r"(b), "r"(add));
 }
-// clang-format on
 
 // The tile's row and column of tiles.
 __device__ void place(int tile, int down, int across, int &m, int &n) {
@@ -372,18 +290,15 @@ __global__ void __launch_bounds__(3 * GROUP, 1)
             init(full + s, 1);
             init(empty + s, 8);  // the consumers' warps
         }
-        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        publish_barriers();
     }
     __syncthreads();
 
     if (group == 0) {
-        asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+        keep_registers<40>();
         if (thread > 0)
             return;
-        u64 keep, pass;
-        asm volatile("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(keep));
-        asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(pass));
+        const u64 keep = evict_last(), pass = evict_first();
         const int whole = steps - steps % INTERVAL;  // in whole spans
         int stage = 0, parity = 1;                   // all stages are free: the phase before the first has ended
         bool upward = false;
@@ -395,16 +310,16 @@ __global__ void __launch_bounds__(3 * GROUP, 1)
                 const u32 a = stages + stage * STAGE_BYTES, b = a + A_BYTES;
                 wait(empty + stage, parity);
                 expect(full + stage, STAGE_BYTES + (SCALED ? (TILE_ROWS + TILE_COLUMNS) * 4 : 0));
-                load(a, &map_a, full + stage, step * TILE_K, m * TILE_ROWS, keep);
+                load_3d(a, &map_a, full + stage, step * TILE_K, m * TILE_ROWS, keep);
 #pragma unroll
                 for (int j = 0; j < TILE_COLUMNS; j += 64)  // a row in shared memory
-                    load(b + j / 64 * PARTS * TILE_K * ROW_BYTES, &map_b, full + stage, n * TILE_COLUMNS + j,
-                         step * TILE_K, pass);
+                    load_3d(b + j / 64 * PARTS * TILE_K * ROW_BYTES, &map_b, full + stage, n * TILE_COLUMNS + j,
+                            step * TILE_K, pass);
                 if (SCALED) {
                     const long long span = step / INTERVAL;
-                    load(scales[stage], scales_a + span * wide_a + m * TILE_ROWS, TILE_ROWS * 4, full + stage);
-                    load(scales[stage] + TILE_ROWS, scales_b + span * wide_b + n * TILE_COLUMNS, TILE_COLUMNS * 4,
-                         full + stage);
+                    load_1d(scales[stage], scales_a + span * wide_a + m * TILE_ROWS, TILE_ROWS * 4, full + stage);
+                    load_1d(scales[stage] + TILE_ROWS, scales_b + span * wide_b + n * TILE_COLUMNS, TILE_COLUMNS * 4,
+                            full + stage);
                 }
                 if (++stage == STAGES)
                     stage = 0, parity ^= 1;
@@ -413,7 +328,7 @@ __global__ void __launch_bounds__(3 * GROUP, 1)
         return;
     }
 
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+    take_registers<232>();
     const int consumer = group - 1, warp = thread / 32 % 4, lane = thread % 32;
     const int own_row = consumer * ROWS + warp * 16 + lane / 4;  // and 8 rows below
     int stage = 0, parity = 0;
@@ -433,7 +348,7 @@ __global__ void __launch_bounds__(3 * GROUP, 1)
                 const u32 a = descriptor(begin + consumer * ROWS * ROW_BYTES, 16);
                 const u32 b = descriptor(begin + A_BYTES, PARTS * TILE_K * ROW_BYTES);
                 settle(d);
-                asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+                begin_products();
 #pragma unroll
                 for (int both = PARTS - 1; both >= 0; --both)  // the smallest products first
 #pragma unroll
@@ -444,10 +359,10 @@ __global__ void __launch_bounds__(3 * GROUP, 1)
                                      b + ((both - p) * TILE_K + k) * ROW_BYTES / 16, add);
                             add = 1;
                         }
-                asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+                commit_products();
                 settle(d);
                 if (INTERVAL > 1) {
-                    asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+                    wait_for_products<1>();
                     if (before >= 0 && lane == 0)
                         arrive(empty + before);
                 }
@@ -455,7 +370,7 @@ __global__ void __launch_bounds__(3 * GROUP, 1)
                 if (++stage == STAGES)
                     stage = 0, parity ^= 1;
             }
-            asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+            wait_for_products<0>();
             settle(d);
             if (SCALED) {
                 const float *const rows = scales[before] + own_row, *const columns = scales[before] + TILE_ROWS;

@@ -6,14 +6,12 @@ They are made anew by each launch.
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import cupy
 import numpy as np
 
 from gpukernels import prepare
 from gpukernels.kernel import LimitError
-from gpukernels.ladder import Rung
 
 PART_TYPES = {3: "bfloat16", 2: "float16"}  # by the number of parts
 SPLITTERS = 256  # threads of a block of matmul_split_parts and matmul_split_outside
@@ -22,21 +20,15 @@ BLOCKS = 8  # of matmul_split_outside, for each multiprocessor
 EXTENT_MAX = 2**31 - 256  # rounded up to whole tiles it fits an int
 
 
-def matmul_split(
-    rung: Rung,
-    module: cupy.RawModule,
-    function: prepare.Enqueue,
-    _grid: tuple[int, ...],
-    block: tuple[int, ...],
-    operands: tuple[Any, Any, Any],
-    dims: tuple[np.int64, np.int64, np.int64],
-) -> Callable[[], None]:
-    """The launch of `function` on `operands` A, B, C (M x K, K x N, M x N, float32), C overwritten, for `dims` M, N, K.
+def matmul_split(call: prepare.Call) -> Callable[[], None]:
+    """The launch of `call` on its operands A, B, C (M x K, K x N, M x N, float32); C is overwritten.
 
     The launch runs on CuPy's current stream; not synchronized. It keeps the memory of its operands and of their parts.
 
     Raises: LimitError if an extent exceeds EXTENT_MAX.
     """
+    rung, function, block = call.rung, call.function, call.block
+    operands, dims = call.operands, call.dims
     if max(dims) > EXTENT_MAX:
         raise LimitError(f"{rung}: an extent must be at most {EXTENT_MAX}, got {' x '.join(map(str, dims))}")
     a, b, c = operands
@@ -63,7 +55,7 @@ def matmul_split(
         split_blocks = (-(-rows // (SPLITTERS * 8 // span)) + -(-columns // WIDE)) * spans
     pitches = (np.int64(matrix.shape[-1]) for matrix in (parts_a, parts_b))
     wide_a, wide_b = (np.int64(scales.shape[1]) for scales in (scales_a, scales_b))
-    split = module.get_function("matmul_split_parts")
+    split = call.module.get_function("matmul_split_parts")
     split_arguments = (a, b, parts_a, parts_b, scales_a, scales_b, rows_outside, columns_outside)
     split_arguments += (*dims, *pitches, wide_a, wide_b)
 
@@ -71,7 +63,7 @@ def matmul_split(
     multiprocessors = c.device.attributes["MultiProcessorCount"]
     grid = (math.ceil(tiles / math.ceil(tiles / multiprocessors)), 1, 1)  # all blocks have equal work
     arguments = (map_a, map_b, c, scales_a, scales_b, *map(np.int32, (rows, columns, k)), wide_a, wide_b)
-    again = module.get_function("matmul_split_outside")
+    again = call.module.get_function("matmul_split_outside")
 
     def launch(_alive: object = (parts_a, parts_b, operands)) -> None:
         outside.data.memset_async(0, outside.nbytes, cupy.cuda.get_current_stream())

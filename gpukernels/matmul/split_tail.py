@@ -4,6 +4,7 @@ The sums of the parts take memory, 128 KiB each: tens of MiB at K = 4096, some h
 them.
 """
 
+import ctypes
 import math
 from collections.abc import Callable
 from typing import Any
@@ -46,22 +47,16 @@ def schedule(tiles: int, steps: int, processors: int) -> tuple[int, int, int]:
     return chosen
 
 
-def matmul_pipelined(
-    rung: Rung,
-    module: cupy.RawModule,
-    function: prepare.Enqueue,
-    _grid: tuple[int, ...],
-    block: tuple[int, ...],
-    operands: tuple[Any, Any, Any],
-    dims: tuple[np.int64, np.int64, np.int64],
-) -> Callable[[], None]:
-    """The launch of `function` on `operands` A, B, C (M x K, K x N, M x N, float32), C overwritten, for `dims` M, N, K.
+def matmul_pipelined(call: prepare.Call) -> Callable[[], None]:
+    """The launch of `call` on its operands A, B, C (M x K, K x N, M x N, float32); C is overwritten.
 
     The launch runs on CuPy's current stream; not synchronized. It keeps the memory of its operands and of the parts.
     How K is split depends on the number of multiprocessors, and so may the last bits of C.
 
     Raises: LimitError if an extent exceeds EXTENTS_MAX.
     """
+    rung, function, block = call.rung, call.function, call.block
+    operands, dims = call.operands, call.dims
     for name, extent, most in zip(rung.dims, dims, EXTENTS_MAX, strict=True):
         if extent > most:
             raise LimitError(f"{rung}: {name} must be at most {most}, got {name} = {extent}")
@@ -74,7 +69,7 @@ def matmul_pipelined(
     parts = cupy.empty((left * splits, tile_rows, tile_columns), np.float32)
     split = tuple(map(np.int32, (whole, splits)))
     arguments = (*operands, *dims, parts, *split, np.int32(first))
-    add = module.get_function("matmul_pipelined_tail")
+    add = call.module.get_function("matmul_pipelined_tail")
     tail_grid = (tile_rows * tile_columns // (VECTOR * TAIL_THREADS), left)
 
     def launch() -> None:
@@ -84,3 +79,10 @@ def matmul_pipelined(
             prepare.keep_until_run(parts)
 
     return launch
+
+
+def emulated(rung: Rung, _library: Any, addresses: list[int], _sizes: list[int], dims: list[Any]) -> list[Any]:
+    """The arguments on the emulator, as if there were as many multiprocessors as tiles: none is split."""
+    rows, columns = (-(-dim.value // extent) for dim, extent in zip(dims, rung.tile, strict=False))
+    whole, splits, first = rows * columns, 1, -(-dims[2].value // rung.macros()["TILE_K"])
+    return [*map(ctypes.c_uint64, addresses), *dims, ctypes.c_uint64(0), *map(ctypes.c_int32, (whole, splits, first))]

@@ -1,5 +1,6 @@
 """matmul/texture: how texture.cu is launched: A and B are bound to texture objects, once for all runs."""
 
+import ctypes
 from collections.abc import Callable
 from typing import Any
 
@@ -38,23 +39,16 @@ def _bound(which: str, array: Any, alignment: int) -> tuple[texture.TextureObjec
     return texture.TextureObject(resource, reading), np.int32(first)
 
 
-def matmul_texture(
-    _rung: Rung,
-    _module: cupy.RawModule,
-    function: prepare.Enqueue,
-    grid: tuple[int, ...],
-    block: tuple[int, ...],
-    operands: tuple[Any, Any, Any],
-    dims: tuple[np.int64, np.int64, np.int64],
-) -> Callable[[], None]:
-    """The launch of `function` on `operands` A, B, C (M x K, K x N, M x N, float32), C overwritten, for `dims` M, N, K.
+def matmul_texture(call: prepare.Call) -> Callable[[], None]:
+    """The launch of `call` on its operands A, B, C (M x K, K x N, M x N, float32); C is overwritten.
 
     The launch runs the kernel on CuPy's current stream; not synchronized. It keeps the textures, and with them the
     memory of A and B, for as long as it lives, and until its kernels have run.
 
     Raises: LimitError where an operand does not fit a texture.
     """
-    a, b, c = operands
+    function, grid, block, dims = call.function, call.grid, call.block, call.dims
+    a, b, c = call.operands
     alignment = runtime.getDeviceProperties(c.device.id)["textureAlignment"]
     texture_a, first_a = _bound("A", a, alignment)
     texture_b, first_b = _bound("B", b, alignment)
@@ -65,3 +59,11 @@ def matmul_texture(
         prepare.keep_until_run(texture_a, texture_b)
 
     return launch
+
+
+def emulated(_rung: Rung, _library: Any, addresses: list[int], _sizes: list[int], dims: list[Any]) -> list[Any]:
+    """The arguments on the emulator, as for operands that are not aligned: A and B are textures that begin some
+    elements before the operand."""
+    firsts = (3, 5)
+    handles = [address - 4 * first for address, first in zip(addresses, firsts, strict=False)]
+    return [*map(ctypes.c_uint64, [*handles, addresses[2]]), *dims, *map(ctypes.c_int32, firsts)]

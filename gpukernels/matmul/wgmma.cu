@@ -25,6 +25,8 @@
 // Source: NVIDIA, PTX ISA: wgmma, cp.async.bulk.tensor, mbarrier, mapa, setmaxnreg, griddepcontrol; NVIDIA, CUTLASS,
 // warp-specialized persistent kernels for Hopper.
 
+#include "hopper.cuh"
+
 #ifndef B_K_MAJOR
 #define B_K_MAJOR 0
 #endif
@@ -39,13 +41,6 @@
 #else
 #define CLUSTERED
 #endif
-
-struct alignas(64) TensorMap {
-    unsigned char bytes[128];
-};
-
-typedef unsigned int u32;
-typedef unsigned long long u64;
 
 constexpr int GROUP = 128;               // threads of a warp group
 constexpr int ROWS = 64;                 // of C an instruction, and a store
@@ -63,87 +58,12 @@ static_assert(CLUSTER == 1 || !B_K_MAJOR, "a block copies some columns of B for 
 static_assert(TILE_COLUMNS % (64 * CLUSTER) == 0, "all blocks of a cluster copy as much of B");
 static_assert(1024 + STAGES * STAGE_BYTES + 2 * BUFFERS * PART_BYTES == SHARED_BYTES, "shared in the ladder");
 
-__device__ u32 address(const void *p) { return (u32)__cvta_generic_to_shared(p); }
-
-__device__ void init(u64 *barrier, int arrivals) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(address(barrier)), "r"(arrivals));
-}
-
-__device__ void arrive(u64 *barrier) {
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(address(barrier)) : "memory");
-}
-
-// Arrive at the barrier of block `rank` of the cluster that lies there where `barrier` lies here. Not release.cluster,
-// which would wait for all memory accesses: what was read came and was read by the asynchronous proxy, and is done with.
-__device__ void arrive(u64 *barrier, int rank) {
-    asm volatile(
-        "{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\n"
-        "mbarrier.arrive.shared::cluster.b64 _, [there];\n}" ::"r"(address(barrier)), "r"(rank)
-        : "memory");
-}
-
 // A warp has done with a stage. The producers of all blocks of the cluster copy to it, so that all must know.
 __device__ void release(u64 *barrier, int lane) {
     if (CLUSTER == 1 && lane == 0)
         arrive(barrier);
     if (CLUSTER > 1 && lane < CLUSTER)
         arrive(barrier, lane);
-}
-
-// All threads of the cluster's blocks meet, which then see each other's barriers.
-__device__ void meet() {
-    asm volatile("barrier.cluster.arrive.relaxed;\nbarrier.cluster.wait.acquire;" ::: "memory");
-}
-
-// Arrive, and let the barrier's phase end only when so many bytes have come.
-__device__ void expect(u64 *barrier, int bytes) {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address(barrier)), "r"(bytes)
-                 : "memory");
-}
-
-__device__ void wait(u64 *barrier, int parity) {
-    asm volatile(
-        "{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-        "@done bra over;\nbra again;\nover:\n}" ::"r"(address(barrier)), "r"(parity)
-        : "memory");
-}
-
-// Copy a box of a matrix, from `column` and `row` on, to shared memory.
-__device__ void load(void *to, const TensorMap *map, u64 *barrier, int column, int row, u64 policy) {
-    asm volatile(
-        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint "
-        "[%0], [%1, {%3, %4}], [%2], %5;" ::"r"(address(to)), "l"(map), "r"(address(barrier)), "r"(column), "r"(row),
-        "l"(policy)
-        : "memory");
-}
-
-// The same for all blocks of the cluster: copy to where `to` lies in each, and signal the barrier there.
-__device__ void multicast(void *to, const TensorMap *map, u64 *barrier, int column, int row, u64 policy) {
-    asm volatile(
-        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster"
-        ".L2::cache_hint [%0], [%1, {%3, %4}], [%2], %5, %6;" ::"r"(address(to)), "l"(map), "r"(address(barrier)),
-        "r"(column), "r"(row), "h"((unsigned short)((1 << CLUSTER) - 1)), "l"(policy)
-        : "memory");
-}
-
-__device__ void store(const TensorMap *map, const void *from, int column, int row) {
-    asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%2, %3}], [%1];" ::"l"(map),
-                 "r"(address(from)), "r"(column), "r"(row)
-                 : "memory");
-    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
-}
-
-// A matrix in shared memory with the 128-byte swizzle. `leading`, `stride`: bytes from one group of 64 columns to the
-// next, from one group of 8 rows to the next.
-__device__ u64 descriptor(u32 address, u32 leading, u32 stride) {
-    return (u64)((address & 0x3FFFF) >> 4) | (u64)(leading >> 4) << 16 | (u64)(stride >> 4) << 32 | 1ull << 62;
-}
-
-// The compiler must not move accesses of the sums over this: the tensor cores write them in the background.
-__device__ void settle(float (&d)[SUMS]) {
-#pragma unroll
-    for (int i = 0; i < SUMS; ++i)
-        asm volatile("" : "+f"(d[i])::"memory");
 }
 
 // What an instruction multiplies: the elements' types, and whether A and B are row major in their tiles (tnspA, tnspB).
@@ -164,22 +84,6 @@ __device__ void settle(float (&d)[SUMS]) {
 #define MAJOR ", 0, 1"
 #endif
 
-#define REGISTERS_32 \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
-    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-#define REGISTERS_64 \
-    REGISTERS_32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
-    "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-#define REGISTERS_128 \
-    REGISTERS_64 ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, " \
-    "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, " \
-    "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
-    "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
-#define SUMS_4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
-#define SUMS_16(i) SUMS_4(i), SUMS_4(i + 4), SUMS_4(i + 8), SUMS_4(i + 12)
-#define SUMS_32(i) SUMS_16(i), SUMS_16(i + 16)
-#define SUMS_64(i) SUMS_32(i), SUMS_32(i + 32)
-#define SUMS_128(i) SUMS_64(i), SUMS_64(i + 64)
 #define MULTIPLY(columns, registers, a_, b_, add_, sums) \
     asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, " add_ ", 0;\n" \
                  "wgmma.mma_async.sync.aligned.m64n" columns KIND "{" registers "}, " a_ ", " b_ ", add, 1, 1" MAJOR \
@@ -213,13 +117,11 @@ __device__ u64 part_of_b(u32 b, int byte) {
 }
 
 __device__ u32 packed(float low, float high) {
-    u32 both;
 #if defined(__CUDA_BF16_H__)
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+    return bfloat16_pair(low, high);
 #else
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+    return half_pair(low, high);
 #endif
-    return both;
 }
 
 // A part of the results, ROWS rows of 128 bytes, into shared memory. Parts go on to the right, then ROWS rows below.
@@ -240,10 +142,8 @@ __device__ void put(unsigned char *buffer, const u32 (&pairs)[SUMS / 2], int par
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
         const int row = warp * 16 + lane % 16, piece = 2 * j + lane / 16, at = 16 * part + 4 * j;
-        asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
-                         address(buffer + row * ROW_BYTES + (piece ^ row % 8) * 16)),
-                     "r"(pairs[at]), "r"(pairs[at + 1]), "r"(pairs[at + 2]), "r"(pairs[at + 3])
-                     : "memory");
+        store_matrices(address(buffer + row * ROW_BYTES + (piece ^ row % 8) * 16), pairs[at], pairs[at + 1],
+                       pairs[at + 2], pairs[at + 3]);
     }
 }
 
@@ -260,14 +160,14 @@ struct Exit {
         const int below = TILE_ROWS == 2 * ROWS ? 0 : part / (TILE_COLUMNS / COLUMNS);
         unsigned char *const buffer = buffers + part % BUFFERS * PART_BYTES;
         if (thread == 0)  // the store that read this buffer last has read all
-            asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(BUFFERS - 1) : "memory");
-        asm volatile("bar.sync %0, %1;" ::"r"(1 + consumer), "n"(GROUP) : "memory");
+            wait_until_read<BUFFERS - 1>();
+        meet<GROUP>(1 + consumer);
         put(buffer, values, part, thread / 32, thread % 32);
-        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-        asm volatile("bar.sync %0, %1;" ::"r"(1 + consumer), "n"(GROUP) : "memory");
+        publish();
+        meet<GROUP>(1 + consumer);
         if (thread == 0)
-            store(map, buffer, (n - below) * TILE_COLUMNS + part * COLUMNS,
-                  m * TILE_ROWS + consumer * (TILE_ROWS / 2) + below * ROWS);
+            store_2d(map, buffer, (n - below) * TILE_COLUMNS + part * COLUMNS,
+                     m * TILE_ROWS + consumer * (TILE_ROWS / 2) + below * ROWS);
     }
 };
 
@@ -291,36 +191,28 @@ __global__ void CLUSTERED __launch_bounds__(3 * GROUP, 1)
     const int thread = threadIdx.y * BLOCK_X + threadIdx.x;
     const int group = __shfl_sync(0xFFFFFFFF, thread / GROUP, 0);  // the compiler now knows that a warp agrees
 
-    asm volatile("griddepcontrol.launch_dependents;");
+    let_next_launch_begin();
     if (thread == 0) {
-        asm volatile("prefetch.tensormap [%0];" ::"l"(&map_a) : "memory");
-        asm volatile("prefetch.tensormap [%0];" ::"l"(&map_b) : "memory");
+        prefetch(&map_a);
+        prefetch(&map_b);
         for (int s = 0; s < STAGES; ++s) {
             init(full + s, 1);
             init(empty + s, 8 * CLUSTER);  // the consumers' warps
         }
-        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        publish_barriers();
     }
     if (CLUSTER > 1)
-        meet();
+        meet_cluster();
     else
         __syncthreads();
-    asm volatile("griddepcontrol.wait;" ::: "memory");  // from here on memory is as the launch before left it
+    wait_for_last_launch();
 
     if (group == 0) {
-        asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+        keep_registers<40>();
         if (thread > 0)
             return;
-        u64 keep, pass;
-        if (KEEP) {
-            asm volatile("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(keep));
-            asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(pass));
-        } else {
-            asm volatile("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(keep));
-            pass = keep;
-        }
-        constexpr auto copy = CLUSTER == 1 ? load : multicast;
+        const u64 keep = KEEP ? evict_last() : evict_normal(), pass = KEEP ? evict_first() : keep;
+        constexpr auto copy = CLUSTER == 1 ? load_2d : multicast_2d<CLUSTER>;
         int stage = 0, parity = 1;  // all stages are free: the phase before the first has ended
         bool upward = false;
         for (int tile = blockIdx.x / CLUSTER; tile < tiles; tile += gridDim.x / CLUSTER, upward = SERPENTINE && !upward) {
@@ -331,9 +223,9 @@ __global__ void CLUSTERED __launch_bounds__(3 * GROUP, 1)
                 unsigned char *const a = stages + stage * STAGE_BYTES, *const b = a + A_BYTES;
                 wait(empty + stage, parity);
                 expect(full + stage, STAGE_BYTES);
-                load(a, &map_a, full + stage, k, m * TILE_ROWS, keep);
+                load_2d(a, &map_a, full + stage, k, m * TILE_ROWS, keep);
                 if (B_K_MAJOR)
-                    load(b, &map_b, full + stage, k, n * TILE_COLUMNS, pass);
+                    load_2d(b, &map_b, full + stage, k, n * TILE_COLUMNS, pass);
                 else
 #pragma unroll
                     for (int i = 0; i < TILE_COLUMNS / CLUSTER; i += 64) {  // a row in shared memory
@@ -353,7 +245,7 @@ __global__ void CLUSTERED __launch_bounds__(3 * GROUP, 1)
         return;
     }
 
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+    take_registers<232>();
     const int consumer = group - 1, lane = thread % 32;
     const Exit exit = {parts + consumer * BUFFERS * PART_BYTES, &map_c, consumer, thread % GROUP};
     constexpr bool NARROW = sizeof(Out) == 2;
@@ -371,21 +263,21 @@ __global__ void CLUSTERED __launch_bounds__(3 * GROUP, 1)
             const u32 a = address(stages + stage * STAGE_BYTES) + consumer * (TILE_ROWS / 2) * ROW_BYTES;
             const u32 b = address(stages + stage * STAGE_BYTES + A_BYTES);
             settle(d);
-            asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+            begin_products();
 #pragma unroll
             for (int byte = 0; byte < ROW_BYTES; byte += STEP_BYTES)
 #pragma unroll
                 for (int row = 0; row < TILE_ROWS / 2; row += ROWS)
                     multiply(d, row / ROWS * (TILE_COLUMNS / 2), descriptor(a + row * ROW_BYTES + byte, 16, 8 * ROW_BYTES),
                              part_of_b(b, byte), (step > 0 && !PROMOTE) || byte > 0);
-            asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+            commit_products();
             settle(d);
             if (NARROW && m >= 0)
 #pragma unroll
                 for (int part = 0; part < PARTS; ++part)
                     if (part == step)
                         exit.leave(pairs, part, m, n);
-            asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PROMOTE ? 0 : 1) : "memory");
+            wait_for_products<PROMOTE ? 0 : 1>();
             const int free = PROMOTE ? stage : before;
             if (free >= 0)
                 release(empty + free, lane);
@@ -399,7 +291,7 @@ __global__ void CLUSTERED __launch_bounds__(3 * GROUP, 1)
             if (++stage == STAGES)
                 stage = 0, parity ^= 1;
         }
-        asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+        wait_for_products<0>();
         settle(d);
         if (!PROMOTE)
             release(empty + before, lane);
@@ -420,5 +312,5 @@ __global__ void CLUSTERED __launch_bounds__(3 * GROUP, 1)
     for (int part = 0; part < PARTS && NARROW; ++part)  // the grid has no more blocks than tiles: there is a last one
         exit.leave(pairs, part, m, n);
     if (exit.thread == 0)  // shared memory must live until it has been read
-        asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+        wait_for_stores();
 }

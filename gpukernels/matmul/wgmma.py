@@ -52,24 +52,17 @@ def schedule(rung: Rung, rows: int, columns: int, processors: int) -> tuple[int,
     return cluster * math.ceil(tiles / turns), tiles <= at_once
 
 
-def matmul_wgmma(
-    rung: Rung,
-    _module: cupy.RawModule,
-    function: prepare.Enqueue,
-    _grid: tuple[int, ...],
-    block: tuple[int, ...],
-    operands: tuple[Any, Any, Any],
-    dims: tuple[np.int64, np.int64, np.int64],
-) -> Callable[[], None]:
-    """The launch of `function` on `operands` A, B, C (M x K, the rung's B, M x N), C overwritten, for `dims` M, N, K.
+def matmul_wgmma(call: prepare.Call) -> Callable[[], None]:
+    """The launch of `call` on its operands A, B, C (M x K, the rung's B, M x N); C is overwritten.
 
     The launch runs on CuPy's current stream; not synchronized. It keeps the memory of its operands.
 
     Raises: LimitError if an extent exceeds EXTENT_MAX.
     """
+    rung, function, block, dims = call.rung, call.function, call.block, call.dims
     if max(dims) > EXTENT_MAX:
         raise LimitError(f"{rung}: an extent must be at most {EXTENT_MAX}, got {' x '.join(map(str, dims))}")
-    operands = tuple(map(_copyable, operands))
+    operands = tuple(map(_copyable, call.operands))
     a, b, c = map(_aligned, operands)
     inputs = [(new, old) for new, old in zip((a, b), operands, strict=False) if new is not old]
     rows, columns, k = map(int, dims)

@@ -23,6 +23,7 @@ from kernelwatch.analysis.sass import CLASSES
 from kernelwatch.asv.machine_names import machine_name, who
 from kernelwatch.comparison.linking import architecture
 from kernelwatch.emulator import KINDS, Counts, Tally
+from kernelwatch.emulator.build import headers_beside
 from kernelwatch.extras.nsight import profiler
 from kernelwatch.plan.cells import COUNTED, Cell
 from kernelwatch.plan.package import Absent, NotHere, Package
@@ -111,7 +112,8 @@ class Profiler:
 
     def rule(self, cell: Cell, name: str, here: int, there: float, arch: str) -> str:
         """The rule of docs/access.md that explains why a count differs from the hardware's; "" if none does."""
-        source, size = self.source(cell).read_text(encoding="utf-8"), dtypes(cell.type)[0].itemsize
+        path, size = self.source(cell), dtypes(cell.type)[0].itemsize
+        source = "".join([path.read_text(encoding="utf-8"), *headers_beside(path).values()])
         if name.startswith("load") and "cudaTextureObject_t" in source:
             return TEXTURE
         stores = (name.startswith("store") and there > here) or (name == "shared store wavefronts" and there < here)

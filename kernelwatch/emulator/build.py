@@ -1,6 +1,7 @@
 """Compile CUDA source for the CPU and launch it."""
 
 import ctypes
+import os
 import re
 import subprocess
 from collections.abc import Sequence
@@ -146,6 +147,8 @@ EXTERN_SHARED = re.compile(
     r"\bextern\s+__shared__\s+(?:__align__\s*\(\s*\d+\s*\)\s*)?([\w\s]+?)\s*\b(\w+)\s*\[\s*\]\s*;"
 )
 
+QUOTED = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"', re.MULTILINE)
+
 # Matches a static variable of a template function in assembly, which every __shared__ array is. A gap of GAP bytes is
 # added after it, so that an access past its end touches no other array.
 STATIC = re.compile(r"^(_ZZ\w+):\n\t\.zero\t\d+$", re.MULTILINE)
@@ -164,6 +167,21 @@ def _host_source(source: CudaSource) -> str:
         'extern "C" __attribute__((visibility("default"), no_sanitize("thread")))\n'
         f"void kernelwatch_call(void **arguments) {{ emulator::call(&{source.entry}{template}, arguments); }}\n"
     )
+
+
+def headers_beside(path: Path) -> dict[Path, str]:
+    """The headers in a source's folder that it includes, directly or not, and their texts. These are part of its key,
+    as the source's own text: commits whose sources are alike share what is compiled, wherever their trees lie."""
+    found: dict[Path, str] = {}
+    waiting = [path]
+    while waiting:
+        including = waiting.pop()
+        for name in QUOTED.findall(including.read_text(encoding="utf-8")):
+            header = including.parent / name
+            if header.is_file() and header not in found:
+                found[header] = header.read_text(encoding="utf-8")
+                waiting.append(header)
+    return dict(sorted(found.items()))
 
 
 def _precompiled(headers: Sequence[str], options: Sequence[str]) -> tuple[str, Path]:
@@ -188,6 +206,7 @@ def compile_host(source: CudaSource) -> Path:
     macros = [f"-D{name}={value}" for name, value in sorted(source.macros.items())]
     options = [f"-std={source.standard}", *FLAGS, *OPTIMIZED, *headers]
     flags = [*options, *macros, "-include", "emulator.h"]
+    folder, beside = source.path.parent, headers_beside(source.path)
 
     def build(path: Path) -> set[Path]:
         copy = path.parent / source.path.name  # the source's own name, for the debug information
@@ -198,12 +217,13 @@ def compile_host(source: CudaSource) -> Path:
         header.with_suffix(".h.gch").symlink_to(precompiled)
         assembly, rule = path.with_suffix(".s"), path.with_suffix(".d")
         written = ["-MD", "-MF", str(rule), "-S", str(copy), "-o", str(assembly)]
-        _run_compiler(who, [*options, *macros, "-include", str(header), "-x", "c++", *written])
+        _run_compiler(who, [*options, *macros, "-iquote", str(folder), "-include", str(header), "-x", "c++", *written])
         assembly.write_text(STATIC.sub(rf"\g<0>\n\t.zero\t{GAP}", assembly.read_text("utf-8")), "utf-8")
         _run_compiler(who, ["-shared", "-Wl,-Bsymbolic", "-o", str(path), str(assembly), str(runtime)])
-        return {file for file in tools.read_by(rule) if path.parent not in file.parents} | {runtime}
+        return {file for file in tools.read_by(rule) - beside.keys() if path.parent not in file.parents} | {runtime}
 
-    return cache.built(_key("host", text, *flags, runtime.name), ".so", build)
+    own = [part for header, inside in beside.items() for part in (os.path.relpath(header, folder), inside)]
+    return cache.built(_key("host", text, *own, *flags, runtime.name), ".so", build)
 
 
 class EmulatedKernel:
