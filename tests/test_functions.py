@@ -384,6 +384,7 @@ def test_an_import_within_a_folder_is_relative_to_it(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+START = "def device():\n    return 'cuda'\ndef setup():\n    global TIMES\n    TIMES = 4\n"
 HOOK = "class Base:\n    def __init_subclass__(cls):\n        print(cls)\n"
 
 
@@ -397,6 +398,16 @@ HOOK = "class Base:\n    def __init_subclass__(cls):\n        print(cls)\n"
         ("import numpy\nnumpy.seterr(all='ignore')", True),
         ("from .registry import Base\nclass Fast(Base):\n    pass", True),
         ("from .deep import far", True),  # which acts itself
+        ("from . import start\nREADY = start.setup()", True),
+        ("def setup():\n    import os\n    os.environ['A'] = '1'\nREADY = setup()", True),
+        ("from .registry import kernel\nclass Fast:\n    @kernel\n    def run(self):\n        pass", True),
+        ("import numpy\nclass Fast:\n    numpy.seterr(all='ignore')", True),
+        ("from .start import device\nDEVICE = device()", False),
+        ("from .start import setup\nREADY = setup()", True),
+        ("from .start import absent\nREADY = absent()", True),
+        ("def double(x):\n    return 2 * x\nSIZE = double(4)", False),
+        ("class Fast:\n    size = 4\n    @property\n    def twice(self):\n        return setup(self)", False),
+        ("import numpy as np\nSIZES = np.arange(4)\nNAMES = sorted(set('ab'))", False),
         ("import importlib\nfor name in NAMES:\n    OWN = importlib.import_module(name)", True),
         ("import numpy as np\nSIZES = {}\nSIZES['a'] = np.float32(1)\ndef fast(a):\n    np.copyto(a, 1)", False),
         ("import triton\n@triton.jit\ndef fast(a):\n    pass", False),
@@ -407,7 +418,7 @@ def test_what_a_package_imports_counts_if_it_acts_on_others(tmp_path: Path, text
     """Only `mine.start` is imported by name, the rest by the package above it."""
     package = tmp_path / "mine"
     package.mkdir()
-    files = {"__init__.py": "from . import more", "more.py": text, "start.py": "", "deep.py": "print()"}
+    files = {"__init__.py": "from . import more", "more.py": text, "start.py": START, "deep.py": "print()"}
     for name, content in {**files, "registry.py": HOOK}.items():
         (package / name).write_text(content)
     found = sources.reached(Places(tmp_path, (tmp_path,)), ("mine.start",))

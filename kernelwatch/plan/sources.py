@@ -166,12 +166,13 @@ def _acting(places: Places, init: Path) -> tuple[str, ...]:
 
 
 def _acts(places: Places, path: Path, module: str) -> bool:
-    """Whether the import of a module may change how others work: it calls something for its effect, registers what it
-    defines, or sets what another module has."""
+    """Whether the import of a module may change how others work: it calls something for its effect, or what may have
+    one, registers what it defines, or sets what another module has."""
     tree = ast.parse(path.read_bytes())
     bindings = _bindings(tree)
     names = _imported_names(tree, module, path.name == "__init__.py")
     ours = {own: source for own, name in names.items() if (source := _located(places, name))}
+    own = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
     for node in _at_import(tree):
         if isinstance(node, ast.Expr) and not isinstance(node.value, ast.Constant):
             return True
@@ -181,7 +182,10 @@ def _acts(places: Places, path: Path, module: str) -> bool:
                 return True
         decorators = getattr(node, "decorator_list", [])
         called = [*decorators, *([node.func] if isinstance(node, ast.Call) else [])]
-        if any(_root(each) in ours for each in decorators):
+        sources = [path if _root(each) in own else ours.get(_root(each)) for each in called]
+        if any(_root(each) in ours for each in decorators) or any(
+            source and not _computes(source, _called(each)) for source, each in zip(sources, called, strict=True)
+        ):
             return True
         if any(REGISTERS.search(ast.unparse(each)) for each in called):
             return True
@@ -192,13 +196,37 @@ def _acts(places: Places, path: Path, module: str) -> bool:
     return False
 
 
+def _computes(source: Path, name: str) -> bool:
+    """Whether a function of a module does nothing but compute, as far as its text tells: it sets nothing that others
+    have, calls nothing for its effect, and calls no other function of the module."""
+    body = ast.parse(source.read_bytes()).body
+    own = {node.name: node for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    if not isinstance(own.get(name), ast.FunctionDef):
+        return False
+    for node in ast.walk(own[name]):
+        if isinstance(node, ast.Global | ast.Nonlocal | ast.Delete | ast.ImportFrom):
+            return False
+        if isinstance(node, ast.Expr) and not isinstance(node.value, ast.Constant):
+            return False
+        if isinstance(node, ast.Attribute | ast.Subscript) and not isinstance(node.ctx, ast.Load):
+            return False
+        if isinstance(node, ast.Call) and _root(node.func) in own:
+            return False
+    return True
+
+
+def _called(node: ast.expr) -> str:
+    """The name at the right end of an expression, such as that of a function of a module."""
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+
+
 def _at_import(tree: ast.Module) -> Iterator[ast.AST]:
-    """What of a module is run by its import: nothing within functions and classes."""
+    """What of a module is run by its import: nothing within functions."""
     waiting: list[ast.AST] = list(tree.body)
     while waiting:
         node = waiting.pop()
         yield node
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             waiting += node.decorator_list
         elif not isinstance(node, ast.Lambda):
             waiting += ast.iter_child_nodes(node)
