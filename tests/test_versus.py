@@ -193,7 +193,8 @@ def test_a_commit_against_itself(history: History) -> None:
     done = history.versus("good", "good", "--all")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "no change =" in done.stdout
-    assert not re.search(r"worse|better|cannot", done.stdout), done.stdout
+    # A busy machine may leave a control open, which decides nothing: the exit code is 0 all the same.
+    assert not re.search(r"worse|better", done.stdout), done.stdout
     assert re.search(r"^[1-9]\d* exact figures compared, 0 differ$", done.stdout, re.MULTILINE), done.stdout
 
 
