@@ -35,7 +35,7 @@ FEW = {
     "kernelwatch/run/group.py": {
         "PROCESSES_MAX = 8": "PROCESSES_MAX = 1",  # tests run beside each other already
     },
-    "kernelwatch/plan/devices.py": {"Budget(samples=7, sample_s=0.004)": "Budget(samples=3, sample_s=0.001)"},
+    "kernelwatch/plan/devices.py": {"Budget(samples=7, sample_s=0.004)": "Budget(samples=5, sample_s=0.002)"},
     "kernelwatch/analysis/occupancy.py": {"\nARCHES = tuple(LIMITS)": '\nARCHES = ("sm_75", "sm_90")'},
     "kernelwatch/plan/checks.py": {"\nLONG_BYTES_MOST": "\nLONG.clear()\nLONG_BYTES_MOST"},
     "kernelwatch/plan/cells.py": {
@@ -193,8 +193,7 @@ def test_a_commit_against_itself(history: History) -> None:
     done = history.versus("good", "good", "--all")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "no change =" in done.stdout
-    # A busy machine may leave a control open, which decides nothing: the exit code is 0 all the same.
-    assert not re.search(r"worse|better", done.stdout), done.stdout
+    assert not re.search(r"worse|better|cannot", done.stdout), done.stdout
     assert re.search(r"^[1-9]\d* exact figures compared, 0 differ$", done.stdout, re.MULTILINE), done.stdout
 
 
