@@ -30,7 +30,7 @@ class Device:
 
     `name`: in the names of groups and in `Cell.device`.
     `measures`: "module:class", imported on demand, so that a job for the CPU loads no CUDA library. The class is called
-    with the project, its package, the cells, the budget of each and a seed; its methods are those of run/worker.Device.
+    with the project, its package, the cells, the budget of each and a seed, and is a run/worker.Measurer.
     `holds`: what a process has to itself while it measures: the CPU, the current GPU, or all GPUs; "" for exact
     figures, which do not depend on what else runs.
     `processes`: the number of fresh processes that time a cell, 0 if nothing is timed; `quick_processes`: for a first

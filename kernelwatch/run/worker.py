@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     from kernelwatch.plan.cells import Cell
-    from kernelwatch.plan.devices import Device as Described
+    from kernelwatch.plan.devices import Device
     from kernelwatch.plan.package import Package
     from kernelwatch.plan.project import Project
     from kernelwatch.timing.record import Facts, Measurement
@@ -35,7 +35,7 @@ OPTIONAL = ("cupy", "cupyx", "cuda", "cutlass", "jax", "numba", "pycuda", "torch
 if TYPE_CHECKING:
     from typing import Protocol
 
-    class Device(Protocol):
+    class Measurer(Protocol):
         """Measures cells. `measure` raises WrongOutput, NotHere, Absent, or the error of a faulty kernel."""
 
         def facts(self) -> Facts: ...
@@ -98,9 +98,9 @@ def _import_early(modules: list[str]) -> None:
             importlib.import_module(name)
 
 
-def _device(described: "Described", *arguments: object) -> "Device":
+def _device(described: "Device", *arguments: object) -> "Measurer":
     module, _, kind = described.measures.partition(":")
-    device: Device = getattr(importlib.import_module(module), kind)(*arguments)
+    device: Measurer = getattr(importlib.import_module(module), kind)(*arguments)
     return device
 
 
@@ -161,7 +161,7 @@ class _Lost(Exception):
     """A GPU has fallen off the bus; the message says which."""
 
 
-def _lost(described: "Described") -> str:
+def _lost(described: "Device") -> str:
     """Which GPU has fallen off the bus, "" if none has, or if this device needs none."""
     if not described.on_gpu:
         return ""
@@ -170,7 +170,7 @@ def _lost(described: "Described") -> str:
     return nvml.lost()
 
 
-def _prepare(described: "Described") -> None:
+def _prepare(described: "Device") -> None:
     """What a device needs before the measured package is imported, which may load modules. Raises: NotHere, _Lost."""
     from kernelwatch.plan.package import NotHere
 
@@ -222,7 +222,7 @@ def _check_strays() -> None:
 
 
 @contextmanager
-def _alone(described: "Described", job: dict[str, Any], out: TextIO) -> Iterator[None]:
+def _alone(described: "Device", job: dict[str, Any], out: TextIO) -> Iterator[None]:
     """Hold the locks of the GPUs or the CPU that are timed, and wait for other runs of this engine from any checkout;
     nothing if no time is measured, or if the caller holds them."""
     from kernelwatch.system.holding import CPU, holding
@@ -243,16 +243,15 @@ def _alone(described: "Described", job: dict[str, Any], out: TextIO) -> Iterator
 
 
 def _measure(
-    device: "Device",
-    described: "Described",
+    device: "Measurer",
+    described: "Device",
     cells: "list[Cell]",
     project: "Project",
     package: "Package | None",
     out: TextIO,
     imports: _Imports,
 ) -> None:
-    """Measure cells in order. After a CUDA error the process ends, and the next cell gets a
-    fresh one."""
+    """Measure cells in order. After a CUDA error the process ends, and the next cell gets a fresh one."""
     from kernelwatch.identity import TIMED
     from kernelwatch.plan.package import Absent, Importing, NotHere
     from kernelwatch.plan.project import lacking
