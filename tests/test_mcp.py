@@ -128,9 +128,31 @@ def test_a_command_that_dies_gives_no_verdict(monkeypatch: pytest.MonkeyPatch) -
     assert told == {"exit_code": 1, "meaning": mcp.NO_VERDICT, "document": None, "said": ""}
 
 
+def test_what_is_asked_reaches_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    echo = tmp_path / "python"
+    echo.write_text(f"#!{sys.executable}\nimport json, sys\nprint(json.dumps(sys.argv[3:]))\n")
+    echo.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(echo))
+
+    async def told() -> list[Any]:
+        return [
+            (await mcp.compare_commits("A", "B", only="op/.*", exact=True, budget=9))["document"],
+            (await mcp.measure_function("a.py:f", args="g", against="b.py:f", cache="hot", seconds=2))["document"],
+            (await mcp.start_campaign("s.jsonl", "a.py:f", args="g", rtol=1e-5, atol=0.5))["document"],
+        ]
+
+    assert in_a_thread(told) == [
+        ["versus", "--json", "--only=op/.*", "--budget=9", "--exact", "--", "A", "B"],
+        ["measure", "--json", "--args=g", "--against=b.py:f", "--cache=hot", "--seconds=2", "--", "a.py:f"],
+        ["campaign", "start", "--json", "--args=g", "--rtol=1e-05", "--atol=0.5", "--", "s.jsonl", "a.py:f"],
+    ]
+
+
 def test_two_commits_are_compared_by_exact_figures() -> None:
     """A commit and itself, which launch the same."""
-    (told,) = asked(ROOT, ("compare_commits", {"base": "HEAD", "head": "HEAD", "exact": True}))
+    (told,) = asked(
+        ROOT, ("compare_commits", {"base": "HEAD", "head": "HEAD", "exact": True, "only": "copy", "budget": 9})
+    )
     assert told["exit_code"] == 0
     check(told["document"], "versus")
     assert told["document"]["base"]["commit"] == told["document"]["head"]["commit"]
