@@ -1,4 +1,4 @@
-"""Stand-ins for the launches that older commits prepare, on the emulator. Newer ones have their own (`emulated`)."""
+"""Stand-ins for the launches that older commits prepare, on the emulator. Newer ones have their own (`on_emulator`)."""
 
 import ctypes
 from collections.abc import Callable

@@ -319,7 +319,7 @@ class Gpukernels:
 # --- the emulator --------------------------------------------------------------------------------------------------
 
 
-EMULATED = re.compile(r"^def emulated\(", re.MULTILINE)  # the stand-in of a .py that prepares a launch
+STAND_IN = re.compile(r"^def on_emulator\(", re.MULTILINE)  # the stand-in of a .py that prepares a launch
 
 
 def _stand_in(rung: Any) -> Callable[..., list[Any]] | None:
@@ -332,7 +332,7 @@ def _stand_in(rung: Any) -> Callable[..., list[Any]] | None:
     if path is None:
         return None
     who = f"{rung} is launched by {path.name}"
-    if not EMULATED.search(path.read_text(encoding="utf-8")):
+    if not STAND_IN.search(path.read_text(encoding="utf-8")):
         if (older := PREPARED.get(f"{rung.op}/{path.name}")) is None:
             raise NotHere(f"{who}, for which the emulator has no stand-in")
         return functools.partial(older, rung)
@@ -340,7 +340,7 @@ def _stand_in(rung: Any) -> Callable[..., list[Any]] | None:
         module: Any = _loaded(f"gpukernels.{rung.op}.{path.stem}", path)
     except ImportError as error:
         raise NotHere(f"{who}, which cannot be imported here: {error}") from error
-    return functools.partial(module.emulated, rung)
+    return functools.partial(module.on_emulator, rung)
 
 
 def cuda_source(rung: Any, type: str, edge: int | None = None) -> CudaSource:

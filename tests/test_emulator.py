@@ -399,14 +399,14 @@ def test_a_preparation_has_its_stand_in_beside_it_and_an_older_one_in_the_descri
         assert prepare
         return prepare(None, [], [], [])
 
-    assert arguments("def emulated(rung, *_):\n    return [rung.name]\n") == ["constant"]
-    older, _, own = beside.partition("\n\ndef emulated(")
+    assert arguments("def on_emulator(rung, *_):\n    return [rung.name]\n") == ["constant"]
+    older, _, own = beside.partition("\n\ndef on_emulator(")
     assert own
     preparation.write_text(f"raise RuntimeError('an older one is not imported')\n{older}")
     kernel, (a, b) = loaded(load, cuda_source(moved, "float32")), inputs(found, "float32", (40, 33, 17))
     np.testing.assert_allclose(kernel(a, b), a @ b, rtol=1e-5)
     with pytest.raises(NotHere, match=r"matmul/constant is launched by constant\.py, which cannot be imported here"):
-        arguments(f"import no_such_module\n\n\ndef emulated({own}")
+        arguments(f"import no_such_module\n\n\ndef on_emulator({own}")
 
 
 # --- counts --------------------------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ def matmul_constant(call: prepare.Call) -> Callable[[], None]:
     return launch
 
 
-def emulated(_rung: Rung, library: Any, addresses: list[int], sizes: list[int], dims: list[Any]) -> list[Any]:
+def on_emulator(_rung: Rung, library: Any, addresses: list[int], sizes: list[int], dims: list[Any]) -> list[Any]:
     """The arguments on the emulator. A is copied into the constant memory of the library."""
     ctypes.memmove(ctypes.addressof(ctypes.c_char.in_dll(library, "constant_A")), addresses[0], sizes[0])
     return [*map(ctypes.c_uint64, addresses[1:]), *dims]

@@ -81,7 +81,7 @@ def matmul_pipelined(call: prepare.Call) -> Callable[[], None]:
     return launch
 
 
-def emulated(rung: Rung, _library: Any, addresses: list[int], _sizes: list[int], dims: list[Any]) -> list[Any]:
+def on_emulator(rung: Rung, _library: Any, addresses: list[int], _sizes: list[int], dims: list[Any]) -> list[Any]:
     """The arguments on the emulator, as if there were as many multiprocessors as tiles: none is split."""
     rows, columns = (-(-dim.value // extent) for dim, extent in zip(dims, rung.tile, strict=False))
     whole, splits, first = rows * columns, 1, -(-dims[2].value // rung.macros()["TILE_K"])

@@ -61,7 +61,7 @@ def matmul_texture(call: prepare.Call) -> Callable[[], None]:
     return launch
 
 
-def emulated(_rung: Rung, _library: Any, addresses: list[int], _sizes: list[int], dims: list[Any]) -> list[Any]:
+def on_emulator(_rung: Rung, _library: Any, addresses: list[int], _sizes: list[int], dims: list[Any]) -> list[Any]:
     """The arguments on the emulator, as for operands that are not aligned: A and B are textures that begin some
     elements before the operand."""
     firsts = (3, 5)
