@@ -20,7 +20,7 @@ from tests.repositories import ROOT, new_project, small_cache
 
 ASKED = "GPUKERNELS_INSTALLS"
 heavy = pytest.mark.skipif(
-    not os.environ.get(ASKED), reason=f"fetches 0.6 to 0.9 GB for each of {ASKED}=1's five environments, some minutes"
+    not os.environ.get(ASKED), reason=f"of {ASKED}=1's environments five fetch 0.6 to 0.9 GB each: some minutes"
 )
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
 PROJECTS = {"kernelwatch": ROOT / "kernelwatch", "gpukernels": ROOT}
@@ -85,6 +85,24 @@ def environment(folder: Path, file: Path, extra: str) -> Path:
     done = subprocess.run(pip, capture_output=True, text=True, check=False)
     assert not done.returncode, done.stderr
     return programs
+
+
+EXTRAS = {  # what each of the small ones is for
+    "fleet": "import bokeh; from kernelwatch.extras.fleet import cluster, local, remote",
+    "draw": "import matplotlib; from kernelwatch.extras import picture",
+    "mcp": "from kernelwatch.extras import mcp; assert mcp.server().name == 'kernelwatch'",
+}
+
+
+@heavy
+@pytest.mark.xdist_group("installing")
+@pytest.mark.parametrize("extra", EXTRAS)
+def test_an_extra_brings_what_it_is_for(extra: str, built: dict[tuple[str, str], Path], tmp_path: Path) -> None:
+    """And nothing without it does: a command says what to install."""
+    for name, code in (("", 1), (extra, 0)):
+        programs = environment(tmp_path / f"venv {name}", built["kernelwatch", "wheel"], name)
+        done = subprocess.run([programs / "python", "-c", EXTRAS[extra]], capture_output=True, text=True, check=False)
+        assert done.returncode == code, done.stderr
 
 
 @heavy
