@@ -152,6 +152,14 @@ def rows(tmp_path: Path, small_engine: Path) -> "Rows":
     return Rows(project.folder, project.home, small_engine)
 
 
+@pytest.fixture
+def real_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the small engine time by the real clock."""
+    from tests.repositories import REAL_CLOCK
+
+    monkeypatch.setenv(REAL_CLOCK, "1")
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Name a test that does not end before faulthandler ends the process, whose stack shows no parameters."""

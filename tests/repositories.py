@@ -93,12 +93,15 @@ def cpu_processes(count: int) -> dict[str, dict[str, str]]:
     return {"kernelwatch/plan/devices.py": {f"{of_cpu}3": f"{of_cpu}{count}"}}
 
 
-FEW_TURNS = {"kernelwatch/comparison/paired.py": {"LOOKS = (4, 6, 10, 16, 24, 36)": "LOOKS = (4, 6, 10, 16)"}}
+FEW_TURNS = {"kernelwatch/comparison/paired.py": {"LOOKS = (4, 6, 10, 16, 24, 36)": "LOOKS = (2, 4, 6, 10)"}}
 
 # The seconds of a CPU cell are the function calls of its process, a microsecond each: what else this machine does moves
-# no verdict.
+# no verdict. Kernels in C need the real clock, which the environment variable asks for.
+REAL_CLOCK = "REAL_CLOCK"
 CALLS = """
+import os
 import sys
+import time
 from types import SimpleNamespace
 
 _calls = 0
@@ -114,7 +117,8 @@ def _now():
     return 1e-6 * _calls
 
 
-time = SimpleNamespace(perf_counter=_now)
+if "REAL_CLOCK" not in os.environ:
+    time = SimpleNamespace(perf_counter=_now)
 """
 OWN_CLOCK = {"kernelwatch/timing/cpu.py": {"import time\n": CALLS}}
 

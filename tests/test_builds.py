@@ -119,6 +119,7 @@ QUICK = ("Makefile", "asv")
 
 
 @pytest.mark.parametrize("how", BUILDS)
+@pytest.mark.usefixtures("real_clock")
 def test_a_commit_is_built(rows: Rows, how: str) -> None:
     if how not in QUICK and not os.environ.get("KERNELWATCH_BUILDS"):
         pytest.skip("builds by pip take minutes: $KERNELWATCH_BUILDS=1 asks for them")
@@ -193,6 +194,7 @@ def plain(a, out):
 """
 
 
+@pytest.mark.usefixtures("real_clock")
 def test_a_commit_is_never_given_what_another_one_compiled(rows: Rows, tmp_path: Path) -> None:
     """The commits keep what they compile under a key that lacks its source."""
     rows.describe()

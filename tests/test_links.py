@@ -89,7 +89,7 @@ def test_a_link_holds_what_was_measured(linked: tuple[Rows, dict[str, str], str]
     session = sessions(rows)[commits["slower"]]
     (link,) = session.changed
     assert session.before == commits["first"]
-    assert 4 <= len(link.logs) <= 16
+    assert len(link.logs) == 2  # exact, as the clock is: the first look decides
     assert link.log > 1
     assert link.seconds[1] > 3 * link.seconds[0]
     old, new = link.identities

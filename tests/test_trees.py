@@ -290,6 +290,7 @@ KERNELS = {"row_sum": {"plain": plain}}
 """
 
 
+@pytest.mark.usefixtures("real_clock")
 def test_a_repository_without_a_package_is_measured_from_its_first_commit(rows: Rows) -> None:
     """Its sources are compiled by the table, and include each other."""
     rows.write_files({"README.md": "nothing yet"})
