@@ -316,7 +316,7 @@ def python_function(found: Rung, path: Path) -> Callable[..., Any]:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return getattr(module, found.symbol)  # type: ignore[no-any-return]
+    return getattr(module, f"{found.op}_{path.stem}" if path.name == found.launcher else found.symbol)  # type: ignore[no-any-return]
 
 
 def _one_of(found: Rung, what: str, value: object, choice: Iterable[object]) -> None:

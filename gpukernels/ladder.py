@@ -51,6 +51,7 @@ class Rung:
     arch_min: tuple[tuple[str, int], ...] = ()
     arch_only: str = ""
     needs: tuple[str, ...] = ()
+    launcher: str = ""
     limits: str = ""
     published_ms: tuple[tuple[str, float], ...] = ()
 
@@ -70,9 +71,10 @@ class Rung:
 
     @property
     def preparation(self) -> Path | None:
-        """The .py beside a .cu that is not one plain launch of its operands: it prepares the launch. It has the name of
-        the rung, or else of the source."""
-        beside = [self.source.with_name(f"{name}.py") for name in (self.name, self.source.stem)]
+        """The .py beside a .cu that is not one plain launch of its operands: it prepares the launch. It is the launcher
+        that the entry names, or has the name of the rung, or else of the source."""
+        names = [self.launcher] if self.launcher else [f"{self.name}.py", f"{self.source.stem}.py"]
+        beside = [self.source.with_name(name) for name in names]
         return next((path for path in beside if self.source.suffix == ".cu" and path.is_file()), None)
 
     def grid(self, shape: Mapping[str, int], edge: int | None = None) -> tuple[int, int, int]:
@@ -188,6 +190,8 @@ def _read_rung(folder: Path, op: str, common: Mapping[str, Any], entry: Mapping[
         )
     if found.operands != "device" and (found.operands not in ("host", "several") or source.suffix != ".py"):
         raise LadderError(f'{who}: operands must be "device", or "host" or "several" for a .py, got {found.operands!r}')
+    if found.launcher and not found.preparation:
+        raise LadderError(f"{who}: launcher must be a .py beside a .cu, got {found.launcher!r}")
     if found.repeats < 1:
         raise LadderError(f"{who}: repeats must be at least 1, got {found.repeats}")
     return found

@@ -85,9 +85,9 @@ def test_a_pattern_names_cells_and_what_is_compiled() -> None:
     assert found.cells == []
     assert found.exact == {"transpose/padded"}
     with pytest.raises(
-        UserError, match=r"no cell matches 'warp'; one is named like 'vector_add/elementwise float32 65536 "
+        UserError, match=r"no cell matches 'one_each'; one is named like 'vector_add/elementwise float32 65536 "
     ):
-        by_pattern(PROJECT, "warp", [])
+        by_pattern(PROJECT, "one_each", [])
 
 
 # --- what differs between two packages -----------------------------------------------------------------------------
@@ -193,16 +193,23 @@ def test_what_no_rung_includes_concerns_none(packages: Packages) -> None:
     assert packages.differ() == ([], ["transpose/padded"])
 
 
-@pytest.mark.parametrize(
-    ("header", "including"), [("hopper", {"wgmma", "split"}), ("ampere", {"wgmma", "split", "pipelined"})]
-)
-def test_a_header_is_part_of_every_source_that_includes_it(
-    header: str, including: set[str], packages: Packages
-) -> None:
-    """Directly, or by another header."""
-    packages.edit(f"matmul/{header}.cuh", "#pragma once\n", "#pragma once  // once\n")
-    rungs = [str(found) for found in gpukernels.op("matmul").rungs if found.source.stem in including]
-    assert packages.differ() == ([], rungs)
+def reached(source: Path) -> set[Path]:
+    """A source and the headers beside it that it includes, directly or by another header."""
+    names = re.findall(r'^#include "(\w+\.cuh)"', source.read_text(encoding="utf-8"), re.MULTILINE)
+    return {source}.union(*(reached(source.with_name(name)) for name in names))
+
+
+HEADERS = sorted(Path(gpukernels.__file__).parent.glob("matmul/*.cuh"))
+
+
+@pytest.mark.parametrize("header", HEADERS, ids=lambda path: path.stem)
+def test_a_header_is_part_of_every_source_that_includes_it(header: Path, packages: Packages) -> None:
+    packages.edit(f"matmul/{header.name}", "#pragma once\n", "#pragma once  // once\n")
+    rungs = [found for found in gpukernels.op("matmul").rungs if found.source.suffix == ".cu"]
+    including = [str(found) for found in rungs if header in reached(found.source)]
+    assert including
+    assert ("matmul/wgmma" in including) == (header.stem != "vectors")
+    assert packages.differ() == ([], including)
 
 
 def test_what_lies_beside_a_source_launches_it(packages: Packages) -> None:

@@ -59,7 +59,8 @@ def test_source_says_what_it_is(found: Rung) -> None:
     who = f"{found.op}/{found.source.stem}"
     assert text.startswith(f"{opening}{who}: "), f"{found}: {found.source.name} must open with {opening}{who}: "
     if found.preparation:
-        assert found.preparation.read_text(encoding="utf-8").startswith(f'"""{who}: ')
+        stem = found.preparation.stem if found.launcher else found.source.stem
+        assert found.preparation.read_text(encoding="utf-8").startswith(f'"""{found.op}/{stem}: ')
     head = re.match(r"(//.*\n)*", text)
     assert head is not None
     if found.source.suffix == ".cu":

@@ -39,7 +39,7 @@ extern "C" void tiles(int block, int blocks, int down, int across, int *counts, 
 def compiled(found: Rung, folder: Path) -> Any:
     """`place` of wgmma.cu, compiled for this machine, and a copy of the kernel's walk over the tiles."""
     text = found.source.read_text(encoding="utf-8")
-    begin, end = text.index("// The row and column of tiles"), text.index("// B's tile in shared memory")
+    begin, end = text.index("// The row and column of tiles"), text.index("template <typename T, typename Out")
     macros = "\n".join(f"#define {name} {value}" for name, value in ({"CLUSTER": 1} | found.macros()).items())
     return host.library(HOST.format(macros=macros, source=text[begin:end]), folder)
 

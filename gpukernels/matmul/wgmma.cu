@@ -25,11 +25,8 @@
 // Source: NVIDIA, PTX ISA: wgmma, cp.async.bulk.tensor, mbarrier, mapa, setmaxnreg, griddepcontrol; NVIDIA, CUTLASS,
 // warp-specialized persistent kernels for Hopper.
 
-#include "hopper.cuh"
+#include "tma_store.cuh"
 
-#ifndef B_K_MAJOR
-#define B_K_MAJOR 0
-#endif
 #ifndef PROMOTE
 #define PROMOTE 0
 #endif
@@ -42,18 +39,7 @@
 #define CLUSTERED
 #endif
 
-constexpr int GROUP = 128;               // threads of a warp group
-constexpr int ROWS = 64;                 // of C an instruction, and a store
-constexpr int ROW_BYTES = 128;           // of a row in shared memory
-constexpr int STEP_BYTES = 32;           // of a row of A an instruction
-constexpr int PART_BYTES = ROWS * ROW_BYTES;  // in a store
-constexpr int A_BYTES = TILE_ROWS * ROW_BYTES, B_BYTES = TILE_COLUMNS * ROW_BYTES, STAGE_BYTES = A_BYTES + B_BYTES;
-constexpr int SUMS = TILE_ROWS / 2 * TILE_COLUMNS / GROUP;  // a thread
-
 static_assert(BLOCK_X * BLOCK_Y == 3 * GROUP, "a producer and two consumers");
-static_assert(TILE_ROWS == 128 || TILE_ROWS == 256, "a consumer has 64 rows, or twice as many");
-static_assert(TILE_COLUMNS == 256 || TILE_COLUMNS == 128, "the width of an instruction");
-static_assert(SUMS <= 128, "registers");
 static_assert(CLUSTER == 1 || !B_K_MAJOR, "a block copies some columns of B for its cluster");
 static_assert(TILE_COLUMNS % (64 * CLUSTER) == 0, "all blocks of a cluster copy as much of B");
 static_assert(1024 + STAGES * STAGE_BYTES + 2 * BUFFERS * PART_BYTES == SHARED_BYTES, "shared in the ladder");
@@ -66,110 +52,12 @@ __device__ void release(u64 *barrier, int lane) {
         arrive(barrier, lane);
 }
 
-// What an instruction multiplies: the elements' types, and whether A and B are row major in their tiles (tnspA, tnspB).
-#if defined(__CUDA_FP8_H__)  // the header of T is included before this file; this one includes those of 16-bit types
-#define KIND "k32.f32.e4m3.e4m3 "
-#elif defined(__CUDA_BF16_H__)
-#define KIND "k16.f32.bf16.bf16 "
-#elif defined(__CUDA_FP16_H__)
-#define KIND "k16.f32.f16.f16 "
-#else
-#define KIND "k8.f32.tf32.tf32 "
-#endif
-#if defined(__CUDA_FP8_H__) || !defined(__CUDA_BF16_H__) && !defined(__CUDA_FP16_H__)
-#define MAJOR ""
-#elif B_K_MAJOR
-#define MAJOR ", 0, 0"
-#else
-#define MAJOR ", 0, 1"
-#endif
-
-#define MULTIPLY(columns, registers, a_, b_, add_, sums) \
-    asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, " add_ ", 0;\n" \
-                 "wgmma.mma_async.sync.aligned.m64n" columns KIND "{" registers "}, " a_ ", " b_ ", add, 1, 1" MAJOR \
-                 ";\n}" \
-                 : sums \
-                 : "l"(a), "l"(b), "r"(add))
-
-// d += A B for ROWS x TILE_COLUMNS results, from `d[first]` on, STEP_BYTES along K; d = A B if not `add`.
-__device__ void multiply(float (&d)[SUMS], int first, u64 a, u64 b, int add) {
-#if TILE_COLUMNS == 256
-    MULTIPLY("256", REGISTERS_128, "%128", "%129", "%130", SUMS_128(first));
-#else
-    MULTIPLY("128", REGISTERS_64, "%64", "%65", "%66", SUMS_64(first));
-#endif
-}
-
 // The row and column of tiles of a cluster's tile, of its block `rank`. `down`, `across`: the tiles of clusters.
 __device__ void place(int tile, int down, int across, int rank, int &m, int &n) {
     const int band = tile / (BAND * across), within = tile % (BAND * across), high = min(BAND, down - band * BAND);
     m = (band * BAND + within % high) * CLUSTER + rank;
     n = within / high;
 }
-
-// B's tile in shared memory, from the row of B on that takes a byte of A's rows.
-__device__ u64 part_of_b(u32 b, int byte) {
-#if B_K_MAJOR
-    return descriptor(b + byte, 16, 8 * ROW_BYTES);
-#else  // 64 columns, of 128 bytes each row, lie together
-    return descriptor(b + byte / 2 * ROW_BYTES, TILE_K * ROW_BYTES, 8 * ROW_BYTES);
-#endif
-}
-
-__device__ u32 packed(float low, float high) {
-#if defined(__CUDA_BF16_H__)
-    return bfloat16_pair(low, high);
-#else
-    return half_pair(low, high);
-#endif
-}
-
-// A part of the results, ROWS rows of 128 bytes, into shared memory. Parts go on to the right, then ROWS rows below.
-// A lane holds two neighbors of every 8 columns, in row lane / 4 of the warp's 16 and 8 rows below.
-__device__ void put(unsigned char *buffer, const float (&d)[SUMS], int part, int warp, int lane) {
-#pragma unroll
-    for (int j = 0; j < 4; ++j)
-#pragma unroll
-        for (int e = 0; e < 2; ++e) {
-            const int row = warp * 16 + lane / 4 + 8 * e, byte = j * 32 + lane % 4 * 8, at = 16 * part + 4 * j + 2 * e;
-            *(float2 *)(buffer + row * ROW_BYTES + ((byte / 16 ^ row % 8) * 16 + byte % 16)) =
-                make_float2(d[at], d[at + 1]);
-        }
-}
-
-// The same of pairs of 16-bit results: four matrices of 8 x 8 at a time.
-__device__ void put(unsigned char *buffer, const u32 (&pairs)[SUMS / 2], int part, int warp, int lane) {
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-        const int row = warp * 16 + lane % 16, piece = 2 * j + lane / 16, at = 16 * part + 4 * j;
-        store_matrices(address(buffer + row * ROW_BYTES + (piece ^ row % 8) * 16), pairs[at], pairs[at + 1],
-                       pairs[at + 2], pairs[at + 3]);
-    }
-}
-
-// A consumer's way out: its buffers in shared memory, and C.
-struct Exit {
-    unsigned char *buffers;
-    const TensorMap *map;
-    int consumer, thread;
-
-    // Store a part of the results of the tile at m, n.
-    template <typename Values>
-    __device__ void leave(const Values &values, int part, int m, int n) const {
-        constexpr int COLUMNS = sizeof(Values) == sizeof(float) * SUMS ? ROW_BYTES / 4 : ROW_BYTES / 2;
-        const int below = TILE_ROWS == 2 * ROWS ? 0 : part / (TILE_COLUMNS / COLUMNS);
-        unsigned char *const buffer = buffers + part % BUFFERS * PART_BYTES;
-        if (thread == 0)  // the store that read this buffer last has read all
-            wait_until_read<BUFFERS - 1>();
-        meet<GROUP>(1 + consumer);
-        put(buffer, values, part, thread / 32, thread % 32);
-        publish();
-        meet<GROUP>(1 + consumer);
-        if (thread == 0)
-            store_2d(map, buffer, (n - below) * TILE_COLUMNS + part * COLUMNS,
-                     m * TILE_ROWS + consumer * (TILE_ROWS / 2) + below * ROWS);
-    }
-};
 
 template <typename T, typename Out = T>
 __global__ void CLUSTERED __launch_bounds__(3 * GROUP, 1)
@@ -262,16 +150,7 @@ __global__ void CLUSTERED __launch_bounds__(3 * GROUP, 1)
             wait(full + stage, parity);
             const u32 a = address(stages + stage * STAGE_BYTES) + consumer * (TILE_ROWS / 2) * ROW_BYTES;
             const u32 b = address(stages + stage * STAGE_BYTES + A_BYTES);
-            settle(d);
-            begin_products();
-#pragma unroll
-            for (int byte = 0; byte < ROW_BYTES; byte += STEP_BYTES)
-#pragma unroll
-                for (int row = 0; row < TILE_ROWS / 2; row += ROWS)
-                    multiply(d, row / ROWS * (TILE_COLUMNS / 2), descriptor(a + row * ROW_BYTES + byte, 16, 8 * ROW_BYTES),
-                             part_of_b(b, byte), (step > 0 && !PROMOTE) || byte > 0);
-            commit_products();
-            settle(d);
+            multiply_tiles(d, a, b, step > 0 && !PROMOTE);
             if (NARROW && m >= 0)
 #pragma unroll
                 for (int part = 0; part < PARTS; ++part)

@@ -1,4 +1,5 @@
-"""matmul/wgmma: how wgmma.cu is launched: A, B and C are described to the copy engine, and a block goes to every SM.
+"""matmul/wgmma: how the rungs with Hopper's copy engine are launched: A and B are described to it, and so is C if it
+stores the results (BUFFERS). There is a block for each tile of C or, if blocks stay (PERSISTENT), for each SM.
 
 The copy engine takes matrices whose rows begin at multiples of 16 bytes. An operand that is not such is copied to one
 that is, before the kernel or, for C, after it.
@@ -47,7 +48,7 @@ def schedule(rung: Rung, rows: int, columns: int, processors: int) -> tuple[int,
     tile_rows, tile_columns = rung.tile
     tiles = -(-rows // (cluster * tile_rows)) * -(-columns // tile_columns)  # of a cluster
     at_once = processors // cluster
-    turns = math.ceil(tiles / at_once) if macros["PERSISTENT"] else 1
+    turns = math.ceil(tiles / at_once) if macros.get("PERSISTENT") else 1
     # as many as finish in as many turns: all have equal work
     return cluster * math.ceil(tiles / turns), tiles <= at_once
 
@@ -62,23 +63,25 @@ def matmul_wgmma(call: prepare.Call) -> Callable[[], None]:
     rung, function, block, dims = call.rung, call.function, call.block, call.dims
     if max(dims) > EXTENT_MAX:
         raise LimitError(f"{rung}: an extent must be at most {EXTENT_MAX}, got {' x '.join(map(str, dims))}")
+    macros = rung.macros()
+    stores = "BUFFERS" in macros  # else the threads store C
     operands = tuple(map(_copyable, call.operands))
-    a, b, c = map(_aligned, operands)
+    a, b, c = (_aligned(operand) if stores or at < 2 else operand for at, operand in enumerate(operands))
     inputs = [(new, old) for new, old in zip((a, b), operands, strict=False) if new is not old]
     rows, columns, k = map(int, dims)
     blocks, at_once = schedule(rung, rows, columns, c.device.attributes["MultiProcessorCount"])
     grid = (blocks, 1, 1)
     tile_rows, tile_columns = rung.tile
-    macros = rung.macros()
     wide = ROW_BYTES // b.itemsize
     box_b = (tile_columns, wide) if "B_K_MAJOR" in macros else (macros["TILE_K"], wide)
     boxes = ((a, (tile_rows, wide)), (b, box_b), (c, (STORED_ROWS, ROW_BYTES // c.itemsize)))
-    maps = [prepare.tensor_map(str(rung), matrix, box) for matrix, box in boxes]
-    arguments = (*maps, *map(np.int32, (rows, columns, k)))
+    maps = [prepare.tensor_map(str(rung), matrix, box) for matrix, box in (boxes if stores else boxes[:2])]
+    arguments = (*maps, *(() if stores else (c,)), *map(np.int32, (rows, columns, k)))
 
     # If all tiles fit on the GPU at once, only the launch before this one can hide its start. With more tiles it costs
     # more to let the blocks of the next launch in.
-    enqueue = prepare.overlapping(function, grid, block, arguments) if at_once else None
+    overlaps = at_once and "PERSISTENT" in macros  # the first rungs have no griddepcontrol
+    enqueue = prepare.overlapping(function, grid, block, arguments) if overlaps else None
 
     def launch(_alive: object = (a, b, c)) -> None:
         for new, old in inputs:

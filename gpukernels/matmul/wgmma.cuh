@@ -1,0 +1,110 @@
+// matmul/wgmma.cuh: a tile of A times a tile of B on Hopper's tensor cores, both in shared memory, and where results lie.
+//
+// Two warp groups have the upper and the lower half of the block's tile of C. Rows in shared memory are 128 bytes, whose
+// 16-byte pieces are exchanged within 8 rows (128-byte swizzle), so that neither those who write the tiles nor the tensor
+// cores meet bank conflicts: piece p of row r lies at p ^ r % 8. A's tile has TILE_ROWS rows, of TILE_K elements. B's tile
+// has TILE_K rows of 64 columns, and behind them the next 64 columns; or if B_K_MAJOR, TILE_COLUMNS rows of TILE_K elements.
+// Source: NVIDIA, PTX ISA: wgmma.
+
+#pragma once
+
+#include "hopper.cuh"
+
+#ifndef B_K_MAJOR
+#define B_K_MAJOR 0
+#endif
+
+constexpr int GROUP = 128;      // threads of a warp group
+constexpr int ROWS = 64;        // of C an instruction
+constexpr int ROW_BYTES = 128;  // of a row in shared memory
+constexpr int STEP_BYTES = 32;  // of a row of A an instruction
+constexpr int A_BYTES = TILE_ROWS * ROW_BYTES, B_BYTES = TILE_COLUMNS * ROW_BYTES, STAGE_BYTES = A_BYTES + B_BYTES;
+constexpr int SUMS = TILE_ROWS / 2 * TILE_COLUMNS / GROUP;  // a thread
+
+static_assert(TILE_ROWS == 128 || TILE_ROWS == 256, "a warp group has 64 rows, or twice as many");
+static_assert(TILE_COLUMNS == 256 || TILE_COLUMNS == 128, "the width of an instruction");
+static_assert(SUMS <= 128, "registers");
+
+// What an instruction multiplies: the elements' types, and whether A and B are row major in their tiles (tnspA, tnspB).
+#if defined(__CUDA_FP8_H__)  // the header of T is included before this file; this one includes those of 16-bit types
+#define KIND "k32.f32.e4m3.e4m3 "
+#elif defined(__CUDA_BF16_H__)
+#define KIND "k16.f32.bf16.bf16 "
+#elif defined(__CUDA_FP16_H__)
+#define KIND "k16.f32.f16.f16 "
+#else
+#define KIND "k8.f32.tf32.tf32 "
+#endif
+#if defined(__CUDA_FP8_H__) || !defined(__CUDA_BF16_H__) && !defined(__CUDA_FP16_H__)
+#define MAJOR ""
+#elif B_K_MAJOR
+#define MAJOR ", 0, 0"
+#else
+#define MAJOR ", 0, 1"
+#endif
+
+#define MULTIPLY(columns, registers, a_, b_, add_, sums) \
+    asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, " add_ ", 0;\n" \
+                 "wgmma.mma_async.sync.aligned.m64n" columns KIND "{" registers "}, " a_ ", " b_ ", add, 1, 1" MAJOR \
+                 ";\n}" \
+                 : sums \
+                 : "l"(a), "l"(b), "r"(add))
+
+// d += A B for ROWS x TILE_COLUMNS results, from `d[first]` on, STEP_BYTES along K; d = A B if not `add`.
+__device__ void multiply(float (&d)[SUMS], int first, u64 a, u64 b, int add) {
+#if TILE_COLUMNS == 256
+    MULTIPLY("256", REGISTERS_128, "%128", "%129", "%130", SUMS_128(first));
+#else
+    MULTIPLY("128", REGISTERS_64, "%64", "%65", "%66", SUMS_64(first));
+#endif
+}
+
+// B's tile in shared memory, from the row of B on that takes a byte of A's rows.
+__device__ u64 part_of_b(u32 b, int byte) {
+#if B_K_MAJOR
+    return descriptor(b + byte, 16, 8 * ROW_BYTES);
+#else  // 64 columns, of 128 bytes each row, lie together
+    return descriptor(b + byte / 2 * ROW_BYTES, TILE_K * ROW_BYTES, 8 * ROW_BYTES);
+#endif
+}
+
+// Begin to multiply a warp group's rows of A's tile, which begin at `a`, and B's tile: a group of instructions, which
+// goes on in the background. They add to d, or overwrite it.
+__device__ void multiply_tiles(float (&d)[SUMS], u32 a, u32 b, bool add) {
+    settle(d);
+    begin_products();
+#pragma unroll
+    for (int byte = 0; byte < ROW_BYTES; byte += STEP_BYTES)
+#pragma unroll
+        for (int row = 0; row < TILE_ROWS / 2; row += ROWS)
+            multiply(d, row / ROWS * (TILE_COLUMNS / 2), descriptor(a + row * ROW_BYTES + byte, 16, 8 * ROW_BYTES),
+                     part_of_b(b, byte), add || byte > 0);
+    commit_products();
+    settle(d);
+}
+
+// The row of a warp group's first rows that a thread has a result of, the other is 8 rows below; and the column. From
+// there on it has two neighbors of every 8 columns.
+__device__ int own_row(int thread) { return thread / 32 * 16 + thread % 32 / 4; }
+__device__ int own_column(int thread) { return thread % 4 * 2; }
+
+// Store what a thread of a warp group has of ROWS x TILE_COLUMNS results, which begin at row0, column0 of C.
+__device__ void store_results(const float (&d)[SUMS], float *C, long long M, long long N, long long row0,
+                              long long column0, int thread) {
+    const bool pairs = N % 2 == 0 && (u64)C % 8 == 0;
+#pragma unroll
+    for (int below = 0; below < 2; ++below) {
+        const long long row = row0 + own_row(thread) + 8 * below;
+#pragma unroll
+        for (int i = 0; i < SUMS; i += 4) {
+            const long long column = column0 + own_column(thread) + 2 * i;
+            float *const to = C + row * N + column;
+            if (pairs && row < M && column < N)
+                *(float2 *)to = make_float2(d[i + 2 * below], d[i + 2 * below + 1]);
+            if (!pairs && row < M && column < N)
+                to[0] = d[i + 2 * below];
+            if (!pairs && row < M && column + 1 < N)
+                to[1] = d[i + 2 * below + 1];
+        }
+    }
+}

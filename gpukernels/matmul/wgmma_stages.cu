@@ -1,0 +1,68 @@
+// matmul/wgmma_stages: C[m][n] = sum over k of A[m][k] B[k][n], wgmma_tma with several stages that are filled ahead.
+//
+// A   M x K    B   K x N    C   M x N, overwritten    row major, A and B of T (__half or __nv_bfloat16), C and the sums
+// of Out (float), any M, N, K >= 1. A and B come as tensor maps, which wgmma.py makes: rows begin at multiples of 16 bytes.
+//
+// Shared memory has STAGES tiles of A and of B, each with a barrier of its own. The copies of a step run while the STAGES
+// - 1 steps before it are multiplied. The products of a step go on while the next step is waited for: a stage is free once
+// the products of the step after it have begun, and its own have ended in both warp groups. So there is one barrier of the
+// block a step, after which one thread asks for the tiles that come into the stage that has become free.
+// Source: NVIDIA, PTX ISA: cp.async.bulk.tensor, mbarrier; NVIDIA, CUTLASS, multistage GEMM on Hopper.
+
+#include "wgmma.cuh"
+
+static_assert(BLOCK_X * BLOCK_Y == 2 * GROUP, "two warp groups");
+static_assert(TILE_ROWS == 2 * ROWS, "an instruction's rows for each of them");
+static_assert(1024 + STAGES * STAGE_BYTES == SHARED_BYTES, "shared in the ladder");
+
+template <typename T, typename Out>
+__global__ void __launch_bounds__(2 * GROUP, 1)
+    matmul_wgmma_stages(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b, Out *C, int M,
+                        int N, int K) {
+    static_assert(TILE_K * sizeof(T) == ROW_BYTES, "rows of 128 bytes");
+    extern __shared__ unsigned char shared[];
+    __shared__ u64 full[STAGES];
+
+    // Matrices with the 128-byte swizzle begin at multiples of 1024 bytes.
+    unsigned char *const stages = shared + (1024 - address(shared) % 1024) % 1024;
+    const int across = (N + TILE_COLUMNS - 1) / TILE_COLUMNS, m = blockIdx.x / across, n = blockIdx.x % across;
+    const int steps = (K + TILE_K - 1) / TILE_K;
+    const int thread = threadIdx.y * BLOCK_X + threadIdx.x;
+    const int group = __shfl_sync(0xFFFFFFFF, thread / GROUP, 0);  // the compiler now knows that a warp agrees
+
+    const u64 policy = evict_normal();
+    auto copy = [&](int step, int stage) {
+        unsigned char *const a = stages + stage * STAGE_BYTES, *const b = a + A_BYTES;
+        expect(full + stage, STAGE_BYTES);
+        load_2d(a, &map_a, full + stage, step * TILE_K, m * TILE_ROWS, policy);
+#pragma unroll
+        for (int j = 0; j < TILE_COLUMNS; j += 64)  // a row in shared memory
+            load_2d(b + j * ROW_BYTES, &map_b, full + stage, n * TILE_COLUMNS + j, step * TILE_K, policy);
+    };
+    if (thread == 0) {
+        for (int s = 0; s < STAGES; ++s)
+            init(full + s, 1);
+        publish_barriers();
+        for (int s = 0; s < min(STAGES, steps); ++s)
+            copy(s, s);
+    }
+    __syncthreads();
+
+    float d[SUMS];
+    int stage = 0, parity = 0, before = STAGES - 1;
+    for (int step = 0; step < steps; ++step) {
+        wait(full + stage, parity);
+        const u32 a = address(stages + stage * STAGE_BYTES) + group * ROWS * ROW_BYTES;
+        multiply_tiles(d, a, address(stages + stage * STAGE_BYTES + A_BYTES), step > 0);
+        wait_for_products<1>();  // those of the step before have ended
+        __syncthreads();
+        if (thread == 0 && step > 0 && step - 1 + STAGES < steps)
+            copy(step - 1 + STAGES, before);
+        before = stage;
+        if (++stage == STAGES)
+            stage = 0, parity ^= 1;
+    }
+    wait_for_products<0>();
+    settle(d);
+    store_results(d, C, M, N, (long long)m * TILE_ROWS + group * ROWS, (long long)n * TILE_COLUMNS, thread % GROUP);
+}
