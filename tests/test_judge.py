@@ -1,18 +1,23 @@
 """The judge: honest functions are measured, all others are refused by name, each in a process of its own."""
 
+import ctypes
+import dataclasses
 import itertools
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+import gpukernels
 import kernelwatch
 from kernelwatch.api.cpu import Cpu
 from kernelwatch.api.judge import judging, memory, player, runner
@@ -20,9 +25,12 @@ from kernelwatch.api.judge.judging import Judge, Rules
 from kernelwatch.api.judge.layout import layout_of
 from kernelwatch.api.judge.player import children
 from kernelwatch.api.judge.values import Reference, Values
-from kernelwatch.api.result import Compared, Measured, MeasureError, Refused
+from kernelwatch.api.result import Compared, Judgment, Measured, MeasureError, Refused
+from lab import figures, judged_cells
+from lab import judged as aa
 from tests import cheaters
 from tests.schemas import check
+from tests.test_api_results import result
 
 FILE = str(Path(cheaters.__file__))
 COUNT = 1000  # so that the last bytes of an output are followed by a gap
@@ -133,6 +141,21 @@ def test_a_figure_is_a_round_less_the_control_over_its_sets(judge: Judge, monkey
     assert started == {"touch": True, "honest": True}
 
 
+def test_the_clock_stops_after_the_judge_has_looked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that work which goes on after "done" is in the time, or missing in what is seen."""
+    now = [0.0]
+
+    def passes(seconds: float) -> bytes:
+        now[0] += seconds
+        return b""
+
+    clock = SimpleNamespace(perf_counter=lambda: now[0], sleep=passes)
+    monkeypatch.setattr(player, "time", clock)
+    channel = SimpleNamespace(send=lambda word: passes(0.25))
+    one = SimpleNamespace(channel=channel, spins=False, _answer=lambda *_: passes(1.0))
+    assert player.Player.play(one, lambda: passes(5.0)) == pytest.approx(0.25 + 1.0 + 5.0)  # type: ignore[arg-type]
+
+
 def test_the_smaller_control_counts(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
     """What slows the control down, such as a candidate that left work behind, flatters no figure."""
     controls = iter([[0.002] * 4, [0.009] * 4, [0.009] * 4, [0.002] * 4])
@@ -158,7 +181,8 @@ def test_settings_that_change_end_it(judge: Judge, monkeypatch: pytest.MonkeyPat
 
 
 def test_another_user_of_the_device_is_said(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
-    users: Iterator[set[int]] = iter([{1}, {1, 4711}])
+    monkeypatch.setattr(judging, "GONE_S", 0.1)
+    users: Iterator[set[int]] = itertools.chain([{1}], itertools.repeat({1, 4711}))
     monkeypatch.setattr(judge.device, "users", lambda: next(users))
     assert "processes began to use the GPU meanwhile: 4711" in judge.judge(f"{FILE}:honest").warnings
 
@@ -248,6 +272,35 @@ def test_a_seeded_maker_makes_all_inputs() -> None:
     assert (np.diff(first[0]) >= 0).all()
     assert (first[0] != other[0]).any()
     assert (first[2] == first[1][first[0] % 20]).all()
+
+
+WORDS = """
+struct uint4 { unsigned x, y, z, w; };
+struct Extent { unsigned x; } blockIdx, threadIdx, blockDim{1}, gridDim{1};
+#define __device__
+#define __global__
+static uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
+"""
+
+
+@pytest.mark.skipif(not shutil.which("g++"), reason="it needs g++")
+def test_the_numbers_of_a_gpu_are_philox(tmp_path: Path) -> None:
+    """Known answers of Random123. The words of one place are the same, wherever a launch begins."""
+    source = Path(memory.__file__).with_name("random.cu")
+    (tmp_path / "words.cpp").write_text(f'{WORDS}\n#include "{source}"\n')
+    subprocess.run(["g++", "-shared", "-fPIC", "-o", "words.so", "words.cpp"], cwd=tmp_path, check=True)
+    kernel = ctypes.CDLL(str(tmp_path / "words.so")).words
+    kernel.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint64]
+
+    def words(count: int, key: int, stream: int, first: int) -> list[int]:
+        out = np.zeros(count, np.uint64)
+        kernel(out.ctypes.data, count // 2, key, stream, first)
+        return [int(half) for half in out.view(np.uint32)]
+
+    most = 2**64 - 1
+    assert words(2, 0, 0, 0) == [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]
+    assert words(2, most, most, most) == [0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD]
+    assert words(8, 7, 3, 10)[8:] == words(4, 7, 3, 12)
 
 
 @pytest.mark.parametrize(
@@ -388,6 +441,35 @@ def test_what_runs_beside_cannot_read_the_judge() -> None:
 
 
 def _dumpable() -> int:
-    import ctypes
-
     return int(ctypes.CDLL(None).prctl(3, 0, 0, 0, 0))
+
+
+# --- the A/A with the open mode ---------------------------------------------------------------------------------------
+
+
+def test_the_record_of_the_aa_becomes_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = result(
+        seconds=2.02e-5, interval=(2.0e-5, 2.04e-5), judged=Judgment("f", 12, 40, 384, 0.01, 1e-7, 2e-7, 2e-6, 2.1e-5)
+    )
+    size, (low, high) = aa.ratio(found, [2e-5, 2e-5, 2e-5, 2e-5])
+    assert size == pytest.approx(1.01)
+    assert (low, high) == pytest.approx((1.01 * (1 / 1.02) ** 0.5, 1.01 * 1.02**0.5))
+    assert found.judged
+    one = {
+        "name": "a cell", "device": "a GPU", "open_s": 2e-5, "judged_s": found.seconds, "ratio": size,
+        "interval": [low, high], "judged": dataclasses.asdict(found.judged),
+    }  # fmt: skip
+    told = aa.text([one])
+    assert "| a cell | 20 us | 20.2 us | +1.00 % (+0.00..+2.00 %) | 40 | 100 ns | 200 ns | 2 us |" in told
+    begin, end = figures.marks("judged", "scripts/lab/judged")
+    page = aa.PAGE.read_text(encoding="utf-8")
+    assert page.count(begin) == page.count(end) == 1
+
+
+def test_the_functions_of_the_aa_exist() -> None:
+    for name in (*judged_cells.CELLS["gpu"], *judged_cells.CELLS["cpu"]):
+        cell = getattr(judged_cells, name)
+        if isinstance(cell, judged_cells.Cell):
+            rung = gpukernels.rung(cell.op, cell.rung)
+            assert cell.type in rung.types
+            assert rung.device == ("cpu" if name in judged_cells.CELLS["cpu"] else "gpu")

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from kernelwatch.api.judge.memory import judging
-from kernelwatch.api.judge.player import Player, guarded
+from kernelwatch.api.judge.player import GONE_S, Player, guarded
 from kernelwatch.api.judge.runner import Job, touch
 from kernelwatch.api.judge.values import Reference, Values
 from kernelwatch.api.result import Judgment, Measured, MeasureError, Refused
@@ -76,7 +76,8 @@ class Judge:
         room = self.device.room // layout.set_bytes
         if room < 2:
             raise MeasureError(f"there is no room for two sets of the arrays, of {layout.set_bytes >> 20} MiB each")
-        wanted = max(SETS_LEAST, round(ROUND_S / max(self.reference.seconds, 1e-9)))
+        call_s = max(self.reference.seconds - self.device.launch_s, ROUND_S / SETS_MOST)
+        wanted = max(SETS_LEAST, round(ROUND_S / call_s))
         self.sets = min(room, SETS_MOST, wanted)
         self.checked = min(self.sets, CHECKED_MOST, max(CHECKED_LEAST, self.device.checked_bytes // layout.set_bytes))
         self.arena = self.device.arena(self.sets * layout.set_bytes)
@@ -196,7 +197,10 @@ class Judge:
             )
             raise MeasureError(f"the settings of the device changed while {player.name} ran: {changed}")
         found = self._found(player, rounds, before, after, time.perf_counter() - began)
-        if others := self.device.users() - users:
+        until = time.perf_counter() + GONE_S
+        while (others := self.device.users() - users) and time.perf_counter() < until:
+            time.sleep(GONE_S / 20)
+        if others:
             text = f"processes began to use the GPU meanwhile: {', '.join(map(str, sorted(others)))}"
             found = replace(found, warnings=(*found.warnings, text))
         return found

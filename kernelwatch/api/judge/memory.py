@@ -41,7 +41,8 @@ class Judging(ABC):
     """What the judge needs of a device.
 
     `room`: the most bytes of an arena; `checked_bytes`: of the sets that are compared in a round; `looks`: places in
-    the outputs of these sets that are read before the clock stops.
+    the outputs of these sets that are read before the clock stops. `launch_s`: of a call that the host enqueues, in
+    which the device may be done long before.
     `spins`: whether both processes spin while they wait for each other, which takes cores that a function on the CPU
     may use.
     """
@@ -52,6 +53,7 @@ class Judging(ABC):
     room: int
     checked_bytes: int
     looks: int
+    launch_s: float
     spins: bool
 
     @abstractmethod
@@ -95,7 +97,7 @@ class HostArena:
         os.ftruncate(self.file, size)
         # A candidate that made it smaller would end the judge by a signal.
         fcntl.fcntl(self.file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
-        self.memory = np.frombuffer(mmap.mmap(self.file, size), np.uint8)
+        self.memory = _mapped(self.file, size)
         self.handle: Handle = {"file": self.file, "size": size}
         self.descriptors: tuple[int, ...] = (self.file,)
 
@@ -103,10 +105,17 @@ class HostArena:
         os.close(self.file)
 
 
+def _mapped(file: int, size: int) -> Memory:
+    pages = mmap.mmap(file, size)
+    with suppress(OSError, AttributeError):  # as for NumPy's own large arrays; the system may not do it for shared ones
+        pages.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(pages, np.uint8)
+
+
 class Host(Judging):
     """This machine's CPU."""
 
-    xp, page, checked_bytes, looks, spins = np, 512, 16 << 20, 128, False
+    xp, page, checked_bytes, looks, launch_s, spins = np, 512, 16 << 20, 128, 0.0, False
 
     def __init__(self, timer: Timer) -> None:
         self.timer = timer
@@ -151,7 +160,7 @@ class GpuArena:
 class OnDevice(Judging):
     """The current CUDA device."""
 
-    page, checked_bytes, looks, spins = PAGE, 1 << 30, 4096, True
+    page, checked_bytes, looks, launch_s, spins = PAGE, 1 << 30, 4096, 3e-5, True
 
     def __init__(self, timer: Gpu) -> None:
         self.timer = timer
@@ -209,7 +218,7 @@ def judging(timer: Timer) -> Judging:
 def mapped(handle: Handle) -> Memory:
     """An arena in the candidate's process."""
     if "file" in handle:
-        return np.frombuffer(mmap.mmap(handle["file"], handle["size"]), np.uint8)
+        return _mapped(handle["file"], handle["size"])
     import cupy
 
     cupy.cuda.Device(handle["device"]).use()

@@ -57,6 +57,8 @@ def in_graph(function: Callable[..., object], sets: list[Set], cupy: Any, stream
     """The same by a CUDA graph, whose calls are captured now. Raises: what a call raises that cannot be captured."""
     calls = [(lambda positional=positional, named=named: function(*positional, **named),) for positional, named in sets]
     graph = Captured(cupy, FunctionCalls(lambda call: call(), calls, len(calls)), stream)
+    if graph.nodes == 0:
+        raise ValueError("it enqueues nothing on the current stream")
 
     def run() -> None:
         graph.launch(stream)
