@@ -19,13 +19,16 @@ import pytest
 
 import gpukernels
 import kernelwatch
+from kernelwatch.api import campaigns, trials
 from kernelwatch.api.cpu import Cpu
 from kernelwatch.api.judge import judging, memory, player, runner
 from kernelwatch.api.judge.judging import Judge, Rules
 from kernelwatch.api.judge.layout import layout_of
 from kernelwatch.api.judge.player import children
 from kernelwatch.api.judge.values import Reference, Values
+from kernelwatch.api.judged import Case, compared
 from kernelwatch.api.result import Compared, Judgment, Measured, MeasureError, Refused
+from kernelwatch.api.trials import Trial
 from lab import figures, judged_cells
 from lab import judged as aa
 from tests import cheaters
@@ -94,6 +97,19 @@ def test_who_never_answers_is_refused(judge: Judge, monkeypatch: pytest.MonkeyPa
 
 def test_what_it_says_is_never_unpickled_or_printed_raw() -> None:
     assert player._printable(b"\x1b[31mred\x07\n") == "[31mred"
+
+
+def test_an_output_that_comes_after_the_look_is_too_late(judge: Judge) -> None:
+    """All is right when it is compared, and was not when the clock stopped."""
+
+    def play(done: Any) -> float:
+        done()
+        for at in range(judge.sets):
+            add(*judge.values.layout.arguments(judge.memory, at * judge.values.layout.set_bytes)[0])
+        return 0.001
+
+    with pytest.raises(Refused, match="hurried still wrote its output after it had said that it was done"):
+        judge._round(SimpleNamespace(name="hurried", play=play))  # type: ignore[arg-type]
 
 
 # --- who is honest ----------------------------------------------------------------------------------------------------
@@ -213,19 +229,19 @@ def test_its_process_gets_little(judge: Judge, tmp_path: Path, monkeypatch: pyte
 
 
 def test_inputs_differ_by_set_and_round_and_are_made_again_alike(judge: Judge) -> None:
-    seen = []
+    known = []
     for _ in range(2):
         judge._fill()
         first, second = (
             judge.values.layout.arguments(judge.memory, at * judge.values.layout.set_bytes)[0] for at in (0, 1)
         )
-        seen += [first[0].copy(), first[1].copy(), second[0].copy()]
+        known += [first[0].copy(), first[1].copy(), second[0].copy()]
         made = judge.reference.of(1, judge.turn)
         assert (made[0] == second[0]).all()
         assert (made[2] == second[0] + second[1]).all()
-    for one, other in itertools.combinations(seen, 2):
+    for one, other in itertools.combinations(known, 2):
         assert (one != other).mean() > 0.99
-    assert all(0 <= one.min() < 0.1 and 0.9 < one.max() <= 1 for one in seen)  # where the examples lie
+    assert all(0 <= one.min() < 0.1 and 0.9 < one.max() <= 1 for one in known)  # where the examples lie
 
 
 def test_the_judge_looks_in_outputs_of_the_chosen_sets_alone(judge: Judge) -> None:
@@ -444,10 +460,56 @@ def _dumpable() -> int:
     return int(ctypes.CDLL(None).prctl(3, 0, 0, 0, 0))
 
 
+def seen(seconds: float, hidden: float) -> Measured:
+    judged = Judgment("f", 12, 40, 384, 0.01, hidden * seconds, 0, 0, seconds)
+    return result(seconds=seconds, method="judge", judged=judged, conditions={"took_s": 1.0})
+
+
+@pytest.mark.parametrize(("hidden", "verdict"), [(0.001, "faster"), (0.1, "cannot tell")])
+def test_a_gain_that_may_be_hidden_fixed_costs_is_none(tmp_path: Path, hidden: float, verdict: str) -> None:
+    """A candidate that is 5 % faster, and can hide so large a share of its time."""
+    order: list[str] = []
+
+    def judged(name: str) -> Measured:
+        order.append(name)
+        return seen(0.95e-5 if name == "b" else 1e-5, hidden)
+
+    judge: Any = SimpleNamespace(judge=judged, timer=SimpleNamespace(device="gpu"))
+    found = compared(judge, "a", "b", Case("", Rules(), None), 4)
+    assert found.verdict == verdict
+    assert "".join(order[:8]) == "abbaabba"
+    order.clear()
+    for first in (False, True):
+        one = compared(judge, "a", "b", Case("", Rules(), None), 1, b_first=first)
+        assert one.ratio == pytest.approx(0.95)
+        assert Trial((), "gpu", "", one).hidden == pytest.approx(hidden)
+    assert "".join(order) == "abba"
+
+
+def test_a_confirmation_knows_what_could_be_hidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("original", "candidate"):
+        (tmp_path / f"{name}.py").write_text(f"def f(x): '{name}'\n")
+    verdicts = []
+    for hidden in (0.001, 0.1):
+
+        def trial(original: str, candidate: str, *_: Any, hidden: float = hidden, **__: Any) -> Trial:
+            sources = tuple(trials._file_of(one) for one in (original, original, candidate) if one)
+            both = seen(1e-5, hidden), seen(0.95e-5, hidden)
+            compared_ = Compared(*both, 0.95, (0.94, 0.96), "faster", "", 0.01, (0.95,) * 4)
+            return Trial(sources, "gpu", "", compared_ if candidate else None)
+
+        monkeypatch.setattr(campaigns, "trial", trial)
+        file = tmp_path / f"{hidden}.jsonl"
+        campaign = kernelwatch.Campaign.start(file, f"{tmp_path}/original.py:f", args="f", processes=4, judge=True)
+        campaign.attempt(f"{tmp_path}/candidate.py:f")
+        verdicts.append(campaign.crown()[0].verdict)
+    assert verdicts == ["faster", "cannot tell"]
+
+
 # --- the A/A with the open mode ---------------------------------------------------------------------------------------
 
 
-def test_the_record_of_the_aa_becomes_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_record_of_the_aa_becomes_the_table() -> None:
     found = result(
         seconds=2.02e-5, interval=(2.0e-5, 2.04e-5), judged=Judgment("f", 12, 40, 384, 0.01, 1e-7, 2e-7, 2e-6, 2.1e-5)
     )

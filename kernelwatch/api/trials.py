@@ -92,8 +92,7 @@ class Trial:
         """The share of its time that the candidate may have hidden from a judge; 0 in the open mode, which sees no
         more than the candidate wants."""
         assert self.compared
-        own = self.compared.a if self.candidate_first else self.compared.b
-        return hidden(own) if own.judged else 0.0
+        return hidden(self.compared.b) if self.compared.b.judged else 0.0  # a judge always names the candidate second
 
     @property
     def seconds(self) -> tuple[float, float]:
