@@ -95,6 +95,29 @@ def cpu_processes(count: int) -> dict[str, dict[str, str]]:
 
 FEW_TURNS = {"kernelwatch/comparison/paired.py": {"LOOKS = (4, 6, 10, 16, 24, 36)": "LOOKS = (4, 6, 10, 16)"}}
 
+# The seconds of a CPU cell are the function calls of its process, a microsecond each: what else this machine does moves
+# no verdict.
+CALLS = """
+import sys
+from types import SimpleNamespace
+
+_calls = 0
+
+
+def _count(*_):
+    global _calls
+    _calls += 1
+
+
+def _now():
+    sys.setprofile(_count)
+    return 1e-6 * _calls
+
+
+time = SimpleNamespace(perf_counter=_now)
+"""
+OWN_CLOCK = {"kernelwatch/timing/cpu.py": {"import time\n": CALLS}}
+
 
 @contextmanager
 def without_modules(*names: str) -> Iterator[None]:

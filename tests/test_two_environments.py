@@ -228,11 +228,13 @@ def test_python_itself_is_told_first() -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [("HEAD", "HEAD~1"), ("--find", "x"), ("--all",)], ids=["two commits", "find", "all"]
+    "arguments",
+    [("HEAD", "HEAD~1", "HEAD~2"), ("--find", "x", "HEAD", "HEAD~1"), ("--all",)],
+    ids=["three commits", "find between two", "all"],
 )
 def test_what_does_not_go_with_environments(rows: Rows, arguments: tuple[str, ...]) -> None:
     said = rows.kernelwatch("versus", "--env", "a", "b", *arguments, code=CANNOT)
-    assert "--env takes one commit or none" in said
+    assert "--env takes two commits at most, with --find one, and not --all" in said
 
 
 def test_no_cell_is_taken_to_be_the_same_in_both(monkeypatch: pytest.MonkeyPatch) -> None:

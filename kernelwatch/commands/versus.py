@@ -1,5 +1,5 @@
-"""Compare two commits (worse, better, no change, cannot tell), or two Python environments on one commit, or find the
-commit that caused a change.
+"""Compare two commits (worse, better, no change, cannot tell), or two Python environments on one commit; split a step
+between a commit and an environment; or find the commit, or the package, that caused a change.
 
 Exit code: 0, no change or better; 1, worse; 2, undecided, or a cell of HEAD fails; 130, interrupted. A rung that is
 launched differently is undecided if it cannot be timed here, unless --exact leaves time out of account and its exact
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from kernelwatch.asv.machine_names import machine_name
-from kernelwatch.comparison import bisect, consents
+from kernelwatch.comparison import bisect, consents, crossed, packages
 from kernelwatch.comparison import environments as two
 from kernelwatch.comparison.changes import Changes
 from kernelwatch.comparison.choice import Choice, by_pattern, choose
@@ -32,6 +32,7 @@ from kernelwatch.plan.build import tree_of_commit
 from kernelwatch.plan.cells import timed
 from kernelwatch.plan.project import Project
 from kernelwatch.report import comparison as report_text
+from kernelwatch.report import crossed as crossed_text
 from kernelwatch.report import documents
 from kernelwatch.report.arguments import Output, Parser, add_selection, selected, stop_on_signals
 from kernelwatch.system.files import write_whole
@@ -74,21 +75,18 @@ def versus(project: Project, arguments: argparse.Namespace, console: Console) ->
 
 
 def environments(project: Project, arguments: argparse.Namespace, console: Console) -> int:
-    """Measure one commit, or the working tree, in two environments, and print the report."""
+    """Measure one commit, or the working tree, in two environments, or two commits in both; print the report."""
     project.check()
-    commit = arguments.commits[0] if arguments.commits else ""
-    sha = resolve(project.root, commit) if commit else ""
+    names, shas = arguments.commits, [resolve(project.root, name) for name in arguments.commits]
     with console.status("") as status:
         both = [interpreters.interpreter(text, status.update) for text in arguments.env]
-    cells = timed(project)
-    if only := selected(arguments):
-        choice = by_pattern(project, only, project.rungs())
-        choice = replace(choice, cells=[cell for cell in cells if re.search(only, cell.key)])
-    else:
-        choice = Choice(cells, {}, set(project.rungs()))
+    choice = _in_environments(project, selected(arguments))
     with tempfile.TemporaryDirectory(prefix="kernelwatch-") as folder:
+        if len(shas) == 2:
+            return _crossed(project, arguments, both, shas, choice, Path(folder), console)
+        sha = shas[0] if shas else ""
         base, head = two.sides(project, both, sha, Path(folder))
-        what = two.words(both, f"{commit} ({sha[:8]})" if commit else "the working tree")
+        what = two.words(both, f"{names[0]} ({sha[:8]})" if sha else "the working tree")
         report = Report(project, base, head, what, exact_only=arguments.exact)
         if differ := interpreters.differences(*both):
             report.notes.append(f"packages: {two.packages_text(differ)}")
@@ -97,8 +95,33 @@ def environments(project: Project, arguments: argparse.Namespace, console: Conso
         return finish(report, work, console, arguments.markdown, arguments.comment)
 
 
+def _in_environments(project: Project, only: str) -> Choice:
+    """The cells that environments measure: all, or those that a regular expression matches."""
+    cells = timed(project)
+    if not only:
+        return Choice(cells, {}, set(project.rungs()))
+    choice = by_pattern(project, only, project.rungs())
+    return replace(choice, cells=[cell for cell in cells if re.search(only, cell.key)])
+
+
+def _crossed(
+    project: Project, arguments: argparse.Namespace, both: list[interpreters.Interpreter], shas: list[str],
+    choice: Choice, folder: Path, console: Console,
+) -> int:  # fmt: skip
+    """Measure two commits in two environments, and print whose each change is."""
+    said = consents.between(project, machine_name(), *shas)
+    edges = crossed.edges(project, both, shas, folder, said, arguments.exact)
+    commits = ", ".join(
+        f"{side} = {name} ({sha[:8]})"
+        for side, name, sha in zip(("BASE", "HEAD"), arguments.commits, shas, strict=True)
+    )
+    report = crossed.Crossed(two.words(both, commits), edges)
+    work = partial(crossed.compare, report, choice, arguments.budget, arguments.within)
+    return finish(report, work, console, arguments.markdown, arguments.comment, texts=crossed_text)
+
+
 def finish(
-    report: "Report | benchmarks.Report",
+    report: "Report | benchmarks.Report | crossed.Crossed",
     work: Callable[[Callable[[str], None]], None],
     console: Console,
     as_markdown: bool = False,
@@ -127,6 +150,16 @@ def finish(
     if interrupted:
         console.print("interrupted: that is what was known by then; nothing was saved")
     return 130 if interrupted else report.code
+
+
+def _find(project: Project, arguments: argparse.Namespace, console: Console) -> int:
+    """Find the commit, or the package, that caused a change."""
+    budget_s, within = arguments.budget, arguments.within
+    if not arguments.env:
+        return bisect.find(project, arguments.find, arguments.commits[0], budget_s, within, console)
+    project.check()
+    commit = resolve(project.root, arguments.commits[0]) if arguments.commits else ""
+    return packages.find(project, arguments.find, arguments.env, commit, budget_s, within, console)
 
 
 def within_of(text: str) -> float:
@@ -160,7 +193,8 @@ def main(project: Project, prog: str, arguments: list[str] | None = None) -> int
         "commits",
         nargs="*",
         metavar="COMMIT",
-        help="BASE and HEAD; with --find a range GOOD..BAD; with --env one commit, by default the working tree",
+        help="BASE and HEAD; with --find a range GOOD..BAD; with --env one commit, by default the working tree, or "
+        "BASE and HEAD to split what changed between the commit and the environment",
     )
     add_selection(parser, "these cells (default: those of the rungs whose binary or launch changed)")
     parser.add_argument("--all", action="store_true", help="compare every cell")
@@ -179,23 +213,26 @@ def main(project: Project, prog: str, arguments: list[str] | None = None) -> int
     parser.add_argument(
         "--find",
         metavar="CELL",
-        help="find the commit of GOOD..BAD that changed this cell or exact series to what it is in BAD",
+        help="find the commit of GOOD..BAD that changed this cell or exact series to what it is in BAD; with --env, "
+        "the package and its version that changed it to what it is in B",
     )
     parser.add_argument(
         "--budget",
         type=float,
         default=BUDGET_S,
         metavar="SECONDS",
-        help=f"time limit; the first {LOOKS[0]} turns are always taken; with --find for each commit that is tried "
-        f"(default: {BUDGET_S:g})",
+        help=f"time limit; the first {LOOKS[0]} turns are always taken; with --find, or with two commits and --env, "
+        f"for each comparison (default: {BUDGET_S:g})",
     )
     add_output(parser)
     parser.add_argument("--json", action="store_true", help="print data, as kernelwatch/schemas/versus.json describes")
     parsed = parser.parse_args(arguments)
     if sum((bool(selected(parsed)), parsed.all, bool(parsed.find))) > 1:
         parser.error("give one of a selection of cells, --all and --find")
-    if parsed.env and (parsed.find or parsed.all or len(parsed.commits) > 1):
-        parser.error("--env takes one commit or none, and neither --find nor --all: it compares all cells by default")
+    if parsed.env and (parsed.all or len(parsed.commits) > (1 if parsed.find else 2)):
+        parser.error(
+            "--env takes two commits at most, with --find one, and not --all: it compares all cells by default"
+        )
     if parsed.find and parsed.comment:
         parser.error("--find compares several commits, and --comment is the report on two")
     if parsed.json and (parsed.find or parsed.env or parsed.markdown):
@@ -211,7 +248,7 @@ def main(project: Project, prog: str, arguments: list[str] | None = None) -> int
     stop_on_signals()
     if parsed.find:
         try:
-            return bisect.find(project, parsed.find, parsed.commits[0], parsed.budget, parsed.within, console)
+            return _find(project, parsed, console)
         except KeyboardInterrupt:
             console.print("interrupted; what was tried by then is above")
             return 130

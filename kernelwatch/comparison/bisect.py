@@ -6,7 +6,7 @@ compiled binaries if sources differ. A commit that cannot be judged is skipped.
 
 import re
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +17,7 @@ from kernelwatch.comparison import exact
 from kernelwatch.comparison.changes import changes
 from kernelwatch.comparison.choice import choose
 from kernelwatch.comparison.exact import ExactSeries, Value
-from kernelwatch.comparison.paired import SAME, Comparison, Judged, Side
+from kernelwatch.comparison.paired import SAME, Comparison, Judged, Pairs, Side
 from kernelwatch.plan.build import tree_of_commit
 from kernelwatch.plan.cells import Cell, timed
 from kernelwatch.plan.project import Project
@@ -92,6 +92,64 @@ def same_launches(before: Commit, after: Commit, rung: str, type: str = "") -> b
     return rung in differ.same or not (rung in differ.rungs or rung in differ.gone)
 
 
+# --- verdicts ------------------------------------------------------------------------------------------------------
+
+
+def exact_verdict(of: ExactSeries, base: Value, head: Value) -> Judged:
+    """The verdict on an exact series that was asked for by name, also if the pages do not judge it."""
+    word = of.verdict(base, head)
+    if word == "changed" and isinstance(base, float) and isinstance(head, float):
+        if of.higher_is_better is None:
+            word = "higher" if head > base else "lower"
+        else:
+            word = "better" if (head > base) == of.higher_is_better else "worse"
+    return Judged(word, f"{base} -> {head}")
+
+
+def told(pairs: Pairs, judged: Judged) -> Judged:
+    """A verdict on a cell that says the change, if it was measured."""
+    if not judged.why and pairs.measurements:
+        low, high = (100 * bound for bound in judged.bounds)
+        return replace(judged, why=f"{100 * judged.change:+.2f} %, {low:+.2f} to {high:+.2f}")
+    return judged
+
+
+def search(names: Sequence[str], compare: Callable[[int, bool], Judged], console: Console) -> tuple[str, int] | None:
+    """The word of the last of some steps, and the first step that has it; None, after printing why, if the last shows
+    nothing to look for or if steps before cannot be judged.
+
+    `names`: of the steps, of which the first is good. `compare(at, briefly)`: a step with the first one; briefly if a
+    single turn is enough.
+    """
+
+    def compared(at: int, briefly: bool = False) -> str:
+        judged = compare(at, briefly)
+        why = f" ({judged.why})" if judged.why else ""
+        console.print(f"{names[at]}: {judged.word}{why}", markup=False, highlight=False, soft_wrap=True)
+        return judged.word
+
+    word = compared(len(names) - 1)
+    if word not in BAD:
+        console.print(f"{word}: the last one shows nothing to look for", markup=False)
+        return None
+    good_words = [*JUDGED_BAD, "no change"]
+    if word == "failed":
+        good_words.append("cannot tell")  # what does not fail is good; one turn shows that
+
+    def judge(at: int) -> str:
+        own = compared(at, word == "failed")
+        if own == word:
+            return "bad"
+        return "good" if own in good_words else "cannot tell"
+
+    _, bad, unknown = first_bad(len(names), judge)
+    if unknown:
+        candidates = ", ".join(names[at] for at in [*unknown, bad])
+        console.print(f"cannot tell: it is one of {candidates}", markup=False, highlight=False, soft_wrap=True)
+        return None
+    return word, bad
+
+
 # --- the search ----------------------------------------------------------------------------------------------------
 
 
@@ -116,15 +174,7 @@ def _judge(
     """Compare a commit with GOOD."""
     project = good.project
     if isinstance(of, ExactSeries):
-        base, head = good.figure(of), other.figure(of)
-        word = of.verdict(base, head)
-        if word == "changed" and isinstance(base, float) and isinstance(head, float):
-            # The pages do not judge this series, but here it was asked for by name.
-            if of.higher_is_better is None:
-                word = "higher" if head > base else "lower"
-            else:
-                word = "better" if (head > base) == of.higher_is_better else "worse"
-        return Judged(word, f"{base} -> {head}")
+        return exact_verdict(of, good.figure(of), other.figure(of))
     if same_launches(good, other, of.name, of.type):
         return Judged("no change", SAME)
     differ = changes(project, good.tree, other.tree).rungs
@@ -133,11 +183,7 @@ def _judge(
     comparison = Comparison(project, *sides, choice.cells, choice.controls, within, differ)
     with console.status("timing ...") as status:
         comparison.run(budget_s, status.update)
-    judged = comparison.verdict(of.key)
-    if not judged.why and comparison.pairs[of.key].measurements:
-        low, high = (100 * bound for bound in judged.bounds)
-        return replace(judged, why=f"{100 * judged.change:+.2f} %, {low:+.2f} to {high:+.2f}")
-    return judged
+    return told(comparison.pairs[of.key], comparison.verdict(of.key))
 
 
 def _range(root: Path, text: str) -> list[str]:
@@ -180,34 +226,13 @@ def find(project: Project, name: str, range: str, budget_s: float, within: float
             console.print("no commit changed it: what moved is the environment")
             return 2
 
-        def compared(at: int, budget_s: float) -> str:
-            """Compare a commit with GOOD, print the verdict and return its word."""
-            judged = _judge(every[0], tried[at], of, budget_s, within, console)
-            why = f" ({judged.why})" if judged.why else ""
-            console.print(f"{tried[at].subject}: {judged.word}{why}", markup=False, highlight=False, soft_wrap=True)
-            return judged.word
+        def compare(at: int, briefly: bool) -> Judged:
+            return _judge(every[0], tried[at], of, 0.0 if briefly else budget_s, within, console)
 
-        word = compared(len(tried) - 1, budget_s)
-        if word not in BAD:
-            console.print(f"{word}: the last commit shows nothing to look for", markup=False)
+        found = search([commit.subject for commit in tried], compare, console)
+        if found is None:
             return 2
-        good_words = [*JUDGED_BAD, "no change"]
-        if word == "failed":
-            good_words.append("cannot tell")  # a commit that does not fail is good; one turn shows that
-
-        def judge(at: int) -> str:
-            own = compared(at, 0.0 if word == "failed" else budget_s)
-            if own == word:
-                return "bad"
-            return "good" if own in good_words else "cannot tell"
-
-        _, bad, unknown = first_bad(len(tried), judge)
-        if unknown:
-            console.print(
-                f"cannot tell: it is one of {', '.join(tried[at].subject for at in [*unknown, bad])}",
-                markup=False, highlight=False, soft_wrap=True,
-            )  # fmt: skip
-            return 2
+        word, bad = found
         console.print(f"first {word}: {tried[bad].sha}", style="bold", highlight=False, soft_wrap=True)
         last = git(project.root, "log", "-1", "--format=%h %an %as%n    %s", tried[bad].sha)
         console.print(last, markup=False, highlight=False)
