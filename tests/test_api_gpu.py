@@ -112,13 +112,13 @@ def test_cold_copies_are_larger_than_the_cache_and_new_in_each_round(
     device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[int] = []
-    allocate = gpu_module.Gpu._allocate
+    allocate = gpu_module.Gpu.allocate
 
     def counted(self: gpu_module.Gpu, size: int) -> Any:
         made.append(size)
         return allocate(self, size)
 
-    monkeypatch.setattr(gpu_module.Gpu, "_allocate", counted)
+    monkeypatch.setattr(gpu_module.Gpu, "allocate", counted)
     found = kernelwatch.measure(copying(device), array(), array())
     places, sets = replayed(device), found.conditions["copies"]
     assert sets * 2 * 4 * 4096 >= 4 * device.l2_bytes

@@ -115,7 +115,9 @@ class Lab:
         self.script[name] = ratio
         return f"{self.folder}/{name}.py:f"
 
-    def trial(self, original: str, candidate: str, setting: Setting, *, candidate_first: bool = False) -> Trial:
+    def trial(
+        self, original: str, candidate: str, setting: Setting, *, candidate_first: bool = False, last: bool = False
+    ) -> Trial:
         names = [name for name in (original, candidate) if name]
         sources = tuple(_source(name) for name in names)
         if not candidate:

@@ -92,7 +92,7 @@ def test_a_campaign_is_led(folder: Path) -> None:
     file = {"file": "search.jsonl"}
     begun, refused, slower, crowned, known = asked(
         folder,
-        ("start_campaign", file | {"original": "sums.py:total", "args": "numbers"}),
+        ("start_campaign", file | {"original": "sums.py:total", "args": "numbers", "judge": False}),
         ("try_candidate", file | {"candidate": "sums.py:wrong"}),
         ("try_candidate", file | {"candidate": "sums.py:slow"}),
         ("crown", file),
@@ -103,6 +103,27 @@ def test_a_campaign_is_led(folder: Path) -> None:
         check(each["document"], "campaign")
     assert crowned["meaning"] == "none is crowned"
     assert known["document"]["tries"] == 2
+
+
+def test_a_campaign_judges_what_an_agent_wrote(folder: Path) -> None:
+    (folder / "doubled.py").write_text(
+        "import time\nimport numpy as np\n"
+        "def arrays(): return np.random.default_rng().random(100), np.zeros(100)\n"
+        "def right(x, out): time.sleep(0.002); np.multiply(x, 2, out=out)\n"
+        "def wrong(x, out): np.multiply(x, 3, out=out)\n"
+    )
+    file = {"file": "search.jsonl"}
+    begun, refused, returns = asked(
+        folder,
+        ("start_campaign", file | {"original": "doubled.py:right", "args": "arrays"}),
+        ("try_candidate", file | {"candidate": "doubled.py:wrong"}),
+        ("start_campaign", {"file": "other.jsonl", "original": "sums.py:total", "args": "numbers"}),
+    )
+    assert begun["document"]["setting"]["judge"]
+    assert (refused["exit_code"], refused["document"]["last"]["verdict"]) == (2, "refused")
+    assert "100 of 100 elements wrong" in refused["document"]["last"]["why"]
+    assert (returns["exit_code"], returns["document"]) == (128, None)
+    assert "no array is among the arguments" in returns["said"]
 
 
 def test_what_a_command_cannot_do_is_no_verdict(folder: Path) -> None:
@@ -138,13 +159,20 @@ def test_what_is_asked_reaches_the_command(tmp_path: Path, monkeypatch: pytest.M
         return [
             (await mcp.compare_commits("A", "B", only="op/.*", exact=True, budget=9))["document"],
             (await mcp.measure_function("a.py:f", args="g", against="b.py:f", cache="hot", seconds=2))["document"],
+            (await mcp.measure_function("a.py:f", args="g", reference="b.py:f", rtol=1e-5))["document"],
             (await mcp.start_campaign("s.jsonl", "a.py:f", args="g", rtol=1e-5, atol=0.5))["document"],
+            (await mcp.start_campaign("s.jsonl", "a.py:f", args="g", judge=False))["document"],
         ]
 
     assert in_a_thread(told) == [
         ["versus", "--json", "--only=op/.*", "--budget=9", "--exact", "--", "A", "B"],
         ["measure", "--json", "--args=g", "--against=b.py:f", "--cache=hot", "--seconds=2", "--", "a.py:f"],
-        ["campaign", "start", "--json", "--args=g", "--rtol=1e-05", "--atol=0.5", "--", "s.jsonl", "a.py:f"],
+        [
+            *("measure", "--json", "--args=g", "--cache=cold", "--judge=b.py:f", "--rtol=1e-05", "--atol=0.0"),
+            *("--", "a.py:f"),
+        ],
+        ["campaign", "start", "--json", "--args=g", "--rtol=1e-05", "--atol=0.5", "--judge", "--", "s.jsonl", "a.py:f"],
+        ["campaign", "start", "--json", "--args=g", "--rtol=0.0", "--atol=0.0", "--", "s.jsonl", "a.py:f"],
     ]
 
 

@@ -25,7 +25,7 @@ def device_of(argument: object) -> str:
     """
     if isinstance(argument, type) or (isinstance(argument, np.ndarray) and argument.dtype.hasobject):
         return ""
-    if _is_tensor(argument) and str(argument.layout) != "torch.strided":  # type: ignore[attr-defined]
+    if is_tensor(argument) and str(argument.layout) != "torch.strided":  # type: ignore[attr-defined]
         return ""
     if hasattr(argument, "__dlpack_device__"):
         try:
@@ -45,12 +45,13 @@ def _why_not(argument: Any) -> str:
         return "its elements are Python's objects"
     if isinstance(argument, np.ma.MaskedArray):
         return "it has a mask"
-    if _is_tensor(argument) and str(argument.layout) != "torch.strided":
+    if is_tensor(argument) and str(argument.layout) != "torch.strided":
         return f"its layout is {argument.layout}"
     return ""
 
 
-def _is_tensor(argument: object) -> bool:
+def is_tensor(argument: object) -> bool:
+    """Whether an argument is a tensor of PyTorch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(argument, torch.Tensor)
 
@@ -60,7 +61,7 @@ class Original:
     that is neither NumPy's, CuPy's nor PyTorch's is copied into NumPy's or CuPy's."""
 
     def __init__(self, array: Any, xp: Any) -> None:
-        self.xp, self.tensor = xp, _is_tensor(array)
+        self.xp, self.tensor = xp, is_tensor(array)
         if not self.tensor and not isinstance(array, xp.ndarray):
             given = hasattr(array, "__cuda_array_interface__") or hasattr(array, "__array_interface__")
             array = xp.asarray(array) if given else xp.from_dlpack(array)
@@ -128,10 +129,10 @@ class Rotation:
         self.starts: dict[int, int] = {}  # of each array in a set, in bytes
         self.set_bytes = 0
         for key, one in self.originals.items():
-            self.starts[key] = _up(self.set_bytes, page if one.span >= LARGE else ALIGNMENT)
+            self.starts[key] = up(self.set_bytes, page if one.span >= LARGE else ALIGNMENT)
             self.set_bytes = self.starts[key] + one.span
         large = any(one.span >= LARGE for one in self.originals.values())
-        self.set_bytes = _up(self.set_bytes, page if large else ALIGNMENT)
+        self.set_bytes = up(self.set_bytes, page if large else ALIGNMENT)
         self.nbytes = sum(one.nbytes for one in self.originals.values())
         self.warnings: list[str] = []
         self.sets = self._count(cache, cache_bytes, cold_bytes, hot_bytes, free_bytes)
@@ -198,7 +199,8 @@ def _original(array: object, xp: Any) -> Original:
         raise MeasureError(f"an argument of type {_kind(array)} cannot be copied: {error}") from error
 
 
-def _up(size: int, alignment: int) -> int:
+def up(size: int, alignment: int) -> int:
+    """The next multiple of an alignment."""
     return -(-size // alignment) * alignment
 
 

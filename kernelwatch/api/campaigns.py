@@ -126,6 +126,7 @@ class Campaign:
         seconds: float = 1.0,
         processes: int = PROCESSES,
         within: float | None = None,
+        judge: bool = False,
     ) -> "Campaign":
         """Begin a campaign: call the original twice, and write the file.
 
@@ -134,6 +135,7 @@ class Campaign:
         `rtol`, `atol`: how far an element of a candidate's output may be off: by `atol` + `rtol` times its size.
         `seconds`: after which a comparison that is undecided ends, in each process. `processes`: of a confirmation.
         `within`: the largest relative change that is "same"; `cache`, `device`: as in `kernelwatch.measure`.
+        `judge`: candidates are not trusted: each runs in a process that does not time it, see `kernelwatch.judge`.
 
         Raises: MeasureError if the file exists, if the original fails, or if it has no output to compare.
         """
@@ -142,11 +144,13 @@ class Campaign:
             raise ValueError("seconds and within must be numbers above 0")
         if cache not in CACHES or device not in (None, "gpu", "cpu"):
             raise ValueError(f"cache must be one of {', '.join(CACHES)}, device gpu, cpu or None")
+        if judge and (cache != "cold" or not args):
+            raise ValueError("a judge gives cold arrays that `args` makes, each for one call")
         if processes < 4 or processes % 2:
             raise ValueError(f"processes must be an even number, at least 4; got {processes}")
         name = importable(original)
         setting = Setting(
-            maker(args, name) if args else "", float(rtol), float(atol), cache, device, float(seconds), within
+            maker(args, name) if args else "", float(rtol), float(atol), cache, device, float(seconds), within, judge
         )
         path = Path(file)
         with _held(path):
@@ -214,6 +218,8 @@ class Campaign:
             self._open()
             if name == self.head.original.function:
                 raise MeasureError(f"{self.head.original.name} is the original itself")
+            if self.head.setting.judge and not name.rpartition(":")[0].endswith(".py"):
+                raise MeasureError(f"{name}: a judge, which imports no candidate, takes FILE.py:FUNCTION")
             number = len(self.tries) + 1
             try:
                 seen = trial(self.head.original.function, name, self.head.setting)
@@ -257,6 +263,7 @@ class Campaign:
                     begun.candidate.function,
                     self.head.setting,
                     candidate_first=bool(number % 2),
+                    last=True,
                 )
             except Died as error:
                 return Confirmation(**known | {"verdict": "refused", "why": str(error)})
@@ -266,6 +273,7 @@ class Campaign:
                 return Confirmation(**known | {"verdict": "refused", "why": why})
             trials.append(seen)
         floor, within = bounds(trials[0].device, self.head.setting.within)
+        floor = max(floor, *(one.hidden for one in trials))
         judged = confirmed([one.log for one in trials], begun.number, floor, within)
         low, high = judged.bounds
         original_s, candidate_s = (statistics.median(one.seconds[side] for one in trials) for side in (0, 1))
@@ -435,8 +443,8 @@ def _parsed(kind: type[T], values: dict[str, Any]) -> T:
     for name in ("original", "maker", "candidate"):
         if values.get(name) is not None:
             values[name] = _of(Source, values[name])
-    if "setting" in values:
-        values["setting"] = _of(Setting, values["setting"])
+    if "setting" in values:  # a campaign that began before there was a judge has none
+        values["setting"] = _of(Setting, {"judge": False} | values["setting"])
     if "interval" in values:
         low, high = values["interval"]
         _of(Bounds, {"low": low, "high": high})
@@ -463,7 +471,7 @@ def _of(kind: type[T], values: Any) -> T:
         if name in ("interval", "warnings"):
             continue
         number = isinstance(value, int | float) and not isinstance(value, bool)
-        fits = isinstance(value, type_) and not isinstance(value, bool)
+        fits = isinstance(value, type_) and (type_ is bool or not isinstance(value, bool))
         if not (fits or (number and isinstance(0.0, type_))) or (number and not math.isfinite(value)):
             raise ValueError(f"{name} is {value!r}")
     return kind(**values)

@@ -184,7 +184,7 @@ class Gpu:
     def subject(self, name: str, function: Callable[..., object], arguments: tuple[Any, ...]) -> OnGpu:
         return OnGpu(self.replayer, name, function, arguments)
 
-    def _allocate(self, size: int) -> Any:
+    def allocate(self, size: int) -> Any:
         """Memory straight from the driver, which no pool keeps."""
         with self.cupy.cuda.using_allocator(None):
             return self.cupy.empty(size, self.cupy.uint8)
@@ -195,7 +195,7 @@ class Gpu:
             arguments,
             self.device,
             self.cupy,
-            self._allocate,
+            self.allocate,
             cache=cache,
             cache_bytes=l2_bytes,
             cold_bytes=ROTATION * l2_bytes,

@@ -3,7 +3,9 @@
 import hashlib
 import importlib
 import importlib.util
+import inspect
 import os
+import secrets
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -105,15 +107,28 @@ def known(name: str) -> Callable[..., Any]:
 
 
 def made(name: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments that a function makes: a tuple, a dictionary of keywords, or one argument. `name`: "": there are
-    none. Raises: MeasureError."""
+    """The arguments that a function makes: a tuple, a dictionary of keywords, or one argument. If it takes a `seed`, it
+    gets another one each time. `name`: "": there are none. Raises: MeasureError."""
     if not name:
         return (), {}
     function = known(name)
     try:
-        arguments = function()
+        arguments = function(**({"seed": secrets.randbits(32)} if takes_seed(function) else {}))
     except Exception as error:
         raise MeasureError(f"{name} raises {type(error).__name__}: {error}") from error
+    return split(arguments)
+
+
+def split(arguments: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """What a maker of arguments returned, as positional ones and keywords."""
     if isinstance(arguments, dict):
         return (), arguments
     return (arguments if isinstance(arguments, tuple) else (arguments,)), {}
+
+
+def takes_seed(function: Callable[..., object]) -> bool:
+    """Whether a function that makes arguments takes a `seed`, and so makes others for another one."""
+    try:
+        return "seed" in inspect.signature(function).parameters
+    except (TypeError, ValueError):  # a callable of a C extension may have no signature
+        return False

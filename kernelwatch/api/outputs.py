@@ -81,8 +81,9 @@ def why_other(expected: Outputs, own: Outputs, rtol: float, atol: float) -> str:
     return ""
 
 
-def differ(expected: Any, own: Any, rtol: float, atol: float) -> str:
-    """How many elements of an array are wrong and which is the first, "" if none is."""
+def differ(expected: Any, own: Any, rtol: float, atol: float, xp: Any = np) -> str:
+    """How many elements of an array are wrong and which is the first, "" if none is. `xp`: the module of both arrays,
+    NumPy or CuPy."""
     if own.shape != expected.shape or own.dtype != expected.dtype:
         kinds = [f"{one.dtype} of shape {one.shape}" for one in (own, expected)]
         return f"it is {kinds[0]}, {kinds[1]} is expected"
@@ -92,12 +93,12 @@ def differ(expected: Any, own: Any, rtol: float, atol: float) -> str:
         wide = np.complex128 if own.dtype.kind == "c" else np.float64
         mine, theirs = own.astype(wide), expected.astype(wide)
         with np.errstate(invalid="ignore", over="ignore"):  # inf - inf is NaN, which is near nothing
-            near = abs(mine - theirs) <= atol + rtol * np.where(np.isfinite(theirs), abs(theirs), 0)
-        right = right | near | (np.isnan(mine) & np.isnan(theirs))
+            near = abs(mine - theirs) <= atol + rtol * xp.where(xp.isfinite(theirs), abs(theirs), 0)
+        right = right | near | (xp.isnan(mine) & xp.isnan(theirs))
     if right.all():
         return ""
-    at = np.unravel_index(int(np.argmin(right)), own.shape)
+    at = np.unravel_index(int(right.argmin()), own.shape)
     return (
-        f"{int(np.size(right) - np.count_nonzero(right))} of {own.size} elements wrong, the first at "
+        f"{right.size - int(xp.count_nonzero(right))} of {own.size} elements wrong, the first at "
         f"{[int(i) for i in at]}: {own[at]} is not {expected[at]}"
     )

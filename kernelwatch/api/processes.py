@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelwatch.api.named import resolve
-from kernelwatch.api.result import MeasureError
+from kernelwatch.api.result import MeasureError, Refused
 
 
 class Died(MeasureError):
@@ -71,5 +71,6 @@ def main() -> None:
         arguments, given = pickle.load(sys.stdin.buffer)
         result = what(*functions, *arguments, **given)
     except MeasureError as error:
-        result = MeasureError(str(error))  # its cause may be of a class that cannot be handed on
+        kind = Refused if isinstance(error, Refused) else MeasureError
+        result = kind(str(error))  # its cause may be of a class that cannot be handed on
     Path(sys.argv[1]).write_bytes(pickle.dumps(result))

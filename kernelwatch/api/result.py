@@ -12,11 +12,40 @@ METHODS = {
     "graph": "in a CUDA graph",
     "events": "launched from Python, between events",
     "host": "by the host's clock",
+    "judge": "judged from another process",
 }
 
 
 class MeasureError(RuntimeError):
     """A callable cannot be measured: it raises, or it is asked for something that this machine lacks."""
+
+
+class Refused(MeasureError):
+    """A judge refuses a function: its output is wrong, or it does what a function that is measured must not do."""
+
+
+@dataclass(frozen=True)
+class Judgment:
+    """How a function was judged that is not trusted, by a process that it does not run in.
+
+    `reference`: the function that its outputs were compared with. `rounds`: that were timed; `sets`: of buffers in a
+    round, over each of which it is called once. `checked`: sets of which all outputs were compared, in all rounds.
+    `unseen`: the share of the sets that it could leave out in every round, and be found out in 99 % of cases.
+    `fixed_s`: what was taken off a call for what a round takes beside the calls. None can gain more by hiding of it.
+    `resolution_s`: how far the figure may be off by the noise of the rounds and of the control.
+    `shortest_s`: the shortest call of which `fixed_s` is so small a part that the figure says something.
+    `at_most_s`: of a call, with nothing taken off.
+    """
+
+    reference: str
+    rounds: int
+    sets: int
+    checked: int
+    unseen: float
+    fixed_s: float
+    resolution_s: float
+    shortest_s: float
+    at_most_s: float
 
 
 @dataclass(frozen=True, repr=False)
@@ -31,11 +60,13 @@ class Measured:
     `clock_mhz`: the median SM clock during the rounds, None on a CPU or if it is not known.
     `warnings`: what makes the figure doubtful, one sentence each.
     `device`: the name of the GPU or CPU. `cache`: "cold" or "hot".
-    `method`: "graph" (a CUDA graph of calls), "events" (launched from Python between events) or "host" (its clock).
+    `method`: "graph" (a CUDA graph of calls), "events" (launched from Python between events), "host" (its clock) or
+    "judge" (the clock of another process).
     `peak_allocated_bytes`: the most device memory that a call allocates at once, through CuPy's or PyTorch's allocator;
     None on a CPU.
     `conditions`: driver, versions, temperature in C, power in W, copies of the arrays, calls, and the seconds that the
     measurement took.
+    `judged`: how it was judged; None in the open mode.
     """
 
     name: str
@@ -52,6 +83,7 @@ class Measured:
     processes: int = 1
     peak_allocated_bytes: int | None = None
     conditions: dict[str, Any] = field(default_factory=dict)
+    judged: Judgment | None = None
 
     @property
     def bytes_per_s(self) -> float | None:
@@ -81,6 +113,12 @@ class Measured:
         what = f"{len(self.samples)} {'processes' if self.processes > 1 else 'rounds'}"
         rows["device"] = f"{self.device}{clock}"
         rows["how"] = f"{self.cache}, {METHODS[self.method]}, {what}"
+        if self.judged:
+            one = self.judged
+            rows["judged"] = (
+                f"against {one.reference}, {one.checked} outputs compared; resolution {time_text(one.resolution_s)}, "
+                f"shortest {time_text(one.shortest_s)}"
+            )
         return rows
 
     def __repr__(self) -> str:

@@ -3,12 +3,14 @@
 import math
 import statistics
 from collections.abc import Sequence
+from dataclasses import replace
 
-from kernelwatch.api.result import Compared, Measured
+from kernelwatch.api.result import Compared, Judgment, Measured
 from kernelwatch.comparison.paired import FALSE_ALARMS, LOOKS, Judged, interval, judge
 from kernelwatch.comparison.spending import bounds
 
 LEVEL = 0.05  # of the interval of a measurement
+CHANCE = 0.01  # with which a judge does not see that a function leaves out the share of its calls that is told
 WORDS = {"worse": "slower", "better": "faster"}
 
 
@@ -42,6 +44,23 @@ def pooled(results: Sequence[Measured]) -> Measured:
         processes=len(results),
         peak_allocated_bytes=max(peaks) if peaks else None,
         conditions=first.conditions | {"took_s": sum(result.conditions["took_s"] for result in results)},
+        judged=_together([result.judged for result in results if result.judged]),
+    )
+
+
+def _together(judgments: Sequence[Judgment]) -> Judgment | None:
+    """How several processes were judged: the times are the worst of each."""
+    if not judgments:
+        return None
+    worst = {name: max(getattr(one, name) for one in judgments) for name in ("fixed_s", "resolution_s", "shortest_s")}
+    checked = sum(one.checked for one in judgments)
+    return replace(
+        judgments[0],
+        rounds=sum(one.rounds for one in judgments),
+        checked=checked,
+        unseen=1 - CHANCE ** (1 / checked),
+        at_most_s=statistics.median(one.at_most_s for one in judgments),
+        **worst,
     )
 
 

@@ -6,11 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from kernelwatch.api.judge.judging import Rules
+from kernelwatch.api.judged import Case, compared, hidden, sitting
 from kernelwatch.api.measuring import compare, timer_of
 from kernelwatch.api.named import known, made, module_of
 from kernelwatch.api.outputs import Outputs, outputs, why_other
 from kernelwatch.api.processes import each
-from kernelwatch.api.result import Compared, MeasureError
+from kernelwatch.api.result import Compared, MeasureError, Refused
+from kernelwatch.comparison.paired import LOOKS
 from kernelwatch.system.files import read_regular
 
 
@@ -36,7 +39,8 @@ class Source:
 class Setting(NamedTuple):
     """How the functions of a campaign are called, compared and timed. `args`: the name of the function that makes their
     arguments, or "". `rtol`, `atol`: how far an element of an output may be off, relative to the original's, and in
-    all. The others: as in `kernelwatch.compare`, in each process."""
+    all. `judge`: candidates are not trusted, and judged from another process. The others: as in `kernelwatch.compare`,
+    in each process."""
 
     args: str
     rtol: float
@@ -45,6 +49,7 @@ class Setting(NamedTuple):
     device: str | None
     seconds: float
     within: float | None
+    judge: bool = False
 
 
 @dataclass(frozen=True)
@@ -83,6 +88,13 @@ class Trial:
         return math.log(self.compared.ratio) * (-1 if self.candidate_first else 1)
 
     @property
+    def hidden(self) -> float:
+        """The share of its time that the candidate may have hidden from a judge; 0 in the open mode, which sees no
+        more than the candidate wants."""
+        assert self.compared
+        return hidden(self.compared.b) if self.compared.b.judged else 0.0  # a judge always names the candidate second
+
+    @property
     def seconds(self) -> tuple[float, float]:
         """Of the original and of the candidate."""
         assert self.compared
@@ -90,13 +102,41 @@ class Trial:
         return (b, a) if self.candidate_first else (a, b)
 
 
-def trial(original: str, candidate: str, setting: Setting, *, candidate_first: bool = False) -> Trial:
+def trial(
+    original: str, candidate: str, setting: Setting, *, candidate_first: bool = False, last: bool = False
+) -> Trial:
     """Run a candidate beside the original in a fresh process; without a candidate (""), the original alone.
     `candidate_first`: it takes the first place in the turns, so that what the place does can be averaged out.
+    `last`: it is one of the processes of a confirmation; a judge takes a single turn in it.
 
     Raises: MeasureError if the original fails; Died if the process ends.
     """
-    return each(one_trial, (original,), (candidate, setting, candidate_first), {}, 1)[0]  # type: ignore[no-any-return]
+    how = (
+        (judged_trial, (candidate, setting, candidate_first, last))
+        if setting.judge
+        else (one_trial, (candidate, setting, candidate_first))
+    )
+    return each(how[0], (original,), how[1], {}, 1)[0]  # type: ignore[no-any-return]
+
+
+def judged_trial(original: str, candidate: str, setting: Setting, candidate_first: bool, last: bool) -> Trial:
+    """What `trial` does in the fresh process if candidates are judged. This process does not import them."""
+    rules = Rules(setting.rtol, setting.atol, setting.seconds / LOOKS[0])
+    case = Case(setting.args, rules, setting.device, setting.within)
+    sources = [source_of(name) for name in (original, setting.args) if name]
+    with sitting(original, case) as judge:
+        device = judge.timer.device
+        if not candidate:
+            return Trial(tuple(sources), device)
+        sources.append(_file_of(candidate))
+        turns, both = 1 if last else LOOKS[0], (original, candidate)
+        try:
+            found = compared(judge, *both, case, turns, b_first=candidate_first)
+        except Refused as error:
+            return Trial(tuple(sources), device, str(error))
+    if not sources[-1].is_unchanged():
+        return Trial(tuple(sources), device, "its file changed while it was judged")
+    return Trial(tuple(sources), device, "", found)
 
 
 def one_trial(original: str, candidate: str, setting: Setting, candidate_first: bool) -> Trial:
@@ -148,6 +188,12 @@ def _see(original: str, expected: Outputs, again: Outputs, setting: Setting) -> 
 def source_of(function: str) -> Source:
     """A function that was imported, and the content of its file."""
     file = getattr(module_of(function), "__file__", None) or ""
+    return Source(function, file, file_hash(file))
+
+
+def _file_of(function: str) -> Source:
+    """A function "FILE.py:function" that this process does not import."""
+    file = function.rpartition(":")[0]
     return Source(function, file, file_hash(file))
 
 

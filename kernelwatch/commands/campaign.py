@@ -83,6 +83,7 @@ def main(prog: str, arguments: list[str] | None = None) -> int:
         help=f"fresh ones of a confirmation, an even number (default: {PROCESSES})",
     )
     start.add_argument("--within", type=float, help="largest relative change that is the same (GPU: 0.01, CPU: 0.02)")
+    start.add_argument("--judge", action="store_true", help="candidates are not trusted: docs/judge.md")
     trying = verb("try", "try a candidate")
     trying.add_argument("function", metavar="MODULE:FUNCTION", help="the candidate")
     verb("crown", "measure the most promising candidates again and crown the first that is surely faster")
@@ -101,7 +102,7 @@ Done = tuple[Campaign, int, Try | None, str]
 
 
 def _start(parsed: argparse.Namespace) -> Done:
-    names = ("args", "rtol", "atol", "cache", "device", "seconds", "processes", "within")
+    names = ("args", "rtol", "atol", "cache", "device", "seconds", "processes", "within", "judge")
     campaign = Campaign.start(parsed.file, parsed.function, **{name: getattr(parsed, name) for name in names})
     return campaign, 0, None, repr(campaign)
 

@@ -5,6 +5,9 @@ called without arguments. With --args, a function that is called once makes the 
 keywords, or a single one. Arrays among them are copied, and the calls rotate over the copies; so a function that is
 given its arrays is measured cold, and one that takes them from its module is not.
 
+With --judge the function is not trusted: it runs in a process of its own, and is timed and checked from outside, by the
+outputs of a function that is trusted.
+
 Exit code: 0, measured, or with --against: faster or the same; 1, slower; 2, cannot tell.
 """
 
@@ -17,8 +20,10 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
+from dataclasses import asdict
 from typing import Any
 
+from kernelwatch.api.judged import judge
 from kernelwatch.api.measuring import compare, measure
 from kernelwatch.api.named import importable, known, made, maker
 from kernelwatch.api.result import Compared, Measured, MeasureError
@@ -65,7 +70,8 @@ FIGURES = (
 
 
 def _measured(one: Measured) -> dict[str, Any]:
-    return {name: getattr(one, name) for name in FIGURES}
+    figures = {name: getattr(one, name) for name in FIGURES}
+    return figures | {"judged": asdict(one.judged) if one.judged else None}
 
 
 def _positive(text: str) -> float:
@@ -90,10 +96,19 @@ def main(prog: str, arguments: list[str] | None = None) -> int:
         help=f"how long to measure in each process (default: {SECONDS:g}; compared, {SECONDS_COMPARED:g})",
     )
     parser.add_argument("--processes", type=int, default=1, help="fresh processes; compared, a verdict needs four")
+    parser.add_argument(
+        "--judge", metavar="MODULE:FUNCTION", help="judge it by the outputs of this one, which is trusted"
+    )
+    parser.add_argument("--rtol", type=float, default=0.0, help="with --judge: tolerance of an output, relative")
+    parser.add_argument("--atol", type=float, default=0.0, help="the same, absolute (default of both: 0)")
     parser.add_argument("--json", action="store_true", help="print data, as schemas/measure.json describes them")
     parsed = parser.parse_args(arguments)
     if parsed.processes < 1 or (parsed.bytes is not None and parsed.bytes < 0):
         parser.error("--processes takes a number of at least 1, --bytes one of at least 0")
+    if parsed.judge and (parsed.cache != "cold" or not parsed.args):
+        parser.error("--judge gives cold arrays that --args makes, each for one call")
+    if not parsed.judge and (parsed.rtol or parsed.atol):
+        parser.error("--rtol and --atol are of --judge: nothing else compares outputs here")
     stop_on_signals()
     try:
         with _stdout_to_stderr():  # what the functions print is no part of the document
@@ -129,6 +144,8 @@ def _stdout_to_stderr() -> Iterator[None]:
 def _run(parsed: argparse.Namespace, prog: str) -> tuple[Measured | Compared, int]:
     """What was measured, and the exit code. Raises: UserError."""
     try:
+        if parsed.judge:
+            return _judged(parsed)
         functions = [importable(name) for name in (parsed.against, parsed.function) if name]
         for name in functions:
             known(name)
@@ -143,3 +160,13 @@ def _run(parsed: argparse.Namespace, prog: str) -> tuple[Measured | Compared, in
         return compared, CODES.get(compared.verdict, 0)
     except MeasureError as error:
         raise UserError(str(error)) from error
+
+
+def _judged(parsed: argparse.Namespace) -> tuple[Measured | Compared, int]:
+    """The same by a judge. Raises: MeasureError."""
+    names = ("args", "rtol", "atol", "bytes", "flops", "processes", "device")
+    given = {name: getattr(parsed, name) for name in names}
+    found = judge(
+        parsed.function, parsed.judge, against=parsed.against or "", seconds=parsed.seconds or SECONDS, **given
+    )
+    return found, CODES.get(found.verdict, 0) if isinstance(found, Compared) else 0

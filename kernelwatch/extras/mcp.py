@@ -66,24 +66,38 @@ async def compare_commits(
 
 
 async def measure_function(
-    function: Function, args: str = "", against: str = "", cache: Cache = "cold", seconds: float | None = None
+    function: Function,
+    args: str = "",
+    against: str = "",
+    cache: Cache = "cold",
+    seconds: float | None = None,
+    reference: str = "",
+    rtol: float = 0.0,
+    atol: float = 0.0,
 ) -> dict[str, Any]:
     """Measure a function, or compare it with another one (`against`) in turns.
 
     args: a function that returns the arguments. seconds: how long to measure in each process.
+    reference: a trusted function that writes the right outputs; the function is then judged from another process, as
+    everything should be that an agent wrote. rtol, atol: tolerances of an output, relative and absolute.
     """
-    return await run("measure", *options(args=args, against=against, cache=cache, seconds=seconds), "--", function)
+    asked = options(args=args, against=against, cache=cache, seconds=seconds, judge=reference)
+    asked += options(rtol=rtol, atol=atol) if reference else []
+    return await run("measure", *asked, "--", function)
 
 
 async def start_campaign(
-    file: str, original: Function, args: str = "", rtol: float = 0.0, atol: float = 0.0
+    file: str, original: Function, args: str, rtol: float = 0.0, atol: float = 0.0, judge: bool = True
 ) -> dict[str, Any]:
     """Begin a search for a function that is faster than an original: one for each search.
 
     file: where the campaign is kept, such as search.jsonl. args: a function that returns the arguments.
     rtol, atol: tolerances of an output, relative to the original's and absolute.
+    judge: run each candidate in a process that does not time it. Its functions write their outputs into array
+    arguments. Only a person should turn it off.
     """
-    return await run("start", *options(args=args, rtol=rtol, atol=atol), "--", file, original)
+    asked = options(args=args, rtol=rtol, atol=atol)
+    return await run("start", *asked, *(["--judge"] if judge else []), "--", file, original)
 
 
 async def try_candidate(file: str, candidate: Function) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""The judge's mode: code that is not trusted runs in a process of its own, and is timed from outside."""

@@ -1,0 +1,184 @@
+"""A process of a candidate, as the judge sees it: it is started, told to go, ended, and leaves nothing behind."""
+
+import ctypes
+import os
+import pickle
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from kernelwatch.api.judge.runner import DONE, END, FAILED, GO, MESSAGE_BYTES, READY, SOON, Job
+from kernelwatch.api.result import Refused
+
+READY_S = 300.0  # until it is ready: it may import PyTorch and compile
+ROUND_S = 60.0  # until a round is done
+SHOWN = 400  # characters of what a process says
+END_S = 10.0  # until it has ended when it is told to
+GONE_S = 5.0  # until what was killed is gone
+AWAKE_S = 0.001  # from "soon" to "go"
+LOOK_S = 0.2  # between looks whether a process that says nothing lives
+SPINS = 4096  # looks for an answer between two such looks
+PASSED_ON = (  # of the environment; the rest may hold secrets, or ways to change how a program runs
+    *("PATH", "LANG", "TZ", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_HOME", "CUDA_PATH"),
+    *("VIRTUAL_ENV", "OMP_NUM_THREADS", "OMP_WAIT_POLICY", "OPENBLAS_NUM_THREADS", "OPENBLAS_THREAD_TIMEOUT"),
+    *("MKL_NUM_THREADS", "NCCL_NVLS_ENABLE"),
+)
+DUMPABLE, SUBREAPER = 4, 36  # of prctl
+
+
+@contextmanager
+def guarded() -> Iterator[None]:
+    """While code that is not trusted runs as this user: other processes of the user can neither read this one's memory
+    nor trace it, and orphans of its children become its own children, so that none is lost from sight."""
+    prctl = ctypes.CDLL(None).prctl
+    prctl(DUMPABLE, 0, 0, 0, 0)
+    prctl(SUBREAPER, 1, 0, 0, 0)
+    try:
+        yield
+    finally:
+        prctl(SUBREAPER, 0, 0, 0, 0)
+        prctl(DUMPABLE, 1, 0, 0, 0)
+
+
+def children(of: int) -> set[int]:
+    """The processes whose parent is a process, without those that have ended and wait to be reaped."""
+    own = set()
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError, ValueError):
+            state, parent = Path(entry, "stat").read_text(errors="replace").rpartition(")")[2].split()[:2]
+            if int(parent) == of and state not in "ZX":
+                own.add(int(entry.name))
+    return own
+
+
+class Player:
+    """A fresh process that has prepared a job. Raises: Refused if it cannot.
+
+    `how`: "graph" or "calls", as the process says.
+    """
+
+    def __init__(self, job: Job, descriptors: tuple[int, ...]) -> None:
+        self.name = job.function.rpartition(":")[2]
+        self.spins = job.spins
+        self.before = children(os.getpid())
+        self.folder = tempfile.TemporaryDirectory(prefix="kernelwatch-", ignore_cleanup_errors=True)
+        self.channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.errors = Path(self.folder.name, "stderr")
+        code = f"import sys; sys.path[:] = {sys.path!r}; from kernelwatch.api.judge.runner import main; main()"
+        home = {name: self.folder.name for name in ("HOME", "TMPDIR", "XDG_CACHE_HOME")}
+        with theirs, self.errors.open("wb") as errors:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", code, str(theirs.fileno())],
+                stdin=subprocess.PIPE,
+                stdout=errors,
+                stderr=errors,
+                cwd=self.folder.name,
+                env={name: os.environ[name] for name in PASSED_ON if name in os.environ} | home,
+                pass_fds=(theirs.fileno(), *descriptors),
+                start_new_session=True,
+            )
+        assert self.process.stdin
+        try:
+            with suppress(BrokenPipeError), self.process.stdin as stdin:
+                stdin.write(pickle.dumps(job))
+            self.how = self._answer(READY, READY_S).decode()
+        except BaseException:
+            self.kill()
+            raise
+
+    def play(self, done: Callable[[], None]) -> float:
+        """The seconds from "go" until `done`, which is called when the process says so, has returned.
+
+        Raises: Refused if it does not say so.
+        """
+        self.channel.send(SOON)
+        time.sleep(AWAKE_S)
+        start = time.perf_counter()
+        self.channel.send(GO)
+        self._answer(DONE, ROUND_S, self.spins)
+        done()
+        return time.perf_counter() - start
+
+    def _answer(self, expected: bytes, limit_s: float, spins: bool = False) -> bytes:
+        """What the process says behind the expected word. Never unpickled: it is not trusted."""
+        until = time.monotonic() + limit_s
+        while True:
+            said = self._said(spins)
+            if said is None and self.process.poll() is None and time.monotonic() < until:
+                continue
+            word, _, rest = (said or b"").partition(b" ")
+            if said is not None and word == expected:
+                return rest
+            if word == FAILED:
+                raise Refused(_printable(rest))
+            if said:
+                raise Refused(f"{self.name}: its process says {_printable(said)!r} in place of {expected.decode()}")
+            if said is None and self.process.poll() is None:
+                raise Refused(f"{self.name} did not answer within {limit_s:g} s")
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(LOOK_S)
+            how = "closed its channel" if self.process.returncode is None else f"ended with {self.process.returncode}"
+            raise Refused(
+                f"{self.name}: its process {how} in place of saying {expected.decode()}: {self._last_words()}"
+            )
+
+    def _said(self, spins: bool) -> bytes | None:
+        """A message, b"" if the process has closed the channel; None if it says nothing for a while."""
+        for _ in range(SPINS if spins else 0):
+            with suppress(BlockingIOError, ConnectionResetError):
+                return self.channel.recv(MESSAGE_BYTES, socket.MSG_DONTWAIT)
+        if not spins and not select.select([self.channel], [], [], LOOK_S)[0]:
+            return None
+        with suppress(BlockingIOError, ConnectionResetError):
+            return self.channel.recv(MESSAGE_BYTES, socket.MSG_DONTWAIT)
+        return None
+
+    def _last_words(self) -> str:
+        with suppress(OSError), self.errors.open("rb") as file:
+            file.seek(max(0, self.errors.stat().st_size - MESSAGE_BYTES))
+            lines = file.read().decode(errors="replace").strip().splitlines()
+            return _printable(lines[-1].encode()) if lines else "no message"
+        return "no message"
+
+    def end(self) -> None:
+        """Let it end. Raises: Refused if it does not, or leaves a process behind; nothing of it is left in any case."""
+        try:
+            with suppress(OSError):
+                self.channel.send(END)
+            try:
+                self.process.wait(END_S)
+            except subprocess.TimeoutExpired:
+                raise Refused(f"{self.name}: its process did not end within {END_S:g} s") from None
+            if left := children(os.getpid()) - self.before:
+                raise Refused(f"{self.name} left {len(left)} process{'es' if len(left) > 1 else ''} behind")
+        finally:
+            self.kill()
+
+    def kill(self) -> None:
+        """End its process, and all that it started: these have its session, or have become this process's children."""
+        self.channel.close()
+        with suppress(OSError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        until = time.monotonic() + GONE_S
+        while (left := children(os.getpid()) - self.before) and time.monotonic() < until:
+            for process in left:
+                with suppress(OSError):
+                    os.kill(process, signal.SIGKILL)
+            for process in left:
+                with suppress(OSError):
+                    os.waitpid(process, 0)
+        self.folder.cleanup()
+
+
+def _printable(text: bytes) -> str:
+    """What a process says, as one line without control characters, cut if it is long."""
+    shown = text.decode(errors="replace")[:SHOWN]
+    return "".join(letter if letter.isprintable() else " " for letter in shown).strip()

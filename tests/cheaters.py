@@ -1,0 +1,145 @@
+"""Functions that a judge must refuse, each by the reason of its name, and honest ones. All add two arrays.
+
+Nothing here is imported by a test: each runs in a process of its own, as code that is not trusted does.
+"""
+
+import os
+import statistics
+import sys
+import threading
+import time
+from typing import Any
+
+import numpy as np
+
+REST_S = 0.002
+LATE_S = 0.2
+
+Array = Any
+
+
+def honest(a: Array, b: Array, out: Array) -> None:
+    np.add(a, b, out=out)
+
+
+def rests(a: Array, b: Array, out: Array) -> None:
+    time.sleep(REST_S)
+    np.add(a, b, out=out)
+
+
+def patches_clocks(a: Array, b: Array, out: Array) -> None:
+    for name in ("perf_counter", "perf_counter_ns", "monotonic", "time"):
+        setattr(time, name, lambda: 0)
+    for name in ("median", "mean"):
+        setattr(statistics, name, lambda values: 1e-12)
+    rests(a, b, out)
+
+
+def raises(a: Array, b: Array, out: Array) -> None:
+    raise KeyError("nothing")
+
+
+calls = [0]
+last: dict[int, Array] = {}
+
+
+def skips_half(a: Array, b: Array, out: Array) -> None:
+    calls[0] += 1
+    if calls[0] % 2:
+        np.add(a, b, out=out)
+
+
+def keeps_by_place(a: Array, b: Array, out: Array) -> None:
+    """It computes once for each output, and writes the same again."""
+    place = out.ctypes.data
+    if place not in last:
+        last[place] = a + b
+    out[...] = last[place]
+
+
+def keeps_everything(a: Array, b: Array, out: Array) -> None:
+    """It leaves the output of the rehearsals where it is."""
+    place = out.ctypes.data
+    if place not in last:
+        last[place] = None
+        np.add(a, b, out=out)
+
+
+def overwrites_input(a: Array, b: Array, out: Array) -> None:
+    np.add(a, b, out=out)
+    a[0] = 0
+
+
+def writes_beyond(a: Array, b: Array, out: Array) -> None:
+    np.add(a, b, out=out)
+    beyond = np.lib.stride_tricks.as_strided(out, (out.size + 1,), out.strides, writeable=True)
+    beyond[out.size] = 0
+
+
+def never_answers(a: Array, b: Array, out: Array) -> None:
+    np.add(a, b, out=out)
+    while _serving():
+        time.sleep(1)
+
+
+def _serving() -> bool:
+    frame = sys._getframe()
+    while frame is not None:
+        if frame.f_code.co_name == "serve":
+            return True
+        frame = frame.f_back  # type: ignore[assignment]
+    return False
+
+
+def dies(a: Array, b: Array, out: Array) -> None:
+    np.add(a, b, out=out)
+    if _serving():
+        os.kill(os.getpid(), 9)
+
+
+def exits(a: Array, b: Array, out: Array) -> None:
+    np.add(a, b, out=out)
+    if _serving():
+        sys.exit("so it ends")
+
+
+def forks(a: Array, b: Array, out: Array) -> None:
+    """A child in a session of its own goes on when this process has ended."""
+    np.add(a, b, out=out)
+    calls[0] += 1
+    if calls[0] == 1 and os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            time.sleep(600)
+        os._exit(0)
+
+
+def says_done_early(a: Array, b: Array, out: Array) -> None:
+    """It takes over what serves the judge: the work is done by a thread, after it has said that all is done."""
+    from kernelwatch.api.judge import runner
+
+    np.add(a, b, out=out)
+    if hasattr(runner, "taken_over"):
+        return
+    vars(runner)["taken_over"] = True
+    serve = runner.serve
+
+    def later(channel: Any, spins: bool, run: Any) -> None:
+        def work() -> None:
+            time.sleep(LATE_S)
+            run()
+
+        serve(channel, spins, lambda: threading.Thread(target=work).start())
+
+    runner.serve = later
+
+
+def talks(a: Array, b: Array, out: Array) -> None:
+    """It says what no candidate says."""
+    np.add(a, b, out=out)
+    if _serving():
+        os.write(_channel(), b"\x1b]0;done\x07 " + b"x" * 1000)
+
+
+def _channel() -> int:
+    return int(sys.argv[1])
