@@ -115,7 +115,7 @@ class Afterwards:
         """Write other numbers into the arrays of the sets, on the current stream."""
         for arguments, new in zip(sets, news, strict=True):
             for copy, array in zip(arguments, new, strict=True):
-                if device_of(copy) == self.timer.device:
+                if device_of(array) == self.timer.device:
                     Original(array, self.timer.xp).fill(copy)
 
     # --- what is right ---------------------------------------------------------------------------------------------
