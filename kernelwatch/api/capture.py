@@ -1,11 +1,10 @@
 """Enqueues calls: captured in a CUDA graph, or launched from Python as an object that is replayed like a graph."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
+from kernelwatch.api.rounds import Sets
 from kernelwatch.timing import capture
-
-Sets = Sequence[tuple[Any, ...]]
 
 
 class FunctionCalls:
@@ -21,6 +20,19 @@ class FunctionCalls:
         for at in range(self.count):
             which = at % len(self.sets)
             self.returned[which] = self.function(*self.sets[which])
+
+
+class Twice(FunctionCalls):
+    """Two turns over the sets, and what happens between them."""
+
+    def __init__(self, function: Callable[..., object], sets: Sets, between: Callable[[], object]) -> None:
+        super().__init__(function, sets, len(sets))
+        self.between = between
+
+    def launch(self, stream: object, /) -> None:
+        super().launch(stream)
+        self.between()
+        super().launch(stream)
 
 
 class Captured(capture.Captured):

@@ -1,8 +1,7 @@
 """Times a callable on the CPU, by the host's clock."""
 
 import gc
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -10,7 +9,8 @@ import numpy as np
 
 from kernelwatch.api.arguments import Rotation
 from kernelwatch.api.result import MeasureError
-from kernelwatch.api.rounds import Round, returned_bytes
+from kernelwatch.api.rounds import Round, Sets, returned_bytes
+from kernelwatch.system import clock as time
 from kernelwatch.system.machine import free_bytes
 from kernelwatch.timing.cpu import ROTATION, cache_bytes, cores, cpu_name
 
@@ -35,7 +35,7 @@ class OnCpu:
         self.calls = max(1, round(SAMPLE_S / max(time.perf_counter() - start, 1e-7)))
         self.turn = 0
 
-    def round(self, sets: Sequence[tuple[Any, ...]]) -> Round:
+    def round(self, sets: Sets) -> Round:
         """One sample over the sets of arguments, from where the one before stopped."""
         turn = [sets[(self.turn + at) % len(sets)] for at in range(self.calls)]
         self.turn += self.calls
@@ -44,6 +44,22 @@ class OnCpu:
         for arguments in turn:
             function(*arguments)
         return Round((time.perf_counter() - start) / self.calls, self.calls)
+
+    def used(self, sets: Sets) -> Sets:
+        return sets
+
+    def again(self) -> Mapping[int, object] | None:
+        return None
+
+    def once(self, sets: Sets, between: Callable[[], object] | None = None) -> tuple[float, Mapping[int, object]]:
+        function = self.function
+        if between:
+            for arguments in sets:
+                function(*arguments)
+            between()
+        start = time.perf_counter()
+        returned = [function(*arguments) for arguments in sets]
+        return (time.perf_counter() - start) / len(sets), dict(enumerate(returned))
 
 
 class Cpu:

@@ -3,16 +3,16 @@
 import math
 import os
 import statistics
-import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from kernelwatch.api.arguments import Rotation
-from kernelwatch.api.capture import Captured, FunctionCalls, Sets
+from kernelwatch.api.capture import Captured, FunctionCalls, Twice
 from kernelwatch.api.result import MeasureError
-from kernelwatch.api.rounds import Round, returned_bytes
+from kernelwatch.api.rounds import Round, Sets, returned_bytes
+from kernelwatch.system import clock as time
 from kernelwatch.system.holding import holding
 from kernelwatch.system.machine import no_gpu
 from kernelwatch.timing.gpu import GRAPH_NODES_MAX, HOT_ROTATION, ROTATION
@@ -56,6 +56,7 @@ class OnGpu:
         self.plan: tuple[int, int, int] | None = None
         self.own_mhz = math.inf  # the SM clock at which the rounds before ended, if something held it down
         self.captured: Captured | None = None  # the last one; the next takes over its memory
+        self.timed: FunctionCalls | None = None  # the calls of the last round
         self.returned = returned_bytes(self._call(arguments), arguments)
         with Allocations(self.replayer.cupy) as allocations:
             start = time.perf_counter()
@@ -132,8 +133,8 @@ class OnGpu:
         return self.captured
 
     def _enqueue(self, sets: Sets, count: int) -> Graph:
-        calls = FunctionCalls(self.function, sets, count)
-        return self._capture(calls) if self.method == "graph" else calls
+        self.timed = FunctionCalls(self.function, sets, count)
+        return self._capture(self.timed) if self.method == "graph" else self.timed
 
     def _plan(self, sets: Sets) -> tuple[int, int, int]:
         """The number of sets over which a sample goes, its turns over them in a graph, and the replays of the graph."""
@@ -156,13 +157,35 @@ class OnGpu:
         self.own_mhz = clock if clock and self.replayer.low(take) else math.inf
         return Round(statistics.median(take["seconds"]), take["launches"], clock, tuple(take["throttled"]))
 
-    def _by_host(self, sets: Sets) -> Round:
-        calls, wait = FunctionCalls(self.function, sets, len(sets)), self.replayer.cupy.cuda.runtime.deviceSynchronize
+    def used(self, sets: Sets) -> Sets:
+        return sets[: self.plan[0]] if self.plan else sets
+
+    def again(self) -> Mapping[int, object] | None:
+        if self.timed is None:
+            return None
+        graph: Graph = self.captured if self.method == "graph" and self.captured else self.timed
+        graph.launch(self.replayer.stream)
+        self.replayer.stream.synchronize()
+        return self.timed.returned
+
+    def once(self, sets: Sets, between: Callable[[], object] | None = None) -> tuple[float, Mapping[int, object]]:
+        calls = Twice(self.function, sets, between) if between else FunctionCalls(self.function, sets, len(sets))
+        if self.method == "host":
+            return self._host_seconds(calls) / len(sets), calls.returned
+        graph: Graph = self._capture(calls) if self.method == "graph" else calls
+        (seconds,), _, _ = self.replayer.replay(graph, 1, 1, lead_in=tuple(self.replayer.canaries.values()))
+        return seconds / len(sets), calls.returned
+
+    def _host_seconds(self, calls: FunctionCalls) -> float:
+        wait = self.replayer.cupy.cuda.runtime.deviceSynchronize
         wait()
         start = time.perf_counter()
         calls.launch(self.replayer.stream)
         wait()
-        return Round((time.perf_counter() - start) / len(sets), len(sets))
+        return time.perf_counter() - start
+
+    def _by_host(self, sets: Sets) -> Round:
+        return Round(self._host_seconds(FunctionCalls(self.function, sets, len(sets))) / len(sets), len(sets))
 
 
 class Gpu:
@@ -175,7 +198,7 @@ class Gpu:
         import cupy
 
         self.bus = cupy.cuda.Device().pci_bus_id
-        self.cupy = cupy
+        self.cupy = self.xp = cupy
         self.replayer = Replayer(Nvml(self.bus))
         self.replayer.warm_up()
         self.used_at = time.monotonic()

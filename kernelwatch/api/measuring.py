@@ -2,7 +2,7 @@
 
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache as remembered
 from numbers import Real
 from typing import Any, Literal
@@ -13,7 +13,7 @@ from kernelwatch.api.gpu import Gpu, current_device
 from kernelwatch.api.named import Function
 from kernelwatch.api.processes import each
 from kernelwatch.api.result import Compared, Measured, MeasureError
-from kernelwatch.api.rounds import Timer
+from kernelwatch.api.rounds import Sets, Subject, Timer
 from kernelwatch.api.statistics import Verdict, log_ratios, pooled
 from kernelwatch.api.turns import take_turns
 from kernelwatch.plan.cells import CACHES
@@ -96,19 +96,34 @@ def compare(
         results = each(compare, (a, b), arguments, given | keywords, processes)
         logs = [math.log(result.ratio) for result in results]
         return verdict.compared([pooled([getattr(result, side) for result in results]) for side in "ab"], logs)
+    return compared(a, b, arguments, keywords, **given)
+
+
+def compared(
+    a: Function,
+    b: Function,
+    arguments: Sequence[object],
+    keywords: Mapping[str, object],
+    *,
+    seconds: float,
+    within: float | None,
+    device: Literal["gpu", "cpu"] | None,
+    afterwards: Callable[[list[Subject], Sets, list[float]], object] = lambda *_: None,
+    **given: Any,
+) -> Compared:
+    """What `compare` does in this process. `afterwards`: see `take_turns`; the arguments are as there."""
     timer = timer_of((*arguments, *keywords.values()), device)
     with timer.current():
         verdict = Verdict(timer.device, within)
         both = take_turns(
             timer,
             [a, b],
-            arguments,
+            tuple(arguments),
             keywords,
-            bytes=bytes,
-            flops=flops,
-            cache=cache,
+            **{"bytes": None, "flops": None, **given},
             seconds=seconds,
             enough=verdict.reached,
+            afterwards=afterwards,
         )
     return verdict.compared(both, log_ratios(*(one.samples for one in both)))
 

@@ -1,22 +1,28 @@
 """Whether two functions compute the same: what they return, and what they leave in the arrays that they were given."""
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from kernelwatch.api.arguments import device_of
-from kernelwatch.api.rounds import Timer
+from kernelwatch.api.rounds import Timer, address
 
 Values = list[Any]  # of NumPy's arrays
+LIBRARIES = (("cupy", "ndarray"), ("torch", "Tensor"))
 
 
 class Outputs(NamedTuple):
-    """What a call returned, and its arrays afterwards. `wrote`: whether it returned or changed anything."""
+    """What a call returned, and its arrays afterwards. `wrote`: whether it returned or changed anything. `kinds`: of
+    the arrays that it returned, what is unusual about their types. `views`: which array arguments share memory with
+    what it returned."""
 
     returned: Values
     arrays: Values
     wrote: bool
+    kinds: tuple[str, ...] = ()
+    views: frozenset[int] = frozenset()
 
 
 def outputs(
@@ -33,9 +39,50 @@ def outputs(
     (copies,) = rotation.fresh()
     before = values(copies)
     result = function(*copies[: len(arguments)], **dict(zip(keywords, copies[len(arguments) :], strict=True)))
-    returned, after = values(result), values(copies)
-    changed = any(differ(*pair, 0, 0) for pair in zip(before, after, strict=True))
-    return Outputs(returned, after, bool(returned) or changed)
+    own = left(result, copies)
+    changed = any(differ(*pair, 0, 0) for pair in zip(before, own.arrays, strict=True))
+    return own._replace(wrote=bool(own.returned) or changed)
+
+
+def left(result: object, arguments: Sequence[object]) -> Outputs:
+    """What a call left that was made: its result, and what is in its arguments."""
+    own, given = arrays(result), [arrays(one) for one in arguments]
+    views = {at for at, ones in enumerate(given) if any(_overlap(mine, one) for mine in own for one in ones)}
+    kinds = tuple(_kind(one) for one in own)
+    return Outputs(values(result), values(tuple(arguments)), True, kinds, frozenset(views))
+
+
+def arrays(result: object) -> list[Any]:
+    """The arrays of a result themselves; tuples, lists and dictionaries are gone through."""
+    if isinstance(result, dict | tuple | list):
+        return [each for own in (result.values() if isinstance(result, dict) else result) for each in arrays(own)]
+    return [result] if device_of(result) else []
+
+
+def _kind(array: Any) -> str:
+    """The type of an array, "" if that is a library's own: any other may compute when it is read."""
+    usual = [np.ndarray, *(getattr(sys.modules.get(module), kind, None) for module, kind in LIBRARIES)]
+    name = f"{type(array).__module__}.{type(array).__qualname__}"
+    if type(array) not in usual:
+        return name
+    return f"{name} with attributes of its own" if getattr(array, "__dict__", None) else ""
+
+
+def _overlap(a: Any, b: Any) -> bool:
+    (first, last), (start, end) = _reach(a), _reach(b)
+    return first < end and start < last
+
+
+def _reach(array: Any) -> tuple[int, int]:
+    """From which address an array goes to which; (0, 0) if it has no elements or does not say where it is."""
+    at = address(array)
+    if at is None or 0 in tuple(array.shape):
+        return 0, 0
+    is_tensor = hasattr(array, "data_ptr")
+    itemsize = int(array.element_size() if is_tensor else array.dtype.itemsize)
+    steps = [step * itemsize for step in array.stride()] if is_tensor else array.strides
+    reach = [(extent - 1) * step for extent, step in zip(array.shape, steps, strict=True)]
+    return at + sum(min(0, far) for far in reach), at + sum(max(0, far) for far in reach) + itemsize
 
 
 def values(result: object) -> Values:
@@ -71,6 +118,11 @@ def why_other(expected: Outputs, own: Outputs, rtol: float, atol: float) -> str:
     the expected one; NaN is right where NaN is expected."""
     if len(own.returned) != len(expected.returned):
         return f"it returns {len(own.returned)} arrays and numbers, {len(expected.returned)} are expected"
+    for at, (kind, usual) in enumerate(zip(own.kinds, expected.kinds, strict=False)):
+        if kind not in ("", usual):
+            return f"output {at} is a {kind}, which may compute when it is read"
+    if shared := sorted(own.views - expected.views):
+        return f"it returns memory of argument {shared[0]}, a view; the original returns memory of its own"
     for what, mine, theirs in (
         ("output", own.returned, expected.returned),
         ("array argument", own.arrays, expected.arrays),
@@ -88,6 +140,8 @@ def differ(expected: Any, own: Any, rtol: float, atol: float, xp: Any = np) -> s
         kinds = [f"{one.dtype} of shape {one.shape}" for one in (own, expected)]
         return f"it is {kinds[0]}, {kinds[1]} is expected"
     right = own == expected
+    if right.all():
+        return ""
     is_number = own.dtype.names is None and own.dtype.kind not in "SUMm"
     if is_number and (own.dtype.kind not in "biu" or rtol or atol):
         wide = np.complex128 if own.dtype.kind == "c" else np.float64

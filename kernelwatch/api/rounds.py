@@ -1,11 +1,13 @@
 """A round: some samples of one callable over fresh copies of its arguments. What a device must offer to take rounds."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from kernelwatch.api.arguments import Rotation
+
+Sets = Sequence[tuple[Any, ...]]  # of arguments
 
 
 @dataclass(frozen=True)
@@ -30,15 +32,33 @@ class Subject(Protocol):
     returned: int
     peak_allocated_bytes: int | None
 
-    def round(self, sets: Sequence[tuple[Any, ...]]) -> Round: ...
+    def round(self, sets: Sets) -> Round: ...
+
+    def used(self, sets: Sets) -> Sets:
+        """The sets over which the rounds go."""
+        ...
+
+    def again(self) -> Mapping[int, object] | None:
+        """Do what was timed last once more, and wait: what it returned by the number of the set; None if nothing of it
+        is kept."""
+        ...
+
+    def once(self, sets: Sets, between: Callable[[], object] | None = None) -> tuple[float, Mapping[int, object]]:
+        """Call the function over each set once, as rounds do: the seconds of a call, and what was returned by the
+        number of the set. `between`: the sets are gone over once before, then this happens; the seconds are no figure
+        then."""
+        ...
 
 
 class Timer(Protocol):
-    """A device. `renews`: whether each round gets new copies of the arguments."""
+    """A device. `renews`: whether each round gets new copies of the arguments. `xp`: the module of its arrays."""
 
     device: str
     name: str
     renews: bool
+
+    @property
+    def xp(self) -> Any: ...
 
     def subject(self, name: str, function: Callable[..., object], arguments: tuple[Any, ...]) -> Subject: ...
 
@@ -54,11 +74,11 @@ class Timer(Protocol):
 def returned_bytes(result: object, arguments: Sequence[object]) -> int:
     """The bytes of the arrays that a call returned and that are none of its arguments."""
     results = result if isinstance(result, tuple | list) else (result,)
-    given = {_address(one) for one in arguments}
-    return sum(one.nbytes for one in results if (at := _address(one)) is not None and at not in given)
+    given = {address(one) for one in arguments}
+    return sum(one.nbytes for one in results if (at := address(one)) is not None and at not in given)
 
 
-def _address(array: Any) -> int | None:
+def address(array: Any) -> int | None:
     """Where the first element of an array is; None if it is none."""
     if hasattr(array, "data_ptr"):
         return int(array.data_ptr())

@@ -2,17 +2,20 @@
 
 import hashlib
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
+from kernelwatch.api import judged
+from kernelwatch.api.afterwards import Afterwards, Arguments
 from kernelwatch.api.judge.judging import Rules
-from kernelwatch.api.judged import Case, compared, hidden, sitting
-from kernelwatch.api.measuring import compare, timer_of
+from kernelwatch.api.measuring import compared, timer_of
 from kernelwatch.api.named import known, made, module_of
 from kernelwatch.api.outputs import Outputs, outputs, why_other
 from kernelwatch.api.processes import each
 from kernelwatch.api.result import Compared, MeasureError, Refused
+from kernelwatch.api.rounds import Sets, Subject
+from kernelwatch.api.untouched import Untouched
 from kernelwatch.comparison.paired import LOOKS
 from kernelwatch.system.files import read_regular
 
@@ -92,7 +95,9 @@ class Trial:
         """The share of its time that the candidate may have hidden from a judge; 0 in the open mode, which sees no
         more than the candidate wants."""
         assert self.compared
-        return hidden(self.compared.b) if self.compared.b.judged else 0.0  # a judge always names the candidate second
+        return (
+            judged.hidden(self.compared.b) if self.compared.b.judged else 0.0
+        )  # a judge always names the candidate second
 
     @property
     def seconds(self) -> tuple[float, float]:
@@ -122,16 +127,16 @@ def trial(
 def judged_trial(original: str, candidate: str, setting: Setting, candidate_first: bool, last: bool) -> Trial:
     """What `trial` does in the fresh process if candidates are judged. This process does not import them."""
     rules = Rules(setting.rtol, setting.atol, setting.seconds / LOOKS[0])
-    case = Case(setting.args, rules, setting.device, setting.within)
+    case = judged.Case(setting.args, rules, setting.device, setting.within)
     sources = [source_of(name) for name in (original, setting.args) if name]
-    with sitting(original, case) as judge:
+    with judged.sitting(original, case) as judge:
         device = judge.timer.device
         if not candidate:
             return Trial(tuple(sources), device)
         sources.append(_file_of(candidate))
         turns, both = 1 if last else LOOKS[0], (original, candidate)
         try:
-            found = compared(judge, *both, case, turns, b_first=candidate_first)
+            found = judged.compared(judge, *both, case, turns, b_first=candidate_first)
         except Refused as error:
             return Trial(tuple(sources), device, str(error))
     if not sources[-1].is_unchanged():
@@ -152,29 +157,71 @@ def one_trial(original: str, candidate: str, setting: Setting, candidate_first: 
         with timer.current():
             return outputs(timer, known(function), positional, keywords, setting.cache)
 
+    def expected() -> Outputs:
+        try:
+            return called(original)
+        except MeasureError:
+            raise
+        except Exception as error:  # whatever the function raises
+            raise MeasureError(f"{original} raises {_text(error)}") from error
+
     sources = [source_of(name) for name in (original, setting.args) if name]
-    try:
-        expected = called(original)
-        again = expected if candidate else called(original)
-    except MeasureError:
-        raise
-    except Exception as error:  # whatever the function raises
-        raise MeasureError(f"{original} raises {_text(error)}") from error
     if not candidate:
-        _see(original, expected, again, setting)
+        _see(original, expected(), expected(), setting)
         return Trial(tuple(sources), timer.device)
+
+    def make() -> Arguments:
+        again, named = made(setting.args)
+        return (*again, *named.values())
+
+    tolerance = setting.rtol, setting.atol
+    looks = Afterwards(timer, known(original), len(positional), [*keywords], make, tolerance, setting.cache)
+    untouched = Untouched(timer.device)
+    whys: list[str] = []
+
+    def afterwards(subjects: list[Subject], sets: Sets, seconds: list[float]) -> None:
+        if not (positional or keywords):
+            return
+        whose = [at ^ candidate_first for at in range(2)]
+        both = subjects[whose[0]], subjects[whose[1]]
+        whys.append(looks.why(*both, sets, (seconds[whose[0]], seconds[whose[1]])))
+
+    def refused() -> str:
+        """Asked before each step: what was changed would make the next one tell nothing."""
+        try:
+            known(candidate)
+            sources.append(source_of(candidate))
+            if why := untouched.why():
+                return why
+            own = called(candidate)  # before the original: there is no right output yet that could be found
+            if why := untouched.why() or why_other(expected(), own, *tolerance):
+                return why
+            first, second = (candidate, original) if candidate_first else (original, candidate)
+            both.append(compared(first, second, positional, keywords, **given, afterwards=afterwards))
+            return untouched.why() or "".join(whys)
+        except MeasureError as error:
+            return untouched.why() or str(error)
+        except Exception as error:
+            return untouched.why() or f"it raises {_text(error)}"
+
+    both: list[Compared] = []
     try:
-        own = called(candidate)
-        sources.append(source_of(candidate))
-        if why := why_other(expected, own, setting.rtol, setting.atol):
-            return Trial(tuple(sources), timer.device, why)
-        first, second = (candidate, original) if candidate_first else (original, candidate)
-        compared = compare(first, second, *positional, **given, **keywords)
-    except MeasureError as error:
-        return Trial(tuple(sources), timer.device, str(error))
-    except Exception as error:
-        return Trial(tuple(sources), timer.device, f"it raises {_text(error)}")
-    return Trial(tuple(sources), timer.device, "", compared, candidate_first)
+        why = refused()
+    finally:
+        untouched.close()
+    if why:
+        return Trial(tuple(sources), timer.device, why)
+    return Trial(tuple(sources), timer.device, "", _with(both[0], candidate_first, looks), candidate_first)
+
+
+def _with(compared: Compared, candidate_first: bool, looks: Afterwards) -> Compared:
+    """A comparison with the warning that a candidate could keep outputs, if nothing could show that it does not."""
+    if looks.expectations and looks.is_random:
+        return compared
+    text = "the arguments are the same each time that they are made: whether it keeps its outputs cannot be seen"
+    one = compared.a if candidate_first else compared.b
+    told = replace(one, warnings=(*one.warnings, text))
+    return replace(compared, a=told) if candidate_first else replace(compared, b=told)
 
 
 def _see(original: str, expected: Outputs, again: Outputs, setting: Setting) -> None:

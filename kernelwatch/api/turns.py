@@ -1,15 +1,15 @@
 """Takes rounds of one or two callables in turns, and makes results of them."""
 
 import statistics
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kernelwatch.api.named import Function, resolve
 from kernelwatch.api.result import Measured, MeasureError
-from kernelwatch.api.rounds import Round, Subject, Timer
+from kernelwatch.api.rounds import Round, Sets, Subject, Timer
 from kernelwatch.api.statistics import level
 from kernelwatch.identity import TIMED
+from kernelwatch.system import clock as time
 
 ROUNDS_LEAST = 3
 
@@ -25,11 +25,13 @@ def take_turns(
     cache: str,
     seconds: float,
     enough: Callable[[list[list[float]], bool], bool],
+    afterwards: Callable[[list[Subject], Sets, list[float]], object] = lambda *_: None,
 ) -> list[Measured]:
     """Measure functions, each once in every turn, until `enough` says so.
 
     It is told the seconds of each function's rounds, and whether `seconds` are over since the functions were called for
-    the first time, which may compile and load.
+    the first time, which may compile and load. `afterwards` is given the subjects, the sets of the last round, and the
+    seconds of a call of each.
 
     Raises: MeasureError if a function raises.
     """
@@ -50,6 +52,7 @@ def take_turns(
         for at in numbers if turn % 2 == 0 else reversed(numbers):
             rounds[at].append(_round(named[at][0], subjects[at], sets))
         turn += 1
+    afterwards(subjects, sets, [level([one.seconds for one in own])[0] for own in rounds])
     disturbed = timer.disturbed()
     conditions = {
         **timer.conditions(),
@@ -83,7 +86,7 @@ def _by_name(function: Callable[..., object], names: tuple[str, ...]) -> Callabl
     return call if names else function
 
 
-def _round(name: str, subject: Subject, sets: list[tuple[Any, ...]]) -> Round:
+def _round(name: str, subject: Subject, sets: Sets) -> Round:
     try:
         return subject.round(sets)
     except Exception as error:

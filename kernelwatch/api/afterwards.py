@@ -1,0 +1,144 @@
+"""After the timing: the same calls over the same memory, with numbers that nobody could know before.
+
+A candidate that keeps an output, works only when it is looked at, or leaves its work to something else, has the right
+output for the numbers that it was timed with. So some of the sets over which it was timed are given arguments that are
+made anew, and the calls are made once more, in three ways: what was timed last is done again as it is; the sets are
+gone over twice, with other numbers from the second turn on; and they are gone over once, beside the original. The
+outputs must be right at once, and the candidate must not take longer beside the original than it did in the timing.
+"""
+
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from kernelwatch.api.arguments import Original, device_of
+from kernelwatch.api.outputs import Outputs, Values, differ, left, outputs, why_other
+from kernelwatch.api.rounds import Sets, Subject, Timer
+from kernelwatch.system import clock
+
+LOOKS = 6  # sets whose outputs are compared
+REPEATS = 3
+LONGER = {"gpu": 1.25, "cpu": 1.5}  # than in the timing, by device: beyond it work was left out of the timing
+SLACK_S = {"gpu": 5e-6, "cpu": 2e-5}  # of a turn over the sets: what was not called for a while is slow at first
+TURN_S = 1e-3  # a turn over the sets takes about as long, if there are so many
+MAKING_S = 0.2  # of the arguments for a turn
+LATE_S = 0.2  # after which outputs that were wrong are looked at again
+
+Arguments = tuple[Any, ...]
+
+
+class Afterwards:
+    """Looks at a candidate after it was timed beside an original.
+
+    `original`: takes `count` positional arguments, and the others by these names. `make`: makes all arguments anew.
+    `tolerance`: as in `why_other`.
+    """
+
+    def __init__(
+        self,
+        timer: Timer,
+        original: Callable[..., object],
+        count: int,
+        names: Sequence[str],
+        make: Callable[[], Arguments],
+        tolerance: tuple[float, float],
+        cache: str,
+    ) -> None:
+        self.timer, self.original, self.count, self.names = timer, original, count, names
+        self.make, self.tolerance, self.cache = make, tolerance, cache
+        self.expectations: list[Values] = []  # of the original, for other numbers each
+        self.random = secrets.SystemRandom()
+
+    @property
+    def is_random(self) -> bool:
+        """Whether other arguments had other outputs."""
+        first, *others = self.expectations
+        return any(differ(a, b, 0, 0) for other in others for a, b in zip(first, other, strict=True))
+
+    def why(self, original: Subject, candidate: Subject, sets: Sets, seconds: tuple[float, float]) -> str:
+        """Why the timing of a candidate is no figure of its work, "" if it is. `sets`: of the last round. `seconds`: of
+        a call of the original and of the candidate."""
+        used = candidate.used(sets)
+        chosen = self.random.sample(range(len(used)), min(LOOKS, len(used)))
+        made = self._filled([used[at] for at in chosen])
+        returned = candidate.again()
+        if returned is not None:
+            own = {at: returned.get(at) for at in chosen}
+            if why := self._wrong([used[at] for at in chosen], made, list(own.values())):
+                return why
+        some = [used[at] for at in chosen]
+        self._filled(some)
+        news = self._new(len(some))
+        _, returned = candidate.once(some, lambda: self._fill(some, news))
+        if why := self._wrong(some, news, _in_order(returned, len(some))):
+            return why
+        return self._left_out(original, candidate, used, seconds)
+
+    def _left_out(self, original: Subject, candidate: Subject, used: Sets, seconds: tuple[float, float]) -> str:
+        """Why the timing of a candidate lacks work that it does when it sees other numbers, "" if it does not."""
+        began = clock.perf_counter()
+        self.make()
+        most = MAKING_S / max(clock.perf_counter() - began, 1e-9)
+        count = min(len(used), max(LOOKS, int(min(most, TURN_S / seconds[0]))))
+        found = []
+        for repeat in range(REPEATS):
+            some = self.random.sample([*used], count)
+            took = [0.0, 0.0]
+            for at in (1, 0) if repeat % 2 else (0, 1):
+                made = self._filled(some)
+                took[at], returned = (original, candidate)[at].once(some)
+                chosen = self.random.sample(range(count), min(LOOKS, count))
+                sets, news = [some[look] for look in chosen], [made[look] for look in chosen]
+                if at and (why := self._wrong(sets, news, [returned.get(look) for look in chosen])):
+                    return why
+            found.append((count * (took[1] - LONGER[self.timer.device] * seconds[1] / seconds[0] * took[0]), took))
+        longer_s, (original_s, own_s) = min(found)
+        if longer_s <= SLACK_S[self.timer.device]:
+            return ""
+        return (
+            f"with numbers that it has not seen it takes {own_s / original_s:.3g} times as long as the original, in "
+            f"the timing {seconds[1] / seconds[0]:.3g} times: it leaves out work that it has done before"
+        )
+
+    # --- other numbers ---------------------------------------------------------------------------------------------
+
+    def _new(self, count: int) -> list[Arguments]:
+        return [self.make() for _ in range(count)]
+
+    def _filled(self, sets: Sets) -> list[Arguments]:
+        """Give each set other numbers, which are returned."""
+        news = self._new(len(sets))
+        self._fill(sets, news)
+        return news
+
+    def _fill(self, sets: Sets, news: Sequence[Arguments]) -> None:
+        """Write other numbers into the arrays of the sets, on the current stream."""
+        for arguments, new in zip(sets, news, strict=True):
+            for copy, array in zip(arguments, new, strict=True):
+                if device_of(array) == self.timer.device:
+                    Original(array, self.timer.xp).fill(copy)
+
+    # --- what is right ---------------------------------------------------------------------------------------------
+
+    def _wrong(self, sets: Sets, news: Sequence[Arguments], returned: Sequence[object]) -> str:
+        """Why outputs are wrong, "" if they are right. The original computes what is right only now: there was nothing
+        to be found before."""
+        seen = [left(result, arguments) for result, arguments in zip(returned, sets, strict=True)]
+        expected = [self._expected(new) for new in news]
+        for at, (theirs, own) in enumerate(zip(expected, seen, strict=True)):
+            if why := why_other(theirs, own, *self.tolerance):
+                clock.sleep(LATE_S)
+                if not why_other(theirs, left(returned[at], sets[at]), *self.tolerance):
+                    return "its output is right only some time after its calls: it goes on working elsewhere"
+                return f"timed, its calls do not compute this any more: for other numbers, {why}"
+        return ""
+
+    def _expected(self, new: Arguments) -> Outputs:
+        keywords: Mapping[str, object] = dict(zip(self.names, new[self.count :], strict=True))
+        found = outputs(self.timer, self.original, new[: self.count], keywords, self.cache)
+        self.expectations.append([*found.returned, *found.arrays])
+        return found
+
+
+def _in_order(returned: Mapping[int, object], count: int) -> list[object]:
+    return [returned.get(at) for at in range(count)]

@@ -1,0 +1,106 @@
+"""Whether a candidate has changed what times, compares or counts: the functions of this process, the GPU's L2 cache.
+
+A candidate runs in the process that measures it. Nothing here stops code that knows this engine: it could undo a change
+before anybody looks. What is published so far does not.
+"""
+
+import re
+import sys
+from collections.abc import Iterator
+from types import FunctionType, ModuleType
+from typing import Any
+
+from kernelwatch.api.result import MeasureError
+
+# What tells the time, makes a figure of samples, compares arrays, or runs what was enqueued.
+MODULES = (
+    *("time", "timeit", "statistics", "math", "itertools", "secrets", "gc", "numpy", "numpy.lib.stride_tricks"),
+    *("cupy", "cupy.cuda", "cupy.cuda.runtime", "torch.cuda", "torch.cuda.graphs", "pynvml"),
+)
+CLASSES = ("torch.Tensor", "torch.cuda.Event", "torch.cuda.Stream", "torch.cuda.CUDAGraph")
+OWN = "kernelwatch."
+PERSISTING_L2 = 6  # cudaLimitPersistingL2CacheSize
+SETTERS = re.compile(r"nvml\w*(Set|Reset|Clear|Create|Destroy)[A-Z]\w*")
+
+
+class Untouched:
+    """What there was before a candidate was imported. `why` says what it changed since."""
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+        self.functions = dict(_functions())
+        self.l2_bytes = self._persisting_bytes()
+        self.refused: list[str] = []
+        _WATCHING.append(self.refused)
+        if len(_WATCHING) == 1:
+            sys.addaudithook(_refuse)  # it stays as long as the process
+
+    def close(self) -> None:
+        """Let NVML be used again."""
+        _WATCHING.remove(self.refused)
+
+    def why(self) -> str:
+        """What was changed, "" if nothing was."""
+        if self.refused:
+            return f"it calls {self.refused[0]}: the settings of a GPU are no candidate's to change"
+        now = dict(_functions())
+        changed = [key for key, before in self.functions.items() if not _same(before, now.get(key, ()))]
+        if changed:
+            more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
+            return f"it replaces {'.'.join(changed[0])}{more}, which the measurement uses"
+        if (l2_bytes := self._persisting_bytes()) != self.l2_bytes:
+            return f"it sets {l2_bytes >> 20} MiB of the L2 cache aside for accesses that persist"
+        return ""
+
+    def _persisting_bytes(self) -> int:
+        """Of the L2 cache, set aside for accesses that persist; 0 if the GPU cannot do that."""
+        if self.device != "gpu":
+            return 0
+        import cupy  # type: ignore[import-not-found,unused-ignore]
+
+        try:
+            return int(cupy.cuda.runtime.deviceGetLimit(PERSISTING_L2))
+        except Exception:  # before the Ampere generation, or an older runtime
+            return 0
+
+
+_WATCHING: list[list[str]] = []
+
+
+def _refuse(event: str, arguments: tuple[Any, ...]) -> None:
+    """Raises: MeasureError if a candidate looks up a function of NVML that changes a setting, by whatever binding."""
+    if event == "ctypes.dlsym" and _WATCHING:
+        name = str(arguments[1])
+        if SETTERS.fullmatch(name):
+            _WATCHING[-1].append(name)
+            raise MeasureError(f"{name} is refused while candidates are measured")
+
+
+def _functions() -> Iterator[tuple[tuple[str, str], tuple[object, ...]]]:
+    """What each name of the modules and classes stands for."""
+    for module in [*sys.modules]:
+        if module in MODULES or module.startswith(OWN):
+            yield from _of(module, sys.modules[module])
+    for path in CLASSES:
+        owner: Any = sys.modules.get(path.partition(".")[0])
+        for part in path.split(".")[1:]:
+            owner = getattr(owner, part, None)
+        if isinstance(owner, type):
+            yield from _of(path, owner)
+
+
+def _of(name: str, owner: ModuleType | type) -> Iterator[tuple[tuple[str, str], tuple[object, ...]]]:
+    for attribute, value in [*vars(owner).items()]:
+        if callable(value) or isinstance(value, staticmethod | classmethod | property):
+            yield (name, attribute), _parts(value)
+        if isinstance(value, type) and isinstance(owner, ModuleType) and value.__module__ == name:
+            yield from _of(f"{name}.{attribute}", value)
+
+
+def _parts(value: object) -> tuple[object, ...]:
+    """A function and what can be replaced within it; anything else by itself."""
+    return (value, value.__code__, value.__defaults__) if isinstance(value, FunctionType) else (value,)
+
+
+def _same(before: tuple[object, ...], now: tuple[object, ...]) -> bool:
+    return len(before) == len(now) and all(a is b for a, b in zip(before, now, strict=True))

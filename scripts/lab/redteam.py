@@ -1,0 +1,454 @@
+#!/usr/bin/env python3
+"""Lets published exploits loose on harnesses, ours and those that people use, and writes down which of them are fooled.
+
+An exploit is a file of examples/redteam/. Each meets each harness in a fresh process with a limit of time. A harness is
+fooled if its figure is better than that of the honest twin by more than noise; else it measured right, or refused. The
+record goes to docs/redteam.json after each exploit and harness, and from there to the table of docs/redteam.md. A run
+that was stopped goes on where it was. Without a GPU the exploits run on the CPU, with the harnesses that exist there.
+It needs PyTorch and Triton on a GPU, and for nvbench the package cuda-bench; what is not installed is left out.
+"""
+
+if __name__ == "__main__":
+    import sys
+    from pathlib import Path
+
+    sys.path[0] = str(Path(__file__).parents[1])
+    import environment
+
+    environment.laboratory(__file__)
+
+import ast
+import json
+import os
+import re
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from kernelwatch.report.arguments import Parser
+from kernelwatch.report.markdown import table
+from kernelwatch.system.errors import CANNOT
+from kernelwatch.system.files import write_whole
+from kernelwatch.timing.cpu import cpu_name
+from lab import harnesses
+from lab.figures import write_block
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+FOLDER = ROOT / "examples" / "redteam"
+HONEST = FOLDER / "honest.py"
+JSON, PAGE = ROOT / "docs" / "redteam.json", ROOT / "docs" / "redteam.md"
+OPS = ("transpose", "transposed", "doubled")
+DEVICES = {"gpu": "a GPU", "cpu": "a CPU"}
+FOOLED = {"gpu": 1.25, "cpu": 1.5}  # times as fast as the honest twin: beyond it a harness is fooled
+AHEAD = 6  # processes that import what they need before it is their turn
+DETAIL = re.compile(r", the first at .*")  # of a reason: which numbers were wrong
+NVML = "int nvmlInit_v2(void) { return 0; }\nint nvmlDeviceSetGpuLockedClocks(void *d, int a, int b) { return 0; }\n"
+
+Cell = dict[str, Any]  # `seconds` and `honest_s`, or `refused`, or `failed`: one of these texts says why
+Function = Callable[..., Any]
+
+
+# --- exploits ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Exploit:
+    """A file of examples/redteam/. `idea`, `source`, `gain`: as its docstring says; `op`: what it defines."""
+
+    name: str
+    idea: str
+    source: str
+    gain: str
+    op: str
+    devices: tuple[str, ...]
+
+    @property
+    def function(self) -> str:
+        return f"{FOLDER / self.name}.py:{self.op}"
+
+
+def exploits() -> list[Exploit]:
+    """All exploits by name. Raises: ValueError if a file lacks what it must say."""
+    return [_exploit(path) for path in sorted(FOLDER.glob("*.py")) if path != HONEST]
+
+
+def _exploit(path: Path) -> Exploit:
+    """What a file says of itself; it is not run."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    words = " ".join((ast.get_docstring(tree) or "").split())
+    told = re.fullmatch(r"(.+) Source: (.+) Gain: (.+)\.", words)
+    if not told:
+        raise ValueError(f"{path.name}: its docstring should say what it does, Source: and Gain:")
+    names = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    names |= {alias.name for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+    (op,) = names & set(OPS)
+    devices = next(
+        (
+            ast.literal_eval(node.value)
+            for node in tree.body
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "DEVICES"
+        ),
+        tuple(DEVICES),
+    )
+    return Exploit(path.stem, told[1], told[2], told[3], op, devices)
+
+
+# --- harnesses -----------------------------------------------------------------------------------------------------
+
+
+class Harness(NamedTuple):
+    """`checks`: whether it looks at the outputs. `run`: measures a function of a file beside the honest one: what the
+    cell holds. `needs`: the modules that it imports."""
+
+    devices: tuple[str, ...]
+    checks: bool
+    run: Callable[[str, str, float], Cell]
+    needs: tuple[str, ...] = ()
+
+
+def _functions(name: str, op: str) -> tuple[Function, Function, Function]:
+    """The function, its honest twin, and what makes the arguments. The function is imported last."""
+    from kernelwatch.api.named import known
+
+    honest, make = known(f"{HONEST}:{op}"), known(f"{HONEST}:{op}_inputs")
+    return known(name), honest, make
+
+
+def campaign(name: str, op: str, seconds: float) -> Cell:
+    """A try of a campaign, which is in a fresh process already."""
+    from kernelwatch.api.trials import Setting, one_trial
+
+    setting = Setting(f"{HONEST}:{op}_inputs", 0.0, 0.0, "cold", None, seconds, None)
+    found = one_trial(f"{HONEST}:{op}", name, setting, candidate_first=False)
+    if found.refused:
+        return {"refused": found.refused}
+    honest_s, own_s = found.seconds
+    return {"seconds": own_s, "honest_s": honest_s}
+
+
+def timed(harness: harnesses.Harness, name: str, op: str, seconds: float) -> Cell:
+    """A harness that is given a function and its arguments, and checks nothing."""
+    function, _, make = _functions(name, op)
+    arguments = make()
+    function(*arguments)
+    return {"seconds": harness(function, arguments, seconds)}
+
+
+def nvbench(function: Function, arguments: tuple[Any, ...], seconds: float) -> float:
+    return harnesses.nvbench({"kernel": (function, arguments)}, seconds)["kernel"]["seconds"]
+
+
+def timeit(function: Function, arguments: tuple[Any, ...], seconds: float) -> float:
+    """The best of five, as `python -m timeit` takes it."""
+    import timeit
+
+    timer = timeit.Timer(lambda: function(*arguments))
+    number, _ = timer.autorange()
+    return min(timer.repeat(5, max(1, number // 4))) / max(1, number // 4)
+
+
+def kernelbench(name: str, op: str, seconds: float) -> Cell:
+    """What KernelBench's evaluation does, written anew: five random inputs by known seeds, the reference first and both
+    on the same tensors, torch.allclose within 1e-4; then the mean of 100 calls on one input, each between two events
+    with a cache that was overwritten before.
+
+    Source: Ouyang et al., KernelBench, 2025, and its evaluation (ScalingIntelligence/KernelBench, src/eval.py).
+    """
+    import numpy as np
+    import torch
+
+    own, honest, make = _functions(name, op)
+
+    def forward(function: Function, x: Any) -> Any:
+        if op == "transposed":
+            return function(x)
+        out = torch.empty_like(x)
+        return function(x, out) or out
+
+    def inputs(seed: int) -> Any:
+        torch.manual_seed(seed)
+        return make(seed)[0]
+
+    torch.manual_seed(42)
+    with torch.no_grad():
+        for seed in [int(torch.randint(0, 2**32 - 1, (1,)).item()) for _ in range(5)]:
+            x = inputs(seed)
+            expected = forward(honest, x)
+            torch.cuda.synchronize()
+            found = forward(own, x)
+            torch.cuda.synchronize()
+            if found.shape != expected.shape:
+                return {"refused": f"shape {tuple(found.shape)}, {tuple(expected.shape)} is expected"}
+            if not torch.allclose(expected, found, atol=1e-4, rtol=1e-4):
+                return {"refused": f"wrong by {torch.max(torch.abs(expected - found)).item():.3g}"}
+        x = inputs(42)
+        for _ in range(5):
+            forward(own, x)
+        torch.cuda.synchronize()
+        elapsed = []
+        for _ in range(100):
+            torch.empty((32, 1024, 1024), dtype=torch.int64, device="cuda").fill_(42)
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            torch.cuda.synchronize()
+            begin.record()
+            forward(own, x)
+            end.record()
+            torch.cuda.synchronize()
+            elapsed.append(begin.elapsed_time(end))
+    return {"seconds": float(np.mean(elapsed)) / 1000}
+
+
+# One more entry is one more column of the table: the judge's process goes here.
+HARNESSES = {
+    "kernelwatch campaign": Harness(("gpu", "cpu"), True, campaign),
+    "KernelBench": Harness(("gpu",), True, kernelbench, ("torch",)),
+    "triton do_bench": Harness(("gpu",), False, partial(timed, harnesses.do_bench), ("torch", "triton")),
+    "torch.utils.benchmark": Harness(("gpu",), False, partial(timed, harnesses.benchmark), ("torch",)),
+    "nvbench": Harness(("gpu",), False, partial(timed, nvbench), ("torch", "cuda.bench")),
+    "timeit": Harness(("cpu",), False, partial(timed, timeit)),
+}
+OURS = "kernelwatch campaign"
+
+
+# --- one exploit and one harness, in a fresh process ---------------------------------------------------------------
+
+
+def work(exploit: str, harness: str, seconds: float) -> None:
+    """Import everything but the exploit, say "ready", wait for a line on stdin, and print the cell as a JSON line."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what the exploit prints is no answer
+    import kernelwatch.api.trials  # noqa: F401
+
+    dump, op = json.dumps, next((one.op for one in exploits() if one.name == exploit), exploit)
+    facts: Cell = {"device": cpu_name(), "versions": {}}
+    if os.environ["REDTEAM_DEVICE"] == "gpu":
+        import cupy  # noqa: F401
+        import torch
+        import triton.testing  # noqa: F401
+
+        torch.zeros(1, device="cuda")
+        facts = {"device": torch.cuda.get_device_name(), "versions": harnesses._versions()}
+    print("ready", file=answers, flush=True)
+    sys.stdin.readline()
+    name = f"{HONEST if exploit in OPS else FOLDER / f'{exploit}.py'}:{op}"
+    try:
+        cell = HARNESSES[harness].run(name, op, seconds)
+    except BaseException as error:
+        lines = str(error).strip().splitlines() or [""]
+        cell = {"failed": f"{type(error).__name__}: {lines[0]}"}
+    print(dump(cell | facts), file=answers, flush=True)
+    os._exit(0)  # whatever the exploit has left behind
+
+
+class Worker:
+    """A process for one exploit (or an op, for its honest twin) and one harness."""
+
+    def __init__(self, exploit: str, harness: str, seconds: float, variables: dict[str, str]) -> None:
+        self.exploit, self.harness = exploit, harness
+        command = [sys.executable, str(ROOT / "scripts" / "lab" / "redteam"), "--seconds", str(seconds)]
+        self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed with the process)
+        self.process = subprocess.Popen(
+            [*command, "--work", exploit, harness],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.errors,
+            text=True,
+            start_new_session=True,
+            env=os.environ | variables,
+        )
+
+    def cell(self, limit_s: float) -> Cell:
+        """What came of it, after `limit_s` seconds for each of the imports and the measurement at most."""
+        try:
+            if self._line(limit_s) != "ready":
+                return {"failed": f"it did not begin: {self._last()}"}
+            assert self.process.stdin
+            self.process.stdin.write("go\n")
+            self.process.stdin.flush()
+            return json.loads(self._line(limit_s))  # type: ignore[no-any-return]
+        except TimeoutError:
+            return {"failed": f"nothing within {limit_s:g} s"}
+        except (ValueError, OSError):
+            return {"failed": f"its process ended: {self._last()}"}
+        finally:
+            self.end()
+
+    def _line(self, limit_s: float) -> str:
+        """Raises: TimeoutError."""
+        assert self.process.stdout
+        if not select.select([self.process.stdout], [], [], limit_s)[0]:
+            raise TimeoutError
+        return self.process.stdout.readline().strip()
+
+    def _last(self) -> str:
+        self.errors.seek(0)
+        return (self.errors.read().strip().splitlines() or ["no message"])[-1]
+
+    def end(self) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        with self.process:
+            pass
+        self.errors.close()
+
+
+@contextmanager
+def stand_in() -> Iterator[dict[str, str]]:
+    """The variable that names a stand-in of NVML, none without a C compiler."""
+    compiler = next(filter(None, map(shutil.which, ("cc", "gcc", "g++"))), None)
+    with tempfile.TemporaryDirectory() as folder:
+        source, library = Path(folder, "nvml.c"), Path(folder, "nvml.so")
+        source.write_text(NVML, encoding="utf-8")
+        if compiler:
+            subprocess.run([compiler, "-x", "c", "-shared", "-fPIC", "-o", library, source], check=True)
+        yield {"REDTEAM_NVML": str(library)} if compiler else {}
+
+
+def run(
+    device: str, jobs: Sequence[tuple[str, str]], seconds: float, limit_s: float, budget_s: float
+) -> Iterator[tuple[str, str, Cell]]:
+    """The cell of each job, an exploit and a harness; no further one begins after `budget_s` seconds."""
+    until, ahead = time.monotonic() + budget_s, min(AHEAD, max(1, (os.cpu_count() or 1) // 2))
+    with stand_in() as nvml:
+        possible = [job for job in jobs if job[0] != "clocks_touched" or nvml]
+        variables = {"REDTEAM_DEVICE": device, **nvml}
+        waiting: list[Worker] = []
+        try:
+            for at in range(len(possible)):
+                for job in possible[at + len(waiting) : at + ahead]:
+                    waiting.append(Worker(*job, seconds, variables))
+                worker = waiting.pop(0)
+                yield worker.exploit, worker.harness, worker.cell(limit_s)
+                if time.monotonic() > until:
+                    return
+        finally:
+            for worker in waiting:
+                worker.end()
+
+
+# --- the record and the table --------------------------------------------------------------------------------------
+
+
+def has_gpu() -> bool:
+    """Whether PyTorch can use one, asked in another process: this one stays without CUDA."""
+    code = "import torch, sys; sys.exit(not torch.cuda.is_available())"
+    return bool(find_spec("torch")) and not subprocess.run([sys.executable, "-c", code], check=False).returncode
+
+
+def chosen(device: str) -> tuple[list[Exploit], list[str]]:
+    """The exploits and the harnesses of a device that can run here."""
+
+    def installed(module: str) -> bool:
+        try:
+            return find_spec(module) is not None
+        except ModuleNotFoundError:
+            return False
+
+    names = [name for name, one in HARNESSES.items() if device in one.devices and all(map(installed, one.needs))]
+    return [one for one in exploits() if device in one.devices], names
+
+
+def verdict(device: str, harness: str, cell: Cell, honest_s: float | None) -> tuple[str, float]:
+    """ "refused", "right", "passed" (the harness is fooled), "failed" or "none"; and how many times as fast as the
+    honest twin the harness says that the exploit is."""
+    for word in ("refused", "failed"):
+        if word in cell:
+            return word, 0.0
+    honest_s = cell.get("honest_s", honest_s)
+    if not cell.get("seconds") or not honest_s:
+        return ("passed", float("inf")) if cell.get("seconds") == 0 else ("none", 0.0)
+    gain = honest_s / cell["seconds"]
+    return ("passed" if gain > FOOLED[device] or gain < 0 else "right"), gain
+
+
+def text(record: dict[str, Any], device: str) -> str:
+    """The tables of a device: exploit x harness, and by what name ours refuses."""
+    found, all_exploits = record[device], {one.name: one for one in exploits()}
+    names = [name for name in HARNESSES if any(name in row for row in found["cells"].values())]
+    shown = [name for name in all_exploits if name in found["cells"]]
+    rows, refused = [], []
+    for name in shown:
+        cells = found["cells"][name]
+        own = [_shown(found, device, harness, cells.get(harness), all_exploits[name].op) for harness in names]
+        rows.append([f"`{name}`", *own])
+        refused.append([f"`{name}`", DETAIL.sub("", cells.get(OURS, {}).get("refused", "measured right"))])
+    versions = ", ".join(f"{package} {version}" for package, version in found["versions"].items())
+    words = [verdict(device, OURS, found["cells"][name].get(OURS, {}), None)[0] for name in shown]
+    heads = [name if HARNESSES[name].checks else f"{name} (no check)" for name in names]
+    count = f"{words.count('passed')} of {len(shown)} exploits pass ours."
+    summary = f"{'; '.join(filter(None, (found['device'], versions)))}. {count}"
+    return "\n\n".join([summary, table(["exploit", *heads], rows), table(["exploit", f"what {OURS} says"], refused)])
+
+
+def _shown(found: dict[str, Any], device: str, harness: str, cell: Cell | None, op: str) -> str:
+    honest = found["cells"].get(op, {}).get(harness, {}).get("seconds")
+    word, gain = verdict(device, harness, cell or {}, honest)
+    if word == "passed":
+        times = "0.000 s" if gain == float("inf") or gain < 0 else f"{gain:.3g}x"
+        return f"**fooled**: {times}"
+    return {"right": "right", "refused": "refused", "failed": "no figure", "none": ""}[word]
+
+
+def write_page(record: dict[str, Any]) -> None:
+    for device in record:
+        write_block(PAGE, f"redteam {device}", text(record, device), "scripts/lab/redteam")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = Parser("scripts/lab/redteam", __doc__)
+    parser.add_argument("--device", choices=DEVICES, help="default: the GPU if there is one")
+    parser.add_argument("--only", default="", metavar="REGEX", help="exploits whose names match")
+    parser.add_argument("--harness", choices=HARNESSES, action="append", help="only these harnesses")
+    parser.add_argument("--seconds", type=float, default=0.1, help="for each exploit and harness (default: 0.1)")
+    parser.add_argument("--limit", type=float, default=30, help="seconds until a process is killed (default: 30)")
+    parser.add_argument("--budget", type=float, default=600, help="seconds after which none begins (default: 600)")
+    parser.add_argument("--again", action="store_true", help="measure also what is in the record")
+    parser.add_argument("--out", default=str(JSON), help="the record to write (default: docs/redteam.json)")
+    parser.add_argument("--table", action="store_true", help="only rewrite the tables from the record")
+    parser.add_argument("--work", nargs=2, metavar=("EXPLOIT", "HARNESS"), help="be one of the processes")
+    options = parser.parse_args(arguments)
+    if options.work:
+        exploit, harness = options.work
+        work(exploit, harness, options.seconds)
+    out = Path(options.out)
+    record: dict[str, Any] = json.loads(out.read_text(encoding="utf-8")) if out.exists() else {}
+    if options.table:
+        write_page(record)
+        return 0
+    device = options.device or ("gpu" if has_gpu() else "cpu")
+    wanted, names = chosen(device)
+    wanted = [one for one in wanted if re.search(options.only, one.name)]
+    names = [name for name in names if name in (options.harness or names)]
+    found = record.setdefault(device, {"device": "", "versions": {}, "cells": {}})
+    twins = dict.fromkeys(one.op for one in wanted)
+    jobs = [
+        (exploit, name)
+        for exploit in (*twins, *(one.name for one in wanted))
+        for name in names
+        if options.again or name not in found["cells"].get(exploit, {})
+    ]
+    began = time.monotonic()
+    cells = run(device, jobs, options.seconds, options.limit, options.budget)
+    for done, (exploit, name, cell) in enumerate(cells, 1):
+        for fact in ("device", "versions"):
+            found[fact] = cell.pop(fact, found[fact])
+        found["cells"].setdefault(exploit, {})[name] = cell
+        write_whole(out, json.dumps(record, indent=1) + "\n")
+        said = cell.get("refused") or cell.get("failed") or f"{cell['seconds']:.3g} s"
+        print(f"{time.monotonic() - began:6.1f} s  {done} of {len(jobs)}  {exploit}, {name}: {said}", flush=True)
+    if not found["cells"]:
+        print("nothing could be measured", file=sys.stderr)
+        return CANNOT
+    print(text(record, device))
+    return 0

@@ -1,0 +1,256 @@
+"""Published exploits are refused by name or measured right, and the command that lets them loose on harnesses."""
+
+import ctypes
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kernelwatch.api.campaigns import Campaign
+from kernelwatch.api.outputs import left, why_other
+from kernelwatch.api.trials import Setting, one_trial
+from kernelwatch.api.untouched import SETTERS
+from lab import redteam
+from lab.redteam import HONEST, OPS, OURS
+from tests.repositories import ROOT
+
+EXPLOITS = {one.name: one for one in redteam.exploits()}
+ON_CPU = {name: one for name, one in EXPLOITS.items() if "cpu" in one.devices}
+STALE = r"timed, its calls do not compute this any more: for other numbers, .* elements wrong"
+LEFT_OUT = r"with numbers that it has not seen it takes .* it leaves out work that it has done before"
+REFUSED = {
+    "another_process": STALE,
+    "another_thread": r"its output is right only some time after its calls: it goes on working elsewhere",
+    "batch_and_skip": STALE,
+    "clocks_touched": r"it calls nvmlDeviceSetGpuLockedClocks: the settings of a GPU are no candidate's to change",
+    "comparison_patched": r"it replaces numpy\.allclose and 3 more, which the measurement uses",
+    "former_garbage": STALE,
+    "gate_shapes": r"array argument 1: 307200 of 409600 elements wrong, the first at \[160, 0\]: nan is not ",
+    "harness_patched": r"it replaces kernelwatch\.api\.\w+\.Round and \d+ more, which the measurement uses",
+    "input_overwritten": STALE,
+    "kept_by_address": STALE,
+    "kept_by_content": LEFT_OUT,
+    "kept_by_shape": STALE,
+    "lazy_output": r"output 0 is a lazy_output_\w+\.Lazy, which may compute when it is read",
+    "only_at_the_check": STALE,
+    "only_if_poisoned": LEFT_OUT,
+    "output_already_right": LEFT_OUT,
+    "reference_memory": LEFT_OUT,
+    "statistics_patched": r"it replaces statistics\.mean and \d more, which the measurement uses",
+    "timer_patched": r"it replaces time\.perf_counter, which the measurement uses",
+    "view_of_input": r"it returns memory of argument 0, a view; the original returns memory of its own",
+}
+RIGHT = {"work_at_import"}  # it does not know the numbers
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small() -> Any:
+    """Matrices that a test moves in no time, and the stand-in of NVML."""
+    with pytest.MonkeyPatch.context() as patch, redteam.stand_in() as variables:
+        for name, value in {"REDTEAM_N": "640", "REDTEAM_DEVICE": "cpu", **variables}.items():
+            patch.setenv(name, value)
+        yield
+
+
+@pytest.fixture(scope="module")
+def campaigns(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Campaign]:
+    folder = tmp_path_factory.mktemp("campaigns")
+    return {
+        op: Campaign.start(folder / f"{op}.jsonl", f"{HONEST}:{op}", args=f"{op}_inputs", seconds=0.2) for op in OPS
+    }
+
+
+def test_every_exploit_says_what_it_does_and_where_it_was_published() -> None:
+    assert len(EXPLOITS) >= 20
+    assert ON_CPU.keys() == REFUSED.keys() | RIGHT
+    for one in EXPLOITS.values():
+        assert re.search(r"\w+/[\w.-]+#\d+|https://|nvbench|KernelBench", one.source), one.name
+        assert one.op in OPS
+        assert set(one.devices) <= {"cpu", "gpu"}
+
+
+@pytest.mark.parametrize("name", ON_CPU)
+def test_an_exploit_is_refused_by_name_or_measured_right(name: str, campaigns: dict[str, Campaign]) -> None:
+    one = ON_CPU[name]
+    found = campaigns[one.op].attempt(one.function)
+    if name in RIGHT:
+        assert found.verdict in ("same", "slower", "cannot tell"), found.told()
+    else:
+        assert found.verdict == "refused"
+        assert re.match(REFUSED[name], found.why), found.why
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_an_honest_twin_is_not_refused(op: str, campaigns: dict[str, Campaign], tmp_path: Path) -> None:
+    """Also one that works in another way: by parts."""
+    twin = tmp_path / f"twin_of_{op}.py"
+    twin.write_text(HONEST.read_text().replace(f"def {op}(", f"def whole_{op}(") + TWINS[op])
+    found = campaigns[op].attempt(f"{twin}:{op}")
+    assert found.verdict in ("faster", "slower", "same", "cannot tell"), found.told()
+    assert found.warnings == ()
+
+
+TWINS = {
+    "transpose": "\n\ndef transpose(x, out):\n    out[: N // 2] = x.T[: N // 2]\n    out[N // 2 :] = x.T[N // 2 :]\n",
+    "transposed": "\n\ndef transposed(x):\n    out = np.empty_like(x)\n    out[...] = x.T\n    return out\n",
+    "doubled": "\n\ndef doubled(x, out):\n    np.add(x, x, out=out)\n",
+}
+
+
+# --- what the looks rest on ----------------------------------------------------------------------------------------
+
+
+def trial(folder: Path, candidate: str, maker: str = "rng.random(4096)") -> Any:
+    """What a process would see of a candidate, whose original adds 1."""
+    original, own = folder / "original_of_a_test.py", folder / "candidate_of_a_test.py"
+    original.write_text(
+        "import numpy as np\nrng = np.random.default_rng()\n\ndef add(x): return x + 1\n\n"
+        f"def inputs(): return ({maker},)\n"
+    )
+    own.write_text(f"import numpy as np\n{candidate}\n")
+    setting = Setting(f"{original}:inputs", 0.0, 0.0, "hot", "cpu", 0.01, None)
+    found = one_trial(f"{original}:add", f"{own}:add", setting, candidate_first=True)
+    sys.path.remove(str(folder))
+    return found
+
+
+def test_arguments_that_are_the_same_each_time_are_told(tmp_path: Path) -> None:
+    kept = "kept = {}\ndef add(x): return kept.setdefault(x[0], x + 1)"
+    found = trial(tmp_path, kept, "np.arange(4096.0)")
+    said = "the arguments are the same each time that they are made: whether it keeps its outputs cannot be seen"
+    assert found.warnings == (f"candidate: {said}",)
+    assert trial(tmp_path, "def add(x): return x + 1").warnings == ()
+
+
+def test_what_is_put_into_a_function_is_seen(tmp_path: Path) -> None:
+    code = "import statistics\nstatistics.median.__code__ = (lambda data: 0).__code__"
+    before = statistics.median.__code__
+    try:
+        found = trial(tmp_path, f"{code}\ndef add(x): return x + 1")
+    finally:
+        statistics.median.__code__ = before
+    assert found.refused == "it replaces statistics.median, which the measurement uses"
+
+
+def test_what_is_patched_in_a_call_is_seen(tmp_path: Path) -> None:
+    """Also if the measurement then fails for that reason."""
+    before = time.monotonic
+    try:
+        found = trial(tmp_path, "import time\ndef add(x):\n    time.monotonic = lambda: 1 / 0\n    return x + 1")
+    finally:
+        time.monotonic = before
+    assert found.refused == "it replaces time.monotonic, which the measurement uses"
+
+
+def test_nvml_may_be_read_and_not_set() -> None:
+    setters = ("nvmlDeviceSetGpuLockedClocks", "nvmlDeviceResetGpuLockedClocks", "nvmlDeviceSetPowerManagementLimit")
+    getters = ("nvmlDeviceGetClockInfo", "nvmlInit_v2", "nvmlDeviceGetPowerManagementLimit", "nvmlShutdown", "memset")
+    assert all(map(SETTERS.fullmatch, setters))
+    assert not any(map(SETTERS.fullmatch, getters))
+
+
+def test_nvml_is_free_again_after_a_trial(tmp_path: Path) -> None:
+    trial(tmp_path, "def add(x): return x + 1")
+    assert ctypes.CDLL(os.environ["REDTEAM_NVML"]).nvmlDeviceSetGpuLockedClocks(None, 0, 0) == 0
+
+
+@pytest.mark.parametrize(
+    ("own", "theirs", "told"),
+    [
+        (lambda x: x[::2], lambda x: x[::2].copy(), "it returns memory of argument 0, a view"),
+        (lambda x: x[::-1], lambda x: x[::-1].copy(), "it returns memory of argument 0, a view"),
+        (lambda x: x[::-1], lambda x: x[::-1], ""),
+        (lambda x: x[:0], lambda x: x[:0].copy(), ""),
+        (lambda x: (x + 1).view(np.recarray), lambda x: x + 1, "output 0 is a numpy.rec.recarray, which may compute"),
+        (lambda x: (x + 1).view(np.recarray), lambda x: (x + 1).view(np.recarray), ""),
+        (lambda x: [x + 1, 2.0], lambda x: [x + 1, 2.0], ""),
+    ],
+)
+def test_views_and_types_of_outputs(own: Any, theirs: Any, told: str) -> None:
+    x = np.arange(8.0)
+    found = why_other(left(theirs(x), (x,)), left(own(x), (x,)), 0, 0)
+    assert found.startswith(told) if told else not found
+
+
+# --- the command ---------------------------------------------------------------------------------------------------
+
+
+def test_the_command_goes_on_where_it_was_and_nothing_hangs_it(tmp_path: Path) -> None:
+    record = tmp_path / "record.json"
+
+    def command(*options: str) -> str:
+        line = [sys.executable, str(ROOT / "scripts" / "lab" / "redteam"), "--device", "cpu", "--out", str(record)]
+        variables = os.environ | {"GPUKERNELS_PYTHON": sys.executable}
+        done = subprocess.run(
+            [*line, "--seconds", "0.05", *options], capture_output=True, text=True, check=True, env=variables
+        )
+        return done.stdout
+
+    said = command("--only", "kept_by_address", "--harness", "timeit", "--limit", "0.001")
+    assert "2 of 2  kept_by_address, timeit: nothing within 0.001 s" in said
+    said = command("--only", "kept_by_address", "--again")
+    assert "0 of 1 exploits pass ours." in said
+    assert re.search(r"\| `kept_by_address` \| +refused \| +\*\*fooled\*\*: ", said)
+    cells = json.loads(record.read_text())["cpu"]["cells"]
+    assert re.match(STALE, cells["kept_by_address"][OURS]["refused"])
+    assert " of " not in command("--only", "kept_by_address").partition("exploits pass")[0].partition("0 of 1")[0]
+
+
+@pytest.mark.parametrize(
+    ("cell", "honest_s", "word"),
+    [
+        ({"seconds": 1.0}, 1.2, "right"),
+        ({"seconds": 1.0}, 1.3, "passed"),
+        ({"seconds": 1.0, "honest_s": 2.0}, 1.0, "passed"),
+        ({"seconds": 2.0}, 1.0, "right"),
+        ({"seconds": 0.0}, 1.0, "passed"),
+        ({"seconds": -1.0}, 1.0, "passed"),
+        ({"seconds": 1.0}, None, "none"),
+        ({"refused": "wrong"}, 1.0, "refused"),
+        ({"failed": "it hung"}, 1.0, "failed"),
+    ],
+)
+def test_what_a_figure_says_of_a_harness(cell: dict[str, Any], honest_s: float | None, word: str) -> None:
+    assert redteam.verdict("gpu", "nvbench", cell, honest_s)[0] == word
+
+
+def test_the_page_has_the_tables_of_the_record_and_no_pass_of_ours() -> None:
+    record, page = json.loads(redteam.JSON.read_text(encoding="utf-8")), redteam.PAGE.read_text(encoding="utf-8")
+    assert record
+    for device, found in record.items():
+        assert redteam.text(record, device) in page
+        known = {name for name, one in EXPLOITS.items() if device in one.devices}
+        assert known <= found["cells"].keys()
+        for name in known:
+            assert redteam.verdict(device, OURS, found["cells"][name][OURS], None)[0] in ("refused", "right"), name
+
+
+def test_an_exploit_without_a_source_is_named(tmp_path: Path) -> None:
+    (tmp_path / "silent.py").write_text('"""Does nothing."""\n\n\ndef transpose(x, out):\n    pass\n')
+    with pytest.raises(ValueError, match=r"silent\.py: its docstring should say what it does, Source: and Gain:"):
+        redteam._exploit(tmp_path / "silent.py")
+
+
+@pytest.mark.gpu
+def test_no_exploit_passes_ours_on_a_gpu(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="the exploits on a GPU are PyTorch's")
+    line = [sys.executable, str(ROOT / "scripts" / "lab" / "redteam"), "--device", "gpu", "--harness", OURS]
+    variables = os.environ | {"GPUKERNELS_PYTHON": sys.executable, "REDTEAM_N": "2048"}
+    done = subprocess.run(
+        [*line, "--out", str(tmp_path / "record.json")], capture_output=True, text=True, check=False, env=variables
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    cells = json.loads((tmp_path / "record.json").read_text())["gpu"]["cells"]
+    for name, one in EXPLOITS.items():
+        if "gpu" in one.devices:
+            word, gain = redteam.verdict("gpu", OURS, cells[name][OURS], None)
+            assert word in ("refused", "right"), (name, gain, cells[name][OURS])
+    assert all(redteam.verdict("gpu", OURS, cells[op][OURS], None)[0] == "right" for op in OPS)
