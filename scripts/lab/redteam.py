@@ -137,6 +137,53 @@ def campaign(name: str, op: str, seconds: float) -> Cell:
     return {"seconds": own_s, "honest_s": honest_s}
 
 
+def judged(name: str, op: str, seconds: float) -> Cell:
+    """A try of a campaign whose candidates are judged: this process is the judge's."""
+    from kernelwatch.api.trials import Setting, judged_trial
+
+    with tempfile.TemporaryDirectory() as folder:
+        own, honest = (
+            _written(Path(folder, f"{who}.py"), function, op)
+            for who, function in (("own", name), ("honest", f"{HONEST}:{op}"))
+        )
+        setting = Setting(f"{honest.rpartition(':')[0]}:inputs", 0.0, 0.0, "cold", None, seconds, None, judge=True)
+        found = judged_trial(honest, own, setting, candidate_first=False, last=True)  # one turn is enough
+    if found.refused:
+        return {"refused": found.refused}
+    honest_s, own_s = found.seconds
+    return {"seconds": own_s, "honest_s": honest_s}
+
+
+# A judge passes on few variables, and takes functions that write their outputs.
+WRITTEN = """
+import os
+import sys
+
+os.environ.update({variables!r})
+sys.path.insert(0, {folder!r})
+import {module}
+from honest import GPU, poisoned, {op}_inputs
+
+def inputs(seed=None):
+    arguments = {op}_inputs(seed)
+    return (*arguments, poisoned(arguments[0].shape[0]))[:2]
+
+def run(x, out):
+    result = {module}.{op}(x, *(() if {op!r} == "transposed" else (out,)))
+    if {op!r} == "transposed":
+        out.copy_(result) if GPU else out.__setitem__(..., result)
+"""
+
+
+def _written(file: Path, name: str, op: str) -> str:
+    """A function that calls another one as a judge calls functions; its name."""
+    module = Path(name.rpartition(":")[0])
+    variables = {key: value for key, value in os.environ.items() if key.startswith("REDTEAM_")}
+    text = WRITTEN.format(variables=variables, folder=str(module.parent), module=module.stem, op=op)
+    file.write_text(text, encoding="utf-8")
+    return f"{file}:run"
+
+
 def timed(harness: harnesses.Harness, name: str, op: str, seconds: float) -> Cell:
     """A harness that is given a function and its arguments, and checks nothing."""
     function, _, make = _functions(name, op)
@@ -209,16 +256,16 @@ def kernelbench(name: str, op: str, seconds: float) -> Cell:
     return {"seconds": float(np.mean(elapsed)) / 1000}
 
 
-# One more entry is one more column of the table: the judge's process goes here.
+OURS, JUDGE = "kernelwatch campaign", "kernelwatch campaign --judge"
 HARNESSES = {
-    "kernelwatch campaign": Harness(("gpu", "cpu"), True, campaign),
+    OURS: Harness(("gpu", "cpu"), True, campaign),
+    JUDGE: Harness(("gpu", "cpu"), True, judged),
     "KernelBench": Harness(("gpu",), True, kernelbench, ("torch",)),
     "triton do_bench": Harness(("gpu",), False, partial(timed, harnesses.do_bench), ("torch", "triton")),
     "torch.utils.benchmark": Harness(("gpu",), False, partial(timed, harnesses.benchmark), ("torch",)),
     "nvbench": Harness(("gpu",), False, partial(timed, nvbench), ("torch", "cuda.bench")),
     "timeit": Harness(("cpu",), False, partial(timed, timeit)),
 }
-OURS = "kernelwatch campaign"
 
 
 # --- one exploit and one harness, in a fresh process ---------------------------------------------------------------
