@@ -247,6 +247,9 @@ class Gpu:
         others = [process for process in processes if process["pid"] not in own]
         return disturbed({"processes": others, "utilisation_percent": None})
 
+    def memory_errors(self) -> int:
+        return self.replayer.nvml.uncorrected_errors() or 0
+
     def conditions(self) -> dict[str, Any]:
         runtime, state = self.cupy.cuda.runtime, self.replayer.nvml.state()
         return {
