@@ -15,7 +15,7 @@ from kernelwatch.api.result import MeasureError
 # What tells the time, makes a figure of samples, compares arrays, or runs what was enqueued.
 MODULES = (
     *("time", "timeit", "statistics", "math", "itertools", "secrets", "gc", "numpy", "numpy.lib.stride_tricks"),
-    *("cupy", "cupy.cuda", "cupy.cuda.runtime", "torch.cuda", "torch.cuda.graphs", "pynvml"),
+    *("cupy", "cupy.cuda", "cupy_backends.cuda.api.runtime", "torch.cuda", "torch.cuda.graphs", "pynvml"),
 )
 CLASSES = ("torch.Tensor", "torch.cuda.Event", "torch.cuda.Stream", "torch.cuda.CUDAGraph")
 OWN = "kernelwatch."

@@ -51,7 +51,7 @@ JSON, PAGE = ROOT / "docs" / "redteam.json", ROOT / "docs" / "redteam.md"
 OPS = ("transpose", "transposed", "doubled")
 DEVICES = {"gpu": "a GPU", "cpu": "a CPU"}
 FOOLED = {"gpu": 1.25, "cpu": 1.5}  # times as fast as the honest twin: beyond it a harness is fooled
-AHEAD = 6  # processes that import what they need before it is their turn
+AHEAD = 12  # processes that import what they need before it is their turn
 DETAIL = re.compile(r", the first at .*")  # of a reason: which numbers were wrong
 NVML = "int nvmlInit_v2(void) { return 0; }\nint nvmlDeviceSetGpuLockedClocks(void *d, int a, int b) { return 0; }\n"
 
@@ -145,8 +145,21 @@ def timed(harness: harnesses.Harness, name: str, op: str, seconds: float) -> Cel
     return {"seconds": harness(function, arguments, seconds)}
 
 
+def do_bench(function: Function, arguments: tuple[Any, ...], seconds: float) -> float:
+    from triton.testing import do_bench
+
+    return float(do_bench(lambda: function(*arguments), rep=max(1, round(1000 * seconds)))) / 1000
+
+
+def benchmark(function: Function, arguments: tuple[Any, ...], seconds: float) -> float:
+    from torch.utils.benchmark import Timer
+
+    timer = Timer("function(*arguments)", globals={"function": function, "arguments": arguments})
+    return float(timer.blocked_autorange(min_run_time=seconds).median)
+
+
 def nvbench(function: Function, arguments: tuple[Any, ...], seconds: float) -> float:
-    return harnesses.nvbench({"kernel": (function, arguments)}, seconds)["kernel"]["seconds"]
+    return harnesses.nvbench({"kernel": (function, arguments)}, seconds, waiting=True)["kernel"]["seconds"]
 
 
 def timeit(function: Function, arguments: tuple[Any, ...], seconds: float) -> float:
@@ -213,8 +226,8 @@ def kernelbench(name: str, op: str, seconds: float) -> Cell:
 HARNESSES = {
     "kernelwatch campaign": Harness(("gpu", "cpu"), True, campaign),
     "KernelBench": Harness(("gpu",), True, kernelbench, ("torch",)),
-    "triton do_bench": Harness(("gpu",), False, partial(timed, harnesses.do_bench), ("torch", "triton")),
-    "torch.utils.benchmark": Harness(("gpu",), False, partial(timed, harnesses.benchmark), ("torch",)),
+    "triton do_bench": Harness(("gpu",), False, partial(timed, do_bench), ("torch", "triton")),
+    "torch.utils.benchmark": Harness(("gpu",), False, partial(timed, benchmark), ("torch",)),
     "nvbench": Harness(("gpu",), False, partial(timed, nvbench), ("torch", "cuda.bench")),
     "timeit": Harness(("cpu",), False, partial(timed, timeit)),
 }
@@ -235,6 +248,7 @@ def work(exploit: str, harness: str, seconds: float) -> None:
     if os.environ["REDTEAM_DEVICE"] == "gpu":
         import cupy  # noqa: F401
         import torch
+        import torch.utils.benchmark
         import triton.testing  # noqa: F401
 
         torch.zeros(1, device="cuda")
@@ -411,7 +425,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--only", default="", metavar="REGEX", help="exploits whose names match")
     parser.add_argument("--harness", choices=HARNESSES, action="append", help="only these harnesses")
     parser.add_argument("--seconds", type=float, default=0.1, help="for each exploit and harness (default: 0.1)")
-    parser.add_argument("--limit", type=float, default=30, help="seconds until a process is killed (default: 30)")
+    parser.add_argument("--limit", type=float, default=20, help="seconds until a process is killed (default: 20)")
     parser.add_argument("--budget", type=float, default=600, help="seconds after which none begins (default: 600)")
     parser.add_argument("--again", action="store_true", help="measure also what is in the record")
     parser.add_argument("--out", default=str(JSON), help="the record to write (default: docs/redteam.json)")
