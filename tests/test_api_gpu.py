@@ -30,7 +30,10 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[Device]:
     """In the place of CuPy, NVML and the host's clock."""
     fake = Device()
     nvml = SimpleNamespace(
-        facts=lambda: {"sm_clock_max_mhz": None, "driver": "580"}, state=lambda: SILENT, processes=list
+        facts=lambda: {"sm_clock_max_mhz": None, "driver": "580"},
+        state=lambda: SILENT,
+        processes=list,
+        uncorrected_errors=lambda: None,
     )
     clock = SimpleNamespace(monotonic=fake.now, perf_counter=fake.now, sleep=fake.sleep)
     monkeypatch.setitem(sys.modules, "cupy", cast(Any, Cupy(fake)))

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -60,6 +61,35 @@ def test_a_run_whose_clock_jumps(jumping: str) -> None:
     for state, reason, seconds in told["found"].values():
         assert (state, reason) == ("ok", "")
         assert 0 < seconds["0"] < 1
+
+
+def test_a_measurement_and_a_campaign_whose_clock_jumps(jumping: str, tmp_path: Path) -> None:
+    """The commands, each with its processes: no figure is negative or a day long, and nothing waits for a day."""
+    (tmp_path / "own.py").write_text(
+        "import numpy as np, time\n"
+        "times = [time.time() for _ in range(4)]\nassert max(times) - min(times) > 86400\n"
+        "def double(x): return 2 * x\ndef inputs(): return np.random.default_rng().random(1 << 16)\n"
+    )
+    (tmp_path / "added.py").write_text("def double(x): return x + x\n")
+    variables = os.environ | {"LD_PRELOAD": jumping, "PYTHONPATH": str(ROOT)}
+
+    def command(*arguments: str) -> dict[str, object]:
+        line = [sys.executable, "-m", "kernelwatch", *arguments, "--json"]
+        done = subprocess.run(
+            line, env=variables, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120
+        )
+        assert done.returncode in (0, 1, 2), done.stderr
+        found: dict[str, object] = json.loads(done.stdout)
+        return found
+
+    measured: Any = command("measure", "own.py:double", "--args", "inputs", "--seconds", "0.1")["measured"]
+    assert 0 < measured["seconds"] < 1
+    assert 0 < measured["conditions"]["took_s"] < 60
+    command("campaign", "start", "search.jsonl", "own.py:double", "--args", "inputs", "--seconds", "0.1")
+    command("campaign", "try", "search.jsonl", "added.py:double")
+    entry = json.loads((tmp_path / "search.jsonl").read_text().splitlines()[1])
+    assert entry["verdict"] in ("faster", "slower", "same", "cannot tell")
+    assert 0 < entry["candidate_s"] < 1
 
 
 def test_the_caches_of_a_tree_stay_if_the_time_is_set_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

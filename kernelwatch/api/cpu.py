@@ -102,5 +102,8 @@ class Cpu:
     def disturbed(self) -> str:
         return ""
 
+    def memory_errors(self) -> int:
+        return 0
+
     def conditions(self) -> dict[str, Any]:
         return {"cores": len(cores()), "numpy": np.__version__}

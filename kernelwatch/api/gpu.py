@@ -22,6 +22,7 @@ from kernelwatch.timing.replay import Graph, Replayer
 
 SAMPLE_S = 0.002
 SAMPLES = 2  # in a round
+LEAD_INS = 10  # turns of the canaries before a single turn, since the GPU may have rested
 FEW = 16  # sets over which calls go to see how long one takes
 TURN_S = 0.02  # a turn over the sets takes no longer: such slow calls depend little on what the cache holds
 PAGE = 1 << 21  # of the GPU's memory
@@ -173,7 +174,7 @@ class OnGpu:
         if self.method == "host":
             return self._host_seconds(calls) / len(sets), calls.returned
         graph: Graph = self._capture(calls) if self.method == "graph" else calls
-        (seconds,), _, _ = self.replayer.replay(graph, 1, 1, lead_in=tuple(self.replayer.canaries.values()))
+        (seconds,), _, _ = self.replayer.replay(graph, 1, 1, lead_in=LEAD_INS * tuple(self.replayer.canaries.values()))
         return seconds / len(sets), calls.returned
 
     def _host_seconds(self, calls: FunctionCalls) -> float:
@@ -246,6 +247,9 @@ class Gpu:
         processes = self.replayer.nvml.processes() or []
         others = [process for process in processes if process["pid"] not in own]
         return disturbed({"processes": others, "utilisation_percent": None})
+
+    def memory_errors(self) -> int:
+        return self.replayer.nvml.uncorrected_errors() or 0
 
     def conditions(self) -> dict[str, Any]:
         runtime, state = self.cupy.cuda.runtime, self.replayer.nvml.state()

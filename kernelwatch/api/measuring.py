@@ -48,7 +48,7 @@ def measure(
     given: dict[str, Any] = {"bytes": bytes, "flops": flops, "cache": cache, "seconds": seconds, "device": device}
     _check((function,), processes, **given)
     if processes > 1:
-        return pooled(each(measure, (function,), arguments, given | keywords, processes))
+        return pooled(each(measure, (function,), arguments, given | keywords, processes, seconds))
     timer = timer_of((*arguments, *keywords.values()), device)
     with timer.current():
         (measured,) = take_turns(
@@ -93,13 +93,13 @@ def compare(
     _check((a, b), processes, **given)
     if processes > 1:
         verdict = Verdict(device or _device((*arguments, *keywords.values())), within)
-        results = each(compare, (a, b), arguments, given | keywords, processes)
+        results = each(compare, (a, b), arguments, given | keywords, processes, seconds)
         logs = [math.log(result.ratio) for result in results]
         return verdict.compared([pooled([getattr(result, side) for result in results]) for side in "ab"], logs)
-    return compared(a, b, arguments, keywords, **given)
+    return compare_here(a, b, arguments, keywords, **given)
 
 
-def compared(
+def compare_here(
     a: Function,
     b: Function,
     arguments: Sequence[object],

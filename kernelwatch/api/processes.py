@@ -1,15 +1,21 @@
 """Runs a measurement in fresh processes."""
 
+import os
 import pickle
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from kernelwatch.api.named import resolve
 from kernelwatch.api.result import MeasureError, Refused
+
+HUNG_S, HUNG_TIMES = 900.0, 20.0  # so long, and so many times as long as it measures, a process may take
+END_S = 20.0  # for a process to end that was killed: only a driver that hangs holds it for longer
 
 
 class Died(MeasureError):
@@ -22,14 +28,16 @@ def each(
     arguments: Sequence[object],
     given: dict[str, Any],
     count: int,
+    seconds: float = 1.0,
 ) -> list[Any]:
     """The results of a function of this package, `what`, in fresh processes, one after the other.
+    `seconds`: as long as each measures, about, after what is done once.
 
     Raises: MeasureError if a process cannot import a function, or cannot measure it; Died if it ends before that.
     """
-    job = _job(what, functions, arguments, given)
+    job, limit_s = _job(what, functions, arguments, given), HUNG_S + HUNG_TIMES * seconds
     with tempfile.TemporaryDirectory() as folder:
-        return [_one(job, Path(folder, f"{number}.pickle")) for number in range(count)]
+        return [_one(job, Path(folder, f"{number}.pickle"), limit_s) for number in range(count)]
 
 
 def _job(
@@ -49,16 +57,40 @@ def _job(
         raise MeasureError(f"a fresh process cannot be handed the function or its arguments: {error}") from error
 
 
-def _one(job: bytes, file: Path) -> Any:
+def _one(job: bytes, file: Path, limit_s: float) -> Any:
     code = f"import sys; sys.path[:] = {sys.path!r}; from kernelwatch.api.processes import main; main()"
-    done = subprocess.run([sys.executable, "-c", code, str(file)], input=job, capture_output=True, check=False)
+    worker = subprocess.Popen(
+        [sys.executable, "-c", code, str(file)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        _, errors = worker.communicate(job, timeout=limit_s)
+    except subprocess.TimeoutExpired:
+        raise Died(_ended(worker, limit_s)) from None
+    except BaseException:
+        _ended(worker, limit_s)
+        raise
     if not file.exists():
-        lines = done.stderr.decode(errors="replace").strip().splitlines() or ["no message"]
-        raise Died(f"a fresh process ended with {done.returncode}: {lines[-1]}")
+        lines = errors.decode(errors="replace").strip().splitlines() or ["no message"]
+        raise Died(f"a fresh process ended with {worker.returncode}: {lines[-1]}")
     result = pickle.loads(file.read_bytes())
     if isinstance(result, MeasureError):
         raise result
     return result
+
+
+def _ended(worker: "subprocess.Popen[bytes]", limit_s: float) -> str:
+    """End a process that hangs, with all that it has started; what is said of it."""
+    with suppress(ProcessLookupError):
+        os.killpg(worker.pid, signal.SIGKILL)
+    try:
+        worker.communicate(timeout=END_S)
+    except subprocess.TimeoutExpired:
+        return f"the driver hangs: process {worker.pid} cannot be killed"
+    return f"it hung, or a call of the driver did: its process gave no result within {limit_s:g} s, and was killed"
 
 
 def main() -> None:

@@ -68,6 +68,10 @@ class Timer(Protocol):
 
     def disturbed(self) -> str: ...
 
+    def memory_errors(self) -> int:
+        """The uncorrected errors of the device's memory since its driver's start, as far as that is known."""
+        ...
+
     def conditions(self) -> dict[str, Any]: ...
 
 

@@ -4,12 +4,12 @@ import hashlib
 import math
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kernelwatch.api import judged
 from kernelwatch.api.afterwards import Afterwards, Arguments
 from kernelwatch.api.judge.judging import Rules
-from kernelwatch.api.measuring import compared, timer_of
+from kernelwatch.api.measuring import compare_here, timer_of
 from kernelwatch.api.named import known, made, module_of
 from kernelwatch.api.outputs import Outputs, outputs, why_other
 from kernelwatch.api.processes import each
@@ -18,6 +18,7 @@ from kernelwatch.api.rounds import Sets, Subject
 from kernelwatch.api.untouched import Untouched
 from kernelwatch.comparison.paired import LOOKS
 from kernelwatch.system.files import read_regular
+from kernelwatch.timing.nvml import lost
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ def trial(
         if setting.judge
         else (one_trial, (candidate, setting, candidate_first))
     )
-    return each(how[0], (original,), how[1], {}, 1)[0]  # type: ignore[no-any-return]
+    return each(how[0], (original,), how[1], {}, 1, setting.seconds)[0]  # type: ignore[no-any-return]
 
 
 def judged_trial(original: str, candidate: str, setting: Setting, candidate_first: bool, last: bool) -> Trial:
@@ -146,72 +147,101 @@ def judged_trial(original: str, candidate: str, setting: Setting, candidate_firs
 
 def one_trial(original: str, candidate: str, setting: Setting, candidate_first: bool) -> Trial:
     """What `trial` does in the fresh process."""
-    known(original)
-    positional, keywords = made(setting.args)
-    given = {name: getattr(setting, name) for name in ("cache", "device", "seconds", "within")}
-    if unusable := [name for name in keywords if name in (*given, "bytes", "flops", "processes")]:
-        raise MeasureError(f"{setting.args} makes keywords that a comparison itself has: {', '.join(unusable)}")
-    timer = timer_of((*positional, *keywords.values()), setting.device)
-
-    def called(function: str) -> Outputs:
-        with timer.current():
-            return outputs(timer, known(function), positional, keywords, setting.cache)
-
-    def expected() -> Outputs:
-        try:
-            return called(original)
-        except MeasureError:
-            raise
-        except Exception as error:  # whatever the function raises
-            raise MeasureError(f"{original} raises {_text(error)}") from error
-
-    sources = [source_of(name) for name in (original, setting.args) if name]
+    beside = Beside(original, candidate, setting, candidate_first)
     if not candidate:
-        _see(original, expected(), expected(), setting)
-        return Trial(tuple(sources), timer.device)
+        _see(original, beside.expected(), beside.expected(), setting)
+        return Trial(tuple(beside.sources), beside.timer.device)
+    errors = beside.timer.memory_errors()
+    why = beside.why()
+    if failed := beside.timer.memory_errors() - errors:
+        raise MeasureError(f"{failed} uncorrected ECC errors in the GPU's memory while {candidate} was measured")
+    sources, device = tuple(beside.sources), beside.timer.device
+    if why or not beside.compared:
+        return Trial(sources, device, why)
+    return Trial(sources, device, "", _with(beside.compared, candidate_first, beside.looks), candidate_first)
 
-    def make() -> Arguments:
-        again, named = made(setting.args)
+
+class Beside:
+    """A candidate beside its original in this process. Made before the candidate is imported.
+
+    Raises: MeasureError if the original or its arguments cannot be used.
+    """
+
+    def __init__(self, original: str, candidate: str, setting: Setting, candidate_first: bool) -> None:
+        self.original, self.candidate, self.setting = original, candidate, setting
+        self.candidate_first = candidate_first
+        function = known(original)
+        self.positional, self.keywords = made(setting.args)
+        self.given: dict[str, Any] = {name: getattr(setting, name) for name in ("cache", "device", "seconds", "within")}
+        if unusable := [name for name in self.keywords if name in (*self.given, "bytes", "flops", "processes")]:
+            raise MeasureError(f"{setting.args} makes keywords that a comparison itself has: {', '.join(unusable)}")
+        self.timer = timer_of((*self.positional, *self.keywords.values()), setting.device)
+        self.sources = [source_of(name) for name in (original, setting.args) if name]
+        self.tolerance = setting.rtol, setting.atol
+        self.looks = Afterwards(
+            self.timer, function, len(self.positional), [*self.keywords], self._make, self.tolerance, setting.cache
+        )
+        self.untouched = Untouched(self.timer.device)
+        self.compared: Compared | None = None
+        self.looked = ""  # why the timing is no figure of the candidate's work
+
+    def why(self) -> str:
+        """Compare both: why the candidate is refused, "" if it is not. Raises: MeasureError if the original fails, or
+        the device."""
+        with self.untouched:
+            try:
+                return self._why()
+            except OriginalFails:
+                raise
+            except Exception as error:
+                if gone := self._lost():
+                    raise MeasureError(f"the device was lost: {_text(error)}; {gone}") from error
+                said = str(error) if isinstance(error, MeasureError) else f"it raises {_text(error)}"
+                return self.untouched.why() or said
+
+    def _why(self) -> str:
+        known(self.candidate)
+        self.sources.append(source_of(self.candidate))
+        if why := self.untouched.why():
+            return why
+        own = self._called(self.candidate)  # before the original: there is no right output yet that could be found
+        if why := self.untouched.why() or why_other(self.expected(), own, *self.tolerance):
+            return why
+        both = (self.candidate, self.original) if self.candidate_first else (self.original, self.candidate)
+        self.compared = compare_here(*both, self.positional, self.keywords, **self.given, afterwards=self._afterwards)
+        return self.untouched.why() or self.looked
+
+    def _called(self, function: str) -> Outputs:
+        with self.timer.current():
+            return outputs(self.timer, known(function), self.positional, self.keywords, self.setting.cache)
+
+    def expected(self) -> Outputs:
+        """What the original computes. Raises: OriginalFails."""
+        try:
+            return self._called(self.original)
+        except MeasureError as error:
+            raise OriginalFails(str(error)) from error
+        except Exception as error:  # whatever the function raises
+            raise OriginalFails(
+                "; ".join(filter(None, (f"{self.original} raises {_text(error)}", self._lost())))
+            ) from error
+
+    def _make(self) -> Arguments:
+        again, named = made(self.setting.args)
         return (*again, *named.values())
 
-    tolerance = setting.rtol, setting.atol
-    looks = Afterwards(timer, known(original), len(positional), [*keywords], make, tolerance, setting.cache)
-    untouched = Untouched(timer.device)
-    whys: list[str] = []
+    def _afterwards(self, subjects: list[Subject], sets: Sets, seconds: list[float]) -> None:
+        if self.positional or self.keywords:
+            first, second = (1, 0) if self.candidate_first else (0, 1)
+            both_s = seconds[first], seconds[second]
+            self.looked = self.looks.why(subjects[first], subjects[second], sets, both_s)
 
-    def afterwards(subjects: list[Subject], sets: Sets, seconds: list[float]) -> None:
-        if not (positional or keywords):
-            return
-        whose = [at ^ candidate_first for at in range(2)]
-        both = subjects[whose[0]], subjects[whose[1]]
-        whys.append(looks.why(*both, sets, (seconds[whose[0]], seconds[whose[1]])))
+    def _lost(self) -> str:
+        return lost() if self.timer.device == "gpu" else ""
 
-    def refused() -> str:
-        """Asked before each step: what was changed would make the next one tell nothing."""
-        try:
-            known(candidate)
-            sources.append(source_of(candidate))
-            if why := untouched.why():
-                return why
-            own = called(candidate)  # before the original: there is no right output yet that could be found
-            if why := untouched.why() or why_other(expected(), own, *tolerance):
-                return why
-            first, second = (candidate, original) if candidate_first else (original, candidate)
-            both.append(compared(first, second, positional, keywords, **given, afterwards=afterwards))
-            return untouched.why() or "".join(whys)
-        except MeasureError as error:
-            return untouched.why() or str(error)
-        except Exception as error:
-            return untouched.why() or f"it raises {_text(error)}"
 
-    both: list[Compared] = []
-    try:
-        why = refused()
-    finally:
-        untouched.close()
-    if why:
-        return Trial(tuple(sources), timer.device, why)
-    return Trial(tuple(sources), timer.device, "", _with(both[0], candidate_first, looks), candidate_first)
+class OriginalFails(MeasureError):
+    """The original of a candidate cannot be called."""
 
 
 def _with(compared: Compared, candidate_first: bool, looks: Afterwards) -> Compared:

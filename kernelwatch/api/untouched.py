@@ -15,7 +15,7 @@ from kernelwatch.api.result import MeasureError
 # What tells the time, makes a figure of samples, compares arrays, or runs what was enqueued.
 MODULES = (
     *("time", "timeit", "statistics", "math", "itertools", "secrets", "gc", "numpy", "numpy.lib.stride_tricks"),
-    *("cupy", "cupy.cuda", "cupy.cuda.runtime", "torch.cuda", "torch.cuda.graphs", "pynvml"),
+    *("cupy", "cupy.cuda", "cupy_backends.cuda.api.runtime", "torch.cuda", "torch.cuda.graphs", "pynvml"),
 )
 CLASSES = ("torch.Tensor", "torch.cuda.Event", "torch.cuda.Stream", "torch.cuda.CUDAGraph")
 OWN = "kernelwatch."
@@ -31,12 +31,16 @@ class Untouched:
         self.functions = dict(_functions())
         self.l2_bytes = self._persisting_bytes()
         self.refused: list[str] = []
-        _WATCHING.append(self.refused)
-        if len(_WATCHING) == 1:
-            sys.addaudithook(_refuse)  # it stays as long as the process
 
-    def close(self) -> None:
-        """Let NVML be used again."""
+    def __enter__(self) -> "Untouched":
+        """Let nobody change the settings of a GPU through NVML."""
+        if not _HOOKED:
+            sys.addaudithook(_refuse)  # it stays as long as the process
+            _HOOKED.append(True)
+        _WATCHING.append(self.refused)
+        return self
+
+    def __exit__(self, *_: object) -> None:
         _WATCHING.remove(self.refused)
 
     def why(self) -> str:
@@ -65,6 +69,7 @@ class Untouched:
 
 
 _WATCHING: list[list[str]] = []
+_HOOKED: list[bool] = []
 
 
 def _refuse(event: str, arguments: tuple[Any, ...]) -> None:

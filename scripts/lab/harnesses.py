@@ -136,8 +136,8 @@ def benchmark(function: Callable[..., object], arguments: tuple[Any, ...], secon
     return _median_until(seconds, lambda: float(timer.blocked_autorange(min_run_time=seconds / 4).median))
 
 
-def nvbench(kernels: dict[str, Case], seconds: float) -> Figures:
-    """All kernels at once, since nvbench runs once in a process."""
+def nvbench(kernels: dict[str, Case], seconds: float, *, waiting: bool = False) -> Figures:
+    """All kernels at once, since nvbench runs once in a process. `waiting`: they may wait for the GPU."""
     import cuda.bench
     import torch
 
@@ -155,7 +155,7 @@ def nvbench(kernels: dict[str, Case], seconds: float) -> Figures:
 
         began = time.perf_counter()
         state.set_timeout(seconds)
-        state.exec(launch, batched=False)
+        state.exec(launch, batched=False, **({"sync": True} if waiting else {}))
         took[name] = time.perf_counter() - began
 
     cuda.bench.register(measure).add_string_axis("kernel", list(kernels))

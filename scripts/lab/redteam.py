@@ -51,7 +51,7 @@ JSON, PAGE = ROOT / "docs" / "redteam.json", ROOT / "docs" / "redteam.md"
 OPS = ("transpose", "transposed", "doubled")
 DEVICES = {"gpu": "a GPU", "cpu": "a CPU"}
 FOOLED = {"gpu": 1.25, "cpu": 1.5}  # times as fast as the honest twin: beyond it a harness is fooled
-AHEAD = 6  # processes that import what they need before it is their turn
+AHEAD = 12  # processes that import what they need before it is their turn
 DETAIL = re.compile(r", the first at .*")  # of a reason: which numbers were wrong
 NVML = "int nvmlInit_v2(void) { return 0; }\nint nvmlDeviceSetGpuLockedClocks(void *d, int a, int b) { return 0; }\n"
 
@@ -192,8 +192,21 @@ def timed(harness: harnesses.Harness, name: str, op: str, seconds: float) -> Cel
     return {"seconds": harness(function, arguments, seconds)}
 
 
+def do_bench(function: Function, arguments: tuple[Any, ...], seconds: float) -> float:
+    from triton.testing import do_bench
+
+    return float(do_bench(lambda: function(*arguments), rep=max(1, round(1000 * seconds)))) / 1000
+
+
+def benchmark(function: Function, arguments: tuple[Any, ...], seconds: float) -> float:
+    from torch.utils.benchmark import Timer
+
+    timer = Timer("function(*arguments)", globals={"function": function, "arguments": arguments})
+    return float(timer.blocked_autorange(min_run_time=seconds).median)
+
+
 def nvbench(function: Function, arguments: tuple[Any, ...], seconds: float) -> float:
-    return harnesses.nvbench({"kernel": (function, arguments)}, seconds)["kernel"]["seconds"]
+    return harnesses.nvbench({"kernel": (function, arguments)}, seconds, waiting=True)["kernel"]["seconds"]
 
 
 def timeit(function: Function, arguments: tuple[Any, ...], seconds: float) -> float:
@@ -261,8 +274,8 @@ HARNESSES = {
     OURS: Harness(("gpu", "cpu"), True, campaign),
     JUDGE: Harness(("gpu", "cpu"), True, judged),
     "KernelBench": Harness(("gpu",), True, kernelbench, ("torch",)),
-    "triton do_bench": Harness(("gpu",), False, partial(timed, harnesses.do_bench), ("torch", "triton")),
-    "torch.utils.benchmark": Harness(("gpu",), False, partial(timed, harnesses.benchmark), ("torch",)),
+    "triton do_bench": Harness(("gpu",), False, partial(timed, do_bench), ("torch", "triton")),
+    "torch.utils.benchmark": Harness(("gpu",), False, partial(timed, benchmark), ("torch",)),
     "nvbench": Harness(("gpu",), False, partial(timed, nvbench), ("torch", "cuda.bench")),
     "timeit": Harness(("cpu",), False, partial(timed, timeit)),
 }
@@ -282,6 +295,7 @@ def work(exploit: str, harness: str, seconds: float) -> None:
     if os.environ["REDTEAM_DEVICE"] == "gpu":
         import cupy  # noqa: F401
         import torch
+        import torch.utils.benchmark
         import triton.testing  # noqa: F401
 
         torch.zeros(1, device="cuda")
@@ -424,18 +438,35 @@ def text(record: dict[str, Any], device: str) -> str:
     found, all_exploits = record[device], {one.name: one for one in exploits()}
     names = [name for name in HARNESSES if any(name in row for row in found["cells"].values())]
     shown = [name for name in all_exploits if name in found["cells"]]
+    own_names = [name for name in names if name in (OURS, JUDGE)]
     rows, refused = [], []
     for name in shown:
         cells = found["cells"][name]
         own = [_shown(found, device, harness, cells.get(harness), all_exploits[name].op) for harness in names]
         rows.append([f"`{name}`", *own])
-        refused.append([f"`{name}`", DETAIL.sub("", cells.get(OURS, {}).get("refused", "measured right"))])
+        refused.append([f"`{name}`", *(_words(found, device, one, cells.get(one)) for one in own_names)])
     versions = ", ".join(f"{package} {version}" for package, version in found["versions"].items())
-    words = [verdict(device, OURS, found["cells"][name].get(OURS, {}), None)[0] for name in shown]
+    counts = []
+    for mine in own_names:
+        met = [found["cells"][name][mine] for name in shown if mine in found["cells"][name]]
+        fooled = [verdict(device, mine, cell, None)[0] for cell in met].count("passed")
+        counts.append(f"{fooled} of {len(met)} exploits fool {mine}")
     heads = [name if HARNESSES[name].checks else f"{name} (no check)" for name in names]
-    count = f"{words.count('passed')} of {len(shown)} exploits pass ours."
-    summary = f"{'; '.join(filter(None, (found['device'], versions)))}. {count}"
-    return "\n\n".join([summary, table(["exploit", *heads], rows), table(["exploit", f"what {OURS} says"], refused)])
+    summary = f"{'; '.join(filter(None, (found['device'], versions)))}. {', '.join(counts)}."
+    return "\n\n".join(
+        [
+            summary,
+            table(["exploit", *heads], rows),
+            table(["exploit", *(f"what {name} says" for name in own_names)], refused),
+        ]
+    )
+
+
+def _words(found: dict[str, Any], device: str, harness: str, cell: Cell | None) -> str:
+    """What one of ours says of an exploit."""
+    word, _ = verdict(device, harness, cell or {}, None)
+    told = {"right": "measured right", "passed": "**fooled**", "none": ""}
+    return told[word] if word in told else DETAIL.sub("", (cell or {})[word])
 
 
 def _shown(found: dict[str, Any], device: str, harness: str, cell: Cell | None, op: str) -> str:
@@ -458,7 +489,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--only", default="", metavar="REGEX", help="exploits whose names match")
     parser.add_argument("--harness", choices=HARNESSES, action="append", help="only these harnesses")
     parser.add_argument("--seconds", type=float, default=0.1, help="for each exploit and harness (default: 0.1)")
-    parser.add_argument("--limit", type=float, default=30, help="seconds until a process is killed (default: 30)")
+    parser.add_argument("--limit", type=float, default=20, help="seconds until a process is killed (default: 20)")
     parser.add_argument("--budget", type=float, default=600, help="seconds after which none begins (default: 600)")
     parser.add_argument("--again", action="store_true", help="measure also what is in the record")
     parser.add_argument("--out", default=str(JSON), help="the record to write (default: docs/redteam.json)")
