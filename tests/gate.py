@@ -117,7 +117,7 @@ def float8_error(found: Rung, depth: int) -> float:
     their sum to 14 bits (u = 2**-13), so that it adds 33 errors of u, and one more, of what there is. Promoted sums of
     128 are added in float32.
     """
-    promoted = "PROMOTE" in found.macros() and found.source.suffix == ".cu"
+    promoted = found.source.name == "wgmma_fp8_promoted.cu"
     u, instructions = 2.0**-13, -(-(min(depth, 128) if promoted else depth) // 32)
     cut = ((1 + 33 * u) * (1 + u)) ** instructions - 1
     additions = -(-depth // 128) if promoted else 0
