@@ -1,4 +1,4 @@
-"""The rungs of persistent.cuh: every tile of C belongs to one block, and the blocks of a cluster go along with each other."""
+"""The rungs of persistent.cuh: every tile of C belongs to one block, and blocks of a cluster have the same columns."""
 
 import random
 import re
@@ -41,8 +41,7 @@ extern "C" void tiles(int block, int blocks, int down, int across, int *counts, 
 
 
 def compiled(found: Rung, folder: Path) -> Any:
-    """`place` of persistent.cuh with the rung's plan, compiled for this machine, and a copy of the kernel's walk over the
-    tiles."""
+    """`place` of persistent.cuh with the rung's plan, and a copy of the kernel's walk, compiled for this machine."""
     header = found.source.with_name("persistent.cuh").read_text(encoding="utf-8")
     plain = re.search(r"^struct Plain .*?^};\n", header, re.MULTILINE | re.DOTALL)
     place = re.search(r"^template <typename Plan>\n__device__ void place.*?^}\n", header, re.MULTILINE | re.DOTALL)
