@@ -347,8 +347,8 @@ def cuda_source(rung: Any, type: str, edge: int | None = None) -> CudaSource:
     """The emulator's CudaSource of a ladder entry. `edge`: the edge of a tile that is chosen at run time, by default
     the rung's first.
 
-    Raises: NotHere if a .py prepares the launch and the emulator has no stand-in for it, or if the rung has instructions
-    of one architecture alone.
+    Raises: NotHere if a .py prepares the launch and the emulator has no stand-in for it, or if the rung has the
+    instructions of one architecture alone.
     """
     rung = of_type(rung, type)
     arguments = _stand_in(rung)
