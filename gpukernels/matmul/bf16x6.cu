@@ -4,9 +4,9 @@
 // of 4 bytes. The parts of A and B are memory that parts.py gives.
 //
 // Three bfloat16 parts hold all 24 bits of a float: each is what the ones before it left over. Of the nine products of
-// parts the three smallest are left out, 2^-23 of a product at most. Numbers must be 0 or in [2^-100, 2^62): of others a
-// part would overflow or lose bits. Rows and columns of C that depend on such a number are computed again. parts.cuh has
-// what the kernels do.
+// parts the three smallest are left out, 2^-23 of a product at most. Numbers must be 0 or in [2^-100, 2^62): of others
+// a part would overflow or lose bits. Rows and columns of C that depend on such a number are computed again. parts.cuh
+// has what the kernels do.
 // Source: Henry, Tang and Heinecke, Leveraging the bfloat16 artificial intelligence datatype for higher-precision
 // computations, 2019.
 

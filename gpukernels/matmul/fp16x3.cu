@@ -1,12 +1,12 @@
-// matmul/fp16x3: C[m][n] = sum over k of A[m][k] B[k][n], a float32 number as two scaled float16, three of their products.
+// matmul/fp16x3: C[m][n] = sum over k of A[m][k] B[k][n], float32 numbers as two scaled float16, three products.
 //
 // A   M x K    B   K x N    C   M x N, overwritten    row major, of T (float), any M, N, K >= 1; C begins at a multiple
 // of 4 bytes. The parts of A and B are memory that parts.py gives.
 //
-// Two float16 parts hold 22 bits or more. float16 has a small range, so each row of A and each column of B is scaled by a
-// power of two, chosen anew every SPAN of K, that takes its largest number there to [2^14, 2^15). Errors are relative to
-// that largest number: 2^-39 of it, for numbers far below it. Numbers of 2^100 and more are outside: rows and columns of C
-// that depend on one are computed again. parts.cuh has what the kernels do.
+// Two float16 parts hold 22 bits or more. float16 has a small range, so each row of A and each column of B is scaled by
+// a power of two, chosen anew every SPAN of K, that takes its largest number there to [2^14, 2^15). Errors are relative
+// to that largest number: 2^-39 of it, for numbers far below it. Numbers of 2^100 and more are outside: rows and
+// columns of C that depend on one are computed again. parts.cuh has what the kernels do.
 // Source: Ootomo and Yokota, Recovering single precision accuracy from tensor cores, 2022.
 
 #include "parts.cuh"

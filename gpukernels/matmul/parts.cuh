@@ -1,12 +1,12 @@
 // matmul/parts.cuh: float32 numbers as sums of 16-bit numbers, and products of these parts on Hopper's tensor cores.
 //
 // PARTS: bfloat16 if 3, float16 if 2. Three kernels of a rung run one after the other:
-// 1. The first writes A and B as sums of PARTS matrices of 16-bit numbers, in the order of their size. Each rung has its
-//    own.
+// 1. The first writes A and B as sums of PARTS matrices of 16-bit numbers, in the order of their size. Each rung
+//    has its own.
 // 2. The second (multiply_parts) multiplies the parts on tensor cores, and leaves out products that are too small to
 //    matter: of part p of A and part q of B where p + q >= PARTS. The small products are summed first. A tensor core
-//    truncates what a float32 sum rounds, so its sum goes on for SPAN of K only; then it is added to a sum in registers,
-//    rounded.
+//    truncates what a float32 sum rounds, so its sum goes on for SPAN of K only; then it is added to a sum in
+//    registers, rounded.
 // 3. The third (multiply_outside) computes again, in float32, rows and columns of C that depend on a number of A or B
 //    which the parts cannot hold. It has nothing to do for most operands.
 //
@@ -139,7 +139,8 @@ __device__ void multiply(float (&d)[SUMS], u32 a, u32 b, int add) {
     asm volatile(
         "{\n.reg .pred add;\n.reg .b64 a, b;\n"
         "mov.b64 a, {%64, 0x40000040};\nmov.b64 b, {%65, 0x40000040};\nsetp.ne.b32 add, %66, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n128k16.f32." ELEMENT "." ELEMENT " {" REGISTERS_64 "}, a, b, add, 1, 1, 0, 1;\n}"
+        "wgmma.mma_async.sync.aligned.m64n128k16.f32." ELEMENT "." ELEMENT " {" REGISTERS_64
+        "}, a, b, add, 1, 1, 0, 1;\n}"
         : SUMS_64(0)
         : "r"(a), "r"(b), "r"(add));
 }
@@ -151,8 +152,8 @@ __device__ void place(int tile, int down, int across, int &m, int &n) {
     n = within / high;
 }
 
-// What a block of the second kernel does. `full`, `empty`: the barriers of its stages; `scales`: of its rows and columns,
-// by stage; all in shared memory.
+// What a block of the second kernel does. `full`, `empty`: the barriers of its stages; `scales`: of its rows and
+// columns, by stage; all in shared memory.
 template <typename T>
 __device__ void multiply_parts(unsigned char *shared, u64 (&full)[STAGES], u64 (&empty)[STAGES],
                                float (&scales)[STAGES][SCALES], const TensorMap &map_a, const TensorMap &map_b, T *C,
@@ -185,7 +186,8 @@ __device__ void multiply_parts(unsigned char *shared, u64 (&full)[STAGES], u64 (
             int m, n;
             place(tile, down, across, m, n);
             for (int i = 0; i < steps; ++i) {
-                const int within = i % INTERVAL, step = upward && i < whole ? whole - INTERVAL - (i - within) + within : i;
+                const int within = i % INTERVAL;
+                const int step = upward && i < whole ? whole - INTERVAL - (i - within) + within : i;
                 const u32 a = stages + stage * STAGE_BYTES, b = a + A_BYTES;
                 wait(empty + stage, parity);
                 expect(full + stage, STAGE_BYTES + (SCALED ? (TILE_ROWS + TILE_COLUMNS) * 4 : 0));

@@ -6,9 +6,9 @@
 // matrix instructions read A and B from shared memory while the next are issued. Barriers in shared memory count the
 // bytes that have come to a stage, and the warps that have done with it.
 // A block goes on with the next tile of C as soon as it has one, so that the copies for a tile start under the products
-// of the tile before it. Results go through shared memory in parts of 128 bytes a row, from where the copy engine stores
-// them. Those of 16 bits wait in registers, two in each, and leave under the first products of the next tile; for others
-// there are too few.
+// of the tile before it. Results go through shared memory in parts of 128 bytes a row, from where the copy engine
+// stores them. Those of 16 bits wait in registers, two in each, and leave under the first products of the next tile;
+// for others there are too few.
 // The launch may overlap the one before it (griddepcontrol): barriers are ready before that one has ended.
 // Source: NVIDIA, PTX ISA: wgmma, cp.async.bulk.tensor, mbarrier, mapa, setmaxnreg, griddepcontrol; NVIDIA, CUTLASS,
 // warp-specialized persistent kernels for Hopper.
@@ -89,7 +89,8 @@ __device__ void run(unsigned char *shared, u64 (&full)[STAGES], u64 (&empty)[STA
         constexpr auto copy = BLOCKS == 1 ? load_2d : multicast_2d<BLOCKS>;
         int stage = 0, parity = 1;  // all stages are free: the phase before the first has ended
         bool upward = false;
-        for (int tile = blockIdx.x / BLOCKS; tile < tiles; tile += gridDim.x / BLOCKS, upward = Plan::SERPENTINE && !upward) {
+        for (int tile = blockIdx.x / BLOCKS; tile < tiles;
+             tile += gridDim.x / BLOCKS, upward = Plan::SERPENTINE && !upward) {
             int m, n;
             place<Plan>(tile, down, across, blockIdx.x % BLOCKS, m, n);
             for (int step = 0; step < steps; ++step) {

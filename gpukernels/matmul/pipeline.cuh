@@ -1,12 +1,12 @@
 // matmul/pipeline.cuh: the tiles of pipelined and of split_tail: copied while products are made, fragments read ahead.
 //
-// Shared memory holds STAGES steps of TILE_K along K. Asynchronous copies fill the stages ahead, past the registers; one
-// barrier a step says that a stage is full for all and the one before it free. A is stored transposed.
-// A warp has a tile of WARP_ROWS x WARP_COLUMNS results, a thread every fourth group of four rows and every eighth group
-// of four columns in it. For each k a thread reads its fragments of A and B as vectors of 16 bytes, one k ahead, so that
-// the multiply-adds need not wait for shared memory.
-// Multiply-adds go down two columns at a time, and back up the next two. Their order decides which registers the compiler
-// takes, and with them how often the dispatch of an instruction stalls. A rung may give another order of pairs.
+// Shared memory holds STAGES steps of TILE_K along K. Asynchronous copies fill the stages ahead, past the registers;
+// one barrier a step says that a stage is full for all and the one before it free. A is stored transposed.
+// A warp has a tile of WARP_ROWS x WARP_COLUMNS results, a thread every fourth group of four rows and every eighth
+// group of four columns in it. For each k a thread reads its fragments of A and B as vectors of 16 bytes, one k ahead,
+// so that the multiply-adds need not wait for shared memory.
+// Multiply-adds go down two columns at a time, and back up the next two. Their order decides which registers the
+// compiler takes, and with them how often the dispatch of an instruction stalls. A rung may give another order.
 // Source: NVIDIA, CUTLASS, efficient GEMM in CUDA; NVIDIA, CUDA C++ Programming Guide, asynchronous data copies.
 
 #pragma once
@@ -21,7 +21,7 @@ constexpr int GROUPS_M = WARP_ROWS / (VECTOR * LANES_M), GROUPS_N = WARP_COLUMNS
 constexpr int TM = GROUPS_M * VECTOR, TN = GROUPS_N * VECTOR;  // results a thread: rows, columns
 constexpr long long BAND = 8;  // rows of tiles
 
-// Rows of A's tile, which are columns of A, have 4 spare elements: lanes that copy a row of A store to 8 banks, not one.
+// Rows of A's tile, columns of A, have 4 spare elements: lanes that copy a row of A store to 8 banks, not to one.
 constexpr int PITCH_A = TILE_ROWS + VECTOR, PITCH_B = TILE_COLUMNS;
 constexpr int STAGE = TILE_K * (PITCH_A + PITCH_B);  // elements of a stage
 
@@ -60,8 +60,8 @@ __device__ void multiply(T (&sum)[TM][TN], T *shared, const T *__restrict__ A, c
     const T *b_from = B + b_k * N + column0 + b_n;
 
     const int steps = (int)((depth + TILE_K - 1) / TILE_K), rest = (int)(depth - (steps - 1LL) * TILE_K);
-    // Past M, N and depth the stages hold 0, so that what is added there is 0 whatever else A and B hold. The last steps
-    // fill stages with 0 that are fetched from, but not used.
+    // Past M, N and depth the stages hold 0, so that what is added there is 0 whatever else A and B hold. The last
+    // steps fill stages with 0 that are fetched from, but not used.
     auto copy = [&](int step, int stage) {
         T *const As = shared + stage * STAGE, *const Bs = As + TILE_K * PITCH_A;
         const int left = step < steps - 1 ? TILE_K : step == steps - 1 ? rest : 0;

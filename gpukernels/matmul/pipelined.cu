@@ -2,9 +2,9 @@
 //
 // A   M x K    B   K x N    C   M x N, overwritten    row major, A, B, C and the sum of T (float), any M, N, K >= 1
 //
-// In raster a thread reads its fragments of A and B for a k, waits for shared memory, and multiplies. Here it has two sets
-// of fragments in registers: it reads those of the next k, also the first of the next stage, before it multiplies. So the
-// multiply-adds wait neither for shared memory nor for the barrier. pipeline.cuh has the loop; the order of the
+// In raster a thread reads its fragments of A and B for a k, waits for shared memory, and multiplies. Here it has two
+// sets of fragments in registers: it reads those of the next k, also the first of the next stage, before it multiplies.
+// So the multiply-adds wait neither for shared memory nor for the barrier. pipeline.cuh has the loop; the order of the
 // multiply-adds there is the best of those that were measured, for all three tiles together.
 // Source: NVIDIA, CUTLASS, efficient GEMM in CUDA (software pipelining of fragments).
 

@@ -1,12 +1,12 @@
 // matmul/split_tail: C[m][n] = sum over k of A[m][k] B[k][n], pipelined with the tiles of the last turn split along K.
 //
-// A   M x K    B   K x N    C   M x N, overwritten    row major, A, B, C and the sum of T (float), any M, N, K >= 1 up to
-// EXTENTS_MAX of split_tail.py
+// A   M x K    B   K x N    C   M x N, overwritten    row major, A, B, C and the sum of T (float), any M, N, K >= 1 up
+// to EXTENTS_MAX of split_tail.py
 //
-// A multiprocessor has room for one block. Tiles that do not fill a last turn of the multiprocessors are split along K, as
-// split_tail.py says, so that all multiprocessors work in that turn, too. The sums of the parts of a tile go to memory,
-// and a second kernel adds them. The order of the multiply-adds in pipeline.cuh is the best of those that were measured
-// for this tile.
+// A multiprocessor has room for one block. Tiles that do not fill a last turn of the multiprocessors are split along K,
+// as split_tail.py says, so that all multiprocessors work in that turn, too. The sums of the parts of a tile go to
+// memory, and a second kernel adds them. The order of the multiply-adds in pipeline.cuh is the best of those that were
+// measured for this tile.
 // Source: Osama et al., Stream-K: work-centric parallel decomposition for dense matrix-matrix multiplication, 2023.
 
 #include "pipeline.cuh"
@@ -15,8 +15,8 @@ constexpr int TAIL_THREADS = 256;  // of a block of matmul_split_tail_sums
 
 static_assert(TILE_ROWS * TILE_COLUMNS % (VECTOR * TAIL_THREADS) == 0, "whole blocks of matmul_split_tail_sums");
 
-// `sums`: where a part's sums go, a matrix of TILE_ROWS x TILE_COLUMNS; nullptr if the tile is not split. Extents are int,
-// which leaves the multiply-adds more registers.
+// `sums`: where a part's sums go, a matrix of TILE_ROWS x TILE_COLUMNS; nullptr if the tile is not split. Extents are
+// int, which leaves the multiply-adds more registers.
 template <int BY, typename T>
 __device__ void compute(T *shared, const T *__restrict__ A, const T *__restrict__ B, T *__restrict__ C, long long M,
                         long long N, long long K, long long depth, long long row0, long long column0, T *sums) {
@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(THREADS)
         compute<VECTOR>((T *)shared, A, B, C, M, N, K, depth, tile.row0, tile.column0, sums);
 }
 
-// Store the sums of the tiles from `whole` on: those of their parts, in their order. A thread has four results of a row.
+// Store the sums of the tiles from `whole` on: those of their parts, in their order. A thread has four neighbors.
 extern "C" __global__ void __launch_bounds__(TAIL_THREADS)
     matmul_split_tail_sums(const float *__restrict__ parts, float *__restrict__ C, long long M, long long N, int whole,
                           int splits) {
@@ -89,7 +89,8 @@ extern "C" __global__ void __launch_bounds__(TAIL_THREADS)
     }
     const int down = (M + TILE_ROWS - 1) / TILE_ROWS, across = (N + TILE_COLUMNS - 1) / TILE_COLUMNS;
     const Tile tile(whole + tail, down, across);
-    const long long row = tile.row0 + quad * VECTOR / TILE_COLUMNS, column = tile.column0 + quad * VECTOR % TILE_COLUMNS;
+    const long long row = tile.row0 + quad * VECTOR / TILE_COLUMNS;
+    const long long column = tile.column0 + quad * VECTOR % TILE_COLUMNS;
     if (row >= M)
         return;
     if (column + VECTOR <= N && ((unsigned long long)C + (row * N + column) * sizeof(float)) % 16 == 0) {

@@ -4,8 +4,8 @@
 // the first 19 bits of a number, of which 11 are its significant ones. The operands come as tensor maps, which wgmma.py
 // makes: rows begin at multiples of 16 bytes.
 //
-// A row of 128 bytes has 32 numbers, and an instruction takes 8 along K. The tensor cores read 32-bit operands only with K
-// along the rows of both.
+// A row of 128 bytes has 32 numbers, and an instruction takes 8 along K. The tensor cores read 32-bit operands only
+// with K along the rows of both.
 // Source: NVIDIA, PTX ISA: wgmma (.tf32).
 
 #define B_K_MAJOR 1

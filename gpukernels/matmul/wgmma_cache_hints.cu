@@ -3,8 +3,8 @@
 // A   M x K    B   K x N    C   M x N, overwritten    row major, A and B of T (__half or __nv_bfloat16), C and the sums
 // of Out (float), any M, N, K >= 1. All come as tensor maps, which wgmma.py makes: rows begin at multiples of 16 bytes.
 //
-// Blocks at work at one time have the same rows of A, and all columns of B pass by. The copy engine is told to evict what
-// it reads of A last, and of B first, so that the rows of A stay in the cache.
+// Blocks at work at one time have the same rows of A, and all columns of B pass by. The copy engine is told to evict
+// what it reads of A last, and of B first, so that the rows of A stay in the cache.
 // Source: NVIDIA, PTX ISA: createpolicy, cache eviction priorities.
 
 #include "persistent.cuh"

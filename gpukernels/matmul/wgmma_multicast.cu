@@ -1,12 +1,12 @@
 // matmul/wgmma_multicast: C[m][n] = sum over k of A[m][k] B[k][n], wgmma with clusters of blocks that share B.
 //
 // A   M x K    B   K x N    C   M x N, overwritten    row major, A and B of T (__half or __nv_bfloat16), C of Out, any
-// M, N, K >= 1. Sums are float. The operands come as tensor maps, which wgmma.py makes: rows begin at multiples of 16 bytes.
+// M, N, K >= 1. Sums are float. The operands come as tensor maps (wgmma.py): rows begin at multiples of 16 bytes.
 //
 // The blocks of a cluster have tiles one below the other, which need the same columns of B. Each block copies its part
-// of B's tile into all of them (multicast), when the consumers of all have done with the stage: they arrive at the barriers
-// of all blocks. All have the same number of tiles; the last ones may lie below C. Tiles have 256 rows: a consumer has 128.
-// A band has BAND rows of tiles of a cluster.
+// of B's tile into all of them (multicast), when the consumers of all have done with the stage: they arrive at the
+// barriers of all blocks. All have the same number of tiles; the last ones may lie below C. Tiles have 256 rows: a
+// consumer has 128. A band has BAND rows of tiles of a cluster.
 // Source: NVIDIA, PTX ISA: cp.async.bulk.tensor with multicast, mapa; CUTLASS, clusters of thread blocks on Hopper.
 
 #include "persistent.cuh"
