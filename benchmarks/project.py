@@ -347,9 +347,13 @@ def cuda_source(rung: Any, type: str, edge: int | None = None) -> CudaSource:
     """The emulator's CudaSource of a ladder entry. `edge`: the edge of a tile that is chosen at run time, by default
     the rung's first.
 
-    Raises: NotHere if a .py prepares the launch, and the emulator has no stand-in for it.
+    Raises: NotHere if a .py prepares the launch and the emulator has no stand-in for it, or if the rung has the
+    instructions of one architecture alone.
     """
     rung = of_type(rung, type)
+    arguments = _stand_in(rung)
+    if only := getattr(rung, "arch_only", ""):
+        raise NotHere(f"{rung} has the instructions of sm_{only} alone, which the emulator lacks")
     edge = edge if edge is not None else next(iter(rung.edges), None)
     into, out = dtypes(type)
     names = list(dict.fromkeys((into.name, out.name)))
@@ -368,7 +372,7 @@ def cuda_source(rung: Any, type: str, edge: int | None = None) -> CudaSource:
         block=rung.block_threads(edge),
         dynamic_shared_bytes=rung.shared_bytes(into.itemsize, edge),
         loop_step=rung.macros().get("TILE_K", 0),
-        arguments=_stand_in(rung),
+        arguments=arguments,
     )
 
 

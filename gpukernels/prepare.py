@@ -55,8 +55,8 @@ class Enqueue:
 
 @dataclass(frozen=True)
 class Call:
-    """What a .py that prepares a launch is given: `<op>_<source>(call)` returns a function that enqueues the work on
-    CuPy's current stream and waits for nothing.
+    """What a .py that prepares a launch is given: `<op>_<source>(call)`, or `<op>_<launcher>(call)`, returns a
+    function that enqueues the work on CuPy's current stream and waits for nothing.
 
     `rung`: the ladder entry, for the type of the operands; `module`: what its source was compiled to, with its other
     kernels and its constant memory; `function`: its kernel.

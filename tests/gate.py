@@ -89,7 +89,7 @@ def product(a: Array, b: Array) -> Array:
 
 
 def split_bound(found: Rung, a: Array, b: Array) -> Array:
-    """How far the product by parts of matmul/split.cu may lie from the float64 one.
+    """How far the product by parts of matmul/parts.cuh may lie from the float64 one.
 
     Tensor cores cut (u = 2**-23) at most a quarter more often than there are products in SPAN of K; the products of
     smaller parts, together below 2**-5 of the others, are cut as often. Then a sum of each SPAN is added, rounded.
@@ -117,7 +117,7 @@ def float8_error(found: Rung, depth: int) -> float:
     their sum to 14 bits (u = 2**-13), so that it adds 33 errors of u, and one more, of what there is. Promoted sums of
     128 are added in float32.
     """
-    promoted = "PROMOTE" in found.macros() and found.source.suffix == ".cu"
+    promoted = found.source.name == "wgmma_fp8_promoted.cu"
     u, instructions = 2.0**-13, -(-(min(depth, 128) if promoted else depth) // 32)
     cut = ((1 + 33 * u) * (1 + u)) ** instructions - 1
     additions = -(-depth // 128) if promoted else 0
@@ -131,7 +131,7 @@ def product_bound(found: Rung, type: str, a: Array, b: Array) -> Array:
     to cut where others round, and to add their own sum to C for every 4 products or more: K and a quarter, of 2**-23.
     TF32 cuts each operand by up to 2**-10 of it. Float8: see float8_error. An output of 16 bits is rounded once more.
     """
-    if found.source.stem == "split":
+    if found.source.suffix == ".cu" and "PARTS" in found.macros():
         return split_bound(found, a, b)
     b = b.T if found.computes in ("matmul_nt", "matmul_tf32") else b
     into, _, out = type.partition("->")

@@ -41,7 +41,7 @@ SMALLER: dict[str, dict[str, Any]] = {  # a smaller tile for a rung whose indexe
         "tile": (32, 64),
         "block": (32, 2),
         "shared": 51200,
-        "constants": (("TILE_K", 32), ("STAGES", 4), ("WARP_ROWS", 16), ("WARP_COLUMNS", 64), ("SPLIT_TAIL", 1)),
+        "constants": (("TILE_K", 32), ("STAGES", 4), ("WARP_ROWS", 16), ("WARP_COLUMNS", 64)),
     },
 }
 CASES: list[Any] = [

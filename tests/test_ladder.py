@@ -110,6 +110,14 @@ BAD = {
         NAMED + TILED + 'source = "none.cu"\n',
         "turn/first: its source must be one of turn/none.cu; none of them is in",
     ),
+    "a launcher that is not there": (
+        NAMED + TILED + 'launcher = "none.py"\n',
+        "turn/first: launcher must be a .py beside a .cu, got 'none.py'",
+    ),
+    "a launcher of a .c": (
+        NAMED.replace("first", "plain") + 'launcher = "python.py"\n',
+        "turn/plain: launcher must be a .py beside a .cu, got 'python.py'",
+    ),
     "operands nowhere": (
         NAMED + TILED + 'operands = "host"\n',
         'turn/first: operands must be "device", or "host" or "several" for a .py, got \'host\'',
@@ -188,6 +196,16 @@ def test_good_entry(tmp_path: Path) -> None:
     assert [found.computes for found in turn.rungs] == ["turn", "turn"]
     assert turn.rungs[0].macros() == {"PAD": 0}
     assert turn.rungs[1].macros() == {"TILE_ROWS": 32, "TILE_COLUMNS": 32, "BLOCK_X": 32, "BLOCK_Y": 8}
+
+
+def test_rungs_may_share_a_launcher(tmp_path: Path) -> None:
+    """Which a rung has in place of the .py of its own name."""
+    path = written(tmp_path, f'[turn]\n{OP}[[turn.rungs]]\n{NAMED}{TILED}launcher = "python.py"\n')
+    (path.parent / "turn" / "first.py").touch()
+    (turn,) = ladder.read(path).values()
+    assert turn.rungs[0].preparation == path.parent / "turn" / "python.py"
+    (path.parent / "turn" / "python.py").write_text("def turn_python(call): ...\n", encoding="utf-8")
+    assert python_function(turn.rungs[0], path.parent / "turn" / "python.py").__name__ == "turn_python"
 
 
 # --- grids ---------------------------------------------------------------------------------------------------------

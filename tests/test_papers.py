@@ -26,7 +26,7 @@ BLOCKS = {
     "docs/transpose.md": ["transpose", "cpu", "types", "sizes"],
     "docs/matmul.md": ["matmul", "cpu", "shapes", "types", "float8", "between"],
     "docs/research/transpose.md": ["counters"],
-    "docs/research/matmul.md": ["counters"],
+    "docs/research/matmul.md": ["climb", "counters"],
     "docs/research/access.md": ["access"],
     "docs/research/fleet.md": ["neighbors"],
 }
@@ -113,6 +113,32 @@ def test_products_by_shape_and_by_type() -> None:
     assert row_of(typed, "rung") == ["rung", "float32", "float16->float32"]  # no other type has a figure
     assert row_of(typed, "cublas")[2] == "687195 (100 %) *"
     assert row_of(typed, "wmma") == ["wmma", "n/a", "137439 (20 %)"]
+
+
+def test_each_step_of_a_climb_stands_beside_the_one_before() -> None:
+    record = product_record()
+    seconds = {
+        "matmul/thread_tile_2d float32 4096x4096x4096 cold": 4e-3,
+        "matmul/vector_loads float32 4096x4096x4096 cold": 3.2e-3,
+        "matmul/double_buffer float32 4096x4096x4096 cold": 2.8e-3,
+    }
+    cells = {key: Measured(key, "ok", "", (value,) * 3, ()) for key, value in seconds.items()}
+    text = figures.climbs(dataclasses.replace(record, cells=record.cells | cells))
+    header, n = row_of(text, "rung"), row_of(text, "rung").index("n = 4096")
+    assert header[n : n + 2] == ["n = 4096", "gain"]
+    assert row_of(text, "thread_tile_2d")[n : n + 2] == ["34360 (62 %)", ""]
+    assert row_of(text, "vector_loads")[n : n + 2] == ["42950 (78 %)", "x 1.25"]
+    assert row_of(text, "warp_tile")[n : n + 2] == ["n/a", "n/a"]
+    assert row_of(text, "double_buffer")[n : n + 2] == ["49085 (89 %)", "n/a"]
+    assert row_of(text, "wgmma_plain")[n : n + 2] == ["n/a", "n/a"]  # beside wmma, of another table
+    assert figures.climbs(dataclasses.replace(record, cells={})) == ""
+
+
+def test_a_climb_has_the_order_of_the_ladder() -> None:
+    names = [rung.name for rung in figures.MATMUL.rungs]
+    for type, steps in figures.CLIMBS.items():
+        assert sorted(steps, key=names.index) == list(steps)
+        assert all(type in figures.MATMUL.rung(name).types for name in steps)
 
 
 def test_float8_stands_beside_the_vendors_sums_alike() -> None:

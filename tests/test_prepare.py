@@ -82,7 +82,9 @@ def test_rows_are_padded_to_what_the_copy_engine_takes(columns: int, itemsize: i
     [
         ("wgmma", 2048, 128, True),  # 128 tiles
         ("wgmma", 4096, 128, False),  # 512 tiles, four for each block
-        ("wgmma_specialized", 2048, 128, True),
+        ("wgmma_persistent", 2048, 128, True),
+        ("wgmma_stages", 2048, 128, False),  # its kernel does not wait for the launch before
+        ("wgmma_specialized", 2048, 128, False),
         ("wgmma_specialized", 4096, 512, False),  # a block for each
         ("wgmma_128x128", 2048, 128, False),
         ("wgmma_multicast", 2048, 128, True),  # 128 tiles, two for each cluster

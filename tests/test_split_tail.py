@@ -38,7 +38,7 @@ extern "C" void parts(int blocks, int tiles, int steps, int whole, int splits, i
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """`Part` of pipelined.cu, compiled for this machine."""
+    """`Part` of split_tail.cu, compiled for this machine."""
     folder = tmp_path_factory.mktemp("part")
     text = RUNG.source.read_text(encoding="utf-8")
     begin = text.index("struct Part {")
@@ -98,7 +98,8 @@ def test_tiles_stay_whole_if_parts_cost_more_than_they_gain(tiles: int, steps: i
 
 def test_the_second_kernel_has_the_threads_that_it_is_launched_with() -> None:
     launched = python_function(RUNG, RUNG.preparation).__globals__
-    text = RUNG.source.read_text(encoding="utf-8")
+    files = (RUNG.source, RUNG.source.with_name("pipeline.cuh"))
+    text = "".join(path.read_text(encoding="utf-8") for path in files)
     for name in ("TAIL_THREADS", "VECTOR"):
         assert re.findall(rf"^constexpr int {name} = (\d+);", text, re.MULTILINE) == [str(launched[name])]
 

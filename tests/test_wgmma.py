@@ -1,6 +1,7 @@
-"""matmul/wgmma.cu: every tile of C belongs to one block, and the blocks of a cluster go along with each other."""
+"""The rungs of persistent.cuh: every tile of C belongs to one block, and blocks of a cluster have the same columns."""
 
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from gpukernels.ladder import Rung
 from tests import host
 from tests.gate import check, load
 
-RUNGS = [found for found in gpukernels.op("matmul").rungs if found.source.name == "wgmma.cu"]
+RUNGS = [found for found in gpukernels.op("matmul").rungs if "PERSISTENT" in found.macros()]
 CLUSTERED = [found for found in RUNGS if found.macros().get("CLUSTER", 1) > 1]
 
 HOST = """\
@@ -23,12 +24,15 @@ HOST = """\
 using std::min;
 #define __device__
 {macros}
+namespace {{  // each library has a Plan of its own
 {source}
+typedef {plan} Chosen;
+}}
 extern "C" void tiles(int block, int blocks, int down, int across, int *counts, int *first_column) {{
     const int turns = down * across;
     for (int tile = block / CLUSTER; tile < turns; tile += blocks / CLUSTER) {{
         int m, n;
-        place(tile, down, across, block % CLUSTER, m, n);
+        place<Chosen>(tile, down, across, block % CLUSTER, m, n);
         ++counts[m * across + n];
         *first_column++ = n;
     }}
@@ -37,11 +41,17 @@ extern "C" void tiles(int block, int blocks, int down, int across, int *counts, 
 
 
 def compiled(found: Rung, folder: Path) -> Any:
-    """`place` of wgmma.cu, compiled for this machine, and a copy of the kernel's walk over the tiles."""
-    text = found.source.read_text(encoding="utf-8")
-    begin, end = text.index("// The row and column of tiles"), text.index("template <typename T, typename Out")
+    """`place` of persistent.cuh with the rung's plan, and a copy of the kernel's walk, compiled for this machine."""
+    header = found.source.with_name("persistent.cuh").read_text(encoding="utf-8")
+    plain = re.search(r"^struct Plain .*?^};\n", header, re.MULTILINE | re.DOTALL)
+    place = re.search(r"^template <typename Plan>\n__device__ void place.*?^}\n", header, re.MULTILINE | re.DOTALL)
+    plan = re.search(r"^struct Plan .*?^};\n", found.source.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    assert plain
+    assert place
     macros = "\n".join(f"#define {name} {value}" for name, value in ({"CLUSTER": 1} | found.macros()).items())
-    return host.library(HOST.format(macros=macros, source=text[begin:end]), folder)
+    source = plain[0] + (plan[0] if plan else "") + place[0]
+    text = HOST.format(macros=macros, source=source, plan="Plan" if plan else "Plain")
+    return host.library(text, folder)
 
 
 def shapes(found: Rung) -> list[tuple[int, int, int]]:
@@ -59,14 +69,13 @@ def test_every_tile_is_one_blocks_and_clusters_share_columns(found: Rung, tmp_pa
     assert found.preparation
     schedule = python_function(found, found.preparation).__globals__["schedule"]
     cluster = found.macros().get("CLUSTER", 1)
-    persistent = found.macros()["PERSISTENT"]
     for rows, columns, processors in shapes(found):
         who = f"{found}: {rows} x {columns} on {processors}"
         blocks, at_once = schedule(found, rows, columns, processors)
         down, across = -(-rows // (cluster * found.tile[0])), -(-columns // found.tile[1])
-        turns = -(-down * across // (processors // cluster)) if persistent else 1
+        turns = -(-down * across // (processors // cluster))
         assert blocks % cluster == 0, who
-        assert blocks <= processors or not persistent, who
+        assert blocks <= processors, who
         assert at_once == (down * across <= processors // cluster), who
         counts = np.zeros((cluster * down, across), np.int32)
         walks = np.full((blocks, down * across), -1, np.int32)
@@ -88,6 +97,16 @@ def test_a_product_whose_rows_begin_within_a_sector_takes_four_whole_turns() -> 
     rows, columns = found.tile
     clusters = 132 // found.macros()["CLUSTER"]
     assert -(-4000 // (found.macros()["CLUSTER"] * rows)) * -(-4104 // columns) == 4 * clusters
+
+
+@pytest.mark.parametrize("name", ["wgmma_tma", "wgmma_stages", "wgmma_tma_store", "wgmma_specialized"])
+def test_a_rung_whose_blocks_do_not_stay_has_a_block_for_each_tile(name: str) -> None:
+    found = gpukernels.rung("matmul", name)
+    assert found.preparation
+    schedule = python_function(found, found.preparation).__globals__["schedule"]
+    for rows, columns, processors in shapes(found):
+        blocks, _ = schedule(found, rows, columns, processors)
+        assert blocks == -(-rows // found.tile[0]) * -(-columns // found.tile[1])
 
 
 @pytest.mark.gpu

@@ -3,10 +3,10 @@
 // A   M x K    B   K x N    C   M x N, overwritten    row major, A, B, C and the sum of T (float), any M, N, K >= 1
 //
 // While one pair of tiles is multiplied, the next one is on its way: a thread loads its part into registers before the
-// multiply-adds, which do not wait for it, and stores it to the other pair of tiles after them. So the latency of global
-// memory passes under the multiply-adds, and a step has one barrier instead of two: it says that the next pair is full,
-// and that nobody reads this one any more.
-// Source: NVIDIA, CUTLASS, efficient GEMM in CUDA (software pipelining); Boehm, How to optimize a CUDA matmul kernel, 2022.
+// multiply-adds, which do not wait for it, and stores it to the other pair of tiles after them. So the latency of
+// global memory passes under the multiply-adds, and a step has one barrier instead of two: it says that the next pair
+// is full, and that nobody reads this one any more.
+// Source: NVIDIA, CUTLASS, efficient GEMM in CUDA (software pipelining).
 
 #include "vectors.cuh"
 

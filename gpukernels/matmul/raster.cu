@@ -2,12 +2,12 @@
 //
 // A   M x K    B   K x N    C   M x N, overwritten    row major, A, B, C and the sum of T (float), any M, N, K >= 1
 //
-// Blocks that are at work at the same time share what they load in the L2 cache. Blocks in the order of the rows of C have
-// a few rows of A and all columns of B, which may not fit. In a band of BAND rows of tiles, whose columns come one after
-// the other, as many blocks have BAND times as many rows of A, and the BANDth part of the columns of B.
+// Blocks that are at work at the same time share what they load in the L2 cache. Blocks in the order of the rows of C
+// have a few rows of A and all columns of B, which may not fit. In a band of BAND rows of tiles, whose columns come one
+// after the other, as many blocks have BAND times as many rows of A, and the BANDth part of the columns of B.
 // Nothing but the place of a block's tile differs from async_stages.
-// Source: NVIDIA, CUTLASS, efficient GEMM in CUDA (threadblock rasterization); Triton, tutorial 3, matrix multiplication
-// (grouped ordering).
+// Source: NVIDIA, CUTLASS, efficient GEMM in CUDA (threadblock rasterization); Triton, tutorial 3, matrix
+// multiplication (grouped ordering).
 
 #include "ampere.cuh"
 #include "vectors.cuh"

@@ -1,4 +1,4 @@
-"""matmul/pipelined: how pipelined.cu is launched with SPLIT_TAIL: which tiles are split along K, and into which parts.
+"""matmul/split_tail: how split_tail.cu is launched: which tiles are split along K, and into which parts.
 
 The sums of the parts take memory, 128 KiB each: tens of MiB at K = 4096, some hundreds at most. A second kernel adds
 them.
@@ -22,7 +22,7 @@ EXTENTS_MAX = (2**31 - 256, 2**27 - 256, 2**24)
 SPLITS_MOST = 32
 PART_STEPS = 2  # what a part costs beside its own steps, and the second kernel beside its parts, in steps along K
 PARTS_A_STEP = 32  # parts that are written, read and added in the time of a step
-TAIL_THREADS = 256  # of a block of matmul_pipelined_tail; each has VECTOR results
+TAIL_THREADS = 256  # of a block of matmul_split_tail_sums; each has VECTOR results
 VECTOR = 4
 
 
@@ -47,7 +47,7 @@ def schedule(tiles: int, steps: int, processors: int) -> tuple[int, int, int]:
     return chosen
 
 
-def matmul_pipelined(call: prepare.Call) -> Callable[[], None]:
+def matmul_split_tail(call: prepare.Call) -> Callable[[], None]:
     """The launch of `call` on its operands A, B, C (M x K, K x N, M x N, float32); C is overwritten.
 
     The launch runs on CuPy's current stream; not synchronized. It keeps the memory of its operands and of the parts.
@@ -69,7 +69,7 @@ def matmul_pipelined(call: prepare.Call) -> Callable[[], None]:
     parts = cupy.empty((left * splits, tile_rows, tile_columns), np.float32)
     split = tuple(map(np.int32, (whole, splits)))
     arguments = (*operands, *dims, parts, *split, np.int32(first))
-    add = call.module.get_function("matmul_pipelined_tail")
+    add = call.module.get_function("matmul_split_tail_sums")
     tail_grid = (tile_rows * tile_columns // (VECTOR * TAIL_THREADS), left)
 
     def launch() -> None:

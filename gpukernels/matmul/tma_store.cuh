@@ -1,7 +1,8 @@
 // matmul/tma_store.cuh: results leave through shared memory, from where Hopper's copy engine stores them.
 //
-// Threads have two neighbors of a row here and there. In shared memory they become rows of 128 bytes, ROWS of them a part,
-// which the copy engine stores in the background, and only where C has them. Each warp group has BUFFERS parts of its own.
+// Threads have two neighbors of a row here and there. In shared memory they become rows of 128 bytes, ROWS of them a
+// part, which the copy engine stores in the background, and only where C has them. Each warp group has BUFFERS parts of
+// its own.
 // Source: NVIDIA, PTX ISA: cp.async.bulk.tensor, stmatrix, wgmma (layout of the results).
 
 #pragma once

@@ -3,9 +3,10 @@
 // A   M x K    B   K x N    C   M x N, overwritten    row major, A, B, C and the sum of T (float), any M, N, K >= 1
 //
 // One instruction moves four neighbors instead of one: from A and B to shared memory, from there to registers, and from
-// registers to C. So a thread's TN columns are groups of four neighbors now, BLOCK_X groups apart. As is stored transposed:
-// four neighbors of a row of A, which lie along K, go to four rows of As. A thread's rows are then neighbors in As.
-// Rows that are no whole vectors, or operands that begin elsewhere, take a second copy of the loop, element by element.
+// registers to C. So a thread's TN columns are groups of four neighbors now, BLOCK_X groups apart. As is stored
+// transposed: four neighbors of a row of A, which lie along K, go to four rows of As. A thread's rows are then
+// neighbors in As. Rows that are no whole vectors, or operands that begin elsewhere, take a second copy of the loop,
+// element by element.
 // Source: Boehm, How to optimize a CUDA matmul kernel, 2022 (vectorized accesses).
 
 #include "vectors.cuh"
@@ -15,8 +16,8 @@ constexpr int TM = TILE_ROWS / BLOCK_Y, TN = TILE_COLUMNS / BLOCK_X;  // results
 constexpr int THREADS = BLOCK_X * BLOCK_Y;
 constexpr int APART = BLOCK_X * VECTOR;  // columns from one group of four of a thread to the next
 
-// Two lanes that load a row of A store to the rows k and k + 4 of As, 16 banks apart: with 4 spare elements no two of the
-// warp's lanes hit one bank, and a row of As stays a multiple of 16 bytes.
+// Two lanes that load a row of A store to the rows k and k + 4 of As, 16 banks apart: with 4 spare elements no two of
+// the warp's lanes hit one bank, and a row of As stays a multiple of 16 bytes.
 constexpr int PITCH_A = TILE_ROWS + VECTOR;
 
 // Vectors of a row of each tile, and the rows that the threads load at a time.

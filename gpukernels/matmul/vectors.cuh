@@ -1,7 +1,7 @@
 // matmul/vectors.cuh: four neighbors of a row of float32, moved as 16 bytes at once.
 //
-// WHOLE: whether a row can only be inside or outside of a matrix with all four, and they begin at a multiple of 16 bytes.
-// If not, each of the four is looked at alone.
+// WHOLE: whether a row can only be inside or outside of a matrix with all four, and they begin at a multiple of 16
+// bytes. If not, each of the four is looked at alone.
 // Source: NVIDIA, CUDA C++ Programming Guide, device memory accesses.
 
 #pragma once

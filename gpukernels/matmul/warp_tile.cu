@@ -2,10 +2,11 @@
 //
 // A   M x K    B   K x N    C   M x N, overwritten    row major, A, B, C and the sum of T (float), any M, N, K >= 1
 //
-// For each k a warp reads as many elements of As and Bs as its results have rows and columns. In vector_loads its results
-// have 16 rows and TILE_COLUMNS columns. Here they are WARP_ROWS x WARP_COLUMNS, nearly a square, which has the fewest.
-// The lanes are 4 x 8, in a zigzag: each 8 lanes in a row, which shared memory serves together, need four vectors of A and
-// two of B. A thread has every fourth group of four rows in the warp's tile, and every eighth group of four columns.
+// For each k a warp reads as many elements of As and Bs as its results have rows and columns. In vector_loads its
+// results have 16 rows and TILE_COLUMNS columns. Here they are WARP_ROWS x WARP_COLUMNS, nearly a square, which has the
+// fewest. The lanes are 4 x 8, in a zigzag: each 8 lanes in a row, which shared memory serves together, need four
+// vectors of A and two of B. A thread has every fourth group of four rows in the warp's tile, and every eighth group of
+// four columns.
 // Source: NVIDIA, CUTLASS, efficient GEMM in CUDA (warp tiles); Boehm, How to optimize a CUDA matmul kernel, 2022.
 
 #include "vectors.cuh"
@@ -13,8 +14,8 @@
 constexpr int LANES_M = 4, LANES_N = 8;
 constexpr int WARPS_N = TILE_COLUMNS / WARP_COLUMNS;
 constexpr int THREADS = BLOCK_X * BLOCK_Y;
-constexpr int APART_M = LANES_M * VECTOR, APART_N = LANES_N * VECTOR;    // from one group of four of a thread to the next
-constexpr int TM = WARP_ROWS / LANES_M, TN = WARP_COLUMNS / LANES_N;     // results a thread: rows, columns
+constexpr int APART_M = LANES_M * VECTOR, APART_N = LANES_N * VECTOR;  // from one group of four of a thread to the next
+constexpr int TM = WARP_ROWS / LANES_M, TN = WARP_COLUMNS / LANES_N;   // results a thread: rows, columns
 
 // A warp loads 16 rows of A, 8 along K of each, and stores to the rows k and k + 4 of As, 16 banks apart: with 4 spare
 // elements no two of its lanes hit one bank, and a row of As stays a multiple of 16 bytes.

@@ -1,195 +1,25 @@
-// matmul/wgmma: C[m][n] = sum over k of A[m][k] B[k][n], on Hopper's tensor cores, fed by its copy engine.
+// matmul/wgmma: C[m][n] = sum over k of A[m][k] B[k][n], wgmma_cache_hints with tiles in bands, every second down K.
 //
-// A   M x K    B   K x N, or N x K if B_K_MAJOR    C   M x N, overwritten    row major, A and B of T, C of Out, any
-// M, N, K >= 1. T is __half or __nv_bfloat16, or if B_K_MAJOR also __nv_fp8_e4m3, or float, of which the tensor cores take
-// the first 19 bits (TF32). Sums are float; the tensor cores keep 14 bits of a sum of 8-bit operands. The operands come as
-// tensor maps, which wgmma.py makes: rows begin at multiples of 16 bytes.
+// A   M x K    B   K x N    C   M x N, overwritten    row major, A and B of T (__half or __nv_bfloat16), C of Out, any
+// M, N, K >= 1. Sums are float. The operands come as tensor maps (wgmma.py): rows begin at multiples of 16 bytes.
 //
-// A block has three groups of four warps. The first, the producer, lets the copy engine (TMA) fill STAGES stages of
-// shared memory, each TILE_K along K, and keeps ahead of the others as far as there are free stages. The two consumers
-// have the upper and the lower half of the block's tile of C, in registers which the producer gave away. Warp group
-// matrix instructions read A and B from shared memory while the next are issued. Barriers in shared memory count the
-// bytes that have come to a stage, and the warps that have done with it.
-// The blocks of a cluster have tiles one below the other, which need the same columns of B. Each block copies its part
-// of B's tile into all of them (multicast), when the consumers of all have done with the stage. All have the same
-// number of tiles; the last ones may lie below C. A band then has BAND rows of such tiles of a cluster.
-// A block goes on with the next tile of C as soon as it has one (persistent blocks), so that the copies for a tile start
-// under the products of the tile before it. Tiles are in bands of BAND rows of tiles. If SERPENTINE, every second tile goes
-// down K: what was read last is read first. If KEEP, A stays in the L2 cache longer than B (evict last, evict first).
-// Results go through shared memory in parts of 128 bytes a row, from where the copy engine stores them. Those of 16 bits
-// wait in registers, two in each, and leave under the first products of the next tile; for others there are too few.
-// The launch may overlap the one before it (griddepcontrol): barriers are ready before that one has ended.
-// If PROMOTE, the tensor cores sum no more than a stage, and the sum of the stages is in registers, in all bits of float.
-// Rows in shared memory are 128 bytes; 16-byte pieces of 8 rows are exchanged by the copy engine (128-byte swizzle), so
-// that neither it nor the tensor cores meet bank conflicts.
-// Source: NVIDIA, PTX ISA: wgmma, cp.async.bulk.tensor, mbarrier, mapa, setmaxnreg, griddepcontrol; NVIDIA, CUTLASS,
-// warp-specialized persistent kernels for Hopper.
+// Blocks at work at one time have tiles in BAND rows of tiles, and share rows of A as well as columns of B in the L2
+// cache. Every second tile of a block goes down K instead of up: what was read last for a tile is read first for the
+// next. Results may also be of 16 bits.
+// Source: NVIDIA, CUTLASS, warp-specialized persistent kernels for Hopper (tile scheduler).
 
-#include "tma_store.cuh"
+#include "persistent.cuh"
 
-#ifndef PROMOTE
-#define PROMOTE 0
-#endif
-#ifndef CLUSTER
-#define CLUSTER 1
-#endif
-#if CLUSTER > 1
-#define CLUSTERED __cluster_dims__(CLUSTER, 1, 1)
-#else
-#define CLUSTERED
-#endif
-
-static_assert(BLOCK_X * BLOCK_Y == 3 * GROUP, "a producer and two consumers");
-static_assert(CLUSTER == 1 || !B_K_MAJOR, "a block copies some columns of B for its cluster");
-static_assert(TILE_COLUMNS % (64 * CLUSTER) == 0, "all blocks of a cluster copy as much of B");
-static_assert(1024 + STAGES * STAGE_BYTES + 2 * BUFFERS * PART_BYTES == SHARED_BYTES, "shared in the ladder");
-
-// A warp has done with a stage. The producers of all blocks of the cluster copy to it, so that all must know.
-__device__ void release(u64 *barrier, int lane) {
-    if (CLUSTER == 1 && lane == 0)
-        arrive(barrier);
-    if (CLUSTER > 1 && lane < CLUSTER)
-        arrive(barrier, lane);
-}
-
-// The row and column of tiles of a cluster's tile, of its block `rank`. `down`, `across`: the tiles of clusters.
-__device__ void place(int tile, int down, int across, int rank, int &m, int &n) {
-    const int band = tile / (BAND * across), within = tile % (BAND * across), high = min(BAND, down - band * BAND);
-    m = (band * BAND + within % high) * CLUSTER + rank;
-    n = within / high;
-}
+struct Plan : Plain {
+    static constexpr int BAND = 16;
+    static constexpr bool SERPENTINE = true, KEEP = true;
+};
 
 template <typename T, typename Out = T>
-__global__ void CLUSTERED __launch_bounds__(3 * GROUP, 1)
+__global__ void __launch_bounds__(3 * GROUP, 1)
     matmul_wgmma(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b,
-                 const __grid_constant__ TensorMap map_c, int M, int N, int K) {
-    static_assert(TILE_K * sizeof(T) == ROW_BYTES, "rows of 128 bytes");
-    static_assert(B_K_MAJOR || sizeof(T) == 2, "operands of 8 and of 32 bits must be K-major");
-    constexpr int PARTS = TILE_ROWS / 2 / ROWS * TILE_COLUMNS * sizeof(Out) / ROW_BYTES;
-    static_assert(PARTS % BUFFERS == 0, "a tile leaves through every buffer as often");
+                const __grid_constant__ TensorMap map_c, int M, int N, int K) {
     extern __shared__ unsigned char shared[];
     __shared__ u64 full[STAGES], empty[STAGES];
-
-    // Matrices with the 128-byte swizzle begin at multiples of 1024 bytes.
-    unsigned char *const stages = shared + (1024 - address(shared) % 1024) % 1024;
-    unsigned char *const parts = stages + STAGES * STAGE_BYTES;
-    const int down = ((M + TILE_ROWS - 1) / TILE_ROWS + CLUSTER - 1) / CLUSTER;  // the last block's tile may be empty
-    const int across = (N + TILE_COLUMNS - 1) / TILE_COLUMNS;
-    const int tiles = down * across, steps = (K + TILE_K - 1) / TILE_K;
-    const int thread = threadIdx.y * BLOCK_X + threadIdx.x;
-    const int group = __shfl_sync(0xFFFFFFFF, thread / GROUP, 0);  // the compiler now knows that a warp agrees
-
-    let_next_launch_begin();
-    if (thread == 0) {
-        prefetch(&map_a);
-        prefetch(&map_b);
-        for (int s = 0; s < STAGES; ++s) {
-            init(full + s, 1);
-            init(empty + s, 8 * CLUSTER);  // the consumers' warps
-        }
-        publish_barriers();
-    }
-    if (CLUSTER > 1)
-        meet_cluster();
-    else
-        __syncthreads();
-    wait_for_last_launch();
-
-    if (group == 0) {
-        keep_registers<40>();
-        if (thread > 0)
-            return;
-        const u64 keep = KEEP ? evict_last() : evict_normal(), pass = KEEP ? evict_first() : keep;
-        constexpr auto copy = CLUSTER == 1 ? load_2d : multicast_2d<CLUSTER>;
-        int stage = 0, parity = 1;  // all stages are free: the phase before the first has ended
-        bool upward = false;
-        for (int tile = blockIdx.x / CLUSTER; tile < tiles; tile += gridDim.x / CLUSTER, upward = SERPENTINE && !upward) {
-            int m, n;
-            place(tile, down, across, blockIdx.x % CLUSTER, m, n);
-            for (int step = 0; step < steps; ++step) {
-                const int k = (upward ? steps - 1 - step : step) * TILE_K;
-                unsigned char *const a = stages + stage * STAGE_BYTES, *const b = a + A_BYTES;
-                wait(empty + stage, parity);
-                expect(full + stage, STAGE_BYTES);
-                load_2d(a, &map_a, full + stage, k, m * TILE_ROWS, keep);
-                if (B_K_MAJOR)
-                    load_2d(b, &map_b, full + stage, k, n * TILE_COLUMNS, pass);
-                else
-#pragma unroll
-                    for (int i = 0; i < TILE_COLUMNS / CLUSTER; i += 64) {  // a row in shared memory
-                        const int j = blockIdx.x % CLUSTER * (TILE_COLUMNS / CLUSTER) + i;
-                        copy(b + j * ROW_BYTES, &map_b, full + stage, n * TILE_COLUMNS + j, k, pass);
-                    }
-                if (++stage == STAGES)
-                    stage = 0, parity ^= 1;
-            }
-        }
-        // Shared memory must live until the cluster's consumers have arrived at its barriers for the last time.
-        for (int s = 0; s < STAGES && CLUSTER > 1; ++s) {
-            wait(empty + stage, parity);
-            if (++stage == STAGES)
-                stage = 0, parity ^= 1;
-        }
-        return;
-    }
-
-    take_registers<232>();
-    const int consumer = group - 1, lane = thread % 32;
-    const Exit exit = {parts + consumer * BUFFERS * PART_BYTES, &map_c, consumer, thread % GROUP};
-    constexpr bool NARROW = sizeof(Out) == 2;
-    int stage = 0, parity = 0, m = -1, n = 0;
-    float d[SUMS], total[SUMS];
-    const float (&sums)[SUMS] = PROMOTE ? total : d;
-    u32 pairs[SUMS / 2];  // of 16-bit results, of the tile before, at m, n
-    for (int tile = blockIdx.x / CLUSTER; tile < tiles; tile += gridDim.x / CLUSTER) {
-        int before = -1;
-#pragma unroll
-        for (int i = 0; i < SUMS && PROMOTE; ++i)
-            total[i] = 0;
-        for (int step = 0; step < steps; ++step) {
-            wait(full + stage, parity);
-            const u32 a = address(stages + stage * STAGE_BYTES) + consumer * (TILE_ROWS / 2) * ROW_BYTES;
-            const u32 b = address(stages + stage * STAGE_BYTES + A_BYTES);
-            multiply_tiles(d, a, b, step > 0 && !PROMOTE);
-            if (NARROW && m >= 0)
-#pragma unroll
-                for (int part = 0; part < PARTS; ++part)
-                    if (part == step)
-                        exit.leave(pairs, part, m, n);
-            wait_for_products<PROMOTE ? 0 : 1>();
-            const int free = PROMOTE ? stage : before;
-            if (free >= 0)
-                release(empty + free, lane);
-            before = stage;
-            if (PROMOTE) {
-                settle(d);
-#pragma unroll
-                for (int i = 0; i < SUMS; ++i)
-                    total[i] += d[i];
-            }
-            if (++stage == STAGES)
-                stage = 0, parity ^= 1;
-        }
-        wait_for_products<0>();
-        settle(d);
-        if (!PROMOTE)
-            release(empty + before, lane);
-        if (NARROW && m >= 0)
-#pragma unroll
-            for (int part = 0; part < PARTS; ++part)
-                if (part >= steps)
-                    exit.leave(pairs, part, m, n);
-        place(tile, down, across, blockIdx.x % CLUSTER, m, n);
-#pragma unroll
-        for (int part = 0; part < PARTS && !NARROW; ++part)
-            exit.leave(sums, part, m, n);
-#pragma unroll
-        for (int i = 0; i < SUMS / 2 && NARROW; ++i)
-            pairs[i] = packed(sums[2 * i], sums[2 * i + 1]);
-    }
-#pragma unroll
-    for (int part = 0; part < PARTS && NARROW; ++part)  // the grid has no more blocks than tiles: there is a last one
-        exit.leave(pairs, part, m, n);
-    if (exit.thread == 0)  // shared memory must live until it has been read
-        wait_for_stores();
+    run<Plan, T, Out>(shared, full, empty, map_a, map_b, map_c, M, N, K);
 }

@@ -1,9 +1,10 @@
-// matmul/wgmma.cuh: a tile of A times a tile of B on Hopper's tensor cores, both in shared memory, and where results lie.
+// matmul/wgmma.cuh: tiles of A and B in shared memory, their product on Hopper's tensor cores, and where results lie.
 //
-// Two warp groups have the upper and the lower half of the block's tile of C. Rows in shared memory are 128 bytes, whose
-// 16-byte pieces are exchanged within 8 rows (128-byte swizzle), so that neither those who write the tiles nor the tensor
-// cores meet bank conflicts: piece p of row r lies at p ^ r % 8. A's tile has TILE_ROWS rows, of TILE_K elements. B's tile
-// has TILE_K rows of 64 columns, and behind them the next 64 columns; or if B_K_MAJOR, TILE_COLUMNS rows of TILE_K elements.
+// Two warp groups have the upper and the lower half of the block's tile of C. Rows in shared memory are 128 bytes,
+// whose 16-byte pieces are exchanged within 8 rows (128-byte swizzle), so that neither those who write the tiles nor
+// the tensor cores meet bank conflicts: piece p of row r lies at p ^ r % 8. A's tile has TILE_ROWS rows, of TILE_K
+// elements. B's tile has TILE_K rows of 64 columns, and behind them the next 64 columns; or if B_K_MAJOR, TILE_COLUMNS
+// rows of TILE_K elements.
 // Source: NVIDIA, PTX ISA: wgmma.
 
 #pragma once

@@ -48,7 +48,7 @@ def schedule(rung: Rung, rows: int, columns: int, processors: int) -> tuple[int,
     tile_rows, tile_columns = rung.tile
     tiles = -(-rows // (cluster * tile_rows)) * -(-columns // tile_columns)  # of a cluster
     at_once = processors // cluster
-    turns = math.ceil(tiles / at_once) if macros.get("PERSISTENT") else 1
+    turns = math.ceil(tiles / at_once) if "PERSISTENT" in macros else 1
     # as many as finish in as many turns: all have equal work
     return cluster * math.ceil(tiles / turns), tiles <= at_once
 
@@ -73,14 +73,14 @@ def matmul_wgmma(call: prepare.Call) -> Callable[[], None]:
     grid = (blocks, 1, 1)
     tile_rows, tile_columns = rung.tile
     wide = ROW_BYTES // b.itemsize
-    box_b = (tile_columns, wide) if "B_K_MAJOR" in macros else (macros["TILE_K"], wide)
+    box_b = (tile_columns, wide) if rung.inputs[1] == "N K" else (macros["TILE_K"], wide)
     boxes = ((a, (tile_rows, wide)), (b, box_b), (c, (STORED_ROWS, ROW_BYTES // c.itemsize)))
     maps = [prepare.tensor_map(str(rung), matrix, box) for matrix, box in (boxes if stores else boxes[:2])]
     arguments = (*maps, *(() if stores else (c,)), *map(np.int32, (rows, columns, k)))
 
     # If all tiles fit on the GPU at once, only the launch before this one can hide its start. With more tiles it costs
     # more to let the blocks of the next launch in.
-    overlaps = at_once and "PERSISTENT" in macros  # the first rungs have no griddepcontrol
+    overlaps = at_once and "PERSISTENT" in macros  # the others have no griddepcontrol
     enqueue = prepare.overlapping(function, grid, block, arguments) if overlaps else None
 
     def launch(_alive: object = (a, b, c)) -> None:

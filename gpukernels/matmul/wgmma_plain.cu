@@ -4,9 +4,9 @@
 // of Out (float), any M, N, K >= 1
 //
 // Four warps multiply 64 x 256 x 16 at once. They read both operands from shared memory, where descriptors say how they
-// lie, and keep the results in registers: 128 a thread. The instruction goes on in the background until it is waited for.
-// A block's two warp groups have 64 rows of its tile of C each. The tiles of A and B are filled as ever, by loads of 16
-// bytes and stores; the stores exchange the 16-byte pieces of 8 rows, as the descriptors say (128-byte swizzle).
+// lie, and keep the results in registers: 128 a thread. The instruction goes on in the background until it is waited
+// for. A block's two warp groups have 64 rows of its tile of C each. The tiles of A and B are filled as ever, by loads
+// of 16 bytes and stores; the stores exchange the 16-byte pieces of 8 rows, as the descriptors say (128-byte swizzle).
 // The tensor cores read shared memory by another way (the asynchronous proxy) than the threads write it: a fence makes
 // what was written visible there. A block loads, waits, multiplies, and waits.
 // Source: NVIDIA, PTX ISA: wgmma, fence.proxy.async.

@@ -1,12 +1,12 @@
 // matmul/wgmma_stages: C[m][n] = sum over k of A[m][k] B[k][n], wgmma_tma with several stages that are filled ahead.
 //
 // A   M x K    B   K x N    C   M x N, overwritten    row major, A and B of T (__half or __nv_bfloat16), C and the sums
-// of Out (float), any M, N, K >= 1. A and B come as tensor maps, which wgmma.py makes: rows begin at multiples of 16 bytes.
+// of Out (float), any M, N, K >= 1. A and B come as tensor maps (wgmma.py): rows begin at multiples of 16 bytes.
 //
-// Shared memory has STAGES tiles of A and of B, each with a barrier of its own. The copies of a step run while the STAGES
-// - 1 steps before it are multiplied. The products of a step go on while the next step is waited for: a stage is free once
-// the products of the step after it have begun, and its own have ended in both warp groups. So there is one barrier of the
-// block a step, after which one thread asks for the tiles that come into the stage that has become free.
+// Shared memory has STAGES tiles of A and of B, each with a barrier of its own. The copies of a step run while the
+// STAGES - 1 steps before it are multiplied. The products of a step go on while the next step is waited for: a stage is
+// free once the products of the step after it have begun, and its own have ended in both warp groups. So there is one
+// barrier of the block a step, after which one thread asks for the tiles that come into the stage that has become free.
 // Source: NVIDIA, PTX ISA: cp.async.bulk.tensor, mbarrier; NVIDIA, CUTLASS, multistage GEMM on Hopper.
 
 #include "wgmma.cuh"

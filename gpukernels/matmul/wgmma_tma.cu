@@ -1,14 +1,14 @@
 // matmul/wgmma_tma: C[m][n] = sum over k of A[m][k] B[k][n], wgmma_plain with tiles that the copy engine (TMA) fills.
 //
 // A   M x K    B   K x N    C   M x N, overwritten    row major, A and B of T (__half or __nv_bfloat16), C and the sums
-// of Out (float), any M, N, K >= 1. A and B come as tensor maps, which wgmma.py makes: rows begin at multiples of 16 bytes.
+// of Out (float), any M, N, K >= 1. A and B come as tensor maps (wgmma.py): rows begin at multiples of 16 bytes.
 //
 // One thread asks for a whole tile, by its row and column, and no other thread computes an address. The copy engine
-// exchanges the 16-byte pieces of the rows on its way, and writes 0 for what lies outside of A or B. The bytes come to a
-// barrier in shared memory (mbarrier), on which everyone waits. Its phase ends when the thread has arrived and all bytes
-// that it has announced have come; phases alternate between the parities 0 and 1.
-// The copy engine and the tensor cores use the same way to shared memory, so no fence is needed between them. There is one
-// stage: a block waits for its tiles, multiplies, and waits.
+// exchanges the 16-byte pieces of the rows on its way, and writes 0 for what lies outside of A or B. The bytes come to
+// a barrier in shared memory (mbarrier), on which everyone waits. Its phase ends when the thread has arrived and all
+// bytes that it has announced have come; phases alternate between the parities 0 and 1.
+// The copy engine and the tensor cores use the same way to shared memory, so no fence is needed between them. There is
+// one stage: a block waits for its tiles, multiplies, and waits.
 // Source: NVIDIA, PTX ISA: cp.async.bulk.tensor, mbarrier.
 
 #include "wgmma.cuh"

@@ -1,11 +1,11 @@
-// matmul/wgmma_tma_store: C[m][n] = sum over k of A[m][k] B[k][n], wgmma_stages with results that the copy engine stores.
+// matmul/wgmma_tma_store: C[m][n] = sum over k of A[m][k] B[k][n], wgmma_stages with results stored by TMA.
 //
 // A   M x K    B   K x N    C   M x N, overwritten    row major, A and B of T (__half or __nv_bfloat16), C and the sums
 // of Out (float), any M, N, K >= 1. All come as tensor maps, which wgmma.py makes: rows begin at multiples of 16 bytes.
 //
-// A thread's results are two neighbors of every 8 columns: stored from there, a warp writes 32 bytes to each of 8 rows at a
-// time. Here they go through shared memory in parts of 64 rows, of 128 bytes each, from where the copy engine stores
-// them. While it stores one part, the next is written to another of BUFFERS.
+// A thread's results are two neighbors of every 8 columns: stored from there, a warp writes 32 bytes to each of 8 rows
+// at a time. Here they go through shared memory in parts of 64 rows, of 128 bytes each, from where the copy engine
+// stores them. While it stores one part, the next is written to another of BUFFERS.
 // Source: NVIDIA, PTX ISA: cp.async.bulk.tensor; NVIDIA, CUTLASS, epilogues on Hopper.
 
 #include "tma_store.cuh"

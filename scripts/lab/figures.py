@@ -38,6 +38,30 @@ TURNED = (4096, 4096)
 VERSUS = PROJECT.root / "docs" / "versus.txt"  # the output of scripts/versus on a GPU
 CUBES = tuple(shape for shape in MATMUL.shapes if len(set(shape)) == 1)
 OTHERS = tuple(shape for shape in MATMUL.shapes if shape not in CUBES)
+CLIMBS = {  # type -> rungs that differ from the one before by one idea each
+    "float32": (
+        "thread_tile_2d",
+        "vector_loads",
+        "warp_tile",
+        "warp_tile_128x256",
+        "double_buffer",
+        "async_stages",
+        "raster",
+        "pipelined",
+        "split_tail",
+    ),
+    "float16->float32": (
+        "wmma",
+        "wgmma_plain",
+        "wgmma_tma",
+        "wgmma_stages",
+        "wgmma_tma_store",
+        "wgmma_specialized",
+        "wgmma_persistent",
+        "wgmma_cache_hints",
+        "wgmma",
+    ),
+}
 FLOAT8 = {"wgmma_fp8": "torch_fp8", "wgmma_fp8_promoted": "torch_fp8_promoted"}  # what each is held against
 PRINTED = ((4096, 4096), (16411, 8209))  # the shapes of the transposes in README.md
 WRITER = "scripts/lab/figures"
@@ -140,6 +164,32 @@ def by_type(record: Record) -> str:
     lines = [[name, *(rate(rows_by_type[type].get(name)) for type in rows_by_type)] for name in names]
     title = f"**matmul {label(shape)}, cold, GPU: GFLOP/s (share of {held_against('gpu')})** {who(record, 'gpu')}\n\n"
     return title + table(["rung", *rows_by_type], lines)
+
+
+def climbs(record: Record) -> str:
+    """The tables of the steps in CLIMBS at large squares: rates, and each step's gain, as its rate over the one before;
+    "" without a cell."""
+    parts = []
+    for type, names in CLIMBS.items():
+        by_shape = {shape: rows_of(record, "gpu", shape, type) for shape in CUBES[-3:]}
+        header = ["rung", *(title for shape in by_shape for title in (f"n = {shape[0]}", "gain"))]
+        lines = []
+        for before, name in zip(("", *names), names, strict=False):
+            cells = [(rows.get(before), rows.get(name)) for rows in by_shape.values()]
+            lines.append(
+                [name, *(text for old, new in cells for text in (rate(new), gain(old, new) if before else ""))]
+            )
+        if any(name in rows for rows in by_shape.values() for name in names):
+            title = f"**matmul n x n x n, {type}, cold, GPU: GFLOP/s (share of {MATMUL.held_against('gpu')})**"
+            parts.append(f"{title} {who(record, 'gpu')}\n\n{table(header, lines)}")
+    return "\n\n".join(parts)
+
+
+def gain(before: Row | None, row: Row | None) -> str:
+    """How many times the rate of another row a row has."""
+    if before is None or row is None or not before.cell.seconds or not row.cell.seconds:
+        return "n/a"
+    return f"x {row.rate / before.rate:.2f}"
 
 
 def transposed(record: Record, places: Mapping[str, tuple[str, Shape]], title: str) -> str:
@@ -325,6 +375,7 @@ def write(records: list[Record], root: Path, results: Path) -> None:
             ("docs/matmul.md", "shapes"): lambda: shapes(multiplied),
             ("docs/matmul.md", "types"): lambda: by_type(multiplied),
             ("docs/matmul.md", "float8"): lambda: float8(multiplied),
+            ("docs/research/matmul.md", "climb"): lambda: climbs(multiplied),
             ("docs/research/matmul.md", "counters"): lambda: counters(multiplied, results, "docs/research/matmul.md"),
             ("docs/matmul.md", "between"): lambda: between(multiplied, results),
             ("docs/matmul.md", "several"): lambda: several(multiplied, results),

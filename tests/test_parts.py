@@ -1,4 +1,4 @@
-"""matmul/split.cu on a GPU: float32 products from 16-bit tensor cores, element by element and beside SGEMM."""
+"""matmul/parts.cuh on a GPU: float32 products from 16-bit tensor cores, element by element and beside SGEMM."""
 
 from collections.abc import Callable
 from typing import Any

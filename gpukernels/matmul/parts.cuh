@@ -1,28 +1,22 @@
-// matmul/split: C[m][n] = sum over k of A[m][k] B[k][n], float32 from Hopper's 16-bit tensor cores (bf16x6, fp16x3).
+// matmul/parts.cuh: float32 numbers as sums of 16-bit numbers, and products of these parts on Hopper's tensor cores.
 //
-// A   M x K    B   K x N    C   M x N, overwritten    row major, of T (float), any M, N, K >= 1; C begins at a multiple
-// of 4 bytes. The parts of A and B are memory that split.py gives.
+// PARTS: bfloat16 if 3, float16 if 2. Three kernels of a rung run one after the other:
+// 1. The first writes A and B as sums of PARTS matrices of 16-bit numbers, in the order of their size. Each rung
+//    has its own.
+// 2. The second (multiply_parts) multiplies the parts on tensor cores, and leaves out products that are too small to
+//    matter: of part p of A and part q of B where p + q >= PARTS. The small products are summed first. A tensor core
+//    truncates what a float32 sum rounds, so its sum goes on for SPAN of K only; then it is added to a sum in
+//    registers, rounded.
+// 3. The third (multiply_outside) computes again, in float32, rows and columns of C that depend on a number of A or B
+//    which the parts cannot hold. It has nothing to do for most operands.
 //
-// Three kernels run one after the other:
-// 1. matmul_split_parts writes A and B as sums of PARTS matrices of 16-bit numbers, in the order of their size.
-// 2. matmul_split multiplies the parts on tensor cores, and leaves out products that are too small to matter: of part p
-//    of A and part q of B where p + q >= PARTS. The small products are summed first. A tensor core truncates what a
-//    float32 sum rounds, so its sum goes on for SPAN of K only; then it is added to a sum in registers, rounded.
-// 3. matmul_split_outside computes again, in float32, rows and columns of C that depend on a number of A or B which the
-//    parts cannot hold. It has nothing to do for most operands.
-//
-// bf16x6: three bfloat16 parts hold all 24 bits of a float; six products. What is left out is 2^-23 of a product, at
-// most. Numbers must be 0 or in [2^-100, 2^62): of others a part would overflow or lose bits.
-// fp16x3: two float16 parts hold 22 bits or more, three products. float16 has a small range, so each row of A and each
-// column of B is scaled by a power of two, chosen anew every SPAN of K, that takes its largest number there to
-// [2^14, 2^15). Errors are relative to that largest number: 2^-39 of it, for numbers far below it. Numbers of 2^100 and
-// more are outside.
-//
-// matmul_split has the structure of matmul/wgmma: a producer warp lets the copy engine fill STAGES stages of shared
+// The second has the structure of persistent.cuh: a producer warp lets the copy engine fill STAGES stages of shared
 // memory with all parts of a tile of A and of B, and two groups of four warps multiply, each 64 x 128 results. Every
 // second tile goes down K, what was read last is read first.
 // Source: Henry, Tang and Heinecke, Leveraging the bfloat16 artificial intelligence datatype for higher-precision
 // computations, 2019; Ootomo and Yokota, Recovering single precision accuracy from tensor cores, 2022.
+
+#pragma once
 
 #include "hopper.cuh"
 
@@ -45,7 +39,9 @@ constexpr int STAGE_BYTES = A_BYTES + B_BYTES;
 constexpr int SUMS = TILE_COLUMNS / 2;  // a thread
 constexpr int SPLITTERS = 256;          // threads of a block of the other kernels
 constexpr bool SCALED = PARTS == 2;
+constexpr int SCALES = SCALED ? TILE_ROWS + TILE_COLUMNS : 4;  // a stage
 
+static_assert(PARTS == 2 || PARTS == 3, "float16 or bfloat16");
 static_assert(BLOCK_X * BLOCK_Y == 3 * GROUP, "a producer and two consumers");
 static_assert(TILE_ROWS == 128 && TILE_COLUMNS == 128 && TILE_K * 2 == ROW_BYTES, "m64n128k16, rows of 128 bytes");
 static_assert(SPAN % TILE_K == 0, "whole stages");
@@ -102,127 +98,12 @@ __device__ void write(float (&x)[8], unsigned short *to, u64 apart) {
     }
 }
 
-// The parts of A and B have rows of `pitch` elements, a multiple of 8. The first blocks take A, the others B. A thread
-// makes the parts of eight neighbors at a time. Flags say which rows of A and columns of B have numbers outside.
-#if PARTS == 3
-
-extern "C" __global__ void __launch_bounds__(SPLITTERS)
-    matmul_split_parts(const float *__restrict__ A, const float *__restrict__ B, unsigned short *parts_a,
-                       unsigned short *parts_b, float *, float *, unsigned char *outside_a, unsigned char *outside_b,
-                       long long M, long long N, long long K, long long pitch_a, long long pitch_b, long long,
-                       long long) {
-    const long long vectors_a = M * (pitch_a / 8), vector = blockIdx.x * (long long)SPLITTERS + threadIdx.x;
-    const bool of_a = vector < vectors_a;
-    const long long rows = of_a ? M : K, columns = of_a ? K : N, pitch = of_a ? pitch_a : pitch_b;
-    const long long own = of_a ? vector : vector - vectors_a, row = own / (pitch / 8), column = own % (pitch / 8) * 8;
-    if (row >= rows)
-        return;
-    float x[8];
-    read(x, (of_a ? A : B) + row * columns + column, columns - column);
-#pragma unroll
-    for (int i = 0; i < 8; ++i)
-        if (outside(magnitude(x[i])))  // what lies beyond the row was read as 0
-            *(of_a ? outside_a + row : outside_b + column + i) = 1;
-    write(x, (of_a ? parts_a : parts_b) + row * pitch + column, rows * pitch);
-}
-
-#else
-
-// A block makes the parts of SPAN of K of some rows of A, or of some columns of B.
-extern "C" __global__ void __launch_bounds__(SPLITTERS)
-    matmul_split_parts(const float *__restrict__ A, const float *__restrict__ B, unsigned short *parts_a,
-                       unsigned short *parts_b, float *scales_a, float *scales_b, unsigned char *outside_a,
-                       unsigned char *outside_b, long long M, long long N, long long K, long long pitch_a,
-                       long long pitch_b, long long wide_a, long long wide_b) {
-    constexpr int LANES = SPAN / 8, HIGH = SPLITTERS / LANES;                         // of A: threads a row, rows
-    constexpr int WIDE = 64, DOWN = SPLITTERS * 8 / WIDE, DEEP = SPAN / DOWN;        // of B: columns, rows at a time
-    __shared__ u32 most[WIDE][SPLITTERS / 32 + 1];
-    __shared__ int exponents[WIDE];
-    const long long spans = (K + SPAN - 1) / SPAN, blocks_a = (M + HIGH - 1) / HIGH * spans;
-    const int thread = threadIdx.x;
-
-    if (blockIdx.x < blocks_a) {
-        const long long span = blockIdx.x % spans, row = blockIdx.x / spans * HIGH + thread / LANES;
-        const long long k = span * SPAN + thread % LANES * 8;
-        float x[8];
-        read(x, A + row * K + k, row < M ? K - k : 0);
-        u32 largest = 0;
-#pragma unroll
-        for (int i = 0; i < 8; ++i)
-            largest = max(largest, magnitude(x[i]));
-#pragma unroll
-        for (int lanes = 1; lanes < LANES; lanes *= 2)
-            largest = max(largest, __shfl_xor_sync(0xFFFFFFFF, largest, lanes));
-        if (row >= M)
-            return;
-        const int e = scale_of(largest);
-        if (thread % LANES == 0) {
-            scales_a[span * wide_a + row] = power(-e);
-            if (outside(largest))
-                outside_a[row] = 1;
-        }
-#pragma unroll
-        for (int i = 0; i < 8; ++i)
-            x[i] *= power(e);
-        if (k < pitch_a)
-            write(x, parts_a + row * pitch_a + k, M * pitch_a);
-        return;
-    }
-
-    const long long block = blockIdx.x - blocks_a, across = (N + WIDE - 1) / WIDE, span = block / across;
-    const int lane = thread % (WIDE / 8);
-    const long long column = block % across * WIDE + lane * 8, k = span * SPAN + thread / (WIDE / 8);
-    float x[DEEP][8];
-#pragma unroll
-    for (int j = 0; j < DEEP; ++j)
-        read(x[j], B + (k + j * DOWN) * N + column, k + j * DOWN < K ? N - column : 0);
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-        u32 largest = 0;
-#pragma unroll
-        for (int j = 0; j < DEEP; ++j)
-            largest = max(largest, magnitude(x[j][i]));
-#pragma unroll
-        for (int lanes = WIDE / 8; lanes < 32; lanes *= 2)
-            largest = max(largest, __shfl_xor_sync(0xFFFFFFFF, largest, lanes));
-        if (thread % 32 < WIDE / 8)
-            most[lane * 8 + i][thread / 32] = largest;
-    }
-    __syncthreads();
-    if (thread < WIDE) {
-        u32 largest = 0;
-        for (int warp = 0; warp < SPLITTERS / 32; ++warp)
-            largest = max(largest, most[thread][warp]);
-        const int e = scale_of(largest);
-        const long long n = block % across * WIDE + thread;
-        exponents[thread] = e;
-        if (n < N) {
-            scales_b[span * wide_b + n] = power(-e);
-            if (outside(largest))
-                outside_b[n] = 1;
-        }
-    }
-    __syncthreads();
-#pragma unroll
-    for (int i = 0; i < 8; ++i)
-#pragma unroll
-        for (int j = 0; j < DEEP; ++j)
-            x[j][i] *= power(exponents[lane * 8 + i]);
-#pragma unroll
-    for (int j = 0; j < DEEP; ++j)
-        if (k + j * DOWN < K && column < pitch_b)
-            write(x[j], parts_b + (k + j * DOWN) * pitch_b + column, K * pitch_b);
-}
-
-#endif
-
 // ---- rows and columns that depend on numbers outside
 
 // Blocks share the tiles of 64 x 64 of C. Sums of 64 products are summed: fewer roundings than one after the other.
-extern "C" __global__ void __launch_bounds__(SPLITTERS)
-    matmul_split_outside(const float *__restrict__ A, const float *__restrict__ B, float *__restrict__ C,
-                         const unsigned char *outside_a, const unsigned char *outside_b, long long M, long long N,
-                         long long K) {
+__device__ void multiply_outside(const float *__restrict__ A, const float *__restrict__ B, float *__restrict__ C,
+                                 const unsigned char *outside_a, const unsigned char *outside_b, long long M,
+                                 long long N, long long K) {
     const long long across = (N + 63) / 64, tiles = (M + 63) / 64 * across;
     const int thread = threadIdx.x;
     for (long long tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
@@ -258,7 +139,8 @@ __device__ void multiply(float (&d)[SUMS], u32 a, u32 b, int add) {
     asm volatile(
         "{\n.reg .pred add;\n.reg .b64 a, b;\n"
         "mov.b64 a, {%64, 0x40000040};\nmov.b64 b, {%65, 0x40000040};\nsetp.ne.b32 add, %66, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n128k16.f32." ELEMENT "." ELEMENT " {" REGISTERS_64 "}, a, b, add, 1, 1, 0, 1;\n}"
+        "wgmma.mma_async.sync.aligned.m64n128k16.f32." ELEMENT "." ELEMENT " {" REGISTERS_64
+        "}, a, b, add, 1, 1, 0, 1;\n}"
         : SUMS_64(0)
         : "r"(a), "r"(b), "r"(add));
 }
@@ -270,15 +152,13 @@ __device__ void place(int tile, int down, int across, int &m, int &n) {
     n = within / high;
 }
 
+// What a block of the second kernel does. `full`, `empty`: the barriers of its stages; `scales`: of its rows and
+// columns, by stage; all in shared memory.
 template <typename T>
-__global__ void __launch_bounds__(3 * GROUP, 1)
-    matmul_split(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b, T *C,
-                 const float *scales_a, const float *scales_b, int M, int N, int K, long long wide_a,
-                 long long wide_b) {
-    extern __shared__ unsigned char shared[];
-    __shared__ u64 full[STAGES], empty[STAGES];
-    __shared__ alignas(16) float scales[STAGES][SCALED ? TILE_ROWS + TILE_COLUMNS : 4];
-
+__device__ void multiply_parts(unsigned char *shared, u64 (&full)[STAGES], u64 (&empty)[STAGES],
+                               float (&scales)[STAGES][SCALES], const TensorMap &map_a, const TensorMap &map_b, T *C,
+                               const float *scales_a, const float *scales_b, int M, int N, int K, long long wide_a,
+                               long long wide_b) {
     const u32 stages = (address(shared) + 1023) & ~1023u;  // where matrices with the 128-byte swizzle may begin
     const int down = (M + TILE_ROWS - 1) / TILE_ROWS, across = (N + TILE_COLUMNS - 1) / TILE_COLUMNS;
     const int tiles = down * across, steps = (K + TILE_K - 1) / TILE_K;
@@ -306,7 +186,8 @@ __global__ void __launch_bounds__(3 * GROUP, 1)
             int m, n;
             place(tile, down, across, m, n);
             for (int i = 0; i < steps; ++i) {
-                const int within = i % INTERVAL, step = upward && i < whole ? whole - INTERVAL - (i - within) + within : i;
+                const int within = i % INTERVAL;
+                const int step = upward && i < whole ? whole - INTERVAL - (i - within) + within : i;
                 const u32 a = stages + stage * STAGE_BYTES, b = a + A_BYTES;
                 wait(empty + stage, parity);
                 expect(full + stage, STAGE_BYTES + (SCALED ? (TILE_ROWS + TILE_COLUMNS) * 4 : 0));

@@ -1,4 +1,4 @@
-"""matmul/split: how split.cu is launched (bf16x6, fp16x3): its three kernels, and the memory for the parts of A and B.
+"""matmul/parts: how bf16x6.cu and fp16x3.cu are launched: their three kernels, and the memory for the parts of A and B.
 
 The parts take as many 16-bit numbers for each element of A and B as the rung has parts, 6 or 4 bytes in place of 4.
 They are made anew by each launch.
@@ -14,13 +14,13 @@ from gpukernels import prepare
 from gpukernels.kernel import LimitError
 
 PART_TYPES = {3: "bfloat16", 2: "float16"}  # by the number of parts
-SPLITTERS = 256  # threads of a block of matmul_split_parts and matmul_split_outside
-WIDE = 64  # columns of B that a block of matmul_split_parts scales
-BLOCKS = 8  # of matmul_split_outside, for each multiprocessor
+SPLITTERS = 256  # threads of a block of the kernels that make the parts and that compute again
+WIDE = 64  # columns of B that a block scales
+BLOCKS = 8  # of the kernel that computes again, for each multiprocessor
 EXTENT_MAX = 2**31 - 256  # rounded up to whole tiles it fits an int
 
 
-def matmul_split(call: prepare.Call) -> Callable[[], None]:
+def matmul_parts(call: prepare.Call) -> Callable[[], None]:
     """The launch of `call` on its operands A, B, C (M x K, K x N, M x N, float32); C is overwritten.
 
     The launch runs on CuPy's current stream; not synchronized. It keeps the memory of its operands and of their parts.
@@ -50,24 +50,24 @@ def matmul_split(call: prepare.Call) -> Callable[[], None]:
     map_b = prepare.tensor_map(str(rung), parts_b[:, :, :columns], (parts, step, row_bytes // element.itemsize))
     if parts == 3:
         vectors = (parts_a[0].size + parts_b[0].size) // 8
-        split_blocks = -(-vectors // SPLITTERS)
+        making_blocks = -(-vectors // SPLITTERS)
     else:  # SPAN of K of some rows of A or columns of B
-        split_blocks = (-(-rows // (SPLITTERS * 8 // span)) + -(-columns // WIDE)) * spans
+        making_blocks = (-(-rows // (SPLITTERS * 8 // span)) + -(-columns // WIDE)) * spans
     pitches = (np.int64(matrix.shape[-1]) for matrix in (parts_a, parts_b))
     wide_a, wide_b = (np.int64(scales.shape[1]) for scales in (scales_a, scales_b))
-    split = call.module.get_function("matmul_split_parts")
-    split_arguments = (a, b, parts_a, parts_b, scales_a, scales_b, rows_outside, columns_outside)
-    split_arguments += (*dims, *pitches, wide_a, wide_b)
+    make = call.module.get_function(f"{rung.symbol}_parts")
+    making_arguments = (a, b, parts_a, parts_b, scales_a, scales_b, rows_outside, columns_outside)
+    making_arguments += (*dims, *pitches, wide_a, wide_b)
 
     tiles = -(-rows // tile_rows) * -(-columns // tile_columns)
     multiprocessors = c.device.attributes["MultiProcessorCount"]
     grid = (math.ceil(tiles / math.ceil(tiles / multiprocessors)), 1, 1)  # all blocks have equal work
     arguments = (map_a, map_b, c, scales_a, scales_b, *map(np.int32, (rows, columns, k)), wide_a, wide_b)
-    again = call.module.get_function("matmul_split_outside")
+    again = call.module.get_function(f"{rung.symbol}_outside")
 
     def launch(_alive: object = (parts_a, parts_b, operands)) -> None:
         outside.data.memset_async(0, outside.nbytes, cupy.cuda.get_current_stream())
-        split((split_blocks,), (SPLITTERS,), split_arguments)
+        make((making_blocks,), (SPLITTERS,), making_arguments)
         function(grid, block, arguments)
         again((BLOCKS * multiprocessors,), (SPLITTERS,), (a, b, c, rows_outside, columns_outside, *dims))
         prepare.keep_until_run(parts_a, parts_b, scales_a, scales_b, outside, operands)

@@ -1,0 +1,105 @@
+// matmul/split_tail: C[m][n] = sum over k of A[m][k] B[k][n], pipelined with the tiles of the last turn split along K.
+//
+// A   M x K    B   K x N    C   M x N, overwritten    row major, A, B, C and the sum of T (float), any M, N, K >= 1 up
+// to EXTENTS_MAX of split_tail.py
+//
+// A multiprocessor has room for one block. Tiles that do not fill a last turn of the multiprocessors are split along K,
+// as split_tail.py says, so that all multiprocessors work in that turn, too. The sums of the parts of a tile go to
+// memory, and a second kernel adds them. The order of the multiply-adds in pipeline.cuh is the best of those that were
+// measured for this tile.
+// Source: Osama et al., Stream-K: work-centric parallel decomposition for dense matrix-matrix multiplication, 2023.
+
+#include "pipeline.cuh"
+
+constexpr int TAIL_THREADS = 256;  // of a block of matmul_split_tail_sums
+
+static_assert(TILE_ROWS * TILE_COLUMNS % (VECTOR * TAIL_THREADS) == 0, "whole blocks of matmul_split_tail_sums");
+
+// `sums`: where a part's sums go, a matrix of TILE_ROWS x TILE_COLUMNS; nullptr if the tile is not split. Extents are
+// int, which leaves the multiply-adds more registers.
+template <int BY, typename T>
+__device__ void compute(T *shared, const T *__restrict__ A, const T *__restrict__ B, T *__restrict__ C, long long M,
+                        long long N, long long K, long long depth, long long row0, long long column0, T *sums) {
+    T sum[TM][TN];
+    multiply<BY, 3, 2, 0, 1>(sum, shared, A, B, (int)M, (int)N, (int)K, (int)depth, (int)row0, (int)column0);
+    if (sums)
+        store<VECTOR>(sum, sums, TILE_ROWS, TILE_COLUMNS, 0, 0);
+    else
+        store<BY>(sum, C, M, N, row0, column0);
+}
+
+// What a block computes: the steps along K from `from` to `to` of a tile. Tiles from `whole` on are split into `splits`
+// parts, the first of which has `first` steps; the others share the rest. The first parts of all tiles come first.
+struct Part {
+    int tile, which, from, to;
+
+    __device__ Part(int block, int tiles, int steps, int whole, int splits, int first)
+        : tile(block), which(0), from(0), to(steps) {
+        if (block < whole)
+            return;
+        const int left = tiles - whole;
+        const long long rest = steps - first;
+        which = (block - whole) / left;
+        tile = whole + (block - whole) % left;
+        from = which == 0 ? 0 : (int)(first + rest * (which - 1) / (splits - 1));
+        to = (int)(first + rest * which / (splits - 1));
+    }
+};
+
+// A block for each whole tile and each part. The sums of parts go to `parts`, where matmul_split_tail_sums finds them.
+template <typename T>
+__global__ void __launch_bounds__(THREADS)
+    matmul_split_tail(const T *__restrict__ A, const T *__restrict__ B, T *__restrict__ C, long long M, long long N,
+                      long long K, T *__restrict__ parts, int whole, int splits, int first) {
+    static_assert(sizeof(T) == 4, "elements of 4 bytes");
+    extern __shared__ __align__(16) unsigned char shared[];
+    const int down = (M + TILE_ROWS - 1) / TILE_ROWS, across = (N + TILE_COLUMNS - 1) / TILE_COLUMNS;
+    const int block = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
+    if (block >= whole && block - whole >= (down * across - whole) * splits)
+        return;
+    const Part part(block, down * across, (K + TILE_K - 1) / TILE_K, whole, splits, first);
+    long long depth = K;
+    T *sums = nullptr;
+    if (part.tile >= whole) {
+        const long long from = (long long)part.from * TILE_K;
+        sums = parts + ((part.tile - whole) * splits + part.which) * (long long)(TILE_ROWS * TILE_COLUMNS);
+        depth = min(K, (long long)part.to * TILE_K) - from;
+        A += from;
+        B += from * N;
+    }
+    const Tile tile(part.tile, down, across);
+    if (unaligned(B, C, N))
+        compute<1>((T *)shared, A, B, C, M, N, K, depth, tile.row0, tile.column0, sums);
+    else
+        compute<VECTOR>((T *)shared, A, B, C, M, N, K, depth, tile.row0, tile.column0, sums);
+}
+
+// Store the sums of the tiles from `whole` on: those of their parts, in their order. A thread has four neighbors.
+extern "C" __global__ void __launch_bounds__(TAIL_THREADS)
+    matmul_split_tail_sums(const float *__restrict__ parts, float *__restrict__ C, long long M, long long N, int whole,
+                          int splits) {
+    constexpr int QUADS = TILE_ROWS * TILE_COLUMNS / VECTOR;
+    const int tail = blockIdx.y, quad = blockIdx.x * TAIL_THREADS + threadIdx.x;
+    const float4 *const from = (const float4 *)parts + (long long)tail * splits * QUADS + quad;
+    float4 sum = from[0];
+#pragma unroll 8
+    for (int part = 1; part < splits; ++part) {
+        const float4 more = from[part * QUADS];
+        sum.x += more.x, sum.y += more.y, sum.z += more.z, sum.w += more.w;
+    }
+    const int down = (M + TILE_ROWS - 1) / TILE_ROWS, across = (N + TILE_COLUMNS - 1) / TILE_COLUMNS;
+    const Tile tile(whole + tail, down, across);
+    const long long row = tile.row0 + quad * VECTOR / TILE_COLUMNS;
+    const long long column = tile.column0 + quad * VECTOR % TILE_COLUMNS;
+    if (row >= M)
+        return;
+    if (column + VECTOR <= N && ((unsigned long long)C + (row * N + column) * sizeof(float)) % 16 == 0) {
+        *(float4 *)(C + row * N + column) = sum;
+        return;
+    }
+    const float values[] = {sum.x, sum.y, sum.z, sum.w};
+#pragma unroll
+    for (int e = 0; e < VECTOR; ++e)
+        if (column + e < N)
+            C[row * N + column + e] = values[e];
+}
