@@ -273,7 +273,7 @@ class Replayer:
         What ran before may hold the clock down, by the power it drew, or these launches may by their own work. Only a
         rest tells the two apart; and after a rest, always of the same length, launches at the power limit take the same
         time again, which they do not while power control hunts around its limit. At the power limit each sample has
-        its share of the rest before it, if there are enough samples: back to back, they would reach the limit again.
+        its share of the rest before it, if there are enough samples: back to back, long ones reach the limit again.
         `own_mhz`: the clock of these launches if it is known, such as from other processes; the rest then comes first.
         """
         before, rest, retakes = math.inf, self.rest_s(own_mhz), 0
