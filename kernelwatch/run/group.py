@@ -6,21 +6,23 @@ import statistics
 from collections.abc import Iterable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
+from kernelwatch.analysis.compiled import DEVICE
 from kernelwatch.plan.cells import Cell, plan
 from kernelwatch.plan.devices import Budget
 from kernelwatch.plan.problem import dtypes
 from kernelwatch.plan.project import Project
-from kernelwatch.run import checkpoint, outcome
+from kernelwatch.run import ahead, checkpoint, outcome
 from kernelwatch.run.codes import note_codes, of_sources
 from kernelwatch.run.outcome import Group
 from kernelwatch.run.processes import ENDLESS_S, Run, workers_of
 from kernelwatch.run.progress import Progress
 from kernelwatch.system.options import Options
-from kernelwatch.timing import clocks
+from kernelwatch.timing import clocks, nvml
 from kernelwatch.timing.record import Facts
 
 AWAKE_S = 0.2
@@ -101,12 +103,14 @@ def measure_once(
     cells: Sequence[Cell],
     options: Options | None = None,
     endless_s: float = ENDLESS_S,
+    count: int = 0,
 ) -> Group:
     """Measure each cell once at the commit under test, with as many parallel processes as there are cores. This is for
     exact figures, which do not depend on what else runs. The caller saves the group. `options`: by default those of
-    this process; `endless_s`: a cell that works for this long has failed."""
+    this process; `endless_s`: a cell that works for this long has failed; `count`: the number of processes, if the
+    caller decides it."""
     options = options or Options.here()
-    count = max(1, min(len(os.sched_getaffinity(0)), PROCESSES_MAX, len(cells) // CELLS_LEAST))
+    count = count or max(1, min(len(os.sched_getaffinity(0)), PROCESSES_MAX, len(cells) // CELLS_LEAST))
     shares = [list(cells[at::count]) for at in range(min(count, len(cells)))]
     tree = measured_tree(project, options)
     runs = [
@@ -132,6 +136,25 @@ def measure_once(
     outcomes = {key: one for run in runs for key, one in run.group.outcomes.items()}
     facts = next((run.group.facts for run in runs if run.group.facts), Facts())
     return Group(progress.group, {cell.key: outcomes[cell.key] for cell in cells}, facts)
+
+
+def _compile_ahead(run: Run, options: Options) -> None:
+    """Let parallel processes compile what the cells of a GPU need, if that saves time and this machine has not done it
+    yet. What does not compile is reported by its own cell."""
+    arch = nvml.architecture() if run.on_gpu and run.tree and not run.unavailable else ""
+    targets = ahead.targets(run.project, run.cells, arch) if arch else []
+    if (count := ahead.workers(targets)) < 2:
+        return
+    try:
+        if ahead.known(run, targets):
+            return
+        run.note(f"{count} processes compile {len(targets)} kernels for {arch} before the first is measured")
+        # The interpreter, and with it the caches, are those of the processes that measure. The progress is the group's.
+        own = replace(options, python="", progress="")
+        compiled = measure_once(run.project, run.group.name, DEVICE, targets, own, ahead.ENDLESS_S, count)
+        ahead.note(run, targets, compiled)
+    except Exception as error:  # such as a full disk: the first process compiles what is missing
+        run.note(f"not all kernels could be compiled ahead: {type(error).__name__}: {error}")
 
 
 def _groups(run: Run) -> list[Group]:
@@ -248,6 +271,7 @@ def _measure(project: Project, cells: list[Cell], device: str, options: Options)
     progress.reach(done * len(cells))
     if done < processes:
         try:
+            _compile_ahead(run, options)
             for seed in range(done, processes):
                 last = not options.quick and bool(of_sources(run))  # the one that looks at the codes
                 run.measure_all(seed, progress.tick, more=processes - 1 - seed + last)

@@ -108,6 +108,24 @@ def lost(module: Any = None) -> str:
     return ""
 
 
+def architecture(module: Any = None) -> str:
+    """The architecture of this machine's GPUs, such as "sm_90"; "" if they differ, or if NVML does not say. It makes no
+    CUDA context. `module`: as in `Nvml`."""
+    try:
+        if module is None:
+            import pynvml
+
+            module = pynvml
+        module.nvmlInit()
+        handles = [module.nvmlDeviceGetHandleByIndex(index) for index in range(module.nvmlDeviceGetCount())]
+        found = {tuple(module.nvmlDeviceGetCudaComputeCapability(handle)) for handle in handles}
+    except (ImportError, AttributeError):
+        return ""
+    except module.NVMLError:
+        return ""
+    return "sm_{}{}".format(*found.pop()) if len(found) == 1 else ""
+
+
 def _is_lost(error: Any, module: Any) -> bool:
     return getattr(error, "value", None) in (module.NVML_ERROR_GPU_IS_LOST, module.NVML_ERROR_UNKNOWN)
 
