@@ -174,6 +174,11 @@ class Handless(Gpu):
         launches = replays * nodes * samples
         return one_take(seconds, launches=launches, throttled=self.takes[at - 1], clock64_mhz=clock)
 
+    def take_sliced(self, rest_s: float, *how: Any) -> Take:
+        """Noted as one rest and one take; tests/test_slices.py tells how the rest is shared out."""
+        time.sleep(rest_s)
+        return self.take(*how)
+
     def _captured(self, cell: Cell, launch: Callable[[], object]) -> Any:
         return launch
 

@@ -5,8 +5,10 @@ all of this while the GPU is still busy with the first replay, so no gap of the 
 of one launch in a sample is therefore the kernel and the step to the next one (a little under 1 us), nothing else.
 """
 
+import functools
 import itertools
 import math
+import operator
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -27,6 +29,7 @@ STEADY_CLOCK = 0.99  # of the highest SM clock seen in the process: below it, so
 SHORT_REST_S = 0.03  # lets go the step that work on tensor cores takes the clock down at once
 POWER_CLOCK = 0.93  # of the highest SM clock seen in the process: below it, the power limit holds the clock down
 REST_S = 0.1  # lets power control settle, which hunts around its limit after work that reached it
+SLICED_LEAST = 5  # samples: the first one or two after a rest may show what ran before, and the median leaves them out
 CLOCK_NS_LEAST = 1_000_000  # the GPU's nanosecond counter moves in steps: over a shorter time the clock is too coarse
 LOW_CLOCK = "SM clock below its highest"
 WARM_UP_S = 0.15  # an idle GPU needs some 100 ms to raise its clocks
@@ -217,6 +220,33 @@ class Replayer:
             "retakes": 0,
         }
 
+    def take_sliced(
+        self, rest_s: float, graph: Graph, replays: int, nodes: int, samples: int, lead_in: tuple[Graph, ...] = ()
+    ) -> Take:
+        """As `take`, but each sample after a rest of its own; `rest_s`: the seconds of all rests together.
+
+        The clock is the median over the samples; a limit that one of them met counts for all.
+        """
+        slices: list[Take] = []
+        for _ in range(samples):
+            time.sleep(rest_s / samples)
+            slices.append(self.take(graph, replays, nodes, 1, lead_in))
+        clocks = [one["clock64_mhz"] for one in slices if one["clock64_mhz"]]
+        clock = statistics.median(clocks) if clocks else None
+        known = [mask for one in slices if (mask := one["state"]["event_reasons"]) is not None]
+        state: State = {
+            **slices[-1]["state"],
+            "event_reasons": functools.reduce(operator.or_, known) if known else None,
+        }
+        return {
+            "seconds": [value for one in slices for value in one["seconds"]],
+            "launches": sum(one["launches"] for one in slices),
+            "clock64_mhz": clock,
+            "state": state,
+            "throttled": throttled(state, clock, self.nvml_facts["sm_clock_max_mhz"]),
+            "retakes": 0,
+        }
+
     def low(self, taken: Take, own_mhz: float = math.inf) -> bool:
         """Whether the SM clock during a take was below the highest that this process has seen, or below the clock that
         these launches are known to have, if that is lower."""
@@ -242,7 +272,8 @@ class Replayer:
 
         What ran before may hold the clock down, by the power it drew, or these launches may by their own work. Only a
         rest tells the two apart; and after a rest, always of the same length, launches at the power limit take the same
-        time again, within a few hundredths of a percent, which they do not while power control hunts around its limit.
+        time again, which they do not while power control hunts around its limit. At the power limit each sample has
+        its share of the rest before it, if there are enough samples: back to back, long ones reach the limit again.
         `own_mhz`: the clock of these launches if it is known, such as from other processes; the rest then comes first.
         """
         before, rest, retakes = math.inf, self.rest_s(own_mhz), 0
@@ -254,10 +285,14 @@ class Replayer:
         limits_met = [*taken["throttled"], *([LOW_CLOCK] if self.low(taken) else [])]
         return {**taken, "retakes": retakes, "throttled": limits_met}
 
-    def _rested(self, rest_s: float, *how: Any) -> Take:
+    def _rested(
+        self, rest_s: float, graph: Graph, replays: int, nodes: int, samples: int, lead_in: tuple[Graph, ...]
+    ) -> Take:
+        if rest_s == REST_S and samples >= SLICED_LEAST:
+            return self.take_sliced(rest_s, graph, replays, nodes, samples, lead_in)
         if rest_s:
             time.sleep(rest_s)
-        return self.take(*how)
+        return self.take(graph, replays, nodes, samples, lead_in)
 
     def _held_down(self, taken: Take, own_mhz: float, rest_s: float, before_mhz: float) -> bool:
         """Whether something else than the launches may hold the clock down that a take saw, so that a rest may help.

@@ -1,0 +1,142 @@
+"""What rests for the power limit, on a fake GPU: each sample after its share of the rest, merged to one take."""
+
+import math
+import statistics
+import sys
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from kernelwatch.timing import replay
+from kernelwatch.timing.nvml import Nvml
+from kernelwatch.timing.replay import LOW_CLOCK, REST_S, RETAKES, SHORT_REST_S, SLICED_LEAST, Replayer
+from tests.fake_gpu import ENQUEUE_S, SILENT, Cupy, Device
+
+HIGHEST_MHZ, OWN_MHZ = 1980.0, 1700.0
+POWER, HEAT = 0x04, 0x08
+SAMPLES = 5
+KERNEL_S = 1e-4
+NODES, REPLAYS = 4, 2
+
+
+class Powered(Replayer):
+    """A replayer whose device runs at the clocks of `mhz`, one for each replay, and meets the limits of `masks`; the
+    last of each stays. `events`: the rests, and the samples of each replay."""
+
+    def __init__(self, device: Device, mhz: list[float], masks: list[int | None]) -> None:
+        self.device, self.mhz, self.masks = device, mhz, masks
+        self.events: list[tuple[str, float]] = []
+        state = lambda: {**SILENT, "event_reasons": self._next(self.masks)}  # noqa: E731
+        facts = lambda: {"sm_clock_max_mhz": HIGHEST_MHZ}  # noqa: E731
+        super().__init__(cast(Nvml, SimpleNamespace(facts=facts, state=state)))
+        self.best_clock_mhz = HIGHEST_MHZ
+
+    @staticmethod
+    def _next(values: list[Any]) -> Any:
+        return values.pop(0) if len(values) > 1 else values[0]
+
+    def replay(self, graph: Any, replays: int, samples: int, *others: Any) -> tuple[list[float], float | None, Any]:
+        self.events.append(("samples", samples))
+        clock = self._next(self.mhz)
+        seconds, _, state = super().replay(graph, replays, samples, *others)
+        return [value * HIGHEST_MHZ / clock for value in seconds], clock, state
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> Device:
+    pytest.importorskip("cupy.cuda.compiler", reason="keeps what the harness compiles")
+    fake = Device()
+    monkeypatch.setitem(sys.modules, "cupy", cast(Any, Cupy(fake)))
+    return fake
+
+
+def quietly(
+    monkeypatch: pytest.MonkeyPatch,
+    device: Device,
+    mhz: list[float],
+    masks: list[int | None],
+    samples: int = SAMPLES,
+    own_mhz: float = OWN_MHZ,
+) -> tuple[Powered, replay.Take]:
+    powered = Powered(device, mhz, masks)
+
+    def sleep(seconds: float) -> None:
+        powered.events.append(("rest", seconds))
+        device.sleep(seconds)
+
+    monkeypatch.setattr(replay, "time", SimpleNamespace(sleep=sleep, monotonic=device.now))
+    graph = powered.graph([lambda: device.enqueue("work", (), KERNEL_S)], NODES)
+    return powered, powered.take_quietly(graph, REPLAYS, NODES, samples, (), own_mhz)
+
+
+SLICED = [("rest", REST_S / SAMPLES), ("samples", 1)] * SAMPLES
+
+
+def test_each_sample_at_the_power_limit_has_its_share_of_the_rest(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many samples, launches and seconds of rest as in one go."""
+    powered, taken = quietly(monkeypatch, device, [OWN_MHZ], [POWER])
+    assert powered.events == SLICED
+    assert len(taken["seconds"]) == SAMPLES
+    assert taken["seconds"] == pytest.approx([KERNEL_S * HIGHEST_MHZ / OWN_MHZ] * SAMPLES, rel=ENQUEUE_S / KERNEL_S)
+    assert taken["launches"] == NODES * REPLAYS * SAMPLES
+    work = [one for one in device.launches if one.name == "work"]
+    assert len(work) == taken["launches"] + NODES * SAMPLES  # the graph is also the lead-in of each sample
+    assert (taken["clock64_mhz"], taken["retakes"]) == (OWN_MHZ, 0)
+
+
+def test_what_ran_before_shows_in_the_first_slices_only(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the clock nor the middle of the samples is theirs; a limit that they met is told."""
+    powered, taken = quietly(monkeypatch, device, [1400.0, 1600.0, OWN_MHZ], [POWER, 0])
+    assert powered.events == SLICED
+    assert taken["clock64_mhz"] == OWN_MHZ
+    assert statistics.median(taken["seconds"]) == min(taken["seconds"]) < max(taken["seconds"])
+    assert taken["throttled"] == ["software power cap", LOW_CLOCK]
+
+
+def test_a_limit_of_any_slice_counts_for_all(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Heat in the middle of them: a rest may help, and did."""
+    powered, taken = quietly(monkeypatch, device, [OWN_MHZ], [POWER, POWER, HEAT, POWER, POWER, POWER, 0])
+    assert powered.events == 2 * SLICED
+    assert (taken["retakes"], taken["throttled"]) == (1, ["software power cap", LOW_CLOCK])
+    assert taken["state"]["event_reasons"] == POWER  # the last slice met none
+    powered, taken = quietly(monkeypatch, device, [OWN_MHZ], [0, HEAT])
+    assert powered.events == SLICED * (RETAKES + 1)
+    assert taken["throttled"] == ["hardware slowdown", LOW_CLOCK]
+
+
+def test_slices_of_unknown_limits_are_judged_by_their_clock_once(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mhz = [1390.0, 1391.0, 1400.0, 1399.0, 1401.0] * (RETAKES + 1)
+    _, taken = quietly(monkeypatch, device, mhz, [None], own_mhz=1400.0)
+    assert taken["throttled"] == ["SM clock 1399 MHz of 1980 MHz", LOW_CLOCK]
+
+
+def test_a_clock_that_rises_from_slices_to_slices_is_waited_for(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not known before: five samples at once, then slices until the clock rises no more."""
+    mhz = [1500.0, *[1600.0] * SAMPLES, *[OWN_MHZ] * SAMPLES, OWN_MHZ]
+    powered, taken = quietly(monkeypatch, device, mhz, [0], own_mhz=math.inf)
+    assert powered.events == [("samples", SAMPLES), *3 * SLICED]
+    assert (taken["retakes"], taken["throttled"]) == (3, [LOW_CLOCK])
+
+
+@pytest.mark.parametrize(
+    ("mhz", "samples", "events"),
+    [
+        (HIGHEST_MHZ, SAMPLES, [("samples", SAMPLES)]),
+        (0.96 * HIGHEST_MHZ, SAMPLES, [("rest", SHORT_REST_S), ("samples", SAMPLES)]),
+        (OWN_MHZ, SLICED_LEAST - 1, [("rest", REST_S), ("samples", SLICED_LEAST - 1)]),
+        (OWN_MHZ, 1, [("rest", REST_S), ("samples", 1)]),  # a round of a hot cell
+    ],
+)
+def test_all_others_are_taken_in_one_go(
+    mhz: float, samples: int, events: list[Any], device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the highest clock, after a short rest, and with too few samples for the median to leave two out."""
+    powered, _ = quietly(monkeypatch, device, [mhz], [0], samples, mhz)
+    assert powered.events == events
