@@ -348,7 +348,7 @@ def test_static_assert_speaks(cache: Path) -> None:
 
 def test_wgmma_takes_no_buffers_that_its_stores_would_overrun(cache: Path) -> None:
     """With three buffers for eight parts, the first part of a tile would go where the last store may still read."""
-    found = gpukernels.rung("matmul", "wgmma_specialized")
+    found = gpukernels.rung("matmul", "wgmma_persistent")
     constants = dict(found.constants) | {"BUFFERS": 3}
     part_bytes = 2 * found.tile[0] // 2 * 128  # of two consumers
     shared = found.shared + (3 - dict(found.constants)["BUFFERS"]) * part_bytes

@@ -10,8 +10,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from kernelwatch.api.judge.values import Reference, Values
 from kernelwatch.api.judged import Case, compared
 from kernelwatch.api.result import Compared, Judgment, Measured, MeasureError, Refused
 from kernelwatch.api.trials import Trial
+from kernelwatch.timing import launch
 from lab import figures, judged_cells
 from lab import judged as aa
 from tests import cheaters
@@ -535,3 +537,36 @@ def test_the_functions_of_the_aa_exist() -> None:
             rung = gpukernels.rung(cell.op, cell.rung)
             assert cell.type in rung.types
             assert rung.device == ("cpu" if name in judged_cells.CELLS["cpu"] else "gpu")
+
+
+def test_pytorch_that_a_call_imports_has_the_stream_of_the_capture(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A graph of PyTorch's or Triton's launches is only captured on PyTorch's current stream."""
+    entered: list[bool] = []  # of each context that is open: whether PyTorch was there
+
+    @contextmanager
+    def current(_stream: object) -> Iterator[None]:
+        entered.append("torch" in sys.modules)
+        yield
+        entered.pop()
+
+    def call() -> None:
+        monkeypatch.setitem(sys.modules, "torch", ModuleType("torch"))
+
+    runtime = SimpleNamespace(deviceSynchronize=lambda: None)
+    cuda = SimpleNamespace(Stream=lambda non_blocking: object(), runtime=runtime)
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=cuda))
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    monkeypatch.setattr(launch, "current", current)
+    monkeypatch.setattr(runner, "mapped", lambda _handle: None)
+    monkeypatch.setattr(runner, "known", lambda _name: call)
+    seen: list[bool] = []
+
+    def in_graph(*_: object) -> object:
+        seen.append(entered[-1])
+        return call
+
+    monkeypatch.setattr(runner, "in_graph", in_graph)
+    layout = SimpleNamespace(set_bytes=0, arguments=lambda *_: ((), {}))
+    _, _, how = runner.prepared(runner.Job("own.py:call", layout, 2, {"ipc": b""}, False))  # type: ignore[arg-type]
+    assert how == "graph"
+    assert seen == [True]

@@ -4,10 +4,12 @@ import ctypes
 import json
 import os
 import re
+import runpy
 import statistics
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +19,9 @@ import pytest
 from kernelwatch.api.campaigns import Campaign
 from kernelwatch.api.outputs import left, why_other
 from kernelwatch.api.trials import Setting, one_trial
-from kernelwatch.api.untouched import SETTERS
+from kernelwatch.api.untouched import SETTERS, Untouched
 from lab import redteam
-from lab.redteam import HONEST, OPS, OURS
+from lab.redteam import HONEST, JUDGE, OPS, OURS
 from tests.repositories import ROOT
 
 EXPLOITS = {one.name: one for one in redteam.exploits()}
@@ -180,6 +182,51 @@ def test_views_and_types_of_outputs(own: Any, theirs: Any, told: str) -> None:
     assert found.startswith(told) if told else not found
 
 
+THREAD = """
+import queue, threading
+
+JOBS = queue.Queue()
+
+
+def work():
+    while JOBS.get():
+        pass
+
+
+threading.Thread(target=work, daemon=True, name="busy").start()
+"""
+
+
+@pytest.mark.parametrize(("device", "told"), [("gpu", "it leaves a thread at work, busy in own.py"), ("cpu", "")])
+def test_a_thread_that_is_left_at_work(tmp_path: Path, device: str, told: str) -> None:
+    """Its launches on a GPU are on another stream: an output may be right before anybody can look."""
+    untouched = Untouched(device)
+    with ThreadPoolExecutor(1) as pool:  # what PyTorch's compiler has, and what waits in Python's own code
+        pool.submit(int).result()
+        assert untouched.why() == ""
+        (tmp_path / "own.py").write_text(THREAD)
+        jobs = runpy.run_path(str(tmp_path / "own.py"))["JOBS"]
+        assert untouched.why().startswith(told) if told else not untouched.why()
+        jobs.put(None)
+
+
+@pytest.mark.parametrize(
+    ("limits", "told"),
+    [
+        ((0, 32 << 20), "it sets 32 MiB of the L2 cache aside for accesses that persist"),
+        ((32 << 20, 0), ""),
+        ((32 << 20, None), ""),  # an error of the candidate's is no change
+        ((None, 32 << 20), ""),
+    ],
+)
+def test_the_part_of_the_l2_cache_that_persists(
+    monkeypatch: pytest.MonkeyPatch, limits: tuple[int | None, ...], told: str
+) -> None:
+    given = iter(limits)
+    monkeypatch.setattr(Untouched, "_persisting_bytes", lambda _: next(given))
+    assert Untouched("gpu").why() == told
+
+
 # --- the command ---------------------------------------------------------------------------------------------------
 
 
@@ -222,6 +269,10 @@ def test_what_a_figure_says_of_a_harness(cell: dict[str, Any], honest_s: float |
     assert redteam.verdict("gpu", "nvbench", cell, honest_s)[0] == word
 
 
+# What a mend of ours or of the exploit has changed since the record: it is to be measured again.
+SINCE = {"cpu": set(), "gpu": {"another_thread", "graph_in_graph", "persisting_l2"}}
+
+
 def test_the_page_has_the_tables_of_the_record_and_no_pass_of_ours() -> None:
     record, page = json.loads(redteam.JSON.read_text(encoding="utf-8")), redteam.PAGE.read_text(encoding="utf-8")
     assert record
@@ -229,8 +280,10 @@ def test_the_page_has_the_tables_of_the_record_and_no_pass_of_ours() -> None:
         assert redteam.text(record, device) in page
         known = {name for name, one in EXPLOITS.items() if device in one.devices}
         assert known <= found["cells"].keys()
-        for name in known:
-            assert redteam.verdict(device, OURS, found["cells"][name][OURS], None)[0] in ("refused", "right"), name
+        assert {name for name in known if OURS not in found["cells"][name]} == SINCE[device]
+        for name, mine in ((name, mine) for name in known for mine in (OURS, JUDGE)):
+            if mine in found["cells"][name]:
+                assert redteam.verdict(device, mine, found["cells"][name][mine], None)[0] in ("refused", "right"), name
 
 
 def test_an_exploit_without_a_source_is_named(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from cuda.bindings import runtime
 
 DEVICES = ("gpu",)
 LIMIT = runtime.cudaLimit.cudaLimitPersistingL2CacheSize
-MOST = torch.cuda.get_device_properties(0).L2_cache_size * 3 // 4
+MOST = runtime.cudaDeviceGetAttribute(runtime.cudaDeviceAttr.cudaDevAttrMaxPersistingL2CacheSize, 0)[1]
 
 
 def kept(stream, x):

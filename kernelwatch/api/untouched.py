@@ -1,4 +1,5 @@
 """Whether a candidate has changed what times, compares or counts: the functions of this process, the GPU's L2 cache.
+Also whether it left a thread at work, which may launch on a GPU what the timing does not see.
 
 A candidate runs in the process that measures it. Nothing here stops code that knows this engine: it could undo a change
 before anybody looks. What is published so far does not.
@@ -6,7 +7,10 @@ before anybody looks. What is published so far does not.
 
 import re
 import sys
+import sysconfig
+import threading
 from collections.abc import Iterator
+from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -30,6 +34,7 @@ class Untouched:
         self.device = device
         self.functions = dict(_functions())
         self.l2_bytes = self._persisting_bytes()
+        self.threads = {*sys._current_frames()}
         self.refused: list[str] = []
 
     def __enter__(self) -> "Untouched":
@@ -52,20 +57,48 @@ class Untouched:
         if changed:
             more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
             return f"it replaces {'.'.join(changed[0])}{more}, which the measurement uses"
-        if (l2_bytes := self._persisting_bytes()) != self.l2_bytes:
+        l2_bytes = self._persisting_bytes()
+        if l2_bytes is not None and self.l2_bytes is not None and l2_bytes > self.l2_bytes:
             return f"it sets {l2_bytes >> 20} MiB of the L2 cache aside for accesses that persist"
+        if name := self._thread():
+            return f"it leaves a thread at work, {name}, whose launches no timing sees"
         return ""
 
-    def _persisting_bytes(self) -> int:
-        """Of the L2 cache, set aside for accesses that persist; 0 if the GPU cannot do that."""
+    def _persisting_bytes(self) -> int | None:
+        """Of the L2 cache, set aside for accesses that persist; None if that cannot be read."""
         if self.device != "gpu":
-            return 0
+            return None
         import cupy  # type: ignore[import-not-found,unused-ignore]
 
         try:
             return int(cupy.cuda.runtime.deviceGetLimit(PERSISTING_L2))
-        except Exception:  # before the Ampere generation, or an older runtime
-            return 0
+        except Exception:  # before the Ampere generation, an older runtime, or after an error of the candidate's
+            return None
+
+    def _thread(self) -> str:
+        """A thread that a candidate started and that runs code of no installed distribution, "" if there is none.
+
+        Threads of PyTorch and of Python's pools may wait. On a CPU a thread may take part in the work: if that goes on
+        after the calls, the outputs are wrong.
+        """
+        names = {thread.ident: thread.name for thread in threading.enumerate()}
+        for ident, frame in sys._current_frames().items() if self.device == "gpu" else ():
+            place = frame
+            while ident not in self.threads and place:
+                if not _installed(place.f_code.co_filename):
+                    return f"{names.get(ident, 'unnamed')} in {Path(place.f_code.co_filename).name}"
+                place = place.f_back  # type: ignore[assignment]
+        return ""
+
+
+STANDARD = sysconfig.get_paths()["stdlib"]
+ENGINE = str(Path(__file__).parent.parent)
+
+
+def _installed(file: str) -> bool:
+    """Whether a file of Python belongs to Python, to an installed distribution or to this engine."""
+    parts = Path(file).parts
+    return file.startswith(("<frozen ", STANDARD, ENGINE)) or "site-packages" in parts or "dist-packages" in parts
 
 
 _WATCHING: list[list[str]] = []

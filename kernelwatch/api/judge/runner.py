@@ -86,6 +86,7 @@ def prepared(job: Job) -> tuple[Callable[[], object], AbstractContextManager[Any
         first = by_host(function, sets[:1], everything)
         for _ in range(2):  # it compiles, loads, tunes
             _called(job, first)
+    with current(stream):  # once more: a call may have imported PyTorch, which has a current stream of its own
         try:
             return in_graph(function, sets, cupy, stream), current(stream), "graph"
         except Exception:
