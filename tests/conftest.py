@@ -11,7 +11,7 @@ import threading
 import venv
 from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -93,6 +93,14 @@ def gpu(request: pytest.FixtureRequest, kernel_cache: Path) -> Iterator[None]:
 
         cupy.get_default_memory_pool().free_all_blocks()
         cupy.get_default_pinned_memory_pool().free_all_blocks()
+
+
+@pytest.fixture
+def cp() -> Any:
+    """CuPy, for a test that is marked gpu."""
+    import cupy
+
+    return cupy
 
 
 @pytest.fixture

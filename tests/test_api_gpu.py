@@ -284,13 +284,6 @@ def test_a_gpu_without_the_arrays(device: Device) -> None:
 
 
 @pytest.fixture
-def cp() -> Any:
-    import cupy
-
-    return cupy
-
-
-@pytest.fixture
 def torch() -> Any:
     return pytest.importorskip("torch")
 

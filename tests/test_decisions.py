@@ -12,7 +12,6 @@ from types import SimpleNamespace
 from typing import Any
 from xml.etree import ElementTree
 
-import jsonschema  # type: ignore[import-untyped]
 import pytest
 
 from kernelwatch.commands import accept
@@ -405,6 +404,7 @@ def test_events_of_every_state_are_as_their_schema_says(accepted: Decided) -> No
 
 def test_a_document_that_is_otherwise_is_refused(accepted: Decided) -> None:
     """The schemas say something: each of these would be told."""
+    jsonschema = pytest.importorskip("jsonschema")
     whole = published(accepted)
     for path, value in (
         (("version",), 2),

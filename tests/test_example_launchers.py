@@ -5,11 +5,14 @@ an environment of the tests after `pip install "numba-cuda[cu13]" "cuda-tile[til
 (without the bound pip may take a cuda-tile that has no compiler).
 """
 
+import functools
 import importlib
 import importlib.util
 import math
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
@@ -51,9 +54,23 @@ def missing(rung: str) -> str:
     return next((module for module in NEEDS[rung] if importlib.util.find_spec(module) is None), "")
 
 
+BROKEN = re.compile(r"(AttributeError: module 'numpy' has no attribute|ImportError: Numba needs NumPy) .*")
+
+
+@functools.cache
+def broken() -> str:
+    """Why the installed Numba cannot compile with the installed NumPy, "" if it can, or fails for another reason."""
+    code = "from numba import cuda\ncuda.compile(lambda x: None, 'void(float32[:])', cc=(9, 0))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    last = (done.stderr.strip().splitlines() or [""])[-1]
+    return last if done.returncode and BROKEN.match(last) else ""
+
+
 def need(rung: str) -> None:
     if module := missing(rung):
         pytest.skip(f"{module} is not installed; the head of this module says how to run it")
+    if rung == "numba" and (why := broken()):
+        pytest.skip(f"this Numba does not fit this NumPy: {why}")
 
 
 @pytest.fixture(scope="module")
@@ -231,6 +248,7 @@ def measured(project: Project, folder: Path, rung: str) -> Outcome:
 def test_what_is_launched_is_what_was_compiled(
     found: Callable[[str], Figures], project: Project, built: Path, rung: str
 ) -> None:
+    need(rung)
     import cupy
 
     outcome = measured(project, built, rung)

@@ -1,7 +1,6 @@
 """The judge: honest functions are measured, all others are refused by name, each in a process of its own."""
 
 import ctypes
-import dataclasses
 import itertools
 import json
 import os
@@ -18,7 +17,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import gpukernels
 import kernelwatch
 from kernelwatch.api import campaigns, trials
 from kernelwatch.api.cpu import Cpu
@@ -31,8 +29,6 @@ from kernelwatch.api.judged import Case, compared
 from kernelwatch.api.result import Compared, Judgment, Measured, MeasureError, Refused
 from kernelwatch.api.trials import Trial
 from kernelwatch.timing import launch
-from lab import figures, judged_cells
-from lab import judged as aa
 from tests import cheaters
 from tests.schemas import check
 from tests.test_api_results import result
@@ -506,37 +502,6 @@ def test_a_confirmation_knows_what_could_be_hidden(tmp_path: Path, monkeypatch: 
         campaign.attempt(f"{tmp_path}/candidate.py:f")
         verdicts.append(campaign.crown()[0].verdict)
     assert verdicts == ["faster", "cannot tell"]
-
-
-# --- the A/A with the open mode ---------------------------------------------------------------------------------------
-
-
-def test_the_record_of_the_aa_becomes_the_table() -> None:
-    found = result(
-        seconds=2.02e-5, interval=(2.0e-5, 2.04e-5), judged=Judgment("f", 12, 40, 384, 0.01, 1e-7, 2e-7, 2e-6, 2.1e-5)
-    )
-    size, (low, high) = aa.ratio(found, [2e-5, 2e-5, 2e-5, 2e-5])
-    assert size == pytest.approx(1.01)
-    assert (low, high) == pytest.approx((1.01 * (1 / 1.02) ** 0.5, 1.01 * 1.02**0.5))
-    assert found.judged
-    one = {
-        "name": "a cell", "device": "a GPU", "open_s": 2e-5, "judged_s": found.seconds, "ratio": size,
-        "interval": [low, high], "judged": dataclasses.asdict(found.judged),
-    }  # fmt: skip
-    told = aa.text([one])
-    assert "| a cell | 20 us | 20.2 us | +1.00 % (+0.00..+2.00 %) | 40 | 100 ns | 200 ns | 2 us |" in told
-    begin, end = figures.marks("judged", "scripts/lab/judged")
-    page = aa.PAGE.read_text(encoding="utf-8")
-    assert page.count(begin) == page.count(end) == 1
-
-
-def test_the_functions_of_the_aa_exist() -> None:
-    for name in (*judged_cells.CELLS["gpu"], *judged_cells.CELLS["cpu"]):
-        cell = getattr(judged_cells, name)
-        if isinstance(cell, judged_cells.Cell):
-            rung = gpukernels.rung(cell.op, cell.rung)
-            assert cell.type in rung.types
-            assert rung.device == ("cpu" if name in judged_cells.CELLS["cpu"] else "gpu")
 
 
 def test_pytorch_that_a_call_imports_has_the_stream_of_the_capture(monkeypatch: pytest.MonkeyPatch) -> None:

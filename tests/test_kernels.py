@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -44,13 +45,16 @@ from tests.gate import (
     references,
     shapes,
 )
+from tests.gpu_memory import gpu_memory
 
 
 @pytest.mark.parametrize(("found", "type", "edge"), cases())
 def test_rung_against_numpy(found: Rung, type: str, edge: int | None) -> None:
     kernel = load(found, type, edge)
-    for extents in (*shapes(found, edge), *long_shapes(found)):
-        check(kernel, found, type, extents, edge=edge)
+    takes_what_is_free = found.device == "gpu" and not on_gpu(found)  # its operands are the host's
+    with gpu_memory(1 << 30) if takes_what_is_free else nullcontext():
+        for extents in (*shapes(found, edge), *long_shapes(found)):
+            check(kernel, found, type, extents, edge=edge)
 
 
 @pytest.mark.parametrize(
@@ -110,15 +114,17 @@ def large_cases() -> Iterator[Any]:
 
 @pytest.mark.parametrize(("found", "type", "edge"), list(large_cases()))
 def test_beyond_32_bit_indices(found: Rung, type: str, edge: int | None) -> None:
-    import cupy
-
     right, dtype, extents = reference(found), np.dtype(type), large(found, type)
     needed = (len(found.inputs) + 1) * (math.prod(extents.values()) * dtype.itemsize + 2 * GUARD)
     needed += 8 * CHUNK * dtype.itemsize + (needed // 2 if not right.same_nan else 0)  # a sum is not a view
-    free = cupy.cuda.runtime.memGetInfo()[0]
-    if free < needed:
-        pytest.skip(f"needs {needed / 2**30:.0f} GiB of GPU memory, {free / 2**30:.0f} GiB are free")
+    with gpu_memory(needed):
+        check_beyond(found, type, edge, extents)
 
+
+def check_beyond(found: Rung, type: str, edge: int | None, extents: dict[str, int]) -> None:
+    import cupy
+
+    right, dtype = reference(found), np.dtype(type)
     noise = cupy.ElementwiseKernel(
         "uint64 seed, uint64 start, uint64 number_bytes", "uint8 noise", NOISE, "gpukernels_noise"
     )
@@ -174,17 +180,19 @@ def test_beyond_32_bit_indices(found: Rung, type: str, edge: int | None) -> None
 @pytest.mark.parametrize("which", ["A", "B", "C", "K"])
 def test_product_beyond_32_bit_indices(found: Rung, type: str, edge: int | None, which: str) -> None:
     """An operand of over 2**31 elements, the two others small: sums of small integers, made once more on the GPU."""
-    import cupy
-
     deep, wide = 2**31 // 64 + 3, 46_351  # 64 times the one, the other squared: beyond 2**31
     long = 2**24 - 3  # 131 times it: beyond 2**31
     M, N, K = {"A": (deep, 3, 64), "B": (3, deep, 64), "C": (wide, wide + 2, 3), "K": (131, 66, long)}[which]
     if not on_gpu(found) or not fits(found, dict(zip(found.dims, (M, N, K), strict=True)), itemsize(type)):
         pytest.skip(f"{found} does not take an operand of this size")
-    transposed = found.inputs[1] == "N K"
-    free, needed = cupy.cuda.runtime.memGetInfo()[0], (M * K + K * N) * itemsize(type) + 3 * M * N * 4 + (1 << 30)
-    if free < needed:
-        pytest.skip(f"needs {needed / 2**30:.0f} GiB of GPU memory, {free / 2**30:.0f} GiB are free")
+    with gpu_memory((M * K + K * N) * itemsize(type) + 3 * M * N * 4 + (1 << 30)):
+        check_product(found, type, edge, (M, N, K))
+
+
+def check_product(found: Rung, type: str, edge: int | None, extents: tuple[int, int, int]) -> None:
+    import cupy
+
+    M, N, K = extents
     into = np.dtype(type.partition("->")[0])
 
     def numbers(rows: int, columns: int, step: int) -> Array:
@@ -193,8 +201,9 @@ def test_product_beyond_32_bit_indices(found: Rung, type: str, edge: int | None,
         made += (cupy.arange(columns, dtype=np.int32) % 5 - 2).astype(into)[None]
         return made
 
+    transposed = found.inputs[1] == "N K"
     a, b = numbers(M, K, 3), numbers(K, N, 5)
-    if long == K:  # one product in 61 is not 0: sums stay below 2**24, and any order of them is exact
+    if max(extents) == K:  # one product in 61 is not 0: sums stay below 2**24, and any order of them is exact
         a *= (cupy.arange(K, dtype=np.int32) % 61 == 60).astype(into)[None]
     out = cupy.full((M, N), np.nan, np.float32)
     load(found, type, edge)(a, cupy.ascontiguousarray(b.T) if transposed else b, out=out)

@@ -269,21 +269,42 @@ def test_what_a_figure_says_of_a_harness(cell: dict[str, Any], honest_s: float |
     assert redteam.verdict("gpu", "nvbench", cell, honest_s)[0] == word
 
 
-# What a mend of ours or of the exploit has changed since the record: it is to be measured again.
+def test_a_cell_says_what_has_changed_since_it_was_measured_and_what_was_not_run() -> None:
+    fooled = {"seconds": 1.0, "honest_s": 3.0}
+    cells = {
+        "another_thread": {OURS: fooled | {"since": "mended since, not run again"}},
+        "kept_by_shape": {OURS: fooled},
+    }
+    cells["gate_shapes"] = {JUDGE: {"refused": "wrong", "since": "mended"}}
+    said = redteam.text({"gpu": {"device": "a GPU", "versions": {}, "cells": cells}}, "gpu")
+    assert (
+        "a GPU. 2 of 2 exploits fool kernelwatch campaign, 0 of 1 exploits fool kernelwatch campaign --judge." in said
+    )
+    assert "| `another_thread` | **fooled**: 3x (mended since, not run again) | not run yet |" in said
+    assert "| `another_thread` | **fooled** (mended since, not run again) | not run yet |" in said
+    assert "| `kept_by_shape` | **fooled**: 3x | not run yet |" in said
+    assert "| `gate_shapes` | not run yet | refused (mended) |" in said
+
+
+# What a mend of ours or of the exploit has changed since the record: the cell stays until it is measured again.
 SINCE = {"cpu": set(), "gpu": {"another_thread", "graph_in_graph", "persisting_l2"}}
+PASSED = {"cpu": set(), "gpu": {"another_thread"}}  # and was mended since
 
 
-def test_the_page_has_the_tables_of_the_record_and_no_pass_of_ours() -> None:
+def test_the_page_has_the_tables_of_the_record_and_no_pass_of_ours_that_was_not_mended() -> None:
     record, page = json.loads(redteam.JSON.read_text(encoding="utf-8")), redteam.PAGE.read_text(encoding="utf-8")
     assert record
     for device, found in record.items():
         assert redteam.text(record, device) in page
         known = {name for name, one in EXPLOITS.items() if device in one.devices}
         assert known <= found["cells"].keys()
-        assert {name for name in known if OURS not in found["cells"][name]} == SINCE[device]
-        for name, mine in ((name, mine) for name in known for mine in (OURS, JUDGE)):
-            if mine in found["cells"][name]:
-                assert redteam.verdict(device, mine, found["cells"][name][mine], None)[0] in ("refused", "right"), name
+        own = {name: found["cells"][name][OURS] for name in known}  # each was met
+        judged = [found["cells"][name][JUDGE] for name in known if JUDGE in found["cells"][name]]
+        assert {name for name, cell in own.items() if "since" in cell} == SINCE[device]
+        words = {name: redteam.verdict(device, OURS, cell, None)[0] for name, cell in own.items()}
+        assert {name for name, word in words.items() if word not in ("refused", "right")} == PASSED[device]
+        assert PASSED[device] <= SINCE[device]
+        assert {redteam.verdict(device, JUDGE, cell, None)[0] for cell in judged} <= {"refused", "right"}
 
 
 def test_an_exploit_without_a_source_is_named(tmp_path: Path) -> None:

@@ -40,6 +40,7 @@ from lab.figures import write_block
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 JSON, PAGE = ROOT / "docs" / "judged.json", ROOT / "docs" / "judge.md"
+UNCAPTURED = "cannot be captured in a CUDA graph"  # in a warning of either mode
 BUDGET_S = 140.0  # after which no further function is begun
 
 
@@ -104,8 +105,23 @@ def run(device: str, seconds: float, only: str, budget_s: float) -> Iterator[dic
         yield found
 
 
+def summary(cells: list[dict[str, Any]]) -> str:
+    """How far the judge's figures are from those of the open mode, for the functions that both captured in a graph."""
+    both = [one for one in cells if not any(UNCAPTURED in told for told in (*one["warnings"], *one["open_warnings"]))]
+    if len(both) < 2:
+        return ""
+    *others, most = sorted(both, key=lambda one: abs(math.log(one["ratio"])))
+    low, high = (change_text(pick(one["ratio"] for one in others) - 1) for pick in (min, max))
+    rest = [one["name"] for one in cells if one not in both]
+    return (
+        f"On {cells[0]['device']} the judge's figure is {low} to {high} away from that of the open mode. That is of "
+        f"the functions that both modes captured in a graph, without the one that is furthest apart, {most['name']} "
+        f"({change_text(most['ratio'] - 1)}). Not captured: {', '.join(rest) or 'none'}."
+    )
+
+
 def text(cells: list[dict[str, Any]]) -> str:
-    """The table."""
+    """The table, and what it comes to."""
     rows = []
     for one in cells:
         low, high = one["interval"]
@@ -132,7 +148,7 @@ def text(cells: list[dict[str, Any]]) -> str:
         "resolution",
         "shortest call",
     ]
-    return table(header, rows)
+    return "\n\n".join(filter(None, (table(header, rows), summary(cells))))
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -26,8 +26,12 @@ class Cell:
         return gpukernels.load(self.op, self.rung, self.type)
 
     def run(self, *arrays: Any) -> None:
-        """Enqueue the kernel; the last array is the output."""
-        self._kernel(*arrays[:-1], out=arrays[-1])
+        """Enqueue the kernel; the last array is the output.
+
+        It is bound, and the launch called: a kernel that is called refuses to be captured if its launch has memory. All
+        that a launch of CELLS has is its operands, which both modes keep as long as their graphs.
+        """
+        self._kernel.bind(*arrays[:-1], out=arrays[-1])()
 
     def arrays(self) -> tuple[Any, ...]:
         """The inputs and the output, on the rung's device."""

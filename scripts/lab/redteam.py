@@ -51,11 +51,14 @@ JSON, PAGE = ROOT / "docs" / "redteam.json", ROOT / "docs" / "redteam.md"
 OPS = ("transpose", "transposed", "doubled")
 DEVICES = {"gpu": "a GPU", "cpu": "a CPU"}
 FOOLED = {"gpu": 1.25, "cpu": 1.5}  # times as fast as the honest twin: beyond it a harness is fooled
+NOT_RUN = "not run yet"
 AHEAD = 12  # processes that import what they need before it is their turn
 DETAIL = re.compile(r", the first at .*")  # of a reason: which numbers were wrong
 NVML = "int nvmlInit_v2(void) { return 0; }\nint nvmlDeviceSetGpuLockedClocks(void *d, int a, int b) { return 0; }\n"
 
-Cell = dict[str, Any]  # `seconds` and `honest_s`, or `refused`, or `failed`: one of these texts says why
+# `seconds` and `honest_s`, or `refused`, or `failed`: one of these texts says why. `since`: what has changed after the
+# cell was measured, written by hand; the cell stays what it was until it is measured again, as it is in the next run.
+Cell = dict[str, Any]
 Function = Callable[..., Any]
 
 
@@ -465,8 +468,8 @@ def text(record: dict[str, Any], device: str) -> str:
 def _words(found: dict[str, Any], device: str, harness: str, cell: Cell | None) -> str:
     """What one of ours says of an exploit."""
     word, _ = verdict(device, harness, cell or {}, None)
-    told = {"right": "measured right", "passed": "**fooled**", "none": ""}
-    return told[word] if word in told else DETAIL.sub("", (cell or {})[word])
+    told = {"right": "measured right", "passed": "**fooled**", "none": "" if cell else NOT_RUN}
+    return _dated(told[word] if word in told else DETAIL.sub("", (cell or {})[word]), cell)
 
 
 def _shown(found: dict[str, Any], device: str, harness: str, cell: Cell | None, op: str) -> str:
@@ -474,8 +477,14 @@ def _shown(found: dict[str, Any], device: str, harness: str, cell: Cell | None, 
     word, gain = verdict(device, harness, cell or {}, honest)
     if word == "passed":
         times = "0.000 s" if gain == float("inf") or gain < 0 else f"{gain:.3g}x"
-        return f"**fooled**: {times}"
-    return {"right": "right", "refused": "refused", "failed": "no figure", "none": ""}[word]
+        return _dated(f"**fooled**: {times}", cell)
+    told = {"right": "right", "refused": "refused", "failed": "no figure", "none": "" if cell else NOT_RUN}
+    return _dated(told[word], cell)
+
+
+def _dated(told: str, cell: Cell | None) -> str:
+    """A text about a cell, with what has changed since it was measured."""
+    return f"{told} ({cell['since']})" if cell and "since" in cell else told
 
 
 def write_page(record: dict[str, Any]) -> None:
@@ -514,7 +523,7 @@ def main(arguments: list[str] | None = None) -> int:
         (exploit, name)
         for exploit in (*twins, *(one.name for one in wanted))
         for name in names
-        if options.again or name not in found["cells"].get(exploit, {})
+        if options.again or "since" in found["cells"].get(exploit, {}).get(name, {"since": NOT_RUN})
     ]
     began = time.monotonic()
     cells = run(device, jobs, options.seconds, options.limit, options.budget)
