@@ -116,11 +116,11 @@ def no_gpu(kernel_cache: Path) -> str:
 def small_engine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a copy of the engine, for $PYTHONPATH, that measures on a CPU with little memory, by a clock of
     its own, and in few turns what it cannot decide."""
-    from tests.repositories import FEW_TURNS, OWN_CLOCK, copy_into, rewrite
+    from tests.repositories import FEWEST_TURNS, OWN_CLOCK, copy_into, rewrite
 
     folder = tmp_path_factory.mktemp("engine")
     copy_into(folder, ["kernelwatch"])
-    rewrite(folder, FEW_TURNS)
+    rewrite(folder, FEWEST_TURNS)
     rewrite(folder, OWN_CLOCK)
     return folder
 
