@@ -3,13 +3,14 @@
 import re
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from kernelwatch.api import afterwards, trials
+from kernelwatch.api import afterwards, outputs, trials
 from kernelwatch.api.arguments import Original
 from kernelwatch.api.gpu import OnGpu
 from tests.fake_gpu import Device, Memory
@@ -21,8 +22,20 @@ Copy = Callable[[Any, Any], None]
 
 
 @pytest.fixture
-def try_(device: Device, monkeypatch: pytest.MonkeyPatch) -> Callable[[Copy], str]:  # noqa: F811
+def try_(trial_of: Callable[[Copy], trials.Trial]) -> Callable[[Copy], str]:
     """Tries a candidate beside a copy: why it is refused, "" if it is not."""
+
+    def tried(candidate: Copy) -> str:
+        found = trial_of(candidate)
+        assert not found.doubt
+        return found.refused
+
+    return tried
+
+
+@pytest.fixture
+def trial_of(device: Device, monkeypatch: pytest.MonkeyPatch) -> Callable[[Copy], trials.Trial]:  # noqa: F811
+    """Tries a candidate beside a copy."""
 
     def copy(source: Any, out: Any) -> None:
         device.enqueue("copy", (), SECONDS, lambda: np.copyto(out, source))
@@ -31,12 +44,12 @@ def try_(device: Device, monkeypatch: pytest.MonkeyPatch) -> Callable[[Copy], st
         random = np.random.default_rng().random(4096, np.float32)
         return random.view(Memory), np.full(4096, np.nan, np.float32).view(Memory)
 
-    def tried(candidate: Copy) -> str:
+    def tried(candidate: Copy) -> trials.Trial:
         own = ModuleType("functions_of_a_red_team")
         vars(own).update(copy=copy, candidate=candidate, arrays=arrays)
         monkeypatch.setitem(sys.modules, own.__name__, own)
         setting = trials.Setting(f"{own.__name__}:arrays", 0.0, 0.0, "cold", None, 0.1, None)
-        return trials.one_trial(f"{own.__name__}:copy", f"{own.__name__}:candidate", setting, False).refused
+        return trials.one_trial(f"{own.__name__}:copy", f"{own.__name__}:candidate", setting, False)
 
     def fill(self: Original, place: Any) -> None:
         device.enqueue("fill", (), 0.0, lambda: np.copyto(place, self.array))  # a graph has it, as a real one
@@ -60,6 +73,20 @@ def counted(device: Device, skips: Callable[[list[int]], bool]) -> Copy:  # noqa
             device.enqueue("copy", (), SECONDS, lambda: np.copyto(out, source))
 
     return copy
+
+
+def lazy_on(device: Device) -> Copy:  # noqa: F811
+    """A kernel that looks for itself whether there is something to do."""
+
+    def lazy(source: Any, out: Any) -> None:
+        def run() -> None:
+            if np.isnan(out[0]):
+                device.device_s += SECONDS
+                np.copyto(out, source)
+
+        device.enqueue("lazy", (), SECONDS / 10, run)
+
+    return lazy
 
 
 def test_what_works_in_each_call_is_not_refused(device: Device, try_: Callable[[Copy], str]) -> None:  # noqa: F811
@@ -105,15 +132,7 @@ def test_work_in_half_of_a_graph(device: Device, try_: Callable[[Copy], str]) ->
 def test_work_that_the_device_leaves_out(device: Device, try_: Callable[[Copy], str]) -> None:  # noqa: F811
     """A kernel that looks for itself whether there is something to do; its host does the same in each call."""
 
-    def lazy(source: Any, out: Any) -> None:
-        def run() -> None:
-            if np.isnan(out[0]):
-                device.device_s += SECONDS
-                np.copyto(out, source)
-
-        device.enqueue("lazy", (), SECONDS / 10, run)
-
-    said = try_(lazy)
+    said = try_(lazy_on(device))
     assert re.match(LEFT_OUT, said), said
 
 
@@ -141,7 +160,7 @@ def test_what_other_programs_delay_is_not_refused(
 
     def once(self: Any, *arguments: Any) -> Any:
         seconds, returned = honest(self, *arguments)
-        if not arguments[1:]:
+        if not any(arguments[1:]):
             looks.append(self)
         is_candidate = self is not looks[0] if looks else False
         return (3 * seconds if is_candidate and looks.count(self) <= delayed else seconds), returned
@@ -149,5 +168,100 @@ def test_what_other_programs_delay_is_not_refused(
     honest = OnGpu.once
     monkeypatch.setattr(OnGpu, "once", once)
     said = try_(counted(device, lambda places: False))
-    assert re.match(told, said) if told else not said
+    assert re.match(told, said) if told else not said, said
     assert len(looks) >= 2 * delayed
+
+
+class Thread:
+    """A thread of a candidate, to which calls hand over their work. It enqueues a piece every `EACH_S` seconds of the
+    host, on a stream of its own, and is done before anybody has looked at an output."""
+
+    EACH_S = SECONDS / 2
+
+    def __init__(self, device: Device, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+        self.device, self.jobs, self.free_s = device, list[tuple[float, Callable[[], object]]](), 0.0
+        wait = device.synchronize
+
+        def synchronize() -> None:
+            self.run(device.host_s)
+            wait()
+
+        def look(*given: Any) -> Any:
+            self.run(float("inf"))
+            return left(*given)
+
+        left = outputs.left
+        monkeypatch.setattr(sys.modules["cupy"].cuda.runtime, "deviceSynchronize", synchronize)
+        monkeypatch.setattr(afterwards, "left", look)
+
+    def give(self, job: Callable[[], object]) -> None:
+        self.free_s = max(self.free_s, self.device.host_s) + self.EACH_S
+        self.jobs.append((self.free_s, job))
+
+    def run(self, until_s: float) -> None:
+        """What it has enqueued until then."""
+        while self.jobs and self.jobs[0][0] <= until_s:
+            due_s, job = self.jobs.pop(0)
+            self.device.device_s = max(self.device.device_s, due_s) + SECONDS
+            job()
+
+
+def test_work_that_a_thread_enqueues_when_the_clock_has_stopped(
+    device: Device,  # noqa: F811
+    try_: Callable[[Copy], str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its calls enqueue nothing, so they are timed until the device is idle, which it is before the thread is done."""
+    thread, calls = Thread(device, monkeypatch), [0]
+
+    def copy(source: Any, out: Any) -> None:
+        calls[0] += 1
+        thread.give(lambda: np.copyto(out, source))
+        if calls[0] <= 8:
+            thread.run(float("inf"))
+
+    assert try_(copy) == afterwards.LATE
+
+
+def test_a_timing_that_others_disturbed_refuses_nobody_and_tells_nothing(
+    trial_of: Callable[[Copy], trials.Trial],
+    device: Device,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Half of the original's turns took three times as long, the looks did not."""
+    turns: list[object] = []
+
+    def slowed(self: Any, *given: Any) -> Any:
+        found = honest(self, *given)
+        turns.append(self)
+        late = self is turns[0] and turns.count(self) % 2
+        return replace(found, seconds=3 * found.seconds) if late else found
+
+    honest = OnGpu.round
+    monkeypatch.setattr(OnGpu, "round", slowed)
+    found = trial_of(counted(device, lambda places: False))
+    assert found.refused == ""
+    assert re.match(
+        r"with numbers .* it takes 1 times as long as the original, in the timing 0\.\d+ times", found.doubt
+    )
+    assert "other programs disturbed the timing" in found.doubt
+    assert found.compared
+    assert (found.compared.verdict, found.compared.why) == ("cannot tell", found.doubt)
+
+
+def test_work_that_is_left_out_in_every_turn_is_refused_whatever_the_noise(
+    trial_of: Callable[[Copy], trials.Trial],
+    device: Device,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    turns: list[object] = []
+
+    def noisy(self: Any, *given: Any) -> Any:
+        found = honest(self, *given)
+        turns.append(self)
+        return replace(found, seconds=found.seconds * (1 + 0.2 * (len(turns) % 3)))
+
+    honest = OnGpu.round
+    monkeypatch.setattr(OnGpu, "round", noisy)
+    found = trial_of(lazy_on(device))
+    assert re.match(LEFT_OUT, found.refused), found.refused or found.doubt

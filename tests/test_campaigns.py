@@ -7,6 +7,7 @@ import re
 import threading
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -190,6 +191,22 @@ def test_a_place_in_the_turns_crowns_nobody(lab: Lab, campaign: Campaign) -> Non
     assert found.ratio == pytest.approx(1.0, abs=0.01)
     assert found.verdict == "cannot tell"
     assert sum(first for _, first in lab.trials[1:]) == PROCESSES / 2
+
+
+def test_a_doubt_in_one_of_the_fresh_processes_crowns_nobody(
+    lab: Lab, campaign: Campaign, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    campaign.attempt(lab.candidate("doubted", 0.9, again=0.9))
+
+    def doubted(original: str, candidate: str, setting: Setting, **given: bool) -> Trial:
+        found = lab.trial(original, candidate, setting, **given)
+        return replace(found, doubt="others disturbed it") if len(lab.trials) == 3 else found
+
+    monkeypatch.setattr(campaigns, "trial", doubted)
+    (found,) = campaign.crown()
+    assert (found.verdict, found.why) == ("cannot tell", "others disturbed it")
+    assert campaign.crowned is None
+    assert Campaign(campaign.file).confirmations == [found]
 
 
 def test_a_crowned_campaign_is_over(lab: Lab, campaign: Campaign) -> None:

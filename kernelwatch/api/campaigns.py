@@ -276,10 +276,11 @@ class Campaign:
         floor = max(floor, *(one.hidden for one in trials))
         judged = confirmed([one.log for one in trials], begun.number, floor, within)
         low, high = judged.bounds
+        doubt = next((one.doubt for one in trials if one.doubt), "")
         original_s, candidate_s = (statistics.median(one.seconds[side] for one in trials) for side in (0, 1))
         figures = {
-            "verdict": WORDS.get(judged.word, judged.word),
-            "why": judged.why,
+            "verdict": "cannot tell" if doubt else WORDS.get(judged.word, judged.word),
+            "why": doubt or judged.why,
             "ratio": 1 + judged.change,
             "interval": (1 + low, 1 + high),
             "detectable": judged.detectable,

@@ -108,7 +108,7 @@ def compare_here(
     seconds: float,
     within: float | None,
     device: Literal["gpu", "cpu"] | None,
-    afterwards: Callable[[list[Subject], Sets, list[float]], object] = lambda *_: None,
+    afterwards: Callable[[list[Subject], Sets, list[list[float]]], object] = lambda *_: None,
     **given: Any,
 ) -> Compared:
     """What `compare` does in this process. `afterwards`: see `take_turns`; the arguments are as there."""

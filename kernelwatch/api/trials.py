@@ -61,7 +61,7 @@ class Trial:
     """What a fresh process saw.
 
     `sources`: of what was imported: the original, what makes the arguments, the candidate. `device`: "gpu" or "cpu".
-    `refused`: why the candidate was not timed, "" if it was.
+    `refused`: why the candidate was not timed, "" if it was. `doubt`: why nothing can be told from its timing, or "".
     `compared`: the original and the candidate, or if `candidate_first` the other way around.
     """
 
@@ -70,6 +70,7 @@ class Trial:
     refused: str = ""
     compared: Compared | None = None
     candidate_first: bool = False
+    doubt: str = ""
 
     @property
     def device_name(self) -> str:
@@ -158,7 +159,10 @@ def one_trial(original: str, candidate: str, setting: Setting, candidate_first: 
     sources, device = tuple(beside.sources), beside.timer.device
     if why or not beside.compared:
         return Trial(sources, device, why)
-    return Trial(sources, device, "", _with(beside.compared, candidate_first, beside.looks), candidate_first)
+    found, doubt = _with(beside.compared, candidate_first, beside.looks), beside.looks.doubt
+    if doubt:
+        found = replace(found, verdict="cannot tell", why=doubt)
+    return Trial(sources, device, "", found, candidate_first, doubt)
 
 
 class Beside:
@@ -230,11 +234,10 @@ class Beside:
         again, named = made(self.setting.args)
         return (*again, *named.values())
 
-    def _afterwards(self, subjects: list[Subject], sets: Sets, seconds: list[float]) -> None:
+    def _afterwards(self, subjects: list[Subject], sets: Sets, rounds: list[list[float]]) -> None:
         if self.positional or self.keywords:
             first, second = (1, 0) if self.candidate_first else (0, 1)
-            both_s = seconds[first], seconds[second]
-            self.looked = self.looks.why(subjects[first], subjects[second], sets, both_s)
+            self.looked = self.looks.why(subjects[first], subjects[second], sets, (rounds[first], rounds[second]))
 
     def _lost(self) -> str:
         return lost() if self.timer.device == "gpu" else ""

@@ -25,13 +25,13 @@ def take_turns(
     cache: str,
     seconds: float,
     enough: Callable[[list[list[float]], bool], bool],
-    afterwards: Callable[[list[Subject], Sets, list[float]], object] = lambda *_: None,
+    afterwards: Callable[[list[Subject], Sets, list[list[float]]], object] = lambda *_: None,
 ) -> list[Measured]:
     """Measure functions, each once in every turn, until `enough` says so.
 
     It is told the seconds of each function's rounds, and whether `seconds` are over since the functions were called for
     the first time, which may compile and load. `afterwards` is given the subjects, the sets of the last round, and the
-    seconds of a call of each.
+    seconds of each one's rounds.
 
     Raises: MeasureError if a function raises.
     """
@@ -52,7 +52,7 @@ def take_turns(
         for at in numbers if turn % 2 == 0 else reversed(numbers):
             rounds[at].append(_round(named[at][0], subjects[at], sets))
         turn += 1
-    afterwards(subjects, sets, [level([one.seconds for one in own])[0] for own in rounds])
+    afterwards(subjects, sets, [[one.seconds for one in own] for own in rounds])
     disturbed = timer.disturbed()
     conditions = {
         **timer.conditions(),
