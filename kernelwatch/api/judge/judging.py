@@ -233,7 +233,7 @@ class Judge:
             fixed_s=fixed_s / self.sets,
             resolution_s=own_s + spread_s / self.sets,
             shortest_s=(fixed_s + spread_s) / self.sets / HIDDEN,
-            at_most_s=statistics.median(wholes) / self.sets,
+            at_most_s=level([whole / self.sets for whole in wholes])[0],
         )
         if seconds < judgment.shortest_s and not warnings:
             warnings.append(
