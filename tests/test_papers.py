@@ -134,6 +134,19 @@ def test_each_step_of_a_climb_stands_beside_the_one_before() -> None:
     assert figures.climbs(dataclasses.replace(record, cells={})) == ""
 
 
+def test_a_climb_is_of_the_newest_record_that_has_every_step() -> None:
+    record = product_record()
+    steps = [f"matmul/{name} {type} 64x64x64 cold" for type, names in figures.CLIMBS.items() for name in names]
+
+    def with_steps(commit: str, keys: list[str]) -> Record:
+        cells = {key: Measured(key, "ok", "", (1e-3,) * 3, ()) for key in keys}
+        return dataclasses.replace(record, commit=commit, cells=cells)
+
+    older, whole, newest = with_steps("a", steps), with_steps("b", steps), with_steps("c", steps[:-1])
+    assert figures.climber([older, whole, newest]) is whole
+    assert figures.climber([newest, record]) is None
+
+
 def test_a_climb_has_the_order_of_the_ladder() -> None:
     names = [rung.name for rung in figures.MATMUL.rungs]
     for type, steps in figures.CLIMBS.items():

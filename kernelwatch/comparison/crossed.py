@@ -13,7 +13,8 @@ from kernelwatch.comparison import environments
 from kernelwatch.comparison.changes import changes
 from kernelwatch.comparison.choice import Choice
 from kernelwatch.comparison.consents import Consents
-from kernelwatch.comparison.paired import Judged, Side
+from kernelwatch.comparison.exact import Figures
+from kernelwatch.comparison.paired import Judged
 from kernelwatch.comparison.verdict import Report, compare_environments
 from kernelwatch.plan.interpreters import Interpreter
 from kernelwatch.plan.project import Project
@@ -80,21 +81,20 @@ def edges(
     found = {}
     for at, name in enumerate(environments.NAMES):
         base, head = (replace(corner[at], name=side) for corner, side in zip(corners, ("BASE", "HEAD"), strict=True))
-        found[f"the commit in {name}"] = _report(project, base, head, exact_only, consents)
+        what = f"the commit in {name}"
+        found[what] = Report(project, base, head, f"{what}: BASE and HEAD", exact_only=exact_only, consents=consents)
     for corner, name in zip(corners, ("BASE", "HEAD"), strict=True):
-        found[f"the environment on {name}"] = _report(project, *corner, exact_only, Consents())
-    return {what: replace(report, what=f"{what}: {report.what}") for what, report in found.items()}
-
-
-def _report(project: Project, first: Side, second: Side, exact_only: bool, consents: Consents) -> Report:
-    return Report(project, first, second, f"{first.name} and {second.name}", exact_only=exact_only, consents=consents)
+        what = f"the environment on {name}"
+        found[what] = Report(project, *corner, f"{what}: A and B", exact_only=exact_only)
+    return found
 
 
 def compare(
     crossed: Crossed, choice: Choice, budget_s: float, within: float | None, tell: Callable[[str], None]
 ) -> None:
     """Fill the reports. `budget_s`: for each of them. What both commits certainly launch alike is not timed between
-    them. Raises: UserError."""
+    them, and the exact figures of a corner are taken once. Raises: UserError."""
+    figures: dict[tuple[str, str], Figures] = {}
     for what, report in crossed.edges.items():
         own = choice
         if report.base.python == report.head.python:
@@ -107,5 +107,5 @@ def compare(
         def tell_edge(text: str, what: str = what) -> None:
             tell(f"{what}: {text}")
 
-        compare_environments(report, own, budget_s, within, tell_edge)
+        compare_environments(report, own, budget_s, within, tell_edge, figures)
         report.whole = True

@@ -113,6 +113,7 @@ class _Search:
     ) -> None:  # fmt: skip
         self.project, self.of, self.commit, self.folder = project, of, commit, folder
         self.budget_s, self.within, self.console = budget_s, within, console
+        self.tree = ""
 
     def environment(self, requirements: Requirements) -> Interpreter:
         """The environment of some lines, made if it must be. Raises: UserError."""
@@ -122,12 +123,14 @@ class _Search:
             return interpreter(str(file), status.update)
 
     def side(self, name: str, own: Interpreter) -> Side:
-        place = Path(tempfile.mkdtemp(dir=self.folder))
-        if self.commit:
-            tree = tree_of_commit(self.project, self.commit, place / "tree", own)
-        else:
-            tree = tree_of_checkout(self.project, place / "tree", own)
-        return Side(name, tree, own.python)
+        """The tree in an environment. All share one tree, unless each environment builds its own."""
+        if self.project.build or not self.tree:
+            place = Path(tempfile.mkdtemp(dir=self.folder), "tree")
+            if self.commit:
+                self.tree = tree_of_commit(self.project, self.commit, place, own)
+            else:
+                self.tree = tree_of_checkout(self.project, place, own)
+        return Side(name, self.tree, own.python)
 
     def compare(self, first: Side, requirements: Requirements, briefly: bool) -> Judged:
         """Compare the environment of some lines with the first one."""

@@ -271,13 +271,24 @@ def compare(
 
 
 def compare_environments(
-    report: Report, choice: Choice, budget_s: float, within: float | None, tell: Callable[[str], None]
+    report: Report,
+    choice: Choice,
+    budget_s: float,
+    within: float | None,
+    tell: Callable[[str], None],
+    known: dict[tuple[str, str], Figures] | None = None,
 ) -> None:
     """Fill a report on one tree that two environments measure. What a launch is made of lies in the environment as
-    well, so no cell is taken to be the same on both sides, and none is a control. Raises: UserError."""
+    well, so no cell is taken to be the same on both sides, and none is a control. `known`: the exact figures so far, by
+    tree and interpreter, to which these are added. Raises: UserError."""
     project, base, head = report.project, report.base, report.head
+    known = {} if known is None else known
     tell("compiling ...")
-    figures = [exact.figures_of(project, side.tree, choice.exact, python=side.python) for side in (base, head)]
+    for side in (base, head):
+        if (side.tree, side.python) not in known:
+            own = exact.figures_of(project, side.tree, choice.exact, python=side.python)
+            known[side.tree, side.python] = own
+    figures = [known[side.tree, side.python] for side in (base, head)]
     take_exact(report, *figures)
     report.missing = {
         name: f"{side.name}: {why}"
