@@ -21,7 +21,8 @@ from gpukernels.ladder import op as find_op
 
 TABLE = Path(__file__).with_name("best.toml")
 VECTOR_BYTES = 16
-NEIGHBORS = 3  # measured shapes that decide: of one alone, what is just ahead there may be far behind a step beside it
+NEIGHBORS = 5  # measured shapes that decide: of one alone, what is just ahead there may be far behind a step beside it
+VENDOR, AHEAD = "cublas", 1.05  # between measured shapes a rung must be so far ahead of the vendor's to be taken
 SLOW = 2.0  # a rung that took so many times the fastest one's seconds is not in the table, and counts as that slow
 # What is right on every GPU of its architecture, the best guess first.
 FALLBACK = {
@@ -83,15 +84,31 @@ def _distance(extents: Mapping[str, int], shape: str) -> float:
 
 
 def ranked(extents: Mapping[str, int], by_shape: Mapping[str, Mapping[str, float]]) -> list[str]:
-    """The rungs of some measured shapes, the best guess for these extents first: by the geometric mean of their seconds
-    at the nearest shapes, weighted by 1 / distance**2. `by_shape`: by shape and rung, relative to the fastest."""
+    """The rungs of some measured shapes, the best guess for these extents first.
+
+    `by_shape`: by shape and rung, the seconds relative to the fastest. At a measured shape they are the order. Else it
+    is that of their geometric mean at the nearest shapes, weighted by 1 / distance**2, with a start for the vendor's.
+    """
     near = sorted((_distance(extents, shape), shape) for shape in by_shape)[:NEIGHBORS]
     if near[0][0] == 0:  # measured itself
-        near = near[:1]
+        return list(by_shape[near[0][1]])
+    weights = {shape: 1 / distance**2 for distance, shape in near}
     cost: dict[str, float] = {}
-    for name in dict.fromkeys(name for _, shape in near for name in by_shape[shape]):
-        cost[name] = sum(math.log(by_shape[shape].get(name, SLOW)) / (distance**2 or 1.0) for distance, shape in near)
+    for name in dict.fromkeys(name for shape in weights for name in by_shape[shape]):
+        logs = (weight * math.log(by_shape[shape].get(name, SLOW)) for shape, weight in weights.items())
+        cost[name] = sum(logs) / sum(weights.values()) - (math.log(AHEAD) if name == VENDOR else 0.0)
     return sorted(cost, key=lambda name: cost[name])
+
+
+def known(op: str, gpu: str, capability: int) -> dict[str, dict[str, dict[str, float]]]:
+    """What was measured of an op, by "type rows", shape and rung: on this GPU, and on others of its architecture at the
+    shapes that were not measured on this one."""
+    alike = [name for name, entry in measured().items() if entry["capability"] == capability]
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for name in reversed(dict.fromkeys([gpu, *alike])):  # the last word is this GPU's
+        for kind, by_shape in measured().get(name, {}).get(op, {}).items():
+            found[kind] = found.get(kind, {}) | by_shape
+    return found
 
 
 def relevant(of_op: Mapping[str, Any], type: str, kind: str) -> dict[str, dict[str, float]]:
@@ -102,9 +119,9 @@ def relevant(of_op: Mapping[str, Any], type: str, kind: str) -> dict[str, dict[s
     """
     own = [name for name in of_op if _width(name.split()[0]) == _width(type)]
     alike = [name for name in of_op if name.endswith(f" {kind}")]
-    known = [name for name in own if name in alike] or alike or own
+    names = [name for name in own if name in alike] or alike or own
     found: dict[str, dict[str, float]] = {}
-    for name in sorted(known, key=lambda name: name.startswith(f"{type} ")):  # its own figures are the last word
+    for name in sorted(names, key=lambda name: name.startswith(f"{type} ")):  # its own figures are the last word
         found |= of_op[name]
     return found
 
@@ -113,9 +130,8 @@ def candidates(op: str, type: str, extents: Mapping[str, int], gpu: str, capabil
     """The rungs of an op to try for a type, the best first. `extents`: by dimension, in the op's order. `gpu`: its name
     in CUDA, such as "NVIDIA H200"; `capability`: such as 90."""
     can = [found.name for found in find_op(op).rungs if fits(found, type, capability)]
-    alike = [name for name, entry in measured().items() if entry["capability"] == capability]
-    tables = [measured()[name].get(op, {}) for name in dict.fromkeys([gpu, *alike]) if name in measured()]
-    if tables and can and (by_shape := relevant(tables[0], type, rows(type, extents, _patterns(op)))):
+    by_shape = relevant(known(op, gpu, capability), type, rows(type, extents, _patterns(op)))
+    if can and by_shape:
         yield from (name for name in ranked(extents, by_shape) if name in can)
     yield from (name for name in (*FALLBACK.get(op, ()), *reversed(can)) if name in can)
 
@@ -130,6 +146,15 @@ def _patterns(op: str) -> tuple[str, ...]:
     """The shapes of an op's operands, the output's last."""
     found = next(found for found in find_op(op).rungs if found.computes == op)
     return (*found.inputs, found.output)
+
+
+@cache
+def _gpu_of(device: int) -> tuple[str, int]:
+    """The name and the compute capability of a device. The runtime takes long to tell all of its properties."""
+    import cupy
+
+    properties = cupy.cuda.runtime.getDeviceProperties(device)
+    return properties["name"].decode(), properties["major"] * 10 + properties["minor"]
 
 
 class Best(Kernel):
@@ -151,8 +176,7 @@ class Best(Kernel):
         return f"<{self.op}/best {self.type}>"
 
     def _gpu(self) -> tuple[str, int]:
-        properties = self._cupy.cuda.runtime.getDeviceProperties(self._cupy.cuda.Device().id)
-        return properties["name"].decode(), properties["major"] * 10 + properties["minor"]
+        return _gpu_of(self._cupy.cuda.Device().id)
 
     def _load(self, name: str) -> Kernel:
         key = (self._cupy.cuda.Device().id, name)

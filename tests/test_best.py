@@ -67,7 +67,7 @@ def test_a_near_shape_and_ragged_rows() -> None:
     assert first("transpose", "uint8", (4001, 4000)) == "sector_aligned"  # never measured: as another type
     assert first("matmul", "float32", (5000, 5000, 5000)) == first("matmul", "float32", (4096, 4096, 4096))
     assert first("matmul", "bfloat16->float32", (256, 256, 256)) == first("matmul", "float16->float32", (256, 256, 256))
-    assert first("matmul", "float32", (0, 1, 1)) == first("matmul", "float32", (256, 256, 256))
+    assert first("matmul", "float32", (0, 1, 1)) == first("matmul", "float32", (1, 1, 1))
 
 
 @pytest.mark.parametrize("capability", [75, 80, 89, 100])
@@ -94,6 +94,18 @@ def test_an_op_without_a_first_guess_gets_its_last_rung(monkeypatch: pytest.Monk
 
 def test_another_gpu_of_the_architecture_is_taken_for_one_that_was_measured() -> None:
     assert first("matmul", "float32", (4096, 4096, 4096), ("NVIDIA GH200", 90)) == "bf16x6"
+
+
+def test_what_was_not_measured_on_a_gpu_follows_another_of_its_architecture(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = {
+        "own": {"capability": 90, "matmul": {"float32 whole": {"1": {"a": 1.0}}}},
+        "like": {"capability": 90, "matmul": {"float32 whole": {"1": {"b": 1.0}, "2": {"b": 1.0}}}},
+        "older": {"capability": 80, "matmul": {"float32 whole": {"3": {"c": 1.0}}}},
+    }
+    monkeypatch.setattr(best, "measured", lambda: table)
+    assert best.known("matmul", "own", 90) == {"float32 whole": {"1": {"a": 1.0}, "2": {"b": 1.0}}}
+    assert best.known("matmul", "another", 80) == table["older"]["matmul"]
+    assert best.known("matmul", "another", 100) == best.known("transpose", "own", 90) == {}
 
 
 def test_a_rung_with_limits_and_one_that_computes_something_else_are_left_out() -> None:
@@ -143,6 +155,9 @@ def test_the_nearest_shapes_decide_together() -> None:
     assert best.ranked({"N": 520}, by_shape)[0] == "bold", "beside a measured shape the others hardly count"
     assert best.ranked({"N": 9000}, by_shape)[0] == "other"
     assert best.ranked({"N": 2000}, {"1024": {"a": 1.0}, "2048": {"b": 1.0, "a": 1.9}})[0] == "b"
+    slightly, well = ({"512": {"a": 1.0, "cublas": ahead}} for ahead in (1.04, 1.06))
+    assert best.ranked({"N": 600}, slightly)[0] == "cublas", "of a rung that is a little ahead nothing is known here"
+    assert best.ranked({"N": 512}, slightly)[0] == best.ranked({"N": 600}, well)[0] == "a"
 
 
 def test_types_of_one_width_share_what_was_measured_and_their_own_figures_count() -> None:

@@ -29,7 +29,6 @@ from kernelwatch.system.errors import UserError
 from kernelwatch.system.files import write_whole
 
 TRAINED = "shapes.jsonl"  # of scripts/lab/shapes --train, in a machine's folder of results/
-VENDOR = "cublas"
 HEAD = """\
 # Written by scripts/lab/best from results/: by GPU, op, type and kind of rows (whole: of whole vectors of 16 bytes),
 # the seconds of the fastest rungs at each shape that was measured, operands in memory, relative to the fastest.
@@ -109,7 +108,7 @@ def tables() -> dict[str, Any]:
             capability = int(facts["compute_capability"])
             entry = found.setdefault(facts["gpu"], {"capability": capability, "commits": {}})
             entry["commits"][problem.name] = record.commit
-            learned = trained(sorted(folder.glob(TRAINED)), facts["gpu"], problem, capability)
+            learned = trained(sorted(PROJECT.results.glob(f"*/{TRAINED}")), facts["gpu"], problem, capability)
             measured = fastest(record, problem, capability)
             kinds = dict.fromkeys((*measured, *learned))
             entry[problem.name] = {kind: learned.get(kind, {}) | measured.get(kind, {}) for kind in kinds}
@@ -160,7 +159,7 @@ def left_out(measured: Relative, name: str) -> list[float]:
             continue
         extents = {str(at): int(side) for at, side in enumerate(shape.split("x"))}
         chosen = best.ranked(extents, known)[0]
-        costs.append(by_rung.get(chosen, best.SLOW) / by_rung.get(VENDOR, min(by_rung.values())))
+        costs.append(by_rung.get(chosen, best.SLOW) / by_rung.get(best.VENDOR, min(by_rung.values())))
     return costs
 
 
