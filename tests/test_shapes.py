@@ -14,6 +14,10 @@ from kernelwatch.api.rounds import Round
 from kernelwatch.system.errors import CANNOT
 from lab import figures, shapes, shapes_cells
 from lab.shapes_cells import Drawn, draw
+from tests.fake_gpu import Memory
+from tests.test_api_gpu import device
+
+__all__ = ["device"]  # a fixture
 
 SEED = 1
 DRAWN = [draw(SEED, number) for number in range(shapes.SHAPES)]
@@ -248,6 +252,44 @@ def test_the_training_times_rungs_and_drops_the_slow_ones(tmp_path: Path, monkey
     assert calls.count("fast") == shapes.TURNS_OF_TRAINING
     assert calls.count("slow") == 1
     assert calls[:5] == ["fast", "near", "slow", "near", "fast"], "forth and back"
+
+
+def test_on_a_fake_gpu_each_turn_binds_anew_and_times_graphs(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of bfloat16, of which CuPy makes no arrays. A launch is bound outside of captures, to memory of its turn."""
+    seconds, bound = {"best": 2e-6, "cublas": 1e-6, "torch": 4e-6}, dict[str, set[int]]()
+
+    def binder(name: str) -> Any:
+        def bind(a: Any, b: Any, out: Any) -> Any:
+            assert device.captured is None, "a launch with memory of its own cannot be bound in a capture"
+            assert [each.dtype.name for each in (a, b, out)] == ["bfloat16"] * 3
+            bound.setdefault(name, set()).add(out.ctypes.data)
+            product = a.astype(np.float32) @ b.astype(np.float32)
+
+            def run() -> None:
+                out[...] = product.astype(out.dtype)
+
+            return lambda: device.enqueue(name, (), seconds[name], run)
+
+        return bind
+
+    numbers = shapes_cells.numbers
+    monkeypatch.setattr(shapes_cells, "numbers", lambda *given: numbers(*given).view(Memory))
+    monkeypatch.setattr(shapes_cells, "binder", lambda op, rung, type: binder(rung))
+    monkeypatch.setattr(shapes_cells, "_torch", lambda op, type: binder("torch"))
+    monkeypatch.setattr(shapes_cells, "_cupy", lambda op: raising)
+    monkeypatch.setattr(shapes, "compile_ahead", lambda wanted, arch: None)
+    taker = shapes.Shapes("gpu", 1, training=False)
+    one = Drawn(0, "matmul", "bfloat16", "any", (40, 48, 56))
+    (line,) = shapes.run(taker, [one], 1.0)
+    assert line.get("error") is None
+    assert line["fastest"] == "cublas"
+    assert line["ratio"] == pytest.approx(2.0)
+    assert line["others"]["torch"]["seconds"] == pytest.approx(4e-6)
+    assert {each["method"] for each in (line["best"], *line["others"].values())} == {"graph"}
+    assert line["failed"] == {"cupy": "ValueError: no such type"}
+    assert len(line["best"]["samples"]) >= shapes.TURNS_LEAST
+    assert bound["best"] == bound["cublas"] == bound["torch"], "on the same copies"
+    assert len(bound["best"]) > 1
 
 
 # --- the table -----------------------------------------------------------------------------------------------------

@@ -63,7 +63,7 @@ SHAPES, BUDGET_S = 200, 330.0
 DRAWN_MOST = 100_000  # shapes among which those of --only are sought
 SHARE = 0.99  # of the rate of the fastest of the others, that `best` is to have at least
 TURNS_LEAST, TURNS_MOST = 3, 9
-TURNS_OF_TRAINING = 3
+TURNS_OF_TRAINING, SETS_OF_TRAINING = 3, 128  # of operands, which are bound anew in each turn for each rung
 NEAR = 1.25  # times the fastest: a rung that never came so near is not trained
 SLOW = 1.5  # times the fastest: such a rung is left out of the training from the second turn on
 HANGING_S = 120.0  # of a shape, after which the process ends: a kernel that hangs cannot be left otherwise
@@ -131,9 +131,10 @@ def wrong(one: Drawn, binders: Mapping[str, Binder], xp: Any, seed: int) -> dict
         for (shape, dtype), bits in zip(wanted, shapes_cells.exact_bits(one), strict=False)
     ]
     expected = shapes_cells.rounded(PROJECT.op(one.op).computation.reference(*inputs), out_dtype)
-    out, reasons = xp.empty(out_shape, out_dtype), {}
+    memory = xp.empty(math.prod(out_shape) * out_dtype.itemsize, np.uint8)  # CuPy makes no bfloat16, but views it
+    out, reasons = memory.view(out_dtype).reshape(out_shape), {}
     for name, binder in binders.items():
-        raw(out)[...] = 0xFF  # a NaN, if the type has one
+        memory[...] = 0xFF  # NaN, if the type has one
         try:
             bound(binder, [*inputs, out])()
             count = int((shapes_cells.comparable(out) != expected).sum())  # waits for the call
@@ -165,7 +166,8 @@ def take(
     rounds: dict[str, list[Round]] = {}
     subjects: dict[str, Subject] = {}
     failed: dict[str, str] = {}
-    sets = [views(one, each) for each in rotation.fresh()]
+    count = SETS_OF_TRAINING if training else None
+    sets = [views(one, each) for each in rotation.fresh()[:count]]
     for name, binder in binders.items():
         try:
             subjects[name] = timer.subject(name, _call, (bound(binder, sets[0]),))
@@ -178,7 +180,7 @@ def take(
             break
         if timer.renews and turn:
             sets = []  # the memory of the turn before is free when that of this one is taken
-            sets = [views(one, each) for each in rotation.fresh()]
+            sets = [views(one, each) for each in rotation.fresh()[:count]]
         names = [name for name in subjects if name not in failed]
         for name in names if turn % 2 == 0 else reversed(names):
             try:
