@@ -22,7 +22,7 @@ from gpukernels.ladder import op as find_op
 TABLE = Path(__file__).with_name("best.toml")
 VECTOR_BYTES = 16
 NEIGHBORS = 5  # measured shapes that decide: of one alone, what is just ahead there may be far behind a step beside it
-VENDOR, AHEAD = "cublas", 1.05  # between measured shapes a rung must be so far ahead of the vendor's to be taken
+VENDOR, AHEAD = "cublas", 1.02  # between measured shapes a rung must be so far ahead of the vendor's to be taken
 SLOW = 2.0  # a rung that took so many times the fastest one's seconds is not in the table, and counts as that slow
 # What is right on every GPU of its architecture, the best guess first.
 FALLBACK = {
