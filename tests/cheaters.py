@@ -129,14 +129,22 @@ def says_done_early(a: Array, b: Array, out: Array) -> None:
     vars(runner)["taken_over"] = True
     serve = runner.serve
 
-    def later(channel: Any, spins: bool, run: Any) -> None:
+    def later(channel: Any, job: Any, run: Any) -> None:
         def work() -> None:
             time.sleep(LATE_S)
             run()
 
-        serve(channel, spins, lambda: threading.Thread(target=work).start())
+        serve(channel, job, lambda: threading.Thread(target=work).start())
 
     runner.serve = later
+
+
+def leaves(a: Array, b: Array, out: Array) -> None:
+    """It takes over what serves the judge, which then ends before the first round."""
+    from kernelwatch.api.judge import runner
+
+    np.add(a, b, out=out)
+    vars(runner)["serve"] = None
 
 
 def talks(a: Array, b: Array, out: Array) -> None:

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, cast
@@ -190,6 +191,39 @@ def test_a_call_that_enqueues_nothing_is_found(device: Device) -> None:
     assert found.method == "host"
     assert found.seconds == pytest.approx(1e-3, rel=0.02)
     assert found.warnings[0].startswith("it enqueues nothing on the current stream")
+
+
+def test_pytorch_that_the_first_call_imports_launches_on_the_stream_that_is_timed(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PyTorch's and Triton's launches go to PyTorch's current stream, which nothing else would make this one."""
+    current: list[int] = []
+
+    @contextmanager
+    def stream(handle: int) -> Iterator[None]:
+        current.append(handle)
+        yield
+        current.pop()
+
+    def no_graph(**_: object) -> None:
+        raise TypeError("not in this version")
+
+    cuda = SimpleNamespace(
+        is_available=lambda: True, is_initialized=lambda: False, stream=stream, ExternalStream=lambda handle: handle
+    )
+    torch = SimpleNamespace(cuda=SimpleNamespace(**vars(cuda), graph_pool_handle=lambda: None, CUDAGraph=no_graph))
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    copy, seen = copying(device), list[int]()
+
+    def imports_torch(source: Any, out: Any) -> None:
+        seen.append(len(current))
+        monkeypatch.setitem(sys.modules, "torch", cast(Any, torch))
+        copy(source, out)
+
+    kernelwatch.measure(imports_torch, array(), array(), device="gpu")
+    assert seen[0] == 0
+    assert set(seen[1:]) == {1}
+    assert current == []
 
 
 def test_lowered_clocks_are_said(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -397,6 +431,16 @@ def test_tensors_of_pytorch(torch: Any) -> None:
 
 
 @pytest.mark.gpu
+def test_a_call_that_imports_pytorch_is_captured(cp: Any, torch: Any, tmp_path: Path) -> None:
+    """In a fresh process, which has not imported it before."""
+    (tmp_path / "late.py").write_text(
+        "def double(x, out):\n    import torch\n\n    torch.mul(torch.from_dlpack(x), 2, out=torch.from_dlpack(out))\n"
+    )
+    x, out = cp.ones((2, 1 << 20), cp.float32)
+    found = kernelwatch.measure(f"{tmp_path}/late.py:double", x, out, processes=2, seconds=0.1)
+    assert found.method == "graph", found.warnings
+
+
 def test_what_captures_allocate_does_not_add_up(torch: Any) -> None:
     x = torch.rand(1 << 22, device="cuda")
     kernelwatch.measure(torch.neg, x, seconds=0.1)

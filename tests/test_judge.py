@@ -74,6 +74,7 @@ def judge() -> Iterator[Judge]:
         ("dies", "dies: its process ended with -9 in place of saying done"),
         ("exits", "exits: its process ended with 1 in place of saying done: so it ends"),
         ("forks", "forks left 1 process behind"),
+        ("leaves", "leaves: its process ended with 1 in place of saying done: TypeError: 'NoneType' object is not cal"),
         ("talks", r"talks: its process says '\]0;done  x{9,400}' in place of done"),
         ("nothing", "names no function"),
     ],

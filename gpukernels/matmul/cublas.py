@@ -2,9 +2,11 @@
 
 libcublas is called directly: CuPy's own product refuses to be captured in a CUDA graph. A float32 product is one in
 float32: CUBLAS_DEFAULT_MATH with CUBLAS_COMPUTE_32F never takes TF32. That is what users get; the pedantic compute
-types forbid more than TF32 and so would time something else. What can still change the arithmetic behind a program's
-back is the environment, so those variables are refused.
-Source: NVIDIA, cuBLAS documentation: cublasGemmEx, cublasSetWorkspace.
+types forbid more than TF32 and so would time something else. A product with an output of 16 bits is summed in float32
+and rounded once, as by the other rungs: left alone, cuBLAS may split K and round each part of a sum to 16 bits, as it
+does at 60 x 323 x 27 on an H100. What can still change the arithmetic behind a program's back is the environment, so
+those variables are refused.
+Source: NVIDIA, cuBLAS documentation: cublasGemmEx, cublasSetWorkspace, cublasMath_t.
 """
 
 import ctypes
@@ -20,7 +22,8 @@ WORKSPACE_BYTES = 32 << 20  # what NVIDIA advises from compute capability 9 on, 
 INT_MAX = 2**31 - 1
 
 # cublas_api.h, library_types.h
-CUBLAS_OP_N, CUBLAS_OP_T, CUBLAS_POINTER_MODE_HOST, CUBLAS_DEFAULT_MATH, CUBLAS_GEMM_DEFAULT = 0, 1, 0, 0, -1
+CUBLAS_OP_N, CUBLAS_OP_T, CUBLAS_POINTER_MODE_HOST, CUBLAS_GEMM_DEFAULT = 0, 1, 0, -1
+CUBLAS_DEFAULT_MATH, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION = 0, 16
 CUDA_R_32F, CUDA_R_64F, CUDA_R_16F, CUDA_R_16BF = 0, 1, 2, 14
 CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_64F, CUBLAS_COMPUTE_32F_FAST_TF32 = 68, 70, 77
 
@@ -91,7 +94,8 @@ def _handle(device: int) -> ctypes.c_void_p:
     handle = ctypes.c_void_p()
     _check(library.cublasCreate_v2(ctypes.byref(handle)), "cublasCreate")
     _check(library.cublasSetPointerMode_v2(handle, CUBLAS_POINTER_MODE_HOST), "cublasSetPointerMode")
-    _check(library.cublasSetMathMode(handle, CUBLAS_DEFAULT_MATH), "cublasSetMathMode")
+    mode = CUBLAS_DEFAULT_MATH | CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION
+    _check(library.cublasSetMathMode(handle, mode), "cublasSetMathMode")
     return handle
 
 

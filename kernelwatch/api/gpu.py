@@ -15,6 +15,7 @@ from kernelwatch.api.rounds import Round, Sets, returned_bytes
 from kernelwatch.system import clock as time
 from kernelwatch.system.holding import holding
 from kernelwatch.system.machine import no_gpu
+from kernelwatch.timing.capture import torch_on_gpu
 from kernelwatch.timing.gpu import GRAPH_NODES_MAX, HOT_ROTATION, ROTATION
 from kernelwatch.timing.launch import Allocations, current
 from kernelwatch.timing.nvml import Nvml, disturbed
@@ -46,11 +47,18 @@ def current_device() -> int:
 class OnGpu:
     """A callable on the GPU, on the stream of the replayer. Its first calls get `arguments`.
 
+    `called`: what to do after the very first call, which may have imported a library.
+
     Raises: MeasureError if the first call raises.
     """
 
     def __init__(
-        self, replayer: Replayer, name: str, function: Callable[..., object], arguments: tuple[Any, ...]
+        self,
+        replayer: Replayer,
+        name: str,
+        function: Callable[..., object],
+        arguments: tuple[Any, ...],
+        called: Callable[[], None],
     ) -> None:
         self.replayer, self.name, self.function = replayer, name, function
         self.warnings: list[str] = []
@@ -59,6 +67,7 @@ class OnGpu:
         self.captured: Captured | None = None  # the last one; the next takes over its memory
         self.timed: FunctionCalls | None = None  # the calls of the last round
         self.returned = returned_bytes(self._call(arguments), arguments)
+        called()
         with Allocations(self.replayer.cupy) as allocations:
             start = time.perf_counter()
             self._call(arguments)
@@ -204,9 +213,18 @@ class Gpu:
         self.replayer.warm_up()
         self.used_at = time.monotonic()
         self.name = self.replayer.gpu
+        self.contexts = ExitStack()  # of `current`, while it is open
+        self.with_torch = False  # whether they hold PyTorch's current stream
 
     def subject(self, name: str, function: Callable[..., object], arguments: tuple[Any, ...]) -> OnGpu:
-        return OnGpu(self.replayer, name, function, arguments)
+        return OnGpu(self.replayer, name, function, arguments, self._follow)
+
+    def _follow(self) -> None:
+        """Make the replayer's stream PyTorch's current one, too, if PyTorch came after `current` was entered: Triton
+        and PyTorch launch on a stream of their own else, which no capture here sees."""
+        if not self.with_torch and torch_on_gpu():
+            self.contexts.enter_context(current(self.replayer.stream))
+            self.with_torch = True
 
     def allocate(self, size: int) -> Any:
         """Memory straight from the driver, which no pool keeps."""
@@ -232,10 +250,11 @@ class Gpu:
     def current(self) -> Iterator[None]:
         """Make the replayer's stream the current one of CuPy and PyTorch, once the GPU is idle and no other run of the
         engine measures on it."""
-        with ExitStack() as stack:
-            stack.enter_context(holding(self.bus, _waiting))
+        with ExitStack() as self.contexts:
+            self.contexts.enter_context(holding(self.bus, _waiting))
             self.cupy.cuda.runtime.deviceSynchronize()
-            stack.enter_context(current(self.replayer.stream))
+            self.with_torch = bool(torch_on_gpu())
+            self.contexts.enter_context(current(self.replayer.stream))
             if time.monotonic() - self.used_at > IDLE_S:
                 self.replayer.warm_up()
             yield

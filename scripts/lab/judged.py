@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """A/A of the judge's mode: the same honest functions, measured by a judge and in the open mode.
 
-Each function is measured in the open mode, then by a judge, then in the open mode again. The record goes to
+Each function is measured in the open mode, then by a judge, then in the open mode again, each time in a fresh process:
+what one measurement leaves in a process can make short launches of the next one slower. The record goes to
 docs/judged.json, from which the table of docs/judge.md is written. With --device cpu it measures CPU functions, prints
 the table, and records nothing.
 """
@@ -24,10 +25,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from kernelwatch.api.judge.judging import Rules
-from kernelwatch.api.judged import Case, sitting
+from kernelwatch.api.judged import judge
 from kernelwatch.api.measuring import measure
 from kernelwatch.api.named import known, made
+from kernelwatch.api.processes import each
 from kernelwatch.api.result import Measured, MeasureError
 from kernelwatch.api.statistics import level
 from kernelwatch.report.arguments import Parser
@@ -53,6 +54,11 @@ def ratio(judged: Measured, open_samples: list[float]) -> tuple[float, tuple[flo
     return size, (size * math.exp(-half), size * math.exp(half) if half < 700 else math.inf)
 
 
+def measured_here(function: str, maker: str, seconds: float, device: str) -> Measured:
+    """The open mode, in a fresh process."""
+    return measure(known(function), *made(maker)[0], seconds=seconds, device=device)  # type: ignore[arg-type]
+
+
 def aa(name: str, device: str, seconds: float) -> dict[str, Any]:
     """One function in both modes. Raises: MeasureError."""
     module = judged_cells.__name__
@@ -60,11 +66,12 @@ def aa(name: str, device: str, seconds: float) -> dict[str, Any]:
     began = time.monotonic()
 
     def opened() -> Measured:
-        return measure(known(function), *made(maker)[0], seconds=seconds, device=device)  # type: ignore[arg-type]
+        (found,) = each(measured_here, (function, maker), (seconds, device), {}, 1)
+        return found  # type: ignore[no-any-return]
 
     before = opened()
-    with sitting(function, Case(maker, Rules(seconds=seconds, rtol=1e-5, atol=1e-5), device)) as judge:
-        found = judge.judge(function)
+    found = judge(function, function, args=maker, seconds=seconds, rtol=1e-5, atol=1e-5, device=device)  # type: ignore[arg-type]
+    assert isinstance(found, Measured)
     after = opened()
     size, bounds = ratio(found, [*before.samples, *after.samples])
     assert found.judged

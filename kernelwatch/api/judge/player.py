@@ -100,10 +100,12 @@ class Player:
 
         Raises: Refused if it does not say so.
         """
-        self.channel.send(SOON)
+        with suppress(BrokenPipeError, ConnectionResetError):  # it has ended: what it answers, or does not, says how
+            self.channel.send(SOON)
         time.sleep(AWAKE_S)
         start = time.perf_counter()
-        self.channel.send(GO)
+        with suppress(BrokenPipeError, ConnectionResetError):
+            self.channel.send(GO)
         self.told = self._answer(DONE, ROUND_S, self.spins)
         done()
         return time.perf_counter() - start
