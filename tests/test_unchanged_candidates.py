@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ def run(x, out):  # $comment
     clock.turns += $turns
     numpy.multiply(x, 2, out=out)
 """
-CELL = Cell("counts", SOURCE, 100, 90)
+CELL = Cell("counts", SOURCE, 100, 80)
 QUICK = ["--device", "cpu", "--processes", "4", "--seconds", "0.05"]
 
 
@@ -46,15 +47,24 @@ class Lucky(Cell):
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     """Two campaigns. The first is cut after its first try, and goes on in another run."""
+
+    def cut(*record: Any) -> None:
+        write(*record)
+        raise KeyboardInterrupt
+
+    write = lab.write
     out = tmp_path_factory.mktemp("candidates") / "record.json"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(lab.CELLS, "cpu", {"counts": CELL, "lucky": Lucky("counts", SOURCE, 100, 90)})
+        patch.setitem(lab.CELLS, "cpu", {"counts": CELL, "lucky": Lucky("counts", SOURCE, 100, 80)})
         patch.setattr(lab, "PAGE", out.parent / "page.md")
         command = [*QUICK, "--out", str(out), "--tries", "6"]
-        assert lab.main([*command, "--budget", "0", "--cells", "counts"]) == 0
-        cut = json.loads(out.read_text(encoding="utf-8"))
+        patch.setattr(lab, "write", cut)
+        with pytest.raises(KeyboardInterrupt):
+            lab.main([*command, "--cells", "counts"])
+        patch.setattr(lab, "write", write)
+        left = lab.read(out)
         assert lab.main(command) == 0
-        yield {"out": out, "cut": cut, "record": json.loads(out.read_text(encoding="utf-8")), "command": command}
+        yield {"out": out, "cut": left, "record": lab.read(out), "command": command}
 
 
 def lines(entry: dict[str, Any], record: str) -> list[dict[str, Any]]:
@@ -86,10 +96,23 @@ def test_a_run_that_is_cut_goes_on_where_it_was(ran: dict[str, Any]) -> None:
 
 def test_no_unchanged_candidate_is_crowned_and_the_gain_is(ran: dict[str, Any]) -> None:
     entry = ran["record"]["cpu"]["counts"]
-    assert [(one["verdict"], one["ratio"]) for one in lines(entry, "try")[:-1]] == [("same", 1.0)] * 6
+    assert [one["verdict"] for one in lines(entry, "try")] == [*["same"] * 6, "faster"]
+    assert [one["ratio"] for one in lines(entry, "try")] == pytest.approx([*[1.0] * 6, 0.8])
     (crowned,) = lines(entry, "confirmation")
     assert (crowned["verdict"], crowned["turns"]) == ("faster", 4)
-    assert crowned["ratio"] == pytest.approx(0.9)
+    assert crowned["ratio"] == pytest.approx(0.8)
+
+
+def test_no_step_begins_when_the_time_is_over(ran: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    """It would be lost if the machine goes. Confirmations take as many tries as they have processes."""
+    assert lab.main([*QUICK, "--budget", "0"]) == 0
+    assert "counts: not begun, the time is over" in capsys.readouterr().out
+    entry = json.loads(json.dumps(ran["record"]["cpu"]["counts"]))
+    entry["crowns"].pop()
+    entry["campaign"] = [line for line in entry["campaign"] if not line["record"].startswith("confirmation")]
+    folder = ran["out"].parent
+    (said,) = lab.play(CELL, entry, folder, "cpu", 6, {}, time.monotonic() + 3.9 * min(entry["took_s"]))
+    assert said == "there is no time left for the confirmations: run it again"
 
 
 def test_a_campaign_that_is_done_is_left_alone(ran: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
@@ -116,24 +139,14 @@ def test_the_table_tells_every_error(ran: dict[str, Any]) -> None:
     heads, rows = rows[0], {row[0].partition(":")[0]: row for row in rows[2:]}
     counts, lucky = (dict(zip(heads, rows[name], strict=True)) for name in ("counts", "lucky"))
     assert (counts["a call"], counts["cache"], counts["tries"]) == ("100 us", "cold", "6")
-    assert [counts[word] for word in ("faster", "slower", "same", "cannot tell", "refused")] == [
-        "0",
-        "0",
-        "6",
-        "0",
-        "0",
-    ]
-    assert (counts["the luckiest try"], counts["measured again"], counts["crowned"]) == ("+0.00 %", "0", "0")
-    assert (counts["work of the gain"], counts["gain found"]) == ("-10.0 %", "yes")
-    assert counts["its size"].startswith("-10.0 % (")
-    assert [lucky[word] for word in ("tries", "faster", "same", "measured again", "crowned")] == [
-        "3",
-        "1",
-        "2",
-        "1",
-        "1",
-    ]
-    assert (lucky["the luckiest try"], lucky["gain found"], lucky["its size"]) == ("-10.0 %", "no: not tried", "")
+    verdicts = ("faster", "slower", "same", "cannot tell", "refused")
+    assert [int(counts[word]) for word in verdicts] == [0, 0, 6, 0, 0]
+    assert counts["the luckiest try"].strip("+-") == "0.00 %"
+    assert (counts["measured again"], counts["crowned"]) == ("0", "0")
+    assert (counts["work of the gain"], counts["gain found"]) == ("-20.0 %", "yes")
+    assert counts["its size"].startswith("-20.0 % (")
+    assert [int(lucky[word]) for word in ("tries", *verdicts, "measured again", "crowned")] == [3, 1, 0, 2, 0, 0, 1, 1]
+    assert (lucky["the luckiest try"], lucky["gain found"], lucky["its size"]) == ("-20.0 %", "no: not tried", "")
 
 
 def test_refusals_and_warnings_are_told(ran: dict[str, Any]) -> None:
