@@ -5,7 +5,7 @@ import inspect
 import math
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -222,8 +222,8 @@ def test_the_process_that_waits_ends_without_a_word(ahead: Ahead) -> None:
     job(ahead)
     assert ahead._waiting
     worker = ahead._waiting[1]
-    assert worker.communicate() == (None, b"")  # its stdin is closed, as where this process was killed
-    assert worker.returncode == 0
+    _, said = worker.communicate()  # its stdin is closed, as where this process was killed
+    assert (said, worker.returncode) == (b"", 0)
 
 
 def test_a_process_that_died_while_it_waited_takes_no_job(ahead: Ahead) -> None:
@@ -235,13 +235,16 @@ def test_a_process_that_died_while_it_waited_takes_no_job(ahead: Ahead) -> None:
     assert job(ahead) != died.pid
 
 
-def test_a_process_that_waits_elsewhere_takes_no_job(ahead: Ahead, tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_process_that_waits_elsewhere_takes_no_job(
+    ahead: Ahead, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It would import other files, or compile with other options."""
-    for change in (
-        lambda: monkeypatch.chdir(tmp_path),
-        lambda: monkeypatch.setenv("OWN_OPTION", "1"),
-        lambda: monkeypatch.syspath_prepend(str(tmp_path)),
-    ):
+    changes: dict[str, Callable[[], None]] = {
+        "folder": lambda: monkeypatch.chdir(tmp_path),
+        "variables": lambda: monkeypatch.setenv("OWN_OPTION", "1"),
+        "path": lambda: monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path]),
+    }
+    for change in changes.values():
         ahead.jobs = 3
         job(ahead)
         before = waiting(ahead)
@@ -271,8 +274,13 @@ def test_a_process_that_waits_imports_what_the_one_before_it_did(
 
 def test_a_campaign_tells_the_next_process_to_wait_on_a_gpu_only(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[int, bool]] = []
-    take = Ahead.take
-    monkeypatch.setattr(Ahead, "take", lambda self: (seen.append((self.jobs, self.on_gpu)), take(self))[1])
+
+    def take(self: Ahead) -> Any:
+        seen.append((self.jobs, self.on_gpu))
+        return taken(self)
+
+    taken = Ahead.take
+    monkeypatch.setattr(Ahead, "take", take)
     campaign = Campaign.start("search.jsonl", "own_original.py:original", args="inputs", rtol=1e-6, seconds=0.01)
     told = list(campaign.attempts(["candidates.py:wrong", "candidates.py:raises"]))
     assert [(one.number, one.verdict) for one in told] == [(1, "refused"), (2, "refused")]

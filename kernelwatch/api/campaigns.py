@@ -8,7 +8,7 @@ import json
 import math
 import statistics
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
@@ -215,7 +215,7 @@ class Campaign:
         """
         return self._attempt(candidate, None)
 
-    def attempts(self, candidates: Sequence[str]) -> Iterator[Try]:
+    def attempts(self, candidates: Sequence[str]) -> Generator[Try]:
         """Try candidates one after the other, as `attempt` does; each try is in the file before the next one begins.
         On a GPU the process of the next one imports its libraries while one is measured, which saves their time."""
         with Ahead(len(candidates)) as ahead:

@@ -65,11 +65,9 @@ def facts_of(device: str) -> dict[str, Any]:
     return {"device": timer.name, **timer.conditions()}
 
 
-def play(
-    cell: Cell, entry: Entry, folder: Path, device: str, tries: int, given: dict[str, Any], until: float
-) -> Iterator[str]:
+def play(cell: Cell, entry: Entry, folder: Path, tries: int, given: dict[str, Any], until: float) -> Iterator[str]:
     """Go on with a campaign, after each step of which its record is right and this yields what happened. `folder`: for
-    its files; `tries`: unchanged candidates; `given`: other parameters of `Campaign.start`. No step begins that would
+    its files; `tries`: unchanged candidates; `given`: parameters of `Campaign.start`. No step begins that would
     end after `until`, as far as the steps so far tell."""
     tries = entry.get("tries", tries)
     names = [f"unchanged_{number:03}" for number in range(1, tries + 1)]
@@ -84,7 +82,7 @@ def play(
         campaign = Campaign(file)
     else:
         original = f"{folder}/original.py:run"
-        campaign = Campaign.start(file, original, args="inputs", device=device, cache=cell.cache, **given)
+        campaign = Campaign.start(file, original, args="inputs", **given)
         entry |= {"tries": tries, "took_s": [], "crowns": []}
 
     def keep() -> None:
@@ -136,7 +134,7 @@ def is_done(entry: Entry) -> bool:
 
 def read(path: Path) -> dict[str, dict[str, Entry]]:
     """The campaigns of a record by device and name; nothing if there is none."""
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}  # type: ignore[no-any-return]
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 
 def write(path: Path, record: dict[str, dict[str, Entry]]) -> None:
@@ -177,7 +175,7 @@ def row(name: str, cell: Cell, entry: Entry) -> list[str]:
     tries, confirmations, gained = parts(entry)
     verdicts = Counter(one["verdict"] for one in tries)
     timed = [one for one in tries if one["ratio"] is not None]
-    last = gained[-1] if gained else {"verdict": "not tried", "ratio": None}
+    last: Entry = gained[-1] if gained else {"verdict": "not tried", "ratio": None}
     is_found = last.get("record") == "confirmation" and last["verdict"] == "faster"
     size = ""
     if last["ratio"] is not None:
@@ -271,7 +269,7 @@ def run(options: Any, record: dict[str, dict[str, Entry]], out: Path | None) -> 
     entries = record.setdefault(options.device, {})
     names = [name for name in CELLS[options.device] if name in (options.cells or CELLS[options.device])]
     facts = each(facts_of, (), (options.device,), {}, 1)[0]
-    given = {"seconds": options.seconds, "processes": options.processes}
+    given = {"device": options.device, "seconds": options.seconds, "processes": options.processes}
     for number, name in enumerate(names):
         entry = entries.get(name, {"facts": facts})
         if is_done(entry):
@@ -287,7 +285,8 @@ def run(options: Any, record: dict[str, dict[str, Entry]], out: Path | None) -> 
         tries = options.tries // len(names) + (number < options.tries % len(names))
         with tempfile.TemporaryDirectory() as folder:
             cell = CELLS[options.device][name]
-            for said in play(cell, entry, Path(folder).resolve(), options.device, tries, given, until):
+            own = given | {"cache": cell.cache}
+            for said in play(cell, entry, Path(folder).resolve(), tries, own, until):
                 entries[name] = entry
                 if out:
                     write(out, record)
