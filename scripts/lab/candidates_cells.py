@@ -88,13 +88,14 @@ MULTIPLY = """\
         }
     }"""
 
-# Each turn reads all of the input once more, past the L1 cache, and drops it. The number of threads is a power of two.
+# Each turn reads all of the input once more, past the L1 cache, and drops it: only a volatile load stays. The number of
+# threads is a power of two.
 READ = """\
     const int last = gridDim.x * blockDim.x - 1;
     #pragma unroll 1
     for (int turn = 0; turn < $turns; ++turn) {
         float4 seen;
-        asm volatile("ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4];"
+        asm volatile("ld.volatile.global.v4.f32 {%0, %1, %2, %3}, [%4];"
                      : "=f"(seen.x), "=f"(seen.y), "=f"(seen.z), "=f"(seen.w)
                      : "l"(x + ((at + turn * 9472) & last)));
     }
