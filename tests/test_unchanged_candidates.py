@@ -1,6 +1,7 @@
 """Campaigns of unchanged candidates on a real device: what scripts/lab/candidates runs, records and tells."""
 
 import json
+import math
 import shutil
 import sys
 import time
@@ -148,6 +149,15 @@ def test_no_step_begins_when_the_time_is_over(ran: dict[str, Any], capsys: pytes
     folder = ran["out"].parent
     (said,) = lab.play(CELL, entry, folder, 6, {}, time.monotonic() + 3.9 * min(entry["took_s"]))
     assert said == "there is no time left for the confirmations: run it again"
+
+
+def test_what_finds_no_finalist_is_a_step_that_is_told(ran: dict[str, Any], tmp_path: Path) -> None:
+    """Else it would not be in the record, which is written after each step that is told."""
+    entry = json.loads(json.dumps(ran["cut"]["cpu"]["counts"])) | {"tries": 1}
+    steps = lab.play(CELL, entry, tmp_path, 6, {}, math.inf)
+    assert next(steps) == "no finalist"
+    assert [one["tries"] for one in entry["crowns"]] == [1]
+    steps.close()
 
 
 def test_a_campaign_that_is_done_is_left_alone(ran: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,7 +24,7 @@ import statistics
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -65,7 +65,7 @@ def facts_of(device: str) -> dict[str, Any]:
     return {"device": timer.name, **timer.conditions()}
 
 
-def play(cell: Cell, entry: Entry, folder: Path, tries: int, given: dict[str, Any], until: float) -> Iterator[str]:
+def play(cell: Cell, entry: Entry, folder: Path, tries: int, given: dict[str, Any], until: float) -> Generator[str]:
     """Go on with a campaign, after each step of which its record is right and this yields what happened. `folder`: for
     its files; `tries`: unchanged candidates; `given`: parameters of `Campaign.start`. No step begins that would
     end after `until`, as far as the steps so far tell."""
@@ -101,10 +101,13 @@ def play(cell: Cell, entry: Entry, folder: Path, tries: int, given: dict[str, An
                     return
 
     def crown() -> Iterator[str]:
-        usual_s, began = statistics.median(entry["took_s"]), time.monotonic()
-        if began + usual_s * campaign.head.processes * min(FINALISTS, len(campaign.finalists)) > until:
+        began, count = time.monotonic(), min(FINALISTS, len(campaign.finalists))
+        likely_s = statistics.median(entry["took_s"]) * campaign.head.processes * count
+        if began + likely_s > until:
             yield "there is no time left for the confirmations: run it again"
             return
+        if count:
+            yield f"up to {count} finalists are measured again, in up to {likely_s:.0f} s"
         told = campaign.crown()
         entry["crowns"].append({"tries": len(campaign.tries), "took_s": time.monotonic() - began})
         keep()
