@@ -117,7 +117,7 @@ class Lab:
         return f"{self.folder}/{name}.py:f"
 
     def trial(
-        self, original: str, candidate: str, setting: Setting, *, candidate_first: bool = False, last: bool = False
+        self, original: str, candidate: str, setting: Setting, *, candidate_first: bool = False, **_: object
     ) -> Trial:
         names = [name for name in (original, candidate) if name]
         sources = tuple(_source(name) for name in names)

@@ -1,19 +1,22 @@
 """What a campaign compares: functions by their names, their outputs, and candidates in fresh processes."""
 
+import importlib
 import inspect
 import math
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from kernelwatch.api import trials
 from kernelwatch.api.campaigns import Campaign
 from kernelwatch.api.named import known, resolve
 from kernelwatch.api.outputs import Outputs, differ, values, why_other
+from kernelwatch.api.processes import CORES_LEAST, Ahead, each
 from kernelwatch.api.result import MeasureError
 
 # --- functions by their names -----------------------------------------------------------------------------------------
@@ -176,3 +179,114 @@ def test_an_original_whose_output_cannot_be_compared_is_refused(own: Path, funct
     with pytest.raises(MeasureError, match=said):
         Campaign.start("search.jsonl", f"own_original.py:{function}", args="inputs")
     assert not Path("search.jsonl").exists()
+
+
+# --- fresh processes that start ahead ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def ahead(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ahead]:
+    """Of three jobs on a GPU."""
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    with Ahead(3, on_gpu=True) as own:
+        yield own
+
+
+def job(ahead: Ahead, what: Any = os.getpid, *arguments: object) -> Any:
+    return each(what, (), arguments, {}, 1, 1.0, ahead)[0]
+
+
+def waiting(ahead: Ahead) -> int | None:
+    return ahead._waiting[1].pid if ahead._waiting else None
+
+
+def test_a_process_waits_for_each_job_that_follows(ahead: Ahead) -> None:
+    first = job(ahead)
+    second = waiting(ahead)
+    assert second not in (None, first)
+    assert job(ahead) == second
+    third = waiting(ahead)
+    assert job(ahead) == third
+    assert waiting(ahead) is None, "no job follows"
+
+
+def test_no_process_waits_where_its_imports_would_disturb(monkeypatch: pytest.MonkeyPatch) -> None:
+    for cores, on_gpu in ((8, False), (CORES_LEAST - 1, True), (None, True)):
+        monkeypatch.setattr(os, "cpu_count", lambda cores=cores: cores)
+        with Ahead(3, on_gpu) as own:
+            job(own)
+            assert waiting(own) is None
+
+
+def test_the_process_that_waits_ends_without_a_word(ahead: Ahead) -> None:
+    job(ahead)
+    assert ahead._waiting
+    worker = ahead._waiting[1]
+    _, said = worker.communicate()  # its stdin is closed, as where this process was killed
+    assert (said, worker.returncode) == (b"", 0)
+
+
+def test_a_process_that_died_while_it_waited_takes_no_job(ahead: Ahead) -> None:
+    job(ahead)
+    assert ahead._waiting
+    died = ahead._waiting[1]
+    died.kill()
+    died.wait()
+    assert job(ahead) != died.pid
+
+
+def test_a_process_that_waits_elsewhere_takes_no_job(
+    ahead: Ahead, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would import other files, or compile with other options."""
+    changes: dict[str, Callable[[], None]] = {
+        "folder": lambda: monkeypatch.chdir(tmp_path),
+        "variables": lambda: monkeypatch.setenv("OWN_OPTION", "1"),
+        "path": lambda: monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path]),
+    }
+    for change in changes.values():
+        ahead.jobs = 3
+        job(ahead)
+        before = waiting(ahead)
+        assert before
+        change()
+        assert job(ahead) != before
+        assert not Path("/proc", str(before)).exists()
+
+
+def test_a_process_that_waits_imports_what_the_one_before_it_did(
+    ahead: Ahead, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cupy.py").write_text("")
+    (tmp_path / "own_job.py").write_text(
+        "import sys\n\ndef early(*names): return [name in sys.modules for name in names]\n"
+        "def late():\n    import cupy\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    own_job = importlib.import_module("own_job")
+    assert job(ahead, own_job.early, "cupy", "kernelwatch.api.trials") == [False, False]
+    job(ahead, own_job.late)
+    assert ahead.modules == ["cupy"]
+    ahead.jobs = 3
+    job(ahead, own_job.late)
+    assert job(ahead, own_job.early, "cupy", "torch", "kernelwatch.api.trials") == [True, False, True]
+
+
+def test_a_campaign_tells_the_next_process_to_wait_on_a_gpu_only(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[int, bool]] = []
+
+    def take(self: Ahead) -> Any:
+        seen.append((self.jobs, self.on_gpu))
+        return taken(self)
+
+    taken = Ahead.take
+    monkeypatch.setattr(Ahead, "take", take)
+    campaign = Campaign.start("search.jsonl", "own_original.py:original", args="inputs", rtol=1e-6, seconds=0.01)
+    told = list(campaign.attempts(["candidates.py:wrong", "candidates.py:raises"]))
+    assert [(one.number, one.verdict) for one in told] == [(1, "refused"), (2, "refused")]
+    assert seen == [(1, False), (2, False), (1, False)]
+    monkeypatch.setattr(trials, "each", lambda *_: [trials.Trial((), "gpu")])
+    for judge in (False, True):
+        own_ahead = Ahead(2)
+        trials.trial("a:b", "c:d", campaign.head.setting._replace(judge=judge), ahead=own_ahead)
+        assert own_ahead.on_gpu is not judge

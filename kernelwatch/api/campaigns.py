@@ -8,15 +8,15 @@ import json
 import math
 import statistics
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 from kernelwatch.api.named import importable, maker
-from kernelwatch.api.processes import Died
+from kernelwatch.api.processes import Ahead, Died
 from kernelwatch.api.result import MeasureError
 from kernelwatch.api.trials import Setting, Source, Trial, trial
 from kernelwatch.comparison.spending import BUDGET, PROCESSES, bounds, confirmed, finalists, level, spent
@@ -213,6 +213,16 @@ class Campaign:
 
         Raises: MeasureError if the original fails or has changed, or if the campaign is over.
         """
+        return self._attempt(candidate, None)
+
+    def attempts(self, candidates: Sequence[str]) -> Generator[Try]:
+        """Try candidates one after the other, as `attempt` does; each try is in the file before the next one begins.
+        On a GPU the process of the next one imports its libraries while one is measured, which saves their time."""
+        with Ahead(len(candidates)) as ahead:
+            for candidate in candidates:
+                yield self._attempt(candidate, ahead)
+
+    def _attempt(self, candidate: str, ahead: Ahead | None) -> Try:
         name = importable(candidate)
         with _held(self.file):
             self._open()
@@ -222,7 +232,7 @@ class Campaign:
                 raise MeasureError(f"{name}: a judge, which imports no candidate, takes FILE.py:FUNCTION")
             number = len(self.tries) + 1
             try:
-                seen = trial(self.head.original.function, name, self.head.setting)
+                seen = trial(self.head.original.function, name, self.head.setting, ahead=ahead)
             except Died as error:
                 found = Try(number, Source(name), "refused", str(error), _now())
             else:
@@ -240,19 +250,22 @@ class Campaign:
         Raises: MeasureError if the original fails or has changed, or if the campaign is over.
         """
         told: list[Confirmation] = []
-        with _held(self.file):
+        with ExitStack() as held:
+            held.enter_context(_held(self.file))
             self._open()
-            for one in self.finalists[:AT_ONCE]:
+            chosen = self.finalists[:AT_ONCE]
+            ahead = held.enter_context(Ahead(len(chosen) * self.head.processes))
+            for one in chosen:
                 number = len(self.confirmations) + 1
                 begun = Confirmation(number, one.candidate, BEGUN, SAYS_NOT, _now(), of=one.number, level=level(number))
                 self._add("confirmation begun", begun)
-                told.append(self._confirm(begun))
+                told.append(self._confirm(begun, ahead))
                 self._add("confirmation", told[-1])
                 if self.crowned:
                     break
         return told
 
-    def _confirm(self, begun: Confirmation) -> Confirmation:
+    def _confirm(self, begun: Confirmation, ahead: Ahead) -> Confirmation:
         trials: list[Trial] = []
         known = asdict(begun)
         known |= {"candidate": begun.candidate, "at": _now()}
@@ -264,6 +277,7 @@ class Campaign:
                     self.head.setting,
                     candidate_first=bool(number % 2),
                     last=True,
+                    ahead=ahead,
                 )
             except Died as error:
                 return Confirmation(**known | {"verdict": "refused", "why": str(error)})

@@ -11,7 +11,7 @@ from kernelwatch.api.arguments import device_of
 from kernelwatch.api.cpu import Cpu
 from kernelwatch.api.gpu import Gpu, current_device
 from kernelwatch.api.named import Function
-from kernelwatch.api.processes import each
+from kernelwatch.api.processes import Ahead, each
 from kernelwatch.api.result import Compared, Measured, MeasureError
 from kernelwatch.api.rounds import Sets, Subject, Timer
 from kernelwatch.api.statistics import Verdict, log_ratios, pooled
@@ -48,7 +48,9 @@ def measure(
     given: dict[str, Any] = {"bytes": bytes, "flops": flops, "cache": cache, "seconds": seconds, "device": device}
     _check((function,), processes, **given)
     if processes > 1:
-        return pooled(each(measure, (function,), arguments, given | keywords, processes, seconds))
+        on_gpu = (device or _device((*arguments, *keywords.values()))) == "gpu"
+        with Ahead(processes, on_gpu) as ahead:
+            return pooled(each(measure, (function,), arguments, given | keywords, processes, seconds, ahead))
     timer = timer_of((*arguments, *keywords.values()), device)
     with timer.current():
         (measured,) = take_turns(
@@ -92,8 +94,10 @@ def compare(
     given["within"] = within
     _check((a, b), processes, **given)
     if processes > 1:
-        verdict = Verdict(device or _device((*arguments, *keywords.values())), within)
-        results = each(compare, (a, b), arguments, given | keywords, processes, seconds)
+        where = device or _device((*arguments, *keywords.values()))
+        verdict = Verdict(where, within)
+        with Ahead(processes, where == "gpu") as ahead:
+            results = each(compare, (a, b), arguments, given | keywords, processes, seconds, ahead)
         logs = [math.log(result.ratio) for result in results]
         return verdict.compared([pooled([getattr(result, side) for result in results]) for side in "ab"], logs)
     return compare_here(a, b, arguments, keywords, **given)

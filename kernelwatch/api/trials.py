@@ -12,7 +12,7 @@ from kernelwatch.api.judge.judging import Rules
 from kernelwatch.api.measuring import compare_here, timer_of
 from kernelwatch.api.named import known, made, module_of
 from kernelwatch.api.outputs import Outputs, outputs, why_other
-from kernelwatch.api.processes import each
+from kernelwatch.api.processes import Ahead, each
 from kernelwatch.api.result import Compared, MeasureError, Refused
 from kernelwatch.api.rounds import Sets, Subject
 from kernelwatch.api.untouched import Untouched
@@ -110,11 +110,18 @@ class Trial:
 
 
 def trial(
-    original: str, candidate: str, setting: Setting, *, candidate_first: bool = False, last: bool = False
+    original: str,
+    candidate: str,
+    setting: Setting,
+    *,
+    candidate_first: bool = False,
+    last: bool = False,
+    ahead: Ahead | None = None,
 ) -> Trial:
     """Run a candidate beside the original in a fresh process; without a candidate (""), the original alone.
     `candidate_first`: it takes the first place in the turns, so that what the place does can be averaged out.
     `last`: it is one of the processes of a confirmation; a judge takes a single turn in it.
+    `ahead`: starts the process, if further trials follow.
 
     Raises: MeasureError if the original fails; Died if the process ends.
     """
@@ -123,7 +130,11 @@ def trial(
         if setting.judge
         else (one_trial, (candidate, setting, candidate_first))
     )
-    return each(how[0], (original,), how[1], {}, 1, setting.seconds)[0]  # type: ignore[no-any-return]
+    seen: Trial = each(how[0], (original,), how[1], {}, 1, setting.seconds, ahead)[0]
+    if ahead:
+        # Where candidates are not trusted, none can come upon a judge that waits.
+        ahead.on_gpu = seen.device == "gpu" and not setting.judge
+    return seen
 
 
 def judged_trial(original: str, candidate: str, setting: Setting, candidate_first: bool, last: bool) -> Trial:
