@@ -115,7 +115,7 @@ def test_a_function_is_judged_on_a_gpu(own: str) -> None:
     assert isinstance(found, Measured)
     assert found.judged
     assert found.bytes == 8 << 20
-    assert found.judged.sets > 100
+    assert found.judged.sets > 1000  # a call of some microseconds, however long the host takes to launch it
     assert 8e-7 < found.seconds < 1e-3  # 8 MiB at 10 TB/s; what nothing is slower than
     assert found.seconds <= 1.01 * found.judged.at_most_s
     assert not [text for text in found.warnings if "graph" in text]

@@ -82,7 +82,7 @@ class Judge:
         room = self.device.room // layout.set_bytes
         if room < 2:
             raise MeasureError(f"there is no room for two sets of the arrays, of {layout.set_bytes >> 20} MiB each")
-        call_s = max(self.reference.seconds - self.device.launch_s, ROUND_S / SETS_MOST)
+        call_s = max(self.reference.seconds, ROUND_S / SETS_MOST)
         wanted = max(SETS_LEAST, round(ROUND_S / call_s))
         self.sets = min(room, SETS_MOST, wanted)
         self.controlled = min(self.sets, max(1, round(ROUND_S / call_s)))  # sets of the control: a slow call has few

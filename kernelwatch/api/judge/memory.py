@@ -3,7 +3,10 @@
 import fcntl
 import mmap
 import os
+import statistics
+import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
@@ -11,6 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from kernelwatch.api.arguments import FREE_SHARE, Memory
+from kernelwatch.api.capture import Captured, FunctionCalls
 from kernelwatch.api.gpu import PAGE, Gpu
 from kernelwatch.api.rounds import Timer
 from kernelwatch.system import cache
@@ -23,6 +27,7 @@ GPU_ARENA_BYTES = 16 << 30
 SETTINGS = ("sm_clock_max_mhz", "memory_clock_max_mhz", "power_limit_w", "ecc", "mig", "persistence", "compute_mode")
 ARENA_STEP = 2 << 20  # the driver hands out such pieces, each of which has a handle of its own
 WORD = np.dtype(np.uint64)
+CALLS = 16  # in a graph, to see how long one takes
 
 Handle = dict[str, Any]  # how another process maps an arena: a descriptor that it inherits, or a handle of the driver
 
@@ -41,8 +46,7 @@ class Judging(ABC):
     """What the judge needs of a device.
 
     `room`: the most bytes of an arena; `checked_bytes`: of the sets that are compared in a round; `looks`: places in
-    the outputs of these sets that are read before the clock stops. `launch_s`: of a call that the host enqueues, in
-    which the device may be done long before.
+    the outputs of these sets that are read before the clock stops.
     `spins`: whether both processes spin while they wait for each other, which takes cores that a function on the CPU
     may use.
     """
@@ -53,7 +57,6 @@ class Judging(ABC):
     room: int
     checked_bytes: int
     looks: int
-    launch_s: float
     spins: bool
 
     @abstractmethod
@@ -65,6 +68,16 @@ class Judging(ABC):
     @abstractmethod
     def words(self, stream: int, first: int, count: int) -> Any:
         """`count` random words of 64 bits of a stream, from word `first` on; both are even."""
+
+    def seconds(self, call: Callable[[], object]) -> float:
+        """About how long a call takes."""
+        return statistics.median(self._host_seconds(call) for _ in range(3))
+
+    def _host_seconds(self, call: Callable[[], object]) -> float:
+        start = time.perf_counter()
+        call()
+        self.wait()
+        return time.perf_counter() - start
 
     @abstractmethod
     def flush(self) -> None:
@@ -115,7 +128,7 @@ def _mapped(file: int, size: int) -> Memory:
 class Host(Judging):
     """This machine's CPU."""
 
-    xp, page, checked_bytes, looks, launch_s, spins = np, 512, 16 << 20, 128, 0.0, False
+    xp, page, checked_bytes, looks, spins = np, 512, 16 << 20, 128, False
 
     def __init__(self, timer: Timer) -> None:
         self.timer = timer
@@ -160,7 +173,7 @@ class GpuArena:
 class OnDevice(Judging):
     """The current CUDA device."""
 
-    page, checked_bytes, looks, launch_s, spins = PAGE, 1 << 30, 4096, 3e-5, True
+    page, checked_bytes, looks, spins = PAGE, 1 << 30, 4096, True
 
     def __init__(self, timer: Gpu) -> None:
         self.timer = timer
@@ -184,6 +197,15 @@ class OnDevice(Judging):
         pairs, first = np.int64(count // 2), first // 2
         self.kernel((4096,), (256,), (out, pairs, self.key, np.uint64(stream), np.uint64(first)))
         return out
+
+    def seconds(self, call: Callable[[], object]) -> float:
+        """Of calls in a graph: the host takes longer to launch a short one than the GPU to run it."""
+        try:
+            calls = Captured(self.xp, FunctionCalls(call, [()], CALLS), self.gpu.replayer.stream)
+            return min(self.gpu.replayer.replay(calls, 1, 2)[0]) / CALLS
+        except Exception:  # it cannot be captured: the host launches it in each round as well
+            self.xp.cuda.runtime.deviceSynchronize()
+            return super().seconds(call)
 
     def flush(self) -> None:
         with suppress(ImportError, AttributeError, RuntimeError):

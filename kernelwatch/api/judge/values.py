@@ -5,8 +5,6 @@ and never read back from the arena, where a candidate may have written.
 """
 
 import secrets
-import statistics
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -137,7 +135,8 @@ class Reference:
         self.tolerance = tolerance
         self.memory = device.empty(values.layout.set_bytes)
         self.writes = self._writes()
-        self.seconds = statistics.median(self._timed() for _ in range(3))
+        positional, named = values.layout.arguments(self.memory, 0)
+        self.seconds = device.seconds(lambda: function(*positional, **named))
 
     def _call(self) -> None:
         positional, named = self.values.layout.arguments(self.memory, 0)
@@ -146,11 +145,6 @@ class Reference:
             self.device.wait()
         except Exception as error:
             raise MeasureError(f"{self.name} raises {type(error).__name__}: {error}") from error
-
-    def _timed(self) -> float:
-        start = time.perf_counter()
-        self._call()
-        return time.perf_counter() - start
 
     def _writes(self) -> list[int]:
         values, places = self.values, range(len(self.values.layout.places))
