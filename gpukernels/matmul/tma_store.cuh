@@ -11,14 +11,6 @@
 
 constexpr int PART_BYTES = ROWS * ROW_BYTES;  // in a store
 
-__device__ u32 packed(float low, float high) {
-#if defined(__CUDA_BF16_H__)
-    return bfloat16_pair(low, high);
-#else
-    return half_pair(low, high);
-#endif
-}
-
 // A part of the results, ROWS rows of 128 bytes, into shared memory. Parts go on to the right, then ROWS rows below.
 // A lane holds two neighbors of every 8 columns, in row lane / 4 of the warp's 16 and 8 rows below.
 __device__ void put(unsigned char *buffer, const float (&d)[SUMS], int part, int warp, int lane) {
