@@ -1,14 +1,14 @@
 """`load(op, "best", type)`: the rung that is fastest for the operands at hand, from a table of what was measured.
 
-best.toml is written by scripts/lab/best from the recorded results. By GPU, op, type and kind of rows it has the fastest
-rung at each measured shape. The nearest shape decides. A GPU that is not in it is taken for one of the same
-architecture; where there is none, the first rung of FALLBACK that the GPU can run is taken.
+best.toml is written by scripts/lab/best from the recorded results. By GPU, op, type and kind of rows it has the seconds
+of the fastest rungs at each measured shape, relative to the fastest. The nearest shapes decide. A GPU that is not in it
+is taken for one of the same architecture. Where there is none, the first rung of FALLBACK that it can run is taken.
 """
 
 import math
 import tomllib
 from collections.abc import Iterator, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,9 @@ from gpukernels.ladder import op as find_op
 
 TABLE = Path(__file__).with_name("best.toml")
 VECTOR_BYTES = 16
+NEIGHBORS = 5  # measured shapes that decide: of one alone, what is just ahead there may be far behind a step beside it
+VENDOR, AHEAD = "cublas", 1.02  # between measured shapes a rung must be so far ahead of the vendor's to be taken
+SLOW = 2.0  # a rung that took so many times the fastest one's seconds is not in the table, and counts as that slow
 # What is right on every GPU of its architecture, the best guess first.
 FALLBACK = {
     "vector_add": ("elementwise",),
@@ -30,7 +33,8 @@ FALLBACK = {
 
 
 @cache
-def _table() -> dict[str, Any]:
+def measured() -> dict[str, Any]:
+    """The content of best.toml: by GPU, op, "type rows", shape and rung the relative seconds."""
     return tomllib.loads(TABLE.read_text(encoding="utf-8"))
 
 
@@ -74,34 +78,83 @@ def label(extents: Mapping[str, int]) -> str:
     return "x".join(map(str, extents.values()))
 
 
-def _distance(extents: Mapping[str, int], measured: str) -> float:
-    pairs = zip(extents.values(), map(int, measured.split("x")), strict=True)
+def _distance(extents: Mapping[str, int], shape: str) -> float:
+    pairs = zip(extents.values(), map(int, shape.split("x")), strict=True)
     return sum(abs(math.log2(max(own, 1) / other)) for own, other in pairs)
+
+
+def ranked(extents: Mapping[str, int], by_shape: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """The rungs of some measured shapes, the best guess for these extents first.
+
+    `by_shape`: by shape and rung, the seconds relative to the fastest. At a measured shape they are the order. Else it
+    is that of their geometric mean at the nearest shapes, weighted by 1 / distance**2, with a start for the vendor's.
+    """
+    near = sorted((_distance(extents, shape), shape) for shape in by_shape)[:NEIGHBORS]
+    if near[0][0] == 0:  # measured itself
+        return list(by_shape[near[0][1]])
+    weights = {shape: 1 / distance**2 for distance, shape in near}
+    cost: dict[str, float] = {}
+    for name in dict.fromkeys(name for shape in weights for name in by_shape[shape]):
+        logs = (weight * math.log(by_shape[shape].get(name, SLOW)) for shape, weight in weights.items())
+        cost[name] = sum(logs) / sum(weights.values()) - (math.log(AHEAD) if name == VENDOR else 0.0)
+    return sorted(cost, key=lambda name: cost[name])
+
+
+def known(op: str, gpu: str, capability: int) -> dict[str, dict[str, dict[str, float]]]:
+    """What was measured of an op, by "type rows", shape and rung: on this GPU, and on others of its architecture at the
+    shapes that were not measured on this one."""
+    alike = [name for name, entry in measured().items() if entry["capability"] == capability]
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for name in reversed(dict.fromkeys([gpu, *alike])):  # the last word is this GPU's
+        for kind, by_shape in measured().get(name, {}).get(op, {}).items():
+            found[kind] = found.get(kind, {}) | by_shape
+    return found
+
+
+def relevant(of_op: Mapping[str, Any], type: str, kind: str) -> dict[str, dict[str, float]]:
+    """What is known for a type and a kind of rows, by shape. `of_op`: by type and kind.
+
+    The types of one width share what was measured. Rows that were not measured at all follow another type's, or else
+    the type's other rows.
+    """
+    own = [name for name in of_op if _width(name.split()[0]) == _width(type)]
+    alike = [name for name in of_op if name.endswith(f" {kind}")]
+    names = [name for name in own if name in alike] or alike or own
+    found: dict[str, dict[str, float]] = {}
+    for name in sorted(names, key=lambda name: name.startswith(f"{type} ")):  # its own figures are the last word
+        found |= of_op[name]
+    return found
 
 
 def candidates(op: str, type: str, extents: Mapping[str, int], gpu: str, capability: int) -> Iterator[str]:
     """The rungs of an op to try for a type, the best first. `extents`: by dimension, in the op's order. `gpu`: its name
     in CUDA, such as "NVIDIA H200"; `capability`: such as 90."""
     can = [found.name for found in find_op(op).rungs if fits(found, type, capability)]
-    alike = [name for name, entry in _table().items() if entry["capability"] == capability]
-    tables = [_table()[name].get(op, {}) for name in dict.fromkeys([gpu, *alike]) if name in _table()]
-    if tables and can:
-        measured, kind = tables[0], rows(type, extents, _patterns(op))
-        own = [name for name in measured if _width(name.split()[0]) == _width(type)]
-        # A type that was measured at few shapes follows one of its width; rows that were not measured at all, others.
-        same = [name for name in own if name.endswith(f" {kind}")]
-        known = same or [name for name in measured if name.endswith(f" {kind}")] or own
-        if known:
-            by_shape = measured[max(known, key=lambda name: (len(measured[name]), name.startswith(f"{type} ")))]
-            winner = by_shape[min(by_shape, key=lambda shape: _distance(extents, shape))]
-            yield from (name for name in can if name == winner)
+    by_shape = relevant(known(op, gpu, capability), type, rows(type, extents, _patterns(op)))
+    if can and by_shape:
+        yield from (name for name in ranked(extents, by_shape) if name in can)
     yield from (name for name in (*FALLBACK.get(op, ()), *reversed(can)) if name in can)
+
+
+@lru_cache(1024)
+def _kept(op: str, type: str, extents: tuple[tuple[str, int], ...], gpu: str, capability: int) -> tuple[str, ...]:
+    """The candidates, each once. They are kept: to choose anew would take longer than a small kernel."""
+    return tuple(dict.fromkeys(candidates(op, type, dict(extents), gpu, capability)))
 
 
 def _patterns(op: str) -> tuple[str, ...]:
     """The shapes of an op's operands, the output's last."""
     found = next(found for found in find_op(op).rungs if found.computes == op)
     return (*found.inputs, found.output)
+
+
+@cache
+def _gpu_of(device: int) -> tuple[str, int]:
+    """The name and the compute capability of a device. The runtime takes long to tell all of its properties."""
+    import cupy
+
+    properties = cupy.cuda.runtime.getDeviceProperties(device)
+    return properties["name"].decode(), properties["major"] * 10 + properties["minor"]
 
 
 class Best(Kernel):
@@ -123,8 +176,7 @@ class Best(Kernel):
         return f"<{self.op}/best {self.type}>"
 
     def _gpu(self) -> tuple[str, int]:
-        properties = self._cupy.cuda.runtime.getDeviceProperties(self._cupy.cuda.Device().id)
-        return properties["name"].decode(), properties["major"] * 10 + properties["minor"]
+        return _gpu_of(self._cupy.cuda.Device().id)
 
     def _load(self, name: str) -> Kernel:
         key = (self._cupy.cuda.Device().id, name)
@@ -141,11 +193,14 @@ class Best(Kernel):
 
     def choice(self, *inputs: Any) -> str:
         """The name of the rung that the inputs get first."""
-        return next(candidates(self.op, self.type, self._extents(inputs), *self._gpu()))
+        return self._names(inputs)[0]
+
+    def _names(self, inputs: tuple[Any, ...]) -> tuple[str, ...]:
+        return _kept(self.op, self.type, tuple(self._extents(inputs).items()), *self._gpu())
 
     def bind(self, *inputs: Any, out: Any = None) -> Launch:
         """As Kernel.bind, of the rung that is fastest for the inputs; of the next one if they are too large for it."""
-        names = list(dict.fromkeys(candidates(self.op, self.type, self._extents(inputs), *self._gpu())))
+        names = self._names(inputs)
         for name in names[:-1]:
             try:
                 return self._load(name).bind(*inputs, out=out)

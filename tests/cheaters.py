@@ -18,6 +18,11 @@ LATE_S = 0.2
 Array = Any
 
 
+def add(a: Array, b: Array, out: Array) -> None:
+    """The reference."""
+    np.add(a, b, out=out)
+
+
 def honest(a: Array, b: Array, out: Array) -> None:
     np.add(a, b, out=out)
 

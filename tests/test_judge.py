@@ -30,6 +30,7 @@ from kernelwatch.api.result import Compared, Judgment, Measured, MeasureError, R
 from kernelwatch.api.trials import Trial
 from kernelwatch.timing import launch
 from tests import cheaters
+from tests.cheaters import add
 from tests.schemas import check
 from tests.test_api_results import result
 
@@ -42,21 +43,17 @@ def arrays() -> tuple[Any, ...]:
     return random.random(COUNT), random.random(COUNT), np.zeros(COUNT)
 
 
-def add(a: Any, b: Any, out: Any) -> None:
-    np.add(a, b, out=out)
-
-
 @pytest.fixture(scope="module")
 def judge() -> Iterator[Judge]:
     """A judge of functions that add two arrays, with few sets and rounds."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(judging, "SETS_MOST", 40)
         patch.setattr(judging, "ROUNDS_LEAST", 4)
-        patch.setattr(judging, "CONTROLS", 4)
+        patch.setattr(judging, "CONTROLS_MOST", 4)
         patch.setattr(judging, "LATE_S", 2 * cheaters.LATE_S)
         patch.setattr(player, "END_S", 2.0)
         patch.setattr(memory, "cache_bytes", lambda: 1 << 20)
-        made = Judge(Cpu(), "add", add, arrays(), {}, Rules(seconds=0.01))
+        made = Judge(Cpu(), f"{FILE}:add", add, arrays(), {}, Rules(seconds=0.01))
         with made.sitting():
             yield made
 
@@ -134,16 +131,18 @@ def test_an_honest_function_is_measured(judge: Judge) -> None:
 
 
 def test_a_figure_is_a_round_less_the_control_over_its_sets(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a clock that stands: a round of the candidate takes 10 ms, one of the control 2 ms."""
-    started: dict[str, bool] = {}
+    """With a clock that stands: a round of the candidate takes 10 ms, one of the control 9 ms, of which its calls take
+    7 ms."""
+    seen: list[tuple[str, float]] = []
 
     def play(one: player.Player, done: Any) -> float:
         one.channel.send(runner.SOON)
         one.channel.send(runner.GO)
-        one._answer(runner.DONE, 10)
+        told = one._answer(runner.DONE, 10)
         done()
-        started[one.name] = True
-        return 0.002 if one.name == "touch" else 0.010
+        seen.append((one.name, float(told or 0)))
+        one.told = b"0.007" if one is judge.control else b""
+        return 0.009 if one is judge.control else 0.010
 
     monkeypatch.setattr(player.Player, "play", play)
     found = judge.judge(f"{FILE}:honest")
@@ -154,7 +153,9 @@ def test_a_figure_is_a_round_less_the_control_over_its_sets(judge: Judge, monkey
     assert found.judged.resolution_s == pytest.approx(0)
     assert found.judged.shortest_s == pytest.approx(0.002 / 40 / 0.05)
     assert "5 % of its time or more may be fixed costs of a round" in found.warnings[0]
-    assert started == {"touch": True, "honest": True}
+    assert {name for name, _ in seen} == {"add", "honest"}
+    for name, told in seen:  # only the control is asked, and its calls take some time
+        assert (0 < told < 0.1) if name == "add" else told == 0
 
 
 def test_the_clock_stops_after_the_judge_has_looked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,7 +169,7 @@ def test_the_clock_stops_after_the_judge_has_looked(monkeypatch: pytest.MonkeyPa
     clock = SimpleNamespace(perf_counter=lambda: now[0], sleep=passes)
     monkeypatch.setattr(player, "time", clock)
     channel = SimpleNamespace(send=lambda word: passes(0.25))
-    one = SimpleNamespace(channel=channel, spins=False, _answer=lambda *_: passes(1.0))
+    one = SimpleNamespace(channel=channel, spins=False, _answer=lambda *_: passes(1.0), told=b"")
     assert player.Player.play(one, lambda: passes(5.0)) == pytest.approx(0.25 + 1.0 + 5.0)  # type: ignore[arg-type]
 
 
@@ -520,7 +521,7 @@ def test_pytorch_that_a_call_imports_has_the_stream_of_the_capture(monkeypatch: 
         monkeypatch.setitem(sys.modules, "torch", ModuleType("torch"))
 
     runtime = SimpleNamespace(deviceSynchronize=lambda: None)
-    cuda = SimpleNamespace(Stream=lambda non_blocking: object(), runtime=runtime)
+    cuda = SimpleNamespace(Stream=lambda non_blocking: SimpleNamespace(synchronize=None), runtime=runtime)
     monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=cuda))
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     monkeypatch.setattr(launch, "current", current)

@@ -42,11 +42,10 @@ def skips_half(x, out):
         cupy.multiply(x, 2, out=out)
 
 
-def keeps_by_place(x, out):
-    place = out.data.ptr
-    if place not in last:
-        last[place] = x * 2
-    cupy.copyto(out, last[place])
+def keeps_the_first(x, out):
+    if not last:
+        last["first"] = x * 2
+    cupy.copyto(out, last["first"])
 
 
 def overwrites_input(x, out):
@@ -133,7 +132,7 @@ def test_two_functions_are_compared_on_a_gpu(own: str) -> None:
     ("name", "said"),
     [
         ("skips_half", "elements wrong"),
-        ("keeps_by_place", "elements wrong"),
+        ("keeps_the_first", "elements wrong"),
         ("overwrites_input", "it wrote its input, array argument 0"),
         ("writes_beyond", "it wrote outside of its arrays"),
     ],

@@ -81,9 +81,8 @@ def sitting(reference: str, case: Case) -> Iterator[Judge]:
     function, makes = known(reference), known(case.args) if case.args else None
     positional, named = made(case.args)
     timer = timer_of((*positional, *named.values()), case.device)
-    name = reference.rpartition(":")[2]
     with timer.current():
-        judge = Judge(timer, name, function, positional, named, case.rules, makes)
+        judge = Judge(timer, reference, function, positional, named, case.rules, makes)
         with judge.sitting():
             yield judge
 

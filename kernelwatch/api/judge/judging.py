@@ -2,8 +2,10 @@
 
 A round of a candidate is one call over each of many sets of buffers. What a round takes beside the calls (the messages,
 the launch of a graph, the GPU's switches between processes, the judge's own look) is taken from a control: the same
-round with a single call that does nothing, in a process that is trusted, while no other one lives. It is not taken from
-the candidate's own short rounds: whoever rests in these would make the difference to long ones as small as it likes.
+round of the reference, in a process that is trusted and says how long the calls took, while no other one works. It is
+not taken from the candidate's own short rounds: whoever rests in these would make the difference to long ones as small
+as it likes. Nor from calls that do nothing: what a round takes depends on how much memory the calls before the judge's
+look have touched.
 """
 
 import secrets
@@ -18,7 +20,7 @@ import numpy as np
 
 from kernelwatch.api.judge.memory import judging
 from kernelwatch.api.judge.player import GONE_S, Player, guarded
-from kernelwatch.api.judge.runner import Job, touch
+from kernelwatch.api.judge.runner import Job
 from kernelwatch.api.judge.values import Reference, Values
 from kernelwatch.api.result import Judgment, Measured, MeasureError, Refused
 from kernelwatch.api.rounds import Timer
@@ -33,7 +35,7 @@ CHECKED_LEAST = 4
 LOOK_BYTES = 16  # of a place in an output that is read before the clock stops
 REHEARSALS = 2  # rounds that are compared, and not timed
 ROUNDS_LEAST, ROUNDS_MOST = 12, 200
-CONTROLS = 16  # rounds of the control, before and after the candidate
+CONTROLS_LEAST, CONTROLS_MOST = 4, 16  # rounds of the control, before and after the candidate
 LATE_S = 0.5  # after which outputs that were wrong are looked at again, to say whether they came too late
 HIDDEN = 0.05  # a shorter call is too short, if fixed costs of which a candidate may hide some are more than this of it
 TOO_EARLY = "still wrote its output after it had said that it was done"
@@ -53,6 +55,7 @@ class Rules:
 class Judge:
     """A judge of functions that compute what a reference does, on the device of a timer, which must be current.
 
+    `name`: of the reference, by which a fresh process imports it, see api/named.py.
     `maker`: what made the arguments, see `Values`.
 
     Raises: MeasureError if the reference or the arguments cannot show what is right.
@@ -71,7 +74,10 @@ class Judge:
         self.rules, self.timer = rules, timer
         self.device = judging(timer)
         self.values = Values(self.device, positional, named, maker)
-        self.reference = Reference(self.device, name, function, self.values, (rules.rtol, rules.atol))
+        self.name = name
+        self.reference = Reference(
+            self.device, name.rpartition(":")[2], function, self.values, (rules.rtol, rules.atol)
+        )
         layout = self.values.layout
         room = self.device.room // layout.set_bytes
         if room < 2:
@@ -79,6 +85,7 @@ class Judge:
         call_s = max(self.reference.seconds - self.device.launch_s, ROUND_S / SETS_MOST)
         wanted = max(SETS_LEAST, round(ROUND_S / call_s))
         self.sets = min(room, SETS_MOST, wanted)
+        self.controlled = min(self.sets, max(1, round(ROUND_S / call_s)))  # sets of the control: a slow call has few
         self.checked = min(self.sets, CHECKED_MOST, max(CHECKED_LEAST, self.device.checked_bytes // layout.set_bytes))
         self.arena = self.device.arena(self.sets * layout.set_bytes)
         self.memory = self.arena.memory[: self.sets * layout.set_bytes]
@@ -89,8 +96,8 @@ class Judge:
 
     # --- the rounds ------------------------------------------------------------------------------------------------
 
-    def _start(self, function: str, sets: int) -> Player:
-        job = Job(function, self.values.layout, sets, self.arena.handle, self.device.spins)
+    def _start(self, function: str, sets: int, tells: bool = False) -> Player:
+        job = Job(function, self.values.layout, sets, self.arena.handle, self.device.spins, tells)
         return Player(job, self.arena.descriptors)
 
     def _fill(self) -> None:
@@ -147,22 +154,25 @@ class Judge:
         return seconds, met
 
     def _controls(self) -> list[float]:
-        """The seconds of rounds that do nothing, of a process that is trusted."""
+        """The seconds that rounds of the reference take beside its calls, of a process that is trusted."""
         assert self.control
-        found = []
-        for at in range(REHEARSALS + CONTROLS):
+        found: list[float] = []
+        until = time.perf_counter() + self.rules.seconds
+        while len(found) < REHEARSALS + CONTROLS_LEAST or (
+            time.perf_counter() < until and len(found) < REHEARSALS + CONTROLS_MOST
+        ):
+            self._fill()
             places = self._places(self._chosen())
-            self.device.flush()
+            self.device.wait()
             seconds = self.control.play(lambda places=places: self._look(places, self.looked))  # type: ignore[misc]
-            if at >= REHEARSALS:
-                found.append(seconds)
-        return found
+            found.append(seconds - float(self.control.told))
+        return found[REHEARSALS:]
 
     @contextmanager
     def sitting(self) -> Iterator[None]:
         """While candidates are judged. Within, none of them can read this process, or leave one of its own behind."""
         with guarded():
-            self.control = self._start(f"{touch.__module__}:{touch.__name__}", 1)
+            self.control = self._start(self.name, self.controlled, tells=True)
             try:
                 yield
             finally:

@@ -61,8 +61,10 @@ def children(of: int) -> set[int]:
 class Player:
     """A fresh process that has prepared a job. Raises: Refused if it cannot.
 
-    `how`: "graph" or "calls", as the process says.
+    `how`: "graph" or "calls", as the process says. `told`: what it said behind the last "done".
     """
+
+    told = b""
 
     def __init__(self, job: Job, descriptors: tuple[int, ...]) -> None:
         self.name = job.function.rpartition(":")[2]
@@ -102,7 +104,7 @@ class Player:
         time.sleep(AWAKE_S)
         start = time.perf_counter()
         self.channel.send(GO)
-        self._answer(DONE, ROUND_S, self.spins)
+        self.told = self._answer(DONE, ROUND_S, self.spins)
         done()
         return time.perf_counter() - start
 

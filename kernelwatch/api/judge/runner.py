@@ -11,6 +11,7 @@ import pickle
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -30,39 +31,69 @@ NO_NEW_PRIVILEGES, ENDS_WITH_PARENT = 38, 1  # of prctl
 @dataclass(frozen=True)
 class Job:
     """What a candidate's process gets. `function`: its name; `sets`: how many there are; `spins`: whether it spins
-    while it waits for the judge."""
+    while it waits for the judge; `tells`: whether it says how long the calls took, as only a trusted one is asked."""
 
     function: str
     layout: Layout
     sets: int
     handle: Handle
     spins: bool
+    tells: bool = False
 
 
 Set = tuple[tuple[Any, ...], dict[str, Any]]
 
 
-def by_host(function: Callable[..., object], sets: list[Set], wait: Callable[[], object]) -> Callable[[], object]:
-    """What calls a function over each set, and returns when all is done."""
+def by_host(function: Callable[..., object], sets: list[Set]) -> Callable[[], None]:
+    """What calls a function over each set."""
 
-    def run() -> None:
+    def enqueue() -> None:
         for positional, named in sets:
             function(*positional, **named)
-        wait()
 
-    return run
+    return enqueue
 
 
-def in_graph(function: Callable[..., object], sets: list[Set], cupy: Any, stream: Any) -> Callable[[], object]:
+def in_graph(function: Callable[..., object], sets: list[Set], cupy: Any, stream: Any) -> Callable[[], None]:
     """The same by a CUDA graph, whose calls are captured now. Raises: what a call raises that cannot be captured."""
     calls = [(lambda positional=positional, named=named: function(*positional, **named),) for positional, named in sets]
     graph = Captured(cupy, FunctionCalls(lambda call: call(), calls, len(calls)), stream)
     if graph.nodes == 0:
         raise ValueError("it enqueues nothing on the current stream")
+    return lambda: graph.launch(stream)
+
+
+def in_turn(*steps: Callable[[], object]) -> Callable[[], None]:
+    """What does one step after the other."""
 
     def run() -> None:
-        graph.launch(stream)
-        stream.synchronize()
+        for step in steps:
+            step()
+
+    return run
+
+
+def timed_by_host(enqueue: Callable[[], None]) -> Callable[[], float]:
+    """What does the work of a round on a CPU, and returns its seconds."""
+
+    def run() -> float:
+        start = time.perf_counter()
+        enqueue()
+        return time.perf_counter() - start
+
+    return run
+
+
+def timed(enqueue: Callable[[], None], wait: Callable[[], object], cupy: Any, stream: Any) -> Callable[[], float]:
+    """The same on a GPU, for which it waits: the seconds between two events on the stream."""
+    start, end = cupy.cuda.Event(), cupy.cuda.Event()
+
+    def run() -> float:
+        start.record(stream)
+        enqueue()
+        end.record(stream)
+        wait()
+        return float(cupy.cuda.get_elapsed_time(start, end)) / 1000
 
     return run
 
@@ -73,9 +104,9 @@ def prepared(job: Job) -> tuple[Callable[[], object], AbstractContextManager[Any
     function = known(job.function)
     sets = [job.layout.arguments(memory, at * job.layout.set_bytes) for at in range(job.sets)]
     if "ipc" not in job.handle:
-        run = by_host(function, sets, lambda: None)
-        _called(job, run)
-        return run, nullcontext(), "calls"
+        enqueue = by_host(function, sets)
+        _called(job, enqueue)
+        return timed_by_host(enqueue) if job.tells else enqueue, nullcontext(), "calls"
     import cupy
 
     from kernelwatch.timing.launch import current
@@ -83,15 +114,18 @@ def prepared(job: Job) -> tuple[Callable[[], object], AbstractContextManager[Any
     stream = cupy.cuda.Stream(non_blocking=True)
     everything = cupy.cuda.runtime.deviceSynchronize
     with current(stream):
-        first = by_host(function, sets[:1], everything)
+        first = by_host(function, sets[:1])
         for _ in range(2):  # it compiles, loads, tunes
-            _called(job, first)
+            _called(job, in_turn(first, everything))
     with current(stream):  # once more: a call may have imported PyTorch, which has a current stream of its own
+        how, wait = "graph", stream.synchronize
         try:
-            return in_graph(function, sets, cupy, stream), current(stream), "graph"
+            enqueue = in_graph(function, sets, cupy, stream)
         except Exception:
             everything()
-            return by_host(function, sets, everything), current(stream), "calls"
+            how, wait, enqueue = "calls", everything, by_host(function, sets)
+    run = timed(enqueue, wait, cupy, stream) if job.tells else in_turn(enqueue, wait)
+    return run, current(stream), how
 
 
 def _called(job: Job, run: Callable[[], object]) -> None:
@@ -102,20 +136,20 @@ def _called(job: Job, run: Callable[[], object]) -> None:
         raise MeasureError(f"{name} raises {type(error).__name__}: {error}") from error
 
 
-def serve(channel: socket.socket, spins: bool, run: Callable[[], object]) -> None:
-    """Run whenever the judge says so, until it says that this is the end, or is gone. `spins`: between "soon" and "go",
+def serve(channel: socket.socket, job: Job, run: Callable[[], object]) -> None:
+    """Run whenever the judge says so, until it says that this is the end, or is gone. It spins between "soon" and "go",
     since to be woken takes longer, and not always equally long."""
     while channel.recv(MESSAGE_BYTES) == SOON:
-        channel.setblocking(not spins)
+        channel.setblocking(not job.spins)
         while True:
             try:
                 channel.recv(MESSAGE_BYTES)
                 break
             except BlockingIOError:
                 continue
-        run()
+        found = run()
         channel.setblocking(True)
-        channel.send(DONE)
+        channel.send(DONE + b" %r" % found if job.tells else DONE)
 
 
 def main() -> None:
@@ -136,22 +170,6 @@ def main() -> None:
     gc.disable()
     with context:
         channel.send(READY + b" " + how.encode())
-        serve(channel, job.spins, run)
+        serve(channel, job, run)
     channel.close()
     sys.stdout.flush()
-
-
-def touch(*_arrays: object, **_named: object) -> None:
-    """The least that a function can do: the judge times it to know what a round takes beside the calls."""
-    cupy = sys.modules.get("cupy")
-    if cupy is not None:
-        cupy.cuda.runtime.memsetAsync(_own(cupy).data.ptr, 0, 4, cupy.cuda.get_current_stream().ptr)
-
-
-_memory: dict[str, Any] = {}
-
-
-def _own(cupy: Any) -> Any:
-    if "four" not in _memory:
-        _memory["four"] = cupy.zeros(4, cupy.uint8)
-    return _memory["four"]
