@@ -117,12 +117,6 @@ __device__ void load_2d(void *to, const TensorMap *map, u64 *barrier, int column
         : "memory");
 }
 
-// Let the L2 cache fetch such a box.
-__device__ void prefetch_2d(const TensorMap *map, int column, int row) {
-    asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%0, {%1, %2}];" ::"l"(map), "r"(column), "r"(row)
-                 : "memory");
-}
-
 // The same for all blocks of a cluster of BLOCKS: copy to where `to` lies in each, and signal the barrier there.
 template <int BLOCKS>
 __device__ void multicast_2d(void *to, const TensorMap *map, u64 *barrier, int column, int row, u64 policy) {

@@ -14,16 +14,14 @@
 
 #include "wgmma.cuh"
 
-#ifndef PREFETCH
-#define PREFETCH 0
-#endif
-
 constexpr int THREADS = CONSUMERS * GROUP;  // that multiply; behind them is a warp that copies
 constexpr int OWN = SUMS / SPLIT;           // sums of a thread that its block adds up
 constexpr int QUADS = OWN / 4;              // that it gets of each other block, 16 bytes each
 constexpr int INBOX_BYTES = (SPLIT - 1) * QUADS * THREADS * 16;
 
 static_assert(BLOCK_X * BLOCK_Y == THREADS + 32, "warp groups, and a warp that copies");
+static_assert(STAGES > 1, "a stage is free when the products of the next have begun");
+static_assert(SPLIT * TILE_K <= 256, "K, which wgmma.py limits, fits an int in whole parts");
 static_assert(GROUP_ROWS == ROWS, "an instruction's rows for each warp group");
 static_assert(OWN % 4 == 0, "a block adds up whole groups of 8 columns");
 static_assert(1024 + STAGES * STAGE_BYTES + INBOX_BYTES == SHARED_BYTES, "shared in the ladder");
@@ -56,13 +54,6 @@ __global__ void __cluster_dims__(SPLIT, 1, 1) __launch_bounds__(THREADS + 32)
         init(&sent, 1);
         publish_barriers();
         expect(&sent, INBOX_BYTES);
-#if PREFETCH
-        // Each box once
-        for (int step = n; step < steps; step += across)
-            prefetch_2d(&map_a, (rank * steps + step) * TILE_K, m * TILE_ROWS);
-        for (int step = m; step < steps; step += (M + TILE_ROWS - 1) / TILE_ROWS)
-            prefetch_2d(&map_b, n * TILE_COLUMNS, (rank * steps + step) * TILE_K);
-#endif
     }
     if (SPLIT > 1)
         meet_cluster();
