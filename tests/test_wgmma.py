@@ -1,4 +1,4 @@
-"""The rungs of persistent.cuh: every tile of C belongs to one block, and blocks of a cluster have the same columns."""
+"""Hopper's rungs: every tile of C belongs to one block, or to one cluster; what the blocks of a cluster share."""
 
 import random
 import re
@@ -18,6 +18,7 @@ from tests.gate import check, load
 
 RUNGS = [found for found in gpukernels.op("matmul").rungs if "PERSISTENT" in found.macros()]
 CLUSTERED = [found for found in RUNGS if found.macros().get("CLUSTER", 1) > 1]
+SPLIT = [found for found in gpukernels.op("matmul").rungs if "SPLIT" in found.macros()]
 
 HOST = """\
 #include <algorithm>
@@ -109,6 +110,85 @@ def test_a_rung_whose_blocks_do_not_stay_has_a_block_for_each_tile(name: str) ->
         assert blocks == -(-rows // found.tile[0]) * -(-columns // found.tile[1])
 
 
+EXCHANGE = """\
+#include <vector>
+#define __device__
+typedef unsigned long long u64;
+struct float4 {{ float x, y, z, w; }};
+static float4 make_float4(float x, float y, float z, float w) {{ return {{x, y, z, w}}; }}
+{macros}
+constexpr int GROUP = 128, SUMS = TILE_ROWS / CONSUMERS * TILE_COLUMNS / GROUP;
+{constants}
+static std::vector<std::vector<float4>> inboxes(SPLIT, std::vector<float4>(INBOX_BYTES / 16));
+static const float4 *mine;
+static u64 sent;
+static int sends[SPLIT];
+static void send(const float4 *to, u64 *, int rank, float4 values) {{
+    inboxes[rank].at(to - mine) = values;
+    ++sends[rank];
+}}
+static void wait_for_sent(u64 *, int) {{}}
+static void exchange(int rank, int thread, const float *d, float *result) {{
+    float4 *const inbox = inboxes[rank].data();
+    mine = inbox;
+{source}
+    for (int i = 0; i < OWN; ++i)
+        result[i] = own[i];
+}}
+// Twice: the first time fills the inboxes.
+extern "C" int run(const float *d, float *results) {{
+    for (int turn = 0; turn < 2; ++turn)
+        for (int rank = 0; rank < SPLIT; ++rank)
+            for (int thread = 0; thread < THREADS; ++thread)
+                exchange(rank, thread, d + (rank * THREADS + thread) * SUMS, results + (rank * THREADS + thread) * OWN);
+    for (int rank = 0; rank < SPLIT; ++rank)
+        if (sends[rank] * 16 != 2 * INBOX_BYTES)  // what its barrier waits for
+            return 0;
+    return 1;
+}}
+"""
+
+
+@pytest.mark.parametrize("split", [2, 4])
+@pytest.mark.parametrize("found", SPLIT, ids=str)
+def test_each_block_of_a_split_tile_adds_up_its_columns_of_all_blocks(found: Rung, split: int, tmp_path: Path) -> None:
+    source = found.source.read_text(encoding="utf-8")
+    constants = re.search(r"^constexpr int THREADS.*?INBOX_BYTES[^\n]*\n", source, re.MULTILINE | re.DOTALL)
+    exchange = re.search(r"^    float own\[OWN\];.*?(?=^    store_results)", source, re.MULTILINE | re.DOTALL)
+    assert constants
+    assert exchange
+    macros = "\n".join(f"#define {name} {value}" for name, value in (found.macros() | {"SPLIT": split}).items())
+    library = host.library(EXCHANGE.format(macros=macros, constants=constants[0], source=exchange[0]), tmp_path)
+    threads = found.macros()["CONSUMERS"] * 128
+    sums = found.tile[0] * found.tile[1] // threads
+    d = np.random.default_rng(0).integers(-1000, 1000, (split, threads, sums)).astype(np.float32)
+    results = np.full((split, threads, sums // split), np.nan, np.float32)
+    assert library.run(d.ctypes, results.ctypes)
+    own = d.sum(axis=0).reshape(threads, split, sums // split)
+    assert (results == own.transpose(1, 0, 2)).all()
+
+
+@pytest.mark.parametrize("found", SPLIT, ids=str)
+def test_a_split_tile_has_a_block_for_each_part_of_k(found: Rung) -> None:
+    assert found.preparation
+    schedule = python_function(found, found.preparation).__globals__["schedule"]
+    split = found.macros()["SPLIT"]
+    for rows, columns, processors in shapes(found):
+        blocks, at_once = schedule(found, rows, columns, processors)
+        assert blocks == split * -(-rows // found.tile[0]) * -(-columns // found.tile[1])
+        assert at_once == (blocks <= processors // split * split)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("found", "type"), [(found.of(type), type) for found in SPLIT for type in found.types])
+def test_parts_of_k_are_added_up(found: Rung, type: str) -> None:
+    """Also if K ends in the first part, so that the others have none, and if a part is longer than the stages hold."""
+    rows, columns = found.tile
+    deep = 2 * found.macros()["SPLIT"] * found.macros()["STAGES"] * found.macros()["TILE_K"]
+    for shape in ((rows, columns, 8), (3 * rows - 1, 5 * columns + 8, deep + 200), (1, columns + 1, deep - 1)):
+        check(load(found, type, None), found, type, dict(zip("MNK", shape, strict=True)))
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize(("found", "type"), [(found.of(type), type) for found in CLUSTERED for type in found.types])
 def test_clusters_are_right_in_several_turns(found: Rung, type: str) -> None:
@@ -122,9 +202,12 @@ def test_clusters_are_right_in_several_turns(found: Rung, type: str) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize(("found", "type"), [(found.of(type), type) for found in CLUSTERED for type in found.types])
+@pytest.mark.parametrize(
+    ("found", "type"), [(found.of(type), type) for found in CLUSTERED + SPLIT for type in found.types]
+)
 def test_each_launch_of_clusters_has_the_same_result(found: Rung, type: str) -> None:
-    """A block that copied B into a stage that the other block still reads would change some results."""
+    """A block that copied B into a stage that the other block still reads would change some results, and so would sums
+    of a split tile that were added in the order in which they come."""
     import cupy
 
     rng = np.random.default_rng(0)

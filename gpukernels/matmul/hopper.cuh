@@ -54,6 +54,26 @@ __device__ void meet_cluster() {
     asm volatile("barrier.cluster.arrive.relaxed;\nbarrier.cluster.wait.acquire;" ::: "memory");
 }
 
+// Store 16 bytes to where `to` lies in block `rank` of the cluster. They come to the barrier that lies there where
+// `barrier` lies here; this thread does not wait.
+__device__ void send(const float4 *to, u64 *barrier, int rank, float4 values) {
+    asm volatile(
+        "{\n.reg .b32 there, signal;\n"
+        "mapa.shared::cluster.u32 there, %0, %2;\nmapa.shared::cluster.u32 signal, %1, %2;\n"
+        "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [there], {%3, %4, %5, %6}, [signal];\n}" ::"r"(
+            address(to)),
+        "r"(address(barrier)), "r"(rank), "f"(values.x), "f"(values.y), "f"(values.z), "f"(values.w)
+        : "memory");
+}
+
+// As wait, for what blocks of the cluster have sent.
+__device__ void wait_for_sent(u64 *barrier, int parity) {
+    asm volatile(
+        "{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
+        "@done bra over;\nbra again;\nover:\n}" ::"r"(address(barrier)), "r"(parity)
+        : "memory");
+}
+
 // So many threads of the block meet, whole warps; `id` is 1 to 15.
 template <int THREADS>
 __device__ void meet(int id) {

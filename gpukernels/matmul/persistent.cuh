@@ -1,10 +1,10 @@
-// matmul/persistent.cuh: the loop of Hopper's persistent rungs: a producer and two consumers go from tile to tile of C.
+// matmul/persistent.cuh: the loop of Hopper's persistent rungs: a producer and consumers go from tile to tile of C.
 //
-// A block has three groups of four warps. The first, the producer, lets the copy engine (TMA) fill STAGES stages of
-// shared memory, each TILE_K along K, and keeps ahead of the others as far as there are free stages. The two consumers
-// have the upper and the lower half of the block's tile of C, in registers which the producer gave away. Warp group
-// matrix instructions read A and B from shared memory while the next are issued. Barriers in shared memory count the
-// bytes that have come to a stage, and the warps that have done with it.
+// A block has groups of four warps. The first, the producer, lets the copy engine (TMA) fill STAGES stages of shared
+// memory, each TILE_K along K, and keeps ahead of the others as far as there are free stages. The consumers, mostly two,
+// have rows of the block's tile of C, one below the other, in registers which the producer gave away. Warp group matrix
+// instructions read A and B from shared memory while the next are issued. Barriers in shared memory count the bytes
+// that have come to a stage, and the warps that have done with it.
 // A block goes on with the next tile of C as soon as it has one, so that the copies for a tile start under the products
 // of the tile before it. Results go through shared memory in parts of 128 bytes a row, from where the copy engine
 // stores them. Those of 16 bits wait in registers, two in each, and leave under the first products of the next tile;
@@ -26,8 +26,11 @@ struct Plain {
     static constexpr int BLOCKS = 1;           // of a cluster, which copy B for each other
 };
 
-static_assert(BLOCK_X * BLOCK_Y == 3 * GROUP, "a producer and two consumers");
-static_assert(1024 + STAGES * STAGE_BYTES + 2 * BUFFERS * PART_BYTES == SHARED_BYTES, "shared in the ladder");
+constexpr int THREADS = (1 + CONSUMERS) * GROUP;
+
+static_assert(BLOCK_X * BLOCK_Y == THREADS, "a producer and the consumers");
+static_assert(STAGES > 1, "a stage is free when the products of the next have begun");
+static_assert(1024 + STAGES * STAGE_BYTES + CONSUMERS * BUFFERS * PART_BYTES == SHARED_BYTES, "shared in the ladder");
 
 // The row and column of tiles of a cluster's tile, of its block `rank`. `down`, `across`: the tiles of clusters.
 template <typename Plan>
@@ -53,8 +56,10 @@ __device__ void run(unsigned char *shared, u64 (&full)[STAGES], u64 (&empty)[STA
                     const TensorMap &map_b, const TensorMap &map_c, int M, int N, int K) {
     static_assert(TILE_K * sizeof(T) == ROW_BYTES, "rows of 128 bytes");
     static_assert(B_K_MAJOR || sizeof(T) == 2, "operands of 8 and of 32 bits must be K-major");
-    constexpr int BLOCKS = Plan::BLOCKS, PARTS = TILE_ROWS / 2 / ROWS * TILE_COLUMNS * sizeof(Out) / ROW_BYTES;
+    constexpr int BLOCKS = Plan::BLOCKS, PARTS = GROUP_ROWS / ROWS * TILE_COLUMNS * sizeof(Out) / ROW_BYTES;
     constexpr bool PROMOTE = Plan::PROMOTE;
+    constexpr bool GIVE = CONSUMERS == 2;  // else there are enough registers, or as many as all share evenly
+    static_assert(BLOCKS == 1 || TILE_COLUMNS % (64 * BLOCKS) == 0, "each block of a cluster copies whole boxes of B");
     static_assert(PARTS % BUFFERS == 0, "a tile leaves through every buffer as often");
     // Matrices with the 128-byte swizzle begin at multiples of 1024 bytes.
     unsigned char *const stages = shared + (1024 - address(shared) % 1024) % 1024;
@@ -71,7 +76,7 @@ __device__ void run(unsigned char *shared, u64 (&full)[STAGES], u64 (&empty)[STA
         prefetch(&map_b);
         for (int s = 0; s < STAGES; ++s) {
             init(full + s, 1);
-            init(empty + s, 8 * BLOCKS);  // the consumers' warps
+            init(empty + s, 4 * CONSUMERS * BLOCKS);  // the consumers' warps
         }
         publish_barriers();
     }
@@ -82,7 +87,8 @@ __device__ void run(unsigned char *shared, u64 (&full)[STAGES], u64 (&empty)[STA
     wait_for_last_launch();
 
     if (group == 0) {
-        keep_registers<40>();
+        if (GIVE)
+            keep_registers<40>();
         if (thread > 0)
             return;
         const u64 keep = Plan::KEEP ? evict_last() : evict_normal(), pass = Plan::KEEP ? evict_first() : keep;
@@ -120,7 +126,8 @@ __device__ void run(unsigned char *shared, u64 (&full)[STAGES], u64 (&empty)[STA
         return;
     }
 
-    take_registers<232>();
+    if (GIVE)
+        take_registers<232>();
     const int consumer = group - 1, lane = thread % 32;
     const Exit exit = {parts + consumer * BUFFERS * PART_BYTES, &map_c, consumer, thread % GROUP};
     constexpr bool NARROW = sizeof(Out) == 2;
@@ -135,7 +142,7 @@ __device__ void run(unsigned char *shared, u64 (&full)[STAGES], u64 (&empty)[STA
             total[i] = 0;
         for (int step = 0; step < steps; ++step) {
             wait(full + stage, parity);
-            const u32 a = address(stages + stage * STAGE_BYTES) + consumer * (TILE_ROWS / 2) * ROW_BYTES;
+            const u32 a = address(stages + stage * STAGE_BYTES) + consumer * GROUP_ROWS * ROW_BYTES;
             const u32 b = address(stages + stage * STAGE_BYTES + A_BYTES);
             multiply_tiles(d, a, b, step > 0 && !PROMOTE);
             if (NARROW && m >= 0)

@@ -11,14 +11,6 @@
 
 constexpr int PART_BYTES = ROWS * ROW_BYTES;  // in a store
 
-__device__ u32 packed(float low, float high) {
-#if defined(__CUDA_BF16_H__)
-    return bfloat16_pair(low, high);
-#else
-    return half_pair(low, high);
-#endif
-}
-
 // A part of the results, ROWS rows of 128 bytes, into shared memory. Parts go on to the right, then ROWS rows below.
 // A lane holds two neighbors of every 8 columns, in row lane / 4 of the warp's 16 and 8 rows below.
 __device__ void put(unsigned char *buffer, const float (&d)[SUMS], int part, int warp, int lane) {
@@ -42,7 +34,7 @@ __device__ void put(unsigned char *buffer, const u32 (&pairs)[SUMS / 2], int par
     }
 }
 
-// A warp group's way out: its buffers in shared memory, and C. `consumer`: which of the two it is.
+// A warp group's way out: its buffers in shared memory, and C. `consumer`: which it is.
 struct Exit {
     unsigned char *buffers;
     const TensorMap *map;
@@ -52,7 +44,7 @@ struct Exit {
     template <typename Values>
     __device__ void leave(const Values &values, int part, int m, int n) const {
         constexpr int COLUMNS = sizeof(Values) == sizeof(float) * SUMS ? ROW_BYTES / 4 : ROW_BYTES / 2;
-        const int below = TILE_ROWS == 2 * ROWS ? 0 : part / (TILE_COLUMNS / COLUMNS);
+        const int below = GROUP_ROWS == ROWS ? 0 : part / (TILE_COLUMNS / COLUMNS);
         unsigned char *const buffer = buffers + part % BUFFERS * PART_BYTES;
         if (thread == 0)  // the store that read this buffer last has read all
             wait_until_read<BUFFERS - 1>();
@@ -62,6 +54,6 @@ struct Exit {
         meet<GROUP>(1 + consumer);
         if (thread == 0)
             store_2d(map, buffer, (n - below) * TILE_COLUMNS + part * COLUMNS,
-                     m * TILE_ROWS + consumer * (TILE_ROWS / 2) + below * ROWS);
+                     m * TILE_ROWS + consumer * GROUP_ROWS + below * ROWS);
     }
 };

@@ -1,10 +1,10 @@
 // matmul/wgmma.cuh: tiles of A and B in shared memory, their product on Hopper's tensor cores, and where results lie.
 //
-// Two warp groups have the upper and the lower half of the block's tile of C. Rows in shared memory are 128 bytes,
-// whose 16-byte pieces are exchanged within 8 rows (128-byte swizzle), so that neither those who write the tiles nor
-// the tensor cores meet bank conflicts: piece p of row r lies at p ^ r % 8. A's tile has TILE_ROWS rows, of TILE_K
-// elements. B's tile has TILE_K rows of 64 columns, and behind them the next 64 columns; or if B_K_MAJOR, TILE_COLUMNS
-// rows of TILE_K elements.
+// The warp groups that multiply (CONSUMERS) have rows of the block's tile of C, one group below the other. Rows in
+// shared memory are 128 bytes, whose 16-byte pieces are exchanged within 8 rows (128-byte swizzle), so that neither
+// those who write the tiles nor the tensor cores meet bank conflicts: piece p of row r lies at p ^ r % 8. A's tile has
+// TILE_ROWS rows, of TILE_K elements. B's tile has TILE_K rows of 64 columns, and behind them the next 64 columns; or
+// if B_K_MAJOR, TILE_COLUMNS rows of TILE_K elements.
 // Source: NVIDIA, PTX ISA: wgmma.
 
 #pragma once
@@ -14,16 +14,20 @@
 #ifndef B_K_MAJOR
 #define B_K_MAJOR 0
 #endif
+#ifndef CONSUMERS
+#define CONSUMERS 2  // warp groups that multiply
+#endif
 
 constexpr int GROUP = 128;      // threads of a warp group
 constexpr int ROWS = 64;        // of C an instruction
 constexpr int ROW_BYTES = 128;  // of a row in shared memory
 constexpr int STEP_BYTES = 32;  // of a row of A an instruction
 constexpr int A_BYTES = TILE_ROWS * ROW_BYTES, B_BYTES = TILE_COLUMNS * ROW_BYTES, STAGE_BYTES = A_BYTES + B_BYTES;
-constexpr int SUMS = TILE_ROWS / 2 * TILE_COLUMNS / GROUP;  // a thread
+constexpr int GROUP_ROWS = TILE_ROWS / CONSUMERS;           // of C a warp group
+constexpr int SUMS = GROUP_ROWS * TILE_COLUMNS / GROUP;     // a thread
 
-static_assert(TILE_ROWS == 128 || TILE_ROWS == 256, "a warp group has 64 rows, or twice as many");
-static_assert(TILE_COLUMNS == 256 || TILE_COLUMNS == 128, "the width of an instruction");
+static_assert(GROUP_ROWS == ROWS || GROUP_ROWS == 2 * ROWS, "a warp group has 64 rows, or twice as many");
+static_assert(TILE_COLUMNS == 256 || TILE_COLUMNS == 128 || TILE_COLUMNS == 64, "the width of an instruction");
 static_assert(SUMS <= 128, "registers");
 
 // What an instruction multiplies: the elements' types, and whether A and B are row major in their tiles (tnspA, tnspB).
@@ -55,8 +59,10 @@ static_assert(SUMS <= 128, "registers");
 __device__ void multiply(float (&d)[SUMS], int first, u64 a, u64 b, int add) {
 #if TILE_COLUMNS == 256
     MULTIPLY("256", REGISTERS_128, "%128", "%129", "%130", SUMS_128(first));
-#else
+#elif TILE_COLUMNS == 128
     MULTIPLY("128", REGISTERS_64, "%64", "%65", "%66", SUMS_64(first));
+#else
+    MULTIPLY("64", REGISTERS_32, "%32", "%33", "%34", SUMS_32(first));
 #endif
 }
 
@@ -77,7 +83,7 @@ __device__ void multiply_tiles(float (&d)[SUMS], u32 a, u32 b, bool add) {
 #pragma unroll
     for (int byte = 0; byte < ROW_BYTES; byte += STEP_BYTES)
 #pragma unroll
-        for (int row = 0; row < TILE_ROWS / 2; row += ROWS)
+        for (int row = 0; row < GROUP_ROWS; row += ROWS)
             multiply(d, row / ROWS * (TILE_COLUMNS / 2), descriptor(a + row * ROW_BYTES + byte, 16, 8 * ROW_BYTES),
                      part_of_b(b, byte), add || byte > 0);
     commit_products();
@@ -89,19 +95,37 @@ __device__ void multiply_tiles(float (&d)[SUMS], u32 a, u32 b, bool add) {
 __device__ int own_row(int thread) { return thread / 32 * 16 + thread % 32 / 4; }
 __device__ int own_column(int thread) { return thread % 4 * 2; }
 
-// Store what a thread of a warp group has of ROWS x TILE_COLUMNS results, which begin at row0, column0 of C.
-__device__ void store_results(const float (&d)[SUMS], float *C, long long M, long long N, long long row0,
+// Two neighbors, rounded to 16 bits.
+__device__ u32 packed(float low, float high) {
+#if defined(__CUDA_BF16_H__)
+    return bfloat16_pair(low, high);
+#else
+    return half_pair(low, high);
+#endif
+}
+
+__device__ void store_pair(float *to, float low, float high) { *(float2 *)to = make_float2(low, high); }
+
+template <typename Out>
+__device__ void store_pair(Out *to, float low, float high) {
+    *(u32 *)to = packed(low, high);
+}
+
+// Store what a thread of a warp group has of ROWS rows of results, which begin at row0, column0 of C: two numbers of
+// every 8 columns in each of its two rows.
+template <int COUNT, typename Out>
+__device__ void store_results(const float (&d)[COUNT], Out *C, long long M, long long N, long long row0,
                               long long column0, int thread) {
-    const bool pairs = N % 2 == 0 && (u64)C % 8 == 0;
+    const bool pairs = N % 2 == 0 && (u64)C % (2 * sizeof(Out)) == 0;
 #pragma unroll
     for (int below = 0; below < 2; ++below) {
         const long long row = row0 + own_row(thread) + 8 * below;
 #pragma unroll
-        for (int i = 0; i < SUMS; i += 4) {
+        for (int i = 0; i < COUNT; i += 4) {
             const long long column = column0 + own_column(thread) + 2 * i;
-            float *const to = C + row * N + column;
+            Out *const to = C + row * N + column;
             if (pairs && row < M && column < N)
-                *(float2 *)to = make_float2(d[i + 2 * below], d[i + 2 * below + 1]);
+                store_pair(to, d[i + 2 * below], d[i + 2 * below + 1]);
             if (!pairs && row < M && column < N)
                 to[0] = d[i + 2 * below];
             if (!pairs && row < M && column + 1 < N)

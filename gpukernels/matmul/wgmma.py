@@ -42,15 +42,16 @@ def _aligned(matrix: Any) -> Any:
 
 def schedule(rung: Rung, rows: int, columns: int, processors: int) -> tuple[int, bool]:
     """How many blocks compute a C of `rows` x `columns` on so many multiprocessors, and whether all its tiles are on
-    the GPU at once. The blocks are whole clusters, whose tiles lie one below the other."""
+    the GPU at once. The blocks are whole clusters, which have tiles one below the other (CLUSTER), or share one
+    (SPLIT)."""
     macros = rung.macros()
-    cluster = macros.get("CLUSTER", 1)
+    cluster, split = macros.get("CLUSTER", 1), macros.get("SPLIT", 1)
     tile_rows, tile_columns = rung.tile
     tiles = -(-rows // (cluster * tile_rows)) * -(-columns // tile_columns)  # of a cluster
-    at_once = processors // cluster
+    at_once = processors // (cluster * split)
     turns = math.ceil(tiles / at_once) if "PERSISTENT" in macros else 1
     # as many as finish in as many turns: all have equal work
-    return cluster * math.ceil(tiles / turns), tiles <= at_once
+    return cluster * split * math.ceil(tiles / turns), tiles <= at_once
 
 
 def matmul_wgmma(call: prepare.Call) -> Callable[[], None]:
@@ -76,11 +77,11 @@ def matmul_wgmma(call: prepare.Call) -> Callable[[], None]:
     box_b = (tile_columns, wide) if rung.inputs[1] == "N K" else (macros["TILE_K"], wide)
     boxes = ((a, (tile_rows, wide)), (b, box_b), (c, (STORED_ROWS, ROW_BYTES // c.itemsize)))
     maps = [prepare.tensor_map(str(rung), matrix, box) for matrix, box in (boxes if stores else boxes[:2])]
-    arguments = (*maps, *(() if stores else (c,)), *map(np.int32, (rows, columns, k)))
+    arguments = (*maps, *(() if stores else (np.uintp(c.data.ptr),)), *map(np.int32, (rows, columns, k)))
 
     # If all tiles fit on the GPU at once, only the launch before this one can hide its start. With more tiles it costs
     # more to let the blocks of the next launch in.
-    overlaps = at_once and "PERSISTENT" in macros  # the others have no griddepcontrol
+    overlaps = at_once and ("PERSISTENT" in macros or "SPLIT" in macros)  # the others have no griddepcontrol
     enqueue = prepare.overlapping(function, grid, block, arguments) if overlaps else None
 
     def launch(_alive: object = (a, b, c)) -> None:

@@ -5,8 +5,8 @@
 //
 // The blocks of a cluster have tiles one below the other, which need the same columns of B. Each block copies its part
 // of B's tile into all of them (multicast), when the consumers of all have done with the stage: they arrive at the
-// barriers of all blocks. All have the same number of tiles; the last ones may lie below C. Tiles have 256 rows: a
-// consumer has 128. A band has BAND rows of tiles of a cluster.
+// barriers of all blocks. All have the same number of tiles; the last ones may lie below C. A band has BAND rows of
+// tiles of a cluster.
 // Source: NVIDIA, PTX ISA: cp.async.bulk.tensor with multicast, mapa; CUTLASS, clusters of thread blocks on Hopper.
 
 #include "persistent.cuh"
@@ -17,7 +17,7 @@ struct Plan : Plain {
 };
 
 template <typename T, typename Out = T>
-__global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(3 * GROUP, 1)
+__global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS, 1)
     matmul_wgmma_multicast(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b,
                           const __grid_constant__ TensorMap map_c, int M, int N, int K) {
     extern __shared__ unsigned char shared[];
