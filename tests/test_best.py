@@ -64,7 +64,6 @@ def test_measured_shapes_get_their_winners(gpu: str) -> None:
 def test_a_near_shape_and_ragged_rows() -> None:
     assert first("transpose", "float32", (4000, 4000)) == first("transpose", "float32", (4096, 4096)) == "vectorized"
     assert first("transpose", "float32", (4001, 4000)) == "sector_aligned"
-    assert first("transpose", "uint8", (4001, 4000)) == "sector_aligned"  # never measured: as another type
     assert first("matmul", "float32", (5000, 5000, 5000)) == first("matmul", "float32", (4096, 4096, 4096))
     assert first("matmul", "bfloat16->float32", (256, 256, 256)) == first("matmul", "float16->float32", (256, 256, 256))
     assert first("matmul", "float32", (0, 1, 1)) == first("matmul", "float32", (1, 1, 1))
@@ -106,6 +105,14 @@ def test_what_was_not_measured_on_a_gpu_follows_another_of_its_architecture(monk
     assert best.known("matmul", "own", 90) == {"float32 whole": {"1": {"a": 1.0}, "2": {"b": 1.0}}}
     assert best.known("matmul", "another", 80) == table["older"]["matmul"]
     assert best.known("matmul", "another", 100) == best.known("transpose", "own", 90) == {}
+
+
+def test_rows_of_a_width_that_were_never_measured_follow_another_width_and_then_other_rows() -> None:
+    ragged, whole, narrow = {"1": {"a": 1.0}}, {"2": {"b": 1.0}}, {"3": {"c": 1.0}}
+    of_op = {"float32 ragged": ragged, "float32 whole": whole, "uint8 whole": narrow}
+    assert best.relevant(of_op, "uint8", "ragged") == ragged
+    assert best.relevant(of_op, "uint8", "whole") == narrow
+    assert best.relevant({"float32 whole": whole}, "float32", "ragged") == whole
 
 
 def test_a_rung_with_limits_and_one_that_computes_something_else_are_left_out() -> None:
