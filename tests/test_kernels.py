@@ -78,6 +78,16 @@ def test_more_tiles_than_blocks_in_y(found: Rung, type: str, edge: int | None) -
             check(kernel, found, type, extents, edge=edge)
 
 
+@pytest.mark.parametrize(
+    ("found", "type", "edge"),
+    [case for case in cases("gpu") if case.values[0].op == "matmul" and case.values[1] in ("float16", "bfloat16")],
+)
+def test_sums_are_rounded_to_16_bits_once(found: Rung, type: str, edge: int | None) -> None:
+    """Left alone, cuBLAS splits K at this shape and rounds the sum of each part."""
+    extents = dict(zip(found.dims, (60, 323, 27), strict=True))
+    check(load(found, type, edge), found, type, extents, edge=edge)
+
+
 # --- beyond 2**31, checked on the device ---------------------------------------------------------------------------
 
 CHUNK = 2**26  # elements compared at a time
