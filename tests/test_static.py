@@ -167,6 +167,9 @@ TENSOR = {  # on tensor cores
 }
 
 
+LARGE_TILE = 128 * 256
+
+
 def exists(found: Rung, type: str, arch: str) -> bool:
     if found.arch_only:
         return arch == f"sm_{found.arch_only.rstrip('a')}"
@@ -175,10 +178,10 @@ def exists(found: Rung, type: str, arch: str) -> bool:
 
 def is_compiled(found: Rung, type: str, arch: str) -> bool:
     """Each type is compiled for the first architecture that it exists for, which offers least; the main one for the
-    last one and SM too, and vector_add, which is quickly compiled, for all. The larger tiles of pipelined, which take
+    last one and SM too, and vector_add, which is quickly compiled, for all. Large tiles in registers, which take
     seconds, are for one. What does not exist costs nothing."""
     there = [other for other in ARCHES if exists(found, type, other)]
-    if found.source.stem == "pipelined" and found.name != "pipelined_32x64":
+    if not found.arch_only and math.prod(found.tile) >= LARGE_TILE:
         return arch == SM
     main = type == PROJECT.ops[found.op].main_type(found.name)
     return arch == there[0] or arch not in there or (main and arch in (SM, there[-1])) or found.op == "vector_add"
