@@ -394,8 +394,11 @@ def _real(path: str) -> str:
 
 @functools.cache  # after each cell all modules of a process are looked at, of which libraries bring thousands
 def _followed(path: str) -> str:
-    """What an absolute path leads to."""
-    return os.path.realpath(path)
+    """What an absolute path leads to. The files of one folder share what leads to it."""
+    folder, name = os.path.split(path)
+    if name in ("", ".", "..") or os.path.islink(path):
+        return os.path.realpath(path)
+    return os.path.join(_followed(folder), name)
 
 
 def _mapped() -> Iterator[str]:
