@@ -1,5 +1,6 @@
 """What the tests share: a cache of compiled kernels that is not the user's, and the GPU or why there is none."""
 
+import compileall
 import functools
 import gc
 import os
@@ -190,13 +191,16 @@ def _name(item: pytest.Item) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_setupnodes() -> None:
-    """In a fresh clone, rewrite the assertions of all tests once: each of pytest-xdist's workers would do so itself."""
+    """In a fresh clone, rewrite the assertions of all tests and compile all modules once. Each of pytest-xdist's
+    workers, and each project that the tests copy, would do so itself."""
     modules = sorted(map(str, Path(__file__).parent.glob("test_*.py")))
     if any(Path(__file__).parent.glob("__pycache__/test_*.pyc")):
         return
     count = len(os.sched_getaffinity(0))
     command = [sys.executable, "-m", "pytest", "--collect-only", "--quiet", "-p", "no:cacheprovider"]
     parts = [subprocess.Popen([*command, *modules[at::count]], stdout=subprocess.DEVNULL) for at in range(count)]
+    for name in ("kernelwatch", "gpukernels", "benchmarks", "scripts"):
+        compileall.compile_dir(ROOT / name, quiet=2)  # what does not compile, its tests tell
     for part in parts:
         part.wait()  # what it cannot collect, the workers tell
 
@@ -208,6 +212,7 @@ collect_ignore = ["data"]  # other projects, with a package `benchmarks` and tes
 LONGEST = (
     *("test_static", "test_running", "test_fleet", "test_pages", "test_versus", "test_planted", "test_foreign"),
     *("test_own_page", "test_asv", "test_confirm", "test_bench", "test_untrusted", "test_publishing"),
+    *("test_plain_turns", "test_crossed", "test_two_environments", "test_trees"),
 )
 
 
