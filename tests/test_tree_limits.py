@@ -3,9 +3,12 @@
 import py_compile
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from kernelwatch.plan.tree import Guard
 from tests.repositories import processes_in, rewrite, wait_until
 from tests.sums_of_rows import FAST, SLOW, TABLE, Rows
 
@@ -69,3 +72,32 @@ def test_a_command_that_is_none_fails_the_build(rows: Rows, command: str, why: s
     told = rows.kernelwatch("versus", "HEAD", "HEAD", "--all", code=2)
     assert f"the build failed: `{command}`" in told
     assert why in told
+
+
+def test_a_file_of_the_checkout_is_told_through_any_links(tmp_path: Path) -> None:
+    """Of a file, of its folder, of both; and where ".." follows a link."""
+    checkout, elsewhere, exported = tmp_path / "checkout", tmp_path / "elsewhere", tmp_path / "exported"
+    for folder in (checkout / "sub", elsewhere / "sub", exported):
+        folder.mkdir(parents=True)
+        (folder / "one.py").touch()
+    (elsewhere / "file.py").symlink_to(checkout / "sub" / "one.py")
+    (elsewhere / "folder").symlink_to(checkout / "sub")
+    (elsewhere / "again").symlink_to(elsewhere / "folder")
+    (checkout / "sub" / "out.py").symlink_to(elsewhere / "sub" / "one.py")
+    (checkout / "out").symlink_to(elsewhere / "sub")
+    (checkout / "exported").symlink_to(exported)
+    guard = Guard(cast(Any, SimpleNamespace(folder=exported)), checkout)
+    strays = {
+        path: guard.is_stray(str(elsewhere / path))
+        for path in (
+            *("file.py", "folder/one.py", "again/one.py", "again/../sub/one.py"),
+            *("again/out.py", "sub/one.py", "again/../../elsewhere/sub/one.py"),
+        )
+    }
+    assert strays == {
+        **dict.fromkeys(("file.py", "folder/one.py", "again/one.py", "again/../sub/one.py"), True),
+        **dict.fromkeys(("again/out.py", "sub/one.py", "again/../../elsewhere/sub/one.py"), False),
+    }
+    assert guard.is_stray(str(checkout / "sub" / "one.py"))
+    assert not guard.is_stray(str(checkout / "out" / "one.py"))
+    assert not guard.is_stray(str(checkout / "exported" / "one.py"))

@@ -165,12 +165,9 @@ def at_most(count: int, of: int) -> float:
 
     Source: Clopper and Pearson, 1934.
     """
-    low, high = count / of, 1.0
-    for _ in range(60):
-        rate = (low + high) / 2
-        chance = math.fsum(math.comb(of, k) * rate**k * (1 - rate) ** (of - k) for k in range(count + 1))
-        low, high = (rate, high) if chance > CHANCE else (low, rate)
-    return high
+    from scipy.special import betaincinv
+
+    return float(betaincinv(count + 1, of - count, 1 - CHANCE)) if count < of else 1.0
 
 
 def row(name: str, cell: Cell, entry: Entry) -> list[str]:

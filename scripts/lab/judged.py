@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
 """A/A of the judge's mode: the same honest functions, measured by a judge and in the open mode.
 
-Each function is measured in the open mode, then by a judge, then in the open mode again, each time in a fresh process:
-what one measurement leaves in a process can make short launches of the next one slower. The record goes to
-docs/judged.json, from which the table of docs/judge.md is written. With --device cpu it measures CPU functions, prints
-the table, and records nothing.
+Each function is measured in the open mode, then by a judge, then in the open mode again, each time in a fresh process,
+as a user's first measurement is. The record goes to docs/judged.json, from which the table of docs/judge.md is written.
+With --device cpu it measures CPU functions, prints the table, and records nothing.
 """
 
 if __name__ == "__main__":
