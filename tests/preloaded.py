@@ -1,13 +1,16 @@
 """Runs commands as `python` does, in forks of a process that has imported what takes their interpreters longest.
 
 Each command is still a process of its own, with its arguments, variables, folder and output, and so are the engine's
-workers and asv's runners that it starts. What is imported before is installed and the same for all; the engine and the
-project come from the folders that the command names.
+workers and asv's runners that it starts. What is imported before is installed and the same for all, or a copy of the
+engine: the second command that uses one, and all after it, are forks of a process that has imported its modules, until
+a file of it changes. The project comes from the folders that the command names.
 This file, run as a script, is the process that forks: it reads requests as lines of JSON, and answers each with a line
 of JSON.
 """
 
 import atexit
+import copy
+import functools
 import gc
 import importlib
 import json
@@ -26,12 +29,19 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 EARLY = (
     *("ml_dtypes", "sqlite3", "filelock", "asv.main", "rich.console", "rich.progress", "rich.table", "scipy.special"),
-    "pytest",
+    *("asv_runner.check", "asv_runner.discovery", "asv_runner.run", "asv_runner.setup_cache", "pytest"),
 )
+# Modules of the engine that import most others, and none that adds to asv.
+ENGINE = (
+    *("publish.command", "comparison.verdict", "comparison.linking", "comparison.bisect", "comparison.confirm"),
+    *("report.crossed", "report.comparison", "report.terminal", "suites.timed", "suites.counted", "run.worker"),
+)
+ANEW = ("kernelwatch.timing.cpu",)  # what the tests' variables change when it is imported
+ENGINES_MOST = 4
 POLL_S = 0.02
 
 
@@ -153,26 +163,124 @@ def _request(arguments: Sequence[str], folder: Path, variables: Mapping[str, str
     return {"arguments": list(arguments), "folder": str(folder), "variables": dict(variables)}
 
 
-def serve(modules: Sequence[str]) -> None:
+def serve(requests: TextIO, answers: TextIO) -> None:
     """Fork for each command, and answer with its exit code, or at once with its process id if it leads a session."""
-    for name in (*EARLY, *modules):
-        importlib.import_module(name)
     FIRST.modules, FIRST.path, FIRST.finders = dict(sys.modules), [*sys.path], [*sys.meta_path]
+    own = {name: module for name, module in sys.modules.items() if name.partition(".")[0] == "kernelwatch"}
+    FIRST.states = {name: _copied(vars(module)) for name, module in own.items()}
+    gc.collect()
     gc.freeze()  # so that a collection in a fork copies nothing of it
-    for line in sys.stdin:
+    for line in requests:
         request = json.loads(line)
         if "ended" in request:
             answer = _exit_code(request["ended"], os.WNOHANG)
+        elif engine := _engine_of(request):
+            answer = engine.ask(line)
         elif fork := os.fork():
             answer = fork if "leads" in request else _exit_code(fork)
         else:
             _become(request)
-        print(json.dumps(answer), flush=True)
+        print(json.dumps(answer), file=answers, flush=True)
 
 
 def _exit_code(fork: int, options: int = 0) -> int | None:
     process, status = os.waitpid(fork, options)
     return os.waitstatus_to_exitcode(status) if process else None
+
+
+# --- copies of the engine ---------------------------------------------------------------------------------------------
+
+
+class Engine:
+    """A fork that has imported a copy of the engine, and forks for its commands.
+
+    `folder`: what holds the copy; `files`: those of the copy, and when they were written.
+    """
+
+    def __init__(self, folder: str, files: object) -> None:
+        self.files = files
+        (reads, self._requests), (self._answers, writes) = os.pipe(), os.pipe()
+        if not os.fork():
+            _close_all_but(reads, writes)
+            FIRST.engine = folder
+            for stream, flags in enumerate((os.O_RDONLY, os.O_WRONLY)):  # which are those of this process's requests
+                os.dup2(os.open(os.devnull, flags), stream)
+            sys.path.insert(0, folder)
+            with suppress(Exception, SystemExit):  # a copy that is broken: its commands say so
+                for name in ENGINE:
+                    importlib.import_module(f"kernelwatch.{name}")
+            sys.path.remove(folder)
+            for name in ANEW:
+                room, _, module = name.rpartition(".")
+                if sys.modules.pop(name, None):
+                    delattr(sys.modules[room], module)
+            serve(open(reads), open(writes, "w"))  # noqa: SIM115
+            os._exit(0)
+        os.close(reads)
+        os.close(writes)
+        self._answered = open(self._answers)  # noqa: SIM115
+
+    def ask(self, request: str) -> Any:
+        os.write(self._requests, request.encode())
+        return json.loads(self._answered.readline())
+
+    def end(self) -> None:
+        os.close(self._requests)
+        self._answered.close()
+
+
+SEEN: dict[str, object] = {}  # the files of each copy that one command has used
+ENGINES: dict[str, Engine] = {}  # by folder, the one that was used last at the end
+
+
+def _engine_of(request: Mapping[str, Any]) -> Engine | None:
+    """Who forks for a command; None for this process."""
+    if FIRST.engine or "leads" in request:
+        return None
+    folder = _engine_folder(request["arguments"], request["folder"], request["variables"])
+    if not folder:
+        return None
+    files = _files(folder)
+    engine = ENGINES.pop(folder, None)
+    if engine and engine.files != files:
+        engine.end()
+        engine = None
+    if not engine and SEEN.get(folder) == files:
+        engine = Engine(folder, files)
+    SEEN[folder] = files
+    if engine:
+        ENGINES[folder] = engine
+        if len(ENGINES) > ENGINES_MOST:
+            ENGINES.pop(next(iter(ENGINES))).end()
+    return engine
+
+
+def _engine_folder(program: Sequence[str], here: str, variables: Mapping[str, str]) -> str:
+    """The folder of the only copy of the engine that a program can find, "" if there are several or none."""
+    paths = [path for path in variables.get("PYTHONPATH", "").split(os.pathsep) if path]
+    parents = () if program[0].startswith("-") else list(Path(here, program[0]).resolve().parents)[:3]
+    places = [str(parent) for parent in parents] or [here]
+    found = {os.path.join(here, place) for place in (*places, *paths)}
+    engines = [place for place in found if os.path.exists(os.path.join(place, "kernelwatch", "__init__.py"))]
+    return engines[0] if len(engines) == 1 else ""
+
+
+def _files(folder: str) -> object:
+    """The modules of a copy of the engine, and when they were written."""
+    walked = os.walk(os.path.join(folder, "kernelwatch"))
+    paths = [os.path.join(place, name) for place, _, names in walked for name in names if name.endswith(".py")]
+    return {path: ((told := os.stat(path)).st_mtime_ns, told.st_size) for path in paths}
+
+
+def _close_all_but(*kept: int) -> None:
+    """Close all files but the standard streams and these."""
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2 and int(name) not in kept:
+            with suppress(OSError):
+                os.close(int(name))
+
+
+# --- a command --------------------------------------------------------------------------------------------------------
 
 
 def _become(request: dict[str, object]) -> NoReturn:
@@ -185,6 +293,7 @@ def _become(request: dict[str, object]) -> NoReturn:
         os.dup2(file, stream)
         os.close(file)
     sys.stdin = open(0, closefd=False)  # noqa: SIM115 (the old one has read of the next lines)
+    _close_all_but()
     os.chdir(str(request["folder"]))
     os.environ.clear()
     os.environ.update(request["variables"])  # type: ignore[call-overload]
@@ -235,7 +344,9 @@ def _interpret(arguments: list[str], safe: bool = False) -> None:
 
 PROGRAMS = (str(Path("kernelwatch", "run", "worker.py")), str(Path("asv", "benchmark.py")))
 MODULES = ("asv", "pytest")
-FIRST = types.SimpleNamespace()  # what was imported before any command, and from where
+WITHOUT_ASV = ("analysis", "identity", "plan", "run", "suites", "system", "timing")  # rooms of the engine
+# What was imported before any command, and from where; the folder of the copy of the engine, "" if none was imported.
+FIRST = types.SimpleNamespace(engine="")
 HANDLERS: dict[int, Any] = {
     signal.SIGINT: signal.default_int_handler,
     signal.SIGTERM: signal.SIG_DFL,
@@ -268,15 +379,35 @@ class Starting(subprocess.Popen[Any]):
         super().__init__(command, *arguments, **options)
 
 
+def _stays(module: str, same_engine: bool) -> bool:
+    """Whether a module that was imported before any command is as in a new interpreter of a program. asv is not: a
+    command may have changed it, as a plugin does; nor is what imported it, nor another copy of the engine."""
+    package, _, rest = module.partition(".")
+    if package == "kernelwatch":
+        return same_engine and rest.partition(".")[0] in ("", *WITHOUT_ASV)
+    return package != "asv"
+
+
+def _copied(names: Mapping[str, Any]) -> dict[str, Any]:
+    """The names of a module. What it collects in them is collected from here on apart."""
+    return {name: copy.copy(value) if type(value) in (dict, list, set) else value for name, value in names.items()}
+
+
+def _restore(module: types.ModuleType, state: Mapping[str, Any]) -> None:
+    """Have a module of the engine as it was when it had been imported, whatever its command has done."""
+    vars(module).clear()
+    vars(module).update(_copied(state))
+    for value in state.values():
+        if isinstance(value, functools._lru_cache_wrapper):
+            value.cache_clear()
+
+
 def _be(program: list[str], safe: bool, variables: Mapping[str, str], before: Callable[[], None]) -> NoReturn:
     """Be a program's interpreter, in a fork of its command whose standard streams are the program's already."""
     before()
     gc.freeze()
     KEPT.extend((sys.stdin, sys.stdout, sys.stderr, dict(sys.modules)))
-    for name in os.listdir("/proc/self/fd"):
-        if int(name) > 2:
-            with suppress(OSError):
-                os.close(int(name))
+    _close_all_but()
     sys.stdin, sys.stdout = open(0, closefd=False), open(1, "w", closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", errors="backslashreplace", closefd=False)  # noqa: SIM115
     for number, handler in HANDLERS.items():
@@ -289,8 +420,10 @@ def _be(program: list[str], safe: bool, variables: Mapping[str, str], before: Ca
     weakref.finalize._registered_with_atexit = False  # type: ignore[attr-defined]
     atexit._clear()
     sys.modules.clear()
-    # asv anew: its command may have changed it, as a plugin does.
-    sys.modules.update({name: module for name, module in FIRST.modules.items() if name.partition(".")[0] != "asv"})
+    same_engine = FIRST.engine != "" and _engine_folder(program, os.getcwd(), variables) == FIRST.engine
+    sys.modules.update({name: module for name, module in FIRST.modules.items() if _stays(name, same_engine)})
+    for name in sys.modules.keys() & FIRST.states.keys():
+        _restore(sys.modules[name], FIRST.states[name])
     sys.path[:] = FIRST.path
     sys.meta_path[:] = FIRST.finders
     sys.path_importer_cache.clear()
@@ -298,4 +431,6 @@ def _be(program: list[str], safe: bool, variables: Mapping[str, str], before: Ca
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1:])
+    for name in (*EARLY, *sys.argv[1:]):
+        importlib.import_module(name)
+    serve(sys.stdin, sys.stdout)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.preloaded import ENGINE, Preloaded
 from tests.repositories import PRELOADED, end_group, processes_in, wait_until
 
 TELLS = """
@@ -88,6 +89,62 @@ def test_a_program_of_a_command_is_as_in_its_own_interpreter(tmp_path: Path, pro
     done, expected = PRELOADED.run(arguments, tmp_path, variables), alone(tmp_path, variables, *arguments)
     assert "a job\n __main__\n to stderr\n 5\n" in expected.stdout, expected
     assert (done.returncode, done.stdout, done.stderr) == (0, expected.stdout, expected.stderr)
+
+
+ASKS = """
+import sys
+from {module} import cpu, record
+import kernelwatch.system.cache
+print(record.TOLD, cpu.TOLD, record.__file__, sys.argv[1:])
+"""
+ASKS_BY_A_WORKER = """
+import subprocess, sys
+import kernelwatch.timing.record as record
+record.TOLD = "changed by the command"
+print(subprocess.run([sys.executable, sys.argv[1], "a job"], capture_output=True, text=True))
+"""
+
+
+@pytest.mark.parametrize("program", [("ask.py",), ("start.py", "kernelwatch/run/worker.py")])
+def test_commands_of_one_copy_of_the_engine_are_as_in_interpreters_of_their_own(
+    tmp_path: Path, program: tuple[str, ...]
+) -> None:
+    """Also after its files, a variable that it reads or its folder have changed."""
+    asks = ASKS.format(module="kernelwatch.timing")
+    files = {"ask.py": asks, "kernelwatch/run/worker.py": asks, "start.py": ASKS_BY_A_WORKER}
+    server = Preloaded()
+
+    def compare(engine: Path, **variables: str) -> str:
+        given = {**os.environ, "PYTHONPATH": str(engine), **variables}
+        done, expected = server.run(program, engine, given), alone(engine, given, *program)
+        assert expected.returncode == 0, expected.stderr
+        assert (done.returncode, done.stdout, done.stderr) == (0, expected.stdout, expected.stderr)
+        return done.stdout
+
+    def write(engine: Path, told: str) -> None:
+        made = {f"kernelwatch/{name.replace('.', '/')}.py": "" for name in (*ENGINE, "system.cache")}
+        made["kernelwatch/timing/record.py"] = f"TOLD = {told!r}\n"
+        made["kernelwatch/timing/cpu.py"] = "import os\nTOLD = os.environ.get('TOLD')\n"
+        for name, text in {**made, **files}.items():
+            for folder in [place for place in (engine / name).parents if place.is_relative_to(engine / "kernelwatch")]:
+                folder.mkdir(parents=True, exist_ok=True)
+                (folder / "__init__.py").touch()
+            (engine / name).write_text(text)
+
+    try:
+        for name in ("one", "two"):
+            write(tmp_path / name, f"of {name}")
+            told = [compare(tmp_path / name, TOLD=f"time {at}") for at in range(3)]
+            assert f"of {name} time 2" in told[2]
+        write(tmp_path / "one", "of one, as it is now")
+        assert all("as it is now" in compare(tmp_path / "one") for _ in range(2))
+        write(tmp_path / "two", "of two")
+        (tmp_path / "one" / "kernelwatch" / "system" / "cache.py").write_text("broken")
+        broken = [server.run(["ask.py"], tmp_path / "one", os.environ).stderr for _ in range(3)]
+        assert all("NameError" in said for said in broken)
+        assert server._process is not None
+    finally:
+        server.end()
 
 
 @pytest.mark.parametrize("end", ENDS)

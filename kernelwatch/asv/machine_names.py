@@ -5,42 +5,23 @@ import re
 
 from asv import util
 
+from kernelwatch.system.machine import first_gpu
 from kernelwatch.timing.nvml import Nvml
-
-
-def _first_gpu() -> tuple[str, str] | None:
-    """The name and the PCI bus id of CUDA's first GPU; None if there is none. It creates no context."""
-    try:
-        from cuda.bindings import driver
-    except ImportError:
-        return None
-    try:
-        if driver.cuInit(0)[0] != driver.CUresult.CUDA_SUCCESS:
-            return None
-        error, device = driver.cuDeviceGet(0)
-        if error != driver.CUresult.CUDA_SUCCESS:
-            return None
-        texts = driver.cuDeviceGetName(100, device)[1], driver.cuDeviceGetPCIBusId(100, device)[1]
-    except RuntimeError:  # no libcuda
-        return None
-    name, bus = (text.split(b"\0")[0].decode() for text in texts)
-    return name, bus
 
 
 def gpu_name() -> str:
     """The name of CUDA's first GPU, or "none"."""
-    first = _first_gpu()
-    return first[0] if first else "none"
+    gpu = first_gpu()
+    return gpu.name if gpu else "none"
 
 
 def who() -> dict[str, str | None]:
     """Which GPU a record is of: name, hashed UUID, driver, named as in a group's facts; {} without a GPU."""
-    first = _first_gpu()
-    if first is None:
+    gpu = first_gpu()
+    if gpu is None:
         return {}
-    name, bus = first
-    facts = Nvml(bus).facts()
-    return {"gpu": name, "nvml_uuid_sha256": facts["uuid_sha256"], "nvml_driver": facts["driver"]}
+    facts = Nvml(gpu.bus).facts()
+    return {"gpu": gpu.name, "nvml_uuid_sha256": facts["uuid_sha256"], "nvml_driver": facts["driver"]}
 
 
 def described(gpu: str | None = None) -> dict[str, str]:

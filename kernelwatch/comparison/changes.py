@@ -28,6 +28,7 @@ from kernelwatch.run.group import measure_once
 from kernelwatch.run.processes import Run
 from kernelwatch.system import cache
 from kernelwatch.system.holding import holding
+from kernelwatch.system.machine import first_gpu
 from kernelwatch.system.options import Options
 from kernelwatch.timing.cpu import cpu_name
 
@@ -338,13 +339,8 @@ def _described(project: Project) -> str:
 
 def gpu_here() -> str:
     """The name and the driver of CUDA's first GPU, "" if there is none."""
-    try:
-        import cupy
-
-        runtime = cupy.cuda.runtime
-        return f"{runtime.getDeviceProperties(0)['name'].decode()} {runtime.driverGetVersion()}"
-    except Exception:  # no CuPy, no driver, no GPU: each has an error of its own
-        return ""
+    gpu = first_gpu()
+    return f"{gpu.name} {gpu.driver}" if gpu else ""
 
 
 def _merged(known: Launch, seen: Launch) -> Launch:

@@ -4,6 +4,7 @@ import ctypes
 import hashlib
 import os
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 ETC, SYS, PROC = Path("/etc"), Path("/sys"), Path("/proc")
@@ -41,6 +42,35 @@ def free_bytes() -> int:
         if name == "MemAvailable":
             return int(amount.split()[0]) * 1024
     return sys.maxsize
+
+
+@dataclass(frozen=True)
+class FirstGpu:
+    """CUDA's first GPU. `bus`: its PCI bus id; `driver`: the newest CUDA that its driver knows, such as 13000."""
+
+    name: str
+    bus: str
+    driver: int
+
+
+def first_gpu() -> FirstGpu | None:
+    """CUDA's first GPU, None if there is none. It creates no context, and does not import CuPy, which takes longer."""
+    try:
+        from cuda.bindings import driver
+    except ImportError:
+        return None
+    try:
+        if driver.cuInit(0)[0] != driver.CUresult.CUDA_SUCCESS:
+            return None
+        error, device = driver.cuDeviceGet(0)
+        if error != driver.CUresult.CUDA_SUCCESS:
+            return None
+        texts = driver.cuDeviceGetName(100, device)[1], driver.cuDeviceGetPCIBusId(100, device)[1]
+        version = int(driver.cuDriverGetVersion()[1])
+    except RuntimeError:  # no libcuda
+        return None
+    name, bus = (text.split(b"\0")[0].decode() for text in texts)
+    return FirstGpu(name, bus, version)
 
 
 def gpus() -> list[str]:
