@@ -16,6 +16,7 @@ from kernelwatch.commands.shown import code_of
 from kernelwatch.history.failures import SuiteFailure
 from tests.pages import marks, opened, view
 from tests.repositories import PERSON, ROOT, Project, link_engine, new_project, rewrite
+from tests.sums_of_rows import FAST, TABLE, Rows
 from tests.test_site import benchmark, browser
 
 if TYPE_CHECKING:
@@ -341,6 +342,16 @@ def test_nulls_without_a_reason_are_failures(tmp_path: Path) -> None:
         "machine": "host", "commit": dead, "suite": "transpose.GPU", "series": 1, "log": "",
         "reason": "asv recorded null, and no reason is kept",
     }  # fmt: skip
+
+
+def test_a_run_without_a_figure_is_not_green(rows: Rows) -> None:
+    """This machine lacks what its kernels need, so that no cell has failed."""
+    rows.write_files({"rows/__init__.py": f"import pycuda\n{TABLE}", "rows/sums.py": FAST})
+    rows.describe()
+    rows.commit_all("first")
+    said = rows.kernelwatch("bench", "--all", "--no-gate", code=2)
+    assert "verdict: nothing was judged" in said
+    assert "evidence: 0 of 0 series judged" in said
 
 
 def test_what_a_suite_said_before_it_ran_counts_no_more(tmp_path: Path) -> None:

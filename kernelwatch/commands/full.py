@@ -212,11 +212,11 @@ def run_full(
             [told for new in news for told in read(new)] for read in (Events.failures, Events.evidence)
         )
         show_failures(failures, console)
-        judged = sum(told["judged"] for told in evidence)
+        judged, series = (sum(told[name] for told in evidence) for name in ("judged", "series"))
         console.print(f"verdict: {verdict(code, events, failures, judged)}", soft_wrap=True)
         show_evidence(evidence, console)
-        if not judged and alone(evidence):
-            code = code or 2  # there is a history, and nothing of it could be compared
+        if not judged and (alone(evidence) or not series):
+            code = code or 2  # there is a history, and nothing of it could be compared; or no cell gave a figure
     console.print(f"took {phases.taken()}", soft_wrap=True)
     console.print(f"pages: {page.as_uri()}", soft_wrap=True)
     return code or code_of(events)
