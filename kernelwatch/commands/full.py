@@ -207,16 +207,18 @@ def run_full(
     show_expected(list({json.dumps(each): each for new in news for each in new.expected()}.values()), console)
     show_damaged([new.damaged() for new in news], console)
     events = [event for new in news for event in new.now()]
+    evidence = [told for new in news for told in new.evidence()]
+    judged, series = (sum(told[name] for told in evidence) for name in ("judged", "series"))
     if not arguments.quick:  # a first look has nothing to compare with
-        failures, evidence = (
-            [told for new in news for told in read(new)] for read in (Events.failures, Events.evidence)
-        )
+        failures = [told for new in news for told in new.failures()]
         show_failures(failures, console)
-        judged, series = (sum(told[name] for told in evidence) for name in ("judged", "series"))
         console.print(f"verdict: {verdict(code, events, failures, judged)}", soft_wrap=True)
         show_evidence(evidence, console)
-        if not judged and (alone(evidence) or not series):
-            code = code or 2  # there is a history, and nothing of it could be compared; or no cell gave a figure
+        if not judged and alone(evidence):
+            code = code or 2  # there is a history, and nothing of it could be compared
+    if not series:
+        console.print("no cell gave a figure", style="yellow", soft_wrap=True)
+        code = code or 2
     console.print(f"took {phases.taken()}", soft_wrap=True)
     console.print(f"pages: {page.as_uri()}", soft_wrap=True)
     return code or code_of(events)
