@@ -117,11 +117,11 @@ def no_gpu(kernel_cache: Path) -> str:
 def small_engine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a copy of the engine, for $PYTHONPATH, that measures on a CPU with the least memory, by a clock of
     its own, which is exact: in one process, and in few turns what it cannot decide."""
-    from tests.repositories import FEW_BUFFERS, FEWEST_TURNS, OWN_CLOCK, copy_into, cpu_processes, rewrite
+    from tests.repositories import FEW_BUFFERS, FEW_SAMPLES, FEWEST_TURNS, OWN_CLOCK, copy_into, cpu_processes, rewrite
 
     folder = tmp_path_factory.mktemp("engine")
     copy_into(folder, ["kernelwatch"])
-    for edits in (FEWEST_TURNS, OWN_CLOCK, FEW_BUFFERS, cpu_processes(1)):
+    for edits in (FEWEST_TURNS, OWN_CLOCK, FEW_SAMPLES, FEW_BUFFERS, cpu_processes(1)):
         rewrite(folder, edits)
     return folder
 
@@ -159,14 +159,6 @@ def rows(tmp_path: Path, small_engine: Path) -> "Rows":
 
     project = new_project(tmp_path, "rows")
     return Rows(project.folder, project.home, small_engine)
-
-
-@pytest.fixture
-def real_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the small engine time by the real clock."""
-    from tests.repositories import REAL_CLOCK
-
-    monkeypatch.setenv(REAL_CLOCK, "1")
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

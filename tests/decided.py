@@ -1,5 +1,6 @@
 """A history whose regressions are accepted, expected, fixed, made up for, refuted and open, each on its own commit."""
 
+import copy
 import json
 import os
 import shutil
@@ -65,6 +66,13 @@ class Decided:
         git(folder, "config", "user.name", "Ada")
         git(folder, "config", "user.email", "ada@example.org")
         self.record()
+
+    def copied(self, folder: Path) -> "Decided":
+        """The same project in another folder, in which it can be changed."""
+        shutil.copytree(self.folder, folder, symlinks=True)
+        other = copy.copy(self)
+        other.folder = folder
+        return other
 
     def record(self, **levels: Level) -> None:
         """Record the histories. `levels`: those of some rungs, in place of what they have; ACCEPTED and LATER change

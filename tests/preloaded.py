@@ -40,7 +40,6 @@ ENGINE = (
     *("publish.command", "comparison.verdict", "comparison.linking", "comparison.bisect", "comparison.confirm"),
     *("report.crossed", "report.comparison", "report.terminal", "suites.timed", "suites.counted", "run.worker"),
 )
-ANEW = ("kernelwatch.timing.cpu",)  # what the tests' variables change when it is imported
 ENGINES_MOST = 4
 POLL_S = 0.02
 
@@ -210,10 +209,6 @@ class Engine:
                 for name in ENGINE:
                     importlib.import_module(f"kernelwatch.{name}")
             sys.path.remove(folder)
-            for name in ANEW:
-                room, _, module = name.rpartition(".")
-                if sys.modules.pop(name, None):
-                    delattr(sys.modules[room], module)
             serve(open(reads), open(writes, "w"))  # noqa: SIM115
             os._exit(0)
         os.close(reads)

@@ -4,17 +4,16 @@ import copy
 import os
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from lab import scale
+from tests.preloaded import Background
 from tests.repositories import PRELOADED, ROOT
 
 COMMITS = 6
-SERIES, EXACT = 200, 40  # timed series, and exact ones
+SERIES, EXACT = 100, 20  # timed series, and exact ones
 
 
 class Project:
@@ -26,16 +25,10 @@ class Project:
 
     def start(
         self, html: Path | None = None, cache: Path | None = None, command: Sequence[str] = ("-m", "asv")
-    ) -> "subprocess.Popen[str]":
+    ) -> Background:
+        """Publish in the background."""
         arguments, variables = self._publication(html, cache)
-        return subprocess.Popen(
-            [sys.executable, *command, *arguments],
-            cwd=ROOT,
-            env=variables,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        return PRELOADED.start([*command, *arguments], ROOT, variables)
 
     def publish(self, html: Path | None = None, cache: Path | None = None) -> str:
         """Publish; what it said."""

@@ -1,6 +1,7 @@
 """Checks documents against the schemas that the engine ships."""
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +33,16 @@ def closed(node: Any, *, inside: bool = False) -> Any:
 def check(document: Any, name: str, part: str = "") -> None:
     """A document is as its schema says, and has no key besides. Skips without jsonschema, which a machine that only
     measures lacks. Raises: jsonschema.ValidationError."""
+    plain = json.loads(json.dumps(document, allow_nan=False))
+    for validator in validators(name, part):
+        validator.validate(plain)
+
+
+@cache
+def validators(name: str, part: str) -> tuple[Any, ...]:
+    """Those of a schema, or of one of its definitions, as it is and closed."""
     jsonschema = pytest.importorskip("jsonschema", reason="the documents are checked with jsonschema")
-    text = json.dumps(document, allow_nan=False)
     plain = schema(name, part)
     jsonschema.Draft202012Validator.check_schema(plain)
-    jsonschema.validate(json.loads(text), plain, cls=jsonschema.Draft202012Validator)
-    if part != "copied":  # allOf with an event, which is closed for itself
-        jsonschema.validate(json.loads(text), closed(plain), cls=jsonschema.Draft202012Validator)
+    # What is copied is an allOf with an event, which is closed for itself.
+    return tuple(map(jsonschema.Draft202012Validator, [plain] if part == "copied" else [plain, closed(plain)]))

@@ -19,13 +19,19 @@ from kernelwatch.commands import bench, publishing
 from kernelwatch.system.errors import CANNOT
 from tests.repositories import (
     CELLS,
+    FEW_SAMPLES,
+    FEWEST_TURNS,
     HARNESS,
     INTERRUPTIBLE,
+    OWN_CLOCK,
+    WORKS,
     Project,
     copy_into,
+    cpu_processes,
     few_rungs,
     new_project,
     processes_in,
+    rewrite,
     smaller,
     uncommitted_harness,
     without_suites,
@@ -116,6 +122,8 @@ def committed(kernel_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> P
     without_suites(project.folder, "access", "device", "matmul", "static")
     few_rungs(project.folder, RUNGS)
     smaller(project.folder, cpu_shapes="problem.counted_shapes[:1]")
+    for edits in (FEWEST_TURNS, OWN_CLOCK, FEW_SAMPLES, cpu_processes(1)):
+        rewrite(project.folder, edits)
     project.commit_all("as it is")
     with (project.folder / "gpukernels" / "ladder.toml").open("a") as file:
         file.write(ENTRY)
@@ -213,14 +221,14 @@ def test_a_slower_tree_shows_and_nothing_is_saved(project: Project) -> None:
     source = blocked(project).read_text()
     loop = "    for (long long m0 = 0;"
     assert source.count(loop) == 1
-    blocked(project).write_text(source.replace(loop, f"    for (volatile int again = 0; again < 100; ++again)\n{loop}"))
+    blocked(project).write_text(source.replace(loop, f"    {WORKS}\n    optopt += 1000;\n{loop}"))
     before = sorted(path for path in project.folder.rglob("*") if ".git" not in path.parts and path.suffix != ".pyc")
     done = project.bench("--worktree", "transpose/c_blocked", only="256x256 hot")
     assert done.returncode == 1, done.stdout + done.stderr
     row = next(line for line in done.stdout.splitlines() if line.startswith("256x256 hot"))
     _, _, head, head_unit, tree, tree_unit, change, *_, verdict = row.split()
     assert change.startswith("x"), done.stdout  # a factor
-    assert float(change[1:]) > 2, done.stdout  # of 100 times the work
+    assert float(change[1:]) > 50, done.stdout
     assert (head, head_unit) != (tree, tree_unit)
     assert verdict == "worse"
     assert done.stdout.index("c_blocked") < done.stdout.index("numpy float32, CPU (control)")
@@ -260,14 +268,11 @@ def test_which_rungs_differ(project: Project) -> None:
         found: list[str] = json.loads(project.python(CHANGED))
         return found
 
-    assert changed() == []
     blocked(project).write_text(blocked(project).read_text() + "\n")  # it was launched: its binary is the same
-    assert changed() == []
-    blocked(project).write_text(blocked(project).read_text() + "int more = 1;\n")
-    assert changed() == ["transpose/c_blocked"]
     other = project.folder / "gpukernels" / "vector_add" / "elementwise.cu"
     other.write_text(other.read_text() + "\n")
-    assert changed() == ["transpose/c_blocked", "vector_add/elementwise"]
+    assert changed() == ["vector_add/elementwise"]
+    blocked(project).write_text(blocked(project).read_text() + "int more = 1;\n")
     project.git("add", "-A")
     assert changed() == ["transpose/c_blocked", "vector_add/elementwise"]
     project.git("reset", "-q", "--hard")
@@ -283,10 +288,8 @@ def test_an_entry_that_differs_is_its_rung(project: Project) -> None:
 
     ladder = project.folder / "gpukernels" / "ladder.toml"
     text = ladder.read_text()
-    ladder.write_text(text.replace("pad = 1", "pad = 2"))
+    ladder.write_text(f"# a comment\n{text.replace('pad = 1', 'pad = 2')}")
     assert changed() == ["transpose/dynamic"]
-    ladder.write_text(f"# a comment\n{text}")
-    assert changed() == []
     ladder.write_text(text.replace('types = ["float32", "float64"]', 'types = ["float32"]', 1))
     assert changed() == sorted(name for name in rungs(project) if name.startswith("vector_add/"))
 

@@ -19,10 +19,12 @@ PYBIND = """
 
 using Array = pybind11::array_t<float, pybind11::array::c_style>;
 
+extern "C" int optopt;  // the clock of the small engine
+
 void plain(Array a, Array out) {{
     auto in = a.unchecked<2>();
     auto to = out.mutable_unchecked<1>();
-    for (volatile int again = 0; again < {times}; ++again)
+    for (volatile int again = 0; again < {times}; ++again, ++optopt)
         for (long row = 0; row < in.shape(0); ++row) {{
             double sum = 0;
             for (long at = 0; at < in.shape(1); ++at)
@@ -119,7 +121,6 @@ QUICK = ("Makefile", "asv")
 
 
 @pytest.mark.parametrize("how", BUILDS)
-@pytest.mark.usefixtures("real_clock")
 def test_a_commit_is_built(rows: Rows, how: str) -> None:
     if how not in QUICK and not os.environ.get("KERNELWATCH_BUILDS"):
         pytest.skip("builds by pip take minutes: $KERNELWATCH_BUILDS=1 asks for them")
@@ -194,7 +195,6 @@ def plain(a, out):
 """
 
 
-@pytest.mark.usefixtures("real_clock")
 def test_a_commit_is_never_given_what_another_one_compiled(rows: Rows, tmp_path: Path) -> None:
     """The commits keep what they compile under a key that lacks its source."""
     rows.describe()

@@ -62,14 +62,19 @@ def decided(tmp_path_factory: pytest.TempPathFactory) -> Decided:
 @pytest.fixture(scope="module")
 def accepted(decided: Decided, tmp_path_factory: pytest.TempPathFactory) -> Decided:
     """The same history, in which someone accepted the regression of ACCEPTED and published."""
-    project = Decided(tmp_path_factory.mktemp("accepted"))
-    project.publish()
+    project = decided.copied(tmp_path_factory.mktemp("accepted") / "project")
     done = project.accept(project.commits[ACCEPTED][:9], "--reason", REASON)
     assert done.returncode == 0, done.stderr
     assert f"host: {PADDED} +10.0" in done.stdout
     assert "commit it: results/decisions.toml" in done.stdout
     project.publish()
     return project
+
+
+@pytest.fixture(scope="module")
+def reopened(accepted: Decided, tmp_path_factory: pytest.TempPathFactory) -> Decided:
+    """The same again, for tests that record other levels."""
+    return accepted.copied(tmp_path_factory.mktemp("reopened") / "project")
 
 
 def code_at(project: Decided, *places: int) -> int:
@@ -130,43 +135,38 @@ def test_an_accepted_regression_says_by_whom_and_why_and_is_not_red(accepted: De
     assert "größer" in said
 
 
-def test_it_is_open_again_if_a_later_commit_makes_it_worse(accepted: Decided) -> None:
+def test_it_is_open_again_if_a_later_commit_makes_it_worse(reopened: Decided) -> None:
     """By a step of its own, which is open as well until it is accepted, too."""
     worse = stepped(1e-5, 1.1e-5, ACCEPTED)
-    accepted.record(padded=lambda at: worse(at) * (1.04 if at >= LATER else 1.0))
-    before = accepted.decisions.read_text()
+    reopened.record(padded=lambda at: worse(at) * (1.04 if at >= LATER else 1.0))
+    before = reopened.decisions.read_text()
     try:
-        accepted.publish()
-        events = accepted.events()
+        reopened.publish()
+        events = reopened.events()
         first, second = events[ACCEPTED], events[LATER]
         assert (first["state"], first["open"]) == ("new", True)
-        since = f"worse than accepted since {accepted.commits[LATER][:8]}: +14."
+        since = f"worse than accepted since {reopened.commits[LATER][:8]}: +14."
         assert first["words"].startswith(f"not measured again yet, {since}")
         assert (second["state"], second["decision"]) == ("new", None)
-        assert code_at(accepted, ACCEPTED) == 1
-        assert accepted.accept(second["id"][:16], "--reason", "so be it").returncode == 0
-        accepted.publish()
-        states = {at: event["state"] for at, event in accepted.events().items()}
+        assert code_at(reopened, ACCEPTED) == 1
+        assert reopened.accept(second["id"][:16], "--reason", "so be it").returncode == 0
+        reopened.publish()
+        states = {at: event["state"] for at, event in reopened.events().items()}
         assert states[ACCEPTED] == states[LATER] == "accepted"
     finally:
-        accepted.decisions.write_text(before)
-        accepted.record()
-        accepted.publish()
+        reopened.decisions.write_text(before)
 
 
-def test_it_is_open_again_if_it_is_measured_larger(accepted: Decided) -> None:
-    accepted.record(padded=stepped(1e-5, 1.11e-5, ACCEPTED))
-    try:
-        accepted.publish()
-        event = accepted.events()[ACCEPTED]
-        assert (event["state"], event["open"]) == ("new", True)
-        assert event["words"].startswith("not measured again yet, larger than accepted: +10.0")
-        accepted.record(padded=stepped(1e-5, 1.09e-5, ACCEPTED))
-        accepted.publish()
-        assert accepted.events()[ACCEPTED]["state"] == "accepted"
-    finally:
-        accepted.record()
-        accepted.publish()
+def test_it_is_open_again_if_it_is_measured_larger(reopened: Decided) -> None:
+    for size, state, words in (
+        (1.11e-5, "new", "not measured again yet, larger than accepted: +10.0"),
+        (1.09e-5, "accepted", "accepted by Ada"),
+    ):
+        reopened.record(padded=stepped(1e-5, size, ACCEPTED))
+        reopened.publish()
+        event = reopened.events()[ACCEPTED]
+        assert (event["state"], event["open"]) == (state, state == "new")
+        assert event["words"].startswith(words)
 
 
 # --- what commits announce -------------------------------------------------------------------------------------------
@@ -267,33 +267,28 @@ def test_without_pages_it_says_what_to_do(tmp_path: Path) -> None:
     assert "publish them first" in done.stderr
 
 
-DAMAGES = {
-    "a conflict": ("<<<<<<< HEAD\n", "it is no TOML"),
-    "no reason": ("reason = ", "an entry that is no decision: 'reason' is missing"),
-    "not a size": ("size = ", "an entry that is no decision: size and bounds should be finite numbers"),
+DAMAGES = {  # what stands before the first decision, or in place of what; what is said
+    "[[accepted]]": ("<<<<<<< HEAD\n[[accepted]]", "it is no TOML"),
+    "reason = ": ("purpose = ", "an entry that is no decision: 'reason' is missing"),
+    "size = ": ("size = nan, was = ", "an entry that is no decision: size and bounds should be finite numbers"),
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_file_names_its_line_loses_nothing_and_makes_nothing_green(accepted: Decided, damage: str) -> None:
+def test_a_damaged_file_names_its_line_loses_nothing_and_makes_nothing_green(accepted: Decided) -> None:
     before = accepted.decisions.read_text()
-    first = before.index("[[accepted]]")
-    line = before[:first].count("\n") + 1
-    text = {
-        "a conflict": before[:first] + DAMAGES[damage][0] + before[first:],
-        "no reason": before.replace("reason = ", "purpose = "),
-        "not a size": before.replace("size = ", "size = nan, was = "),
-    }[damage]
-    accepted.decisions.write_text(text)
+    line = before[: before.index("[[accepted]]")].count("\n") + 1
     try:
-        done = accepted.accept(accepted.commits[LARGER], "--reason", "x")
-        assert done.returncode == CANNOT
-        assert f"decisions.toml:{line}: {DAMAGES[damage][1]}" in done.stderr
-        assert accepted.decisions.read_text() == text
-        said = accepted.publish()
+        for old, (new, why) in DAMAGES.items():
+            text = before.replace(old, new, 1)
+            accepted.decisions.write_text(text)
+            done = accepted.accept(accepted.commits[LARGER], "--reason", "x")
+            assert done.returncode == CANNOT
+            assert f"decisions.toml:{line}: {why}" in done.stderr
+            assert accepted.decisions.read_text() == text
+        said = accepted.publish()  # with the last of them
         assert f"decisions.toml:{line}: " in said.replace("\n", "")
         published = accepted.published()
-        assert f"results/decisions.toml:{line}: {DAMAGES[damage][1]}" in published["damaged"]
+        assert f"results/decisions.toml:{line}: {why}" in published["damaged"]
         assert accepted.events()[ACCEPTED]["open"]
         assert code_at(accepted, ACCEPTED) == 1
         entries = ElementTree.parse(accepted.folder / "html" / "regressions.xml").getroot().findall("{*}entry/{*}title")

@@ -1,5 +1,6 @@
 """What a call of link asks, leaves and goes on with: branches, rungs that are gone, broken commits, no GPU."""
 
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,10 +20,10 @@ from kernelwatch.plan.project import load
 from kernelwatch.publish.linked import failing as failing_of
 from kernelwatch.run import processes
 from kernelwatch.system import cache
-from tests.repositories import FEW_TURNS, copy_into, new_project, rewrite
-from tests.sums_of_rows import FAST, KERNEL, OTHER, OTHER_KERNEL, PLAIN, Rows
+from tests.repositories import new_project, rewrite
+from tests.sums_of_rows import FAST, KERNEL, OTHER, OTHER_KERNEL, PLAIN, SLOW, Rows
 from tests.test_chain import a_link, a_session
-from tests.test_links import BOTH, CELL, SLOWER, published
+from tests.test_links import BOTH, CELL, published
 
 
 def new_rows(base: Path, engine: Path) -> Rows:
@@ -48,7 +49,7 @@ def changed(rows: Rows, message: str, **files: str) -> str:
 
 def test_a_second_call_links_what_the_first_left(tmp_path: Path, small_engine: Path) -> None:
     rows = new_rows(tmp_path, small_engine)
-    after = changed(rows, "slower", rows__sums=SLOWER)
+    after = changed(rows, "slower", rows__sums=SLOW)
     quick = ("--no-publish", "--budget", "1")
     rows.kernelwatch("link", "--only", "row_sum/other", *quick, code=0)
     (left,) = sessions(rows)
@@ -57,7 +58,7 @@ def test_a_second_call_links_what_the_first_left(tmp_path: Path, small_engine: P
     assert len(sessions(rows)) == 1  # nothing further of this rung
     told = rows.kernelwatch("link", "--shape", "300x300", *quick)
     assert "1 linked" in told
-    told = rows.kernelwatch("link", "--no-publish", "--budget", "8")  # a busy machine takes some turns to decide
+    told = rows.kernelwatch("link", "--no-publish", "--budget", "1")
     assert "1 linked" in told
     asked = [[link.cell for link in each.changed] for each in sessions(rows)]
     assert asked == [[], [CELL.replace("256x256", "300x300")], [CELL]]
@@ -93,7 +94,7 @@ def test_without_a_gpu_nothing_of_one_is_linked_and_another_machine_goes_on(tmp_
     full.touch()
     assert "note: " not in rows.kernelwatch("link", "--no-publish", code=2)  # it has a full run
     full.unlink()
-    changed(rows, "both change", rows__far=FAR_KERNEL.format(factor="+1.0"), rows__sums=SLOWER)
+    changed(rows, "both change", rows__far=FAR_KERNEL.format(factor="+1.0"), rows__sums=SLOW)
     for linked, count in (("1 linked", 1), ("0 linked", 1)):  # the second time nothing further can be measured
         told = rows.kernelwatch("link", "--no-publish", "--budget", "1")
         assert linked in told
@@ -122,11 +123,11 @@ def test_a_commit_of_prose_that_a_kernel_reads_is_asked(tmp_path: Path, small_en
     rows = new_rows(tmp_path, small_engine)
     rows.write_files({"times.md": "4"})
     first = changed(rows, "a number in prose", rows__sums=READS)
-    rows.write_files({"times.md": "1000"})
+    rows.write_files({"times.md": "100"})
     slower = rows.commit_all("slower")
     rows.write_files({"README.md": "Sums of rows."})
     rows.commit_all("prose")
-    told = rows.kernelwatch("link", f"{first}..HEAD", "--shape", "256x256", "--no-publish", "--budget", "8", code=1)
+    told = rows.kernelwatch("link", f"{first}..HEAD", "--shape", "256x256", "--no-publish", "--budget", "1", code=1)
     assert f"worse: {CELL}" in told
     assert [each.after for each in sessions(rows) if each.changed] == [slower]
 
@@ -137,7 +138,7 @@ def test_branches_roots_and_nonsense(tmp_path: Path, small_engine: Path) -> None
     told = rows.kernelwatch("link", *quick, code=0)
     assert "nothing to link: no commit of HEAD^!" in told
     rows.git("checkout", "-q", "-b", "feature")
-    slower = changed(rows, "slower", rows__sums=SLOWER)
+    slower = changed(rows, "slower", rows__sums=SLOW)
     rows.git("checkout", "-q", "main")
     own = changed(rows, "own", rows__more=OTHER_KERNEL.replace("ij->i", "ab->a"))
     rows.git("merge", "-q", "--no-ff", "-m", "merged", "feature")
@@ -190,8 +191,8 @@ def test_what_is_renamed_broken_or_back(tmp_path: Path, small_engine: Path) -> N
 
 def test_pages_without_any_full_run(tmp_path: Path, small_engine: Path) -> None:
     rows = new_rows(tmp_path, small_engine)
-    after = changed(rows, "slower", rows__sums=SLOWER)
-    rows.kernelwatch("link", "--budget", "8", code=1)
+    after = changed(rows, "slower", rows__sums=SLOW)
+    rows.kernelwatch("link", "--budget", "1", code=1)
     events = published(rows, "events")
     (event,) = events["events"]
     assert event["last"]["hash"] == after
@@ -213,9 +214,9 @@ def test_a_branch_that_is_not_configured_has_its_links_and_events(tmp_path: Path
     rows = new_rows(tmp_path, small_engine)
     changed(rows, "faster", rows__sums=FAST.replace("4", "3"))
     rows.git("checkout", "-q", "-b", "feature")
-    slower = changed(rows, "slower", rows__sums=SLOWER)
+    slower = changed(rows, "slower", rows__sums=SLOW)
     rows.git("checkout", "-q", "main")
-    rows.kernelwatch("link", "main..feature", "--budget", "8", code=1)
+    rows.kernelwatch("link", "main..feature", "--budget", "1", code=1)
     rows.kernelwatch("bench", "main..feature", code=1)  # not green because another call measured it
     events = published(rows, "events")
     (event,) = events["events"]
@@ -224,15 +225,13 @@ def test_a_branch_that_is_not_configured_has_its_links_and_events(tmp_path: Path
     assert (reach["branch"], reach["newest"], reach["asked"], reach["later"]) == ("feature", slower, 1, 0)
 
 
-def test_a_launch_that_is_due_is_compared_with_its_anchor(tmp_path: Path) -> None:
+def test_a_launch_that_is_due_is_compared_with_its_anchor(tmp_path: Path, small_engine: Path) -> None:
     """With an engine that asks for an anchor at every second link."""
-    engine = tmp_path / "engine"
-    engine.mkdir()
-    copy_into(engine, ["kernelwatch"])
-    rewrite(engine, {**FEW_TURNS, "kernelwatch/comparison/linking.py": {"EVERY = 10": "EVERY = 2"}})
+    engine = shutil.copytree(small_engine, tmp_path / "engine")
+    rewrite(engine, {"kernelwatch/comparison/linking.py": {"EVERY = 10": "EVERY = 2"}})
     rows = new_rows(tmp_path, engine)
     first = rows.git("rev-parse", "HEAD")
-    changed(rows, "slower", rows__sums=SLOWER)
+    changed(rows, "slower", rows__sums=SLOW)
     newest = changed(rows, "faster again", rows__sums=KERNEL.format(times=30))
     told = rows.kernelwatch("link", f"{first}..HEAD", "--only", "plain .* 256x256", "--no-publish", "--budget", "1")
     assert "1 anchored" in told
@@ -247,12 +246,12 @@ def test_a_launch_that_is_due_is_compared_with_its_anchor(tmp_path: Path) -> Non
 
 def test_a_slower_launch_that_is_expected_or_accepted_is_not_red(tmp_path: Path, small_engine: Path) -> None:
     rows = new_rows(tmp_path, small_engine)
-    expected = changed(rows, "slower\n\nPerf-Expected: row_sum/plain +9999999%", rows__sums=SLOWER)
+    expected = changed(rows, "slower\n\nPerf-Expected: row_sum/plain +9999999%", rows__sums=SLOW)
     told = rows.kernelwatch("link", "--shape", "256x256", "--budget", "1", code=0)
     assert f"regression, as its commit expects at {expected[:8]} (slower): 1 series of" in told
     assert f"expected at {expected[:8]}: row_sum/plain +9999999%; less than expected: +" in told
-    other = changed(rows, "other is slower, too", rows__more=SLOWER.replace("plain", "other"))
-    told = rows.kernelwatch("link", "--shape", "256x256", "--budget", "8", code=1)
+    other = changed(rows, "other is slower, too", rows__more=SLOW.replace("plain", "other"))
+    told = rows.kernelwatch("link", "--shape", "256x256", "--budget", "1", code=1)
     assert f"regression, confirmed at {other[:8]}" in told
     told = rows.kernelwatch("accept", "HEAD", "--reason", "it sums more", code=0, GIT_AUTHOR_NAME="Ada")
     assert f"accepted: {other[:12]}-" in told

@@ -92,10 +92,10 @@ def test_a_program_of_a_command_is_as_in_its_own_interpreter(tmp_path: Path, pro
 
 
 ASKS = """
-import sys
-from {module} import cpu, record
+import os, sys
+from {module} import record
 import kernelwatch.system.cache
-print(record.TOLD, cpu.TOLD, record.__file__, sys.argv[1:])
+print(record.TOLD, os.environ.get("TOLD"), record.__file__, sys.argv[1:])
 """
 ASKS_BY_A_WORKER = """
 import subprocess, sys
@@ -124,7 +124,6 @@ def test_commands_of_one_copy_of_the_engine_are_as_in_interpreters_of_their_own(
     def write(engine: Path, told: str) -> None:
         made = {f"kernelwatch/{name.replace('.', '/')}.py": "" for name in (*ENGINE, "system.cache")}
         made["kernelwatch/timing/record.py"] = f"TOLD = {told!r}\n"
-        made["kernelwatch/timing/cpu.py"] = "import os\nTOLD = os.environ.get('TOLD')\n"
         for name, text in {**made, **files}.items():
             for folder in [place for place in (engine / name).parents if place.is_relative_to(engine / "kernelwatch")]:
                 folder.mkdir(parents=True, exist_ok=True)

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shutil
-import signal
 import sqlite3
 import subprocess
 import sys
@@ -22,6 +21,7 @@ from kernelwatch.history.store import Damaged, Known, Store
 from kernelwatch.publish.recorded import Shape
 from kernelwatch.system.errors import UserError
 from kernelwatch.system.files import locked
+from tests.preloaded import Background
 from tests.publications import COMMITS, Project, Published, anew, contents
 from tests.repositories import wait_until
 
@@ -284,7 +284,7 @@ def test_what_is_kept_may_be_damaged(project: Project, damage: str) -> None:
     assert "Traceback" not in said
 
 
-def reached(project: Project, made: str, process: "subprocess.Popen[str]") -> bool:
+def reached(project: Project, made: str, process: Background) -> bool:
     """Whether a publication has made a file of this name, or has ended since."""
     return bool(project.under_way(made)) or process.poll() is not None
 
@@ -298,8 +298,8 @@ def test_a_publication_that_is_killed_leaves_the_pages_and_what_is_kept(
     for made in ("results", "html/data/*/machine.json"):
         process = project.start()
         assert wait_until(functools.partial(reached, project, made, process), pause_s=0.001)
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
+        process.kill()
+        process.wait()
         assert contents(project.html) in (before, one_more)  # whole, old or new
     project.publish()
     assert contents(project.html) == one_more
@@ -311,10 +311,14 @@ def test_what_a_killed_publication_left_is_removed(project: Project) -> None:
     left.mkdir()
     project.html.rename(left / "before")
     process = project.start(command=("-c", UNWRITTEN))
-    process.communicate()
-    assert process.returncode != 0
+    assert process.wait() != 0
     assert contents(project.html) == before
     assert list(project.folder.glob(".html*")) == []
+
+
+def waiting(process: Background) -> bool:
+    """Whether a publication waits for another one, or has ended."""
+    return "waiting: process" in process.said or process.poll() is not None
 
 
 def test_two_publications_at_once_do_not_mix(unpublished: Project, published: Published) -> None:
@@ -326,11 +330,10 @@ def test_two_publications_at_once_do_not_mix(unpublished: Project, published: Pu
     with locked(project.cache / f"publishing-{name}.lock"):
         same = [project.start(), project.start()]
         for process in same:  # both are there before one begins
-            assert process.stdout is not None
-            while "waiting: process" not in process.stdout.readline():
-                assert process.poll() is None
+            assert wait_until(functools.partial(waiting, process))
+            assert process.poll() is None, process.said
     running = [*same, project.start(other)]
-    said = [process.communicate()[0] for process in running]
+    said = [process.finish() for process in running]
     assert [process.returncode for process in running] == [0, 0, 0], said
     assert contents(project.html) == contents(other) == contents(published.kept / "html")
 
@@ -350,7 +353,7 @@ def test_a_full_disk_is_said_and_leaves_the_pages(project: Project, full: str) -
         if full == "pages":
             shutil.copytree(project.html, html)
         process = project.start(html, cache)
-        said, _ = process.communicate()
+        said = process.finish()
         assert process.returncode != 0
         assert f"nothing was published; {html} is as it was: " in said
         assert ("No space left" if full == "pages" else "disk is full") in said
@@ -381,7 +384,7 @@ def test_what_was_not_published_is_not_there(project: Project, one_more: dict[st
     before = contents(project.html)
     project.history.more()
     process = project.start(command=("-c", UNWRITTEN))
-    said, _ = process.communicate()
+    said = process.finish()
     assert process.returncode != 0
     assert f"nothing was published; {project.html} is as it was: the disk is full" in said
     assert contents(project.html) == before

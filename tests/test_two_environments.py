@@ -275,8 +275,8 @@ def linked(tmp_path_factory: pytest.TempPathFactory, small_engine: Path, wheels:
         rows.write_files(files)
         commits[name] = rows.commit_all(name)
     old, new = (wheels.requirements(name, "needed", f"sums=={name}") for name in ("1.0", "2.0"))
-    python = interpreters.interpreter(old).python  # in which the commits can be imported
-    done = rows.run(python, "-m", "kernelwatch", "bench", "--no-gate", PYTHONPATH=str(small_engine))
+    importable = f"{small_engine}:{wheels.folder / 'sums-1.0-py3-none-any.whl'}"
+    done = rows.run(sys.executable, "-m", "kernelwatch", "bench", "--no-gate", PYTHONPATH=importable)
     assert done.returncode in (0, 2), done.stdout + done.stderr
     said = rows.kernelwatch("link", "--env", old, new, commits["prose"], "--no-publish", "--budget", "1")
     assert "row_sum/plain" in said

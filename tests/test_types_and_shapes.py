@@ -105,8 +105,9 @@ NATIVE = """
 #else
 #define TIMES {float32}
 #endif
+extern int optopt;  // the clock of the small engine
 void row_sum(const T *a, T *out, long long rows, long long columns) {{
-    for (volatile int again = 0; again < TIMES; ++again)
+    for (volatile int again = 0; again < TIMES; ++again, ++optopt)
         for (long long row = 0; row < rows; ++row) {{
             double sum = 0;
             for (long long at = 0; at < columns; ++at)
@@ -118,7 +119,6 @@ void row_sum(const T *a, T *out, long long rows, long long columns) {{
 
 
 @pytest.mark.parametrize("type", ["float32", "float64"])
-@pytest.mark.usefixtures("real_clock")
 def test_only_the_types_whose_binary_differs_are_timed(rows: Rows, type: str) -> None:
     rows.describe(TYPES)
     times = {"float32": 4, "float64": 4}
@@ -135,7 +135,6 @@ def test_only_the_types_whose_binary_differs_are_timed(rows: Rows, type: str) ->
     assert "note: the source differs, the binary is the same: row_sum/plain" in told
 
 
-@pytest.mark.usefixtures("real_clock")
 def test_a_type_of_a_changed_launch_that_cannot_be_timed_is_named(rows: Rows) -> None:
     rows.describe(TYPES)
     package = COMPILING.replace("ABSENT = ()", 'ABSENT = ("float64",)')

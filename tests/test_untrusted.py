@@ -2,6 +2,7 @@
 
 import html
 import inspect
+import itertools
 import json
 import math
 import os
@@ -399,31 +400,33 @@ NO_FILES: dict[str, Callable[[Path], object]] = {
     "a file that no one may read": no_one_reads,
 }
 PLACES = ("the result", "the sidecar", "the verdicts", "the machine", "the benchmarks", "the noise")
+NOWHERE = list(itertools.product(NO_FILES, PLACES))  # by the number of their machine
 # Root may read everything; without these capabilities it may not.
 BOUND = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
 
 
-@pytest.fixture(scope="module", params=NO_FILES)
-def with_no_files(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """A project with a machine for each place, at which something lies that is no file; and what publishing said."""
+@pytest.fixture(scope="module")
+def with_no_files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A project with a machine for each thing that is no file and each place at which it lies; and what publishing
+    said."""
     if BOUND and not shutil.which(BOUND[0]):
         pytest.skip("root may read everything, and there is no setpriv")
     project = tmp_path_factory.mktemp("none")
     write_project(project)
     host = project / "results" / "host"
-    for at in range(len(PLACES)):
+    for at, (kind, _) in enumerate(NOWHERE):
         machine = Path(shutil.copytree(host, host.with_name(f"host{at}")))
         for path in machine.iterdir():
             path.write_text(path.read_text().replace('"machine": "host"', f'"machine": "host{at}"'))
         path = in_place(project, at)
         path.unlink(missing_ok=True)
-        NO_FILES[request.param](path)
+        NO_FILES[kind](path)
     shutil.rmtree(host)
     closed = project / "results" / "closed"
     closed.mkdir(mode=0)
     use(project, PUBLISHING)
     command = [*BOUND, sys.executable, "-m", "asv", "publish", "--no-pull"]
-    done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False, timeout=20)
+    done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr
     return project, done.stdout.replace("\n", "")
 
@@ -439,13 +442,15 @@ def in_place(project: Path, at: int) -> Path:
         "the benchmarks": "benchmarks.json",  # of a machine, which has none
         "the noise": "noise.jsonl",
     }
-    return folder / names.get(PLACES[at], "01234567-existing.json")
+    return folder / names.get(NOWHERE[at][1], "01234567-existing.json")
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_what_is_no_file_is_named_and_the_others_are_shown(with_no_files: tuple[Path, str], place: str) -> None:
+@pytest.mark.parametrize(("kind", "place"), NOWHERE)
+def test_what_is_no_file_is_named_and_the_others_are_shown(
+    with_no_files: tuple[Path, str], kind: str, place: str
+) -> None:
     project, said = with_no_files
-    at = PLACES.index(place)
+    at = NOWHERE.index((kind, place))
     path = in_place(project, at)
     if place == "the sidecar":  # is named by its result
         path = path.with_name(path.name.replace(".facts.jsonl", ".json"))

@@ -13,10 +13,14 @@ import pytest
 
 from kernelwatch.system.errors import CANNOT
 from tests.repositories import (
-    FEW_TURNS,
+    FEW_SAMPLES,
+    FEWEST_TURNS,
     INTERRUPTIBLE,
+    OWN_CLOCK,
+    WORKS,
     Project,
     copy_into,
+    cpu_processes,
     few_rungs,
     new_project,
     processes_in,
@@ -35,7 +39,6 @@ FEW = {
     "kernelwatch/run/group.py": {
         "PROCESSES_MAX = 8": "PROCESSES_MAX = 1",  # tests run beside each other already
     },
-    "kernelwatch/plan/devices.py": {"Budget(samples=7, sample_s=0.004)": "Budget(samples=5, sample_s=0.002)"},
     "kernelwatch/analysis/occupancy.py": {"\nARCHES = tuple(LIMITS)": '\nARCHES = ("sm_75", "sm_90")'},
     "kernelwatch/plan/checks.py": {"\nLONG_BYTES_MOST": "\nLONG.clear()\nLONG_BYTES_MOST"},
     "kernelwatch/plan/cells.py": {
@@ -73,17 +76,19 @@ def few_cells(folder: Path) -> None:
     few_rungs(folder, RUNGS)
     ladder = folder / "gpukernels" / "ladder.toml"
     ladder.write_text(re.sub(r"(?m)^types = .*$", 'types = ["float32"]', ladder.read_text()))
-    rewrite(folder, FEW | FEW_TURNS)
+    for edits in (FEW, FEWEST_TURNS, OWN_CLOCK, FEW_SAMPLES, cpu_processes(1)):
+        rewrite(folder, edits)
     smaller(folder, shapes="problem.quick_shapes", cpu_shapes="problem.counted_shapes[:1]")
 
 
 # What a commit says of itself: 32 wavefronts for 1, which is as it is meant to be.
 ANNOUNCED = ("access.Transpose.track_shared_load_wavefronts +3100%",)
-GOOD, SLOW = 10, 200  # times the work: so much that no verdict depends on what else this machine does
+GOOD, SLOW = 10, 200  # times the work
 
 
 def again(times: int) -> str:
-    return f"    for (volatile int again = 0; again < {times}; ++again)\n{LOOP}"
+    """More work, by the clock of the copied engine."""
+    return f"    {WORKS}\n    optopt += {times};\n{LOOP}"
 
 
 # An array that is indexed at run time lies in local memory, whose loads and stores count as spills.

@@ -170,8 +170,11 @@ def find(
         labels = ["A", *(_change(first, second, name) for name in names)]
         console.print(f"{len(names)} lines differ: {', '.join(labels[1:])}", markup=False, highlight=False)
 
+        judged: dict[int, Judged] = {}  # by the number of lines exchanged
+
         def with_lines(at: int, briefly: bool) -> Judged:
-            return search_for.compare(base, exchanged(first, second, names[:at]), briefly)
+            judged[at] = search_for.compare(base, exchanged(first, second, names[:at]), briefly)
+            return judged[at]
 
         found = search(labels, with_lines, console)
         if found is None:
@@ -180,12 +183,15 @@ def find(
         name, said = names[at - 1], labels[at]
         low, high = first.pin(name), second.pin(name)
         known = between(own.python, second, name, low, high) if low and high else []
-        if len(known) > 2:  # the versions between were never tried
+        if len(known) > 2:  # the versions between were never tried; the last one was, by its line
+            lines_at = at
             console.print(f"{name} has {len(known) - 2} versions between {low} and {high}", highlight=False)
             before = exchanged(first, second, names[: at - 1])
             line = second.lines[name]
 
             def with_version(at: int, briefly: bool) -> Judged:
+                if known[at] == high:
+                    return judged[lines_at]
                 lines = {**before.lines, name: line.replace(high, known[at])}
                 return search_for.compare(base, Requirements(lines, before.others), briefly)
 

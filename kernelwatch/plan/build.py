@@ -184,7 +184,8 @@ def _file_hash(path: Path) -> str:
 @functools.cache
 def environment() -> dict[str, object]:
     """What a build depends on besides the tree: Python, the installed distributions, compilers and their options."""
-    installed = sorted(f"{each.metadata['Name']}=={each.version}" for each in importlib.metadata.distributions())
+    described = [each.metadata for each in importlib.metadata.distributions()]  # each of which is a file to parse
+    installed = sorted(f"{each['Name']}=={each['Version']}" for each in described)
     compilers = {name: _version(name) for name in (os.environ.get("CXX", "c++"), os.environ.get("CC", "cc"), "nvcc")}
     variables = {name: value for name, value in sorted(os.environ.items()) if READ.search(name)}
     return {

@@ -31,7 +31,8 @@ ASK = """
 import importlib.metadata, importlib.util, json, re, sys
 packages = {}
 for each in importlib.metadata.distributions():
-    packages.setdefault(re.sub(r"[-_.]+", "-", each.metadata["Name"] or "?").lower(), each.version)
+    told = each.metadata  # which is a file to parse
+    packages.setdefault(re.sub(r"[-_.]+", "-", told["Name"] or "?").lower(), told["Version"])
 lacking = [name for name in sys.argv[1:] if importlib.util.find_spec(name) is None]
 print(json.dumps([list(sys.version_info[:3]), packages, lacking]))
 """
