@@ -2,6 +2,7 @@
 
 import py_compile
 import shutil
+import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -101,3 +102,19 @@ def test_a_file_of_the_checkout_is_told_through_any_links(tmp_path: Path) -> Non
     assert guard.is_stray(str(checkout / "sub" / "one.py"))
     assert not guard.is_stray(str(checkout / "out" / "one.py"))
     assert not guard.is_stray(str(checkout / "exported" / "one.py"))
+
+
+def test_what_a_process_made_is_no_file_of_the_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A CI often keeps caches and temporary files in the checkout. A variable that names all of it exempts nothing."""
+    checkout, exported = tmp_path / "checkout", tmp_path / "exported"
+    for name in ("cache", "compiled", "temporary", "other"):
+        (checkout / name).mkdir(parents=True)
+        (checkout / name / "one.so").touch()
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(checkout / "cache"))
+    monkeypatch.setenv("KERNELWATCH_CACHE", str(checkout / "compiled"))
+    monkeypatch.setenv("CACHED_BY_CI", str(checkout))
+    monkeypatch.setenv("CACHE_OF_CI", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(checkout / "temporary"))
+    guard = Guard(cast(Any, SimpleNamespace(folder=exported)), checkout)
+    strays = [path.parent.name for path in sorted(checkout.glob("*/one.so")) if guard.is_stray(str(path))]
+    assert strays == ["other"]

@@ -15,6 +15,7 @@ import json
 import os
 import re
 import sys
+import tempfile
 import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -246,7 +247,8 @@ class Guard(MetaPathFinder):
 
     It imports the tree's modules from the tree, and refuses what lies in the repository outside of it, so that neither
     an editable install nor a path to the checkout counts. `repository`: the folder of the repository; `exempt`: its
-    folders that belong to no tree, such as the description's.
+    folders that belong to no tree, such as the description's. What lies in a cache or among temporary files counts as
+    made by this process, also if their folder is in the repository.
     """
 
     def __init__(self, places: Places, repository: Path, exempt: Iterable[Path] = ()) -> None:
@@ -254,7 +256,8 @@ class Guard(MetaPathFinder):
         self._tree = _prefix(places.folder)
         self._outside = _prefix(repository)
         environment = [path for path in {sys.prefix, sys.exec_prefix} if _prefix(Path(path)).startswith(self._outside)]
-        self._exempt = tuple(map(_prefix, (*exempt, *map(Path, environment))))
+        made = [path for path in _made_folders() if not self._outside.startswith(_prefix(path))]
+        self._exempt = tuple(map(_prefix, (*exempt, *map(Path, environment), *made)))
         self._judged = dict(sys.modules)  # modules that are no strays: they are asked for after each cell
         self._clean: set[str] = set()  # files, likewise
         self._refused: dict[str, str] = {}
@@ -380,6 +383,13 @@ class Guard(MetaPathFinder):
 
 def _prefix(folder: Path) -> str:
     return os.path.join(os.path.realpath(folder), "")
+
+
+def _made_folders() -> Iterator[Path]:
+    """Where this process puts what it makes: the folder of temporary files, and the caches that variables name, such as
+    $TRITON_CACHE_DIR. In a CI they often lie in the checkout."""
+    yield Path(tempfile.gettempdir())
+    yield from (Path(value) for name, value in os.environ.items() if "CACHE" in name and os.path.isabs(value))
 
 
 def _origin(module: ModuleType | None) -> str:
