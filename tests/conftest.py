@@ -128,9 +128,10 @@ def small_engine(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def installed_engine(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the programs of an environment in which the engine is installed from its folder. Tests that use it
-    are in the xdist_group "foreign", so that one worker makes it."""
-    from tests.repositories import FEW_TURNS, cpu_processes, rewrite, small_cache
+    """The folder of the programs of an environment in which the engine is installed from its folder; its clock and its
+    turns are those of `small_engine`. Tests that use it are in the xdist_group "foreign", so that one worker makes
+    it."""
+    from tests.repositories import FEW_BUFFERS, FEWEST_TURNS, OWN_CLOCK, cpu_processes, rewrite, small_cache
 
     base = tmp_path_factory.mktemp("an environment, größer")
     venv.create(base / "venv")  # without a pip of its own, which takes seconds to install
@@ -147,7 +148,8 @@ def installed_engine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert not done.returncode, done.stderr
     (installed,) = (base / "venv").glob("lib/*/site-packages/kernelwatch")
     small_cache(installed)
-    rewrite(installed.parent, FEW_TURNS | cpu_processes(1))
+    for edits in (FEWEST_TURNS, OWN_CLOCK, FEW_BUFFERS, cpu_processes(1)):
+        rewrite(installed.parent, edits)
     return programs
 
 

@@ -21,6 +21,8 @@ from lab import candidates as lab
 from lab import figures
 from lab.candidates_cells import CELLS, Cell
 
+pytestmark = pytest.mark.xdist_group("unchanged candidates")  # two campaigns for all
+
 # The clock of a process is the turns that it has made, a microsecond each: what else this machine does moves no figure.
 SOURCE = """\
 import numpy
