@@ -117,11 +117,11 @@ def no_gpu(kernel_cache: Path) -> str:
 def small_engine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a copy of the engine, for $PYTHONPATH, that measures on a CPU with the least memory, by a clock of
     its own, which is exact: in one process, and in few turns what it cannot decide."""
-    from tests.repositories import FEW_BUFFERS, FEWEST_TURNS, OWN_CLOCK, copy_into, cpu_processes, rewrite
+    from tests.repositories import FEW_BUFFERS, FEWEST_TURNS, OWN_CLOCK, SMALL_ARENA, copy_into, cpu_processes, rewrite
 
     folder = tmp_path_factory.mktemp("engine")
     copy_into(folder, ["kernelwatch"])
-    for edits in (FEWEST_TURNS, OWN_CLOCK, FEW_BUFFERS, cpu_processes(1)):
+    for edits in (FEWEST_TURNS, OWN_CLOCK, FEW_BUFFERS, SMALL_ARENA, cpu_processes(1)):
         rewrite(folder, edits)
     return folder
 
