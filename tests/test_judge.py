@@ -376,16 +376,17 @@ def wrong(x, out):
 
 @pytest.fixture
 def own(tmp_path: Path, small_engine: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Functions, which processes judge by an engine that takes the cache for small, so that it is soon flushed."""
+    """Functions, which processes judge by an engine that takes the cache for small, so that it is soon flushed, and
+    that compares in two turns."""
     monkeypatch.syspath_prepend(str(small_engine))
+    monkeypatch.setenv("PYTHONPATH", str(small_engine))
     (tmp_path / "own_roots.py").write_text(OWN)
     return f"{tmp_path}/own_roots.py"
 
 
 def run(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    environment = os.environ | {"PYTHONPATH": sys.path[0]}
     command = [sys.executable, "-m", "kernelwatch", *arguments]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
 
 def test_the_command_measures_by_a_judge(own: str, tmp_path: Path) -> None:
