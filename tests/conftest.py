@@ -117,20 +117,21 @@ def no_gpu(kernel_cache: Path) -> str:
 def small_engine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a copy of the engine, for $PYTHONPATH, that measures on a CPU with the least memory, by a clock of
     its own, which is exact: in one process, and in few turns what it cannot decide."""
-    from tests.repositories import FEW_BUFFERS, FEW_SAMPLES, FEWEST_TURNS, OWN_CLOCK, copy_into, cpu_processes, rewrite
+    from tests.repositories import SMALL_ENGINE, copy_into, rewrite
 
     folder = tmp_path_factory.mktemp("engine")
     copy_into(folder, ["kernelwatch"])
-    for edits in (FEWEST_TURNS, OWN_CLOCK, FEW_SAMPLES, FEW_BUFFERS, cpu_processes(1)):
+    for edits in SMALL_ENGINE:
         rewrite(folder, edits)
     return folder
 
 
 @pytest.fixture(scope="session")
 def installed_engine(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the programs of an environment in which the engine is installed from its folder. Tests that use it
-    are in the xdist_group "foreign", so that one worker makes it."""
-    from tests.repositories import FEW_TURNS, cpu_processes, rewrite, small_cache
+    """The folder of the programs of an environment in which the engine is installed from its folder; its clock and its
+    turns are those of `small_engine`. Tests that use it are in the xdist_group "foreign", so that one worker makes
+    it."""
+    from tests.repositories import SMALL_ENGINE, rewrite, small_cache
 
     base = tmp_path_factory.mktemp("an environment, größer")
     venv.create(base / "venv")  # without a pip of its own, which takes seconds to install
@@ -147,7 +148,8 @@ def installed_engine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert not done.returncode, done.stderr
     (installed,) = (base / "venv").glob("lib/*/site-packages/kernelwatch")
     small_cache(installed)
-    rewrite(installed.parent, FEW_TURNS | cpu_processes(1))
+    for edits in SMALL_ENGINE:
+        rewrite(installed.parent, edits)
     return programs
 
 
@@ -202,8 +204,8 @@ collect_ignore = ["data"]  # other projects, with a package `benchmarks` and tes
 # The modules with the longest groups of tests, in the order in which they start, so that the workers end at one time.
 # What compiles every rung comes before those that then find the same rungs compiled.
 LONGEST = (
-    *("test_static", "test_running", "test_fleet", "test_pages", "test_versus", "test_planted", "test_foreign"),
-    *("test_own_page", "test_asv", "test_confirm", "test_bench", "test_untrusted", "test_publishing"),
+    *("test_static", "test_running", "test_fleet", "test_pages", "test_versus", "test_planted", "test_own_page"),
+    *("test_redteam", "test_asv", "test_confirm", "test_bench", "test_untrusted", "test_publishing"),
     *("test_plain_turns", "test_crossed", "test_two_environments", "test_trees"),
 )
 

@@ -73,8 +73,8 @@ class Reader:
         path.write_text(text.replace(before, after))
 
 
-def states(reader: Reader, commit: str) -> dict[str, str]:
+def states(project: Project, commit: str) -> dict[str, str]:
     """The state of each timed cell at a commit."""
-    sha = reader.project.git("rev-parse", commit)[:8]
-    (path,) = reader.project.folder.glob(f"results/*/{sha}-*.facts.jsonl")
+    sha = project.git("rev-parse", commit)[:8]
+    (path,) = project.folder.glob(f"results/*/{sha}-*.facts.jsonl")
     return {key: cell.state for key, cell in records.read(path).cells.items()}

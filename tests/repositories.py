@@ -131,6 +131,9 @@ FEW_SAMPLES = {
 }
 # After `small_cache`: a function call takes as long with any cache, and each process binds a launch to every buffer.
 FEW_BUFFERS = {"kernelwatch/timing/cpu.py": {"CACHE_BYTES_MAX = 4 << 20": "CACHE_BYTES_MAX = 256 << 10"}}
+# A judge fills all of the arena anew before each of its rounds, however short they are.
+SMALL_ARENA = {"kernelwatch/api/judge/memory.py": {"HOST_ARENA_BYTES = 64 << 20": "HOST_ARENA_BYTES = 16 << 20"}}
+SMALL_ENGINE = (FEWEST_TURNS, OWN_CLOCK, FEW_SAMPLES, FEW_BUFFERS, SMALL_ARENA, cpu_processes(1))
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from kernelwatch.analysis import compiled
 from kernelwatch.analysis.occupancy import ARCHES
 from kernelwatch.comparison import exact
 from kernelwatch.comparison.exact import Figures
@@ -16,6 +17,7 @@ from kernelwatch.plan import binaries
 from kernelwatch.plan.cubin import read_cubin
 from kernelwatch.plan.package import Absent, Importing, NotHere
 from kernelwatch.plan.project import Project, load_from
+from kernelwatch.suites import compiled as suites
 from tests.repositories import without_modules
 
 pytest.importorskip("triton", reason="compiles kernels without a GPU; it is in the requirements of the tests")
@@ -106,6 +108,13 @@ def package(tmp_path: Path) -> Changed:
 
 
 @pytest.fixture
+def two_arches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures of one architecture that Triton compiles for, and of one that it does not support."""
+    for module in (compiled, suites):
+        monkeypatch.setattr(module, "ARCHES", ("sm_75", "sm_90"))
+
+
+@pytest.fixture
 def project(package: Changed) -> Iterator[Project]:
     with without_modules("suites"):
         yield load_from(Path(package()) / "suites")
@@ -139,7 +148,7 @@ def test_the_figures_of_a_triton_kernel(project: Project, package: Changed) -> N
     assert {launch[1] for launch in binary.values()} == {128}
 
 
-def test_versus_compares_the_cubins_of_triton(project: Project, package: Changed) -> None:
+def test_versus_compares_the_cubins_of_triton(two_arches: None, project: Project, package: Changed) -> None:
     base = figures(project, package(), "triton")
     moved = package(
         ("mine/kernels.py", "\n\n@triton.jit", "\n\n# Elsewhere in the file, and in another folder.\n@triton.jit")
@@ -156,7 +165,7 @@ def test_versus_compares_the_cubins_of_triton(project: Project, package: Changed
     assert "y is not defined" in str(of(broken, "registers", "triton", "float32", "sm_90"))
 
 
-def test_a_kernel_of_cuda_by_nvrtc(project: Project, package: Changed) -> None:
+def test_a_kernel_of_cuda_by_nvrtc(two_arches: None, project: Project, package: Changed) -> None:
     base = figures(project, package(), "raw")
     assert float(of(base, "registers", "raw", "float32", "sm_90")) >= 8
     doubled = figures(

@@ -145,7 +145,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def test_candidates_are_refused_by_name_and_a_faster_one_is_crowned(own: Path) -> None:
-    given: dict[str, Any] = {"args": "inputs", "rtol": 1e-6, "seconds": 0.01, "processes": 6}
+    given: dict[str, Any] = {"args": "inputs", "rtol": 1e-6, "seconds": 0.01, "processes": 4}
     campaign = Campaign.start("search.jsonl", "own_original.py:original", **given)
     for name, why in (
         ("wrong", "array argument 1: 1 of 64 elements wrong, the first at [7]: 3.6457513110645907 is not 2.6457513"),

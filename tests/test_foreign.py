@@ -1,21 +1,21 @@
-"""Another project, with the engine installed from its folder: measured over two commits, compared, published.
+"""Another project: measured over two commits, compared, published.
 
 tests/data/foreign is that project: two ops, one of which is rounded and has a scalar, one of which has two outputs and
 inputs of its own making. Its second commit, made here, adds a rung and makes another one slower.
 """
 
 import json
-import os
 import shutil
-import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.xdist_group("foreign")  # one project for all
+from tests.repositories import ROOT, Project, new_project
 
-ROOT = Path(__file__).resolve().parent.parent
+pytestmark = pytest.mark.xdist_group("another project")  # one project for all
+
 SLOWER = """
 def numpy(a, out):
     low, high = out
@@ -39,46 +39,30 @@ KERNELS["scaled_sum", "tree"] = tree
 
 
 @dataclass(frozen=True)
-class Foreign:
-    """The project's folder, and the folder of the programs that the engine's installation made."""
+class Foreign(Project):
+    """The project, and the folder of the copy of the engine that measures it."""
 
-    folder: Path
-    programs: Path
+    engine: Path
 
     def call(self, *command: str, code: int = 0) -> str:
-        """What a program prints; its exit code must be this one."""
-        environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
-        done = subprocess.run(
-            [str(self.programs / command[0]), *command[1:]],
-            cwd=self.folder,
-            env=environment | {"COLUMNS": "160", "KERNELWATCH_CACHE": str(self.folder.parent / "cache")},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        """What a program of the engine prints; its exit code must be this one."""
+        done = self.run(sys.executable, "-m", *command, PYTHONPATH=str(self.engine), COLUMNS="160")
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout
 
-    def git(self, *arguments: str) -> str:
-        who = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
-        return subprocess.run(
-            ["git", *who, *arguments], cwd=self.folder, capture_output=True, text=True, check=True
-        ).stdout.strip()
-
 
 @pytest.fixture(scope="module")
-def foreign(tmp_path_factory: pytest.TempPathFactory, installed_engine: Path) -> Foreign:
-    folder = tmp_path_factory.mktemp("another project, größer") / "rows"
-    shutil.copytree(ROOT / "tests" / "data" / "foreign", folder, ignore=shutil.ignore_patterns("__pycache__"))
-    project = Foreign(folder, installed_engine)
-    project.git("init", "-q", "-b", "main")
-    project.git("add", "-A")
-    project.git("commit", "-qm", "Two kernels")
-    kernels = folder / "rows" / "kernels.py"
+def foreign(tmp_path_factory: pytest.TempPathFactory, small_engine: Path) -> Foreign:
+    made = new_project(tmp_path_factory.mktemp("another project, größer"), "rows")
+    project = Foreign(made.folder, made.home, small_engine)
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "tests" / "data" / "foreign", project.folder, ignore=ignored, dirs_exist_ok=True)
+    project.commit_all("Two kernels")
+    kernels = project.folder / "rows" / "kernels.py"
     text = kernels.read_text()
     start, end = text.index("\ndef numpy("), text.index("\n\nKERNELS")
     kernels.write_text(text[:start] + SLOWER + text[end:] + ADDED)
-    project.git("commit", "-qam", "A tree, and slower extremes")
+    project.commit_all("A tree, and slower extremes")
     return project
 
 

@@ -3,6 +3,8 @@
 import importlib
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ from kernelwatch import __main__ as console
 from kernelwatch.commands import init
 from kernelwatch.plan.project import load_from
 from kernelwatch.system.errors import CANNOT
-from tests.reader import Reader, states, write
+from tests.reader import states, write
 from tests.repositories import Project, new_project, without_modules
 
 Said = pytest.CaptureFixture[str]
@@ -439,21 +441,24 @@ def test_a_package_of_which_there_are_several(repository: Project, capsys: Said)
     assert "one lies in a, b; name one of them by its path\n" in wrong
 
 
-@pytest.mark.xdist_group("foreign")
-def test_what_it_writes_is_filled_in_and_measures_the_past(tmp_path: Path, installed_engine: Path) -> None:
+def test_what_it_writes_is_filled_in_and_measures_the_past(tmp_path: Path, small_engine: Path) -> None:
     project = new_project(tmp_path, "rows")
-    one = Reader(project, installed_engine, {})
+
+    def kernelwatch(*arguments: str) -> "subprocess.CompletedProcess[str]":
+        return project.run(sys.executable, "-m", "kernelwatch", *arguments, PYTHONPATH=str(small_engine))
+
     write(project.folder, {"src/fast/__init__.py": "def twice(x):\n    return 2 * x\n", "README.md": ""})
     project.commit_all("before the description")
-    told = one.call("kernelwatch init fast").stdout
+    told = kernelwatch("init", "fast").stdout
     *_, add, bench = map(str.strip, told.splitlines())
-    assert one.call(add).returncode == 0
-    done = one.call(bench)
+    assert project.run("bash", "-c", add).returncode == 0
+    assert bench == "kernelwatch bench"
+    done = kernelwatch("bench")
     assert done.returncode == CANNOT
     where = project.folder / "benchmarks"
     told = f"nothing is measured yet: {where}/project.py describes no cell; fill in a Problem with rungs and shapes in"
     assert told in done.stderr
-    assert told in one.call("kernelwatch bench --worktree").stderr
+    assert told in kernelwatch("bench", "--worktree").stderr
     uncomment(project.folder)
     filled = {
         "rungs.py": (("import function", "import twice"), ("function(x)", "twice(x)")),
@@ -467,10 +472,10 @@ def test_what_it_writes_is_filled_in_and_measures_the_past(tmp_path: Path, insta
         assert "..." not in text.rpartition('"""')[2]
         (where / name).write_text(text)
     project.commit_all("fill it in")
-    done = one.call("kernelwatch bench --no-confirm HEAD~2 && kernelwatch bench --no-confirm HEAD")
-    assert done.returncode == 0, done.stdout + done.stderr
     for commit in ("HEAD~2", "HEAD"):
-        assert states(one, commit) == {"own/first float32 65536 cold": "ok"}
+        done = kernelwatch("bench", "--no-confirm", commit)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert states(project, commit) == {"own/first float32 65536 cold": "ok"}
 
 
 # --- where nothing can be measured ---------------------------------------------------------------------------------

@@ -61,9 +61,11 @@ def foreign(tmp_path: Path) -> Project:
     return Project(folder, tmp_path)
 
 
+WITHOUT_BYTECODE = "import sys; sys.dont_write_bytecode = True; from kernelwatch.__main__ import main; sys.exit(main())"
+
+
 def kernelwatch(project: Project, *arguments: str, **more: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-B", "-m", "kernelwatch", *arguments]
-    return project.run(*command, **{"PYTHONPATH": str(ROOT), **more})
+    return project.run(sys.executable, "-c", WITHOUT_BYTECODE, *arguments, **{"PYTHONPATH": str(ROOT), **more})
 
 
 def files(folder: Path) -> list[Path]:
@@ -359,7 +361,7 @@ def test_a_quick_look_holds_off_a_recording_run(tmp_path: Path) -> None:
 # --- the home ------------------------------------------------------------------------------------------------------
 
 
-def test_a_home_that_may_not_be_written_stops_no_run(foreign: Project) -> None:
+def test_a_home_that_may_not_be_written_stops_no_run(foreign: Project, small_engine: Path) -> None:
     """A file stands for it."""
     foreign.git("init", "-q", "-b", "main")
     foreign.commit_all("one")
@@ -376,6 +378,7 @@ def test_a_home_that_may_not_be_written_stops_no_run(foreign: Project) -> None:
         "Extremes",
         TMPDIR=str(temporary),
         HOME=str(foreign.home / "file"),
+        PYTHONPATH=str(small_engine),
         **left,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -1,6 +1,7 @@
 """What an agent gets by the Model Context Protocol: the documents of the commands, and what their exit codes mean."""
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
@@ -14,9 +15,9 @@ from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
 from kernelwatch.extras import mcp
+from tests.repositories import ROOT, new_project
 from tests.schemas import check
 
-ROOT = Path(__file__).resolve().parents[1]
 FUNCTIONS = """
 import time
 
@@ -41,7 +42,9 @@ def wrong(x):
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path: Path, small_engine: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Functions, which an engine measures that takes the cache for small."""
+    monkeypatch.setenv("PYTHONPATH", str(small_engine))
     (tmp_path / "sums.py").write_text(FUNCTIONS)
     return tmp_path
 
@@ -54,9 +57,8 @@ def in_a_thread(work: Callable[..., Awaitable[Any]], *arguments: str) -> Any:
 
 def asked(folder: Path, *calls: tuple[str, dict[str, Any]]) -> list[dict[str, Any]]:
     """What the server returns to these calls of one session, which runs as an agent would run it."""
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
     command = StdioServerParameters(
-        command=sys.executable, args=["-m", "kernelwatch", "mcp"], env=environment, cwd=folder
+        command=sys.executable, args=["-m", "kernelwatch", "mcp"], env=dict(os.environ), cwd=folder
     )
 
     async def session() -> list[dict[str, Any]]:
@@ -176,10 +178,15 @@ def test_what_is_asked_reaches_the_command(tmp_path: Path, monkeypatch: pytest.M
     ]
 
 
-def test_two_commits_are_compared_by_exact_figures() -> None:
+def test_two_commits_are_compared_by_exact_figures(folder: Path) -> None:
     """A commit and itself, which launch the same."""
+    project = new_project(folder, "columns")
+    data = ROOT / "tests" / "data" / "counted"
+    shutil.copytree(data, project.folder, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
+    project.commit_all("One kernel")
     (told,) = asked(
-        ROOT, ("compare_commits", {"base": "HEAD", "head": "HEAD", "exact": True, "only": "copy", "budget": 9})
+        project.folder,
+        ("compare_commits", {"base": "HEAD", "head": "HEAD", "exact": True, "only": "scale", "budget": 9}),
     )
     assert told["exit_code"] == 0
     check(told["document"], "versus")
@@ -189,8 +196,7 @@ def test_two_commits_are_compared_by_exact_figures() -> None:
 def test_without_the_sdk_it_says_what_to_install(folder: Path) -> None:
     hidden = "import sys; sys.modules['mcp'] = None; from kernelwatch.__main__ import main; sys.exit(main(['mcp']))"
     done = subprocess.run(
-        [sys.executable, "-c", hidden], cwd=folder, env=os.environ | {"PYTHONPATH": str(ROOT)}, text=True,
-        capture_output=True, check=False,
+        [sys.executable, "-c", hidden], cwd=folder, text=True, capture_output=True, check=False
     )  # fmt: skip
     assert done.returncode == 128
     assert "pip install kernelwatch[mcp]" in done.stderr

@@ -54,9 +54,11 @@ RIGHT = {"work_at_import"}  # it does not know the numbers
 
 
 @pytest.fixture(scope="module", autouse=True)
-def small() -> Any:
-    """Matrices that a test moves in no time, and the stand-in of NVML."""
+def small(small_engine: Path) -> Any:
+    """Matrices that a test moves in no time, the stand-in of NVML, and for processes an engine that takes the cache for
+    small."""
     with pytest.MonkeyPatch.context() as patch, redteam.stand_in() as variables:
+        patch.syspath_prepend(str(small_engine))
         for name, value in {"REDTEAM_N": "640", "REDTEAM_DEVICE": "cpu", **variables}.items():
             patch.setenv(name, value)
         yield
@@ -79,6 +81,10 @@ def test_every_exploit_says_what_it_does_and_where_it_was_published() -> None:
         assert set(one.devices) <= {"cpu", "gpu"}
 
 
+in_campaigns = pytest.mark.xdist_group("campaigns of exploits")  # which begin once for all
+
+
+@in_campaigns
 @pytest.mark.parametrize("name", ON_CPU)
 def test_an_exploit_is_refused_by_name_or_measured_right(name: str, campaigns: dict[str, Campaign]) -> None:
     one = ON_CPU[name]
@@ -90,6 +96,7 @@ def test_an_exploit_is_refused_by_name_or_measured_right(name: str, campaigns: d
         assert re.match(REFUSED[name], found.why), found.why
 
 
+@in_campaigns
 @pytest.mark.parametrize("op", OPS)
 def test_an_honest_twin_is_not_refused(op: str, campaigns: dict[str, Campaign], tmp_path: Path) -> None:
     """Also one that works in another way: by parts."""
