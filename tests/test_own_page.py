@@ -58,9 +58,10 @@ def test_the_past_is_measured_as_the_page_says(tmp_path: Path, small_engine: Pat
     def kernelwatch(*arguments: str) -> "subprocess.CompletedProcess[str]":
         return project.run(sys.executable, "-m", "kernelwatch", *arguments, PYTHONPATH=str(small_engine))
 
-    for chosen in (commits[0], f"{commits[0]}..HEAD~1"):
+    for chosen, code in ((commits[0], 2), (f"{commits[0]}..HEAD~1", 0)):
         done = kernelwatch("bench", "--no-confirm", chosen)
-        assert done.returncode == 0, done.stdout + done.stderr
+        assert done.returncode == code, done.stdout + done.stderr
+        assert ("no cell gave a figure" in done.stdout) == (code == 2)
     seen = [states(project, commit)["row_sum/own float32 256x256 cold"] for commit in commits]
     assert seen == ["na", "ok", "ok", "ok"]
     done = kernelwatch("versus", commits[1], commits[3])
