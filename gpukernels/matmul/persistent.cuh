@@ -34,6 +34,7 @@ constexpr int THREADS = (1 + CONSUMERS) * GROUP;
 
 static_assert(BLOCK_X * BLOCK_Y == THREADS, "a producer and the consumers");
 static_assert(STAGES > 1, "a stage is free when the products of the next have begun");
+// STAGES and BUFFERS are what fits into the 227 KiB of a block. 1024: stages begin at a multiple of it.
 static_assert(1024 + STAGES * STAGE_BYTES + CONSUMERS * BUFFERS * PART_BYTES == SHARED_BYTES, "shared in the ladder");
 
 // Where the tile of block `rank` of a cluster lies: its row `m` and column `n`, counted in tiles. `tile`: the cluster's
@@ -109,7 +110,7 @@ __device__ void run(unsigned char *shared, u64 (&full)[STAGES], u64 (&empty)[STA
                 const int k = (backward ? steps - 1 - step : step) * TILE_K;
                 unsigned char *const a = stages + stage * STAGE_BYTES, *const b = a + A_BYTES;
                 wait(empty + stage, parity);
-                // Bytes that another block multicasts may come before this, but the phase cannot end before it.
+                // Also of what other blocks multicast: that may come before this, but the phase cannot end before it.
                 expect(full + stage, STAGE_BYTES);
                 load_2d(a, &map_a, full + stage, k, m * TILE_ROWS, keep);
                 if (B_K_MAJOR)
@@ -180,7 +181,7 @@ __device__ void run(unsigned char *shared, u64 (&full)[STAGES], u64 (&empty)[STA
             for (int part = 0; part < PARTS; ++part)
                 if (part >= steps)
                     epilogue.store_part(pairs, part, m, n);
-        place<Plan>(tile, down, across, blockIdx.x % BLOCKS, m, n);
+        place<Plan>(tile, down, across, blockIdx.x % BLOCKS, m, n);  // of the tile that now has its sums
 #pragma unroll
         for (int part = 0; part < PARTS && !NARROW; ++part)
             epilogue.store_part(sums, part, m, n);

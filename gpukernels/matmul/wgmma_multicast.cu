@@ -1,7 +1,8 @@
 // matmul/wgmma_multicast: C[m][n] = sum over k of A[m][k] B[k][n], wgmma with clusters of blocks that share B.
 //
 // A   M x K    B   K x N    C   M x N, overwritten    row major, A and B of T (__half or __nv_bfloat16), C of Out, any
-// M, N, K >= 1. Sums are float. The operands come as tensor maps (wgmma.py): rows begin at multiples of 16 bytes.
+// M, N, K >= 1. Sums are float. The operands come as tensor maps, which wgmma.py makes. If rows of an operand do not
+// begin at multiples of 16 bytes, wgmma.py copies it to one whose rows do; C after the kernel.
 //
 // A cluster is a group of CLUSTER blocks that run at the same time, on multiprocessors close to each other, and reach
 // each other's shared memory. Its blocks have tiles of C one below the other, which need the same columns of B. Each
@@ -16,7 +17,7 @@
 #include "persistent.cuh"
 
 struct Plan : Plain {
-    static constexpr int BAND = 4, BLOCKS = CLUSTER;  // rows of a cluster's tiles; 2 and 8 were slower
+    static constexpr int BAND = 4, BLOCKS = CLUSTER;  // rows of a cluster's tiles; 2 and 8 were slower with 3 stages
     static constexpr bool SERPENTINE = true, KEEP = true;
 };
 
