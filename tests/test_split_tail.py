@@ -1,4 +1,4 @@
-"""matmul/split_tail: every step along K of every tile is computed once, and the last turn is shorter for it."""
+"""matmul/split_tail: every step along K of every tile is computed once, and the last wave is shorter for it."""
 
 import ctypes
 import re

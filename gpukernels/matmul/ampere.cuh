@@ -1,6 +1,6 @@
 // matmul/ampere.cuh: asynchronous copies to shared memory, from compute capability 8.0 on (cp.async).
 //
-// The copies of a thread since its last commit_copies() are a group; groups are complete in their order.
+// The copies of a thread since its last commit_copies() are a group; groups come in the order of their commits.
 // Under KERNELWATCH_HOST, on the emulator, a copy is complete at once.
 // Source: NVIDIA, PTX ISA: cp.async.
 
@@ -9,7 +9,7 @@
 typedef unsigned int u32;
 typedef unsigned long long u64;
 
-// Where a pointer to shared memory points, as instructions take it.
+// The address in shared memory that a pointer points to, as the instructions below take it.
 __device__ u32 address(const void *p) {
 #ifdef KERNELWATCH_HOST
     return 0;
@@ -18,7 +18,8 @@ __device__ u32 address(const void *p) {
 #endif
 }
 
-// Copy COUNT elements to shared memory in the background, or zeros if they are not `there`.
+// Copy COUNT elements to shared memory in the background, or zeros if they are not `there`. Copies of 16 bytes go past
+// the L1 cache (cg), which smaller ones cannot (ca).
 template <int COUNT, typename T>
 __device__ void copy_async(T *to, const T *from, bool there) {
 #ifdef KERNELWATCH_HOST
@@ -43,7 +44,7 @@ __device__ void commit_copies() {
 #endif
 }
 
-// Wait until at most PENDING groups of this thread's copies are still under way.
+// Wait until at most PENDING groups of this thread's copies are still on their way.
 template <int PENDING>
 __device__ void wait_for_copies() {
 #ifndef KERNELWATCH_HOST

@@ -31,7 +31,7 @@ template <bool WHOLE, typename T>
 __device__ void compute(T *shared, const T *__restrict__ A, const T *__restrict__ B, T *__restrict__ C, long long M,
                         long long N, long long K) {
     const int thread = threadIdx.y * BLOCK_X + threadIdx.x, warp = thread / 32, lane = thread % 32;
-    // A grid has at most 65,535 blocks in y and in z: z counts on where y ends.
+    // gridDim.y is at most 65,535, so tile rows continue in z.
     const long long row0 = (blockIdx.y + (long long)gridDim.y * blockIdx.z) * TILE_ROWS;
     const long long column0 = (long long)blockIdx.x * TILE_COLUMNS;
 

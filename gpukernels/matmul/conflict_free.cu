@@ -19,7 +19,7 @@ __global__ void matmul_conflict_free(const T *__restrict__ A, const T *__restric
     __shared__ T Bs[TILE_COLUMNS][TILE_K + 1];
 
     const int x = threadIdx.x, y = threadIdx.y;
-    // A grid has at most 65,535 blocks in y and in z: z counts on where y ends.
+    // gridDim.y is at most 65,535, so tile rows continue in z.
     const long long row = (blockIdx.y + (long long)gridDim.y * blockIdx.z) * TILE_ROWS + y;
     const long long column = (long long)blockIdx.x * TILE_COLUMNS + x;
 

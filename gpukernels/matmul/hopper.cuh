@@ -1,8 +1,12 @@
 // matmul/hopper.cuh: Hopper's own instructions (compute capability 9.0a): barriers in shared memory, the copy engine,
 // warp group matrix instructions, registers that warps give away, launches that overlap.
 //
-// Matrices in shared memory have rows of 128 bytes, whose 16-byte pieces are exchanged within 8 rows (128-byte swizzle);
-// they begin at multiples of 1024 bytes. The emulator has no such instructions.
+// The copy engine (TMA, tensor memory accelerator) copies boxes of matrices between global and shared memory in the
+// background: one thread asks for a box, and none computes an address or moves a number. A warp group is four
+// neighboring warps, which multiply together. A barrier in shared memory is not __syncthreads(): a thread may arrive at
+// it without waiting, or wait without arriving.
+// Matrices in shared memory have rows of 128 bytes, whose 16-byte pieces are exchanged within 8 rows (128-byte
+// swizzle). They begin at multiples of 1024 bytes. The emulator has no such instructions.
 // Source: NVIDIA, PTX ISA: mbarrier, cp.async.bulk.tensor, wgmma, mapa, setmaxnreg, griddepcontrol, createpolicy.
 
 #pragma once
@@ -11,7 +15,8 @@
 
 // ---- barriers in shared memory
 
-// A phase of the barrier ends when so many threads have arrived, and the bytes that were expected have come.
+// A barrier goes through phases. A phase ends when so many threads have arrived, and the bytes that were expected have
+// come; then the next one begins.
 __device__ void init(u64 *barrier, int arrivals) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(address(barrier)), "r"(arrivals));
 }
@@ -26,8 +31,9 @@ __device__ void arrive(u64 *barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(address(barrier)) : "memory");
 }
 
-// Arrive at the barrier of block `rank` of the cluster that lies there where `barrier` lies here. Not release.cluster,
-// which would wait for all memory accesses: what was read came and was read by the asynchronous proxy, and is done with.
+// Arrive at the barrier of block `rank` of the cluster that lies there where `barrier` lies here. Without
+// .release.cluster, which would wait for all memory accesses of this thread. None has to be: the copy engine wrote the
+// stage and the tensor cores have read it.
 __device__ void arrive(u64 *barrier, int rank) {
     asm volatile(
         "{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\n"
@@ -35,13 +41,14 @@ __device__ void arrive(u64 *barrier, int rank) {
         : "memory");
 }
 
-// Arrive, and let the barrier's phase end only when so many bytes have come.
+// Arrive, and let this phase end only when so many bytes have come, too.
 __device__ void expect(u64 *barrier, int bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address(barrier)), "r"(bytes)
                  : "memory");
 }
 
-// Wait until the phase of this parity has ended: 0 for the first, third, ..., 1 for the others and the one before all.
+// Wait until the phase of this parity has ended: 0 for the first phase, 1 for the second, 0 for the third, and so on.
+// At a new barrier 1 does not wait, as if a phase before the first had ended.
 __device__ void wait(u64 *barrier, int parity) {
     asm volatile(
         "{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
@@ -49,7 +56,7 @@ __device__ void wait(u64 *barrier, int parity) {
         : "memory");
 }
 
-// All threads of the cluster's blocks meet, which then see each other's barriers.
+// All threads of the cluster's blocks wait for each other, and then see each other's barriers.
 __device__ void meet_cluster() {
     asm volatile("barrier.cluster.arrive.relaxed;\nbarrier.cluster.wait.acquire;" ::: "memory");
 }
@@ -74,7 +81,8 @@ __device__ void wait_for_sent(u64 *barrier, int parity) {
         : "memory");
 }
 
-// So many threads of the block meet, whole warps; `id` is 1 to 15.
+// THREADS threads of the block, whole warps, wait for each other: a __syncthreads() of a part of the block. `id`: which
+// of 15 such barriers, 1 to 15.
 template <int THREADS>
 __device__ void meet(int id) {
     asm volatile("bar.sync %0, %1;" ::"r"(id), "n"(THREADS) : "memory");
@@ -82,14 +90,15 @@ __device__ void meet(int id) {
 
 // ---- the copy engine (TMA)
 
-// A matrix in global memory, as gpukernels/prepare.py describes it.
+// A tensor map: address, shape and pitch of a matrix in global memory, and the box that a copy takes, as
+// gpukernels/prepare.py describes them. What a box has outside of the matrix is read as 0, and not stored.
 struct alignas(64) TensorMap {
     unsigned char bytes[128];
 };
 
 __device__ void prefetch(const TensorMap *map) { asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory"); }
 
-// How long the L2 cache keeps what a copy reads.
+// Policies: what the L2 cache evicts first, or last, of all that copies read.
 __device__ u64 evict_first() {
     u64 policy;
     asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
@@ -108,7 +117,7 @@ __device__ u64 evict_last() {
     return policy;
 }
 
-// Copy a box of a matrix, from `column` and `row` on, to shared memory. The bytes come to `barrier`.
+// Copy a box of a matrix, from `column` and `row` on, to shared memory. `barrier` counts the bytes as they come.
 __device__ void load_2d(void *to, const TensorMap *map, u64 *barrier, int column, int row, u64 policy) {
     asm volatile(
         "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint "
@@ -117,7 +126,8 @@ __device__ void load_2d(void *to, const TensorMap *map, u64 *barrier, int column
         : "memory");
 }
 
-// The same for all blocks of a cluster of BLOCKS: copy to where `to` lies in each, and signal the barrier there.
+// The same for all blocks of a cluster of BLOCKS: the box goes to where `to` lies in each of them, and the barrier that
+// lies there where `barrier` lies here counts its bytes.
 template <int BLOCKS>
 __device__ void multicast_2d(void *to, const TensorMap *map, u64 *barrier, int column, int row, u64 policy) {
     asm volatile(
@@ -152,7 +162,7 @@ __device__ void store_2d(const TensorMap *map, const void *from, int column, int
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
 
-// Let the copy engine see what this thread has written to shared memory.
+// Let the copy engine and the tensor cores see what this thread has written to shared memory.
 __device__ void publish() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 // Wait until at most PENDING groups of this thread's stores have not read all of shared memory yet.
@@ -165,13 +175,13 @@ __device__ void wait_for_stores() { asm volatile("cp.async.bulk.wait_group 0;" :
 
 // ---- warp group matrix instructions (wgmma)
 
-// A matrix in shared memory. `leading`, `stride`: bytes from one group of 128 bytes of columns to the next, from one
-// group of 8 rows to the next.
+// The descriptor by which wgmma reads a matrix in shared memory. `leading`: bytes from one group of columns, 128 bytes
+// wide, to the next, if there are several; `stride`: from one group of 8 rows to the next. Bit 62: 128-byte swizzle.
 __device__ u64 descriptor(u32 address, u32 leading, u32 stride) {
     return (u64)((address & 0x3FFFF) >> 4) | (u64)(leading >> 4) << 16 | (u64)(stride >> 4) << 32 | 1ull << 62;
 }
 
-// The compiler must not move accesses of the sums over this: the tensor cores write them in the background.
+// The compiler must not move accesses of the sums past this: the tensor cores write them in the background.
 template <int SUMS>
 __device__ void settle(float (&d)[SUMS]) {
 #pragma unroll
@@ -179,13 +189,13 @@ __device__ void settle(float (&d)[SUMS]) {
         asm volatile("" : "+f"(d[i])::"memory");
 }
 
-// Before the first instruction, and after registers of the sums were written by others.
+// Before the first wgmma, and after other instructions have written registers of the sums.
 __device__ void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 
-// The instructions since the last call are a group.
+// The wgmma instructions since the last call are a group.
 __device__ void commit_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 
-// Wait until at most PENDING groups are still under way.
+// Wait until at most PENDING groups have not ended.
 template <int PENDING>
 __device__ void wait_for_products() {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
@@ -231,7 +241,8 @@ __device__ void store_matrices(u32 to, u32 a, u32 b, u32 c, u32 d) {
 
 // ---- registers and launches
 
-// All warps of a warp group keep so many registers a thread, and give the others away; or wait until they have so many.
+// All warps of a warp group call these. keep: each thread keeps REGISTERS, and gives the others back to the block.
+// take: it waits until the block has enough of them, and then has REGISTERS.
 template <int REGISTERS>
 __device__ void keep_registers() {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(REGISTERS));
@@ -242,8 +253,8 @@ __device__ void take_registers() {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGISTERS));
 }
 
-// The next launch on the stream may begin, if it may overlap this one.
+// The next launch on the stream may begin, if it was launched to overlap this one (programmatic dependent launch).
 __device__ void let_next_launch_begin() { asm volatile("griddepcontrol.launch_dependents;"); }
 
-// From here on memory is as the launch before left it.
+// Wait until the launch before has ended: its stores are seen from here on.
 __device__ void wait_for_last_launch() { asm volatile("griddepcontrol.wait;" ::: "memory"); }

@@ -12,7 +12,7 @@ static_assert(TILE_ROWS == BLOCK_Y && TILE_COLUMNS == BLOCK_X, "one thread an el
 
 template <typename T, typename Sum = T>
 __global__ void matmul_initial(const T *A, const T *B, Sum *C, long long M, long long N, long long K) {
-    // A grid has at most 65,535 blocks in y and in z: z counts on where y ends.
+    // gridDim.y is at most 65,535, so tile rows continue in z.
     const long long row = (blockIdx.y + (long long)gridDim.y * blockIdx.z) * TILE_ROWS + threadIdx.y;
     const long long column = (long long)blockIdx.x * TILE_COLUMNS + threadIdx.x;
     if (row >= M || column >= N)

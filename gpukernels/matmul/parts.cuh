@@ -1,18 +1,22 @@
 // matmul/parts.cuh: float32 numbers as sums of 16-bit numbers, and products of these parts on Hopper's tensor cores.
 //
-// PARTS: bfloat16 if 3, float16 if 2. Three kernels of a rung run one after the other:
-// 1. The first writes A and B as sums of PARTS matrices of 16-bit numbers, in the order of their size. Each rung
-//    has its own.
-// 2. The second (multiply_parts) multiplies the parts on tensor cores, and leaves out products that are too small to
-//    matter: of part p of A and part q of B where p + q >= PARTS. The small products are summed first. A tensor core
-//    truncates what a float32 sum rounds, so its sum goes on for SPAN of K only; then it is added to a sum in
-//    registers, rounded.
-// 3. The third (multiply_outside) computes again, in float32, rows and columns of C that depend on a number of A or B
-//    which the parts cannot hold. It has nothing to do for most operands.
+// A number is the sum of its parts: PARTS 16-bit numbers, bfloat16 if 3, float16 if 2, the largest first. A product of
+// two numbers is then the sum of the products of their parts, which tensor cores make. Three kernels of a rung run one
+// after the other:
+// 1. The first writes the parts of A and of B to memory, PARTS matrices of each. Each rung has its own.
+// 2. The second (multiply_parts) multiplies the parts on tensor cores and sums the products, the small ones first. It
+//    leaves out products that are too small to matter: of part p of A and part q of B where p + q >= PARTS. Tensor
+//    cores truncate where float32 additions round, and the error grows with each addition. So they sum SPAN of K only;
+//    a thread then adds this to its own float32 sum, rounded.
+// 3. The third (multiply_outside) computes again, in float32, the rows and columns of C that depend on a number
+//    outside: one of A or B that the parts cannot hold. It has nothing to do for most operands.
 //
-// The second has the structure of persistent.cuh: a producer warp lets the copy engine fill STAGES stages of shared
-// memory with all parts of a tile of A and of B, and two groups of four warps multiply, each 64 x 128 results. Every
-// second tile goes down K, what was read last is read first.
+// The second works like persistent.cuh. A block has three groups of four warps and goes from tile to tile of C. One
+// thread of the first group, the producer, lets the copy engine (TMA) fill STAGES stages of shared memory with all
+// parts of a tile of A and of B. The other groups, the consumers, multiply, each 64 x 128 results. Barriers in shared
+// memory say that a stage is full (all bytes have come), and that it is empty (all warps of the consumers have done
+// with it).
+// A block goes through every second tile from the end of K: what was read last is read first, from the L2 cache.
 // Source: Henry, Tang and Heinecke, Leveraging the bfloat16 artificial intelligence datatype for higher-precision
 // computations, 2019; Ootomo and Yokota, Recovering single precision accuracy from tensor cores, 2022.
 
@@ -29,17 +33,17 @@
 #endif
 
 constexpr int GROUP = 128;               // threads of a warp group
-constexpr int ROWS = TILE_ROWS / 2;      // rows of C a consumer
-constexpr int ROW_BYTES = 128;           // of a row in shared memory
-constexpr int STEP = 16;                 // of K an instruction
-constexpr int BAND = 8;                  // rows of tiles
-constexpr int INTERVAL = SPAN / TILE_K;  // stages whose products a tensor core sums
+constexpr int ROWS = TILE_ROWS / 2;      // rows of C of a consumer
+constexpr int ROW_BYTES = 128;           // bytes of a row in shared memory
+constexpr int STEP = 16;                 // what an instruction has along K
+constexpr int BAND = 8;                  // rows of tiles in a band, see place
+constexpr int INTERVAL = SPAN / TILE_K;  // stages whose products the tensor cores sum
 constexpr int A_BYTES = PARTS * TILE_ROWS * ROW_BYTES, B_BYTES = PARTS * TILE_COLUMNS * TILE_K * 2;
-constexpr int STAGE_BYTES = A_BYTES + B_BYTES;
-constexpr int SUMS = TILE_COLUMNS / 2;  // a thread
-constexpr int SPLITTERS = 256;          // threads of a block of the other kernels
+constexpr int STAGE_BYTES = A_BYTES + B_BYTES;  // 96 KiB with three parts, 64 KiB with two: two or three stages fit
+constexpr int SUMS = TILE_COLUMNS / 2;  // of a thread: ROWS * TILE_COLUMNS / GROUP
+constexpr int SPLITTERS = 256;          // threads of a block of the first and the third kernel
 constexpr bool SCALED = PARTS == 2;
-constexpr int SCALES = SCALED ? TILE_ROWS + TILE_COLUMNS : 4;  // a stage
+constexpr int SCALES = SCALED ? TILE_ROWS + TILE_COLUMNS : 4;  // of a stage; only float16 parts are scaled
 
 static_assert(PARTS == 2 || PARTS == 3, "float16 or bfloat16");
 static_assert(BLOCK_X * BLOCK_Y == 3 * GROUP, "a producer and two consumers");
@@ -49,6 +53,7 @@ static_assert(1024 + STAGES * STAGE_BYTES == SHARED_BYTES, "shared in the ladder
 
 // ---- the parts of a number
 
+// Two numbers as 16-bit parts in one register, and either of them as a float32 number.
 #if PARTS == 3
 __device__ u32 two(float low, float high) { return bfloat16_pair(low, high); }
 __device__ float low(u32 both) { return __uint_as_float(both << 16); }
@@ -66,13 +71,15 @@ __device__ int scale_of(u32 magnitude) { return min(14 + 127 - (int)(magnitude >
 
 __device__ u32 magnitude(float x) { return __float_as_uint(x) & 0x7FFFFFFF; }
 
-// Whether the parts cannot hold a number, or, if it is the largest of those that are scaled alike, one of them.
+// Whether the parts cannot hold a number, or, if it is the largest of those that are scaled alike, one of them. Three
+// parts hold all bits of a number from 2^-100 on: none is smaller than 2^-123 then, and so subnormal. Below 2^62 the
+// product of two numbers, or a sum of some, is finite.
 __device__ bool outside(u32 magnitude) {
     constexpr u32 LEAST = (127 - 100) << 23, END = (127 + (SCALED ? 100 : 62)) << 23;
     return magnitude >= END || (!SCALED && magnitude != 0 && magnitude < LEAST);
 }
 
-// Eight neighbors, `count` of which are there; 0 for the others.
+// Eight neighbors of a row, of which the first `count` exist; 0 for the others. By vectors if they are aligned.
 __device__ void read(float (&x)[8], const float *from, long long count) {
     if (count >= 8 && (u64)from % 16 == 0) {
         const float4 u = ((const float4 *)from)[0], v = ((const float4 *)from)[1];
@@ -84,7 +91,8 @@ __device__ void read(float (&x)[8], const float *from, long long count) {
     }
 }
 
-// Write the parts of eight neighbors; `apart`: elements from one part to the next.
+// Write the parts of eight neighbors: each part is what the ones before it left over, rounded to 16 bits. `apart`:
+// elements from the matrix of one part to that of the next.
 __device__ void write(float (&x)[8], unsigned short *to, u64 apart) {
 #pragma unroll
     for (int part = 0; part < PARTS; ++part) {
@@ -100,7 +108,8 @@ __device__ void write(float (&x)[8], unsigned short *to, u64 apart) {
 
 // ---- rows and columns that depend on numbers outside
 
-// Blocks share the tiles of 64 x 64 of C. Sums of 64 products are summed: fewer roundings than one after the other.
+// Blocks share the tiles of 64 x 64 of C, and skip those without a row or column outside. Sums of 64 products are
+// summed: fewer roundings than one after the other.
 __device__ void multiply_outside(const float *__restrict__ A, const float *__restrict__ B, float *__restrict__ C,
                                  const unsigned char *outside_a, const unsigned char *outside_b, long long M,
                                  long long N, long long K) {
@@ -130,11 +139,13 @@ __device__ void multiply_outside(const float *__restrict__ A, const float *__res
 
 // ---- the products
 
-// The lower word of a matrix's descriptor, in shared memory with the 128-byte swizzle. `leading`: bytes from one group
-// of 64 columns to the next. From one group of 8 rows to the next it is 1024 bytes, which the upper word says.
+// The lower word of a descriptor, by which wgmma reads a matrix in shared memory. `leading`: bytes from one group of 64
+// columns to the next; A has one group, and does not use it. The upper word, 0x40000040, says that groups of 8 rows lie
+// 1024 bytes apart, and that rows have the 128-byte swizzle.
 __device__ u32 descriptor(u32 address, u32 leading) { return (address & 0x3FFFF) >> 4 | (leading >> 4) << 16; }
 
-// d += A B for 64 x 128 results, 16 along K; d = A B if not `add`.
+// d += A B for 64 x 128 results, 16 along K; d = A B if not `add`. `a`, `b`: lower words of descriptors. The last 1
+// says that B lies row by row.
 __device__ void multiply(float (&d)[SUMS], u32 a, u32 b, int add) {
     asm volatile(
         "{\n.reg .pred add;\n.reg .b64 a, b;\n"
@@ -145,15 +156,18 @@ __device__ void multiply(float (&d)[SUMS], u32 a, u32 b, int add) {
         : "r"(a), "r"(b), "r"(add));
 }
 
-// The tile's row and column of tiles.
+// Where a tile of C lies: its row `m` and column `n`, counted in tiles, of `down` x `across`. Tiles lie in bands of
+// BAND rows, and in a band one column of tiles follows the other: blocks at work share rows of A and columns of B in
+// the L2 cache.
 __device__ void place(int tile, int down, int across, int &m, int &n) {
     const int band = tile / (BAND * across), within = tile % (BAND * across), high = min(BAND, down - band * BAND);
     m = band * BAND + within % high;
     n = within / high;
 }
 
-// What a block of the second kernel does. `full`, `empty`: the barriers of its stages; `scales`: of its rows and
-// columns, by stage; all in shared memory.
+// What a block of the second kernel does. In shared memory: `full`, `empty`, the barriers of its stages, and `scales`,
+// factors of its rows and columns by stage. scales_a and scales_b have wide_a and wide_b factors for each span
+// (fp16x3).
 template <typename T>
 __device__ void multiply_parts(unsigned char *shared, u64 (&full)[STAGES], u64 (&empty)[STAGES],
                                float (&scales)[STAGES][SCALES], const TensorMap &map_a, const TensorMap &map_b, T *C,
@@ -167,7 +181,7 @@ __device__ void multiply_parts(unsigned char *shared, u64 (&full)[STAGES], u64 (
 
     if (thread == 0) {
         for (int s = 0; s < STAGES; ++s) {
-            init(full + s, 1);
+            init(full + s, 1);   // the producer's thread
             init(empty + s, 8);  // the consumers' warps
         }
         publish_barriers();
@@ -175,25 +189,25 @@ __device__ void multiply_parts(unsigned char *shared, u64 (&full)[STAGES], u64 (
     __syncthreads();
 
     if (group == 0) {
-        keep_registers<40>();
+        keep_registers<40>();  // a block of 384 threads has 168 for each: 40 + 2 * 232 = 3 * 168
         if (thread > 0)
             return;
         const u64 keep = evict_last(), pass = evict_first();
-        const int whole = steps - steps % INTERVAL;  // in whole spans
+        const int whole = steps - steps % INTERVAL;  // steps in whole spans; backward, the last span comes first
         int stage = 0, parity = 1;                   // all stages are free: the phase before the first has ended
-        bool upward = false;
-        for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x, upward = !upward) {
+        bool backward = false;
+        for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x, backward = !backward) {
             int m, n;
             place(tile, down, across, m, n);
             for (int i = 0; i < steps; ++i) {
                 const int within = i % INTERVAL;
-                const int step = upward && i < whole ? whole - INTERVAL - (i - within) + within : i;
+                const int step = backward && i < whole ? whole - INTERVAL - (i - within) + within : i;
                 const u32 a = stages + stage * STAGE_BYTES, b = a + A_BYTES;
                 wait(empty + stage, parity);
                 expect(full + stage, STAGE_BYTES + (SCALED ? (TILE_ROWS + TILE_COLUMNS) * 4 : 0));
                 load_3d(a, &map_a, full + stage, step * TILE_K, m * TILE_ROWS, keep);
 #pragma unroll
-                for (int j = 0; j < TILE_COLUMNS; j += 64)  // a row in shared memory
+                for (int j = 0; j < TILE_COLUMNS; j += 64)  // columns of a row of 128 bytes
                     load_3d(b + j / 64 * PARTS * TILE_K * ROW_BYTES, &map_b, full + stage, n * TILE_COLUMNS + j,
                             step * TILE_K, pass);
                 if (SCALED) {
@@ -216,7 +230,7 @@ __device__ void multiply_parts(unsigned char *shared, u64 (&full)[STAGES], u64 (
     for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
         int m, n;
         place(tile, down, across, m, n);
-        float sum[SUMS], d[SUMS];
+        float sum[SUMS], d[SUMS];  // rounded sums, and those of the tensor cores over a span
 #pragma unroll
         for (int i = 0; i < SUMS; ++i)
             sum[i] = 0;
@@ -231,13 +245,13 @@ __device__ void multiply_parts(unsigned char *shared, u64 (&full)[STAGES], u64 (
                 settle(d);
                 begin_products();
 #pragma unroll
-                for (int both = PARTS - 1; both >= 0; --both)  // the smallest products first
+                for (int p_and_q = PARTS - 1; p_and_q >= 0; --p_and_q)  // the smallest products first
 #pragma unroll
-                    for (int p = 0; p <= both; ++p)
+                    for (int p = 0; p <= p_and_q; ++p)
 #pragma unroll
                         for (int k = 0; k < TILE_K; k += STEP) {
                             multiply(d, a + (p * TILE_ROWS * ROW_BYTES + k * 2) / 16,
-                                     b + ((both - p) * TILE_K + k) * ROW_BYTES / 16, add);
+                                     b + ((p_and_q - p) * TILE_K + k) * ROW_BYTES / 16, add);
                             add = 1;
                         }
                 commit_products();

@@ -1,11 +1,14 @@
-// matmul/pipelined: C[m][n] = sum over k of A[m][k] B[k][n], raster with fragments that are read one step ahead.
+// matmul/pipelined: C[m][n] = sum over k of A[m][k] B[k][n], raster with fragments that are read one k ahead.
 //
 // A   M x K    B   K x N    C   M x N, overwritten    row major, A, B, C and the sum of T (float), any M, N, K >= 1
 //
-// In raster a thread reads its fragments of A and B for a k, waits for shared memory, and multiplies. Here it has two
-// sets of fragments in registers: it reads those of the next k, also the first of the next stage, before it multiplies.
-// So the multiply-adds wait neither for shared memory nor for the barrier. pipeline.cuh has the loop; the order of the
-// multiply-adds there is the best of those that were measured, for all three tiles together.
+// A fragment is what a thread needs of A or B for one k: TM or TN elements. In raster a thread reads its fragments of a
+// k from shared memory, waits for them, and multiplies. Here it has two sets of them in registers. It reads those of
+// the next k before it multiplies those of this k, and at the end of a stage it reads the first ones of the next stage.
+// So no multiply-add needs what was read just before it. pipeline.cuh has the loop; the order of the multiply-adds
+// there is the best of those that were measured, for all three tiles in the ladder together.
+// Blocks that run at the same time share what they load in the L2 cache. So, as in raster, their tiles lie in bands of
+// BAND rows of tiles (Tile in pipeline.cuh): such blocks need few rows of A and few columns of B.
 // Source: NVIDIA, CUTLASS, efficient GEMM in CUDA (software pipelining of fragments).
 
 #include "pipeline.cuh"
@@ -23,12 +26,13 @@ __global__ void __launch_bounds__(THREADS) matmul_pipelined(const T *__restrict_
                                                             T *__restrict__ C, long long M, long long N, long long K) {
     static_assert(sizeof(T) == 4, "elements of 4 bytes");
     extern __shared__ __align__(16) unsigned char shared[];
-    // A grid has at most 65,535 blocks in y and in z: z counts on where y ends.
-    const long long down = (M + TILE_ROWS - 1) / TILE_ROWS;
+    const long long down = (M + TILE_ROWS - 1) / TILE_ROWS;  // tiles in a column of C
+    // gridDim.y is at most 65,535, so tile rows continue in z.
     const long long block = (blockIdx.y + (long long)gridDim.y * blockIdx.z) * gridDim.x + blockIdx.x;
     if (block >= down * gridDim.x)
         return;
     const Tile tile(block, down, gridDim.x);
+    // A is copied by elements in any case, since it is stored transposed.
     if (unaligned(B, C, N))
         compute<1>((T *)shared, A, B, C, M, N, K, tile.row0, tile.column0);
     else

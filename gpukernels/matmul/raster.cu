@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(THREADS)
     matmul_raster(const T *__restrict__ A, const T *__restrict__ B, T *__restrict__ C, long long M, long long N,
                   long long K) {
     extern __shared__ __align__(16) unsigned char shared[];
-    // A grid has at most 65,535 blocks in y and in z: z counts on where y ends.
+    // gridDim.y is at most 65,535, so tile rows continue in z.
     const long long block = (blockIdx.y + (long long)gridDim.y * blockIdx.z) * gridDim.x + blockIdx.x;
     const long long down = (M + TILE_ROWS - 1) / TILE_ROWS, across = gridDim.x;
     if (block >= down * across)

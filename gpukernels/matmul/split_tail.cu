@@ -1,11 +1,15 @@
-// matmul/split_tail: C[m][n] = sum over k of A[m][k] B[k][n], pipelined with the tiles of the last turn split along K.
+// matmul/split_tail: C[m][n] = sum over k of A[m][k] B[k][n], pipelined with the tiles of the last wave split along K.
 //
 // A   M x K    B   K x N    C   M x N, overwritten    row major, A, B, C and the sum of T (float), any M, N, K >= 1 up
 // to EXTENTS_MAX of split_tail.py
 //
-// A multiprocessor has room for one block. Tiles that do not fill a last turn of the multiprocessors are split along K,
-// as split_tail.py says, so that all multiprocessors work in that turn, too. The sums of the parts of a tile go to
-// memory, and a second kernel adds them. The order of the multiply-adds in pipeline.cuh is the best of those that were
+// A thread takes so many registers that a multiprocessor has room for one block. So the tiles of C are computed in
+// waves, each of as many tiles as there are multiprocessors. What is left for the last wave may be few tiles. Here
+// these are split along K into parts, as split_tail.py says, so that all multiprocessors work to the end.
+// The first kernel has a block for each whole tile, and one for each part. The sums of a part go to memory of its own,
+// so that no two blocks write to one place. The second kernel starts when the first has ended. It adds the parts of
+// each tile in their order, so that each launch on one model of GPU has the same result, bit for bit.
+// pipeline.cuh has the loop. The order of the multiply-adds that it is given here is the best of those that were
 // measured for this tile.
 // Source: Osama et al., Stream-K: work-centric parallel decomposition for dense matrix-matrix multiplication, 2023.
 
@@ -28,8 +32,10 @@ __device__ void compute(T *shared, const T *__restrict__ A, const T *__restrict_
         store<BY>(sum, C, M, N, row0, column0);
 }
 
-// What a block computes: the steps along K from `from` to `to` of a tile. Tiles from `whole` on are split into `splits`
-// parts, the first of which has `first` steps; the others share the rest. The first parts of all tiles come first.
+// What a block computes: the steps along K from `from` to `to` of a tile, part number `which` of it. Tiles from `whole`
+// on are split into `splits` parts. Part 0 has `first` steps and takes a multiprocessor for the whole wave. The others
+// share the rest; several of them follow each other on one of the multiprocessors that remain. The order of the blocks,
+// in which they start: the whole tiles, then part 0 of each split tile, then part 1 of each, and so on.
 struct Part {
     int tile, which, from, to;
 
@@ -37,7 +43,7 @@ struct Part {
         : tile(block), which(0), from(0), to(steps) {
         if (block < whole)
             return;
-        const int left = tiles - whole;
+        const int left = tiles - whole;  // tiles that are split
         const long long rest = steps - first;
         which = (block - whole) / left;
         tile = whole + (block - whole) % left;
@@ -46,19 +52,20 @@ struct Part {
     }
 };
 
-// A block for each whole tile and each part. The sums of parts go to `parts`, where matmul_split_tail_sums finds them.
+// A block for each whole tile and each part. `parts`: where the sums of parts go, tile by tile, part by part.
 template <typename T>
 __global__ void __launch_bounds__(THREADS)
     matmul_split_tail(const T *__restrict__ A, const T *__restrict__ B, T *__restrict__ C, long long M, long long N,
                       long long K, T *__restrict__ parts, int whole, int splits, int first) {
     static_assert(sizeof(T) == 4, "elements of 4 bytes");
     extern __shared__ __align__(16) unsigned char shared[];
+    // `down`, `across`: tiles in a column and in a row of C.
     const int down = (M + TILE_ROWS - 1) / TILE_ROWS, across = (N + TILE_COLUMNS - 1) / TILE_COLUMNS;
     const int block = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
     if (block >= whole && block - whole >= (down * across - whole) * splits)
         return;
     const Part part(block, down * across, (K + TILE_K - 1) / TILE_K, whole, splits, first);
-    long long depth = K;
+    long long depth = K;  // what the block has along K
     T *sums = nullptr;
     if (part.tile >= whole) {
         const long long from = (long long)part.from * TILE_K;
@@ -74,11 +81,12 @@ __global__ void __launch_bounds__(THREADS)
         compute<VECTOR>((T *)shared, A, B, C, M, N, K, depth, tile.row0, tile.column0, sums);
 }
 
-// Store the sums of the tiles from `whole` on: those of their parts, in their order. A thread has four neighbors.
+// Add the parts of each tile from `whole` on, and store them to C. A thread has four neighbors of a row; blockIdx.y is
+// the tile.
 extern "C" __global__ void __launch_bounds__(TAIL_THREADS)
     matmul_split_tail_sums(const float *__restrict__ parts, float *__restrict__ C, long long M, long long N, int whole,
                           int splits) {
-    constexpr int QUADS = TILE_ROWS * TILE_COLUMNS / VECTOR;
+    constexpr int QUADS = TILE_ROWS * TILE_COLUMNS / VECTOR;  // of a part: four neighbors each
     const int tail = blockIdx.y, quad = blockIdx.x * TAIL_THREADS + threadIdx.x;
     const float4 *const from = (const float4 *)parts + (long long)tail * splits * QUADS + quad;
     float4 sum = from[0];

@@ -30,9 +30,10 @@ def schedule(tiles: int, steps: int, processors: int) -> tuple[int, int, int]:
     """How many of `tiles` tiles of `steps` steps along K stay whole; into how many parts each other tile is split; the
     steps of its first part. The other parts share the rest.
 
-    Whole tiles fill as many turns of the multiprocessors as they can. The first parts of the other tiles take a
-    multiprocessor each. The remaining multiprocessors take the other parts in turn, which are so small that all end at
-    the same time. The number of parts is that with the shortest last turn. All tiles stay whole if that is no shorter.
+    Whole tiles fill as many waves as they can; a wave is a tile for each multiprocessor. In the last wave the first
+    parts of the other tiles take a multiprocessor each. The remaining multiprocessors take the other parts, several one
+    after the other (`turns`), which are so small that all end at the same time. The number of parts is that with the
+    shortest last wave. All tiles stay whole if that is no shorter.
     """
     left = tiles % processors
     shortest, chosen = steps, (tiles, 1, steps)

@@ -27,7 +27,7 @@ __global__ void matmul_thread_tile_2d(const T *__restrict__ A, const T *__restri
     __shared__ __align__(16) T Bs[TILE_K][TILE_COLUMNS];
 
     const int x = threadIdx.x, y = threadIdx.y, thread = y * BLOCK_X + x;
-    // A grid has at most 65,535 blocks in y and in z: z counts on where y ends.
+    // gridDim.y is at most 65,535, so tile rows continue in z.
     const long long row0 = (blockIdx.y + (long long)gridDim.y * blockIdx.z) * TILE_ROWS;
     const long long column0 = (long long)blockIdx.x * TILE_COLUMNS;
 

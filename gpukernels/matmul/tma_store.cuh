@@ -1,18 +1,18 @@
 // matmul/tma_store.cuh: results leave through shared memory, from where Hopper's copy engine stores them.
 //
-// Threads have two neighbors of a row here and there. In shared memory they become rows of 128 bytes, ROWS of them a
-// part, which the copy engine stores in the background, and only where C has them. Each warp group has BUFFERS parts of
-// its own.
+// A thread has pairs of neighbors, spread over the tile. Shared memory gathers ROWS rows of 128 bytes, a part, which
+// the copy engine (TMA) stores in the background, and only where C has them. Each warp group has BUFFERS buffers of its
+// own, one for a part.
 // Source: NVIDIA, PTX ISA: cp.async.bulk.tensor, stmatrix, wgmma (layout of the results).
 
 #pragma once
 
 #include "wgmma.cuh"
 
-constexpr int PART_BYTES = ROWS * ROW_BYTES;  // in a store
+constexpr int PART_BYTES = ROWS * ROW_BYTES;
 
-// A part of the results, ROWS rows of 128 bytes, into shared memory. Parts go on to the right, then ROWS rows below.
-// A lane holds two neighbors of every 8 columns, in row lane / 4 of the warp's 16 and 8 rows below.
+// Write a part of the results to a buffer. Parts go on to the right, then ROWS rows below. A lane has two neighbors of
+// every 8 columns, in row lane / 4 of the warp's 16 rows and 8 rows below.
 __device__ void put(unsigned char *buffer, const float (&d)[SUMS], int part, int warp, int lane) {
 #pragma unroll
     for (int j = 0; j < 4; ++j)
@@ -24,7 +24,7 @@ __device__ void put(unsigned char *buffer, const float (&d)[SUMS], int part, int
         }
 }
 
-// The same of pairs of 16-bit results: four matrices of 8 x 8 at a time.
+// The same for pairs of 16-bit results: the warp stores four matrices of 8 x 8 at a time.
 __device__ void put(unsigned char *buffer, const u32 (&pairs)[SUMS / 2], int part, int warp, int lane) {
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
@@ -34,24 +34,25 @@ __device__ void put(unsigned char *buffer, const u32 (&pairs)[SUMS / 2], int par
     }
 }
 
-// A warp group's way out: its buffers in shared memory, and C. `consumer`: which it is.
-struct Exit {
+// How a warp group stores its results: its buffers in shared memory, C's tensor map, the warp group's number among the
+// consumers, and the thread's number in it.
+struct Epilogue {
     unsigned char *buffers;
     const TensorMap *map;
     int consumer, thread;
 
-    // Store a part of the results of the tile at m, n.
+    // Store a part of the results of the tile in row m and column n of tiles. All threads of the warp group call this.
     template <typename Values>
-    __device__ void leave(const Values &values, int part, int m, int n) const {
+    __device__ void store_part(const Values &values, int part, int m, int n) const {
         constexpr int COLUMNS = sizeof(Values) == sizeof(float) * SUMS ? ROW_BYTES / 4 : ROW_BYTES / 2;
         const int below = GROUP_ROWS == ROWS ? 0 : part / (TILE_COLUMNS / COLUMNS);
         unsigned char *const buffer = buffers + part % BUFFERS * PART_BYTES;
-        if (thread == 0)  // the store that read this buffer last has read all
+        if (thread == 0)  // until the store before from this buffer has read it
             wait_until_read<BUFFERS - 1>();
-        meet<GROUP>(1 + consumer);
+        meet<GROUP>(1 + consumer);  // the buffer is free
         put(buffer, values, part, thread / 32, thread % 32);
         publish();
-        meet<GROUP>(1 + consumer);
+        meet<GROUP>(1 + consumer);  // the buffer is full
         if (thread == 0)
             store_2d(map, buffer, (n - below) * TILE_COLUMNS + part * COLUMNS,
                      m * TILE_ROWS + consumer * GROUP_ROWS + below * ROWS);

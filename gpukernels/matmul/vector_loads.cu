@@ -33,7 +33,7 @@ template <bool WHOLE, typename T>
 __device__ void compute(T (&As)[TILE_K][PITCH_A], T (&Bs)[TILE_K][TILE_COLUMNS], const T *__restrict__ A,
                         const T *__restrict__ B, T *__restrict__ C, long long M, long long N, long long K) {
     const int x = threadIdx.x, y = threadIdx.y, thread = y * BLOCK_X + x;
-    // A grid has at most 65,535 blocks in y and in z: z counts on where y ends.
+    // gridDim.y is at most 65,535, so tile rows continue in z.
     const long long row0 = (blockIdx.y + (long long)gridDim.y * blockIdx.z) * TILE_ROWS;
     const long long column0 = (long long)blockIdx.x * TILE_COLUMNS;
 

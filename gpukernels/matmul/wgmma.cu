@@ -1,11 +1,11 @@
-// matmul/wgmma: C[m][n] = sum over k of A[m][k] B[k][n], wgmma_cache_hints with tiles in bands, every second down K.
+// matmul/wgmma: C[m][n] = sum over k of A[m][k] B[k][n], wgmma_cache_hints with tiles in bands, K back and forth.
 //
 // A   M x K    B   K x N    C   M x N, overwritten    row major, A and B of T (__half or __nv_bfloat16), C of Out, any
 // M, N, K >= 1. Sums are float. The operands come as tensor maps (wgmma.py): rows begin at multiples of 16 bytes.
 //
 // Blocks at work at one time have tiles in BAND rows of tiles, and share rows of A as well as columns of B in the L2
-// cache. Every second tile of a block goes down K instead of up: what was read last for a tile is read first for the
-// next. Results may also be of 16 bits.
+// cache. A block goes through every second tile from the end of K: what was read last for a tile is read first for
+// the next. Results may also be of 16 bits.
 // Source: NVIDIA, CUTLASS, warp-specialized persistent kernels for Hopper (tile scheduler).
 
 #include "persistent.cuh"

@@ -19,12 +19,12 @@
 #endif
 
 constexpr int GROUP = 128;      // threads of a warp group
-constexpr int ROWS = 64;        // of C an instruction
-constexpr int ROW_BYTES = 128;  // of a row in shared memory
-constexpr int STEP_BYTES = 32;  // of a row of A an instruction
+constexpr int ROWS = 64;        // rows of C that an instruction computes
+constexpr int ROW_BYTES = 128;  // bytes of a row in shared memory
+constexpr int STEP_BYTES = 32;  // bytes of a row of A that an instruction multiplies: 16 numbers of 16 bits
 constexpr int A_BYTES = TILE_ROWS * ROW_BYTES, B_BYTES = TILE_COLUMNS * ROW_BYTES, STAGE_BYTES = A_BYTES + B_BYTES;
-constexpr int GROUP_ROWS = TILE_ROWS / CONSUMERS;           // of C a warp group
-constexpr int SUMS = GROUP_ROWS * TILE_COLUMNS / GROUP;     // a thread
+constexpr int GROUP_ROWS = TILE_ROWS / CONSUMERS;           // rows of C of a warp group
+constexpr int SUMS = GROUP_ROWS * TILE_COLUMNS / GROUP;     // of a thread, each in a register
 
 static_assert(GROUP_ROWS == ROWS || GROUP_ROWS == 2 * ROWS, "a warp group has 64 rows, or twice as many");
 static_assert(TILE_COLUMNS == 256 || TILE_COLUMNS == 128 || TILE_COLUMNS == 64, "the width of an instruction");
@@ -55,7 +55,8 @@ static_assert(SUMS <= 128, "registers");
                  : sums \
                  : "l"(a), "l"(b), "r"(add))
 
-// d += A B for ROWS x TILE_COLUMNS results, from `d[first]` on, STEP_BYTES along K; d = A B if not `add`.
+// d += A B for ROWS x TILE_COLUMNS results, from `d[first]` on, STEP_BYTES along K; d = A B if not `add`. `a`, `b`:
+// descriptors.
 __device__ void multiply(float (&d)[SUMS], int first, u64 a, u64 b, int add) {
 #if TILE_COLUMNS == 256
     MULTIPLY("256", REGISTERS_128, "%128", "%129", "%130", SUMS_128(first));
@@ -66,17 +67,17 @@ __device__ void multiply(float (&d)[SUMS], int first, u64 a, u64 b, int add) {
 #endif
 }
 
-// B's tile in shared memory, from the row of B on that takes a byte of A's rows.
+// The descriptor of B's tile from that k on which lies `byte` bytes from the begin of A's rows.
 __device__ u64 part_of_b(u32 b, int byte) {
 #if B_K_MAJOR
-    return descriptor(b + byte, 16, 8 * ROW_BYTES);
-#else  // 64 columns, of 128 bytes each row, lie together
+    return descriptor(b + byte, 16, 8 * ROW_BYTES);  // a row has one group of columns: 16 is not used
+#else  // rows of 64 columns, 128 bytes, lie one below the other; a k is a row
     return descriptor(b + byte / 2 * ROW_BYTES, TILE_K * ROW_BYTES, 8 * ROW_BYTES);
 #endif
 }
 
-// Begin to multiply a warp group's rows of A's tile, which begin at `a`, and B's tile: a group of instructions, which
-// goes on in the background. They add to d, or overwrite it.
+// Begin to multiply a warp group's rows of A's tile, which begin at `a`, and B's tile. The instructions are a group,
+// which goes on in the background. They add to d, or overwrite it if not `add`.
 __device__ void multiply_tiles(float (&d)[SUMS], u32 a, u32 b, bool add) {
     settle(d);
     begin_products();
@@ -90,8 +91,8 @@ __device__ void multiply_tiles(float (&d)[SUMS], u32 a, u32 b, bool add) {
     settle(d);
 }
 
-// The row of a warp group's first rows that a thread has a result of, the other is 8 rows below; and the column. From
-// there on it has two neighbors of every 8 columns.
+// Which results a thread has: two neighbors of every 8 columns, from own_column on, in row own_row of each ROWS rows of
+// its warp group, and in the row 8 below.
 __device__ int own_row(int thread) { return thread / 32 * 16 + thread % 32 / 4; }
 __device__ int own_column(int thread) { return thread % 4 * 2; }
 

@@ -1,8 +1,8 @@
 """matmul/wgmma: how the rungs with Hopper's copy engine are launched: A and B are described to it, and so is C if it
 stores the results (BUFFERS). There is a block for each tile of C or, if blocks stay (PERSISTENT), for each SM.
 
-The copy engine takes matrices whose rows begin at multiples of 16 bytes. An operand that is not such is copied to one
-that is, before the kernel or, for C, after it.
+The copy engine takes matrices whose rows begin at multiples of 16 bytes. Operands that are not aligned go through an
+aligned copy: A and B before the kernel, C after it.
 """
 
 import math
@@ -50,7 +50,7 @@ def schedule(rung: Rung, rows: int, columns: int, processors: int) -> tuple[int,
     tiles = -(-rows // (cluster * tile_rows)) * -(-columns // tile_columns)  # of a cluster
     at_once = processors // (cluster * split)
     turns = math.ceil(tiles / at_once) if "PERSISTENT" in macros else 1
-    # as many as finish in as many turns: all have equal work
+    # as few blocks as finish in the same number of waves (`turns`): all have equal work
     return cluster * split * math.ceil(tiles / turns), tiles <= at_once
 
 

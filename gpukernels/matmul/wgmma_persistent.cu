@@ -5,7 +5,7 @@
 //
 // A block goes on with the next tile of C as soon as it has one. Its producer does not wait for the consumers' results:
 // the copies for a tile run under the last products of the tile before it, and the copy engine stores results under the
-// next products. The grid has as many blocks as finish in as many turns, so that all have equal work.
+// next products. The grid has as few blocks as finish in the same number of waves, so that all have equal work.
 // Launches may overlap, too: a block makes its barriers while the launch before still runs.
 // Source: NVIDIA, CUTLASS, warp-specialized persistent kernels for Hopper.
 

@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(THREADS, 1)
     unsigned char *const As = shared + (1024 - address(shared) % 1024) % 1024, *const Bs = As + A_BYTES;
     const int thread = threadIdx.y * BLOCK_X + threadIdx.x;
     const int group = __shfl_sync(0xFFFFFFFF, thread / GROUP, 0);  // the compiler now knows that a warp agrees
-    // A grid has at most 65,535 blocks in y and in z: z counts on where y ends.
+    // gridDim.y is at most 65,535, so tile rows continue in z.
     const long long row0 = (blockIdx.y + (long long)gridDim.y * blockIdx.z) * TILE_ROWS;
     const long long column0 = (long long)blockIdx.x * TILE_COLUMNS;
 

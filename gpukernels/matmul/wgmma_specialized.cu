@@ -78,11 +78,11 @@ __global__ void __launch_bounds__(3 * GROUP, 1)
     }
     wait_for_products<0>();
     settle(d);
-    const Exit exit = {stages + STAGES * STAGE_BYTES + consumer * BUFFERS * PART_BYTES, &map_c, consumer,
-                       thread % GROUP};
+    const Epilogue epilogue = {stages + STAGES * STAGE_BYTES + consumer * BUFFERS * PART_BYTES, &map_c, consumer,
+                               thread % GROUP};
 #pragma unroll
     for (int part = 0; part < PARTS; ++part)
-        exit.leave(d, part, m, n);
-    if (exit.thread == 0)  // shared memory must live until it has been read
+        epilogue.store_part(d, part, m, n);
+    if (epilogue.thread == 0)  // shared memory must live until it has been read
         wait_for_stores();
 }

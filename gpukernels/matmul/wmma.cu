@@ -36,7 +36,7 @@ __global__ void matmul_wmma(const T *__restrict__ A, const T *__restrict__ B, Su
 
     const int lane = threadIdx.x, warp = threadIdx.y;
     const int warp_row = warp / 2 * WM, warp_column = warp % 2 * WN;
-    // A grid has at most 65,535 blocks in y and in z: z counts on where y ends.
+    // gridDim.y is at most 65,535, so tile rows continue in z.
     const long long row0 = (blockIdx.y + (long long)gridDim.y * blockIdx.z) * TILE_ROWS;
     const long long column0 = (long long)blockIdx.x * TILE_COLUMNS;
 

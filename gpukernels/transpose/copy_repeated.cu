@@ -11,7 +11,7 @@ static_assert(TILE_COLUMNS == BLOCK_X && TILE_ROWS % BLOCK_Y == 0, "a thread mov
 // Not __restrict__: the compiler could then read once and store the same value REPEATS times.
 template <typename T>
 __global__ void transpose_copy_repeated(const T *in, T *out, long long M, long long N) {
-    // A grid has at most 65,535 blocks in y and in z: z counts on where y ends.
+    // gridDim.y is at most 65,535, so tile rows continue in z.
     const long long tile_row = blockIdx.y + (long long)gridDim.y * blockIdx.z;
     const long long row = tile_row * TILE_ROWS + threadIdx.y;
     const long long column = (long long)blockIdx.x * TILE_COLUMNS + threadIdx.x;

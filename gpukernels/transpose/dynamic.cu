@@ -14,7 +14,7 @@ __global__ void transpose_dynamic(const T *__restrict__ in, T *__restrict__ out,
     T *tile = reinterpret_cast<T *>(shared);
 
     const int edge = blockDim.x, pitch = edge + PAD;
-    // A grid has at most 65,535 blocks in y and in z: z counts on where y ends.
+    // gridDim.y is at most 65,535, so tile rows continue in z.
     const long long row0 = (blockIdx.y + (long long)gridDim.y * blockIdx.z) * edge;
     const long long column0 = (long long)blockIdx.x * edge;
 

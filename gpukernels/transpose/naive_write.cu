@@ -10,7 +10,7 @@ static_assert(TILE_ROWS == BLOCK_X && TILE_COLUMNS % BLOCK_Y == 0, "a thread mov
 
 template <typename T>
 __global__ void transpose_naive_write(const T *__restrict__ in, T *__restrict__ out, long long M, long long N) {
-    // A grid has at most 65,535 blocks in y and in z: z counts on where y ends.
+    // gridDim.y is at most 65,535, so tile rows continue in z.
     const long long tile_row = blockIdx.y + (long long)gridDim.y * blockIdx.z;
     const long long row = tile_row * TILE_ROWS + threadIdx.x;
     const long long column = (long long)blockIdx.x * TILE_COLUMNS + threadIdx.y;

@@ -24,7 +24,7 @@ __global__ void __launch_bounds__(BLOCK_X *BLOCK_Y) transpose_sector_aligned(con
     __shared__ T tile[TILE_COLUMNS][LOADED | 1];  // odd: no bank conflicts for elements of 4 bytes
 
     const int lane = threadIdx.x, warp = threadIdx.y;
-    // A grid has at most 65,535 blocks in y and in z: z counts on where y ends.
+    // gridDim.y is at most 65,535, so tile rows continue in z.
     const long long row0 = (blockIdx.y + (long long)gridDim.y * blockIdx.z) * TILE_ROWS;
     const long long column0 = (long long)blockIdx.x * TILE_COLUMNS;
     const bool inside = row0 + LOADED <= M && column0 + TILE_COLUMNS <= N;

@@ -14,7 +14,7 @@ template <typename T>
 __global__ void transpose_tiled(const T *__restrict__ in, T *__restrict__ out, long long M, long long N) {
     __shared__ T tile[TILE_ROWS][TILE_COLUMNS];
 
-    // A grid has at most 65,535 blocks in y and in z: z counts on where y ends.
+    // gridDim.y is at most 65,535, so tile rows continue in z.
     const long long row0 = (blockIdx.y + (long long)gridDim.y * blockIdx.z) * TILE_ROWS;
     const long long column0 = (long long)blockIdx.x * TILE_COLUMNS;
 

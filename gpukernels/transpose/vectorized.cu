@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(THREADS) transpose_vectorized(const T *__restr
     __shared__ uint4 tile[TILE_COLUMNS * ROWS];  // TILE_COLUMNS rows of the output, ROWS vectors each
 
     const int thread = threadIdx.y * BLOCK_X + threadIdx.x;
-    // A grid has at most 65,535 blocks in y and in z: z counts on where y ends.
+    // gridDim.y is at most 65,535, so tile rows continue in z.
     const long long row0 = (blockIdx.y + (long long)gridDim.y * blockIdx.z) * TILE_ROWS;
     const long long column0 = (long long)blockIdx.x * TILE_COLUMNS;
 

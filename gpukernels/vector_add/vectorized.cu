@@ -2,9 +2,10 @@
 //
 // in   a, b  N    out  N, overwritten    T, any N >= 1
 //
-// A thread adds V = 16 / sizeof(T) neighboring elements: a quarter or half as many loads and stores ask for the same
-// bytes, and each thread has more of them under way.
-// Vectors lie at multiples of 16 bytes. If an operand does not, and at the end of the vector, a block goes by elements.
+// A thread adds V = 16 / sizeof(T) neighboring elements, a vector: four float32 or two float64. So the same bytes take
+// a quarter or half as many loads and stores, and a thread has more bytes on their way at a time.
+// A 16-byte access needs an address that is a multiple of 16. If an operand begins elsewhere, all blocks add element by
+// element. If N does not fill the last block, that block does.
 // Source: Luitjens, CUDA Pro Tip: Increase Performance with Vectorized Memory Access, 2013.
 
 template <typename T>
@@ -14,8 +15,8 @@ __global__ void __launch_bounds__(BLOCK_X)
     static_assert(TILE_COLUMNS == BLOCK_X * V, "a thread adds one vector");
 
     const long long first = (long long)blockIdx.x * TILE_COLUMNS;
-    const unsigned long long places = (unsigned long long)a | (unsigned long long)b | (unsigned long long)out;
-    if (places % 16 || first + TILE_COLUMNS > N) {
+    const unsigned long long addresses = (unsigned long long)a | (unsigned long long)b | (unsigned long long)out;
+    if (addresses % 16 || first + TILE_COLUMNS > N) {
         for (int at = threadIdx.x; at < TILE_COLUMNS; at += BLOCK_X)
             if (first + at < N)
                 out[first + at] = a[first + at] + b[first + at];
