@@ -17,6 +17,7 @@ from pathlib import Path
 from kernelwatch import extras
 from kernelwatch.plan.project import Repository, find_root, is_plain, load
 from kernelwatch.system.errors import CANNOT, UserError
+from kernelwatch.system.git import leave_hook
 
 OWN = {
     "init": "write what a repository needs for its kernels to be measured",
@@ -66,6 +67,7 @@ def run(name: str, arguments: list[str], prog: str) -> int:
             return int(module.main(prog, arguments))
         root = find_root(Path.cwd())
         os.chdir(root)
+        leave_hook(root)
         if name in PLAIN and is_plain(root):
             return int(importlib.import_module("kernelwatch.commands.plain").main(PLAIN[name], prog, arguments))
         where = Repository(root) if name in UNDESCRIBED else load(root)

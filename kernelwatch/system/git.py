@@ -9,6 +9,17 @@ from pathlib import Path
 
 from kernelwatch.system.errors import UserError
 
+# What git tells a hook, or a command of `rebase --exec`, about the repository that it works on.
+OF_HOOKS = ("GIT_DIR", "GIT_WORK_TREE", "GIT_IMPLICIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_INDEX_FILE", "GIT_PREFIX")
+
+
+def leave_hook(root: Path) -> None:
+    """Forget what git tells a hook, if a folder lies in a checkout. With $GIT_DIR, git takes any folder for the top of
+    the hook's checkout: a commit that is written elsewhere would move its HEAD and replace its index."""
+    if any((folder / ".git").exists() for folder in (root, *root.parents)):
+        for name in OF_HOOKS:
+            os.environ.pop(name, None)
+
 
 def run_command(
     *command: str, root: Path, given: bytes | None = None, variables: Mapping[str, str] | None = None
