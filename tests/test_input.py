@@ -33,7 +33,7 @@ from kernelwatch.run.outcome import Group
 from kernelwatch.system import cache, git
 from kernelwatch.system.errors import CANNOT, UserError
 from kernelwatch.system.options import Options
-from tests.repositories import ROOT, Project, processes_in, without_modules
+from tests.repositories import ROOT, Project, new_project, processes_in, without_modules
 from tests.test_files import holder
 
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -192,6 +192,33 @@ def test_a_shallow_clone_says_what_it_lacks(foreign: Project) -> None:
     assert done.stderr.endswith(
         f" has no commit {first}; it is a shallow clone: `git fetch --unshallow` gets the whole history\n"
     )
+
+
+# gpg as git calls it: to verify, and to sign.
+GPG = """#!/bin/sh
+case "$*" in
+*--verify*) echo 'gpg: Good signature from "a" <a@b.org>' >&2; echo '[GNUPG:] GOODSIG 1 a' ;;
+*) echo '[GNUPG:] SIG_CREATED ' >&2; echo '-----BEGIN PGP SIGNATURE-----'; echo '-----END PGP SIGNATURE-----' ;;
+esac
+"""
+
+
+def test_a_signature_that_the_user_wants_shown_is_no_line_of_a_log(tmp_path: Path) -> None:
+    project = new_project(tmp_path)
+    (tmp_path / "gpg").write_text(GPG)
+    (tmp_path / "gpg").chmod(0o755)
+    for name, value in {"gpg.program": str(tmp_path / "gpg"), "log.showSignature": "true"}.items():
+        project.git("config", name, value)
+    project.git("commit", "-q", "--allow-empty", "-S", "-m", "signed")
+    assert "Good signature" in project.git("log", "-1", "--format=%s")
+    assert git.git(project.folder, "log", "-1", "--format=%s") == "signed"
+
+
+def test_a_branch_may_have_the_name_of_a_file(tmp_path: Path) -> None:
+    project = new_project(tmp_path)
+    (project.folder / "main").write_text("a file")
+    commit = project.commit_all("one")
+    assert git.commits(project.folder, "main") == [commit]
 
 
 def test_links_that_loop_end_no_search(tmp_path: Path) -> None:

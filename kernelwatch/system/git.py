@@ -39,6 +39,9 @@ def run_command(
 
 def git(root: Path, *arguments: str, variables: Mapping[str, str] | None = None) -> str:
     """The output of a git command in a folder. Raises: UserError with git's message."""
+    # Whoever signs commits may have `log` show the signatures, between the lines that are asked for.
+    if arguments[0] == "log":
+        arguments = ("log", "--no-show-signature", *arguments[1:])
     # A line of `status` may begin with a space.
     return run_command("git", *arguments, root=root, variables=variables).decode(errors="replace").rstrip()
 
@@ -61,7 +64,7 @@ def commits(root: Path, range: str, changed: Sequence[str] = (), also: Sequence[
     `changed`: pathspecs; keep only the commits that change such files, and the newest commit. The commits in between
     run the same kernels. `also`: further files that count, which the pathspecs may leave out. Raises: UserError.
     """
-    all_commits = git(root, "rev-list", "--first-parent", range).splitlines()
+    all_commits = git(root, "rev-list", "--first-parent", range, "--").splitlines()
     if not changed:
         return all_commits
     changing = changing_commits(root, range, changed, also)
