@@ -12,6 +12,7 @@ from typing import Any, cast
 import pytest
 
 from kernelwatch.plan.tree import Guard
+from kernelwatch.system import git
 from tests.repositories import processes_in, rewrite, wait_until
 from tests.sums_of_rows import FAST, SLOW, TABLE, Rows
 
@@ -30,6 +31,19 @@ def test_what_a_sparse_checkout_leaves_out_is_not_deleted(rows: Rows) -> None:
     rows.write_files({"rows/sums.py": SLOW.replace("import numpy", "import lib\nimport numpy")})
     told = rows.kernelwatch("bench", "--worktree", code=1)
     assert "changed: row_sum/plain: rows/sums.py\n" in told
+
+
+def test_a_commit_is_written_by_its_own_attributes(rows: Rows, tmp_path: Path) -> None:
+    """As git checks it out: what the commit keeps in another form, as Git LFS does, is not left so."""
+    rows.git("config", "filter.capital.smudge", "tr a-z A-Z")
+    rows.write_files({".gitattributes": "*.txt filter=capital\n", "a.txt": "text", "b/c.txt": "text"})
+    rows.commit_all("filtered")
+    rows.write_files({".gitattributes": ""})
+    rows.commit_all("plain")
+    for commit, text in (("HEAD", "text"), ("HEAD~1", "TEXT")):
+        folder = tmp_path / text
+        git.export(rows.folder, commit, folder)
+        assert [(folder / name).read_text() for name in ("a.txt", "b/c.txt")] == [text, text]
 
 
 # What asv does to a commit's folder before it measures the commit.

@@ -105,11 +105,15 @@ def export(root: Path, commit: str, folder: Path) -> str:
 
 
 def _write_files(top: Path, commit: str, folder: Path) -> None:
+    """Write the files of a commit as git checks it out: by the attributes of this commit, which may differ from those
+    of the checkout."""
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as temporary:
         index = {"GIT_INDEX_FILE": str(Path(temporary, "index"))}
         git(top, "read-tree", commit, variables=index)
-        git(top, "checkout-index", "--all", "--force", f"--prefix={folder}/", variables=index)
+        repository = git(top, "rev-parse", "--absolute-git-dir")
+        apart = {"GIT_DIR": repository, "GIT_WORK_TREE": str(folder.absolute())}
+        git(folder, "checkout-index", "--all", "--force", variables=index | apart)
 
 
 def submodules(root: Path, commit: str) -> dict[str, str]:
