@@ -432,6 +432,19 @@ def test_a_user_without_a_home_has_a_cache_for_a_while(monkeypatch: pytest.Monke
         cache.folder.cache_clear()
 
 
+def test_a_relative_cache_is_the_same_for_processes_in_other_folders(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A worker runs in the tree that it measures, and would compile into it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KERNELWATCH_CACHE", "kept")
+    cache.folder.cache_clear()
+    try:
+        assert cache.of_tree("0" * 64)["KERNELWATCH_CACHE"] == str(tmp_path / "kept")
+    finally:
+        cache.folder.cache_clear()
+
+
 # --- the output ----------------------------------------------------------------------------------------------------
 
 SCRIPT = [sys.executable, "-m", "kernelwatch", "ladder"]  # prints by rich; with --markdown, by itself
@@ -443,6 +456,39 @@ def printed_to(output: int, *arguments: str, unbuffered: bool = False) -> "subpr
     return subprocess.run(
         [*SCRIPT, *arguments], cwd=ROOT, env=plain, stdout=output, stderr=subprocess.PIPE, check=False
     )
+
+
+CLOSED = """
+import sys, tempfile
+from kernelwatch.__main__ import code_of
+
+
+def work():
+    print("said")
+    print("said", file=sys.stderr)
+    with tempfile.TemporaryFile() as file:
+        return 10 if file.fileno() > 2 else 20
+
+
+sys.exit(code_of("kernelwatch", work))
+"""
+
+
+@pytest.mark.parametrize("closed", [">&-", ">&- 2>&- <&-"])
+def test_what_a_command_opens_takes_the_place_of_no_stream(closed: str) -> None:
+    """Child processes would write into it."""
+    shell = ["sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, "-c", CLOSED]
+    assert subprocess.run(shell, cwd=ROOT, capture_output=True, check=False).returncode == 10
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+@pytest.mark.parametrize("arguments", [("ladder",), ("no-such",), ()])
+def test_an_error_that_cannot_be_written_is_no_verdict(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "kernelwatch", *arguments]
+    with open("/dev/full", "wb") as full:
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        done = subprocess.run(command, cwd=tmp_path, env=environment, stdout=full, stderr=full, check=False)
+    assert done.returncode == CANNOT
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
