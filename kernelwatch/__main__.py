@@ -16,7 +16,6 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 from kernelwatch import extras
-from kernelwatch.plan.project import Repository, find_root, is_plain, load
 from kernelwatch.system.errors import CANNOT, UserError
 from kernelwatch.system.git import leave_hook
 
@@ -63,6 +62,12 @@ def run(name: str, arguments: list[str], prog: str) -> int:
     """Run a command, most of them in the project around the current folder; its exit code. `prog`: how it is called."""
 
     def work() -> int:
+        try:
+            from kernelwatch.plan.project import Repository, find_root, is_plain, load
+        except ImportError as error:
+            needed = "what kernelwatch needs; install it with its dependencies"
+            raise UserError(f"{sys.executable} cannot import {needed}: {error}") from None
+        _absolute_path()
         module = importlib.import_module((COMMANDS.get(name) or commands()[name])[0])
         if name in ANYWHERE:
             return int(module.main(prog, arguments))
@@ -102,6 +107,13 @@ def code_of(prog: str, work: Callable[[], int]) -> int:
         with suppress(OSError):
             traceback.print_exc()
         return _ended(prog, f"a fault of this program, and no verdict: {type(error).__name__}: {error}")
+
+
+def _absolute_path() -> None:
+    """Make the folders of $PYTHONPATH absolute: this process changes its folder, and so do those that it starts."""
+    if path := os.environ.get("PYTHONPATH"):
+        folders = [os.path.abspath(folder) for folder in path.split(os.pathsep) if folder]
+        os.environ["PYTHONPATH"] = os.pathsep.join(folders)
 
 
 def _open_streams() -> None:

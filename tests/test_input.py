@@ -87,7 +87,7 @@ def files(folder: Path) -> list[Path]:
         (("versus", "HEAD"), "versus: error: give two commits, BASE and HEAD"),
         (("versus", "--find", "nothing", "HEAD..HEAD"), "versus: no cell or exact series 'nothing'; a cell is named"),
         (("bench", "--changed"), "bench: error: --changed chooses among the commits of a range: name one, as A..B"),
-        (("bench", "no-such..HEAD", "--no-gate"), "bench: git rev-list --first-parent no-such..HEAD: fatal: "),
+        (("bench", "no-such..HEAD", "--no-gate"), "bench: git rev-list --first-parent no-such..HEAD --: fatal: "),
         (("ladder", "transpose", "--commit", "0000"), "ladder: nothing recorded for this under "),
         (("ladder", "nonsense"), f"ladder: no op nonsense; there are {', '.join(PROJECT.ops)}"),
         (("profile", "nonsense"), "profile: error: no op nonsense"),
@@ -220,6 +220,28 @@ def test_a_branch_may_have_the_name_of_a_file(tmp_path: Path) -> None:
     (project.folder / "main").write_text("a file")
     commit = project.commit_all("one")
     assert git.commits(project.folder, "main") == [commit]
+
+
+def test_an_interpreter_that_lacks_what_is_needed_gives_no_verdict(tmp_path: Path) -> None:
+    (tmp_path / "ml_dtypes.py").write_text("raise ImportError('no such library')")
+    path = f"{tmp_path}{os.pathsep}{ROOT}"
+    command = [sys.executable, "-m", "kernelwatch", "versus", "HEAD~1", "HEAD"]
+    done = subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": path}, capture_output=True, check=False)
+    needed = "what kernelwatch needs; install it with its dependencies"
+    said = f"kernelwatch versus: {sys.executable} cannot import {needed}: no such library\n"
+    assert (done.returncode, done.stderr.decode()) == (CANNOT, said)
+
+
+def test_a_relative_path_is_that_of_the_folder_where_a_command_was_called(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Said
+) -> None:
+    """Those that it starts run in other folders."""
+    (tmp_path / "asv.conf.json").write_text("{}")
+    (tmp_path / "folder").mkdir()
+    monkeypatch.chdir(tmp_path / "folder")
+    monkeypatch.setenv("PYTHONPATH", "engine::../b")
+    assert run(capsys, "versus", "HEAD~1", "HEAD")[0] == CANNOT
+    assert os.environ["PYTHONPATH"] == f"{tmp_path}/folder/engine:{tmp_path}/b"
 
 
 def test_links_that_loop_end_no_search(tmp_path: Path) -> None:
