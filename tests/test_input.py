@@ -276,6 +276,19 @@ def test_a_description_that_cannot_be_imported(tmp_path: Path) -> None:
     assert "Too many levels of symbolic links" in str(error.value)
 
 
+def test_a_description_ends_no_command_and_moves_it_nowhere(
+    foreign: Project, capsys: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(foreign.folder)
+    description = foreign.folder / "benchmarks" / "project.py"
+    for end, said in (("sys.exit(0)", "SystemExit: 0"), ("sys.exit()", "SystemExit: "), ("1 / 0", "ZeroDivisionError")):
+        description.write_text(f"import os, sys\n\nPROJECT = 1\nos.chdir('/')\n{end}\n")
+        with without_modules("benchmarks"):
+            code, error = run(capsys, "versus", "HEAD", "HEAD")
+        assert (code, Path.cwd()) == (CANNOT, foreign.folder)
+        assert error.startswith(f"versus: {description} cannot be imported: {said}")
+
+
 @pytest.mark.parametrize(
     ("field", "value", "right"),
     [
