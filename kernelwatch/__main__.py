@@ -8,6 +8,7 @@ if __name__ == "__main__" and sys.path[0] == os.getcwd() != os.path.dirname(os.p
     del sys.path[0]
 
 import importlib
+import io
 import signal
 import traceback
 from collections.abc import Callable
@@ -118,13 +119,16 @@ def _absolute_path() -> None:
 
 def _open_streams() -> None:
     """Connect the standard streams that are closed with /dev/null: the next file that is opened, such as one of
-    results, would get the number of such a stream, and the output of child processes."""
+    results, would get the number of such a stream, and the output of child processes. What a stream cannot encode is
+    escaped."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)
         except OSError:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest number that is free
             setattr(sys, name, os.fdopen(number, "w" if number else "r", encoding="utf-8", closefd=False))
+    if isinstance(sys.stdout, io.TextIOWrapper):  # as stderr: a locale may lack letters of a subject
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _ended(prog: str, why: str, code: int = CANNOT) -> int:

@@ -509,6 +509,14 @@ sys.exit(code_of("kernelwatch", work))
 """
 
 
+def test_what_the_locale_has_no_letters_for_is_escaped() -> None:
+    work = "lambda: print('s\\xf6')"
+    code = f"import sys; from kernelwatch.__main__ import code_of; sys.exit(code_of('x', {work}))"
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, check=False)
+    assert (done.returncode, done.stdout) == (0, b"s\\xf6\n"), done.stderr
+
+
 @pytest.mark.parametrize("closed", [">&-", ">&- 2>&- <&-"])
 def test_what_a_command_opens_takes_the_place_of_no_stream(closed: str) -> None:
     """Child processes would write into it."""
