@@ -8,15 +8,17 @@ if __name__ == "__main__" and sys.path[0] == os.getcwd() != os.path.dirname(os.p
     del sys.path[0]
 
 import importlib
+import io
 import signal
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from importlib.metadata import entry_points
 from pathlib import Path
 
 from kernelwatch import extras
-from kernelwatch.plan.project import Repository, find_root, is_plain, load
 from kernelwatch.system.errors import CANNOT, UserError
+from kernelwatch.system.git import leave_hook
 
 OWN = {
     "init": "write what a repository needs for its kernels to be measured",
@@ -61,11 +63,18 @@ def run(name: str, arguments: list[str], prog: str) -> int:
     """Run a command, most of them in the project around the current folder; its exit code. `prog`: how it is called."""
 
     def work() -> int:
+        try:
+            from kernelwatch.plan.project import Repository, find_root, is_plain, load
+        except ImportError as error:
+            needed = "what kernelwatch needs; install it with its dependencies"
+            raise UserError(f"{sys.executable} cannot import {needed}: {error}") from None
+        _absolute_path()
         module = importlib.import_module((COMMANDS.get(name) or commands()[name])[0])
         if name in ANYWHERE:
             return int(module.main(prog, arguments))
         root = find_root(Path.cwd())
         os.chdir(root)
+        leave_hook(root)
         if name in PLAIN and is_plain(root):
             return int(importlib.import_module("kernelwatch.commands.plain").main(PLAIN[name], prog, arguments))
         where = Repository(root) if name in UNDESCRIBED else load(root)
@@ -77,6 +86,7 @@ def run(name: str, arguments: list[str], prog: str) -> int:
 def code_of(prog: str, work: Callable[[], int]) -> int:
     """Do a command's work; its exit code. What it could not do is said in a line on stderr, and its code is CANNOT: no
     error can be taken for a verdict. `prog`: how the command was called."""
+    _open_streams()
     try:
         try:
             code = work()
@@ -95,19 +105,43 @@ def code_of(prog: str, work: Callable[[], int]) -> int:
     except OSError as error:  # a full disk, a folder that may not be written
         return _ended(prog, ": ".join(filter(None, (str(error.filename or ""), error.strerror or str(error)))))
     except Exception as error:
-        traceback.print_exc()
+        with suppress(OSError):
+            traceback.print_exc()
         return _ended(prog, f"a fault of this program, and no verdict: {type(error).__name__}: {error}")
+
+
+def _absolute_path() -> None:
+    """Make the folders of $PYTHONPATH absolute: this process changes its folder, and so do those that it starts."""
+    if path := os.environ.get("PYTHONPATH"):
+        folders = [os.path.abspath(folder) for folder in path.split(os.pathsep) if folder]
+        os.environ["PYTHONPATH"] = os.pathsep.join(folders)
+
+
+def _open_streams() -> None:
+    """Connect the standard streams that are closed with /dev/null: the next file that is opened, such as one of
+    results, would get the number of such a stream, and the output of child processes. What a stream cannot encode is
+    escaped."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest number that is free
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", encoding="utf-8", closefd=False))
+    if isinstance(sys.stdout, io.TextIOWrapper):  # as stderr: a locale may lack letters of a subject
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _ended(prog: str, why: str, code: int = CANNOT) -> int:
     """Say why a command ended, and return its exit code. Python must not write the rest of the output when it ends: the
     write would fail again and change the exit code."""
     if why:
-        print(f"{prog}: {why}", file=sys.stderr)
-    try:
-        sys.stdout.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        with suppress(OSError):  # a full disk: the code tells it all the same
+            print(f"{prog}: {why}", file=sys.stderr)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     return code
 
 
@@ -115,11 +149,14 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command that the arguments name (by default this process's arguments); the exit code."""
     words = sys.argv[1:] if arguments is None else arguments
     if not words or words[0] in ("-h", "--help"):
-        print(usage())
-        return 0 if words else CANNOT
+
+        def show() -> int:
+            print(usage())
+            return 0 if words else CANNOT
+
+        return code_of("kernelwatch", show)
     if words[0] not in COMMANDS and words[0] not in commands():
-        print(f"kernelwatch: no command {words[0]!r}\n\n{usage()}", file=sys.stderr)
-        return CANNOT
+        return _ended("kernelwatch", f"no command {words[0]!r}\n\n{usage()}")
     return run(words[0], words[1:], f"kernelwatch {words[0]}")
 
 

@@ -129,6 +129,23 @@ def test_what_the_matrix_requires_is_no_parameter_of_a_checkout() -> None:
     assert (found.name, found.requirements) == (f"checkout-py{python}", {})
 
 
+def test_the_engine_of_a_checkout_comes_before_that_of_a_commit(tmp_path: Path) -> None:
+    """A repository may have the engine in it: a commit is measured by the checkout's, also one that has none."""
+    conf = Config.load(str(ROOT / "asv.conf.json"))
+    conf.plugins, conf.env_dir = [], str(tmp_path / "env")
+    (found,) = environment.get_environments(conf, [f"checkout:{sys.version_info.major}.{sys.version_info.minor}"])
+    assert isinstance(found, Checkout)
+    (tmp_path / "cwd").mkdir()
+    own = Path(found._build_root, "kernelwatch", "__init__.py")
+    own.parent.mkdir(parents=True)
+    own.write_text("")
+    (own.parent.parent / "measured.py").write_text("")
+    code = "import os, sys; sys.path[:0] = os.environ['ASV_PYTHONPATH'].split(os.pathsep);"
+    code += "import kernelwatch, measured; print(os.path.realpath(kernelwatch.__file__), measured.__file__)"
+    told = found.run(["-c", code], cwd=str(tmp_path / "cwd")).split()
+    assert told == [str(ROOT / "kernelwatch" / "__init__.py"), str(own.parent.parent / "measured.py")]
+
+
 def pinned() -> list[str]:
     lines: list[str] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["bench"]
     return lines

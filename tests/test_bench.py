@@ -323,13 +323,11 @@ print(json.dumps(said))
 IMPOSSIBLE = {
     ("--worktree", "transpose/warp"): "scripts/bench: no rung transpose/warp; the ladder has vector_add/elementwise, ",
     ("HEAD..HEAD", "--no-gate", "--quick"): "scripts/bench: no commits in HEAD..HEAD",
-    ("no-such-branch", "--quick"): (
-        "scripts/bench: git rev-list --first-parent no-such-branch: fatal: ambiguous argument"
-    ),
+    ("no-such-branch", "--quick"): "scripts/bench: git rev-list --first-parent no-such-branch --: fatal: bad revision",
     ("--no-gate", "--only", "c_blocked"): "usage: scripts/bench ",
     ("--shape", "256x256"): "usage: scripts/bench ",
     ("HEAD..HEAD",): "scripts/bench: no commits in HEAD..HEAD",
-    ("no-such-branch",): "scripts/bench: git rev-list --first-parent no-such-branch: fatal: ambiguous argument",
+    ("no-such-branch",): "scripts/bench: git rev-list --first-parent no-such-branch --: fatal: bad revision",
     ("--quick", "--no-gate", "--only", "nonsense"): "scripts/bench: no cell matches 'nonsense'; noth",
     ("--changed",): "usage: scripts/bench ",
 }

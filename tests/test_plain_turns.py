@@ -447,6 +447,20 @@ def test_a_commit_that_mends_what_could_not_be_installed_has_not_failed(tmp_path
     assert unjudged("no", "") == {"a" * 8: "no"}
 
 
+def test_benchmarks_that_end_their_process_are_those_of_a_broken_commit(tmp_path: Path) -> None:
+    (tmp_path / "suites").mkdir()
+    (tmp_path / "suites" / "__init__.py").write_text("import sys\n\nsys.exit(0)\n")
+
+    def run(arguments: list[str], cwd: str, **_: object) -> tuple[str, str, int]:
+        done = subprocess.run([sys.executable, *arguments], cwd=cwd, capture_output=True, text=True, check=False)
+        return done.stderr, "", done.returncode
+
+    place: Any = SimpleNamespace(create=lambda: None, install_project=lambda *_: None, env_vars={}, run=run)
+    conf = SimpleNamespace(benchmark_dir=str(tmp_path / "suites"))
+    installed = benchmarks._installed(conf, None, Side("HEAD", "0123"), place, "")
+    assert installed.broken == "its benchmarks end the process that imports them, with exit code 0"
+
+
 def test_intervals_hold_for_all_environments_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """With two there are twice as many verdicts that may be false."""
     monkeypatch.setattr(benchmarks.BenchmarkTurns, "run", lambda *_: None)

@@ -2,7 +2,9 @@
 
 import py_compile
 import shutil
+import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -10,6 +12,7 @@ from typing import Any, cast
 import pytest
 
 from kernelwatch.plan.tree import Guard
+from kernelwatch.system import git
 from tests.repositories import processes_in, rewrite, wait_until
 from tests.sums_of_rows import FAST, SLOW, TABLE, Rows
 
@@ -28,6 +31,54 @@ def test_what_a_sparse_checkout_leaves_out_is_not_deleted(rows: Rows) -> None:
     rows.write_files({"rows/sums.py": SLOW.replace("import numpy", "import lib\nimport numpy")})
     told = rows.kernelwatch("bench", "--worktree", code=1)
     assert "changed: row_sum/plain: rows/sums.py\n" in told
+
+
+def test_a_commit_is_written_by_its_own_attributes(rows: Rows, tmp_path: Path) -> None:
+    """As git checks it out: what the commit keeps in another form, as Git LFS does, is not left so."""
+    rows.git("config", "filter.capital.smudge", "tr a-z A-Z")
+    rows.write_files({".gitattributes": "*.txt filter=capital\n", "a.txt": "text", "b/c.txt": "text"})
+    rows.commit_all("filtered")
+    rows.write_files({".gitattributes": ""})
+    rows.commit_all("plain")
+    for commit, text in (("HEAD", "text"), ("HEAD~1", "TEXT")):
+        folder = tmp_path / text
+        git.export(rows.folder, commit, folder)
+        assert [(folder / name).read_text() for name in ("a.txt", "b/c.txt")] == [text, text]
+
+
+# What asv does to a commit's folder before it measures the commit.
+CHECK_OUT = """
+import sys
+from asv.plugins.git import Git
+from kernelwatch import asv
+
+asv.setup()
+Git("..", "").checkout(sys.argv[1], "HEAD~1")
+"""
+
+
+def test_a_hook_of_a_linked_worktree_compares_its_checkout_and_leaves_it_alone(rows: Rows, tmp_path: Path) -> None:
+    """git tells such a hook $GIT_DIR: any folder is then the top of the hook's checkout, also one of another commit."""
+    rows.folder.joinpath("project").mkdir()
+    project = replace(rows, folder=rows.folder / "project")
+    project.describe()
+    project.write_files({"rows/__init__.py": TABLE, "rows/sums.py": FAST})
+    rows.commit_all("fast")
+    project.write_files({"rows/sums.py": SLOW})
+    rows.commit_all("slow")
+    linked = tmp_path / "linked"
+    rows.git("worktree", "add", "-q", str(linked), "-b", "work")
+    here = replace(rows, folder=linked / "project")
+    here.write_files({"rows/sums.py": f"{SLOW}# more\n", "staged": ""})
+    here.git("add", "staged")
+    before = here.git("status", "--porcelain", "--branch")
+    folder = here.git("rev-parse", "--absolute-git-dir")
+    hook = {"GIT_DIR": folder, "GIT_INDEX_FILE": f"{folder}/index", "GIT_PREFIX": ""}
+    assert "the only launch is the same" in here.kernelwatch("bench", "--worktree", code=0, **hook)
+    path = str(rows.engine)
+    done = here.run(sys.executable, "-c", CHECK_OUT, str(tmp_path / "commit"), PYTHONPATH=path, **hook)
+    assert done.returncode == 0, done.stderr
+    assert here.git("status", "--porcelain", "--branch") == before
 
 
 def test_a_build_that_never_ends_is_killed_with_what_it_started(rows: Rows, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 PATCHING = ("recording", "running", "submodules", "together", "direction", "publishing")
 
@@ -47,7 +48,9 @@ def setup() -> None:
     gc.set_threshold(GARBAGE)
     with _without_the_projects_folder():
         from kernelwatch.publish.plain import is_described_here
+        from kernelwatch.system.git import leave_hook
 
+        leave_hook(Path.cwd())
         found, patching = (FOUND, PATCHING) if is_described_here() else (("plots",), PUBLISHING)
         plugins = {name: importlib.import_module(f"{__name__}.{name}") for name in (*found, *patching)}
         for name in patching:

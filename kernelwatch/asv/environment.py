@@ -103,11 +103,21 @@ class Checkout(environment.Environment):
         """The folders of the commit from which modules are imported, such as `src`."""
         return tree.places(Path(self._build_root), "").roots
 
+    @property
+    def _engine(self) -> str:
+        """A folder with nothing but this engine, which comes before that of a commit that has one as well."""
+        link = Path(self._path, "engine", ENGINE.name)
+        if link.resolve() != ENGINE:
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.unlink(missing_ok=True)
+            link.symlink_to(ENGINE)
+        return str(link.parent)
+
     def run(self, args: list[str], **kwargs: Any) -> Any:
         tree = getattr(self, "_tree", self._build_root)
         # Kernels are imported by workers, from the tree: asv's own process needs it only for suites of asv's kind.
-        first = str(ENGINE.parent) if _shadows(Path(self._build_root)) else self._build_root
+        first = [self._engine] if _shadows(Path(self._build_root)) else [self._engine, self._build_root]
         if not is_described(Path(self._conf.benchmark_dir).resolve()):
-            first = os.pathsep.join([*map(str, self._roots), first])
-        own = {**self._global_env_vars, "ASV_PYTHONPATH": first, f"{PREFIX}TREE": tree}
+            first = [*map(str, self._roots), *first]
+        own = {**self._global_env_vars, "ASV_PYTHONPATH": os.pathsep.join(first), f"{PREFIX}TREE": tree}
         return util.check_output([sys.executable, *args], env={**kwargs.pop("env", os.environ), **own}, **kwargs)

@@ -297,7 +297,10 @@ def _installed(conf: Any, repo: Any, side: Side, place: Any, only: str) -> Insta
         )
         if code:
             return Installed(side, place, broken=f"its benchmarks cannot be imported: {last_line(said)}")
-        discovered = json.loads(told.read_text(encoding="utf-8"))
+        try:
+            discovered = json.loads(told.read_text(encoding="utf-8"))
+        except (OSError, ValueError):  # cut short, or not written
+            return Installed(side, place, broken="its benchmarks end the process that imports them, with exit code 0")
     every = _entries(Benchmarks(conf, discovered), place)
     entries = _entries(Benchmarks(conf, discovered, regex=only), place)
     left = {key: entry for key, entry in every.items() if key not in entries}

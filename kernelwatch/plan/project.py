@@ -10,7 +10,7 @@ import json
 import sys
 import traceback
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import chdir, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
@@ -277,11 +277,12 @@ def load_from(folder: Path) -> Project:
             f"{folder} has no project.py: it describes what is measured (PROJECT, a kernelwatch Project){others}"
         )
     try:
-        suites(folder)
-        module = importlib.import_module(f"{folder.name}.project")
+        with chdir(Path.cwd()):  # a description may change the folder, in which git and asv are asked
+            suites(folder)
+            module = importlib.import_module(f"{folder.name}.project")
     except UserError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # SystemExit: its code would be taken for a verdict
         last = traceback.extract_tb(error.__traceback__)[-1]
         raise UserError(
             f"{description} cannot be imported: {type(error).__name__}: {error} ({last.filename}:{last.lineno})"

@@ -28,7 +28,7 @@ def folder() -> Path:
     folder that ends with this process."""
     try:
         named = os.environ.get("KERNELWATCH_CACHE")
-        path = Path(named or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "kernelwatch"))
+        path = Path(named or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "kernelwatch")).absolute()
         path.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path) as probe:
             probe.write(bytes(4096))

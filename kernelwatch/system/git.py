@@ -9,6 +9,17 @@ from pathlib import Path
 
 from kernelwatch.system.errors import UserError
 
+# What git tells a hook, or a command of `rebase --exec`, about the repository that it works on.
+OF_HOOKS = ("GIT_DIR", "GIT_WORK_TREE", "GIT_IMPLICIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_INDEX_FILE", "GIT_PREFIX")
+
+
+def leave_hook(root: Path) -> None:
+    """Forget what git tells a hook, if a folder lies in a checkout. With $GIT_DIR, git takes any folder for the top of
+    the hook's checkout: a commit that is written elsewhere would move its HEAD and replace its index."""
+    if any((folder / ".git").exists() for folder in (root, *root.parents)):
+        for name in OF_HOOKS:
+            os.environ.pop(name, None)
+
 
 def run_command(
     *command: str, root: Path, given: bytes | None = None, variables: Mapping[str, str] | None = None
@@ -28,6 +39,9 @@ def run_command(
 
 def git(root: Path, *arguments: str, variables: Mapping[str, str] | None = None) -> str:
     """The output of a git command in a folder. Raises: UserError with git's message."""
+    # Whoever signs commits may have `log` show the signatures, between the lines that are asked for.
+    if arguments[0] == "log":
+        arguments = ("log", "--no-show-signature", *arguments[1:])
     # A line of `status` may begin with a space.
     return run_command("git", *arguments, root=root, variables=variables).decode(errors="replace").rstrip()
 
@@ -50,7 +64,7 @@ def commits(root: Path, range: str, changed: Sequence[str] = (), also: Sequence[
     `changed`: pathspecs; keep only the commits that change such files, and the newest commit. The commits in between
     run the same kernels. `also`: further files that count, which the pathspecs may leave out. Raises: UserError.
     """
-    all_commits = git(root, "rev-list", "--first-parent", range).splitlines()
+    all_commits = git(root, "rev-list", "--first-parent", range, "--").splitlines()
     if not changed:
         return all_commits
     changing = changing_commits(root, range, changed, also)
@@ -91,11 +105,15 @@ def export(root: Path, commit: str, folder: Path) -> str:
 
 
 def _write_files(top: Path, commit: str, folder: Path) -> None:
+    """Write the files of a commit as git checks it out: by the attributes of this commit, which may differ from those
+    of the checkout."""
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as temporary:
         index = {"GIT_INDEX_FILE": str(Path(temporary, "index"))}
         git(top, "read-tree", commit, variables=index)
-        git(top, "checkout-index", "--all", "--force", f"--prefix={folder}/", variables=index)
+        repository = git(top, "rev-parse", "--absolute-git-dir")
+        apart = {"GIT_DIR": repository, "GIT_WORK_TREE": str(folder.absolute())}
+        git(folder, "checkout-index", "--all", "--force", variables=index | apart)
 
 
 def submodules(root: Path, commit: str) -> dict[str, str]:
