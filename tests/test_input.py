@@ -232,6 +232,14 @@ def test_an_interpreter_that_lacks_what_is_needed_gives_no_verdict(tmp_path: Pat
     assert (done.returncode, done.stderr.decode()) == (CANNOT, said)
 
 
+def test_a_folder_that_was_removed_is_said(tmp_path: Path) -> None:
+    shell = f"cd {tmp_path} && mkdir gone && cd gone && rmdir ../gone && exec {sys.executable} -m kernelwatch ladder"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(["sh", "-c", shell], env=environment, capture_output=True, check=False)
+    assert done.returncode == CANNOT
+    assert done.stderr.startswith(b"kernelwatch ladder: the current folder was removed; ")
+
+
 def test_a_relative_path_is_that_of_the_folder_where_a_command_was_called(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Said
 ) -> None:
