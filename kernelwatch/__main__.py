@@ -4,8 +4,12 @@ import os
 import sys
 
 # `python -m` puts the current folder first on the path: its modules may have the names of Python's own.
-if __name__ == "__main__" and sys.path[0] == os.getcwd() != os.path.dirname(os.path.dirname(os.path.abspath(__file__))):
-    del sys.path[0]
+if __name__ == "__main__":
+    try:
+        if sys.path[0] == os.getcwd() != os.path.dirname(os.path.dirname(os.path.abspath(__file__))):
+            del sys.path[0]
+    except FileNotFoundError:  # the current folder was removed
+        pass
 
 import importlib
 import io
@@ -72,7 +76,11 @@ def run(name: str, arguments: list[str], prog: str) -> int:
         module = importlib.import_module((COMMANDS.get(name) or commands()[name])[0])
         if name in ANYWHERE:
             return int(module.main(prog, arguments))
-        root = find_root(Path.cwd())
+        try:
+            here = Path.cwd()
+        except FileNotFoundError:
+            raise UserError("the current folder was removed; run this in a project that asv benchmarks") from None
+        root = find_root(here)
         os.chdir(root)
         leave_hook(root)
         if name in PLAIN and is_plain(root):

@@ -6,6 +6,7 @@ commits. Kernels are compiled at first use, so a commit needs only its checkout,
 
 import json
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -108,8 +109,8 @@ class Checkout(environment.Environment):
         """A folder with nothing but this engine, which comes before that of a commit that has one as well."""
         link = Path(self._path, "engine", ENGINE.name)
         if link.resolve() != ENGINE:
-            link.parent.mkdir(parents=True, exist_ok=True)
-            link.unlink(missing_ok=True)
+            shutil.rmtree(link.parent, ignore_errors=True)  # that of another engine, or a copy that followed the link
+            link.parent.mkdir(parents=True)
             link.symlink_to(ENGINE)
         return str(link.parent)
 
