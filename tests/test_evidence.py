@@ -345,14 +345,33 @@ def test_nulls_without_a_reason_are_failures(tmp_path: Path) -> None:
 
 
 def test_a_run_without_a_figure_is_not_green(rows: Rows) -> None:
-    """This machine lacks what its kernels need, so that no cell has failed."""
-    rows.write_files({"rows/__init__.py": f"import pycuda\n{TABLE}", "rows/sums.py": FAST})
+    """This machine lacks what the kernels of a commit need, so that no cell has failed."""
+    rows.write_files({"rows/__init__.py": TABLE, "rows/sums.py": FAST})
     rows.describe()
     rows.commit_all("first")
+    rows.write_files({"rows/__init__.py": f"import pycuda\n{TABLE}"})
+    rows.commit_all("second")
     said = rows.kernelwatch("bench", "--all", "--no-gate", code=2)
     assert "verdict: nothing was judged" in said
     assert "no cell gave a figure" in said
     assert "no cell gave a figure" in rows.kernelwatch("bench", "--quick", "--no-gate", code=2)
+    said = rows.kernelwatch("bench", "--all", "--no-gate", "HEAD~1^!")  # which has figures, and the newest has none
+    assert "no cell gave a figure" not in said
+
+
+def test_a_process_that_was_killed_is_no_mistake_that_was_mended(rows: Rows) -> None:
+    """By the system, say, where memory runs out: what it would have told is not known."""
+    killed = FAST.replace("    for _", "    os.kill(os.getpid(), 9)\n    for _").replace(
+        "import numpy", "import os\nimport numpy"
+    )
+    rows.write_files({"rows/__init__.py": TABLE, "rows/sums.py": killed})
+    rows.describe()
+    rows.commit_all("killed")
+    rows.write_files({"rows/sums.py": FAST})
+    rows.commit_all("fast")
+    said = rows.kernelwatch("versus", "HEAD~1", "HEAD", code=2)
+    assert "cannot tell: row_sum/plain float32 64x64 cold: BASE: its process died with exit code -9" in said, said
+    rows.kernelwatch("link", "HEAD^!", code=2)
 
 
 def test_what_a_suite_said_before_it_ran_counts_no_more(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from kernelwatch.comparison import benchmarks
 from kernelwatch.comparison.paired import Judged, Side
 from kernelwatch.history import links
 from kernelwatch.history.links import Session
+from kernelwatch.run.outcome import KILLED
 from kernelwatch.system.errors import CANNOT
 from tests.pages import NARROW, WIDE, fits, opened
 from tests.repositories import ROOT, Project, new_project
@@ -407,6 +408,7 @@ def judged(before: Replies, after: Replies, **entry: Any) -> Judged:
         (["na"], ["na"], "n/a"),
         (["na"], [1.0], "new"),
         (["it broke"], [1.0], "repaired"),
+        ([KILLED], [1.0], "cannot tell"),
         (["it broke"], ["it broke"], "cannot tell"),
         (["na"], ["it broke"], "failed"),
         ([1.0], [1.0, "it broke"], "failed"),

@@ -35,6 +35,7 @@ from kernelwatch.commands.publishing import QUICK, configuration, have_results, 
 from kernelwatch.commands.shown import (
     alone,
     code_of,
+    has_figures,
     show_damaged,
     show_events,
     show_evidence,
@@ -216,7 +217,7 @@ def run_full(
         show_evidence(evidence, console)
         if not judged and alone(evidence):
             code = code or 2  # there is a history, and nothing of it could be compared
-    if not series:
+    if not series and not has_figures(results, measurer.machines, commits):
         console.print("no cell gave a figure", style="yellow", soft_wrap=True)
         code = code or 2
     console.print(f"took {phases.taken()}", soft_wrap=True)

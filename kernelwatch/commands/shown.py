@@ -90,6 +90,13 @@ def verdict(code: int, events: list[Event], failures: list[dict[str, Any]], judg
     return "; ".join(said)
 
 
+def has_figures(results: Path, machines: Iterable[str], commits: Iterable[str]) -> bool:
+    """Whether a cell of one of these commits was measured on one of these machines."""
+    short = {commit[:8] for commit in commits}
+    paths = [path for machine in machines for path in records.sidecars(results, machine) if path.name[:8] in short]
+    return any(cell.measurements for path in paths for cell in records.read(path).cells.values())
+
+
 def show_newest(
     project: Project, results: Path, commits: list[str], console: Console, machine: str, events: Sequence[Event] = ()
 ) -> None:

@@ -11,6 +11,7 @@ import itertools
 import json
 import math
 import os
+import signal
 import statistics
 import tempfile
 import time
@@ -29,6 +30,7 @@ from kernelwatch.comparison.linking import NARROW, link_of
 from kernelwatch.comparison.paired import Judged, Pairs, Side, Turns
 from kernelwatch.history.links import ENVIRONMENT, NOT_ASKED, Kind, Session
 from kernelwatch.plan.cells import Cell
+from kernelwatch.run.outcome import FROM_OUTSIDE, KILLED
 from kernelwatch.system.errors import UserError
 from kernelwatch.timing.record import Measurement
 
@@ -97,6 +99,8 @@ class Installed:
             self.numbers[cell.key] = reply.number[index]
             value = statistics.median(samples)
         if value is None:
+            if reply.errcode == -signal.SIGKILL:
+                return "failed", math.nan, KILLED
             return "failed", math.nan, last_line(reply.stderr) or f"its process ended with exit code {reply.errcode}"
         if isinstance(value, bool) or not isinstance(value, int | float) or math.isinf(value):
             return "failed", math.nan, f"its result is no finite number: {value!r:.80}"
@@ -175,7 +179,8 @@ class BenchmarkTurns(Turns):
                 "cannot tell", f"{names[0]}: {old_why}" if new == "ok" else f"{names[1]}: {new_why}"
             )
         elif new == "ok":
-            pairs.left_out = Judged("repaired" if old == "failed" else "new", f"{names[0]}: {old_why}")
+            mended = "cannot tell" if old_why.startswith(FROM_OUTSIDE) else "repaired"
+            pairs.left_out = Judged(mended if old == "failed" else "new", f"{names[0]}: {old_why}")
             pairs.alone_s = new_value
         else:
             pairs.left_out = Judged("gone", f"{names[1]}: {new_why}")

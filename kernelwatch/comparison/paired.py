@@ -17,6 +17,7 @@ from kernelwatch.plan.cells import Cell
 from kernelwatch.plan.cells import key as key_of
 from kernelwatch.plan.project import Project
 from kernelwatch.run.codes import look, note, of_sources
+from kernelwatch.run.outcome import FROM_OUTSIDE
 from kernelwatch.run.processes import AHEAD, Run, workers_of
 from kernelwatch.run.workers import Workers
 from kernelwatch.system.student import quantile
@@ -432,7 +433,8 @@ class Comparison(Turns):
         elif before.state == after.state == "ok":
             pairs.measurements[self.turns] = (before.measurements[-1], after.measurements[-1])
         elif after.state == "ok" and not pairs.measurements:
-            word = "repaired" if before.state == "failed" else "new"
+            mended = "cannot tell" if before.reason.startswith(FROM_OUTSIDE) else "repaired"
+            word = mended if before.state == "failed" else "new"
             pairs.left_out = Judged(word, f"{self.sides[0].name}: {before.reason}")
             pairs.alone_s = after.measurements[-1]["seconds"]
         else:
