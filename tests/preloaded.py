@@ -252,12 +252,18 @@ def _engine_of(request: Mapping[str, Any]) -> Engine | None:
 
 def _engine_folder(program: Sequence[str], here: str, variables: Mapping[str, str]) -> str:
     """The folder of the only copy of the engine that a program can find, "" if there are several or none."""
+    engines = _engine_folders(program, here, variables)
+    return engines[0] if len(engines) == 1 else ""
+
+
+def _engine_folders(program: Sequence[str], here: str, variables: Mapping[str, str]) -> list[str]:
+    """The folders of the copies of the engine that a program can find, the one that it finds first at the beginning."""
     paths = [path for path in variables.get("PYTHONPATH", "").split(os.pathsep) if path]
     parents = () if program[0].startswith("-") else list(Path(here, program[0]).resolve().parents)[:3]
-    places = [str(parent) for parent in parents] or [here]
-    found = {os.path.join(here, place) for place in (*places, *paths)}
-    engines = [place for place in found if os.path.exists(os.path.join(place, "kernelwatch", "__init__.py"))]
-    return engines[0] if len(engines) == 1 else ""
+    found = [os.path.join(here, place) for place in (*(map(str, parents) if parents else [here]), *paths)]
+    return [
+        place for place in dict.fromkeys(found) if os.path.exists(os.path.join(place, "kernelwatch", "__init__.py"))
+    ]
 
 
 def _files(folder: str) -> object:
@@ -374,6 +380,11 @@ class Starting(subprocess.Popen[Any]):
         super().__init__(command, *arguments, **options)
 
 
+def _is_same(folders: Sequence[str], known: str) -> bool:
+    """Whether there is such a folder, and its engine is the known one, or a link to it."""
+    return any(os.path.samefile(os.path.join(folder, "kernelwatch"), f"{known}/kernelwatch") for folder in folders)
+
+
 def _stays(module: str, same_engine: bool) -> bool:
     """Whether a module that was imported before any command is as in a new interpreter of a program. asv is not: a
     command may have changed it, as a plugin does; nor is what imported it, nor another copy of the engine."""
@@ -415,7 +426,7 @@ def _be(program: list[str], safe: bool, variables: Mapping[str, str], before: Ca
     weakref.finalize._registered_with_atexit = False  # type: ignore[attr-defined]
     atexit._clear()
     sys.modules.clear()
-    same_engine = FIRST.engine != "" and _engine_folder(program, os.getcwd(), variables) == FIRST.engine
+    same_engine = FIRST.engine != "" and _is_same(_engine_folders(program, os.getcwd(), variables)[:1], FIRST.engine)
     sys.modules.update({name: module for name, module in FIRST.modules.items() if _stays(name, same_engine)})
     for name in sys.modules.keys() & FIRST.states.keys():
         _restore(sys.modules[name], FIRST.states[name])

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from kernelwatch.comparison import benchmarks
-from kernelwatch.comparison.paired import Judged, Side
+from kernelwatch.comparison.paired import KILLED, Judged, Side
 from kernelwatch.history import links
 from kernelwatch.history.links import Session
-from kernelwatch.run.outcome import KILLED
 from kernelwatch.system.errors import CANNOT
 from tests.pages import NARROW, WIDE, fits, opened
 from tests.repositories import ROOT, Project, new_project

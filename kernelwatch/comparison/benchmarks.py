@@ -27,10 +27,9 @@ from asv import environment, runner, util
 from asv.benchmarks import Benchmarks
 
 from kernelwatch.comparison.linking import NARROW, link_of
-from kernelwatch.comparison.paired import Judged, Pairs, Side, Turns
+from kernelwatch.comparison.paired import FROM_OUTSIDE, KILLED, Judged, Pairs, Side, Turns
 from kernelwatch.history.links import ENVIRONMENT, NOT_ASKED, Kind, Session
 from kernelwatch.plan.cells import Cell
-from kernelwatch.run.outcome import FROM_OUTSIDE, KILLED
 from kernelwatch.system.errors import UserError
 from kernelwatch.timing.record import Measurement
 

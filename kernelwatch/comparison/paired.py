@@ -5,6 +5,7 @@ the logarithms of the turns' ratios, and its interval. Undecided cells are measu
 """
 
 import math
+import signal
 import statistics
 import time
 from abc import ABC, abstractmethod
@@ -17,12 +18,15 @@ from kernelwatch.plan.cells import Cell
 from kernelwatch.plan.cells import key as key_of
 from kernelwatch.plan.project import Project
 from kernelwatch.run.codes import look, note, of_sources
-from kernelwatch.run.outcome import FROM_OUTSIDE
+from kernelwatch.run.outcome import LOST
 from kernelwatch.run.processes import AHEAD, Run, workers_of
 from kernelwatch.run.workers import Workers
 from kernelwatch.system.student import quantile
 from kernelwatch.timing.record import Facts, Measurement, number
 
+# Beginnings of reasons that are not the cell's own: a process is killed by the system, say, where memory runs out.
+KILLED = f"its process died with exit code {-signal.SIGKILL}"
+FROM_OUTSIDE = (LOST, KILLED)
 LOOKS = (4, 6, 10, 16, 24, 36)  # the numbers of turns after which verdicts are sought
 FALSE_ALARMS = 0.01  # chance that a comparison without a change says worse or better of any cell at any look
 SEEN = 0.95  # share of the changes of exactly the detectable size that are found

@@ -3,7 +3,6 @@ these lines."""
 
 import json
 import math
-import signal
 import statistics
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -23,9 +22,7 @@ JUDGED = ("seconds", "launch_seconds")
 
 # The facts that must be equal if two records of a group are compared, or if one takes the place of the other.
 CONDITIONS = ("gpu", "nvml_uuid_sha256", "nvml_driver", "cpu", "cores", "compiler", "packages")
-# Beginnings of reasons that are not the cell's own: a process is killed by the system, say, where memory runs out.
-LOST, KILLED = "the device was lost: ", f"its process died with exit code {-signal.SIGKILL}"
-FROM_OUTSIDE = (LOST, KILLED)
+LOST = "the device was lost: "  # the beginning of a reason
 LATER = ("machine", "gpus")  # such facts that older records lack; what one record does not know is no difference
 IMPORT = "import "  # the beginning of such a condition for a distribution that only some commits may import
 
