@@ -59,6 +59,7 @@ class Sort(Common):
 
 class Cached(Common):
     def setup_cache(self):
+        getattr(work, "prepare_all", lambda: None)()
         with open(work.__file__ + ".log", "a") as file:
             file.write("made\\n")
         return 2e-3
@@ -91,6 +92,18 @@ track_rate.unit = "GB/s"
 
 def track_calls():
     return getattr(work, "CALLS", 7.0)
+"""
+# As the system does where memory runs out.
+KILLS = """
+
+import os
+
+
+def prepare():
+    os.kill(os.getpid(), 9)
+
+
+prepare_all = prepare
 """
 SORTS = [f"suite.Sort.time_sort('{size}', {copies})" for size in ("large", "small") for copies in (1, 2)]
 EVERY = [*SORTS, "suite.Cached.time_cached"]
@@ -150,6 +163,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory, small_engine: Path) -> Plain
         "slower": PACKAGE.format(factor=1.2) + merge + "\n\nRATE, CALLS = 4.0, 8.0\n",
         "gone": PACKAGE.format(factor=1.2),
         "broken": PACKAGE.format(factor=1.2) + "\n\ndef prepare():\n    raise RuntimeError('no data')\n",
+        "killed": PACKAGE.format(factor=1.2) + KILLS,
         "unusable": "import nothing_like_it\n",
     }.items():
         (project.folder / "work.py").write_text(text)
@@ -209,6 +223,14 @@ def test_a_broken_setup_fails_and_the_others_are_compared(plain: Plain) -> None:
     assert report["summary"] == "repaired: 2 benchmarks"
     report = plain.versus("broken", "broken", "--bench", "small.*1", code=2)
     assert report["lines"][0] == f"cannot tell: {SORTS[2]}: it fails on both sides: RuntimeError: no data"
+
+
+def test_what_a_killed_process_would_have_told_is_not_known(plain: Plain) -> None:
+    report = plain.versus("killed", "gone", "--bench", "small.*1|cached", code=2)
+    assert dict(line.split(": BASE: ") for line in report["lines"][:2]) == {
+        f"cannot tell: {SORTS[2]}": KILLED,
+        "cannot tell: suite.Cached.time_cached": f"{KILLED} in setup_cache",
+    }
 
 
 def test_a_commit_whose_benchmarks_cannot_be_imported(plain: Plain) -> None:

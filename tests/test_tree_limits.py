@@ -163,8 +163,9 @@ def test_what_a_process_made_is_no_file_of_the_checkout(tmp_path: Path, monkeypa
         (checkout / name / "one.so").touch()
     monkeypatch.setenv("TRITON_CACHE_DIR", str(checkout / "cache"))
     monkeypatch.setenv("KERNELWATCH_CACHE", str(checkout / "compiled"))
-    monkeypatch.setenv("CACHED_BY_CI", str(checkout))
-    monkeypatch.setenv("CACHE_OF_CI", str(tmp_path))
+    monkeypatch.setenv("CCACHE_BASEDIR", str(checkout / "other"))  # sources
+    monkeypatch.setenv("CI_CACHE", str(checkout))
+    monkeypatch.setenv("HOME_CACHE", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", str(checkout / "temporary"))
     guard = Guard(cast(Any, SimpleNamespace(folder=exported)), checkout)
     strays = [path.parent.name for path in sorted(checkout.glob("*/one.so")) if guard.is_stray(str(path))]

@@ -110,7 +110,9 @@ class Installed:
         if cache not in self.caches and cache not in self.failed_caches:
             timeout_s = benchmark.get("setup_cache_timeout") or benchmark["timeout"]
             folder, said = self.spawner.create_setup_cache(benchmark["name"], timeout_s, json.dumps({}))
-            if folder is None:
+            if folder is None and f"asv: setup_cache failed (exit status {-signal.SIGKILL})" in said:
+                self.failed_caches[cache] = f"{KILLED} in setup_cache"
+            elif folder is None:
                 lines = [line for line in said.splitlines() if not line.startswith("asv: ")]
                 self.failed_caches[cache] = f"setup_cache failed: {last_line(chr(10).join(lines))}"
             else:

@@ -40,6 +40,8 @@ SOURCES = COMPILED | LIBRARIES | {".py", ".cubin", ".fatbin"}
 PROSE = frozenset((".md", ".rst"))  # what no kernel reads
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"]([^>"\n]+)[>"]', re.MULTILINE)
 LIBRARY = re.compile(r"/.*\.so.*$", re.MULTILINE)  # the file of a line of /proc/self/maps
+# A variable that names a folder of caches. $CCACHE_BASEDIR, say, names one of sources.
+CACHE = re.compile(r"CACHE(_?(DIR|FOLDER|HOME|PATH|ROOT))?$")
 DEPTH = 4  # of the folders in which a package is searched for
 
 
@@ -389,7 +391,7 @@ def _made_folders() -> Iterator[Path]:
     """Where this process puts what it makes: the folder of temporary files, and the caches that variables name, such as
     $TRITON_CACHE_DIR. In a CI they often lie in the checkout."""
     yield Path(tempfile.gettempdir())
-    yield from (Path(value) for name, value in os.environ.items() if "CACHE" in name and os.path.isabs(value))
+    yield from (Path(value) for name, value in os.environ.items() if CACHE.search(name) and os.path.isabs(value))
 
 
 def _origin(module: ModuleType | None) -> str:
