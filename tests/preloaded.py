@@ -167,6 +167,8 @@ def serve(requests: TextIO, answers: TextIO) -> None:
     FIRST.modules, FIRST.path, FIRST.finders = dict(sys.modules), [*sys.path], [*sys.meta_path]
     own = {name: module for name, module in sys.modules.items() if name.partition(".")[0] == "kernelwatch"}
     FIRST.states = {name: _copied(vars(module)) for name, module in own.items()}
+    for name, module in own.items():
+        _restore(module, FIRST.states[name])  # nothing is kept that was asked under this process's variables
     gc.collect()
     gc.freeze()  # so that a collection in a fork copies nothing of it
     for line in requests:

@@ -95,12 +95,20 @@ ASKS = """
 import os, sys
 from {module} import record
 import kernelwatch.system.cache
-print(record.TOLD, os.environ.get("TOLD"), record.__file__, sys.argv[1:])
+print(record.TOLD, record.KNOWN, record.cached(), os.environ.get("TOLD"), record.__file__, sys.argv[1:])
+"""
+RECORD = """
+import functools, os
+TOLD, KNOWN = {told!r}, {{}}
+@functools.cache
+def cached():
+    return os.environ.get("TOLD")
 """
 ASKS_BY_A_WORKER = """
-import subprocess, sys
+import os, subprocess, sys
 import kernelwatch.timing.record as record
-record.TOLD = "changed by the command"
+record.TOLD, record.KNOWN[record.cached()] = "changed by the command", True
+os.environ["TOLD"] += " for the worker"
 print(subprocess.run([sys.executable, sys.argv[1], "a job"], capture_output=True, text=True))
 """
 
@@ -123,7 +131,7 @@ def test_commands_of_one_copy_of_the_engine_are_as_in_interpreters_of_their_own(
 
     def write(engine: Path, told: str) -> None:
         made = {f"kernelwatch/{name.replace('.', '/')}.py": "" for name in (*ENGINE, "system.cache")}
-        made["kernelwatch/timing/record.py"] = f"TOLD = {told!r}\n"
+        made["kernelwatch/timing/record.py"] = RECORD.format(told=told)
         for name, text in {**made, **files}.items():
             for folder in [place for place in (engine / name).parents if place.is_relative_to(engine / "kernelwatch")]:
                 folder.mkdir(parents=True, exist_ok=True)
@@ -134,9 +142,9 @@ def test_commands_of_one_copy_of_the_engine_are_as_in_interpreters_of_their_own(
         for name in ("one", "two"):
             write(tmp_path / name, f"of {name}")
             told = [compare(tmp_path / name, TOLD=f"time {at}") for at in range(3)]
-            assert f"of {name} time 2" in told[2]
+            assert f"of {name} {{}} time 2" in told[2]
         write(tmp_path / "one", "of one, as it is now")
-        assert all("as it is now" in compare(tmp_path / "one") for _ in range(2))
+        assert all("as it is now" in compare(tmp_path / "one", TOLD="then") for _ in range(2))
         write(tmp_path / "two", "of two")
         (tmp_path / "one" / "kernelwatch" / "system" / "cache.py").write_text("broken")
         broken = [server.run(["ask.py"], tmp_path / "one", os.environ).stderr for _ in range(3)]
