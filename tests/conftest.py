@@ -127,6 +127,19 @@ def small_engine(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def api_engine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a copy of the engine, for $PYTHONPATH, whose API measures with little memory. The API has the real
+    clock, so it takes all of its turns: two, of which the small engine has enough, tell nothing where others work."""
+    from tests.repositories import FEW_BUFFERS, SMALL_ARENA, copy_into, rewrite
+
+    folder = tmp_path_factory.mktemp("api")
+    copy_into(folder, ["kernelwatch"])
+    for edits in (FEW_BUFFERS, SMALL_ARENA):
+        rewrite(folder, edits)
+    return folder
+
+
+@pytest.fixture(scope="session")
 def installed_engine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the programs of an environment in which the engine is installed from its folder; its clock and its
     turns are those of `small_engine`. Tests that use it are in the xdist_group "foreign", so that one worker makes

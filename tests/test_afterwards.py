@@ -172,6 +172,27 @@ def test_what_other_programs_delay_is_not_refused(
     assert len(looks) >= 2 * delayed
 
 
+def test_a_delay_of_the_original_excuses_no_candidate(
+    device: Device,  # noqa: F811
+    try_: Callable[[Copy], str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One of its looks took a hundred times as long: beside it any candidate is short enough."""
+    looks: list[object] = []
+
+    def once(self: Any, *arguments: Any) -> Any:
+        seconds, returned = honest(self, *arguments)
+        if not any(arguments[1:]):
+            looks.append(self)
+        return (100 * seconds if looks == [self] else seconds), returned
+
+    honest = OnGpu.once
+    monkeypatch.setattr(OnGpu, "once", once)
+    said = try_(lazy_on(device))
+    assert re.match(LEFT_OUT, said), said
+    assert looks[0] is not looks[1]
+
+
 class Thread:
     """A thread of a candidate, to which calls hand over their work. It enqueues a piece every `EACH_S` seconds of the
     host, on a stream of its own, and is done before anybody has looked at an output."""

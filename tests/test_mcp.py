@@ -42,9 +42,9 @@ def wrong(x):
 
 
 @pytest.fixture
-def folder(tmp_path: Path, small_engine: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, api_engine: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Functions, which an engine measures that takes the cache for small."""
-    monkeypatch.setenv("PYTHONPATH", str(small_engine))
+    monkeypatch.setenv("PYTHONPATH", str(api_engine))
     (tmp_path / "sums.py").write_text(FUNCTIONS)
     return tmp_path
 

@@ -54,11 +54,11 @@ RIGHT = {"work_at_import"}  # it does not know the numbers
 
 
 @pytest.fixture(scope="module", autouse=True)
-def small(small_engine: Path) -> Any:
+def small(api_engine: Path) -> Any:
     """Matrices that a test moves in no time, the stand-in of NVML, and for processes an engine that takes the cache for
     small."""
     with pytest.MonkeyPatch.context() as patch, redteam.stand_in() as variables:
-        patch.syspath_prepend(str(small_engine))
+        patch.syspath_prepend(str(api_engine))
         for name, value in {"REDTEAM_N": "640", "REDTEAM_DEVICE": "cpu", **variables}.items():
             patch.setenv(name, value)
         yield

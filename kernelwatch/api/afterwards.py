@@ -8,6 +8,7 @@ outputs must be right when the clock stops, and the candidate must not take long
 the timing.
 """
 
+import math
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -19,7 +20,7 @@ from kernelwatch.api.statistics import level
 from kernelwatch.system import clock
 
 LOOKS = 6  # sets whose outputs are compared
-LEAST, MOST = 3, 9  # repeats: one that is short enough decides, since other programs may delay some
+LEAST, MOST = 3, 9  # repeats, of which the shortest counts: other programs may delay some
 REST_S = 0.02  # between repeats: what delays a candidate may last as long
 LONGER = {"gpu": 1.25, "cpu": 1.5}  # than in the timing, by device: beyond it work was left out of the timing
 SLACK_S = {"gpu": 5e-6, "cpu": 2e-5}  # of a turn over the sets: what was not called for a while is slow at first
@@ -97,25 +98,23 @@ class Afterwards:
         self.make()
         most = MAKING_S / max(clock.perf_counter() - began, 1e-9)
         count = min(len(used), max(LOOKS, int(min(most, TURN_S / seconds[0]))))
-        found: list[tuple[float, list[float]]] = []
+        original_s = own_s = math.inf  # the shortest of each: a delay of the original excuses no candidate
         for repeat in range(MOST):
             some = self.random.sample([*used], count)
             chosen = [count - 1, *self.random.sample(range(count - 1), min(LOOKS, count) - 1)]  # the last call first
-            took = [0.0, 0.0]
             for at in (1, 0) if repeat % 2 else (0, 1):
                 made = self._filled(some)
                 if not at:
-                    took[0], _ = original.once(some)
+                    original_s = min(original_s, original.once(some)[0])
                     continue
-                took[1], returned, stopped = _once(candidate, some, chosen)
+                took_s, returned, stopped = _once(candidate, some, chosen)
+                own_s = min(own_s, took_s)
                 sets, news = [some[look] for look in chosen], [made[look] for look in chosen]
                 if why := self._wrong(sets, news, [returned.get(look) for look in chosen], stopped):
                     return why
-            found.append((count * (took[1] - longer * ratio * took[0]), took))
-            if len(found) >= LEAST and min(found)[0] <= SLACK_S[self.timer.device]:
+            if repeat + 1 >= LEAST and count * (own_s - longer * ratio * original_s) <= SLACK_S[self.timer.device]:
                 return ""
             clock.sleep(REST_S)
-        _, (original_s, own_s) = min(found)
         told = (
             f"with numbers that it has not seen it takes {own_s / original_s:.3g} times as long as the original, in "
             f"the timing {ratio:.3g} times"
