@@ -2,7 +2,7 @@
 //
 // A   M x K    B   N x K    C   M x N, overwritten    row major, of T (float), any M, N, K >= 1. The tensor cores take
 // the first 19 bits of a number, of which 11 are its significant ones. The operands come as tensor maps, which wgmma.py
-// makes: rows begin at multiples of 16 bytes.
+// makes, of a copy if rows are not 16-byte aligned.
 //
 // A row of 128 bytes has 32 numbers, and an instruction takes 8 along K. The tensor cores read 32-bit operands only
 // with K along the rows of both.

@@ -1,7 +1,7 @@
 // matmul/wgmma: C[m][n] = sum over k of A[m][k] B[k][n], wgmma_cache_hints with tiles in bands, K back and forth.
 //
 // A   M x K    B   K x N    C   M x N, overwritten    row major, A and B of T (__half or __nv_bfloat16), C of Out, any
-// M, N, K >= 1. Sums are float. The operands come as tensor maps (wgmma.py): rows begin at multiples of 16 bytes.
+// M, N, K >= 1. Sums are float. The operands come as tensor maps (wgmma.py), of a copy if rows are not 16-byte aligned.
 //
 // Blocks at work at one time have tiles in BAND rows of tiles, and share rows of A as well as columns of B in the L2
 // cache. A block goes through every second tile from the end of K: what was read last for a tile is read first for

@@ -1,7 +1,7 @@
 // matmul/wgmma_cache_hints: C[m][n] = sum over k of A[m][k] B[k][n], wgmma_persistent with hints for the L2 cache.
 //
 // A   M x K    B   K x N    C   M x N, overwritten    row major, A and B of T (__half or __nv_bfloat16), C and the sums
-// of Out (float), any M, N, K >= 1. All come as tensor maps, which wgmma.py makes: rows begin at multiples of 16 bytes.
+// of Out (float), any M, N, K >= 1. All come as tensor maps (wgmma.py), of a copy if rows are not 16-byte aligned.
 //
 // Blocks at work at one time have the same rows of A, and all columns of B pass by. The copy engine is told to evict
 // what it reads of A last, and of B first, so that the rows of A stay in the cache.

@@ -1,7 +1,7 @@
 // matmul/wgmma_fp8: C[m][n] = sum over k of A[m][k] B[n][k], wgmma_k_major on numbers of 8 bits.
 //
 // A   M x K    B   N x K    C   M x N, overwritten    row major, A and B of T (__nv_fp8_e4m3), C of Out, any
-// M, N, K >= 1. The operands come as tensor maps, which wgmma.py makes: rows begin at multiples of 16 bytes.
+// M, N, K >= 1. The operands come as tensor maps (wgmma.py), of a copy if rows are not 16-byte aligned.
 //
 // A row of 128 bytes has 128 numbers, and an instruction takes 32 along K: twice the products for the bytes. The tensor
 // cores keep 14 bits of a sum. They read 8-bit operands only with K along the rows of both.

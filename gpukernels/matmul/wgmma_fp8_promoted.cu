@@ -1,7 +1,7 @@
 // matmul/wgmma_fp8_promoted: C[m][n] = sum over k of A[m][k] B[n][k], wgmma_fp8 with sums that are added in float.
 //
 // A   M x K    B   N x K    C   M x N, overwritten    row major, A and B of T (__nv_fp8_e4m3), C of Out, any
-// M, N, K >= 1. The operands come as tensor maps, which wgmma.py makes: rows begin at multiples of 16 bytes.
+// M, N, K >= 1. The operands come as tensor maps (wgmma.py), of a copy if rows are not 16-byte aligned.
 //
 // The tensor cores, which keep 14 bits of a sum, sum no more than a stage, 128 along K. The sum of the stages is in
 // registers, in all bits of float (promotion). A thread then has two sets of sums, for which the registers suffice with

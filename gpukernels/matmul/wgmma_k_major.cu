@@ -1,7 +1,7 @@
 // matmul/wgmma_k_major: C[m][n] = sum over k of A[m][k] B[n][k], wgmma on a transposed B.
 //
 // A   M x K    B   N x K    C   M x N, overwritten    row major, A and B of T (__half or __nv_bfloat16), C of Out, any
-// M, N, K >= 1. Sums are float. The operands come as tensor maps (wgmma.py): rows begin at multiples of 16 bytes.
+// M, N, K >= 1. Sums are float. The operands come as tensor maps (wgmma.py), of a copy if rows are not 16-byte aligned.
 //
 // K goes along the rows of both operands, as in the weights of a layer. B's tile then has TILE_COLUMNS rows of 128
 // bytes, which one copy brings, and the descriptors of the tensor cores say so.

@@ -1,7 +1,7 @@
 // matmul/wgmma_persistent: C[m][n] = sum over k of A[m][k] B[k][n], wgmma_specialized with blocks that stay.
 //
 // A   M x K    B   K x N    C   M x N, overwritten    row major, A and B of T (__half or __nv_bfloat16), C and the sums
-// of Out (float), any M, N, K >= 1. All come as tensor maps, which wgmma.py makes: rows begin at multiples of 16 bytes.
+// of Out (float), any M, N, K >= 1. All come as tensor maps (wgmma.py), of a copy if rows are not 16-byte aligned.
 //
 // A block goes on with the next tile of C as soon as it has one. Its producer does not wait for the consumers' results:
 // the copies for a tile run under the last products of the tile before it, and the copy engine stores results under the

@@ -1,7 +1,7 @@
 // matmul/wgmma_specialized: C[m][n] = sum over k of A[m][k] B[k][n], wgmma_tma_store with a producer and two consumers.
 //
 // A   M x K    B   K x N    C   M x N, overwritten    row major, A and B of T (__half or __nv_bfloat16), C and the sums
-// of Out (float), any M, N, K >= 1. All come as tensor maps, which wgmma.py makes: rows begin at multiples of 16 bytes.
+// of Out (float), any M, N, K >= 1. All come as tensor maps (wgmma.py), of a copy if rows are not 16-byte aligned.
 //
 // In wgmma_tma_store all warps of a block meet in each step, before one of their threads asks for the next tiles. Here
 // a third warp group, the producer, does nothing but ask for tiles, as far ahead as there are free stages. The two

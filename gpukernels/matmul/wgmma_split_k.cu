@@ -1,7 +1,7 @@
 // matmul/wgmma_split_k: C[m][n] = sum over k of A[m][k] B[k][n], wgmma on small tiles, K split over a cluster's blocks.
 //
 // A   M x K    B   K x N    C   M x N, overwritten    row major, A and B of T (__half or __nv_bfloat16), C of Out, any
-// M, N, K >= 1. Sums are float. A and B come as tensor maps (wgmma.py): rows begin at multiples of 16 bytes.
+// M, N, K >= 1. Sums are float. A and B come as tensor maps (wgmma.py), of a copy if rows are not 16-byte aligned.
 //
 // A small product has fewer tiles than there are multiprocessors, and its time is mostly latency. Here the SPLIT blocks
 // of a cluster share a tile of C: each multiplies its part of K, which all fits into its stages, or nearly, so that it

@@ -1,7 +1,7 @@
 // matmul/wgmma_stages: C[m][n] = sum over k of A[m][k] B[k][n], wgmma_tma with several stages that are filled ahead.
 //
 // A   M x K    B   K x N    C   M x N, overwritten    row major, A and B of T (__half or __nv_bfloat16), C and the sums
-// of Out (float), any M, N, K >= 1. A and B come as tensor maps (wgmma.py): rows begin at multiples of 16 bytes.
+// of Out (float), any M, N, K >= 1. A and B come as tensor maps (wgmma.py), of a copy if rows are not 16-byte aligned.
 //
 // Shared memory has STAGES tiles of A and of B, each with a barrier of its own. The copies of a step run while the
 // STAGES - 1 steps before it are multiplied. The products of a step go on while the next step is waited for: a stage is

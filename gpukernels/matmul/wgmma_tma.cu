@@ -1,7 +1,7 @@
 // matmul/wgmma_tma: C[m][n] = sum over k of A[m][k] B[k][n], wgmma_plain with tiles that the copy engine (TMA) fills.
 //
 // A   M x K    B   K x N    C   M x N, overwritten    row major, A and B of T (__half or __nv_bfloat16), C and the sums
-// of Out (float), any M, N, K >= 1. A and B come as tensor maps (wgmma.py): rows begin at multiples of 16 bytes.
+// of Out (float), any M, N, K >= 1. A and B come as tensor maps (wgmma.py), of a copy if rows are not 16-byte aligned.
 //
 // One thread asks for a whole tile, by its row and column, and no other thread computes an address. The copy engine
 // exchanges the 16-byte pieces of the rows on its way, and writes 0 for what lies outside of A or B. The bytes come to

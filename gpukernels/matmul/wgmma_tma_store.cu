@@ -1,7 +1,7 @@
 // matmul/wgmma_tma_store: C[m][n] = sum over k of A[m][k] B[k][n], wgmma_stages with results stored by TMA.
 //
 // A   M x K    B   K x N    C   M x N, overwritten    row major, A and B of T (__half or __nv_bfloat16), C and the sums
-// of Out (float), any M, N, K >= 1. All come as tensor maps, which wgmma.py makes: rows begin at multiples of 16 bytes.
+// of Out (float), any M, N, K >= 1. All come as tensor maps (wgmma.py), of a copy if rows are not 16-byte aligned.
 //
 // A thread's results are two neighbors of every 8 columns: stored from there, a warp writes 32 bytes to each of 8 rows
 // at a time. Here they go through shared memory in parts of 64 rows, of 128 bytes each, from where the copy engine
