@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernelwatch.api import afterwards, outputs, trials
+from kernelwatch.api import afterwards, measuring, outputs, trials
 from kernelwatch.api.arguments import Original
 from kernelwatch.api.gpu import OnGpu
 from tests.fake_gpu import Device, Memory
@@ -286,3 +286,33 @@ def test_work_that_is_left_out_in_every_turn_is_refused_whatever_the_noise(
     monkeypatch.setattr(OnGpu, "round", noisy)
     found = trial_of(lazy_on(device))
     assert re.match(LEFT_OUT, found.refused), found.refused or found.doubt
+
+
+@pytest.mark.parametrize(("timed", "word"), [(0.9, ""), (0.33, "doubt"), (0.005, "refused")])
+def test_a_busy_cpu_refuses_nobody(timed: float, word: str) -> None:
+    """All turns of a timing may be disturbed alike; who leaves out the work is some hundred times faster."""
+    timer = measuring.timer_of((np.zeros(1),), "cpu")
+
+    class Copied:
+        """A copy that takes as long as it is told."""
+
+        def used(self, sets: Any) -> Any:
+            return sets
+
+        def again(self) -> None:
+            return None
+
+        def once(self, sets: Any, between: Any = None) -> Any:
+            if between:
+                between()
+            return 1e-3, dict(enumerate([one.copy() for (one,) in sets]))
+
+    def make() -> tuple[Any, ...]:
+        return (np.random.default_rng().random(64),)
+
+    looks = afterwards.Afterwards(timer, np.copy, 1, [], make, (0.0, 0.0), "hot")
+    rounds = [1e-3, 1.01e-3, 0.99e-3, 1e-3], [timed * 1e-3, timed * 1.01e-3, timed * 0.99e-3, timed * 1e-3]
+    copied: Any = Copied()
+    why = looks.why(copied, copied, [make() for _ in range(8)], rounds)
+    assert bool(re.match(LEFT_OUT, why)) == (word == "refused"), why
+    assert bool(looks.doubt) == (word == "doubt")

@@ -301,7 +301,7 @@ def new_tab(browser: "Browser") -> Tab:
     page = browser.new_context().new_page()
     tab = Tab(page)
     page.on("request", tab.on_request)  # without a route, which would pass each file through this process
-    page.set_default_timeout(15_000)
+    page.set_default_timeout(60_000)
     page.on("console", tab.on_console)
     page.on("pageerror", lambda error: tab.problems.append(f"page error: {error}"))
     page.on("requestfailed", tab.on_failure)

@@ -22,7 +22,8 @@ from kernelwatch.system import clock
 LOOKS = 6  # sets whose outputs are compared
 LEAST, MOST = 3, 9  # repeats, of which the shortest counts: other programs may delay some
 REST_S = 0.02  # between repeats: what delays a candidate may last as long
-LONGER = {"gpu": 1.25, "cpu": 1.5}  # than in the timing, by device: beyond it work was left out of the timing
+LONGER = {"gpu": 1.25, "cpu": 1.5}  # than in the timing, by device: beyond it work was left out, or it was disturbed
+SURELY = {"gpu": 1.25, "cpu": 4.0}  # beyond that it was left out: all turns of a busy CPU may be disturbed alike
 SLACK_S = {"gpu": 5e-6, "cpu": 2e-5}  # of a turn over the sets: what was not called for a while is slow at first
 TURN_S = 1e-3  # a turn over the sets takes about as long, if there are so many
 MAKING_S = 0.2  # of the arguments for a turn
@@ -90,7 +91,7 @@ class Afterwards:
         self, original: Subject, candidate: Subject, used: Sets, rounds: tuple[Sequence[float], Sequence[float]]
     ) -> str:
         """Why the timing of a candidate lacks work that it does when it sees other numbers, "" if it does not. A timing
-        whose turns are so far apart that they allow for it is a doubt."""
+        whose turns are so far apart that they allow for it, or nearly so on a CPU, is a doubt."""
         seconds = [level(own)[0] for own in rounds]
         ratio, longer = seconds[1] / seconds[0], LONGER[self.timer.device]
         _, (_, most_ratio) = level([own / theirs for theirs, own in zip(*rounds, strict=True)])
@@ -119,7 +120,7 @@ class Afterwards:
             f"with numbers that it has not seen it takes {own_s / original_s:.3g} times as long as the original, in "
             f"the timing {ratio:.3g} times"
         )
-        if count * (own_s - longer * most_ratio * original_s) <= SLACK_S[self.timer.device]:
+        if count * (own_s - SURELY[self.timer.device] * most_ratio * original_s) <= SLACK_S[self.timer.device]:
             self.doubt = (
                 f"{told}, but up to {most_ratio:.3g} times as far as its turns can tell: it leaves out work, or other "
                 "programs disturbed the timing"
