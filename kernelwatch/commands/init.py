@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 from kernelwatch.commands import discovery, skeleton
 from kernelwatch.commands.discovery import Kernel
 from kernelwatch.plan.functions import TABLE
-from kernelwatch.plan.project import CONFIGURATION
+from kernelwatch.plan.project import CONFIGURATION, PLUGIN
 from kernelwatch.plan.tree import places
 from kernelwatch.report.arguments import Parser
 from kernelwatch.system.errors import UserError
@@ -121,7 +121,7 @@ def _configuration(root: Path, name: str, remote: str) -> str:
     values |= {
         "branches": [branch],
         "environment_type": "checkout",
-        "plugins": [".kernelwatch.asv"],
+        "plugins": [PLUGIN],
         "benchmark_dir": "benchmarks",
         "results_dir": "results",
         "env_dir": ".asv/env",
@@ -411,6 +411,6 @@ def _refused(path: Path, error: OSError) -> UserError:
 
 def _lacks(path: Path) -> str:
     """What an existing configuration of asv needs for the commands to work; "" for another file."""
-    if path.name != CONFIGURATION or ".kernelwatch.asv" in path.read_text(encoding="utf-8", errors="replace"):
+    if path.name != CONFIGURATION or PLUGIN in path.read_text(encoding="utf-8", errors="replace"):
         return ""
-    return ' (it needs "plugins": [".kernelwatch.asv"] and "environment_type": "checkout")'
+    return f' (it needs "plugins": ["{PLUGIN}"] and "environment_type": "checkout")'

@@ -27,6 +27,7 @@ from kernelwatch.system.errors import UserError
 from kernelwatch.system.git import git
 
 CONFIGURATION = "asv.conf.json"
+PLUGIN = ".kernelwatch.asv"  # asv ignores a name without the dot
 ENGINE = Path(__file__).resolve().parents[1]
 MADE = {"results_dir": "results", "env_dir": "env", "html_dir": "html"}  # by asv: its defaults
 
