@@ -80,7 +80,7 @@ class TestThePage:
     def test_both_commits_are_measured(self, reader: Reader) -> None:
         first = {f"row_sum/{rung} float32 256x256 cold": "ok" for rung in ("numpy", "einsum")}
         own = {
-            **{f"axpy/{rung} float32 65536 cold": "ok" for rung in ("numpy", "new")},
+            **{f"axpy/{rung} float32 65536 cold": "ok" for rung in ("numpy", "c", "new")},
             **{
                 f"axpy/{rung} float32 {size} cold": "na"
                 for rung in ("cuda", "elementwise", "triton", "torch", "core")
@@ -102,6 +102,7 @@ class TestThePage:
             ("row_sum.CPU.track_seconds", "numpy"),
             ("row_sum.CPU.track_seconds", "einsum"),
             ("axpy.CPU.track_seconds", "numpy"),
+            ("axpy.CPU.track_seconds", "c"),
             ("axpy.CPU.track_seconds", "new"),
         }
         newest = json.loads(max((pages / "data").glob("**/at/*.json"), key=lambda path: int(path.stem)).read_text())
