@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from kernelwatch import __main__ as console
-from kernelwatch.commands import init
+from kernelwatch.commands import init, watching
+from kernelwatch.comparison import exact
 from kernelwatch.plan.project import load_from
-from kernelwatch.system.errors import CANNOT
+from kernelwatch.system.errors import CANNOT, UserError
 from tests.reader import states, write
 from tests.repositories import Project, new_project, without_modules
 
@@ -561,3 +562,19 @@ def test_from_a_folder_below(repository: Project, capsys: Said, monkeypatch: pyt
     assert code == 0
     assert "git add ../asv.conf.json ../.gitattributes ../.gitignore ../benchmarks ../rows" in told
     assert (repository.folder / "rows" / "__init__.py").is_file()
+
+
+def test_benchmarks_of_asv_beside_the_suites_may_import_what_only_commits_have(repository: Project) -> None:
+    """A suite of the engine may not: its series would be missing, and no change be told of them."""
+    files = dict(init.from_template("rows", False))
+    write(repository.folder, {**files, "benchmarks/own.py": "import of_a_commit\n\n\ndef time_own(): ...\n"})
+    with without_modules("benchmarks"):
+        project = load_from(repository.folder / "benchmarks")
+        assert len(watching.quick_series(project)) == 1
+        assert exact.series_of(project, {"row_sum/numpy"}) == []
+        write(repository.folder, {"benchmarks/row_sum.py": "import of_a_commit\n" + files["benchmarks/row_sum.py"]})
+        said = "benchmarks/row_sum.py cannot be imported: ModuleNotFoundError: No module named 'of_a_commit'"
+        for ask in (watching.quick_series, lambda project: exact.series_of(project, {"row_sum/numpy"})):
+            sys.modules.pop("benchmarks.row_sum", None)
+            with pytest.raises(UserError, match=said):
+                ask(project)
