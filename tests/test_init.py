@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from kernelwatch import __main__ as console
-from kernelwatch.commands import init
+from kernelwatch.commands import init, watching
+from kernelwatch.comparison import exact
 from kernelwatch.plan.project import load_from
-from kernelwatch.system.errors import CANNOT
+from kernelwatch.system.errors import CANNOT, UserError
 from tests.reader import states, write
 from tests.repositories import Project, new_project, without_modules
 
@@ -136,11 +137,10 @@ def test_without_a_branch_it_is_head(repository: Project, capsys: Said) -> None:
     [
         ({}, "rows"),
         ({"rows/notes.txt": ""}, "rows_kernels"),
-        ({"rows/__init__.py": "", "rows_kernels": ""}, "kernels_rows"),
+        ({"rows/a.txt": "", "rows_kernels": ""}, "kernels_rows"),
         ({"fast/__init__.py": "KERNELS: dict = {'row_sum': {}}"}, "fast"),
         ({"fast/__init__.py": "from .table import KERNELS"}, "fast"),
-        ({"fast/__init__.py": "kernels = 'KERNELS'"}, "rows"),
-        ({"fast/__init__.py": "KERNELS = ("}, "rows"),
+        ({"tests/__init__.py": ""}, "rows"),
     ],
 )
 def test_the_measured_package(repository: Project, capsys: Said, folders: dict[str, str], package: str) -> None:
@@ -165,6 +165,30 @@ def test_a_name_that_a_package_cannot_have(tmp_path: Path, name: str) -> None:
 def test_the_package_is_not_the_suites(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)  # it would find those of this project
     assert init.new_name(tmp_path, "benchmarks") == "benchmarks_kernels"
+
+
+NAME = "found no kernels of Triton or CUDA C++; name the package to measure, such as: kernelwatch init {}"
+ASV = "; asv's benchmarks need no description: kernelwatch versus HEAD~1 HEAD"
+SUITE = {"asv.conf.json": "{}", "benchmarks/__init__.py": "", "benchmarks/suite.py": "def time_all(): ..."}
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ({"src/fast/__init__.py": "import ctypes"}, NAME.format("src/fast")),
+        ({"fast/__init__.py": "kernels = 'KERNELS'"}, NAME.format("fast")),
+        ({"fast/__init__.py": "KERNELS = ("}, NAME.format("fast")),
+        ({"fast/__init__.py": "", **SUITE}, NAME.format("fast") + ASV),
+        (SUITE, NAME.format("PACKAGE") + ASV),
+    ],
+)
+def test_an_example_is_for_a_repository_that_has_nothing_else(
+    repository: Project, capsys: Said, files: dict[str, str], said: str
+) -> None:
+    """Its description would be in the way of that of the user's own functions, and of asv's benchmarks."""
+    write(repository.folder, files)
+    assert called(capsys) == (CANNOT, "", f"kernelwatch init: {said}\n")
+    assert texts(repository.folder) == files
 
 
 NOTHING = "nothing of fast is measured yet: "
@@ -538,3 +562,19 @@ def test_from_a_folder_below(repository: Project, capsys: Said, monkeypatch: pyt
     assert code == 0
     assert "git add ../asv.conf.json ../.gitattributes ../.gitignore ../benchmarks ../rows" in told
     assert (repository.folder / "rows" / "__init__.py").is_file()
+
+
+def test_benchmarks_of_asv_beside_the_suites_may_import_what_only_commits_have(repository: Project) -> None:
+    """A suite of the engine may not: its series would be missing, and no change be told of them."""
+    files = dict(init.from_template("rows", False))
+    write(repository.folder, {**files, "benchmarks/own.py": "import of_a_commit\n\n\ndef time_own(): ...\n"})
+    with without_modules("benchmarks"):
+        project = load_from(repository.folder / "benchmarks")
+        assert len(watching.quick_series(project)) == 1
+        assert exact.series_of(project, {"row_sum/numpy"}) == []
+        write(repository.folder, {"benchmarks/row_sum.py": "import of_a_commit\n" + files["benchmarks/row_sum.py"]})
+        said = "benchmarks/row_sum.py cannot be imported: ModuleNotFoundError: No module named 'of_a_commit'"
+        for ask in (watching.quick_series, lambda project: exact.series_of(project, {"row_sum/numpy"})):
+            sys.modules.pop("benchmarks.row_sum", None)
+            with pytest.raises(UserError, match=said):
+                ask(project)

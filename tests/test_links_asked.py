@@ -20,7 +20,7 @@ from kernelwatch.plan.project import load
 from kernelwatch.publish.linked import failing as failing_of
 from kernelwatch.run import processes
 from kernelwatch.system import cache
-from tests.repositories import new_project, rewrite
+from tests.repositories import new_project, rewrite, without_modules
 from tests.sums_of_rows import FAST, KERNEL, OTHER, OTHER_KERNEL, PLAIN, SLOW, Rows
 from tests.test_chain import a_link, a_session
 from tests.test_links import BOTH, CELL, published
@@ -270,8 +270,7 @@ def test_a_range_is_foretold_and_its_trees_take_no_more_room_than_a_batch(tmp_pa
     )
     rows = new_rows(tmp_path, small_engine)
     hashes = [changed(rows, f"number {at}", rows__sums=KERNEL.format(times=at + 2)) for at in range(3)]
-    project = load(rows.folder)
-    with linking.trees(project) as made:
+    with without_modules("benchmarks"), linking.trees(load(rows.folder)) as made:
         for commit in hashes:
             made.of(commit)
         made.only(hashes[1:])

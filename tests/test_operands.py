@@ -103,12 +103,11 @@ def test_operands_that_do_not_fit(found: Rung) -> None:
             fits = good[at]
             longer = zeros(found, (*fits.shape[:-1], fits.shape[-1] + 1), fits.dtype)
             spread = zeros(found, (*fits.shape[:-1], 2 * fits.shape[-1]), fits.dtype)[..., ::2]
-            # The first input with a dim says what its extent is: then the next one with it is what does not fit.
+            # The first operand with a dim says what its extent is: then the next one with it is what does not fit.
             all_dims = [pattern.split() for pattern in (*found.inputs, found.output)]
-            last = all_dims[at][-1]
-            first = next(i for i, dims in enumerate(all_dims) if last in dims)
-            after = next(i for i, dims in enumerate(all_dims) if last in dims and i > at) if at == first else at
-            who, wanted, got = (name, fits.shape, longer.shape) if after == at else (names[after], "", "")
+            having = [i for i, dims in enumerate(all_dims) if all_dims[at][-1] in dims]
+            after = at if at != having[0] else having[1] if len(having) > 1 else None
+            who, wanted, got = (name, fits.shape, longer.shape) if after == at else (names[after or 0], "", "")
             array = f"{name} must be a {xp.__name__}.ndarray ({found.device} rung), got "
             bad: list[tuple[Any, list[str]]] = [
                 (on_host(fits).tolist(), [f"{array}builtins.list"]),
@@ -118,8 +117,9 @@ def test_operands_that_do_not_fit(found: Rung) -> None:
                 (fits.reshape(-1), [f"{name} must have {fits.ndim} dimensions, got shape {(fits.size,)}"]),
                 (spread, [f"{name} must be C-contiguous, got strides {spread.strides} for shape {fits.shape}"]),
                 (zeros(found, fits.shape[::-1], fits.dtype).T, [f"{name} must be C-contiguous"]),
-                (longer, [f"{who} must have shape {wanted}", f"got {got}"]),
             ]
+            if after is not None:  # no other operand has the last dim of a sum's input: any extent is right
+                bad.append((longer, [f"{who} must have shape {wanted}", f"got {got}"]))
             if fits.ndim == 1:  # flat already, and its own transpose
                 bad = [case for case in bad if getattr(case[0], "shape", None) != fits.shape or case[0] is spread]
             if xp is np and fits.dtype.itemsize > 1:  # CuPy has no byte order but the machine's

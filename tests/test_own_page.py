@@ -80,7 +80,7 @@ class TestThePage:
     def test_both_commits_are_measured(self, reader: Reader) -> None:
         first = {f"row_sum/{rung} float32 256x256 cold": "ok" for rung in ("numpy", "einsum")}
         own = {
-            **{f"axpy/{rung} float32 65536 cold": "ok" for rung in ("numpy", "new")},
+            **{f"axpy/{rung} float32 65536 cold": "ok" for rung in ("numpy", "c", "new")},
             **{
                 f"axpy/{rung} float32 {size} cold": "na"
                 for rung in ("cuda", "elementwise", "triton", "torch", "core")
@@ -102,6 +102,7 @@ class TestThePage:
             ("row_sum.CPU.track_seconds", "numpy"),
             ("row_sum.CPU.track_seconds", "einsum"),
             ("axpy.CPU.track_seconds", "numpy"),
+            ("axpy.CPU.track_seconds", "c"),
             ("axpy.CPU.track_seconds", "new"),
         }
         newest = json.loads(max((pages / "data").glob("**/at/*.json"), key=lambda path: int(path.stem)).read_text())
@@ -139,14 +140,23 @@ class TestThePage:
         done = edited(reader, "__init__.py", "KERNELS = {", "# A comment\nKERNELS = {")
         assert "launches are the same, and nothing was timed" in done.stdout
 
+    def test_a_comment_in_c_leaves_the_library_as_it_was(self, reader: Reader) -> None:
+        """The five launches on a CPU are the same; without a GPU, those on a GPU cannot be told."""
+        done = edited(reader, "axpy.c", "void axpy", "// A comment\nvoid axpy", "axpy/c")
+        assert "; 5 known to be the same on both sides" in done.stdout, done.stdout + done.stderr
+        done = edited(reader, "axpy.c", "i < n;", "i < n - 1;", "axpy/c")
+        assert "tree failed: axpy/c float32 65536 cold: WrongOutput" in done.stdout, done.stdout + done.stderr
 
-def edited(reader: Reader, file: str, old: str, new: str) -> "subprocess.CompletedProcess[str]":
+
+def edited(
+    reader: Reader, file: str, old: str, new: str, only: str = "row_sum/numpy"
+) -> "subprocess.CompletedProcess[str]":
     """The dirty tree compared with HEAD after an edit of a file, which is undone."""
     path = reader.project.folder / "rows" / file
     before = path.read_text()
     assert before.count(old) == 1
     path.write_text(before.replace(old, new))
     try:
-        return reader.call("kernelwatch bench --worktree --only row_sum/numpy")
+        return reader.call(f"kernelwatch bench --worktree --only {only}")
     finally:
         path.write_text(before)

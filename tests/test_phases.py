@@ -95,14 +95,19 @@ def test_an_output_that_is_no_terminal_gets_a_line_a_minute(clock: list[float]) 
     assert lines_of(shown) == []  # it has a bar
 
 
-def test_nothing_done_foretells_nothing(clock: list[float]) -> None:
+def test_little_done_foretells_nothing(clock: list[float]) -> None:
+    """A run begins with its slowest cells: at 16 of 6684 in a minute it would have been told seven hours."""
     piped = console()
     minutes = Minutes(piped)
-    clock[0] += 61
-    minutes.tell("matmul gpu", 0, 300)
-    clock[0] += 61
-    minutes.tell("matmul gpu", 300, 200)  # more than was expected
-    assert lines_of(piped) == ["matmul gpu: 0 of 300 done in 1 min 1 s, 300 left", "matmul gpu: 300 done in 2 min 2 s"]
+    for done, total in ((0, 300), (29, 300), (30, 300), (300, 200)):  # at last more than was expected
+        clock[0] += 60
+        minutes.tell("matmul gpu", done, total)
+    assert lines_of(piped) == [
+        "matmul gpu: 0 of 300 done in 1 min, 300 left",
+        "matmul gpu: 29 of 300 done in 2 min, 271 left",
+        "matmul gpu: 30 of 300 done in 3 min, 270 left, about 27 min",
+        "matmul gpu: 300 done in 4 min",
+    ]
 
 
 def test_a_piped_run_says_how_far_it_is(clock: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

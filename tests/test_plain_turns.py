@@ -330,6 +330,23 @@ def test_bench_links_as_in_a_project_with_a_description(linked: tuple[Plain, str
     assert "1 of 1 are linked already" in said
 
 
+@pytest.mark.parametrize("plugins", [[], ["kernelwatch.asv"]])  # asv ignores a name without the dot
+def test_without_the_plugin_nothing_is_measured_for_pages_that_cannot_be_made(
+    linked: tuple[Plain, str], plugins: list[str]
+) -> None:
+    plain, _ = linked
+    path = plain.project.folder / "asv.conf.json"
+    path.write_text(json.dumps(CONFIGURATION | {"plugins": plugins}))
+    try:
+        span = f"{plain.commits['first']}..{plain.commits['same']}"
+        said = plain.run("bench", span, "--again", code=CANNOT)
+        asked = 'asv.conf.json needs "plugins": [".kernelwatch.asv"], without which asv makes pages of its own'
+        assert said == f"kernelwatch bench: {asked}\n"
+        assert "1 of 1 are linked already" in plain.run("bench", span, "--no-publish", code=0)
+    finally:
+        path.write_text(json.dumps(CONFIGURATION))
+
+
 def test_links_of_another_machine_are_merged(linked: tuple[Plain, str], tmp_path: Path) -> None:
     """As a job of CI leaves them, under the name that asv has for its machine."""
     plain, _ = linked

@@ -12,6 +12,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PATTERNS = ("*.md", "docs/**/*.md", "[!.]*/README.md", "data/*/README.md")
 PAGES = sorted({path for pattern in PATTERNS for path in ROOT.glob(pattern)})
 SENTENCE, PARAGRAPH = 35, 120  # words at most
+NAMED = re.compile(r"`([\w/]+/\w+\.(?:py|js|toml|cuh?|c))`")
+ROOMS = (ROOT, ROOT / "kernelwatch", ROOT / "gpukernels")
 LINES = 600  # of a file of tests, at most
 END = re.compile(r"(?<=[.!?])[)\"*]*\s+")
 WRITTEN = re.compile(r"<!-- (\w+): written by .*?<!-- end of \1 -->", re.DOTALL)  # by a program, from what is recorded
@@ -37,6 +39,12 @@ def too_long(markdown: str) -> list[str]:
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_a_page_is_easy_to_read(path: Path) -> None:
     assert too_long(path.read_text(encoding="utf-8")) == []
+
+
+def test_the_files_that_a_contributor_is_sent_to_are_there() -> None:
+    named = set(NAMED.findall((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")))
+    assert {"publish/data.py", "matmul/ampere.cuh"} <= named
+    assert [name for name in sorted(named) if not any((room / name).is_file() for room in ROOMS)] == []
 
 
 def test_what_is_too_long_is_found() -> None:

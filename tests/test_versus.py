@@ -367,7 +367,7 @@ def test_the_commit_that_moved_an_exact_figure_is_found(history: History, figure
 def test_where_nothing_is_worse_no_commit_is_named(history: History) -> None:
     done = history.versus("--find", CELL, "faster..comment")
     assert done.returncode == 2, done.stdout + done.stderr
-    assert "no commit changed it: what moved is the environment" in done.stdout
+    assert "no commit changed its launch: if its time moved, the environment moved it" in done.stdout
     done = history.versus("--find", "static.Transpose.track_spill_bytes(padded, float32, sm_90)", "good..slower")
     assert done.returncode == 2, done.stdout + done.stderr
     assert "first worse" not in done.stdout

@@ -36,6 +36,7 @@ def run(project: Project, arguments: argparse.Namespace, console: Console) -> in
     """Measure what the commits of a range change, after a full run of the newest one if this machine has no record; the
     exit code. Raises: UserError."""
     full.check_described(project)
+    publishing.check_plugin(project.configuration)
     newest = full.commits_in(project, arguments.range)[0]
     code, machine = 0, machine_name()
     with running.alone(project.results):

@@ -31,7 +31,7 @@ from kernelwatch.commands.confirming import (
 )
 from kernelwatch.commands.gate import gate
 from kernelwatch.commands.phases import Phases
-from kernelwatch.commands.publishing import QUICK, configuration, have_results, publish
+from kernelwatch.commands.publishing import QUICK, check_plugin, configuration, have_results, publish
 from kernelwatch.commands.shown import (
     alone,
     code_of,
@@ -107,6 +107,7 @@ def run(project: Project, arguments: argparse.Namespace, console: Console) -> in
     """Measure and publish, as the only run in the results folder; a quick look also keeps away from a recording run.
     Raises: UserError."""
     check_described(project)
+    check_plugin(project.configuration)
     results = results_folder(project, arguments.quick)
     commits = _asked(project, arguments)  # before any file is written
     admitted = {project.results: running.not_beside} if arguments.quick else {}

@@ -1,8 +1,8 @@
 """Write what a git repository needs for its kernels to be measured.
 
 Of a package of the repository, that is a description of the kernels that are found in its sources: functions of Triton,
-kernels of CUDA C++. It is to be filled in. Without a package and kernels, it is an example that runs at once. A file
-that exists is named and left as it is. Exit code: 0; 1 if a file was left as it is.
+kernels of CUDA C++. It is to be filled in. Without any package, kernels or benchmarks, it is an example that runs at
+once. A file that exists is named and left as it is. Exit code: 0; 1 if a file was left as it is.
 """
 
 import ast
@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 from kernelwatch.commands import discovery, skeleton
 from kernelwatch.commands.discovery import Kernel
 from kernelwatch.plan.functions import TABLE
-from kernelwatch.plan.project import CONFIGURATION
+from kernelwatch.plan.project import CONFIGURATION, PLUGIN, is_plain
 from kernelwatch.plan.tree import places
 from kernelwatch.report.arguments import Parser
 from kernelwatch.system.errors import UserError
@@ -121,7 +121,7 @@ def _configuration(root: Path, name: str, remote: str) -> str:
     values |= {
         "branches": [branch],
         "environment_type": "checkout",
-        "plugins": [".kernelwatch.asv"],
+        "plugins": [PLUGIN],
         "benchmark_dir": "benchmarks",
         "results_dir": "results",
         "env_dir": ".asv/env",
@@ -199,7 +199,22 @@ def _chosen(root: Path, name: str) -> Target:
     triton = dict.fromkeys(_top(root, root / kernel.file) for kernel in found if not kernel.is_cuda)
     if tops := [top for top in triton if top]:
         return _only(root, tops, "have kernels of Triton")
+    if not found:
+        _check_for_an_example(root)
     return _beside(root, name, tuple(kernel for kernel in found if kernel.is_cuda))
+
+
+def _check_for_an_example(root: Path) -> None:
+    """Raises: UserError if a repository without kernels has something else to measure. The description of an example
+    would be in the way of that, since no file is overwritten."""
+    packages = [os.path.relpath(each) for each in _packages(root) if each.name not in discovery.ASIDE]
+    has_suites = (root / CONFIGURATION).is_file() and is_plain(root)
+    if packages or has_suites:
+        suites = "; asv's benchmarks need no description: kernelwatch versus HEAD~1 HEAD" if has_suites else ""
+        raise UserError(
+            "found no kernels of Triton or CUDA C++; name the package to measure, such as: kernelwatch init "
+            f"{(packages or [PACKAGE])[0]}{suites}"
+        )
 
 
 def _beside(root: Path, name: str, kernels: tuple[Kernel, ...]) -> Target:
@@ -411,6 +426,6 @@ def _refused(path: Path, error: OSError) -> UserError:
 
 def _lacks(path: Path) -> str:
     """What an existing configuration of asv needs for the commands to work; "" for another file."""
-    if path.name != CONFIGURATION or ".kernelwatch.asv" in path.read_text(encoding="utf-8", errors="replace"):
+    if path.name != CONFIGURATION or PLUGIN in path.read_text(encoding="utf-8", errors="replace"):
         return ""
-    return ' (it needs "plugins": [".kernelwatch.asv"] and "environment_type": "checkout")'
+    return f' (it needs "plugins": ["{PLUGIN}"] and "environment_type": "checkout")'

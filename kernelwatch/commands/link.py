@@ -27,7 +27,7 @@ from kernelwatch.asv import running
 from kernelwatch.asv.machine_names import machine_name
 from kernelwatch.commands.confirming import Event, Events
 from kernelwatch.commands.phases import duration
-from kernelwatch.commands.publishing import have_results, publish
+from kernelwatch.commands.publishing import check_plugin, have_results, publish
 from kernelwatch.commands.shown import show_damaged, show_events, show_expected
 from kernelwatch.comparison import environments as two
 from kernelwatch.comparison import linking
@@ -57,6 +57,8 @@ SHOWN = 3  # launches of a commit that are not decided, and that are not measure
 def run(project: Project, arguments: argparse.Namespace, console: Console, fleet: "Fleet | None" = None) -> int:
     """Link the commits of a range here or on a fleet, and publish; the exit code. Raises: UserError."""
     project.check()
+    if not arguments.no_publish:
+        check_plugin(project.configuration)
     paths, named = (arguments.paths, []) if arguments.paths else (project.launch_paths(), project.named_files())
     commits = commits_of(project.root, arguments.range, paths, named)
     pairs = linking.pairs_of(project, commits)

@@ -11,6 +11,7 @@ from rich.console import Console
 from kernelwatch.system.files import write_whole
 
 MINUTE_S = 60.0
+FORETELLS = 10  # a tenth of a run foretells the rest; less does not, since its first cells may be its slowest
 
 
 def duration(seconds: float) -> str:
@@ -74,11 +75,11 @@ class Minutes:
 
 
 def _how_far(done: int, total: int, unit: str, taken_s: float) -> str:
-    """Such as "30 of 300 done in 1 min, 270 left, about 9 min"."""
+    """Such as "30 of 300 done in 1 min, 270 left, about 9 min", the last once enough is done to tell."""
     if done > total:
         return f"{done} done in {duration(taken_s)}"
     left = total - done
-    about = f", about {duration(left * taken_s / done)}" if done and left else ""
+    about = f", about {duration(left * taken_s / done)}" if done * FORETELLS >= total and left else ""
     return f"{done} of {total}{unit and f' {unit}'} done in {duration(taken_s)}, {left} left{about}"
 
 

@@ -26,7 +26,7 @@ from kernelwatch.asv import running
 from kernelwatch.asv.machine_names import who
 from kernelwatch.commands.confirming import Events
 from kernelwatch.commands.link import code_of, settled_of, show
-from kernelwatch.commands.publishing import publish
+from kernelwatch.commands.publishing import check_plugin, publish
 from kernelwatch.commands.shown import show_damaged, show_events
 from kernelwatch.commands.versus import add_output, finish
 from kernelwatch.comparison import benchmarks
@@ -35,7 +35,7 @@ from kernelwatch.comparison.linking import anchors_of
 from kernelwatch.comparison.paired import LOOKS
 from kernelwatch.history import links
 from kernelwatch.history.links import ENVIRONMENT, Kind, Session
-from kernelwatch.plan.project import CONFIGURATION, Repository
+from kernelwatch.plan.project import CONFIGURATION, PLUGIN, Repository
 from kernelwatch.report import benchmarks as report_text
 from kernelwatch.report.arguments import Output, Parser, regular_expression, stop_on_signals
 from kernelwatch.system import lifeline
@@ -43,7 +43,6 @@ from kernelwatch.system.errors import UserError
 from kernelwatch.system.machine import machine_id
 from kernelwatch.timing.cpu import cpu_name
 
-OWN = ".kernelwatch.asv"  # this engine's plugin, which changes what asv publishes and nothing that is measured
 BUDGETS = {"versus": 300.0, "link": 300.0}  # for two commits; an asv suite takes minutes
 
 
@@ -51,7 +50,7 @@ def configuration() -> Any:
     """asv's configuration in the current folder, with the kinds of environments that its plugins add."""
     conf = Config.load(None)
     for plugin in conf.plugins:
-        if plugin != OWN:
+        if plugin != PLUGIN:  # which changes what asv publishes and nothing that is measured
             plugin_manager.import_plugin(plugin)
     return conf
 
@@ -87,6 +86,8 @@ def versus(arguments: argparse.Namespace, console: Console) -> int:
 def link(arguments: argparse.Namespace, console: Console) -> int:
     """Link the commits of a range with their parents, and publish; the exit code. Raises: UserError."""
     conf = configuration()
+    if not arguments.no_publish:
+        check_plugin(vars(conf))
     repo = get_repo(conf)
     folder = machine_folder(conf)
     known, messages = links.read(folder)

@@ -2,14 +2,15 @@
 
 import json
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
 from kernelwatch.asv import running
-from kernelwatch.plan.project import CONFIGURATION, Project, Repository
+from kernelwatch.plan.project import CONFIGURATION, PLUGIN, Project, Repository
 from kernelwatch.system.errors import UserError
 
 RESULTS = "*-checkout-*.json"  # the file of a commit in a machine's folder
@@ -32,8 +33,15 @@ def configuration(project: Project, quick: bool) -> Iterator[Path]:
         path.unlink(missing_ok=True)
 
 
+def check_plugin(configuration: Mapping[str, Any]) -> None:
+    """Raises: UserError if asv's configuration does not name this engine's plugin, before minutes of measuring."""
+    if PLUGIN not in (configuration.get("plugins") or ()):
+        raise UserError(f'{CONFIGURATION} needs "plugins": ["{PLUGIN}"], without which asv makes pages of its own')
+
+
 def publish(project: Project | Repository, conf: Path, console: Console) -> Path:
     """Run `asv publish`; the path of the first page. Raises: UserError."""
+    check_plugin(project.configuration)
     command = running.asv_command(conf, "publish", "--no-pull")
     done = subprocess.run(command, cwd=project.root, capture_output=True, text=True, check=False)
     if done.returncode:

@@ -1,10 +1,8 @@
 """Run `asv run` over commits and show how far it is."""
 
 import argparse
-import importlib
 import json
 import os
-import pkgutil
 import signal
 import statistics
 import subprocess
@@ -22,7 +20,7 @@ from kernelwatch.analysis import compiled, counted
 from kernelwatch.asv.running import run_command
 from kernelwatch.commands.phases import Minutes, duration
 from kernelwatch.plan.cells import plan
-from kernelwatch.plan.project import Project, suites
+from kernelwatch.plan.project import Project, suite_modules
 from kernelwatch.report.arguments import selected
 from kernelwatch.suites import timed
 from kernelwatch.system.errors import UserError
@@ -39,13 +37,9 @@ QUICK = {
 
 def quick_series(project: Project) -> list[str]:
     """Regular expressions for the project's series that a quick look measures, whatever its suites are called."""
-    package = suites(project.here.parent)
-    modules = [
-        importlib.import_module(f"{package.__name__}.{info.name}") for info in pkgutil.iter_modules(package.__path__)
-    ]
     return [
         rf"^{module.__name__.partition('.')[2]}\.{name}\.{series}\b"
-        for module in modules
+        for module in suite_modules(project.here.parent)
         for name, suite in vars(module).items()
         if isinstance(suite, type) and suite.__module__ == module.__name__
         for series, kinds in QUICK.items()

@@ -223,7 +223,7 @@ def find(project: Project, name: str, range: str, budget_s: float, within: float
             tried = _distinct(every, of, rung)
         console.print(f"{len(every) - 1} commits after {every[0].subject}; {len(tried) - 1} may launch another {rung}")
         if len(tried) == 1:
-            console.print("no commit changed it: what moved is the environment")
+            console.print("no commit changed its launch: if its time moved, the environment moved it")
             return 2
 
         def compare(at: int, briefly: bool) -> Judged:

@@ -1,11 +1,9 @@
 """Compare the exact series of two packages: figures of the asv suites without noise, so that any difference counts."""
 
-import importlib
 import inspect
 import itertools
 import math
 import os
-import pkgutil
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -59,9 +57,8 @@ class ExactSeries:
 
 def _suites(project: Project, rungs: set[str]) -> Iterator[tuple[type[Compiled | Access], list[ExactSeries]]]:
     """Each suite class that has some of these rungs ("op/rung"), with their series."""
-    package = projects.suites(project.here.parent)
-    for listed in pkgutil.iter_modules(package.__path__):
-        module = importlib.import_module(f"{package.__name__}.{listed.name}")
+    for module in projects.suite_modules(project.here.parent):
+        listed = module.__name__.rpartition(".")[2]
         for name, suite in vars(module).items():
             if not (inspect.isclass(suite) and issubclass(suite, EXACT) and suite.__module__ == module.__name__):
                 continue
@@ -72,7 +69,7 @@ def _suites(project: Project, rungs: set[str]) -> Iterator[tuple[type[Compiled |
                     method = getattr(suite, method_name)
                     series += [
                         ExactSeries(
-                            f"{listed.name}.{name}.{method_name}",
+                            f"{listed}.{name}.{method_name}",
                             where,
                             method.unit,
                             method.higher_is_better,

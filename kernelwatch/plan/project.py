@@ -7,9 +7,10 @@ checkout, and the package that it names from the measured commit.
 import importlib
 import importlib.util
 import json
+import pkgutil
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import chdir, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
@@ -27,6 +28,7 @@ from kernelwatch.system.errors import UserError
 from kernelwatch.system.git import git
 
 CONFIGURATION = "asv.conf.json"
+PLUGIN = ".kernelwatch.asv"  # asv ignores a name without the dot
 ENGINE = Path(__file__).resolve().parents[1]
 MADE = {"results_dir": "results", "env_dir": "env", "html_dir": "html"}  # by asv: its defaults
 
@@ -312,6 +314,21 @@ def suites(folder: Path) -> ModuleType:
     sys.modules[folder.name] = module
     spec.loader.exec_module(module)
     return module
+
+
+def suite_modules(folder: Path) -> Iterator[ModuleType]:
+    """The modules of the benchmark folder. Benchmarks of asv's own kind that cannot be imported here are left out: they
+    may need what only a measured commit has. Raises: UserError if a suite of the engine cannot be imported."""
+    package = suites(folder)
+    for listed in pkgutil.iter_modules(package.__path__):
+        try:
+            module = importlib.import_module(f"{package.__name__}.{listed.name}")
+        except (Exception, SystemExit) as error:
+            path = folder / f"{listed.name}.py"
+            if path.is_file() and "kernelwatch" not in path.read_text(encoding="utf-8", errors="replace"):
+                continue
+            raise UserError(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
+        yield module
 
 
 def lacking(project: Project, error: Exception) -> str:
