@@ -5,6 +5,7 @@ import itertools
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -107,7 +108,31 @@ def test_an_output_that_comes_after_the_look_is_too_late(judge: Judge) -> None:
         return 0.001
 
     with pytest.raises(Refused, match="hurried still wrote its output after it had said that it was done"):
-        judge._round(SimpleNamespace(name="hurried", play=play))  # type: ignore[arg-type]
+        judge._round(SimpleNamespace(name="hurried", play=play, hold=lambda: None))  # type: ignore[arg-type]
+
+
+def test_nothing_is_computed_before_the_clock_starts(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its thread and its grandchild see the numbers come, and have time enough."""
+    told: list[bool] = []
+
+    def flush() -> None:
+        before = judge.memory.copy()
+        time.sleep(0.1)
+        told.append(bool((judge.memory == before).all()))
+
+    monkeypatch.setattr(judge.device, "flush", flush)
+    with pytest.raises(Refused, match="computes_ahead left 1 process behind"):
+        judge.judge(f"{FILE}:computes_ahead")
+    assert all(told)
+
+
+def test_who_goes_on_by_itself_before_the_clock_starts_is_refused(
+    judge: Judge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(judge.device, "flush", lambda: time.sleep(0.3))  # in which one of its timers ends
+    said = r"wakes_itself(: its processes do not stand still| was at work before its clock started,) while its numbers"
+    with pytest.raises(Refused, match=said):
+        judge.judge(f"{FILE}:wakes_itself")
 
 
 # --- who is honest ----------------------------------------------------------------------------------------------------
@@ -137,8 +162,9 @@ def test_a_figure_is_a_round_less_the_control_over_its_sets(judge: Judge, monkey
     seen: list[tuple[str, float]] = []
 
     def play(one: player.Player, done: Any) -> float:
-        one.channel.send(runner.SOON)
         one.channel.send(runner.GO)
+        for process in one.held:
+            os.kill(process, signal.SIGCONT)
         told = one._answer(runner.DONE, 10)
         done()
         seen.append((one.name, float(told or 0)))
@@ -170,7 +196,8 @@ def test_the_clock_stops_after_the_judge_has_looked(monkeypatch: pytest.MonkeyPa
     clock = SimpleNamespace(perf_counter=lambda: now[0], sleep=passes)
     monkeypatch.setattr(player, "time", clock)
     channel = SimpleNamespace(send=lambda word: passes(0.25))
-    one = SimpleNamespace(channel=channel, spins=False, _answer=lambda *_: passes(1.0), told=b"")
+    own = SimpleNamespace(poll=lambda: None)
+    one = SimpleNamespace(channel=channel, spins=False, _answer=lambda *_: passes(1.0), told=b"", process=own, held={})
     assert player.Player.play(one, lambda: passes(5.0)) == pytest.approx(0.25 + 1.0 + 5.0)  # type: ignore[arg-type]
 
 

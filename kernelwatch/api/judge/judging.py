@@ -131,9 +131,10 @@ class Judge:
 
     def _round(self, player: Player) -> tuple[float, tuple[str, ...]]:
         """A round of a candidate: its seconds, and the limits that were met. Raises: Refused."""
-        self._fill()
         chosen = self._chosen()
         places = self._places(chosen)
+        player.hold()
+        self._fill()
         self.device.wait()
         seconds = player.play(lambda: self._look(places, self.looked))
         met = self.device.limits()
@@ -161,8 +162,9 @@ class Judge:
         while len(found) < REHEARSALS + CONTROLS_LEAST or (
             time.perf_counter() < until and len(found) < REHEARSALS + CONTROLS_MOST
         ):
-            self._fill()
             places = self._places(self._chosen())
+            self.control.hold()
+            self._fill()
             self.device.wait()
             seconds = self.control.play(lambda places=places: self._look(places, self.looked))  # type: ignore[misc]
             found.append(seconds - float(self.control.told))

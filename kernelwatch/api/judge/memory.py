@@ -47,8 +47,7 @@ class Judging(ABC):
 
     `room`: the most bytes of an arena; `checked_bytes`: of the sets that are compared in a round; `looks`: places in
     the outputs of these sets that are read before the clock stops.
-    `spins`: whether both processes spin while they wait for each other, which takes cores that a function on the CPU
-    may use.
+    `spins`: whether the judge spins while it waits, which takes a core that a function on the CPU may use.
     """
 
     timer: Timer
