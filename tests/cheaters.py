@@ -5,6 +5,7 @@ Nothing here is imported by a test: each runs in a process of its own, as code t
 
 import ctypes
 import os
+import resource
 import signal
 import statistics
 import sys
@@ -190,6 +191,33 @@ def wakes_itself(a: Array, b: Array, out: Array) -> None:
             assert libc.timer_create(1, ctypes.byref(_Event(None, signal.SIGCONT, 0)), ctypes.byref(timer)) == 0
             assert libc.timer_settime(timer, 0, ctypes.byref(once), None) == 0
         threading.Thread(target=_ahead, daemon=True).start()
+
+
+def lingers(a: Array, b: Array, out: Array) -> None:
+    """Its child ends somewhat later than it, as what tracks the resources of Python's multiprocessing does."""
+    np.add(a, b, out=out)
+    calls[0] += 1
+    if calls[0] == 1:
+        ours, theirs = os.pipe()
+        if os.fork() == 0:
+            os.close(theirs)
+            os.read(ours, 1)
+            time.sleep(0.1)
+            os._exit(0)
+
+
+def slows_others(a: Array, b: Array, out: Array) -> None:
+    """What the judge starts next has less."""
+    np.add(a, b, out=out)
+    for process in (os.getppid(), os.getpid()):
+        resource.prlimit(process, resource.RLIMIT_CORE, (0, resource.prlimit(process, resource.RLIMIT_CORE)[1]))
+
+
+def says_whether_it_can_be_read(a: Array, b: Array, out: Array) -> None:
+    """As the control it is asked how long it takes, and says this instead."""
+    if _serving():
+        os.write(_channel(), b"failed dumpable: %d" % ctypes.CDLL(None).prctl(3, 0, 0, 0, 0))
+    np.add(a, b, out=out)
 
 
 def leaves(a: Array, b: Array, out: Array) -> None:

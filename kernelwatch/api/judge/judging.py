@@ -167,7 +167,10 @@ class Judge:
             self._fill()
             self.device.wait()
             seconds = self.control.play(lambda places=places: self._look(places, self.looked))  # type: ignore[misc]
-            found.append(seconds - float(self.control.told))
+            told_s = float(self.control.told)
+            if not 0 <= told_s <= seconds:
+                raise MeasureError(f"the control's calls took {told_s:g} s of a round of {seconds:g} s, as it says")
+            found.append(seconds - told_s)
         return found[REHEARSALS:]
 
     @contextmanager
@@ -207,7 +210,7 @@ class Judge:
             changed = ", ".join(
                 f"{name} from {settings[name]} to {now[name]}" for name in now if now[name] != settings[name]
             )
-            raise MeasureError(f"the settings of the device changed while {player.name} ran: {changed}")
+            raise MeasureError(f"settings changed while {player.name} ran: {changed}")
         found = self._found(player, rounds, before, after, time.perf_counter() - began)
         until = time.perf_counter() + GONE_S
         while (others := self.device.users() - users) and time.perf_counter() < until:

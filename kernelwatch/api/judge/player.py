@@ -14,13 +14,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from kernelwatch.api.judge.runner import DONE, END, FAILED, GO, MESSAGE_BYTES, READY, Job
+from kernelwatch.api.judge.runner import DONE, DUMPABLE, END, FAILED, GO, MESSAGE_BYTES, READY, Job
 from kernelwatch.api.result import Refused
 
 READY_S = 300.0  # until it is ready: it may import PyTorch and compile
 ROUND_S = 60.0  # until a round is done
 SHOWN = 400  # characters of what a process says
 END_S = 10.0  # until it has ended when it is told to
+LEFT_S = 1.0  # until what ends with it has ended, too
 GONE_S = 5.0  # until what was killed is gone
 HELD_S = 5.0  # until all that it has started stands still
 STILL_S = 0.0002  # between looks whether it does
@@ -31,7 +32,7 @@ PASSED_ON = (  # of the environment; the rest may hold secrets, or ways to chang
     *("VIRTUAL_ENV", "OMP_NUM_THREADS", "OMP_WAIT_POLICY", "OPENBLAS_NUM_THREADS", "OPENBLAS_THREAD_TIMEOUT"),
     *("MKL_NUM_THREADS", "NCCL_NVLS_ENABLE"),
 )
-DUMPABLE, SUBREAPER = 4, 36  # of prctl
+SUBREAPER = 36  # of prctl
 
 
 @contextmanager
@@ -209,7 +210,10 @@ class Player:
                 self.process.wait(END_S)
             except subprocess.TimeoutExpired:
                 raise Refused(f"{self.name}: its process did not end within {END_S:g} s") from None
-            if left := children(os.getpid()) - self.before:
+            until = time.monotonic() + LEFT_S
+            while (left := children(os.getpid()) - self.before) and time.monotonic() < until:
+                time.sleep(LEFT_S / 100)
+            if left:
                 raise Refused(f"{self.name} left {len(left)} process{'es' if len(left) > 1 else ''} behind")
         finally:
             self.kill()

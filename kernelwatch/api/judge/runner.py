@@ -25,7 +25,7 @@ from kernelwatch.api.result import MeasureError
 
 GO, END, DONE, READY, FAILED = b"go", b"end", b"done", b"ready", b"failed"
 MESSAGE_BYTES = 4096
-NO_NEW_PRIVILEGES, ENDS_WITH_PARENT = 38, 1  # of prctl
+NO_NEW_PRIVILEGES, ENDS_WITH_PARENT, DUMPABLE = 38, 1, 4  # of prctl
 
 
 @dataclass(frozen=True)
@@ -157,6 +157,8 @@ def main() -> None:
         text = str(error) if isinstance(error, MeasureError) else f"{type(error).__name__}: {error}"
         channel.send(FAILED + b" " + text.encode(errors="replace")[: MESSAGE_BYTES - 16])
         return
+    if job.tells:  # what it says is believed: no candidate may write into its memory
+        confine(DUMPABLE, 0, 0, 0, 0)
     gc.collect()
     gc.disable()
     with context:
