@@ -1,5 +1,6 @@
 """Runs a measurement in fresh processes."""
 
+import atexit
 import importlib
 import os
 import pickle
@@ -162,7 +163,14 @@ def _ended(worker: Worker, limit_s: float) -> str:
 
 def main() -> None:
     """Do the job on stdin in a fresh process, and write its result into the file that the job names. The arguments are
-    modules, which are imported before the job comes."""
+    modules, which are imported before the job comes. With it ends all that it has started."""
+    done: list[Path] = []
+
+    def end() -> None:
+        if done and os.getpid() == os.getpgrp():
+            os.killpg(0, signal.SIGKILL)
+
+    atexit.register(end)  # as the first, which is called last
     for module in sys.argv[1:]:
         with suppress(Exception):  # the job imports what it needs, and says what fails
             importlib.import_module(module)
@@ -181,3 +189,4 @@ def main() -> None:
         kind = Refused if isinstance(error, Refused) else MeasureError
         result = kind(str(error))  # its cause may be of a class that cannot be handed on
     file.write_bytes(pickle.dumps((result, [name for name in sys.modules if name in LIBRARIES])))
+    done.append(file)
