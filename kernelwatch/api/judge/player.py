@@ -52,11 +52,11 @@ def guarded() -> Iterator[None]:
 def _parents() -> dict[int, int]:
     """The parent of each process, without those that have ended and wait to be reaped."""
     found = {}
-    for entry in Path("/proc").iterdir():
-        with suppress(OSError, ValueError):
-            state, parent = Path(entry, "stat").read_text(errors="replace").rpartition(")")[2].split()[:2]
-            if state not in "ZX":
-                found[int(entry.name)] = int(parent)
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with suppress(OSError, ValueError), open(f"/proc/{name}/stat", "rb") as file:
+            state, parent = file.read().rpartition(b")")[2].split()[:2]
+            if state not in b"ZX":
+                found[int(name)] = int(parent)
     return found
 
 
