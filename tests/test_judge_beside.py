@@ -64,3 +64,18 @@ def test_a_candidate_cannot_write_into_the_control_and_what_that_says_is_possibl
 
 def test_a_child_that_ends_with_its_process_is_not_left_behind(judge: Judge) -> None:
     assert judge.judge(f"{FILE}:lingers").seconds > 0
+
+
+def test_no_candidate_is_refused_for_its_original_or_the_control(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An original that is wrong now and then, or whose process the system ends."""
+    assert judge.control
+    with monkeypatch.context() as patch:
+        patch.setattr(judge, "name", f"{FILE}:skips_half")
+        with pytest.raises(MeasureError, match="the reference itself is refused, .*: skips_half: set ") as seen:
+            judge.judge(f"{FILE}:skips_half")
+        assert not isinstance(seen.value, Refused)
+        patch.setattr(judge, "control", judge._start(f"{FILE}:dies", 1, tells=True))
+        with pytest.raises(MeasureError, match="the control, a process of the reference, failed: dies: its ") as seen:
+            judge.judge(f"{FILE}:honest")
+        assert not isinstance(seen.value, Refused)
+        judge.control.kill()

@@ -163,10 +163,13 @@ class Judge:
             time.perf_counter() < until and len(found) < REHEARSALS + CONTROLS_MOST
         ):
             places = self._places(self._chosen())
-            self.control.hold()
-            self._fill()
-            self.device.wait()
-            seconds = self.control.play(lambda places=places: self._look(places, self.looked))  # type: ignore[misc]
+            try:
+                self.control.hold()
+                self._fill()
+                self.device.wait()
+                seconds = self.control.play(lambda places=places: self._look(places, self.looked))  # type: ignore[misc]
+            except Refused as error:
+                raise MeasureError(f"the control, a process of the reference, failed: {error}") from error
             told_s = float(self.control.told)
             if not 0 <= told_s <= seconds:
                 raise MeasureError(f"the control's calls took {told_s:g} s of a round of {seconds:g} s, as it says")
@@ -189,8 +192,17 @@ class Judge:
     def judge(self, function: str) -> Measured:
         """Measure a function by its name in a fresh process. This process does not import it.
 
-        Raises: Refused if it is wrong, cheats, or does not answer; MeasureError if clocks or limits were changed.
+        Raises: Refused if it is wrong, cheats, or does not answer; MeasureError if clocks or limits were changed, or if
+        it is the reference itself that is refused, or the control.
         """
+        try:
+            return self._judged(function)
+        except Refused as error:
+            if function != self.name:
+                raise
+            raise MeasureError(f"the reference itself is refused, which is no candidate's fault: {error}") from error
+
+    def _judged(self, function: str) -> Measured:
         began = time.perf_counter()
         settings, users = self.device.settings(), self.device.users()
         before = self._controls()
