@@ -71,7 +71,7 @@ def test_no_candidate_is_refused_for_its_original_or_the_control(judge: Judge, m
     assert judge.control
     with monkeypatch.context() as patch:
         patch.setattr(judge, "name", f"{FILE}:skips_half")
-        with pytest.raises(MeasureError, match="the reference itself is refused, .*: skips_half: set ") as seen:
+        with pytest.raises(MeasureError, match=r"the reference itself is refused, .*: skips_half: set ") as seen:
             judge.judge(f"{FILE}:skips_half")
         assert not isinstance(seen.value, Refused)
         patch.setattr(judge, "control", judge._start(f"{FILE}:dies", 1, tells=True))
