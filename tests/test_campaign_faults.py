@@ -75,6 +75,18 @@ def test_nothing_that_a_candidate_left_goes_on_in_later_tries(campaign: Campaign
     assert not (tmp_path / "went_on").exists()
 
 
+def test_what_ends_with_a_candidate_may_end_by_itself(campaign: Campaign, tmp_path: Path) -> None:
+    """As what tracks the resources of Python's multiprocessing does, which then removes what was left."""
+    (tmp_path / "tracks.py").write_text(
+        "import subprocess\n"
+        f"told = open('{tmp_path}/told', 'w')\n"
+        "tracker = subprocess.Popen(['sh', '-c', 'cat; sleep 0.1; echo done'], stdin=subprocess.PIPE, stdout=told)\n"
+        "def double(x): return x + x\n"
+    )
+    assert campaign.attempt(f"{tmp_path / 'tracks.py'}:double").verdict != "refused"
+    assert (tmp_path / "told").read_text() == "done\n"
+
+
 def test_a_process_that_the_driver_holds_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     held = []
 
