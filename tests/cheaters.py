@@ -3,7 +3,10 @@
 Nothing here is imported by a test: each runs in a process of its own, as code that is not trusted does.
 """
 
+import ctypes
 import os
+import resource
+import signal
 import statistics
 import sys
 import threading
@@ -137,6 +140,84 @@ def says_done_early(a: Array, b: Array, out: Array) -> None:
         serve(channel, job, lambda: threading.Thread(target=work).start())
 
     runner.serve = later
+
+
+known: dict[int, tuple[Array, Array, Array]] = {}  # the sets, by the place of the output
+
+
+def _ahead() -> None:
+    """It computes as soon as it sees other numbers, whether the clock runs or not."""
+    while True:
+        for a, b, out in [*known.values()]:
+            np.add(a, b, out=out)
+        time.sleep(0.001)
+
+
+def computes_ahead(a: Array, b: Array, out: Array) -> None:
+    """By a thread, and by a child of a child in a session of its own."""
+    np.add(a, b, out=out)
+    if out.ctypes.data in known:
+        return
+    known[out.ctypes.data] = (a, b, out)
+    if len(known) == 40:
+        threading.Thread(target=_ahead, daemon=True).start()
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork() == 0:
+                _ahead()
+            os._exit(0)
+
+
+class _Event(ctypes.Structure):
+    """What a timer of the system does: it sends a signal."""
+
+    _fields_ = (
+        ("value", ctypes.c_void_p),
+        ("signal", ctypes.c_int),
+        ("how", ctypes.c_int),
+        ("rest", ctypes.c_long * 6),
+    )
+
+
+def wakes_itself(a: Array, b: Array, out: Array) -> None:
+    """It is stopped, and timers of its own let it go on."""
+    np.add(a, b, out=out)
+    calls[0] += 1
+    if calls[0] == 1:
+        signal.signal(signal.SIGCONT, lambda *_: None)  # newer systems stop a timer whose signal nobody handles
+        libc = ctypes.CDLL(None)
+        for at in range(1, 161):
+            timer, once = ctypes.c_void_p(), (ctypes.c_long * 4)(0, 0, at // 4, at % 4 * 250_000_000)
+            assert libc.timer_create(1, ctypes.byref(_Event(None, signal.SIGCONT, 0)), ctypes.byref(timer)) == 0
+            assert libc.timer_settime(timer, 0, ctypes.byref(once), None) == 0
+        threading.Thread(target=_ahead, daemon=True).start()
+
+
+def lingers(a: Array, b: Array, out: Array) -> None:
+    """Its child ends somewhat later than it, as what tracks the resources of Python's multiprocessing does."""
+    np.add(a, b, out=out)
+    calls[0] += 1
+    if calls[0] == 1:
+        ours, theirs = os.pipe()
+        if os.fork() == 0:
+            os.close(theirs)
+            os.read(ours, 1)
+            time.sleep(0.1)
+            os._exit(0)
+
+
+def slows_others(a: Array, b: Array, out: Array) -> None:
+    """What the judge starts next has less."""
+    np.add(a, b, out=out)
+    for process in (os.getppid(), os.getpid()):
+        resource.prlimit(process, resource.RLIMIT_CORE, (0, resource.prlimit(process, resource.RLIMIT_CORE)[1]))
+
+
+def says_whether_it_can_be_read(a: Array, b: Array, out: Array) -> None:
+    """As the control it is asked how long it takes, and says this instead."""
+    if _serving():
+        os.write(_channel(), b"failed dumpable: %d" % ctypes.CDLL(None).prctl(3, 0, 0, 0, 0))
+    np.add(a, b, out=out)
 
 
 def leaves(a: Array, b: Array, out: Array) -> None:

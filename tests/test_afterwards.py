@@ -244,6 +244,14 @@ def test_work_that_a_thread_enqueues_when_the_clock_has_stopped(
     assert try_(copy) == afterwards.LATE
 
 
+@pytest.mark.parametrize("shape", [(), (4,)])
+def test_an_output_of_any_shape_that_comes_after_the_clock_is_too_late(shape: tuple[int, ...]) -> None:
+    timer: Any = SimpleNamespace(device="cpu")
+    looks = afterwards.Afterwards(timer, np.sum, 1, [], tuple, (0, 0), "hot")
+    x, returned, stopped = np.ones(8), np.full(shape, 8.0), np.zeros(shape)
+    assert looks._wrong([(x,)], [], [returned], [[stopped, x.copy()]]) == afterwards.LATE
+
+
 def test_a_timing_that_others_disturbed_refuses_nobody_and_tells_nothing(
     trial_of: Callable[[Copy], trials.Trial],
     device: Device,  # noqa: F811

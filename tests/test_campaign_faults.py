@@ -63,6 +63,30 @@ def test_a_candidate_that_hangs_is_killed_with_what_it_started(
     assert kept.tries[0].verdict != "refused"
 
 
+def test_nothing_that_a_candidate_left_goes_on_in_later_tries(campaign: Campaign, tmp_path: Path) -> None:
+    """Nor is it waited for, though it holds what its process would say."""
+    (tmp_path / "leaves.py").write_text(
+        "import subprocess\n"
+        f"subprocess.Popen(['sh', '-c', 'sleep 20; echo > {tmp_path}/went_on'])\n"
+        "def double(x): return x + x\n"
+    )
+    found = campaign.attempt(f"{tmp_path / 'leaves.py'}:double")
+    assert found.verdict != "refused"
+    assert not (tmp_path / "went_on").exists()
+
+
+def test_what_ends_with_a_candidate_may_end_by_itself(campaign: Campaign, tmp_path: Path) -> None:
+    """As what tracks the resources of Python's multiprocessing does, which then removes what was left."""
+    (tmp_path / "tracks.py").write_text(
+        "import subprocess\n"
+        f"told = open('{tmp_path}/told', 'w')\n"
+        "tracker = subprocess.Popen(['sh', '-c', 'cat; sleep 0.1; echo done'], stdin=subprocess.PIPE, stdout=told)\n"
+        "def double(x): return x + x\n"
+    )
+    assert campaign.attempt(f"{tmp_path / 'tracks.py'}:double").verdict != "refused"
+    assert (tmp_path / "told").read_text() == "done\n"
+
+
 def test_a_process_that_the_driver_holds_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     held = []
 

@@ -197,7 +197,7 @@ def job(ahead: Ahead, what: Any = os.getpid, *arguments: object) -> Any:
 
 
 def waiting(ahead: Ahead) -> int | None:
-    return ahead._waiting[1].pid if ahead._waiting else None
+    return ahead._waiting[1].process.pid if ahead._waiting else None
 
 
 def test_a_process_waits_for_each_job_that_follows(ahead: Ahead) -> None:
@@ -222,14 +222,15 @@ def test_the_process_that_waits_ends_without_a_word(ahead: Ahead) -> None:
     job(ahead)
     assert ahead._waiting
     worker = ahead._waiting[1]
-    _, said = worker.communicate()  # its stdin is closed, as where this process was killed
-    assert (said, worker.returncode) == (b"", 0)
+    worker.process.communicate(timeout=60)  # its stdin is closed, as where this process was killed
+    worker.said.seek(0)
+    assert (worker.said.read(), worker.process.returncode) == (b"", 0)
 
 
 def test_a_process_that_died_while_it_waited_takes_no_job(ahead: Ahead) -> None:
     job(ahead)
     assert ahead._waiting
-    died = ahead._waiting[1]
+    died = ahead._waiting[1].process
     died.kill()
     died.wait()
     assert job(ahead) != died.pid

@@ -159,6 +159,20 @@ def test_what_is_patched_in_a_call_is_seen(tmp_path: Path) -> None:
     assert found.refused == "it replaces time.monotonic, which the measurement uses"
 
 
+@pytest.mark.parametrize(
+    ("code", "name"),
+    [
+        ("own.add.__code__ = (lambda x: 0).__code__", "add"),
+        ("own.inputs = lambda: kept", "inputs"),
+        ("own.np = None", "np"),
+    ],
+)
+def test_what_it_is_compared_with_is_its_own(tmp_path: Path, code: str, name: str) -> None:
+    own = "import sys\nown = [own for at, own in sys.modules.items() if at.startswith('original_of_a_test_')][-1]"
+    found = trial(tmp_path, f"{own}\n{code}\ndef add(x): return 0")
+    assert re.fullmatch(rf"it replaces original_of_a_test_\w+\.{name}, which the measurement uses", found.refused)
+
+
 def test_nvml_may_be_read_and_not_set() -> None:
     setters = ("nvmlDeviceSetGpuLockedClocks", "nvmlDeviceResetGpuLockedClocks", "nvmlDeviceSetPowerManagementLimit")
     getters = ("nvmlDeviceGetClockInfo", "nvmlInit_v2", "nvmlDeviceGetPowerManagementLimit", "nvmlShutdown", "memset")
@@ -181,9 +195,13 @@ def test_nvml_is_free_again_after_a_trial(tmp_path: Path) -> None:
         (lambda x: (x + 1).view(np.recarray), lambda x: x + 1, "output 0 is a numpy.rec.recarray, which may compute"),
         (lambda x: (x + 1).view(np.recarray), lambda x: (x + 1).view(np.recarray), ""),
         (lambda x: [x + 1, 2.0], lambda x: [x + 1, 2.0], ""),
+        (lambda x: x.reshape(2, 4).copy().T, lambda x: x.reshape(2, 4).T.copy(), r"output 0 has strides (8, 32), the"),
+        (lambda x: np.broadcast_to(x[:1].copy(), 8), lambda x: np.full(8, x[0]), r"output 0 has strides (0,), the"),
+        (lambda x: x.reshape(1, 8).copy(), lambda x: x.reshape(8, 1).copy().T, ""),  # one row
+        (lambda x: [x.sum(), x + 1], lambda x: [np.asarray(x.sum()), x + 1], ""),
     ],
 )
-def test_views_and_types_of_outputs(own: Any, theirs: Any, told: str) -> None:
+def test_views_types_and_strides_of_outputs(own: Any, theirs: Any, told: str) -> None:
     x = np.arange(8.0)
     found = why_other(left(theirs(x), (x,)), left(own(x), (x,)), 0, 0)
     assert found.startswith(told) if told else not found

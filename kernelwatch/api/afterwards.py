@@ -154,11 +154,9 @@ class Afterwards:
         """Why outputs are wrong, "" if they are right. `stopped`: what they were when the clock stopped. The original
         computes what is right only now: there was nothing to be found before."""
         seen = [left(result, arguments) for result, arguments in zip(returned, sets, strict=True)]
-        for copies, own in zip(stopped, seen, strict=False):
-            later = [each for each in (*own.returned, *own.arrays) if each.ndim]
-            if any(
-                differ(*pair, 0, 0) for pair in zip([one for one in values(copies) if one.ndim], later, strict=True)
-            ):
+        later = [values(arrays(both)) for both in zip(returned, sets, strict=True)]
+        for copies, now in zip(stopped, later, strict=False):
+            if any(differ(*pair, 0, 0) for pair in zip(values(copies), now, strict=True)):
                 return LATE
         expected = [self._expected(new) for new in news]
         for at, (theirs, own) in enumerate(zip(expected, seen, strict=True)):

@@ -1,5 +1,6 @@
 """Measures and compares functions that are not trusted, by a judge in a process that never imports them."""
 
+import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -104,13 +105,17 @@ def compared(judge: Judge, a: str, b: str, case: Case, turns: int, *, b_first: b
         for side, name in sides:
             results[side].append(judge.judge(name))
         # A gain that may come from hiding fixed costs of the rounds is none.
-        verdict.floor = max(verdict.floor, *(hidden(own[-1]) for own in results))
+        verdict.floor = max(verdict.floor, hidden(results[0][-1], results[1][-1]))
     logs = log_ratios(*([one.seconds for one in own] for own in results))
     both = [pooled(own) if len(own) > 1 else own[0] for own in results]
     return verdict.compared(both, logs)
 
 
-def hidden(one: Measured) -> float:
-    """The largest share of its time that a function can hide from the judge."""
-    assert one.judged
-    return min(1.0, one.judged.fixed_s / one.judged.at_most_s)
+def hidden(one: Measured, other: Measured) -> float:
+    """How much faster than the slower of two functions the faster one may seem and not be: it may have hidden all that
+    was taken off its figure. The figure of a slower one that is too short lacks nothing, and is too long by as much."""
+    fast, slow = sorted((one, other), key=lambda each: each.seconds)
+    assert fast.judged
+    assert slow.judged
+    slow_s = slow.judged.at_most_s - slow.judged.fixed_s
+    return max(fast.judged.at_most_s / fast.seconds, slow.seconds / slow_s if slow_s > 0 else math.inf) - 1

@@ -10,18 +10,20 @@ from kernelwatch.api.arguments import device_of
 from kernelwatch.api.rounds import Timer, address
 
 Values = list[Any]  # of NumPy's arrays
+Steps = tuple[int, ...]  # the strides of an array in bytes
 LIBRARIES = (("cupy", "ndarray"), ("torch", "Tensor"))
 
 
 class Outputs(NamedTuple):
-    """What a call returned, and its arrays afterwards. `wrote`: whether it returned or changed anything. `kinds`: of
-    the arrays that it returned, what is unusual about their types. `views`: which array arguments share memory with
-    what it returned."""
+    """What a call returned, and its arrays afterwards. `wrote`: whether it returned or changed anything. `kinds`: what
+    is unusual about the types of the arrays that it returned. `steps`: the strides of those that have dimensions.
+    `views`: which array arguments share memory with what it returned."""
 
     returned: Values
     arrays: Values
     wrote: bool
     kinds: tuple[str, ...] = ()
+    steps: tuple[Steps, ...] = ()
     views: frozenset[int] = frozenset()
 
 
@@ -48,8 +50,8 @@ def left(result: object, arguments: Sequence[object]) -> Outputs:
     """What a call left that was made: its result, and what is in its arguments."""
     own, given = arrays(result), [arrays(one) for one in arguments]
     views = {at for at, ones in enumerate(given) if any(_overlap(mine, one) for mine in own for one in ones)}
-    kinds = tuple(_kind(one) for one in own)
-    return Outputs(values(result), values(tuple(arguments)), True, kinds, frozenset(views))
+    steps = tuple(_steps(one) for one in own if len(one.shape))
+    return Outputs(values(result), values(tuple(arguments)), True, tuple(map(_kind, own)), steps, frozenset(views))
 
 
 def arrays(result: object) -> list[Any]:
@@ -78,11 +80,18 @@ def _reach(array: Any) -> tuple[int, int]:
     at = address(array)
     if at is None or 0 in tuple(array.shape):
         return 0, 0
-    is_tensor = hasattr(array, "data_ptr")
-    itemsize = int(array.element_size() if is_tensor else array.dtype.itemsize)
-    steps = [step * itemsize for step in array.stride()] if is_tensor else array.strides
-    reach = [(extent - 1) * step for extent, step in zip(array.shape, steps, strict=True)]
+    itemsize = int(array.element_size() if hasattr(array, "data_ptr") else array.dtype.itemsize)
+    reach = [(extent - 1) * step for extent, step in zip(array.shape, _steps(array), strict=True)]
     return at + sum(min(0, far) for far in reach), at + sum(max(0, far) for far in reach) + itemsize
+
+
+def _steps(array: Any) -> Steps:
+    """The strides of an array, 0 where it has a single row, whose stride says nothing."""
+    if hasattr(array, "data_ptr"):
+        steps = [step * array.element_size() for step in array.stride()]
+    else:
+        steps = getattr(array, "strides", None) or [0] * len(array.shape)  # of a library that does not tell
+    return tuple(int(step) if extent > 1 else 0 for extent, step in zip(array.shape, steps, strict=True))
 
 
 def values(result: object) -> Values:
@@ -130,6 +139,9 @@ def why_other(expected: Outputs, own: Outputs, rtol: float, atol: float) -> str:
         for at, pair in enumerate(zip(theirs, mine, strict=True)):
             if why := differ(*pair, rtol, atol):
                 return f"{what} {at}: {why}"
+    for at, (steps, usual_steps) in enumerate(zip(own.steps, expected.steps, strict=True)):
+        if steps != usual_steps:
+            return f"output {at} has strides {steps}, the original's has {usual_steps}: who reads it does the rest"
     return ""
 
 

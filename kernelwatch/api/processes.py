@@ -7,20 +7,27 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from kernelwatch.api.named import resolve
 from kernelwatch.api.result import MeasureError, Refused
 
 HUNG_S, HUNG_TIMES = 900.0, 20.0  # so long, and so many times as long as it measures, a process may take
 END_S = 20.0  # for a process to end that was killed: only a driver that hangs holds it for longer
+LEFT_S = 1.0  # for what it has started to end by itself, as what tracks the resources of Python's multiprocessing does
 LIBRARIES = ("cupy", "torch")  # whose import takes a second or more
 CORES_LEAST = 4  # with fewer, imports would delay what is being measured
 
-Worker = subprocess.Popen[bytes]
+
+class Worker(NamedTuple):
+    """A process, and the file of its standard error: a pipe would be open as long as anything that it has started."""
+
+    process: subprocess.Popen[bytes]
+    said: IO[bytes]
 
 
 class Died(MeasureError):
@@ -64,7 +71,7 @@ class Ahead:
     def take(self) -> Worker:
         """The process for the next job. If more jobs follow, another process starts."""
         here, waiting, self._waiting = Place.here(), self._waiting, None
-        if waiting and (waiting[0] != here or waiting[1].poll() is not None):
+        if waiting and (waiting[0] != here or waiting[1].process.poll() is not None):
             _killed(waiting[1])
             waiting = None
         worker = waiting[1] if waiting else _started([])
@@ -114,40 +121,56 @@ def _job(
 def _started(modules: Sequence[str]) -> Worker:
     """A fresh process, which imports these modules and waits for a job."""
     code = f"import sys; sys.path[:] = {sys.path!r}; from kernelwatch.api.processes import main; main()"
-    return subprocess.Popen(
+    said = tempfile.TemporaryFile()  # noqa: SIM115 (closed once its process has ended)
+    process = subprocess.Popen(
         [sys.executable, "-c", code, *modules],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
+        stderr=said,
         start_new_session=True,
     )
+    return Worker(process, said)
 
 
 def _one(job: bytes, file: Path, limit_s: float, ahead: Ahead) -> Any:
     worker = ahead.take()
     try:
-        _, errors = worker.communicate(pickle.dumps(file) + job, timeout=limit_s)
+        worker.process.communicate(pickle.dumps(file) + job, timeout=limit_s)
     except subprocess.TimeoutExpired:
         raise Died(_ended(worker, limit_s)) from None
     except BaseException:
         _ended(worker, limit_s)
         raise
+    _end_left(worker.process.pid)
+    with worker.said:
+        worker.said.seek(0)
+        lines = worker.said.read().decode(errors="replace").strip().splitlines() or ["no message"]
     if not file.exists():
-        lines = errors.decode(errors="replace").strip().splitlines() or ["no message"]
-        raise Died(f"a fresh process ended with {worker.returncode}: {lines[-1]}")
+        raise Died(f"a fresh process ended with {worker.process.returncode}: {lines[-1]}")
     result, ahead.modules = pickle.loads(file.read_bytes())
     if isinstance(result, MeasureError):
         raise result
     return result
 
 
+def _end_left(group: int) -> None:
+    """End what a process left running, which would hold up or slow down what is measured next."""
+    until = time.monotonic() + LEFT_S
+    with suppress(ProcessLookupError, PermissionError):  # there is none, or none of this user's
+        while time.monotonic() < until:
+            os.killpg(group, 0)
+            time.sleep(LEFT_S / 100)
+        os.killpg(group, signal.SIGKILL)
+
+
 def _killed(worker: Worker) -> bool:
     """End a process with all that it has started; whether it has ended."""
-    if worker.returncode is None:
+    if worker.process.returncode is None:
         with suppress(ProcessLookupError):
-            os.killpg(worker.pid, signal.SIGKILL)
+            os.killpg(worker.process.pid, signal.SIGKILL)
+    worker.said.close()
     try:
-        worker.communicate(timeout=END_S)
+        worker.process.communicate(timeout=END_S)
     except subprocess.TimeoutExpired:
         return False
     return True
@@ -156,7 +179,7 @@ def _killed(worker: Worker) -> bool:
 def _ended(worker: Worker, limit_s: float) -> str:
     """End a process that hangs; what is said of it."""
     if not _killed(worker):
-        return f"the driver hangs: process {worker.pid} cannot be killed"
+        return f"the driver hangs: process {worker.process.pid} cannot be killed"
     return f"it hung, or a call of the driver did: its process gave no result within {limit_s:g} s, and was killed"
 
 

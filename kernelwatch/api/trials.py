@@ -94,12 +94,10 @@ class Trial:
 
     @property
     def hidden(self) -> float:
-        """The share of its time that the candidate may have hidden from a judge; 0 in the open mode, which sees no
-        more than the candidate wants."""
+        """How much faster the candidate may seem by what it hides from a judge; 0 in the open mode, which sees no more
+        than the candidate wants."""
         assert self.compared
-        return (
-            judged.hidden(self.compared.b) if self.compared.b.judged else 0.0
-        )  # a judge always names the candidate second
+        return judged.hidden(self.compared.a, self.compared.b) if self.compared.b.judged else 0.0
 
     @property
     def seconds(self) -> tuple[float, float]:

@@ -1,4 +1,5 @@
-"""Whether a candidate has changed what times, compares or counts: the functions of this process, the GPU's L2 cache.
+"""Whether a candidate has changed what times, compares or counts: the functions of this process, the GPU's L2 cache; or
+what it is compared with: the modules of the original and of what makes the arguments.
 Also whether it left a thread at work, which may launch on a GPU what the timing does not see.
 
 A candidate runs in the process that measures it. Nothing here stops code that knows this engine: it could undo a change
@@ -116,9 +117,11 @@ def _refuse(event: str, arguments: tuple[Any, ...]) -> None:
 
 def _functions() -> Iterator[tuple[tuple[str, str], tuple[object, ...]]]:
     """What each name of the modules and classes stands for."""
-    for module in [*sys.modules]:
-        if module in MODULES or module.startswith(OWN):
-            yield from _of(module, sys.modules[module])
+    for module, content in [*sys.modules.items()]:
+        # One of a class of its own may be imported only now that it is looked at.
+        file = vars(content).get("__file__") if type(content) is ModuleType else None
+        if module in MODULES or module.startswith(OWN) or (file and not _installed(file)):
+            yield from _of(module, content)
     for path in CLASSES:
         owner: Any = sys.modules.get(path.partition(".")[0])
         for part in path.split(".")[1:]:
@@ -129,7 +132,7 @@ def _functions() -> Iterator[tuple[tuple[str, str], tuple[object, ...]]]:
 
 def _of(name: str, owner: ModuleType | type) -> Iterator[tuple[tuple[str, str], tuple[object, ...]]]:
     for attribute, value in [*vars(owner).items()]:
-        if callable(value) or isinstance(value, staticmethod | classmethod | property):
+        if callable(value) or isinstance(value, staticmethod | classmethod | property | ModuleType):
             yield (name, attribute), _parts(value)
         if isinstance(value, type) and isinstance(owner, ModuleType) and value.__module__ == name:
             yield from _of(f"{name}.{attribute}", value)

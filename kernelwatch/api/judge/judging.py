@@ -131,9 +131,10 @@ class Judge:
 
     def _round(self, player: Player) -> tuple[float, tuple[str, ...]]:
         """A round of a candidate: its seconds, and the limits that were met. Raises: Refused."""
-        self._fill()
         chosen = self._chosen()
         places = self._places(chosen)
+        player.hold()
+        self._fill()
         self.device.wait()
         seconds = player.play(lambda: self._look(places, self.looked))
         met = self.device.limits()
@@ -161,11 +162,18 @@ class Judge:
         while len(found) < REHEARSALS + CONTROLS_LEAST or (
             time.perf_counter() < until and len(found) < REHEARSALS + CONTROLS_MOST
         ):
-            self._fill()
             places = self._places(self._chosen())
-            self.device.wait()
-            seconds = self.control.play(lambda places=places: self._look(places, self.looked))  # type: ignore[misc]
-            found.append(seconds - float(self.control.told))
+            try:
+                self.control.hold()
+                self._fill()
+                self.device.wait()
+                seconds = self.control.play(lambda places=places: self._look(places, self.looked))  # type: ignore[misc]
+            except Refused as error:
+                raise MeasureError(f"the control, a process of the reference, failed: {error}") from error
+            told_s = float(self.control.told)
+            if not 0 <= told_s <= seconds:
+                raise MeasureError(f"the control's calls took {told_s:g} s of a round of {seconds:g} s, as it says")
+            found.append(seconds - told_s)
         return found[REHEARSALS:]
 
     @contextmanager
@@ -184,8 +192,17 @@ class Judge:
     def judge(self, function: str) -> Measured:
         """Measure a function by its name in a fresh process. This process does not import it.
 
-        Raises: Refused if it is wrong, cheats, or does not answer; MeasureError if clocks or limits were changed.
+        Raises: Refused if it is wrong, cheats, or does not answer; MeasureError if clocks or limits were changed, or if
+        it is the reference itself that is refused, or the control.
         """
+        try:
+            return self._judged(function)
+        except Refused as error:
+            if function != self.name:
+                raise
+            raise MeasureError(f"the reference itself is refused, which is no candidate's fault: {error}") from error
+
+    def _judged(self, function: str) -> Measured:
         began = time.perf_counter()
         settings, users = self.device.settings(), self.device.users()
         before = self._controls()
@@ -205,7 +222,7 @@ class Judge:
             changed = ", ".join(
                 f"{name} from {settings[name]} to {now[name]}" for name in now if now[name] != settings[name]
             )
-            raise MeasureError(f"the settings of the device changed while {player.name} ran: {changed}")
+            raise MeasureError(f"settings changed while {player.name} ran: {changed}")
         found = self._found(player, rounds, before, after, time.perf_counter() - began)
         until = time.perf_counter() + GONE_S
         while (others := self.device.users() - users) and time.perf_counter() < until:

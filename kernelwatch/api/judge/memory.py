@@ -3,6 +3,7 @@
 import fcntl
 import mmap
 import os
+import resource
 import statistics
 import time
 from abc import ABC, abstractmethod
@@ -47,8 +48,7 @@ class Judging(ABC):
 
     `room`: the most bytes of an arena; `checked_bytes`: of the sets that are compared in a round; `looks`: places in
     the outputs of these sets that are read before the clock stops.
-    `spins`: whether both processes spin while they wait for each other, which takes cores that a function on the CPU
-    may use.
+    `spins`: whether the judge spins while it waits, which takes a core that a function on the CPU may use.
     """
 
     timer: Timer
@@ -91,12 +91,27 @@ class Judging(ABC):
         return ()
 
     def settings(self) -> dict[str, Any]:
-        """What whoever may change clocks and limits can change."""
-        return {}
+        """What a candidate can change so that others are slower: cores, priorities and limits of this process and of
+        its parent, which those that they start take over; on a GPU also the clocks, if it may."""
+        own = {"": os.getpid(), " of the parent": os.getppid()}
+        return {f"{what}{of}": value for of, process in own.items() for what, value in _inherited(process).items()}
 
     def users(self) -> set[int]:
         """The processes on the device, as far as they are known."""
         return set()
+
+
+def _inherited(process: int) -> dict[str, Any]:
+    """What a process hands on to those that it starts."""
+    found: dict[str, Any] = {}
+    with suppress(OSError):
+        found["cores"] = sorted(os.sched_getaffinity(process))
+        found["priority"] = os.getpriority(os.PRIO_PROCESS, process)
+        found["scheduler"] = os.sched_getscheduler(process)
+        for name in dir(resource):
+            if name.startswith("RLIMIT_"):
+                found[name] = resource.prlimit(process, getattr(resource, name))
+    return found
 
 
 # --- host memory ---------------------------------------------------------------------------------------------------
@@ -223,7 +238,7 @@ class OnDevice(Judging):
 
     def settings(self) -> dict[str, Any]:
         facts = self.gpu.replayer.nvml.facts()
-        return {name: facts[name] for name in SETTINGS}
+        return super().settings() | {name: facts[name] for name in SETTINGS}
 
     def users(self) -> set[int]:
         return {one["pid"] for one in self.gpu.replayer.nvml.processes() or []}

@@ -14,15 +14,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from kernelwatch.api.judge.runner import DONE, END, FAILED, GO, MESSAGE_BYTES, READY, SOON, Job
+from kernelwatch.api.judge.runner import DONE, DUMPABLE, END, FAILED, GO, MESSAGE_BYTES, READY, Job
 from kernelwatch.api.result import Refused
 
 READY_S = 300.0  # until it is ready: it may import PyTorch and compile
 ROUND_S = 60.0  # until a round is done
 SHOWN = 400  # characters of what a process says
 END_S = 10.0  # until it has ended when it is told to
+LEFT_S = 1.0  # until what ends with it has ended, too
 GONE_S = 5.0  # until what was killed is gone
-AWAKE_S = 0.001  # from "soon" to "go"
+HELD_S = 5.0  # until all that it has started stands still
+STILL_S = 0.0002  # between looks whether it does
 LOOK_S = 0.2  # between looks whether a process that says nothing lives
 SPINS = 4096  # looks for an answer between two such looks
 PASSED_ON = (  # of the environment; the rest may hold secrets, or ways to change how a program runs
@@ -30,7 +32,7 @@ PASSED_ON = (  # of the environment; the rest may hold secrets, or ways to chang
     *("VIRTUAL_ENV", "OMP_NUM_THREADS", "OMP_WAIT_POLICY", "OPENBLAS_NUM_THREADS", "OPENBLAS_THREAD_TIMEOUT"),
     *("MKL_NUM_THREADS", "NCCL_NVLS_ENABLE"),
 )
-DUMPABLE, SUBREAPER = 4, 36  # of prctl
+SUBREAPER = 36  # of prctl
 
 
 @contextmanager
@@ -47,24 +49,46 @@ def guarded() -> Iterator[None]:
         prctl(DUMPABLE, 1, 0, 0, 0)
 
 
+def _parents() -> dict[int, int]:
+    """The parent of each process, without those that have ended and wait to be reaped."""
+    found = {}
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with suppress(OSError, ValueError), open(f"/proc/{name}/stat", "rb") as file:
+            state, parent = file.read().rpartition(b")")[2].split()[:2]
+            if state not in b"ZX":
+                found[int(name)] = int(parent)
+    return found
+
+
 def children(of: int) -> set[int]:
-    """The processes whose parent is a process, without those that have ended and wait to be reaped."""
-    own = set()
-    for entry in Path("/proc").iterdir():
-        with suppress(OSError, ValueError):
-            state, parent = Path(entry, "stat").read_text(errors="replace").rpartition(")")[2].split()[:2]
-            if int(parent) == of and state not in "ZX":
-                own.add(int(entry.name))
-    return own
+    """The processes whose parent is a process."""
+    return {process for process, parent in _parents().items() if parent == of}
+
+
+def _threads(process: int) -> dict[int, tuple[bool, str]]:
+    """Of each thread of a process: whether it stands still, and how often it has stopped running."""
+    found = {}
+    with suppress(OSError):
+        for thread in Path(f"/proc/{process}/task").iterdir():
+            with suppress(OSError):
+                lines = Path(thread, "status").read_text(errors="replace").splitlines()
+                state = next(line.split()[1] for line in lines if line.startswith("State:"))
+                switches = " ".join(line for line in lines if "ctxt_switches:" in line)
+                found[int(thread.name)] = (state in "TtZX", switches)
+    return found
 
 
 class Player:
     """A fresh process that has prepared a job. Raises: Refused if it cannot.
 
+    It and all that it has started stand still until "go", while the numbers are made: else a thread could compute what
+    it sees of them before the clock starts.
+
     `how`: "graph" or "calls", as the process says. `told`: what it said behind the last "done".
     """
 
     told = b""
+    held: dict[int, dict[int, tuple[bool, str]]]  # the threads of all that stands still, by process
 
     def __init__(self, job: Job, descriptors: tuple[int, ...]) -> None:
         self.name = job.function.rpartition(":")[2]
@@ -95,17 +119,43 @@ class Player:
             self.kill()
             raise
 
-    def play(self, done: Callable[[], None]) -> float:
-        """The seconds from "go" until `done`, which is called when the process says so, has returned.
+    def hold(self) -> None:
+        """Let it, and all that it has started, stand still until "go". Raises: Refused if that cannot be done."""
+        until, self.held = time.monotonic() + HELD_S, {}
+        while True:
+            own = self._own()
+            for process in own - self.held.keys():
+                with suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGSTOP)
+            still = {process: _threads(process) for process in own}
+            if still == self.held and all(stands for each in still.values() for stands, _ in each.values()):
+                return
+            self.held = still
+            if time.monotonic() > until:
+                raise Refused(f"{self.name}: its processes do not stand still while its numbers are made")
+            time.sleep(STILL_S)
 
-        Raises: Refused if it does not say so.
+    def _own(self) -> set[int]:
+        """Its process, and all that these have started: orphans are children of this process."""
+        parents = _parents()
+        own = {one for one, parent in parents.items() if parent == os.getpid()} - self.before
+        while more := {one for one, parent in parents.items() if parent in own} - own:
+            own |= more
+        return own
+
+    def play(self, done: Callable[[], None]) -> float:
+        """The seconds from "go" until `done`, which is called when the process says so, has returned. It must be held.
+
+        Raises: Refused if it does not say so, or was at work since it was held.
         """
-        with suppress(BrokenPipeError, ConnectionResetError):  # it has ended: what it answers, or does not, says how
-            self.channel.send(SOON)
-        time.sleep(AWAKE_S)
+        if self.process.poll() is None and {process: _threads(process) for process in self.held} != self.held:
+            raise Refused(f"{self.name} was at work before its clock started, while its numbers were made")
         start = time.perf_counter()
-        with suppress(BrokenPipeError, ConnectionResetError):
+        with suppress(BrokenPipeError, ConnectionResetError):  # it has ended: what it answers, or does not, says how
             self.channel.send(GO)
+        for process in self.held:
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGCONT)
         self.told = self._answer(DONE, ROUND_S, self.spins)
         done()
         return time.perf_counter() - start
@@ -160,7 +210,10 @@ class Player:
                 self.process.wait(END_S)
             except subprocess.TimeoutExpired:
                 raise Refused(f"{self.name}: its process did not end within {END_S:g} s") from None
-            if left := children(os.getpid()) - self.before:
+            until = time.monotonic() + LEFT_S
+            while (left := children(os.getpid()) - self.before) and time.monotonic() < until:
+                time.sleep(LEFT_S / 100)
+            if left:
                 raise Refused(f"{self.name} left {len(left)} process{'es' if len(left) > 1 else ''} behind")
         finally:
             self.kill()

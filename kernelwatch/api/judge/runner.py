@@ -23,15 +23,15 @@ from kernelwatch.api.judge.memory import Handle, mapped
 from kernelwatch.api.named import known
 from kernelwatch.api.result import MeasureError
 
-SOON, GO, END, DONE, READY, FAILED = b"soon", b"go", b"end", b"done", b"ready", b"failed"
+GO, END, DONE, READY, FAILED = b"go", b"end", b"done", b"ready", b"failed"
 MESSAGE_BYTES = 4096
-NO_NEW_PRIVILEGES, ENDS_WITH_PARENT = 38, 1  # of prctl
+NO_NEW_PRIVILEGES, ENDS_WITH_PARENT, DUMPABLE = 38, 1, 4  # of prctl
 
 
 @dataclass(frozen=True)
 class Job:
-    """What a candidate's process gets. `function`: its name; `sets`: how many there are; `spins`: whether it spins
-    while it waits for the judge; `tells`: whether it says how long the calls took, as only a trusted one is asked."""
+    """What a candidate's process gets. `function`: its name; `sets`: how many there are; `spins`: whether the
+    judge spins while it waits; `tells`: whether it says how long the calls took, as only a trusted one is asked."""
 
     function: str
     layout: Layout
@@ -137,18 +137,9 @@ def _called(job: Job, run: Callable[[], object]) -> None:
 
 
 def serve(channel: socket.socket, job: Job, run: Callable[[], object]) -> None:
-    """Run whenever the judge says so, until it says that this is the end, or is gone. It spins between "soon" and "go",
-    since to be woken takes longer, and not always equally long."""
-    while channel.recv(MESSAGE_BYTES) == SOON:
-        channel.setblocking(not job.spins)
-        while True:
-            try:
-                channel.recv(MESSAGE_BYTES)
-                break
-            except BlockingIOError:
-                continue
+    """Run whenever the judge says so, until it says that this is the end, or is gone."""
+    while channel.recv(MESSAGE_BYTES) == GO:
         found = run()
-        channel.setblocking(True)
         channel.send(DONE + b" %r" % found if job.tells else DONE)
 
 
@@ -166,6 +157,8 @@ def main() -> None:
         text = str(error) if isinstance(error, MeasureError) else f"{type(error).__name__}: {error}"
         channel.send(FAILED + b" " + text.encode(errors="replace")[: MESSAGE_BYTES - 16])
         return
+    if job.tells:  # what it says is believed: no candidate may write into its memory
+        confine(DUMPABLE, 0, 0, 0, 0)
     gc.collect()
     gc.disable()
     with context:

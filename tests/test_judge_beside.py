@@ -1,0 +1,81 @@
+"""The judge against what a candidate does beside its calls: before the clock starts, to others, and when it ends."""
+
+# ruff: noqa: F811 (a fixture)
+
+import resource
+import time
+
+import pytest
+
+from kernelwatch.api.judge.judging import Judge
+from kernelwatch.api.result import MeasureError, Refused
+from tests.test_judge import FILE, judge  # noqa: F401 (a fixture)
+
+
+def test_nothing_is_computed_before_the_clock_starts(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its thread and its grandchild see the numbers come, and have time enough."""
+    told: list[bool] = []
+
+    def flush() -> None:
+        before = judge.memory.copy()
+        time.sleep(0.1)
+        told.append(bool((judge.memory == before).all()))
+
+    monkeypatch.setattr(judge.device, "flush", flush)
+    with pytest.raises(Refused, match="computes_ahead left 1 process behind"):
+        judge.judge(f"{FILE}:computes_ahead")
+    assert all(told)
+
+
+def test_who_goes_on_by_itself_before_the_clock_starts_is_refused(
+    judge: Judge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(judge.device, "flush", lambda: time.sleep(0.3))  # in which one of its timers ends
+    said = r"wakes_itself(: its processes do not stand still| was at work before its clock started,) while its numbers"
+    with pytest.raises(Refused, match=said):
+        judge.judge(f"{FILE}:wakes_itself")
+
+
+def test_a_candidate_that_takes_something_from_what_is_started_next_ends_it(judge: Judge) -> None:
+    before = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (min(before[1], 4096) if before[1] >= 0 else 4096, before[1]))
+    try:
+        with pytest.raises(MeasureError, match=r"changed while slows_others ran: RLIMIT_CORE from \(4096, .* to \(0, "):
+            judge.judge(f"{FILE}:slows_others")
+    finally:
+        resource.setrlimit(resource.RLIMIT_CORE, before)
+
+
+def test_a_candidate_cannot_write_into_the_control_and_what_that_says_is_possible(
+    judge: Judge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A control whose calls took longer than its rounds would make the figure of an original longer than its rounds."""
+    other = judge._start(f"{FILE}:says_whether_it_can_be_read", 1, tells=True)
+    other.hold()
+    with pytest.raises(Refused, match="dumpable: 0"):
+        other.play(lambda: None)
+    other.kill()
+    assert judge.control
+    monkeypatch.setattr(judge.control, "play", lambda _: 0.01)
+    monkeypatch.setattr(judge.control, "told", b"3.5")
+    with pytest.raises(MeasureError, match=r"the control's calls took 3.5 s of a round of 0.01 s, as it says"):
+        judge._controls()
+
+
+def test_a_child_that_ends_with_its_process_is_not_left_behind(judge: Judge) -> None:
+    assert judge.judge(f"{FILE}:lingers").seconds > 0
+
+
+def test_no_candidate_is_refused_for_its_original_or_the_control(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An original that is wrong now and then, or whose process the system ends."""
+    assert judge.control
+    with monkeypatch.context() as patch:
+        patch.setattr(judge, "name", f"{FILE}:skips_half")
+        with pytest.raises(MeasureError, match=r"the reference itself is refused, .*: skips_half: set ") as seen:
+            judge.judge(f"{FILE}:skips_half")
+        assert not isinstance(seen.value, Refused)
+        patch.setattr(judge, "control", judge._start(f"{FILE}:dies", 1, tells=True))
+        with pytest.raises(MeasureError, match="the control, a process of the reference, failed: dies: its ") as seen:
+            judge.judge(f"{FILE}:honest")
+        assert not isinstance(seen.value, Refused)
+        judge.control.kill()
