@@ -14,7 +14,7 @@ import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from operator import attrgetter
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from kernelwatch.extras.fleet.dispatch import Fleet
 
 Pair = tuple[str, str]  # a commit's parent and the commit
+Standing = dict[tuple[str, str], bool]  # by commit and cell of a published regression, whether it is open
 TOGETHER = 12  # commits whose trees are asked what they launch at the same time
 SHOWN = 3  # launches of a commit that are not decided, and that are not measured
 
@@ -173,16 +174,16 @@ def _told(
         return code_of(sessions)
     _list_benchmarks(project)
     page = publish(project, project.root / CONFIGURATION, console)
-    settled = set[tuple[str, str]]()
+    standing: Standing = {}
     for machine in machines:
         told = Events(page.parent / "data" / "events.json", [session.after for session in sessions], machine)
         found = [event for event in told.now() if event["last"]["hash"] in told.commits]
         show_events(found, console)
         show_expected(told.expected(), console)
         show_damaged([told.damaged()], console)
-        settled |= settled_of(found)
+        standing |= standing_of(found)
     console.print(f"pages: {page.as_uri()}", soft_wrap=True)
-    return code_of(sessions, settled)
+    return code_of(sessions, standing)
 
 
 def foretold(commits: int, known: Sequence[Session], budget_s: float) -> str:
@@ -201,10 +202,10 @@ def foretold(commits: int, known: Sequence[Session], budget_s: float) -> str:
     )
 
 
-def settled_of(events: Sequence[Event]) -> set[tuple[str, str]]:
-    """The commits and cells of published regressions that are not open: accepted, as expected, or fixed since."""
+def standing_of(events: Sequence[Event]) -> Standing:
+    """Whether published regressions are open, by commit and cell; else they are accepted, as expected, or fixed."""
     changes = [change for event in events if event["kind"] == "regression" for change in event["changes"]]
-    return {(change["to"], change["cell"]) for change in changes if not change["open"]}
+    return {(change["to"], change["cell"]): change["open"] for change in changes}
 
 
 def _list_benchmarks(project: Project) -> None:
@@ -301,9 +302,11 @@ def _changed(session: Session) -> dict[str, Judged]:
     return {link.cell: judged[link.cell] for link in session.changed}
 
 
-def code_of(sessions: Sequence[Session], settled: Collection[tuple[str, str]] = ()) -> int:
+def code_of(sessions: Sequence[Session], standing: Standing | None = None) -> int:
     """The exit code of what was measured. `sessions`: in the order in which they were measured; of those that asked for
-    the same, the newest counts. `settled`: the commits and cells whose regressions are not open."""
+    the same, the newest counts. `standing`: whether published regressions are open, such as one that came in many small
+    steps, of which no session tells."""
+    known = standing or {}
     alike: dict[tuple[object, ...], list[Session]] = {}
     for session in sessions:
         alike.setdefault(_place(session), []).append(session)
@@ -322,8 +325,8 @@ def code_of(sessions: Sequence[Session], settled: Collection[tuple[str, str]] = 
         for cell, judged in _changed(session).items()
         if counts(session, cell)
     ]
-    words = {word for commit, cell, word in changed if word != "worse" or (commit, cell) not in settled}
-    if "worse" in words:
+    words = {word for commit, cell, word in changed if word != "worse" or known.get((commit, cell), True)}
+    if "worse" in words or any(known.get((session.after, link.cell)) for session in steps for link in session.changed):
         return 1
     reasons = [why for session, _, why in told if session.kind != "anchor"]
     unmeasured = any(not why.endswith(NOT_ASKED) and not why.startswith("repaired") for why in reasons)

@@ -25,7 +25,7 @@ from rich.console import Console
 from kernelwatch.asv import running
 from kernelwatch.asv.machine_names import who
 from kernelwatch.commands.confirming import Events
-from kernelwatch.commands.link import code_of, settled_of, show
+from kernelwatch.commands.link import Standing, code_of, show, standing_of
 from kernelwatch.commands.publishing import publish
 from kernelwatch.commands.shown import show_damaged, show_events
 from kernelwatch.commands.versus import add_output, finish
@@ -128,7 +128,7 @@ def link(arguments: argparse.Namespace, console: Console) -> int:
                 if kind == "step":
                     wanted += [(old, "anchor", keys) for old, keys in anchors_of(session, own, line).items()]
     found = [*earlier, *sessions]
-    settled = set[tuple[str, str]]()
+    standing: Standing = {}
     if not arguments.no_publish:
         page = publish(Repository(Path.cwd()), Path(CONFIGURATION), console)
         console.print(f"pages: {page.absolute().as_uri()}", soft_wrap=True)
@@ -136,9 +136,9 @@ def link(arguments: argparse.Namespace, console: Console) -> int:
         events = [event for event in told.now() if event["last"]["hash"] in told.commits]
         show_events(events, console)
         show_damaged([told.damaged()], console)
-        settled = settled_of(events)
+        standing = standing_of(events)
     is_left = any(not _steps(found, [each]) for each in asked)  # a limit was over
-    return code_of(found, settled) or (2 if is_left else 0)
+    return code_of(found, standing) or (2 if is_left else 0)
 
 
 def _pairs(repo: Any, commits: Sequence[str]) -> Iterator[tuple[str, str]]:
