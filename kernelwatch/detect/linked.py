@@ -4,12 +4,12 @@ import json
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 from kernelwatch.detect import steps
 from kernelwatch.detect.chain import GRADUAL_LEVEL, Chain
 from kernelwatch.detect.events import Change, JudgedSeries, back
-from kernelwatch.detect.judging import LEVEL, judge
+from kernelwatch.detect.judging import LEVEL, judge, word_of
 from kernelwatch.detect.point import Point
 from kernelwatch.detect.results import Result, Results
 from kernelwatch.detect.steps import Step
@@ -73,10 +73,19 @@ class LinkedSeries(JudgedSeries):
             turns = sum(len(edge.link.logs) for node in nodes for edge in self._chain.at_node(node))
             # What nothing links with this launch does not take the change back.
             piece = self._chain.pieces[last]
-            later = [step for step in self._judged.steps if step.at > change.step.at and self._piece(step) == piece]
+            later = [step for step in self._judged.steps if step.at > change.step.at]
+            later = [step for step in later if self._chain.pieces[self._launch(step)] == piece]
             step = replace(change.step, tests=self._tests(first, last, change.step.kind))
-            found.append(LinkedChange(self, step, back(step, later), change.levels, bounds, turns))
+            ended = back(step, later, partial(self._beyond, first))
+            found.append(LinkedChange(self, step, ended, change.levels, bounds, turns))
         return found
+
+    def _beyond(self, first: int, step: Step, later: Step) -> bool:
+        """Whether the level after a later step certainly lies beyond that of a launch, in the direction of a step. The
+        noise of the links between them decides, and not that of all others."""
+        last = self._launch(later)
+        log, error = self._chain.span(first, last)
+        return word_of(log, error, self._chain.freedom(first, last)) == ("worse" if step.change > 0 else "better")
 
     def _tests(self, first: int, last: int, kind: str) -> tuple[Passed, ...]:
         """The tests that a change passed: its interval lies beyond the floor, and it is larger than what cells that
@@ -128,9 +137,10 @@ class LinkedSeries(JudgedSeries):
         found = known.get(first, ""), known.get(last, "")
         return found if all(found) else None
 
-    def _piece(self, step: Step) -> int:
+    def _launch(self, step: Step) -> int:
+        """The launch after a step."""
         commit = self.results[step.at].commit
-        return next(self._chain.pieces[node] for node, own in enumerate(self._chain.nodes, 1) if own.commit == commit)
+        return next(node for node, own in enumerate(self._chain.nodes, 1) if own.commit == commit)
 
     def _nodes(self, change: Change) -> tuple[int, int]:
         commits = [node.commit for node in self._chain.nodes]
