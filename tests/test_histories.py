@@ -8,13 +8,16 @@ import pytest
 
 from kernelwatch.detect.chain import chains
 from kernelwatch.detect.events import JudgedSeries
-from kernelwatch.detect.linked import linked
+from kernelwatch.detect.judging import judge
+from kernelwatch.detect.linked import linked, verdicts_of
 from kernelwatch.detect.point import Point
 from kernelwatch.detect.results import Result
 from tests.sums_of_rows import KERNEL, PLAIN, Rows
+from tests.test_chain import CELL as LINK
 from tests.test_chain import POSITIONS, a_link, a_session
-from tests.test_links import published
+from tests.test_links import BOTH, CELL, published
 from tests.test_links_asked import changed, new_rows
+from tests.test_plain_turns import PACKAGE, SORTS, new_plain
 
 
 def times(count: int) -> str:
@@ -56,6 +59,64 @@ def test_a_regression_in_small_steps_is_the_exit_code(tmp_path: Path, small_engi
     assert "regression, confirmed at " in told
     (event,) = published(rows, "events")["events"]
     assert (event["open"], event["gradual"], round(event["size"], 3)) == (True, True, 0.009)
+
+
+@pytest.mark.parametrize(
+    "lost",
+    [
+        {"rows/sums.py": times(100).replace("np.sum(a, axis=1, out=out)", "out[:] = 0")},
+        {"rows/__init__.py": "raise RuntimeError('no')\n"},
+        {"rows/__init__.py": BOTH.replace('"plain": "rows.sums:plain", ', "")},
+    ],
+    ids=["wrong", "broken", "gone"],
+)
+def test_what_comes_back_slower_than_it_was_is_worse(tmp_path: Path, small_engine: Path, lost: dict[str, str]) -> None:
+    """It is red when it is measured and when it is linked already, and blamed on the commit that brings it back."""
+    rows = new_sums(tmp_path, small_engine, 100)
+    for commit in range(2):
+        rows.write_files(lost | {"prose.md": str(commit)})
+        rows.commit_all("lost")
+        rows.kernelwatch("link", "--no-publish", "--budget", "1")
+    rows.write_files({"rows/__init__.py": BOTH})
+    slower = changed(rows, "back", rows__sums=times(150))
+    for _ in range(2):
+        told = rows.kernelwatch("link", "--budget", "1", code=1)
+        assert told.count(f"worse: {CELL} ") == 1
+    (event,) = published(rows, "events")["events"]
+    assert (event["kind"], event["open"], event["gradual"]) == ("regression", True, False)
+    (change,) = event["changes"]
+    assert (change["from"], change["to"]) == (rows.git("rev-parse", "base"), slower)
+    assert 0.4 < change["size"] < 0.6
+
+
+def test_a_change_across_a_gap_has_the_interval_of_its_link() -> None:
+    lost = a_session(3, 4, unjudged={LINK: "failed: wrong"})
+    mended = a_session(4, 5, unjudged={LINK: "repaired: wrong"})
+    across = a_session(3, 5, a_link(0.03))
+    for own in ([lost, mended, across], [across, mended, lost]):
+        [series] = linked([], {"m": chains([a_session(1, 2, a_link(0.02)), *own], POSITIONS)}, "main")
+        _, change = series.changes()
+        assert (change.before.commit, change.last.commit) == (across.before, across.after)
+        assert change.interval == pytest.approx(judge(across)[LINK].bounds)
+        told = verdicts_of([across], [series])[LINK, across.before, across.after]
+        assert told.word == "confirmed"
+        assert told.change == pytest.approx(change.step.change)
+
+
+@pytest.mark.parametrize("lost", ["def prepare():\n    raise RuntimeError('no data')\n", "import nothing_like_it\n"])
+def test_a_benchmark_that_comes_back_slower_is_worse(tmp_path: Path, small_engine: Path, lost: str) -> None:
+    """In a project of asv's without a description."""
+    plain = new_plain(tmp_path, small_engine)
+    for text in (PACKAGE.format(factor=1), lost, PACKAGE.format(factor=1.5)):
+        (plain.project.folder / "work.py").write_text(text)
+        plain.project.commit_all("next")
+    plain.run("link", "HEAD~1", "--no-publish", code=2)
+    for _ in range(2):
+        assert f"worse: {SORTS[0]} +50" in plain.run("link", "HEAD", "--no-publish", code=1)
+    bridge = plain.sessions()[-1]
+    assert bridge.before == plain.project.git("rev-parse", "HEAD~2")
+    assert {round(link.log, 1) for link in bridge.links} == {0.4}
+    assert [*bridge.unjudged, *bridge.new, *bridge.gone] == []
 
 
 def test_what_is_left_of_a_regression_is_not_fixed_however_noisy_other_links_are() -> None:

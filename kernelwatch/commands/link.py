@@ -82,7 +82,7 @@ def run(project: Project, arguments: argparse.Namespace, console: Console, fleet
         left = {pair: asked if arguments.again else unlinked(asked, known, pair) for pair in pairs}
         if done := sum(not cells for cells in left.values()):
             console.print(f"{done} of {len(pairs)} commits are linked already (`link --again` links them anew)")
-        own = [_only(one, asked) for one in known if one.kind == "step" and (one.before, one.after) in left]
+        own = [_only(one, asked) for one in known if one.kind == "step" and one.after in {after for _, after in left}]
         for session in (one for one in own if not arguments.again and code_of([one])):
             _show_commit(project, session, console)
         earlier.extend(own)
@@ -241,6 +241,10 @@ def _link(
         found = [session]
         _show_commit(project, session, console)
         line = git(project.root, "rev-list", "--first-parent", "--reverse", one.after).splitlines()
+        for before, names in linking.returned(session, known, line).items():
+            found.append(linking.across(project, before, one.after, names, made, arguments.budget, status.update))
+            links.save(folder, found[-1])
+            _show_commit(project, found[-1], console)
         for before, keys in linking.anchors_of(session, known, line).items():
             found.append(linking.anchor(project, one, before, keys, made, arguments.budget, status.update))
             links.save(folder, found[-1])

@@ -31,7 +31,7 @@ from kernelwatch.commands.shown import show_damaged, show_events
 from kernelwatch.commands.versus import add_output, finish
 from kernelwatch.comparison import benchmarks
 from kernelwatch.comparison.benchmarks import Place, Report
-from kernelwatch.comparison.linking import anchors_of
+from kernelwatch.comparison.linking import anchors_of, returned
 from kernelwatch.comparison.paired import LOOKS
 from kernelwatch.history import links
 from kernelwatch.history.links import ENVIRONMENT, Kind, Session
@@ -101,7 +101,7 @@ def link(arguments: argparse.Namespace, console: Console) -> int:
         console.print(f"nothing to link: no commit of {arguments.range} has a parent")
     elif len(waiting) < len(asked):
         console.print(f"{len(asked) - len(waiting)} of {len(asked)} are linked already (--again links them anew)")
-    earlier = [_matching(each, arguments.only) for each in _steps(known, asked)]
+    earlier = [_matching(each, arguments.only) for each in _about(known, asked)]
     for session in earlier:
         if not arguments.again and code_of([session]):
             show(repo.get_decorated_hash(session.after, 8), session, console)
@@ -122,10 +122,13 @@ def link(arguments: argparse.Namespace, console: Console) -> int:
                         conf, repo, place, older, after, arguments.only, cells, arguments.budget, conditions, kind,
                         status.update,
                     )  # fmt: skip
+                if older != before and kind == "step":  # what was not asked for is told by the step to the parent
+                    session = replace(session, unjudged=_told(session), new=(), gone=())
                 links.save(folder, session)
                 sessions.append(session)
                 show(repo.get_decorated_hash(after, 8), session, console)
-                if kind == "step":
+                if older == before:
+                    wanted += [(old, "step", names) for old, names in returned(session, own, line).items()]
                     wanted += [(old, "anchor", keys) for old, keys in anchors_of(session, own, line).items()]
     found = [*earlier, *sessions]
     standing: Standing = {}
@@ -163,6 +166,17 @@ def _steps(known: Sequence[Session], asked: Collection[tuple[Place, str, str]]) 
     own = {(place.name, before, after) for place, before, after in asked}
     steps = [each for each in known if each.kind == "step"]
     return [each for each in steps if (each.conditions.get(ENVIRONMENT), each.before, each.after) in own]
+
+
+def _about(known: Sequence[Session], asked: Collection[tuple[Place, str, str]]) -> list[Session]:
+    """The sessions about the second commits of these pairs, with their parents or across a gap."""
+    own = {(place.name, after) for place, _, after in asked}
+    return [each for each in known if each.kind == "step" and (each.conditions.get(ENVIRONMENT), each.after) in own]
+
+
+def _told(session: Session) -> dict[str, str]:
+    """Why a session has no link of benchmarks, without those that it was not asked for."""
+    return {key: why for key, why in session.unjudged.items() if not session.why_left(key)}
 
 
 def _matching(session: Session, only: str) -> Session:

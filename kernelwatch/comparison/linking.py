@@ -346,6 +346,41 @@ def anchors_of(one: Session, known: Sequence[Session], line: Sequence[str]) -> M
     return due
 
 
+def returned(one: Session, known: Iterable[Session], line: Sequence[str]) -> Mapping[str, list[str]]:
+    """The cells and rungs of a session that its parent lacks, or that failed there, by the last commit that had them;
+    [] stands for all, if nothing of the parent can be imported. `known`, `line`: as in `anchors_of`."""
+    positions = {commit: at for at, commit in enumerate(line)}
+    own = [each for each in known if each.kind == "step" and each.before in positions and each.after in positions]
+    lost: dict[str, str] = {}
+    for session in sorted(own, key=lambda each: positions[each.after]):
+        for name in (*_back(session), *(link.cell for link in session.changed)):
+            lost.pop(name, None)
+        for name in (*session.gone, *(name for name, why in session.unjudged.items() if why.startswith("failed"))):
+            lost.setdefault("" if name == session.after[:8] else name, session.before)
+    found: dict[str, list[str]] = {}
+    for name in _back(one):
+        if name in lost:
+            found.setdefault(lost[name], []).extend([name] if name else [])
+    return found
+
+
+def _back(session: Session) -> set[str]:
+    """The cells and rungs that a session finds new or repaired; "" if nothing of its parent could be imported."""
+    repaired = {name for name, why in session.unjudged.items() if why.startswith("repaired")}
+    is_mended = session.before[:8] in session.unjudged and session.after[:8] not in session.unjudged
+    return {*session.new, *repaired, *([""] if is_mended else [])}
+
+
+def across(
+    project: Project, before: str, after: str, names: Collection[str], made: Trees,
+    budget_s: float = BUDGET_S, tell: Callable[[str], None] = lambda _: None,
+) -> Session:  # fmt: skip
+    """Compare a commit with the last one that had these cells and rungs, all if there are none. Raises: UserError."""
+    cells = [cell for cell in asked_of(project) if not names or cell.key in names or cell.name in names]
+    one = step(project, before, after, made, cells)
+    return link(project, replace(one, differ=replace(one.differ, new=(), gone=()), left={}), made, budget_s, tell=tell)
+
+
 def planned(new: Sequence[Session], known: Sequence[Session], line_of: Callable[[str], Sequence[str]]) -> list[Session]:
     """The anchors that are due of sessions, which ended in any order, as far as they are known before they are
     measured: both commits, and the cells. An anchor that is planned counts for later commits.

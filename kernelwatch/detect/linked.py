@@ -42,7 +42,7 @@ class LinkedSeries(JudgedSeries):
         found = []
         for node, own in enumerate(chain.nodes, 1):
             if chain.word(node) in ("worse", "better"):
-                found.append(self._step(index[own.commit], node - 1, node, smallest))
+                found.append(self._step(index[own.commit], chain.start(node), node, smallest))
         for first, last in chain.gradual():
             since = index[chain.nodes[first].commit]
             at = index[chain.nodes[last - 1].commit]
@@ -115,9 +115,10 @@ class LinkedSeries(JudgedSeries):
             edges = self._chain.at_node(node)
             if not edges:
                 continue
-            key = self.cell, own.before, own.commit
+            key = self.cell, edges[0].session.before, own.commit
             word = VERDICTS.get(self._chain.word(node), "not decided")
-            log, half = self._chain.span(node - 1, node)[0], self._chain.half(node - 1, node)
+            start = self._chain.start(node)
+            log, half = self._chain.span(start, node)[0], self._chain.half(start, node)
             size, turns = math.expm1(log), sum(len(edge.link.logs) for edge in edges)
             why = next((edge.judged.why for edge in edges if edge.judged.why), "") if word == "not decided" else ""
             bounds = math.expm1(log - half), math.expm1(log + half)
@@ -145,7 +146,9 @@ class LinkedSeries(JudgedSeries):
     def _nodes(self, change: Change) -> tuple[int, int]:
         commits = [node.commit for node in self._chain.nodes]
         last = commits.index(change.last.commit) + 1
-        return (commits.index(change.first.commit) if change.step.since is not None else last - 1), last
+        if change.step.since is None:
+            return self._chain.start(last), last
+        return commits.index(change.first.commit), last
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,7 +182,7 @@ def results_of(chain: Chain) -> Results:
         scales[chain.pieces[edge.after]] = edge.link.seconds[1] / math.exp(chain.levels[edge.after])
     told: dict[int, tuple[str, int]] = {}
     for number, node in enumerate(chain.nodes, 1):
-        told.setdefault(node.before_at, (node.before, number - 1))
+        told.setdefault(node.before_at, (node.before, chain.start(number)))
         told[node.at] = node.commit, number
     return Results.of(
         [

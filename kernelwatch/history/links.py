@@ -57,7 +57,8 @@ class Link:
 class Session:
     """The comparison of two commits on one GPU: which launches differ, and their links.
 
-    `kind`: "step" if `after` follows `before` on a line of commits; "anchor" if `before` is an older commit, from which
+    `kind`: "step" if `after` follows `before` on a line of commits, as its parent or, if what is linked failed or was
+    gone between them, as the last commit that had it; "anchor" if `before` is an older commit, from which
     a few cells are measured again, so that the links between cannot drift; "environment" if both are one commit, which
     two Python environments measured.
     `before`, `after`: the commits; `at`: when it ended, in ISO format; `seconds`: how long it took.
