@@ -136,3 +136,34 @@ def test_what_is_left_of_a_regression_is_not_fixed_however_short_it_was(left: fl
     results = [Result(f"{at:040x}", Point(at, math.exp(level), 0.008)) for at, level in enumerate(levels)]
     slower, *_ = JudgedSeries("a.b", {}, {"machine": "m"}, False, False, results).changes()
     assert (slower.step.at, slower.kind, slower.back is not None) == (40, "regression", is_fixed)
+
+
+READS = """
+from pathlib import Path
+
+import numpy as np
+
+TIMES = int(Path(__file__).with_name("data").joinpath({name!r}).read_text())
+
+
+def plain(a, out):
+    for _ in range(TIMES):
+        np.sum(a, axis=1, out=out)
+"""
+
+
+@pytest.mark.parametrize("name", ["times.txt", ""], ids=["folder", "file"])
+def test_a_link_that_leads_out_of_the_repository_is_part_of_what_is_launched(
+    tmp_path: Path, small_engine: Path, name: str
+) -> None:
+    """Data that is too large for git, of which the commit names the version."""
+    rows = new_sums(tmp_path, small_engine, 100)
+    link = rows.folder / "rows" / "data"
+    for version, text in (("v1", "100"), ("v2", "150"), ("v3", "150")):
+        (tmp_path / version).mkdir()
+        (tmp_path / version / "times.txt").write_text(text)
+        link.unlink(missing_ok=True)
+        link.symlink_to((tmp_path / version) if name else tmp_path / version / "times.txt")
+        changed(rows, version, rows__sums=READS.format(name=name))
+    assert not rows.changes("HEAD~2", "HEAD~1").same
+    assert bool(rows.changes("HEAD~1", "HEAD").same) == (not name)  # a file is known by its content
