@@ -12,7 +12,7 @@ from kernelwatch.detect.judging import judge
 from kernelwatch.detect.linked import linked, verdicts_of
 from kernelwatch.detect.point import Point
 from kernelwatch.detect.results import Result
-from tests.sums_of_rows import KERNEL, PLAIN, Rows
+from tests.sums_of_rows import KERNEL, OTHER, PLAIN, Rows
 from tests.test_chain import CELL as LINK
 from tests.test_chain import POSITIONS, a_link, a_session
 from tests.test_links import BOTH, CELL, published
@@ -54,8 +54,11 @@ def test_a_regression_in_small_steps_is_the_exit_code(tmp_path: Path, small_engi
     rows = new_sums(tmp_path, small_engine, 1000)
     for step in range(1, 4):
         changed(rows, f"slower by 0.3 %: {step}", rows__sums=times(1000 + 3 * step))
-    told = rows.kernelwatch("link", "base..HEAD", "--budget", "1", code=1)
+    told = rows.kernelwatch("link", "base..HEAD", "--no-publish", "--budget", "1", code=1)
     assert "\n  worse: " not in told
+    steps = (rows.git("rev-parse", "--short=8", commit) for commit in ("HEAD~2", "HEAD"))
+    assert f"\nworse: {CELL} +0.90 % in small steps from {' to '.join(steps)}\n" in told
+    told = rows.kernelwatch("link", "base..HEAD", code=1)
     assert "regression, confirmed at " in told
     (event,) = published(rows, "events")["events"]
     assert (event["open"], event["gradual"], round(event["size"], 3)) == (True, True, 0.009)
@@ -167,3 +170,33 @@ def test_a_link_that_leads_out_of_the_repository_is_part_of_what_is_launched(
         changed(rows, version, rows__sums=READS.format(name=name))
     assert not rows.changes("HEAD~2", "HEAD~1").same
     assert bool(rows.changes("HEAD~1", "HEAD").same) == (not name)  # a file is known by its content
+
+
+BY_SIZE = """
+import numpy as np
+
+
+def plain(a, out):
+    for _ in range(100 if len(a) == 256 else {times}):
+        np.sum(a, axis=1, out=out)
+"""
+
+
+def test_a_size_or_a_rung_that_is_described_later_is_asked_of_commits_that_are_linked(
+    tmp_path: Path, small_engine: Path
+) -> None:
+    """A commit made both slower, where nobody measured yet."""
+    rows = new_rows(tmp_path, small_engine)
+    rows.describe(PLAIN, shapes="(256, 256)")
+    changed(rows, "base", rows__sums=BY_SIZE.format(times=100), rows__more=times(10).replace("plain", "other"))
+    changed(rows, "slower", rows__sums=BY_SIZE.format(times=150), rows__more=times(15).replace("plain", "other"))
+    quick = ("--no-publish", "--budget", "1")
+    told = rows.kernelwatch("link", "HEAD", *quick)
+    assert "worse" not in told
+    rows.describe(PLAIN + OTHER, shapes="(256, 256), (300, 300)")
+    rows.commit_all("described")
+    told = rows.kernelwatch("link", "HEAD~1", *quick, code=1)
+    worse = {" ".join(line.split()[1:4:2]) for line in told.splitlines() if line.startswith("  worse: ")}
+    assert worse == {"row_sum/plain 300x300", "row_sum/other 256x256", "row_sum/other 300x300"}
+    told = rows.kernelwatch("link", "HEAD~1", *quick, code=1)
+    assert "1 of 1 commits are linked already" in told

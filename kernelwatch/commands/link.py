@@ -33,7 +33,9 @@ from kernelwatch.comparison import environments as two
 from kernelwatch.comparison import linking
 from kernelwatch.comparison.linking import Step, Trees
 from kernelwatch.comparison.verdict import some
+from kernelwatch.detect.chain import chains
 from kernelwatch.detect.judging import Judged, judge
+from kernelwatch.detect.linked import linked
 from kernelwatch.history import links
 from kernelwatch.history.links import ENVIRONMENT, NOT_ASKED, NOT_HERE, Session
 from kernelwatch.plan import interpreters
@@ -74,12 +76,13 @@ def run(project: Project, arguments: argparse.Namespace, console: Console, fleet
         console.print(f"nothing to link: no commit of {arguments.range} has a parent here and may change a launch")
 
     earlier: list[Session] = []
+    described = linking.described(project, {cell.name for cell in asked})
 
     def left_of(machine: str) -> dict[Pair, list[Cell]]:
         known, messages = links.read(project.results / machine)
         for message in messages:
             console.print(f"note: {message}", style="yellow", markup=False)
-        left = {pair: asked if arguments.again else unlinked(asked, known, pair) for pair in pairs}
+        left = {pair: asked if arguments.again else unlinked(asked, known, pair, described) for pair in pairs}
         if done := sum(not cells for cells in left.values()):
             console.print(f"{done} of {len(pairs)} commits are linked already (`link --again` links them anew)")
         own = [_only(one, asked) for one in known if one.kind == "step" and one.after in {after for _, after in left}]
@@ -101,7 +104,7 @@ def run(project: Project, arguments: argparse.Namespace, console: Console, fleet
     folders = [project.results / machine for machine in machines]
     show_left([one for one in sessions if not any(have_results(each, [one.after]) for each in folders)], console)
     found = [*earlier, *sessions]
-    code = _told(project, arguments, machines, found, console)
+    code = _told(project, arguments, machines, found, console, commits[0] if commits else "HEAD")
     left = {*pairs} - {(one.before, one.after) for one in found}  # a limit was over
     return code or (2 if lacking or left else 0)
 
@@ -159,7 +162,7 @@ def environments(project: Project, arguments: argparse.Namespace, console: Conso
     if session.links or NOT_HERE not in session.unjudged.values():
         links.save(project.results / machine, session)
     _show_commit(project, session, console)
-    return _told(project, arguments, [machine], [session], console)
+    return _told(project, arguments, [machine], [session], console, sha)
 
 
 def _told(
@@ -168,10 +171,13 @@ def _told(
     machines: Sequence[str],
     sessions: Sequence[Session],
     console: Console,
+    tip: str,
 ) -> int:
-    """Publish, unless that is not wanted, and show what was found; the exit code. Raises: UserError."""
+    """Publish, unless that is not wanted, and show what was found; the exit code. `tip`: the newest commit. Raises:
+    UserError."""
     if arguments.no_publish:
-        return code_of(sessions)
+        line = git(project.root, "rev-list", "--first-parent", "--reverse", tip).splitlines()
+        return code_of(sessions, standing_along(sessions, line, console))
     _list_benchmarks(project)
     page = publish(project, project.root / CONFIGURATION, console)
     standing: Standing = {}
@@ -208,6 +214,23 @@ def standing_of(events: Sequence[Event]) -> Standing:
     return {(change["to"], change["cell"]): change["open"] for change in changes}
 
 
+def standing_along(sessions: Sequence[Session], line: Sequence[str], console: Console) -> Standing:
+    """The regressions that are open as far as these sessions tell, such as one of several sessions or in small steps,
+    which is printed. `line`: the commits, the oldest first."""
+    positions = {commit: at for at, commit in enumerate(line)}
+    by_environment: dict[str, list[Session]] = {}
+    for session in sessions:
+        by_environment.setdefault(session.conditions.get(ENVIRONMENT, ""), []).append(session)
+    known = {name: chains(own, positions) for name, own in by_environment.items()}
+    changes = [change for series in linked([], known, "") for change in series.changes()]
+    found = [change for change in changes if change.kind == "regression" and change.back is None]
+    for change in (each for each in found if each.step.since is not None):
+        size, since = change_text(change.step.change), change.first.commit[:8]
+        text = f"worse: {change.series.cell} {size} in small steps from {since} to {change.last.commit[:8]}"
+        console.print(text, style="red", markup=False, highlight=False, soft_wrap=True)
+    return {(change.last.commit, change.series.cell): True for change in found}
+
+
 def _list_benchmarks(project: Project) -> None:
     """Have asv write the list of benchmarks that `asv publish` needs, if no run did. Raises: UserError."""
     if (project.results / "benchmarks.json").exists():
@@ -218,10 +241,16 @@ def _list_benchmarks(project: Project) -> None:
         raise UserError(f"asv finds no benchmarks: {(done.stdout + done.stderr).strip()}")
 
 
-def unlinked(asked: Sequence[Cell], known: Sequence[Session], pair: tuple[str, str]) -> list[Cell]:
-    """The cells that no session has asked about these two commits."""
+def unlinked(
+    asked: Sequence[Cell], known: Sequence[Session], pair: tuple[str, str], described: Mapping[str, str]
+) -> list[Cell]:
+    """The cells that no session has asked about these two commits. `described`: by rung, as in a session."""
     own = [session for session in known if (session.before, session.after) == pair and session.kind == "step"]
-    return [cell for cell in asked if all(session.why_left(cell.key) for session in own)]
+
+    def is_left(cell: Cell, session: Session) -> bool:
+        return bool(session.why_left(cell.key)) or session.lacks(cell.key, described[cell.name])
+
+    return [cell for cell in asked if all(is_left(cell, session) for session in own)]
 
 
 def _link(

@@ -25,7 +25,7 @@ from rich.console import Console
 from kernelwatch.asv import running
 from kernelwatch.asv.machine_names import who
 from kernelwatch.commands.confirming import Events
-from kernelwatch.commands.link import Standing, code_of, show, standing_of
+from kernelwatch.commands.link import Standing, code_of, show, standing_along, standing_of
 from kernelwatch.commands.publishing import publish
 from kernelwatch.commands.shown import show_damaged, show_events
 from kernelwatch.commands.versus import add_output, finish
@@ -131,17 +131,25 @@ def link(arguments: argparse.Namespace, console: Console) -> int:
                     wanted += [(old, "step", names) for old, names in returned(session, own, line).items()]
                     wanted += [(old, "anchor", keys) for old, keys in anchors_of(session, own, line).items()]
     found = [*earlier, *sessions]
-    standing: Standing = {}
-    if not arguments.no_publish:
-        page = publish(Repository(Path.cwd()), Path(CONFIGURATION), console)
-        console.print(f"pages: {page.absolute().as_uri()}", soft_wrap=True)
-        told = Events(Path(conf.html_dir, "data", "events.json"), [each.after for each in found], folder.name)
-        events = [event for event in told.now() if event["last"]["hash"] in told.commits]
-        show_events(events, console)
-        show_damaged([told.damaged()], console)
-        standing = standing_of(events)
+    if arguments.no_publish:
+        line = list(reversed(repo.get_hashes_from_range(commits[-1]))) if commits else []
+        standing = standing_along(found, line, console)
+    else:
+        standing = _published(conf, folder.name, found, console)
     is_left = any(not _steps(found, [each]) for each in asked)  # a limit was over
     return code_of(found, standing) or (2 if is_left else 0)
+
+
+def _published(conf: Any, machine: str, sessions: Sequence[Session], console: Console) -> Standing:
+    """Publish, and show what was found of the commits of these sessions; which regressions are open. Raises:
+    UserError."""
+    page = publish(Repository(Path.cwd()), Path(CONFIGURATION), console)
+    console.print(f"pages: {page.absolute().as_uri()}", soft_wrap=True)
+    told = Events(Path(conf.html_dir, "data", "events.json"), [each.after for each in sessions], machine)
+    events = [event for event in told.now() if event["last"]["hash"] in told.commits]
+    show_events(events, console)
+    show_damaged([told.damaged()], console)
+    return standing_of(events)
 
 
 def _pairs(repo: Any, commits: Sequence[str]) -> Iterator[tuple[str, str]]:

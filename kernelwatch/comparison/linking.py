@@ -7,6 +7,7 @@ the errors of single links add up along a chain, and an anchor ends that.
 """
 
 import hashlib
+import json
 import shutil
 import tempfile
 import time
@@ -21,7 +22,7 @@ from kernelwatch.analysis import compiled
 from kernelwatch.comparison.changes import Changes, changes, launches
 from kernelwatch.comparison.choice import Choice, choose
 from kernelwatch.comparison.paired import Comparison, Pairs, Side, identity_of, trimmed_mean
-from kernelwatch.history.links import NOT_ASKED, NOT_HERE, Kind, Link, Session
+from kernelwatch.history.links import NOT_ASKED, NOT_DESCRIBED, NOT_HERE, NOT_TIMED, Kind, Link, Session
 from kernelwatch.plan.build import tree_of_commit
 from kernelwatch.plan.cells import Cell, timed
 from kernelwatch.plan.project import Project
@@ -34,7 +35,6 @@ from kernelwatch.timing.record import Measurement, number
 NARROW = {"gpu": 0.001, "cpu": 0.02}  # the half-width of the 95 % interval of a ratio that is known well enough
 EVERY = 10  # links of a cell after which it is compared with its anchor
 CONTROLS = 2  # for each op and device: the fewest cells that show whether a session was quiet
-NOT_TIMED = "no suite times it"
 BUDGET_S = 60.0  # for a commit; the first look is always taken
 
 
@@ -102,6 +102,15 @@ def asked_of(project: Project, only: str = "", devices: Collection[str] = tuple(
     return [cell for cell in timed(project, only=only) if cell.device in devices and not cell.reference]
 
 
+def described(project: Project, rungs: Iterable[str]) -> dict[str, str]:
+    """By rung, a hash of the cells that may be linked."""
+    keys: dict[str, list[str]] = {rung: [] for rung in rungs}
+    for cell in asked_of(project):
+        if cell.name in keys:
+            keys[cell.name].append(cell.key)
+    return {rung: hashlib.sha256(json.dumps(sorted(own)).encode()).hexdigest()[:8] for rung, own in keys.items()}
+
+
 def step(project: Project, before: str, after: str, made: Trees, asked: Sequence[Cell]) -> Step:
     """What there is to link between two commits. `asked`: the cells that are measured if they changed. Raises:
     UserError.
@@ -162,7 +171,7 @@ def _left(project: Project, changed: Iterable[str], asked: Sequence[Cell]) -> di
         own = [cell for cell in every if cell.name == rung]
         without = {cell.key: f"it was {NOT_ASKED}" for cell in own if cell.key not in keys}
         if rung not in project.rungs():
-            found[rung] = "the description has no such rung"
+            found[rung] = NOT_DESCRIBED
         elif not own:
             found[rung] = NOT_TIMED
         elif len(without) == len(own):
@@ -266,6 +275,7 @@ def link(
         tuple([*told["new"], *one.differ.new]),
         tuple([*told["gone"], *one.differ.gone]),
         unjudged,
+        described=described(project, sorted({*one.differ.launched, *one.differ.compiled})) if kind == "step" else {},
     )
 
 
