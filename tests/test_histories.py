@@ -122,6 +122,18 @@ def test_a_benchmark_that_comes_back_slower_is_worse(tmp_path: Path, small_engin
     assert [*bridge.unjudged, *bridge.new, *bridge.gone] == []
 
 
+def test_a_number_that_no_float_holds_has_failed_and_the_others_are_compared(
+    tmp_path: Path, small_engine: Path
+) -> None:
+    plain = new_plain(tmp_path, small_engine)
+    for text in ("", "CALLS = 10**400\n"):
+        (plain.project.folder / "work.py").write_text(f"{PACKAGE.format(factor=1)}\n\n{text}")
+        plain.project.commit_all("next")
+    told = plain.run("versus", "HEAD~1", "HEAD", "--bench", "track", code=2)
+    assert "failed: suite.track_calls: its result is no finite number: 1000" in told
+    assert "suite.track_rate" in told
+
+
 def test_what_is_left_of_a_regression_is_not_fixed_however_noisy_other_links_are() -> None:
     noise = [a_session(at, at + 1, a_link(0.0, 0.01)) for at in range(10, 20)]
     for left, is_fixed in ((0.02, False), (0.0, True), (-0.02, True)):
