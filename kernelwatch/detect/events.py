@@ -87,11 +87,18 @@ class JudgedSeries:
         """Its changes, oldest first."""
         own = self._judged.steps
         edges = [0, *(step.at for step in own), len(self.results)]
-        changes = (
-            Change(self, step, back(step, own[at + 1 :], partial(self._differ, edges)), (edges[at], edges[at + 2]))
-            for at, step in enumerate(own)
-        )
-        return [change for change in changes if self.tells(change.last.commit)]
+        found = []
+        for at, step in enumerate(own):
+            later = own[at + 1 :]
+            ended = back(step, later, partial(self._differ, edges)) or self.undone(step, later)
+            found.append(Change(self, step, ended, (edges[at], edges[at + 2])))
+        return [change for change in found if self.tells(change.last.commit)]
+
+    def undone(self, step: Step, later: Iterable[Step]) -> Step | None:
+        """The later step that made the launch the one before a step again, whatever others made of it since."""
+        names = self.points.identity
+        before = names[(step.at if step.since is None else step.since) - 1]
+        return next((other for other in later if before and names[other.at] == before), None)
 
     def _differ(self, edges: Sequence[int], step: Step, later: Step) -> bool:
         """Whether a step shows between the level before a step and that after a later one if nothing lies between them,

@@ -76,7 +76,7 @@ class LinkedSeries(JudgedSeries):
             later = [step for step in self._judged.steps if step.at > change.step.at]
             later = [step for step in later if self._chain.pieces[self._launch(step)] == piece]
             step = replace(change.step, tests=self._tests(first, last, change.step.kind))
-            ended = back(step, later, partial(self._beyond, first))
+            ended = back(step, later, partial(self._beyond, first)) or self.undone(step, later)
             found.append(LinkedChange(self, step, ended, change.levels, bounds, turns))
         return found
 
@@ -126,18 +126,6 @@ class LinkedSeries(JudgedSeries):
             found[key] = Confirmation(*key, word, size, size, *bounds, turns, why, at)
         return found
 
-    def identities(self, change: Change) -> tuple[str, str] | None:
-        """The identities of the launches before a change and since the level is back, as `Change.launches`."""
-        assert change.back is not None
-        first, _ = self._nodes(change)
-        commits = [node.commit for node in self._chain.nodes]
-        last = commits.index(self.results[change.back.at].commit) + 1
-        known: dict[int, str] = {}
-        for edge in self._chain.edges:
-            known |= zip((edge.before, edge.after), edge.link.identities, strict=True)
-        found = known.get(first, ""), known.get(last, "")
-        return found if all(found) else None
-
     def _launch(self, step: Step) -> int:
         """The launch after a step."""
         commit = self.results[step.at].commit
@@ -163,13 +151,6 @@ class LinkedChange(Change):
         return self.bounds
 
     @property
-    def launches(self) -> tuple[str, str] | None:
-        if self.back is None:
-            return None
-        assert isinstance(self.series, LinkedSeries)
-        return self.series.identities(self)
-
-    @property
     def suspects(self) -> list[str]:
         return []  # both sides were measured in turns: no single run can have been disturbed
 
@@ -180,6 +161,9 @@ def results_of(chain: Chain) -> Results:
     scales: dict[int, float] = {}
     for edge in sorted(chain.edges, key=lambda edge: edge.session.at):
         scales[chain.pieces[edge.after]] = edge.link.seconds[1] / math.exp(chain.levels[edge.after])
+    identities: dict[int, str] = {}
+    for edge in chain.edges:
+        identities |= zip((edge.before, edge.after), edge.link.identities, strict=True)
     told: dict[int, tuple[str, int]] = {}
     for number, node in enumerate(chain.nodes, 1):
         told.setdefault(node.before_at, (node.before, chain.start(number)))
@@ -192,6 +176,7 @@ def results_of(chain: Chain) -> Results:
                     at,
                     scales[chain.pieces[node]] * math.exp(chain.levels[node]),
                     float(chain.errors[node]),
+                    identities.get(node, ""),
                     conditions=json.dumps({"linked from": chain.pieces[node]}),
                 ),
                 {"linked from": chain.pieces[node]},
