@@ -50,6 +50,22 @@ def test_what_a_commit_announced_covers_nothing_once_it_is_taken_back(tmp_path: 
     assert "HEAD is worse than BASE: 1 cell" in told
 
 
+def test_what_is_announced_twice_came_once(tmp_path: Path, small_engine: Path) -> None:
+    """A commit and its cherry-pick, which a merge brought together."""
+    rows = new_sums(tmp_path, small_engine, 100)
+    rows.git("checkout", "-q", "-b", "release")
+    changed(rows, "slower\n\nPerf-Expected: row_sum/plain +20%", rows__sums=times(115))
+    rows.git("checkout", "-q", "main")
+    rows.write_files({"README.md": "Sums of rows."})
+    rows.commit_all("prose")
+    rows.git("cherry-pick", "release")
+    rows.git("merge", "-q", "--no-ff", "-m", "merged", "release")
+    rows.kernelwatch("versus", "base", "HEAD", code=0)
+    changed(rows, "slower for another reason", rows__sums=times(135))
+    told = rows.kernelwatch("versus", "base", "HEAD", code=1)
+    assert "more than +20.00 %" in told
+
+
 def test_a_regression_in_small_steps_is_the_exit_code(tmp_path: Path, small_engine: Path) -> None:
     """No link alone is worse; the page has one open regression."""
     rows = new_sums(tmp_path, small_engine, 1000)

@@ -11,7 +11,7 @@ from kernelwatch.history import decisions, expected
 from kernelwatch.history.decisions import Accepted, Decision
 from kernelwatch.history.expected import KEY, Expected
 from kernelwatch.plan.project import Project
-from kernelwatch.system.git import git
+from kernelwatch.system.git import git, run_command
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,8 @@ class Consent:
 @dataclass(frozen=True)
 class Consents:
     """`machine`: asv's name of this one; `commits`: those of which something was said, that the second side has and the
-    first lacks, and that were not taken back; `accepted`: by the id of a change; `announced`: by these commits;
-    `damaged`: why decisions cannot be read. Then nothing counts as accepted."""
+    first lacks, and that were not taken back, one of those that make the same change; `accepted`: by the id of a
+    change; `announced`: by these commits; `damaged`: why decisions cannot be read. Then nothing counts as accepted."""
 
     machine: str = ""
     commits: Sequence[str] = ()
@@ -78,7 +78,15 @@ def between(project: Project, machine: str, base: str, head: str) -> Consents:
         accepted, damaged = {}, str(error)
     told = {name.partition("-")[0] for name in accepted} | {one.commit[:12] for one in announced}
     standing = [commit for commit in commits if commit[:12] in told and not _is_taken_back(project, commit, head)]
-    return Consents(machine, standing, accepted, announced, damaged)
+    once = {_patch(project, commit): commit for commit in standing}
+    return Consents(machine, [*once.values()], accepted, announced, damaged)
+
+
+def _patch(project: Project, commit: str) -> str:
+    """What two commits have in common that make the same change, as a cherry-pick does: it came once, and is allowed
+    once."""
+    change = run_command("git", "diff-tree", "-p", commit, root=project.root)
+    return run_command("git", "patch-id", "--stable", root=project.root, given=change).decode()[:40].strip() or commit
 
 
 def _is_taken_back(project: Project, commit: str, head: str) -> bool:
