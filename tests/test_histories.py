@@ -188,6 +188,17 @@ def test_what_is_left_of_a_regression_is_not_fixed_however_short_it_was(left: fl
     assert (slower.step.at, slower.kind, slower.back is not None) == (40, "regression", is_fixed)
 
 
+def test_a_search_says_if_the_first_worse_commit_is_the_lesser_part(tmp_path: Path, small_engine: Path) -> None:
+    rows = new_sums(tmp_path, small_engine, 100)
+    first = changed(rows, "a little slower", rows__sums=times(104))
+    changed(rows, "much slower", rows__sums=times(150))
+    told = rows.kernelwatch("versus", "--find", CELL, "base..HEAD", code=0)
+    assert f"first worse: {first}" in told
+    assert "note: that is +3.98 % of +49.72 %; search again from there for what came later" in told
+    told = rows.kernelwatch("versus", "--find", CELL, f"{first}..HEAD", code=0)
+    assert "note: " not in told
+
+
 READS = """
 from pathlib import Path
 
