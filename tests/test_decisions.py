@@ -424,7 +424,9 @@ def test_a_document_that_is_otherwise_is_refused(accepted: Decided) -> None:
 def test_a_comparison_knows_what_was_accepted_and_announced(accepted: Decided) -> None:
     """By the commit between both sides, on the machine that decided, and no more than was accepted."""
     commits = accepted.commits
-    project: Any = SimpleNamespace(root=accepted.folder, results=accepted.folder / "results")
+    project: Any = SimpleNamespace(
+        root=accepted.folder, results=accepted.folder / "results", launch_paths=lambda: ["."]
+    )
 
     def between(base: int, head: int, machine: str = "host") -> consents.Consents:
         return consents.between(project, machine, commits[base], commits[head])
@@ -466,7 +468,7 @@ def test_an_exact_figure_of_a_comparison_has_the_name_of_its_series(accepted: De
 
 def test_a_damaged_file_of_decisions_accepts_nothing_of_a_comparison(accepted: Decided, tmp_path: Path) -> None:
     (tmp_path / decisions.NAME).write_text("no = ")
-    project: Any = SimpleNamespace(root=accepted.folder, results=tmp_path)
+    project: Any = SimpleNamespace(root=accepted.folder, results=tmp_path, launch_paths=lambda: ["."])
     known = consents.between(project, "host", accepted.commits[ACCEPTED - 1], accepted.commits[ACCEPTED])
     assert known.of([PADDED], [PADDED], 0.05) is None
     assert "it is no TOML" in known.damaged
@@ -491,7 +493,9 @@ class Slower:
 
 
 def test_what_was_accepted_is_told_and_is_not_worse(accepted: Decided) -> None:
-    project: Any = SimpleNamespace(root=accepted.folder, results=accepted.folder / "results")
+    project: Any = SimpleNamespace(
+        root=accepted.folder, results=accepted.folder / "results", launch_paths=lambda: ["."]
+    )
     commits = accepted.commits[ACCEPTED - 1], accepted.commits[ACCEPTED]
     base, head = (Side(name, "") for name in ("BASE", "HEAD"))
     slower: Any = Slower()

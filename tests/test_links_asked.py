@@ -173,7 +173,9 @@ def test_what_is_renamed_broken_or_back(tmp_path: Path, small_engine: Path) -> N
     assert "commits are left" in told  # and of these nothing is known
     told = rows.kernelwatch("link", f"{first}..HEAD", *quick, code=2)
     assert "RuntimeError" in told
-    by_commit = {each.after: each for each in sessions(rows)}
+    by_commit = {each.after: each for each in sessions(rows) if each.before != first or each.after == broken}
+    (across,) = (each for each in sessions(rows) if each.before == first and each.after == mended)
+    assert (across.links, across.same) == ((), 2)  # it is what it was before it was broken
     assert [*by_commit[broken].unjudged] == [broken[:8]]
     assert by_commit[broken].unjudged[broken[:8]].startswith("failed: rows cannot be imported: RuntimeError: no")
     assert by_commit[mended].unjudged == {broken[:8]: by_commit[broken].unjudged[broken[:8]].removeprefix("failed: ")}
@@ -184,7 +186,7 @@ def test_what_is_renamed_broken_or_back(tmp_path: Path, small_engine: Path) -> N
     assert "gone: row_sum/other float32 256x256 cold" in rows.kernelwatch("link", *quick, code=2)
     again = changed(rows, "back", rows____init__=BOTH)
     rows.kernelwatch("link", f"{mended}..HEAD", *quick, code=0)
-    by_commit = {each.after: each for each in sessions(rows)}
+    by_commit = {each.after: each for each in sessions(rows) if each.before != mended or each.after == gone}
     assert {cell.partition(" ")[0] for cell in by_commit[gone].gone} == {"row_sum/other"}
     assert {cell.partition(" ")[0] for cell in by_commit[again].new} == {"row_sum/other"}
 

@@ -146,17 +146,24 @@ def verdicts(report: Any) -> dict[str, str]:
     return {row[0]: row[-1] for table in report["tables"] for row in table["rows"]}
 
 
-@pytest.fixture(scope="module")
-def plain(tmp_path_factory: pytest.TempPathFactory, small_engine: Path) -> Plain:
-    """A project with asv's suites and the one line for the plugin, and its commits by what they do."""
-    project = new_project(tmp_path_factory.mktemp("turns"))
+def new_plain(base: Path, engine: Path) -> Plain:
+    """A project with asv's suites and the one line for the plugin, without a commit, on a machine that asv knows."""
+    project = new_project(base)
     (project.folder / "asv.conf.json").write_text(json.dumps(CONFIGURATION))
     (project.folder / ".gitignore").write_text("env\nresults\nhtml\n")
     (project.folder / "benchmarks").mkdir()
     (project.folder / "benchmarks" / "__init__.py").touch()
     (project.folder / "benchmarks" / "suite.py").write_text(SUITE)
+    done = project.asv("machine", "--yes", "--machine", "mine", PYTHONPATH=str(engine))
+    assert done.returncode == 0, done.stderr
+    return Plain(project, {}, engine)
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory, small_engine: Path) -> Plain:
+    """The project, and its commits by what they do."""
+    found = new_plain(tmp_path_factory.mktemp("turns"), small_engine)
     merge = "\n\ndef merge(): ...\n"
-    commits = {}
     for name, text in {
         "first": PACKAGE.format(factor=1) + merge,
         "same": "# A comment.\n" + PACKAGE.format(factor=1) + merge,
@@ -166,11 +173,8 @@ def plain(tmp_path_factory: pytest.TempPathFactory, small_engine: Path) -> Plain
         "killed": PACKAGE.format(factor=1.2) + KILLS,
         "unusable": "import nothing_like_it\n",
     }.items():
-        (project.folder / "work.py").write_text(text)
-        commits[name] = project.commit_all(name)
-    found = Plain(project, commits, small_engine)
-    done = project.asv("machine", "--yes", "--machine", "mine", PYTHONPATH=str(small_engine))
-    assert done.returncode == 0, done.stderr
+        (found.project.folder / "work.py").write_text(text)
+        found.commits[name] = found.project.commit_all(name)
     return found
 
 

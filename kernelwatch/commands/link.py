@@ -14,7 +14,7 @@ import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from operator import attrgetter
@@ -33,7 +33,9 @@ from kernelwatch.comparison import environments as two
 from kernelwatch.comparison import linking
 from kernelwatch.comparison.linking import Step, Trees
 from kernelwatch.comparison.verdict import some
+from kernelwatch.detect.chain import chains
 from kernelwatch.detect.judging import Judged, judge
+from kernelwatch.detect.linked import linked
 from kernelwatch.history import links
 from kernelwatch.history.links import ENVIRONMENT, NOT_ASKED, NOT_HERE, Session
 from kernelwatch.plan import interpreters
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
     from kernelwatch.extras.fleet.dispatch import Fleet
 
 Pair = tuple[str, str]  # a commit's parent and the commit
+Standing = dict[tuple[str, str], bool]  # by commit and cell of a published regression, whether it is open
 TOGETHER = 12  # commits whose trees are asked what they launch at the same time
 SHOWN = 3  # launches of a commit that are not decided, and that are not measured
 
@@ -75,15 +78,16 @@ def run(project: Project, arguments: argparse.Namespace, console: Console, fleet
         console.print(f"nothing to link: no commit of {arguments.range} has a parent here and may change a launch")
 
     earlier: list[Session] = []
+    described = linking.described(project, {cell.name for cell in asked})
 
     def left_of(machine: str) -> dict[Pair, list[Cell]]:
         known, messages = links.read(project.results / machine)
         for message in messages:
             console.print(f"note: {message}", style="yellow", markup=False)
-        left = {pair: asked if arguments.again else unlinked(asked, known, pair) for pair in pairs}
+        left = {pair: asked if arguments.again else unlinked(asked, known, pair, described) for pair in pairs}
         if done := sum(not cells for cells in left.values()):
             console.print(f"{done} of {len(pairs)} commits are linked already (`link --again` links them anew)")
-        own = [_only(one, asked) for one in known if one.kind == "step" and (one.before, one.after) in left]
+        own = [_only(one, asked) for one in known if one.kind == "step" and one.after in {after for _, after in left}]
         for session in (one for one in own if not arguments.again and code_of([one])):
             _show_commit(project, session, console)
         earlier.extend(own)
@@ -102,7 +106,7 @@ def run(project: Project, arguments: argparse.Namespace, console: Console, fleet
     folders = [project.results / machine for machine in machines]
     show_left([one for one in sessions if not any(have_results(each, [one.after]) for each in folders)], console)
     found = [*earlier, *sessions]
-    code = _told(project, arguments, machines, found, console)
+    code = _told(project, arguments, machines, found, console, commits[0] if commits else "HEAD")
     left = {*pairs} - {(one.before, one.after) for one in found}  # a limit was over
     return code or (2 if lacking or left else 0)
 
@@ -160,7 +164,7 @@ def environments(project: Project, arguments: argparse.Namespace, console: Conso
     if session.links or NOT_HERE not in session.unjudged.values():
         links.save(project.results / machine, session)
     _show_commit(project, session, console)
-    return _told(project, arguments, [machine], [session], console)
+    return _told(project, arguments, [machine], [session], console, sha)
 
 
 def _told(
@@ -169,22 +173,25 @@ def _told(
     machines: Sequence[str],
     sessions: Sequence[Session],
     console: Console,
+    tip: str,
 ) -> int:
-    """Publish, unless that is not wanted, and show what was found; the exit code. Raises: UserError."""
+    """Publish, unless that is not wanted, and show what was found; the exit code. `tip`: the newest commit. Raises:
+    UserError."""
     if arguments.no_publish:
-        return code_of(sessions)
+        line = git(project.root, "rev-list", "--first-parent", "--reverse", tip).splitlines()
+        return code_of(sessions, standing_along(sessions, line, console))
     _list_benchmarks(project)
     page = publish(project, project.root / CONFIGURATION, console)
-    settled = set[tuple[str, str]]()
+    standing: Standing = {}
     for machine in machines:
         told = Events(page.parent / "data" / "events.json", [session.after for session in sessions], machine)
         found = [event for event in told.now() if event["last"]["hash"] in told.commits]
         show_events(found, console)
         show_expected(told.expected(), console)
         show_damaged([told.damaged()], console)
-        settled |= settled_of(found)
+        standing |= standing_of(found)
     console.print(f"pages: {page.as_uri()}", soft_wrap=True)
-    return code_of(sessions, settled)
+    return code_of(sessions, standing)
 
 
 def foretold(commits: int, known: Sequence[Session], budget_s: float) -> str:
@@ -203,10 +210,27 @@ def foretold(commits: int, known: Sequence[Session], budget_s: float) -> str:
     )
 
 
-def settled_of(events: Sequence[Event]) -> set[tuple[str, str]]:
-    """The commits and cells of published regressions that are not open: accepted, as expected, or fixed since."""
+def standing_of(events: Sequence[Event]) -> Standing:
+    """Whether published regressions are open, by commit and cell; else they are accepted, as expected, or fixed."""
     changes = [change for event in events if event["kind"] == "regression" for change in event["changes"]]
-    return {(change["to"], change["cell"]) for change in changes if not change["open"]}
+    return {(change["to"], change["cell"]): change["open"] for change in changes}
+
+
+def standing_along(sessions: Sequence[Session], line: Sequence[str], console: Console) -> Standing:
+    """The regressions that are open as far as these sessions tell, such as one of several sessions or in small steps,
+    which is printed. `line`: the commits, the oldest first."""
+    positions = {commit: at for at, commit in enumerate(line)}
+    by_environment: dict[str, list[Session]] = {}
+    for session in sessions:
+        by_environment.setdefault(session.conditions.get(ENVIRONMENT, ""), []).append(session)
+    known = {name: chains(own, positions) for name, own in by_environment.items()}
+    changes = [change for series in linked([], known, "") for change in series.changes()]
+    found = [change for change in changes if change.kind == "regression" and change.back is None]
+    for change in (each for each in found if each.step.since is not None):
+        size, since = change_text(change.step.change), change.first.commit[:8]
+        text = f"worse: {change.series.cell} {size} in small steps from {since} to {change.last.commit[:8]}"
+        console.print(text, style="red", markup=False, highlight=False, soft_wrap=True)
+    return {(change.last.commit, change.series.cell): True for change in found}
 
 
 def _list_benchmarks(project: Project) -> None:
@@ -219,10 +243,16 @@ def _list_benchmarks(project: Project) -> None:
         raise UserError(f"asv finds no benchmarks: {(done.stdout + done.stderr).strip()}")
 
 
-def unlinked(asked: Sequence[Cell], known: Sequence[Session], pair: tuple[str, str]) -> list[Cell]:
-    """The cells that no session has asked about these two commits."""
+def unlinked(
+    asked: Sequence[Cell], known: Sequence[Session], pair: tuple[str, str], described: Mapping[str, str]
+) -> list[Cell]:
+    """The cells that no session has asked about these two commits. `described`: by rung, as in a session."""
     own = [session for session in known if (session.before, session.after) == pair and session.kind == "step"]
-    return [cell for cell in asked if all(session.why_left(cell.key) for session in own)]
+
+    def is_left(cell: Cell, session: Session) -> bool:
+        return bool(session.why_left(cell.key)) or session.lacks(cell.key, described[cell.name])
+
+    return [cell for cell in asked if all(is_left(cell, session) for session in own)]
 
 
 def _link(
@@ -242,6 +272,10 @@ def _link(
         found = [session]
         _show_commit(project, session, console)
         line = git(project.root, "rev-list", "--first-parent", "--reverse", one.after).splitlines()
+        for before, names in linking.returned(session, known, line).items():
+            found.append(linking.across(project, before, one.after, names, made, arguments.budget, status.update))
+            links.save(folder, found[-1])
+            _show_commit(project, found[-1], console)
         for before, keys in linking.anchors_of(session, known, line).items():
             found.append(linking.anchor(project, one, before, keys, made, arguments.budget, status.update))
             links.save(folder, found[-1])
@@ -303,9 +337,11 @@ def _changed(session: Session) -> dict[str, Judged]:
     return {link.cell: judged[link.cell] for link in session.changed}
 
 
-def code_of(sessions: Sequence[Session], settled: Collection[tuple[str, str]] = ()) -> int:
+def code_of(sessions: Sequence[Session], standing: Standing | None = None) -> int:
     """The exit code of what was measured. `sessions`: in the order in which they were measured; of those that asked for
-    the same, the newest counts. `settled`: the commits and cells whose regressions are not open."""
+    the same, the newest counts. `standing`: whether published regressions are open, such as one that came in many small
+    steps, of which no session tells."""
+    known = standing or {}
     alike: dict[tuple[object, ...], list[Session]] = {}
     for session in sessions:
         alike.setdefault(_place(session), []).append(session)
@@ -324,8 +360,8 @@ def code_of(sessions: Sequence[Session], settled: Collection[tuple[str, str]] = 
         for cell, judged in _changed(session).items()
         if counts(session, cell)
     ]
-    words = {word for commit, cell, word in changed if word != "worse" or (commit, cell) not in settled}
-    if "worse" in words:
+    words = {word for commit, cell, word in changed if word != "worse" or known.get((commit, cell), True)}
+    if "worse" in words or any(known.get((session.after, link.cell)) for session in steps for link in session.changed):
         return 1
     reasons = [why for session, _, why in told if session.kind != "anchor"]
     unmeasured = any(not why.endswith(NOT_ASKED) and not why.startswith("repaired") for why in reasons)

@@ -25,13 +25,13 @@ from rich.console import Console
 from kernelwatch.asv import running
 from kernelwatch.asv.machine_names import who
 from kernelwatch.commands.confirming import Events
-from kernelwatch.commands.link import code_of, settled_of, show
+from kernelwatch.commands.link import Standing, code_of, show, standing_along, standing_of
 from kernelwatch.commands.publishing import check_plugin, publish
 from kernelwatch.commands.shown import show_damaged, show_events
 from kernelwatch.commands.versus import add_output, finish
 from kernelwatch.comparison import benchmarks
 from kernelwatch.comparison.benchmarks import Place, Report
-from kernelwatch.comparison.linking import anchors_of
+from kernelwatch.comparison.linking import anchors_of, returned
 from kernelwatch.comparison.paired import LOOKS
 from kernelwatch.history import links
 from kernelwatch.history.links import ENVIRONMENT, Kind, Session
@@ -102,7 +102,7 @@ def link(arguments: argparse.Namespace, console: Console) -> int:
         console.print(f"nothing to link: no commit of {arguments.range} has a parent")
     elif len(waiting) < len(asked):
         console.print(f"{len(asked) - len(waiting)} of {len(asked)} are linked already (--again links them anew)")
-    earlier = [_matching(each, arguments.only) for each in _steps(known, asked)]
+    earlier = [_matching(each, arguments.only) for each in _about(known, asked)]
     for session in earlier:
         if not arguments.again and code_of([session]):
             show(repo.get_decorated_hash(session.after, 8), session, console)
@@ -123,23 +123,34 @@ def link(arguments: argparse.Namespace, console: Console) -> int:
                         conf, repo, place, older, after, arguments.only, cells, arguments.budget, conditions, kind,
                         status.update,
                     )  # fmt: skip
+                if older != before and kind == "step":  # what was not asked for is told by the step to the parent
+                    session = replace(session, unjudged=_told(session), new=(), gone=())
                 links.save(folder, session)
                 sessions.append(session)
                 show(repo.get_decorated_hash(after, 8), session, console)
-                if kind == "step":
+                if older == before:
+                    wanted += [(old, "step", names) for old, names in returned(session, own, line).items()]
                     wanted += [(old, "anchor", keys) for old, keys in anchors_of(session, own, line).items()]
     found = [*earlier, *sessions]
-    settled = set[tuple[str, str]]()
-    if not arguments.no_publish:
-        page = publish(Repository(Path.cwd()), Path(CONFIGURATION), console)
-        console.print(f"pages: {page.absolute().as_uri()}", soft_wrap=True)
-        told = Events(Path(conf.html_dir, "data", "events.json"), [each.after for each in found], folder.name)
-        events = [event for event in told.now() if event["last"]["hash"] in told.commits]
-        show_events(events, console)
-        show_damaged([told.damaged()], console)
-        settled = settled_of(events)
+    if arguments.no_publish:
+        line = list(reversed(repo.get_hashes_from_range(commits[-1]))) if commits else []
+        standing = standing_along(found, line, console)
+    else:
+        standing = _published(conf, folder.name, found, console)
     is_left = any(not _steps(found, [each]) for each in asked)  # a limit was over
-    return code_of(found, settled) or (2 if is_left else 0)
+    return code_of(found, standing) or (2 if is_left else 0)
+
+
+def _published(conf: Any, machine: str, sessions: Sequence[Session], console: Console) -> Standing:
+    """Publish, and show what was found of the commits of these sessions; which regressions are open. Raises:
+    UserError."""
+    page = publish(Repository(Path.cwd()), Path(CONFIGURATION), console)
+    console.print(f"pages: {page.absolute().as_uri()}", soft_wrap=True)
+    told = Events(Path(conf.html_dir, "data", "events.json"), [each.after for each in sessions], machine)
+    events = [event for event in told.now() if event["last"]["hash"] in told.commits]
+    show_events(events, console)
+    show_damaged([told.damaged()], console)
+    return standing_of(events)
 
 
 def _pairs(repo: Any, commits: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -164,6 +175,17 @@ def _steps(known: Sequence[Session], asked: Collection[tuple[Place, str, str]]) 
     own = {(place.name, before, after) for place, before, after in asked}
     steps = [each for each in known if each.kind == "step"]
     return [each for each in steps if (each.conditions.get(ENVIRONMENT), each.before, each.after) in own]
+
+
+def _about(known: Sequence[Session], asked: Collection[tuple[Place, str, str]]) -> list[Session]:
+    """The sessions about the second commits of these pairs, with their parents or across a gap."""
+    own = {(place.name, after) for place, _, after in asked}
+    return [each for each in known if each.kind == "step" and (each.conditions.get(ENVIRONMENT), each.after) in own]
+
+
+def _told(session: Session) -> dict[str, str]:
+    """Why a session has no link of benchmarks, without those that it was not asked for."""
+    return {key: why for key, why in session.unjudged.items() if not session.why_left(key)}
 
 
 def _matching(session: Session, only: str) -> Session:

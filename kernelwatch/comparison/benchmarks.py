@@ -13,6 +13,7 @@ import math
 import os
 import signal
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -101,7 +102,7 @@ class Installed:
             if reply.errcode == -signal.SIGKILL:
                 return "failed", math.nan, KILLED
             return "failed", math.nan, last_line(reply.stderr) or f"its process ended with exit code {reply.errcode}"
-        if isinstance(value, bool) or not isinstance(value, int | float) or math.isinf(value):
+        if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > sys.float_info.max:
             return "failed", math.nan, f"its result is no finite number: {value!r:.80}"
         return ("na", math.nan, SKIPPED) if math.isnan(value) else ("ok", float(value), "")
 

@@ -122,8 +122,11 @@ def search(names: Sequence[str], compare: Callable[[int, bool], Judged], console
     single turn is enough.
     """
 
+    changes: dict[int, float] = {}
+
     def compared(at: int, briefly: bool = False) -> str:
         judged = compare(at, briefly)
+        changes[at] = judged.change
         why = f" ({judged.why})" if judged.why else ""
         console.print(f"{names[at]}: {judged.word}{why}", markup=False, highlight=False, soft_wrap=True)
         return judged.word
@@ -147,6 +150,9 @@ def search(names: Sequence[str], compare: Callable[[int, bool], Judged], console
         candidates = ", ".join(names[at] for at in [*unknown, bad])
         console.print(f"cannot tell: it is one of {candidates}", markup=False, highlight=False, soft_wrap=True)
         return None
+    if abs(changes[bad]) < abs(changes[len(names) - 1]) / 2:
+        sizes = " of ".join(f"{100 * changes[at]:+.2f} %" for at in (bad, len(names) - 1))
+        console.print(f"note: that is {sizes}; search again from there for what came later", markup=False)
     return word, bad
 
 

@@ -11,7 +11,7 @@ from kernelwatch.history import decisions, expected
 from kernelwatch.history.decisions import Accepted, Decision
 from kernelwatch.history.expected import KEY, Expected
 from kernelwatch.plan.project import Project
-from kernelwatch.system.git import git
+from kernelwatch.system.git import git, run_command
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,9 @@ class Consent:
 
 @dataclass(frozen=True)
 class Consents:
-    """`machine`: asv's name of this one; `commits`: those that the second side has and the first lacks; `accepted`: by
-    the id of a change; `announced`: by these commits; `damaged`: why decisions cannot be read. Then nothing counts as
-    accepted."""
+    """`machine`: asv's name of this one; `commits`: those of which something was said, that the second side has and the
+    first lacks, and that were not taken back, one of those that make the same change; `accepted`: by the id of a
+    change; `announced`: by these commits; `damaged`: why decisions cannot be read. Then nothing counts as accepted."""
 
     machine: str = ""
     commits: Sequence[str] = ()
@@ -76,4 +76,28 @@ def between(project: Project, machine: str, base: str, head: str) -> Consents:
         accepted, damaged = decisions.by_change(decisions.read(project.results / decisions.NAME)), ""
     except decisions.Damaged as error:
         accepted, damaged = {}, str(error)
-    return Consents(machine, commits, accepted, announced, damaged)
+    told = {name.partition("-")[0] for name in accepted} | {one.commit[:12] for one in announced}
+    standing = [commit for commit in commits if commit[:12] in told and not _is_taken_back(project, commit, head)]
+    once = {_patch(project, commit): commit for commit in standing}
+    return Consents(machine, [*once.values()], accepted, announced, damaged)
+
+
+def _patch(project: Project, commit: str) -> str:
+    """What two commits have in common that make the same change, as a cherry-pick does: it came once, and is allowed
+    once."""
+    change = run_command("git", "diff-tree", "-p", commit, root=project.root)
+    return run_command("git", "patch-id", "--stable", root=project.root, given=change).decode()[:40].strip() or commit
+
+
+def _is_taken_back(project: Project, commit: str, head: str) -> bool:
+    """Whether all files on which launches may depend and that a commit changed were once more, up to `head`, as they
+    were before it: what was said of its change says nothing of a later one."""
+    before = f"{commit}^"
+    if len(git(project.root, "rev-list", "--parents", "-n", "1", commit).split()) == 1:
+        return False  # a root
+    differ = ("diff", "--name-only", "--no-renames", "-z", before)
+    names = filter(None, git(project.root, *differ, commit, "--", *project.launch_paths()).split("\0"))
+    files = [f":(top,literal){name}" for name in names]
+    touching = ("rev-list", "--full-history", "--ancestry-path", f"{commit}..{head}", "--", *files)
+    later = git(project.root, *touching).split() if files else []
+    return any(not git(project.root, *differ, one, "--", *files) for one in later)

@@ -7,6 +7,7 @@ the errors of single links add up along a chain, and an anchor ends that.
 """
 
 import hashlib
+import json
 import shutil
 import tempfile
 import time
@@ -21,7 +22,7 @@ from kernelwatch.analysis import compiled
 from kernelwatch.comparison.changes import Changes, changes, launches
 from kernelwatch.comparison.choice import Choice, choose
 from kernelwatch.comparison.paired import Comparison, Pairs, Side, identity_of, trimmed_mean
-from kernelwatch.history.links import NOT_ASKED, NOT_HERE, Kind, Link, Session
+from kernelwatch.history.links import NOT_ASKED, NOT_DESCRIBED, NOT_HERE, NOT_TIMED, Kind, Link, Session
 from kernelwatch.plan.build import tree_of_commit
 from kernelwatch.plan.cells import Cell, timed
 from kernelwatch.plan.project import Project
@@ -34,7 +35,6 @@ from kernelwatch.timing.record import Measurement, number
 NARROW = {"gpu": 0.001, "cpu": 0.02}  # the half-width of the 95 % interval of a ratio that is known well enough
 EVERY = 10  # links of a cell after which it is compared with its anchor
 CONTROLS = 2  # for each op and device: the fewest cells that show whether a session was quiet
-NOT_TIMED = "no suite times it"
 BUDGET_S = 60.0  # for a commit; the first look is always taken
 
 
@@ -102,6 +102,15 @@ def asked_of(project: Project, only: str = "", devices: Collection[str] = tuple(
     return [cell for cell in timed(project, only=only) if cell.device in devices and not cell.reference]
 
 
+def described(project: Project, rungs: Iterable[str]) -> dict[str, str]:
+    """By rung, a hash of the cells that may be linked."""
+    keys: dict[str, list[str]] = {rung: [] for rung in rungs}
+    for cell in asked_of(project):
+        if cell.name in keys:
+            keys[cell.name].append(cell.key)
+    return {rung: hashlib.sha256(json.dumps(sorted(own)).encode()).hexdigest()[:8] for rung, own in keys.items()}
+
+
 def step(project: Project, before: str, after: str, made: Trees, asked: Sequence[Cell]) -> Step:
     """What there is to link between two commits. `asked`: the cells that are measured if they changed. Raises:
     UserError.
@@ -162,7 +171,7 @@ def _left(project: Project, changed: Iterable[str], asked: Sequence[Cell]) -> di
         own = [cell for cell in every if cell.name == rung]
         without = {cell.key: f"it was {NOT_ASKED}" for cell in own if cell.key not in keys}
         if rung not in project.rungs():
-            found[rung] = "the description has no such rung"
+            found[rung] = NOT_DESCRIBED
         elif not own:
             found[rung] = NOT_TIMED
         elif len(without) == len(own):
@@ -266,6 +275,7 @@ def link(
         tuple([*told["new"], *one.differ.new]),
         tuple([*told["gone"], *one.differ.gone]),
         unjudged,
+        described=described(project, sorted({*one.differ.launched, *one.differ.compiled})) if kind == "step" else {},
     )
 
 
@@ -344,6 +354,41 @@ def anchors_of(one: Session, known: Sequence[Session], line: Sequence[str]) -> M
         if len(since) + 1 >= EVERY:
             due.setdefault(since[0], []).append(cell)
     return due
+
+
+def returned(one: Session, known: Iterable[Session], line: Sequence[str]) -> Mapping[str, list[str]]:
+    """The cells and rungs of a session that its parent lacks, or that failed there, by the last commit that had them;
+    [] stands for all, if nothing of the parent can be imported. `known`, `line`: as in `anchors_of`."""
+    positions = {commit: at for at, commit in enumerate(line)}
+    own = [each for each in known if each.kind == "step" and each.before in positions and each.after in positions]
+    lost: dict[str, str] = {}
+    for session in sorted(own, key=lambda each: positions[each.after]):
+        for name in (*_back(session), *(link.cell for link in session.changed)):
+            lost.pop(name, None)
+        for name in (*session.gone, *(name for name, why in session.unjudged.items() if why.startswith("failed"))):
+            lost.setdefault("" if name == session.after[:8] else name, session.before)
+    found: dict[str, list[str]] = {}
+    for name in _back(one):
+        if name in lost:
+            found.setdefault(lost[name], []).extend([name] if name else [])
+    return found
+
+
+def _back(session: Session) -> set[str]:
+    """The cells and rungs that a session finds new or repaired; "" if nothing of its parent could be imported."""
+    repaired = {name for name, why in session.unjudged.items() if why.startswith("repaired")}
+    is_mended = session.before[:8] in session.unjudged and session.after[:8] not in session.unjudged
+    return {*session.new, *repaired, *([""] if is_mended else [])}
+
+
+def across(
+    project: Project, before: str, after: str, names: Collection[str], made: Trees,
+    budget_s: float = BUDGET_S, tell: Callable[[str], None] = lambda _: None,
+) -> Session:  # fmt: skip
+    """Compare a commit with the last one that had these cells and rungs, all if there are none. Raises: UserError."""
+    cells = [cell for cell in asked_of(project) if not names or cell.key in names or cell.name in names]
+    one = step(project, before, after, made, cells)
+    return link(project, replace(one, differ=replace(one.differ, new=(), gone=()), left={}), made, budget_s, tell=tell)
 
 
 def planned(new: Sequence[Session], known: Sequence[Session], line_of: Callable[[str], Sequence[str]]) -> list[Session]:

@@ -142,8 +142,9 @@ class Chain:
         found = np.ones((2, len(self.nodes)))
         for node in range(1, len(self.nodes) + 1):
             own = self.at_node(node) or [edge for edge in self.edges if edge.before < node <= edge.after]
-            found[:, node - 1] = self.span(node - 1, node)[1] ** 2, sum(edge.judged.freedom for edge in own) or 1
-        return found
+            error = self.span(self.start(node), node)[1]
+            found[:, node - 1] = error**2, sum(edge.judged.freedom for edge in own) or 1
+        return np.nan_to_num(found)  # what leads to a gap is part of no span
 
     def launch_at(self, at: int) -> int:
         """The launch at a position of the line."""
@@ -153,13 +154,19 @@ class Chain:
         """The links of the step that made a launch, which several GPUs may have measured."""
         return self._by_node.get(node, [])
 
+    def start(self, node: int) -> int:
+        """The launch with which the step that made a launch is compared: the one before it, or that before a gap."""
+        own = self.at_node(node)
+        return own[0].before if own else node - 1
+
     @cached_property
     def _by_node(self) -> dict[int, list[Edge]]:
         found: dict[int, list[Edge]] = {}
         for edge in self.edges:
             if edge.session.kind == "step" and edge.session.after == self.nodes[edge.after - 1].commit:
                 found.setdefault(edge.after, []).append(edge)
-        return found
+        newest = {node: max(edge.before for edge in own) for node, own in found.items()}
+        return {node: [edge for edge in own if edge.before == newest[node]] for node, own in found.items()}
 
     def word(self, node: int) -> str:
         """The verdict on the step that made a launch: that of its session, or of all GPUs that measured it together."""

@@ -5,9 +5,9 @@ import itertools
 import json
 import math
 import statistics
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from kernelwatch.detect.conditions import HASHES, differences
 from kernelwatch.detect.point import Points
 from kernelwatch.detect.results import Result, Results, conditions_of
 from kernelwatch.detect.settled import Settled
-from kernelwatch.detect.steps import Step
+from kernelwatch.detect.steps import FLOOR, Step
 from kernelwatch.system.student import quantile
 
 PROCESSES = 6  # that measure a cell, as a rule
@@ -87,21 +87,43 @@ class JudgedSeries:
         """Its changes, oldest first."""
         own = self._judged.steps
         edges = [0, *(step.at for step in own), len(self.results)]
-        changes = (
-            Change(self, step, back(step, own[at + 1 :]), (edges[at], edges[at + 2])) for at, step in enumerate(own)
+        found = []
+        for at, step in enumerate(own):
+            later = own[at + 1 :]
+            ended = back(step, later, partial(self._differ, edges)) or self.undone(step, later)
+            found.append(Change(self, step, ended, (edges[at], edges[at + 2])))
+        return [change for change in found if self.tells(change.last.commit)]
+
+    def undone(self, step: Step, later: Iterable[Step]) -> Step | None:
+        """The later step that made the launch the one before a step again, whatever others made of it since."""
+        names = self.points.identity
+        before = names[(step.at if step.since is None else step.since) - 1]
+        return next((other for other in later if before and names[other.at] == before), None)
+
+    def _differ(self, edges: Sequence[int], step: Step, later: Step) -> bool:
+        """Whether a step shows between the level before a step and that after a later one if nothing lies between them,
+        in the direction of the first. `edges`: of all levels."""
+        begin, end = edges[edges.index(step.at) - 1], edges[edges.index(later.at) + 1]
+        both = np.array([*range(begin, step.at if step.since is None else step.since), *range(later.at, end)])
+        return any(
+            each.kind != "environment" and (each.after > each.before) == (step.after > step.before)
+            for each in steps.find(self.points[both])
         )
-        return [change for change in changes if self.tells(change.last.commit)]
 
 
-def back(step: Step, later: Sequence[Step]) -> Step | None:
+def back(step: Step, later: Sequence[Step], differ: Callable[[Step, Step], bool] = lambda *_: False) -> Step | None:
     """The step since which the level is back where it was, or at a better one; None if it is not. None also if the
-    environment changed since: levels across such a change are not compared."""
+    environment changed since: levels across such a change are not compared.
+
+    `differ`: whether the level after a later step certainly lies beyond the one before this step, which a few points
+    between them may not show.
+    """
     if any(other.kind == "environment" for other in later):
         return None
     found = None
     for other in reversed(later):
         left = (other.after - step.before) * math.copysign(1.0, step.after - step.before)
-        if left > abs(step.before) * step.smallest:
+        if left > abs(step.before) * step.smallest or (left > abs(step.before) * FLOOR and differ(step, other)):
             break
         found = other
     return found

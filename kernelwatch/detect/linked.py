@@ -4,12 +4,12 @@ import json
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 from kernelwatch.detect import steps
 from kernelwatch.detect.chain import GRADUAL_LEVEL, Chain
 from kernelwatch.detect.events import Change, JudgedSeries, back
-from kernelwatch.detect.judging import LEVEL, judge
+from kernelwatch.detect.judging import LEVEL, judge, word_of
 from kernelwatch.detect.point import Point
 from kernelwatch.detect.results import Result, Results
 from kernelwatch.detect.steps import Step
@@ -42,7 +42,7 @@ class LinkedSeries(JudgedSeries):
         found = []
         for node, own in enumerate(chain.nodes, 1):
             if chain.word(node) in ("worse", "better"):
-                found.append(self._step(index[own.commit], node - 1, node, smallest))
+                found.append(self._step(index[own.commit], chain.start(node), node, smallest))
         for first, last in chain.gradual():
             since = index[chain.nodes[first].commit]
             at = index[chain.nodes[last - 1].commit]
@@ -73,10 +73,19 @@ class LinkedSeries(JudgedSeries):
             turns = sum(len(edge.link.logs) for node in nodes for edge in self._chain.at_node(node))
             # What nothing links with this launch does not take the change back.
             piece = self._chain.pieces[last]
-            later = [step for step in self._judged.steps if step.at > change.step.at and self._piece(step) == piece]
+            later = [step for step in self._judged.steps if step.at > change.step.at]
+            later = [step for step in later if self._chain.pieces[self._launch(step)] == piece]
             step = replace(change.step, tests=self._tests(first, last, change.step.kind))
-            found.append(LinkedChange(self, step, back(step, later), change.levels, bounds, turns))
+            ended = back(step, later, partial(self._beyond, first)) or self.undone(step, later)
+            found.append(LinkedChange(self, step, ended, change.levels, bounds, turns))
         return found
+
+    def _beyond(self, first: int, step: Step, later: Step) -> bool:
+        """Whether the level after a later step certainly lies beyond that of a launch, in the direction of a step. The
+        noise of the links between them decides, and not that of all others."""
+        last = self._launch(later)
+        log, error = self._chain.span(first, last)
+        return word_of(log, error, self._chain.freedom(first, last)) == ("worse" if step.change > 0 else "better")
 
     def _tests(self, first: int, last: int, kind: str) -> tuple[Passed, ...]:
         """The tests that a change passed: its interval lies beyond the floor, and it is larger than what cells that
@@ -106,9 +115,10 @@ class LinkedSeries(JudgedSeries):
             edges = self._chain.at_node(node)
             if not edges:
                 continue
-            key = self.cell, own.before, own.commit
+            key = self.cell, edges[0].session.before, own.commit
             word = VERDICTS.get(self._chain.word(node), "not decided")
-            log, half = self._chain.span(node - 1, node)[0], self._chain.half(node - 1, node)
+            start = self._chain.start(node)
+            log, half = self._chain.span(start, node)[0], self._chain.half(start, node)
             size, turns = math.expm1(log), sum(len(edge.link.logs) for edge in edges)
             why = next((edge.judged.why for edge in edges if edge.judged.why), "") if word == "not decided" else ""
             bounds = math.expm1(log - half), math.expm1(log + half)
@@ -116,26 +126,17 @@ class LinkedSeries(JudgedSeries):
             found[key] = Confirmation(*key, word, size, size, *bounds, turns, why, at)
         return found
 
-    def identities(self, change: Change) -> tuple[str, str] | None:
-        """The identities of the launches before a change and since the level is back, as `Change.launches`."""
-        assert change.back is not None
-        first, _ = self._nodes(change)
-        commits = [node.commit for node in self._chain.nodes]
-        last = commits.index(self.results[change.back.at].commit) + 1
-        known: dict[int, str] = {}
-        for edge in self._chain.edges:
-            known |= zip((edge.before, edge.after), edge.link.identities, strict=True)
-        found = known.get(first, ""), known.get(last, "")
-        return found if all(found) else None
-
-    def _piece(self, step: Step) -> int:
+    def _launch(self, step: Step) -> int:
+        """The launch after a step."""
         commit = self.results[step.at].commit
-        return next(self._chain.pieces[node] for node, own in enumerate(self._chain.nodes, 1) if own.commit == commit)
+        return next(node for node, own in enumerate(self._chain.nodes, 1) if own.commit == commit)
 
     def _nodes(self, change: Change) -> tuple[int, int]:
         commits = [node.commit for node in self._chain.nodes]
         last = commits.index(change.last.commit) + 1
-        return (commits.index(change.first.commit) if change.step.since is not None else last - 1), last
+        if change.step.since is None:
+            return self._chain.start(last), last
+        return commits.index(change.first.commit), last
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,13 +151,6 @@ class LinkedChange(Change):
         return self.bounds
 
     @property
-    def launches(self) -> tuple[str, str] | None:
-        if self.back is None:
-            return None
-        assert isinstance(self.series, LinkedSeries)
-        return self.series.identities(self)
-
-    @property
     def suspects(self) -> list[str]:
         return []  # both sides were measured in turns: no single run can have been disturbed
 
@@ -167,9 +161,12 @@ def results_of(chain: Chain) -> Results:
     scales: dict[int, float] = {}
     for edge in sorted(chain.edges, key=lambda edge: edge.session.at):
         scales[chain.pieces[edge.after]] = edge.link.seconds[1] / math.exp(chain.levels[edge.after])
+    identities: dict[int, str] = {}
+    for edge in chain.edges:
+        identities |= zip((edge.before, edge.after), edge.link.identities, strict=True)
     told: dict[int, tuple[str, int]] = {}
     for number, node in enumerate(chain.nodes, 1):
-        told.setdefault(node.before_at, (node.before, number - 1))
+        told.setdefault(node.before_at, (node.before, chain.start(number)))
         told[node.at] = node.commit, number
     return Results.of(
         [
@@ -179,6 +176,7 @@ def results_of(chain: Chain) -> Results:
                     at,
                     scales[chain.pieces[node]] * math.exp(chain.levels[node]),
                     float(chain.errors[node]),
+                    identities.get(node, ""),
                     conditions=json.dumps({"linked from": chain.pieces[node]}),
                 ),
                 {"linked from": chain.pieces[node]},

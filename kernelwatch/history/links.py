@@ -28,6 +28,8 @@ ENVIRONMENT = "environment"  # a condition: the environment of asv whose commits
 BROKEN = (OSError, ArithmeticError, ValueError, LookupError, TypeError, AttributeError, RecursionError)  # reading one
 NOT_ASKED = "not asked for"  # the end of a reason: another call may measure it
 NOT_HERE = "there is no GPU here"  # another machine may measure it
+NOT_DESCRIBED = "the description has no such rung"
+NOT_TIMED = "no suite times it"
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,8 @@ class Link:
 class Session:
     """The comparison of two commits on one GPU: which launches differ, and their links.
 
-    `kind`: "step" if `after` follows `before` on a line of commits; "anchor" if `before` is an older commit, from which
+    `kind`: "step" if `after` follows `before` on a line of commits, as its parent or, if what is linked failed or was
+    gone between them, as the last commit that had it; "anchor" if `before` is an older commit, from which
     a few cells are measured again, so that the links between cannot drift; "environment" if both are one commit, which
     two Python environments measured.
     `before`, `after`: the commits; `at`: when it ended, in ISO format; `seconds`: how long it took.
@@ -66,6 +69,7 @@ class Session:
     `represented`: how many cells have a binary that is the same on both sides, and whose host code differs: one cell of
     each rung was measured for them.
     `new`, `gone`: the cells that only one side has; `unjudged`: why a changed launch has no link, by cell or rung.
+    `described`: by changed rung, a hash of the cells that the description gave it, and of which this session tells.
     `environments`: of two environments, the packages that differ, with both versions, "" where there is none.
     """
 
@@ -82,6 +86,7 @@ class Session:
     gone: tuple[str, ...] = ()
     unjudged: Mapping[str, str] = field(default_factory=dict)
     environments: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    described: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def changed(self) -> list[Link]:
@@ -92,6 +97,15 @@ class Session:
         """Why this session leaves a cell to another one, which asks for more or has a GPU; "" if it does not."""
         reasons = (self.unjudged.get(name, "") for name in (cell, cell.partition(" ")[0]))
         return next((why for why in reasons if why.endswith(NOT_ASKED) or why == NOT_HERE), "")
+
+    def lacks(self, cell: str, described: str) -> bool:
+        """Whether the description had no such cell of a changed rung yet, or no suite timed it. `described`: as the
+        session's, of the rung as it is described now."""
+        rung = cell.partition(" ")[0]
+        if self.unjudged.get(rung) in (NOT_DESCRIBED, NOT_TIMED):
+            return True
+        told = {*(link.cell for link in self.links), *self.new, *self.gone, *self.unjudged}
+        return self.described.get(rung, described) != described and not told & {cell, rung}
 
     @property
     def gpu(self) -> str:
@@ -112,8 +126,9 @@ def save(folder: Path, session: Session) -> Path:
 def text_for(session: Session) -> str:
     """The text of a session's file."""
     head = {name: value for name, value in asdict(session).items() if name != "links"}
-    if not session.environments:
-        del head["environments"]  # as before there were any
+    for name in ("environments", "described"):
+        if not head[name]:
+            del head[name]  # as before there were any
     lines = [json.dumps({"record": "session", **head})]
     lines += [json.dumps({"record": "link", **_rounded(link)}) for link in session.links]
     return "".join(f"{line}\n" for line in lines)
@@ -171,6 +186,9 @@ def parsed(lines: Iterable[str]) -> Session:
     both = [isinstance(each, list) and len(each) == 2 for each in environments.values()]
     _check(all(both), "an environment of the session")
     _check(all(isinstance(text, str) for each in environments.values() for text in each), "a version of a package")
+    described = head.get("described", {})
+    _check(isinstance(described, dict), "what was described")
+    _check(all(isinstance(text, str) for text in described.values()), "what was described")
     links = tuple(map(_link, entries[1:]))
     _check(len({link.cell for link in links}) == len(links), "a cell that has two links")
     return Session(
@@ -187,6 +205,7 @@ def parsed(lines: Iterable[str]) -> Session:
         tuple(head["gone"]),
         head["unjudged"],
         {name: (before, after) for name, (before, after) in environments.items()},
+        described,
     )
 
 

@@ -256,6 +256,7 @@ class Guard(MetaPathFinder):
     def __init__(self, places: Places, repository: Path, exempt: Iterable[Path] = ()) -> None:
         self.places = places
         self._tree = _prefix(places.folder)
+        self._named = self._tree, os.path.join(os.path.abspath(places.folder), "")  # how paths in it begin
         self._outside = _prefix(repository)
         environment = [path for path in {sys.prefix, sys.exec_prefix} if _prefix(Path(path)).startswith(self._outside)]
         made = [path for path in _made_folders() if not self._outside.startswith(_prefix(path))]
@@ -264,6 +265,7 @@ class Guard(MetaPathFinder):
         self._clean: set[str] = set()  # files, likewise
         self._refused: dict[str, str] = {}
         self._opened: set[str] = set()
+        self._links: set[Path] = set()  # of the tree, that led out of it to what was opened
         self.watches = True
         self.asks = False  # whether this process only tells what a rung reads
 
@@ -359,7 +361,7 @@ class Guard(MetaPathFinder):
         used = {_origin(module) for module in list(sys.modules.values())}
         found = {Path(path) for path in (*used, *self._opened, *_mapped()) if path and self._within(path)}
         found = {path for path in found if "__pycache__" not in path.parts and path.is_file()}
-        return found | self.places.included(found)
+        return found | self._links | self.places.included(found)
 
     def _within(self, path: str) -> bool:
         return _real(path).startswith(self._tree)
@@ -381,6 +383,15 @@ class Guard(MetaPathFinder):
             absolute = os.path.realpath(path)
             if absolute.startswith(self._outside) or absolute.startswith(self._tree):
                 self._opened.add(absolute)
+            if not absolute.startswith(self._tree) and os.path.abspath(path).startswith(self._named):
+                self._links.update(self._leading_out(Path(os.path.abspath(path))))
+
+    def _leading_out(self, path: Path) -> Iterator[Path]:
+        """The link of the tree by which a path that begins in it leads out of it."""
+        for part in (path, *path.parents):
+            if part.is_symlink() and self._within(str(part.parent / "x")):
+                yield self.places.folder / os.path.relpath(os.path.realpath(part.parent), self._tree) / part.name
+                return
 
 
 def _prefix(folder: Path) -> str:

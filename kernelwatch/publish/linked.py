@@ -257,5 +257,6 @@ def _cell(chain: Chain, number: Mapping[int, int]) -> Json:
 
 def _step_of(chain: Chain, node: int) -> Json:
     """How a launch compares with the one before it; {} if nothing links them."""
-    log, _ = chain.span(node - 1, node)
-    return {"step": [rounded(log, DIGITS), rounded(chain.half(node - 1, node), 3)]} if math.isfinite(log) else {}
+    start = chain.start(node)
+    log, _ = chain.span(start, node)
+    return {"step": [rounded(log, DIGITS), rounded(chain.half(start, node), 3)]} if math.isfinite(log) else {}
