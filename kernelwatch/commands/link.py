@@ -47,6 +47,7 @@ from kernelwatch.system import lifeline
 from kernelwatch.system.errors import UserError
 from kernelwatch.system.git import commits as commits_of
 from kernelwatch.system.git import git, resolve
+from kernelwatch.system.waiting import status
 
 if TYPE_CHECKING:
     from kernelwatch.extras.fleet.dispatch import Fleet
@@ -140,9 +141,9 @@ def _link_here(
                 break
             if at % TOGETHER == 0:
                 made.only({commit for pair in waiting[at : at + TOGETHER] for commit in pair})
-                with console.status(f"asking what the commits from {after[:8]} on launch ..."):
+                with status(console, f"asking what the commits from {after[:8]} on launch ..."):
                     linking.ask_ahead(project, made, {pair: left[pair] for pair in waiting[at : at + TOGETHER]})
-            with console.status(f"asking what {after[:8]} changed ..."):
+            with status(console, f"asking what {after[:8]} changed ..."):
                 one = linking.step(project, before, after, made, left[before, after])
             sessions += _link(project, one, [*known, *sessions], made, arguments, folder, console)
     return sessions
@@ -157,9 +158,12 @@ def environments(project: Project, arguments: argparse.Namespace, console: Conso
     asked = linking.asked_of(project, selected(arguments), devices)
     if not asked:
         raise UserError("no cell that is timed matches what was asked for")
-    with console.status("") as status, tempfile.TemporaryDirectory(prefix="kernelwatch-") as folder:
-        both = [interpreters.interpreter(text, status.update) for text in arguments.env]
-        session = two.session(project, sha, both, asked, Path(folder), arguments.budget, status.update)
+    with (
+        status(console, "making the environments ...") as tell,
+        tempfile.TemporaryDirectory(prefix="kernelwatch-") as folder,
+    ):
+        both = [interpreters.interpreter(text, tell) for text in arguments.env]
+        session = two.session(project, sha, both, asked, Path(folder), arguments.budget, tell)
     console.print(two.words(both, sha[:8]), markup=False, highlight=False, soft_wrap=True)
     if session.links or NOT_HERE not in session.unjudged.values():
         links.save(project.results / machine, session)
@@ -265,19 +269,19 @@ def _link(
     console: Console,
 ) -> list[Session]:
     """Measure and save the links of a step, and the anchors that are due; what was measured, printed."""
-    with console.status("") as status:
-        session = linking.link(project, one, made, arguments.budget, tell=status.update)
+    with status(console, "timing ...") as tell:
+        session = linking.link(project, one, made, arguments.budget, tell=tell)
         if session.links or NOT_HERE not in session.unjudged.values():  # else it knows nothing
             links.save(folder, session)
         found = [session]
         _show_commit(project, session, console)
         line = git(project.root, "rev-list", "--first-parent", "--reverse", one.after).splitlines()
         for before, names in linking.returned(session, known, line).items():
-            found.append(linking.across(project, before, one.after, names, made, arguments.budget, status.update))
+            found.append(linking.across(project, before, one.after, names, made, arguments.budget, tell))
             links.save(folder, found[-1])
             _show_commit(project, found[-1], console)
         for before, keys in linking.anchors_of(session, known, line).items():
-            found.append(linking.anchor(project, one, before, keys, made, arguments.budget, status.update))
+            found.append(linking.anchor(project, one, before, keys, made, arguments.budget, tell))
             links.save(folder, found[-1])
             _show_commit(project, found[-1], console)
     return found

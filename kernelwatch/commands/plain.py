@@ -8,7 +8,7 @@ Exit code: 0, no change or better; 1, something is worse; 2, undecided, or a ben
 import argparse
 import re
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -41,6 +41,7 @@ from kernelwatch.report.arguments import Output, Parser, regular_expression, sto
 from kernelwatch.system import lifeline
 from kernelwatch.system.errors import UserError
 from kernelwatch.system.machine import machine_id
+from kernelwatch.system.waiting import status
 from kernelwatch.timing.cpu import cpu_name
 
 BUDGETS = {"versus": 300.0, "link": 300.0}  # for two commits; an asv suite takes minutes
@@ -114,23 +115,12 @@ def link(arguments: argparse.Namespace, console: Console) -> int:
             if arguments.limit and time.monotonic() - began > arguments.limit:
                 console.print(f"{len(waiting) - at} are left: {arguments.limit:g} s are over", style="yellow")
                 break
-            own = [each for each in (*known, *sessions) if each.conditions.get(ENVIRONMENT) == place.name]
-            line = list(reversed(repo.get_hashes_from_range(after)))
-            wanted: list[tuple[str, Kind, Sequence[str]]] = [(before, "step", keys_left)]
-            for older, kind, cells in wanted:
-                with console.status("") as status, benchmarks.errors():
-                    session = benchmarks.link(
-                        conf, repo, place, older, after, arguments.only, cells, arguments.budget, conditions, kind,
-                        status.update,
-                    )  # fmt: skip
-                if older != before and kind == "step":  # what was not asked for is told by the step to the parent
-                    session = replace(session, unjudged=_told(session), new=(), gone=())
+            for session in _linked(
+                conf, repo, place, before, after, keys_left, [*known, *sessions], conditions, arguments, console
+            ):
                 links.save(folder, session)
                 sessions.append(session)
                 show(repo.get_decorated_hash(after, 8), session, console)
-                if older == before:
-                    wanted += [(old, "step", names) for old, names in returned(session, own, line).items()]
-                    wanted += [(old, "anchor", keys) for old, keys in anchors_of(session, own, line).items()]
     found = [*earlier, *sessions]
     if arguments.no_publish:
         line = list(reversed(repo.get_hashes_from_range(commits[-1]))) if commits else []
@@ -139,6 +129,27 @@ def link(arguments: argparse.Namespace, console: Console) -> int:
         standing = _published(conf, folder.name, found, console)
     is_left = any(not _steps(found, [each]) for each in asked)  # a limit was over
     return code_of(found, standing) or (2 if is_left else 0)
+
+
+def _linked(
+    conf: Any, repo: Any, place: Place, before: str, after: str, left: Sequence[str], known: Sequence[Session],
+    conditions: Mapping[str, Any], arguments: argparse.Namespace, console: Console,
+) -> Iterator[Session]:  # fmt: skip
+    """A commit with its parent, then with the last commits that had what failed or was gone, and with anchors."""
+    own = [each for each in known if each.conditions.get(ENVIRONMENT) == place.name]
+    line = list(reversed(repo.get_hashes_from_range(after)))
+    wanted: list[tuple[str, Kind, Sequence[str]]] = [(before, "step", left)]
+    for older, kind, cells in wanted:
+        with status(console, "timing ...") as tell, benchmarks.errors():
+            session = benchmarks.link(
+                conf, repo, place, older, after, arguments.only, cells, arguments.budget, conditions, kind, tell
+            )
+        if older == before:
+            wanted += [(old, "step", names) for old, names in returned(session, own, line).items()]
+            wanted += [(old, "anchor", keys) for old, keys in anchors_of(session, own, line).items()]
+        elif kind == "step":  # what was not asked for is told by the step to the parent
+            session = replace(session, unjudged=_told(session), new=(), gone=())
+        yield session
 
 
 def _published(conf: Any, machine: str, sessions: Sequence[Session], console: Console) -> Standing:

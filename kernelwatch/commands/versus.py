@@ -37,6 +37,7 @@ from kernelwatch.report import documents
 from kernelwatch.report.arguments import Output, Parser, add_selection, selected, stop_on_signals
 from kernelwatch.system.files import write_whole
 from kernelwatch.system.git import resolve
+from kernelwatch.system.waiting import status
 
 if TYPE_CHECKING:
     from kernelwatch.comparison import benchmarks
@@ -78,8 +79,8 @@ def environments(project: Project, arguments: argparse.Namespace, console: Conso
     """Measure one commit, or the working tree, in two environments, or two commits in both; print the report."""
     project.check()
     names, shas = arguments.commits, [resolve(project.root, name) for name in arguments.commits]
-    with console.status("") as status:
-        both = [interpreters.interpreter(text, status.update) for text in arguments.env]
+    with status(console, "making the environments ...") as tell:
+        both = [interpreters.interpreter(text, tell) for text in arguments.env]
     choice = _in_environments(project, selected(arguments))
     with tempfile.TemporaryDirectory(prefix="kernelwatch-") as folder:
         if len(shas) == 2:
@@ -134,8 +135,8 @@ def finish(
     it is written as data, too; `quiet`: print no report; `texts`: the module that knows the report's texts."""
     interrupted = False
     try:
-        with console.status("compiling ...") as status:
-            work(status.update)
+        with status(console, "compiling ...") as tell:
+            work(tell)
         report.whole = True
     except KeyboardInterrupt:
         interrupted = True

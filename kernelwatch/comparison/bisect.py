@@ -23,6 +23,7 @@ from kernelwatch.plan.cells import Cell, timed
 from kernelwatch.plan.project import Project
 from kernelwatch.system.errors import UserError
 from kernelwatch.system.git import git, resolve, tree_hash
+from kernelwatch.system.waiting import status
 
 JUDGED_BAD = ("worse", "better", "higher", "lower")
 BAD = (*JUDGED_BAD, "failed")  # the search is for the one of these that the last commit shows
@@ -187,8 +188,8 @@ def _judge(
     choice = choose(project, [of], set(), differ)
     sides = Side("GOOD", good.tree), Side(other.sha[:8], other.tree)
     comparison = Comparison(project, *sides, choice.cells, choice.controls, within, differ)
-    with console.status("timing ...") as status:
-        comparison.run(budget_s, status.update)
+    with status(console, "timing ...") as tell:
+        comparison.run(budget_s, tell)
     return told(comparison.pairs[of.key], comparison.verdict(of.key))
 
 
@@ -225,7 +226,7 @@ def find(project: Project, name: str, range: str, budget_s: float, within: float
     rung = of.rung if isinstance(of, ExactSeries) else of.name
     with tempfile.TemporaryDirectory(prefix="kernelwatch-") as folder:
         every = [Commit(project, sha, Path(folder)) for sha in _range(project.root, range)]
-        with console.status("compiling ..."):
+        with status(console, "compiling ..."):
             tried = _distinct(every, of, rung)
         console.print(f"{len(every) - 1} commits after {every[0].subject}; {len(tried) - 1} may launch another {rung}")
         if len(tried) == 1:

@@ -23,6 +23,7 @@ from kernelwatch.plan.cells import Cell
 from kernelwatch.plan.interpreters import Interpreter, interpreter, requirement_lines, variables
 from kernelwatch.plan.project import Project
 from kernelwatch.system.errors import UserError
+from kernelwatch.system.waiting import status
 
 NAME = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)\s*(\[[^\]]*\])?\s*(?=[=<>!~;@]|$)")
 PIN = re.compile(r"[^;]*==\s*([^\s;,*]+)\s*(?:;.*)?$")
@@ -119,8 +120,8 @@ class _Search:
         """The environment of some lines, made if it must be. Raises: UserError."""
         file = self.folder / "requirements.txt"
         file.write_text("\n".join([*requirements.others, *requirements.lines.values(), ""]), encoding="utf-8")
-        with self.console.status("") as status:
-            return interpreter(str(file), status.update)
+        with status(self.console, "making an environment ...") as tell:
+            return interpreter(str(file), tell)
 
     def side(self, name: str, own: Interpreter) -> Side:
         """The tree in an environment. All share one tree, unless each environment builds its own."""
@@ -146,8 +147,8 @@ class _Search:
             ]
             return exact_verdict(of, *values)
         comparison = Comparison(self.project, first, other, [of], {}, self.within, {of.name})
-        with self.console.status("timing ...") as status:
-            comparison.run(0.0 if briefly else self.budget_s, status.update)
+        with status(self.console, "timing ...") as tell:
+            comparison.run(0.0 if briefly else self.budget_s, tell)
         return told(comparison.pairs[of.key], comparison.verdict(of.key))
 
 

@@ -1,0 +1,42 @@
+"""What a command says while it works, on a terminal and into a pipe."""
+
+import io
+import threading
+
+import pytest
+from rich.console import Console
+
+from kernelwatch.system import waiting
+
+
+def tellers() -> list[threading.Thread]:
+    return [one for one in threading.enumerate() if "tell_each_minute" in one.name]
+
+
+def test_a_pipe_is_told_each_minute_and_what_is_printed_stays_clean(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting, "MINUTE_S", 0.001)
+    printed, heard = io.StringIO(), threading.Event()
+
+    def say(text: str, **_given: object) -> None:
+        said.append(text)
+        if "timing cell" in text:
+            heard.set()
+
+    said: list[str] = []
+    monkeypatch.setattr(waiting, "print", say, raising=False)
+    with waiting.status(Console(file=printed), "compiling ...") as tell:
+        tell("timing cell 3 of 7 ...")
+        assert heard.wait(60)
+        (teller,) = tellers()
+    assert said[-1].endswith("s: timing cell 3 of 7 ...")
+    assert printed.getvalue().strip() == ""
+    teller.join(60)
+    assert not tellers()
+
+
+def test_a_terminal_has_its_line_and_no_other() -> None:
+    shown = io.StringIO()
+    with waiting.status(Console(file=shown, force_terminal=True), "compiling ...") as tell:
+        tell("timing ...")
+        assert not tellers()
+    assert "timing ..." in shown.getvalue()
