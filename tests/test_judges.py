@@ -303,7 +303,9 @@ def found(words: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> tuple[int, s
     monkeypatch.setattr(bisect, "_range", lambda root, text: shas)
     monkeypatch.setattr(bisect, "_distinct", lambda commits, of, rung: commits)
     monkeypatch.setattr(bisect, "git", lambda root, *arguments: f"{arguments[-1][0]} subject")
-    monkeypatch.setattr(bisect, "_judge", lambda good, other, *_: SimpleNamespace(word=said[other.sha], why=""))
+    monkeypatch.setattr(
+        bisect, "_judge", lambda good, other, *_: SimpleNamespace(word=said[other.sha], why="", change=0.0)
+    )
     console = quiet()
     return bisect.find(PROJECT, cell.key, "A..B", 1.0, None, console), text_of(console)
 

@@ -51,6 +51,7 @@ REFUSED = {
     "view_of_input": r"it returns memory of argument 0, a view; the original returns memory of its own",
 }
 RIGHT = {"work_at_import"}  # it does not know the numbers
+TRIES = 4
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -87,13 +88,19 @@ in_campaigns = pytest.mark.xdist_group("campaigns of exploits")  # which begin o
 @in_campaigns
 @pytest.mark.parametrize("name", ON_CPU)
 def test_an_exploit_is_refused_by_name_or_measured_right(name: str, campaigns: dict[str, Campaign]) -> None:
+    """Where other programs take the cores, a thread may be done in time, and a timing may tell nothing: in one try."""
     one = ON_CPU[name]
     found = campaigns[one.op].attempt(one.function)
     if name in RIGHT:
         assert found.verdict in ("same", "slower", "cannot tell"), found.told()
-    else:
-        assert found.verdict == "refused"
-        assert re.match(REFUSED[name], found.why), found.why
+        return
+    for _ in range(TRIES - 1):
+        assert found.verdict != "faster", found.told()
+        if found.verdict == "refused":
+            break
+        found = campaigns[one.op].attempt(one.function)
+    assert found.verdict == "refused", found.told()
+    assert re.match(REFUSED[name], found.why), found.why
 
 
 @in_campaigns
