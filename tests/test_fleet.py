@@ -231,17 +231,19 @@ def test_a_history_is_spread_and_workers_unlike_the_others_get_none(project: Pro
     assert sorted(project.gpus().values()) == ["oneoneoneone", "twotwotwotwo"]
 
 
-TIMES = (100, 1, 101)  # of a function call in a kernel
+TIMES = (100, 1, 101, 0, 1000)  # of a function call in a kernel, which is broken if there is none
 
 
 def test_links_are_measured_by_any_worker(project: Project, cluster: Cluster) -> None:
     """Also by one with another compiler, whose full runs would not be compared with those of the others. When all are
-    there, the newest launch is compared with its anchor, that from before them."""
+    there, the third launch is compared with its anchor, that from before them, and the one that comes back after a
+    broken commit with the last one that worked."""
     kernel = project.folder / "gpukernels" / "vector_add" / "numpy.py"
     text, commits = kernel.read_text(), list[str]()
     try:
         for times in TIMES:
-            kernel.write_text(f"{text}    for _ in range({times}):\n        len(out)\n")  # by calls, as the clock is
+            works = f"for _ in range({times}):\n        len(out)"  # by calls, as the clock is
+            kernel.write_text(f"{text}    {works if times else 'raise OSError'}\n")
             commits.append(project.commit_all(f"{times} times"))
         cluster.start("one", FAKE_GPU="one")
         cluster.start("two", FAKE_GPU="two", FAKE_COMPILER="cc 1.0")
@@ -252,24 +254,26 @@ def test_links_are_measured_by_any_worker(project: Project, cluster: Cluster) ->
     finally:
         project.git("reset", "-q", "--hard", project.commits[2])
     said = done.stdout + done.stderr
-    assert done.returncode == 1, said
+    assert done.returncode == 2, said  # one is broken
     (folder,) = project.results.glob("*/")
     sessions, messages = links.read(folder)
     assert not messages
     asked = [(session.kind, session.before, session.after) for session in sessions]
     base = project.commits[2]
     steps = zip([base, *commits], commits, strict=False)
-    assert sorted(asked) == sorted([("anchor", base, commits[-1]), *(("step", *pair) for pair in steps)])
+    later = [("anchor", base, commits[2]), ("step", commits[2], commits[4])]
+    assert sorted(asked) == sorted([*later, *(("step", *pair) for pair in steps)])
     assert {session.gpu.split()[-1] for session in sessions} == {"one", "two"}
     for session in sessions:
-        assert {link.cell.split()[0] for link in session.changed} == {"vector_add/numpy"}
+        is_linked = commits[3] not in (session.before, session.after)
+        assert {link.cell.split()[0] for link in session.changed} == ({"vector_add/numpy"} if is_linked else set())
         is_faster = session.after == commits[1]
         assert all((link.log < -1) if is_faster else (link.log > 1) for link in session.changed)
     for commit, times in zip(commits, TIMES, strict=True):
-        assert re.search(f"{commit[:7]} {times} times: 2 linked", said), said
+        assert re.search(f"{commit[:7]} {times} times: {2 if times else 0} linked", said), said
     assert not list(folder.glob("*-checkout-*"))  # no full run
-    assert again.returncode == 1, again.stdout + again.stderr  # of the whole range, whoever measured it
-    assert "3 of 3 commits are linked already" in again.stdout
+    assert again.returncode == 2, again.stdout + again.stderr  # of the whole range, whoever measured it
+    assert "5 of 5 commits are linked already" in again.stdout
 
 
 def wait_for_workers(cluster: Cluster, count: int) -> bool:
