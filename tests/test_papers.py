@@ -52,7 +52,7 @@ def test_the_papers_take_a_record_with_a_gpu(
     assert figures.main([]) == 0
     assert "commit 0123abcd" in (papers / "docs" / "transpose.md").read_text()
     readme = (papers / "README.md").read_text()
-    assert "GPU: NVIDIA H200, 4814 GB/s theoretical, driver 580.95.05, NVRTC 13.0.88\n" in readme
+    assert "GPU: NVIDIA H200, 4814 GB/s theoretical, driver 580.95.05, NVRTC 13.0.88; commit 0123abcd\n" in readme
     assert table_row(readme, "padded") == ["padded", "1220   45 %"]
     assert "memcpy" not in readme  # the ladder's own rungs
     shutil.rmtree(results / "nvidia-h200.x")

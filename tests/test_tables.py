@@ -231,7 +231,7 @@ def test_spread_and_the_minimum_detectable_change() -> None:
 
 def test_the_table_in_the_terminal(record: Record) -> None:
     text = printed(record)
-    assert "GPU: NVIDIA H200, 4814 GB/s theoretical, driver 580.95.05, NVRTC 13.0.88" in text
+    assert "GPU: NVIDIA H200, 4814 GB/s theoretical, driver 580.95.05, NVRTC 13.0.88; commit " in text
     assert "CPU:" not in text  # the GPU was measured
     assert "transpose float32 4096x4096, cold, GPU" in text
     assert table_row(text, "padded") == ["padded", "110 us", "± 9.09 %", "1220", "45.5 %", "50.00 %"]

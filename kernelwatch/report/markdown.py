@@ -4,7 +4,7 @@ from kernelwatch.history.records import Record
 from kernelwatch.plan.problem import Shape
 from kernelwatch.plan.project import Project
 from kernelwatch.report.rows import sections
-from kernelwatch.report.texts import best_copy, device_text, headers, row_texts
+from kernelwatch.report.texts import best_copy, headers, record_text, row_texts
 
 
 def markdown(
@@ -16,7 +16,7 @@ def markdown(
     for section in (own for mixed in every for own in mixed.by_kind()):
         columns = headers(section)
         lines = [
-            f"**{section.title}** ({device_text(record, section.device)}; commit {record.commit})",
+            f"**{section.title}** ({record_text(record, section.device)})",
             "",
             "| " + " | ".join(columns) + " | what it does |",
             "| --- |" + " ---: |" * (len(columns) - 1) + " --- |",

@@ -13,10 +13,10 @@ from kernelwatch.report.rows import Section, reasons, sections
 from kernelwatch.report.texts import (
     best_copy,
     detectable,
-    device_text,
     headers,
     percent,
     rate_and_share,
+    record_text,
     row_texts,
     size_text,
 )
@@ -42,7 +42,7 @@ def show(
     device = device or ("gpu" if any(section.device == "gpu" for section in every) else "cpu")
     shown = [section for section in every if section.device == device]
     for device in dict.fromkeys(section.device for section in shown):
-        console.print(f"{device.upper()}: {device_text(record, device)}", markup=False)
+        console.print(f"{device.upper()}: {record_text(record, device)}", markup=False, highlight=False)
     for error in dict.fromkeys(facts["nvml"] for facts in record.facts.values() if facts.get("nvml", "ok") != "ok"):
         console.print(
             f"note: measured without NVML's facts (clocks, limits, power): {error}", style="yellow", markup=False

@@ -132,6 +132,11 @@ def device_text(record: Record, device: str) -> str:
     return f"{facts.get('cpu')}, {len(facts.get('cores', []))} cores, NumPy {facts.get('packages', {}).get('numpy')}"
 
 
+def record_text(record: Record, device: str) -> str:
+    """The device, its software, and the commit."""
+    return f"{device_text(record, device)}; commit {record.commit}"
+
+
 def best_copy(rows: list[Row]) -> str:
     """The fastest of the copies that a section measured. Shares refer to vector_copy, which may be slower."""
     copies = [row for row in rows if row.rung in ("memcpy", "vector_copy", "cupy_copy") and row.cell.seconds]

@@ -31,7 +31,7 @@ from rich.console import Console
 from kernelwatch.history.records import Record, read, sidecars
 from kernelwatch.report.arguments import Output, Parser
 from kernelwatch.report.markdown import table
-from kernelwatch.report.texts import device_text, time_text
+from kernelwatch.report.texts import record_text, time_text
 from lab import planted
 from lab.figures import write_block
 from lab.planted import Change, Flag, changes_in, commit, commits, flags_on, publish, run
@@ -142,7 +142,7 @@ def tables(records: list[Record]) -> dict[str, str]:
         [rung, str(len(each)), f"{100 * statistics.median(each):.2f} %", f"{100 * max(each):.2f} %"]
         for rung, each in sorted(rungs.items())
     ]
-    where = f"({device_text(newest, 'gpu')}; commit {newest.commit})"
+    where = f"({record_text(newest, 'gpu')})"
     return {
         "times": f"**Time, cold, median of the processes' medians** {where}\n\n"
         + table(["rung", "type", "shape", "time", "spread of processes"], sorted(times)),

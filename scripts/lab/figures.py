@@ -28,7 +28,7 @@ from kernelwatch.report import rows, terminal
 from kernelwatch.report.arguments import Parser
 from kernelwatch.report.markdown import markdown, table
 from kernelwatch.report.rows import Row, ladder
-from kernelwatch.report.texts import device_text, rate_text
+from kernelwatch.report.texts import rate_text, record_text
 from kernelwatch.system.errors import UserError
 from lab import counters as ncu
 from lab import picture
@@ -84,7 +84,7 @@ def write_block(path: Path, name: str, text: str, writer: str = WRITER) -> None:
 
 def who(record: Record, device: str) -> str:
     """The device and the commit of a record, in parentheses."""
-    return f"({device_text(record, device)}; commit {record.commit})"
+    return f"({record_text(record, device)})"
 
 
 def rate(row: Row | None, digits: int = 0) -> str:
@@ -352,7 +352,7 @@ def printed(record: Record) -> str:
         return ""
     out = StringIO()
     console = Console(file=out, width=100)
-    console.print(f"GPU: {device_text(record, 'gpu')}")
+    console.print(f"GPU: {record_text(record, 'gpu')}")
     terminal.print_shapes(shown[0].group, shown, console)
     lines = [line.rstrip() for line in out.getvalue().splitlines()]
     return "```\n" + "\n".join([*lines, "pages: file:///.../.asv/html/index.html"]) + "\n```"
