@@ -151,6 +151,14 @@ def test_the_status_says_what_was_measured(browser: "Browser", recorded_site: Pa
         assert float(told.replace("\u2212", "-").removesuffix(" %")) == pytest.approx(change, abs=0.006)
 
 
+def test_an_age_goes_by_dates(browser: "Browser", recorded_site: Path) -> None:
+    """As the date beside it does: an hour before midnight was yesterday."""
+    with opened(browser, recorded_site, "status") as page:
+        ages = "kernelwatch.text.age(Date.UTC(2026, 0, day, hour), Date.UTC(2026, 0, 3, 1))"
+        days = page.evaluate(f"[[3, 0], [2, 23], [2, 0], [1, 23]].map(([day, hour]) => {ages})")
+        assert days == ["today", "a day ago", "a day ago", "2 days ago"]
+
+
 def test_a_trend_of_one_commit_is_none(browser: "Browser", recorded_site: Path, tmp_path: Path) -> None:
     """The newest commit on another GPU than those before, and the only one of all."""
     shutil.copytree(recorded_site, tmp_path / "site")

@@ -64,9 +64,10 @@ kernelwatch.text = {
         return new Date(milliseconds).toISOString().slice(0, 10);
     },
 
-    // How long ago, in words, as of the moment at which the pages were published.
+    // How many days ago by their dates, in words, as of the moment at which the pages were published.
     age(milliseconds, now) {
-        const days = Math.floor((now - milliseconds) / 86400000);
+        const [then, day] = [milliseconds, now].map((each) => Math.floor(each / 86400000));
+        const days = day - then;
         if (days < 1) return "today";
         return days === 1 ? "a day ago" : days < 60 ? days + " days ago" : Math.round(days / 30.4) + " months ago";
     },
