@@ -124,12 +124,14 @@ TWINS = {
 # --- what the looks rest on ----------------------------------------------------------------------------------------
 
 
-def trial(folder: Path, candidate: str, maker: str = "rng.random(4096)") -> Any:
+ADD = "def add(x): return x + 1"
+
+
+def trial(folder: Path, candidate: str, maker: str = "rng.random(4096)", add: str = ADD) -> Any:
     """What a process would see of a candidate, whose original adds 1."""
     original, own = folder / "original_of_a_test.py", folder / "candidate_of_a_test.py"
     original.write_text(
-        "import numpy as np\nrng = np.random.default_rng()\n\ndef add(x): return x + 1\n\n"
-        f"def inputs(): return ({maker},)\n"
+        f"import numpy as np\nrng = np.random.default_rng()\n\n{add}\n\ndef inputs(): return ({maker},)\n"
     )
     own.write_text(f"import numpy as np\n{candidate}\n")
     setting = Setting(f"{original}:inputs", 0.0, 0.0, "hot", "cpu", 0.01, None)
@@ -178,6 +180,34 @@ def test_what_it_is_compared_with_is_its_own(tmp_path: Path, code: str, name: st
     own = "import sys\nown = [own for at, own in sys.modules.items() if at.startswith('original_of_a_test_')][-1]"
     found = trial(tmp_path, f"{own}\n{code}\ndef add(x): return 0")
     assert re.fullmatch(rf"it replaces original_of_a_test_\w+\.{name}, which the measurement uses", found.refused)
+
+
+LAZY = """
+def build(x):
+    global kernel
+    kernel = lambda x: x + 1
+    return kernel(x)
+
+kernel = build
+
+def add(x): return kernel(x)
+"""
+
+
+def test_an_original_may_bind_its_kernel_when_it_is_first_called(tmp_path: Path) -> None:
+    """That is no candidate's doing; what the engine uses is not the original's to change, either."""
+    found = trial(tmp_path, "def add(x): return 1 + x", add=LAZY)
+    assert found.compared, found.refused
+    before = time.monotonic
+    try:
+        found = trial(
+            tmp_path,
+            "def add(x): return 1 + x",
+            add="import time\ndef add(x):\n    time.monotonic = lambda: 0\n    return x + 1",
+        )
+    finally:
+        time.monotonic = before
+    assert found.refused == "it replaces time.monotonic, which the measurement uses"
 
 
 def test_nvml_may_be_read_and_not_set() -> None:
