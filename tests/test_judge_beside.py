@@ -53,6 +53,20 @@ def test_a_candidate_that_takes_something_from_what_is_started_next_ends_it(judg
         resource.setrlimit(resource.RLIMIT_CORE, before)
 
 
+def test_a_parent_that_ends_is_no_change_of_settings(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as a shell whose user logs out: the new parent has other limits, and may not tell all of them."""
+    limits = lambda: resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # noqa: E731
+    parents = [subprocess.Popen(["sleep", "1000"], preexec_fn=each) for each in (None, limits)]  # noqa: PLW1509
+    told = iter(parents)
+    monkeypatch.setattr(os, "getppid", lambda: next(told).pid)
+    try:
+        assert judge.judge(f"{FILE}:honest").seconds > 0
+    finally:
+        for parent in parents:
+            parent.kill()
+            parent.wait()
+
+
 def test_a_candidate_cannot_write_into_the_control_and_what_that_says_is_possible(
     judge: Judge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
