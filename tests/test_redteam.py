@@ -232,7 +232,12 @@ def test_nvml_is_free_again_after_a_trial(tmp_path: Path) -> None:
         (lambda x: (x + 1).view(np.recarray), lambda x: x + 1, "output 0 is a numpy.rec.recarray, which may compute"),
         (lambda x: (x + 1).view(np.recarray), lambda x: (x + 1).view(np.recarray), ""),
         (lambda x: [x + 1, 2.0], lambda x: [x + 1, 2.0], ""),
-        (lambda x: x.reshape(2, 4).copy().T, lambda x: x.reshape(2, 4).T.copy(), r"output 0 has strides (8, 32), the"),
+        (
+            lambda x: x.reshape(2, 4).copy().T,
+            lambda x: x.reshape(2, 4).T.copy(),
+            "output 0 has strides (8, 32), the original's has (16, 8) in bytes: whoever reads it would do the rest of "
+            "the work; return it in that order",
+        ),
         (lambda x: np.broadcast_to(x[:1].copy(), 8), lambda x: np.full(8, x[0]), r"output 0 has strides (0,), the"),
         (lambda x: x.reshape(1, 8).copy(), lambda x: x.reshape(8, 1).copy().T, ""),  # one row
         (lambda x: [x.sum(), x + 1], lambda x: [np.asarray(x.sum()), x + 1], ""),
