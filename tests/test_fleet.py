@@ -272,6 +272,29 @@ def test_links_are_measured_by_any_worker(project: Project, cluster: Cluster) ->
     assert "3 of 3 commits are linked already" in again.stdout
 
 
+def test_what_failed_and_is_back_is_compared_with_what_was_before(project: Project, cluster: Cluster) -> None:
+    """As without a fleet: a link to the parent, which failed, tells nothing of it."""
+    kernel = project.folder / "gpukernels" / "vector_add" / "numpy.py"
+    text, base = kernel.read_text(), project.commits[2]
+    try:
+        for more in ("    out[:] = 0\n", "    for _ in range(100):\n        len(out)\n"):
+            kernel.write_text(text + more)
+            newest = project.commit_all("lost, then slower")
+        cluster.start("one", FAKE_GPU="one")
+        assert wait_for_workers(cluster, 1)
+        command = ["scripts/bench", "--cluster", cluster.file, f"{base}..HEAD"]
+        done = project.run(sys.executable, *command)
+    finally:
+        project.git("reset", "-q", "--hard", base)
+    assert done.returncode in (1, 2), done.stdout + done.stderr
+    (folder,) = project.results.glob("*/")
+    sessions, _ = links.read(folder)
+    (across,) = (session for session in sessions if (session.before, session.after) == (base, newest))
+    assert (across.kind, across.new, across.gone) == ("step", (), ())
+    assert across.changed
+    assert all(link.log > 1 for link in across.changed)
+
+
 def wait_for_workers(cluster: Cluster, count: int) -> bool:
     """Until the scheduler knows so many workers."""
     with distributed.Client(scheduler_file=cluster.file, set_as_default=False) as client:

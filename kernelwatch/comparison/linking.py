@@ -381,13 +381,17 @@ def _back(session: Session) -> set[str]:
     return {*session.new, *repaired, *([""] if is_mended else [])}
 
 
+def across_of(project: Project, names: Collection[str]) -> list[Cell]:
+    """The cells of a step across a gap. `names`: of cells and rungs, as from `returned`."""
+    return [cell for cell in asked_of(project) if not names or cell.key in names or cell.name in names]
+
+
 def across(
     project: Project, before: str, after: str, names: Collection[str], made: Trees,
     budget_s: float = BUDGET_S, tell: Callable[[str], None] = lambda _: None,
 ) -> Session:  # fmt: skip
     """Compare a commit with the last one that had these cells and rungs, all if there are none. Raises: UserError."""
-    cells = [cell for cell in asked_of(project) if not names or cell.key in names or cell.name in names]
-    one = step(project, before, after, made, cells)
+    one = step(project, before, after, made, across_of(project, names))
     return link(project, replace(one, differ=replace(one.differ, new=(), gone=()), left={}), made, budget_s, tell=tell)
 
 
