@@ -147,6 +147,11 @@ def test_what_comes_back_slower_than_it_was_is_worse(tmp_path: Path, small_engin
     (change,) = event["changes"]
     assert (change["from"], change["to"]) == (rows.git("rev-parse", "base"), slower)
     assert 0.4 < change["size"] < 0.6
+    files = (rows.folder / "results").glob(f"*/{slower[:8]}.*.links.jsonl")
+    (gap,) = (file for file in files if f'"before": "{change["from"]}"' in file.read_text())
+    gap.unlink()  # as it was linked before gaps were measured
+    told = rows.kernelwatch("link", "--budget", "1", "--no-publish", "--again", code=1)
+    assert told.count(f"worse: {CELL} ") == 1
 
 
 def test_what_is_reverted_is_undone_whatever_another_commit_does_later() -> None:

@@ -358,8 +358,9 @@ def anchors_of(one: Session, known: Sequence[Session], line: Sequence[str]) -> M
 
 def returned(one: Session, known: Iterable[Session], line: Sequence[str]) -> Mapping[str, list[str]]:
     """The cells and rungs of a session that its parent lacks, or that failed there, by the last commit that had them;
-    [] stands for all, if nothing of the parent can be imported. `known`, `line`: as in `anchors_of`."""
-    positions = {commit: at for at, commit in enumerate(line)}
+    [] stands for all, if nothing of the parent can be imported. `known`, `line`: as in `anchors_of`; other sessions of
+    the same commit do not tell what was lost before it."""
+    positions = {commit: at for at, commit in enumerate(line) if commit != one.after}
     own = [each for each in known if each.kind == "step" and each.before in positions and each.after in positions]
     lost: dict[str, str] = {}
     for session in sorted(own, key=lambda each: positions[each.after]):

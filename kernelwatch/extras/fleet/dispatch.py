@@ -352,8 +352,7 @@ class _Links(_Run):
         for one in sessions:
             if one.kind != "step" or one.before != self.parents[one.after]:
                 continue
-            others = [each for each in known if each.after != one.after]
-            for before, names in linking.returned(one, others, self._line_of(one.after)).items():
+            for before, names in linking.returned(one, known, self._line_of(one.after)).items():
                 for cell in linking.across_of(self.fleet.project, names):
                     if (machine, one.after, unit_of("links", cell.device).name) in self.asked:
                         keys.setdefault((before, one.after, cell.device), {})[cell.key] = None
