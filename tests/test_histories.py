@@ -1,18 +1,23 @@
 """Histories that could make a verdict green: what was taken back, came in small steps, or is back after a gap."""
 
 import math
+import subprocess
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
+from kernelwatch.comparison import consents
 from kernelwatch.detect.chain import chains
 from kernelwatch.detect.events import JudgedSeries
 from kernelwatch.detect.judging import judge
 from kernelwatch.detect.linked import linked, verdicts_of
 from kernelwatch.detect.point import Point
 from kernelwatch.detect.results import Result
+from tests.repositories import new_project
 from tests.sums_of_rows import KERNEL, OTHER, PLAIN, Rows
 from tests.test_chain import CELL as LINK
 from tests.test_chain import POSITIONS, a_link, a_session
@@ -48,6 +53,41 @@ def test_what_a_commit_announced_covers_nothing_once_it_is_taken_back(tmp_path: 
     changed(rows, "slower for another reason", rows__sums=times(140))
     told = rows.kernelwatch("versus", "base", "HEAD", code=1)
     assert "HEAD is worse than BASE: 1 cell" in told
+
+
+def test_many_later_commits_are_asked_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether one took an announced commit back: a call of git for each took minutes in a long history."""
+    repository = new_project(tmp_path, "long")
+    asked: list[Any] = []
+    run = subprocess.run
+    project: Any = SimpleNamespace(root=repository.folder, results=tmp_path, launch_paths=lambda: ["a.py", "b.py"])
+
+    def commit(message: str, **files: str) -> str:
+        for name, text in files.items():
+            (repository.folder / f"{name}.py").write_text(text)
+        return repository.commit_all(message)
+
+    def counted(command: Any, **given: Any) -> Any:
+        asked.append(command)
+        return run(command, **given)
+
+    def between() -> tuple[list[str], int]:
+        asked.clear()
+        with monkeypatch.context() as patch:
+            patch.setattr(subprocess, "run", counted)
+            return list(consents.between(project, "host", base, "HEAD").commits), len(asked)
+
+    base = commit("base", a="1", b="1")
+    announced = commit("slower\n\nPerf-Expected: op/rung +20%", a="2", b="2")
+    told, calls = between()
+    assert told == [announced]
+    for number in range(3, 7):
+        commit("more", a=str(number))
+    commit("half is back", a="1")
+    assert between() == ([announced], calls)
+    commit("all is back", b="1")
+    commit("for another reason", b="7")
+    assert between()[0] == []
 
 
 def test_what_is_announced_twice_came_once(tmp_path: Path, small_engine: Path) -> None:
@@ -107,6 +147,11 @@ def test_what_comes_back_slower_than_it_was_is_worse(tmp_path: Path, small_engin
     (change,) = event["changes"]
     assert (change["from"], change["to"]) == (rows.git("rev-parse", "base"), slower)
     assert 0.4 < change["size"] < 0.6
+    files = (rows.folder / "results").glob(f"*/{slower[:8]}.*.links.jsonl")
+    (gap,) = (file for file in files if f'"before": "{change["from"]}"' in file.read_text())
+    gap.unlink()  # as it was linked before gaps were measured
+    told = rows.kernelwatch("link", "--budget", "1", "--no-publish", "--again", code=1)
+    assert told.count(f"worse: {CELL} ") == 1
 
 
 def test_what_is_reverted_is_undone_whatever_another_commit_does_later() -> None:

@@ -1,15 +1,22 @@
 """The judge against what a candidate does beside its calls: before the clock starts, to others, and when it ends."""
 
-# ruff: noqa: F811 (a fixture)
+# ruff: noqa: F811 (fixtures)
 
+import os
 import resource
+import signal
+import subprocess
+import sys
 import time
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
 from kernelwatch.api.judge.judging import Judge
 from kernelwatch.api.result import MeasureError, Refused
-from tests.test_judge import FILE, judge  # noqa: F401 (a fixture)
+from tests.repositories import wait_until
+from tests.test_judge import FILE, judge, own  # noqa: F401 (fixtures)
 
 
 def test_nothing_is_computed_before_the_clock_starts(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,6 +53,20 @@ def test_a_candidate_that_takes_something_from_what_is_started_next_ends_it(judg
         resource.setrlimit(resource.RLIMIT_CORE, before)
 
 
+def test_a_parent_that_ends_is_no_change_of_settings(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as a shell whose user logs out: the new parent has other limits, and may not tell all of them."""
+    limits = lambda: resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # noqa: E731
+    parents = [subprocess.Popen(["sleep", "1000"], preexec_fn=each) for each in (None, limits)]  # noqa: PLW1509
+    told = iter(parents)
+    monkeypatch.setattr(os, "getppid", lambda: next(told).pid)
+    try:
+        assert judge.judge(f"{FILE}:honest").seconds > 0
+    finally:
+        for parent in parents:
+            parent.kill()
+            parent.wait()
+
+
 def test_a_candidate_cannot_write_into_the_control_and_what_that_says_is_possible(
     judge: Judge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -79,3 +100,54 @@ def test_no_candidate_is_refused_for_its_original_or_the_control(judge: Judge, m
             judge.judge(f"{FILE}:honest")
         assert not isinstance(seen.value, Refused)
         judge.control.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_nothing_stays_stopped_if_the_judge_ends_first(own: str, tmp_path: Path, number: signal.Signals) -> None:
+    """A child of the candidate, which stands still while the numbers are made: by Ctrl-C, or as the system ends it."""
+    told = tmp_path / "child"
+    (tmp_path / "forking.py").write_text(FORKING.format(told=str(told)))
+    command = [
+        "measure",
+        f"{tmp_path}/forking.py:root",
+        "--judge",
+        f"{own}:root",
+        "--args",
+        "inputs",
+        "--seconds",
+        "600",
+    ]
+    begun = subprocess.Popen([sys.executable, "-m", "kernelwatch", *command], cwd=tmp_path, stderr=subprocess.DEVNULL)
+
+    def state(process: int) -> str:
+        with suppress(OSError):
+            return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+        return "gone"
+
+    try:
+        child, judge = map(int, wait_until(lambda: told.is_file() and told.read_text().split()))
+        wait_until(lambda: state(child) == "T", pause_s=0.0)
+        os.kill(begun.pid if number == signal.SIGINT else judge, number)
+        begun.wait()
+        assert wait_until(lambda: state(child) in ("gone", "Z"), limit_s=20.0)
+    finally:
+        begun.kill()
+        with suppress(OSError, UnboundLocalError):
+            os.kill(child, signal.SIGKILL)
+
+
+FORKING = """
+import os, time
+import numpy as np
+
+def root(x, out):
+    np.sqrt(x, out=out)
+
+judge, child = os.getppid(), os.fork()
+if child == 0:
+    os.setsid()
+    time.sleep(3600)
+with open({told!r} + ".new", "w") as file:
+    file.write(f"{{child}} {{judge}}")
+os.rename({told!r} + ".new", {told!r})
+"""

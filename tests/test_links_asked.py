@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.project import PROJECT
 from kernelwatch.asv.machine_names import machine_name
-from kernelwatch.commands.link import foretold
+from kernelwatch.commands.link import foretold, standing_of
 from kernelwatch.comparison import changes, linking
 from kernelwatch.detect.chain import chains
 from kernelwatch.history import links
@@ -322,3 +322,13 @@ def test_trees_are_asked_at_the_same_time_under_one_lock(monkeypatch: pytest.Mon
     monkeypatch.setattr(changes, "gpu_here", lambda: "another GPU")  # whose kernels may be others
     changes.launches(PROJECT, dict.fromkeys(trees, cells))
     assert asked.count((trees[0], cells[0].key)) == 2
+
+
+def test_a_regression_that_is_open_somewhere_is_open() -> None:
+    """On one machine it is accepted, on another one nobody has decided; in either order."""
+    there, here = (
+        {"kind": "regression", "changes": [{"to": "b" * 40, "cell": CELL, "open": each}]} for each in (True, False)
+    )
+    for events in ([there, here], [here, there]):
+        assert standing_of(events) == {("b" * 40, CELL): True}
+    assert standing_of([here, {**there, "kind": "improvement"}]) == {("b" * 40, CELL): False}

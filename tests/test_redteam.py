@@ -124,12 +124,14 @@ TWINS = {
 # --- what the looks rest on ----------------------------------------------------------------------------------------
 
 
-def trial(folder: Path, candidate: str, maker: str = "rng.random(4096)") -> Any:
+ADD = "def add(x): return x + 1"
+
+
+def trial(folder: Path, candidate: str, maker: str = "rng.random(4096)", add: str = ADD) -> Any:
     """What a process would see of a candidate, whose original adds 1."""
     original, own = folder / "original_of_a_test.py", folder / "candidate_of_a_test.py"
     original.write_text(
-        "import numpy as np\nrng = np.random.default_rng()\n\ndef add(x): return x + 1\n\n"
-        f"def inputs(): return ({maker},)\n"
+        f"import numpy as np\nrng = np.random.default_rng()\n\n{add}\n\ndef inputs(): return ({maker},)\n"
     )
     own.write_text(f"import numpy as np\n{candidate}\n")
     setting = Setting(f"{original}:inputs", 0.0, 0.0, "hot", "cpu", 0.01, None)
@@ -180,6 +182,34 @@ def test_what_it_is_compared_with_is_its_own(tmp_path: Path, code: str, name: st
     assert re.fullmatch(rf"it replaces original_of_a_test_\w+\.{name}, which the measurement uses", found.refused)
 
 
+LAZY = """
+def build(x):
+    global kernel
+    kernel = lambda x: x + 1
+    return kernel(x)
+
+kernel = build
+
+def add(x): return kernel(x)
+"""
+
+
+def test_an_original_may_bind_its_kernel_when_it_is_first_called(tmp_path: Path) -> None:
+    """That is no candidate's doing; what the engine uses is not the original's to change, either."""
+    found = trial(tmp_path, "def add(x): return 1 + x", add=LAZY)
+    assert found.compared, found.refused
+    before = time.monotonic
+    try:
+        found = trial(
+            tmp_path,
+            "def add(x): return 1 + x",
+            add="import time\ndef add(x):\n    time.monotonic = lambda: 0\n    return x + 1",
+        )
+    finally:
+        time.monotonic = before
+    assert found.refused == "it replaces time.monotonic, which the measurement uses"
+
+
 def test_nvml_may_be_read_and_not_set() -> None:
     setters = ("nvmlDeviceSetGpuLockedClocks", "nvmlDeviceResetGpuLockedClocks", "nvmlDeviceSetPowerManagementLimit")
     getters = ("nvmlDeviceGetClockInfo", "nvmlInit_v2", "nvmlDeviceGetPowerManagementLimit", "nvmlShutdown", "memset")
@@ -202,7 +232,12 @@ def test_nvml_is_free_again_after_a_trial(tmp_path: Path) -> None:
         (lambda x: (x + 1).view(np.recarray), lambda x: x + 1, "output 0 is a numpy.rec.recarray, which may compute"),
         (lambda x: (x + 1).view(np.recarray), lambda x: (x + 1).view(np.recarray), ""),
         (lambda x: [x + 1, 2.0], lambda x: [x + 1, 2.0], ""),
-        (lambda x: x.reshape(2, 4).copy().T, lambda x: x.reshape(2, 4).T.copy(), r"output 0 has strides (8, 32), the"),
+        (
+            lambda x: x.reshape(2, 4).copy().T,
+            lambda x: x.reshape(2, 4).T.copy(),
+            "output 0 has strides (8, 32), the original's has (16, 8) in bytes: whoever reads it would do the rest of "
+            "the work; return it in that order",
+        ),
         (lambda x: np.broadcast_to(x[:1].copy(), 8), lambda x: np.full(8, x[0]), r"output 0 has strides (0,), the"),
         (lambda x: x.reshape(1, 8).copy(), lambda x: x.reshape(8, 1).copy().T, ""),  # one row
         (lambda x: [x.sum(), x + 1], lambda x: [np.asarray(x.sum()), x + 1], ""),

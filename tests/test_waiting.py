@@ -6,6 +6,7 @@ import threading
 import pytest
 from rich.console import Console
 
+from kernelwatch.report.arguments import Output
 from kernelwatch.system import waiting
 
 
@@ -34,9 +35,25 @@ def test_a_pipe_is_told_each_minute_and_what_is_printed_stays_clean(monkeypatch:
     assert not tellers()
 
 
-def test_a_terminal_has_its_line_and_no_other() -> None:
+def test_a_terminal_has_its_line_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
     shown = io.StringIO()
     with waiting.status(Console(file=shown, force_terminal=True), "compiling ...") as tell:
         tell("timing ...")
         assert not tellers()
     assert "timing ..." in shown.getvalue()
+
+
+def test_what_cannot_change_a_line_is_told_each_minute(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A terminal of an editor, and a pipe that a job of CI wants colors in."""
+    for name, value in (("TERM", "dumb"), ("FORCE_COLOR", "1")):
+        with monkeypatch.context() as patch:
+            patch.setenv(name, value)
+            console = Output() if name == "FORCE_COLOR" else Console(file=io.StringIO(), force_terminal=True)
+            assert console.is_terminal
+            with waiting.status(console, "compiling ..."):
+                (teller,) = tellers()
+            teller.join(60)
+    assert capsys.readouterr().out == ""

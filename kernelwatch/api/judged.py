@@ -14,6 +14,7 @@ from kernelwatch.api.processes import each
 from kernelwatch.api.result import Compared, Measured
 from kernelwatch.api.statistics import Verdict, log_ratios, pooled
 from kernelwatch.comparison.paired import LOOKS
+from kernelwatch.system import lifeline
 
 
 class Case(NamedTuple):
@@ -78,11 +79,12 @@ def judged_here(reference: str, function: str, against: str, case: Case, process
 
 @contextmanager
 def sitting(reference: str, case: Case) -> Iterator[Judge]:
-    """A judge, by the name of the reference."""
+    """A judge, by the name of the reference. If its process is killed, so is all that a candidate has started, which
+    may be stopped and would stay so."""
     function, makes = known(reference), known(case.args) if case.args else None
     positional, named = made(case.args)
     timer = timer_of((*positional, *named.values()), case.device)
-    with timer.current():
+    with timer.current(), lifeline.tied(nested=True):
         judge = Judge(timer, reference, function, positional, named, case.rules, makes)
         with judge.sitting():
             yield judge

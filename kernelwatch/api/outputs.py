@@ -141,7 +141,10 @@ def why_other(expected: Outputs, own: Outputs, rtol: float, atol: float) -> str:
                 return f"{what} {at}: {why}"
     for at, (steps, usual_steps) in enumerate(zip(own.steps, expected.steps, strict=True)):
         if steps != usual_steps:
-            return f"output {at} has strides {steps}, the original's has {usual_steps}: who reads it does the rest"
+            return (
+                f"output {at} has strides {steps}, the original's has {usual_steps} in bytes: whoever reads it would "
+                "do the rest of the work; return it in that order, such as a copy"
+            )
     return ""
 
 

@@ -231,7 +231,8 @@ class Beside:
     def expected(self) -> Outputs:
         """What the original computes. Raises: OriginalFails."""
         try:
-            return self._called(self.original)
+            with self.untouched.original():
+                return self._called(self.original)
         except MeasureError as error:
             raise OriginalFails(str(error)) from error
         except Exception as error:  # whatever the function raises

@@ -11,6 +11,7 @@ import sys
 import sysconfig
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
@@ -48,6 +49,17 @@ class Untouched:
 
     def __exit__(self, *_: object) -> None:
         _WATCHING.remove(self.refused)
+
+    @contextmanager
+    def original(self) -> Iterator[None]:
+        """While the original is called: what that binds anew in modules of users, such as a kernel that is compiled
+        when it is first needed, is no candidate's doing."""
+        before = dict(_of_users())
+        yield
+        now = dict(_of_users())
+        for key, parts in before.items():
+            if key in self.functions and _same(self.functions[key], parts):
+                self.functions[key] = now.get(key, ())
 
     def why(self) -> str:
         """What was changed, "" if nothing was."""
@@ -118,16 +130,29 @@ def _refuse(event: str, arguments: tuple[Any, ...]) -> None:
 def _functions() -> Iterator[tuple[tuple[str, str], tuple[object, ...]]]:
     """What each name of the modules and classes stands for."""
     for module, content in [*sys.modules.items()]:
-        # One of a class of its own may be imported only now that it is looked at.
-        file = vars(content).get("__file__") if type(content) is ModuleType else None
-        if module in MODULES or module.startswith(OWN) or (file and not _installed(file)):
+        if _is_used(module):
             yield from _of(module, content)
+    yield from _of_users()
     for path in CLASSES:
         owner: Any = sys.modules.get(path.partition(".")[0])
         for part in path.split(".")[1:]:
             owner = getattr(owner, part, None)
         if isinstance(owner, type):
             yield from _of(path, owner)
+
+
+def _is_used(module: str) -> bool:
+    """Whether the engine itself uses a module."""
+    return module in MODULES or module.startswith(OWN)
+
+
+def _of_users() -> Iterator[tuple[tuple[str, str], tuple[object, ...]]]:
+    """The same of the modules of no installed distribution, such as the original's."""
+    for module, content in [*sys.modules.items()]:
+        # One of a class of its own may be imported only now that it is looked at.
+        file = vars(content).get("__file__") if type(content) is ModuleType else None
+        if file and not _is_used(module) and not _installed(file):
+            yield from _of(module, content)
 
 
 def _of(name: str, owner: ModuleType | type) -> Iterator[tuple[tuple[str, str], tuple[object, ...]]]:

@@ -88,7 +88,8 @@ def run(project: Project, arguments: argparse.Namespace, console: Console, fleet
         left = {pair: asked if arguments.again else unlinked(asked, known, pair, described) for pair in pairs}
         if done := sum(not cells for cells in left.values()):
             console.print(f"{done} of {len(pairs)} commits are linked already (`link --again` links them anew)")
-        own = [_only(one, asked) for one in known if one.kind == "step" and one.after in {after for _, after in left}]
+        afters = {after for _, after in left}
+        own = [_only(one, asked) for one in known if one.kind == "step" and one.after in afters]
         for session in (one for one in own if not arguments.again and code_of([one])):
             _show_commit(project, session, console)
         earlier.extend(own)
@@ -186,16 +187,16 @@ def _told(
         return code_of(sessions, standing_along(sessions, line, console))
     _list_benchmarks(project)
     page = publish(project, project.root / CONFIGURATION, console)
-    standing: Standing = {}
+    shown: list[Event] = []
     for machine in machines:
         told = Events(page.parent / "data" / "events.json", [session.after for session in sessions], machine)
         found = [event for event in told.now() if event["last"]["hash"] in told.commits]
         show_events(found, console)
         show_expected(told.expected(), console)
         show_damaged([told.damaged()], console)
-        standing |= standing_of(found)
+        shown += found
     console.print(f"pages: {page.as_uri()}", soft_wrap=True)
-    return code_of(sessions, standing)
+    return code_of(sessions, standing_of(shown))
 
 
 def foretold(commits: int, known: Sequence[Session], budget_s: float) -> str:
@@ -215,9 +216,11 @@ def foretold(commits: int, known: Sequence[Session], budget_s: float) -> str:
 
 
 def standing_of(events: Sequence[Event]) -> Standing:
-    """Whether published regressions are open, by commit and cell; else they are accepted, as expected, or fixed."""
+    """Whether published regressions are open, by commit and cell; else they are accepted, as expected, or fixed. One
+    that is open on one of several machines, or in one of several environments, is open."""
     changes = [change for event in events if event["kind"] == "regression" for change in event["changes"]]
-    return {(change["to"], change["cell"]): change["open"] for change in changes}
+    standing = {(change["to"], change["cell"]): False for change in changes}
+    return standing | {(change["to"], change["cell"]): True for change in changes if change["open"]}
 
 
 def standing_along(sessions: Sequence[Session], line: Sequence[str], console: Console) -> Standing:

@@ -4,6 +4,7 @@ announce by Perf-Expected. They cover the commits between both sides."""
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from kernelwatch.detect.events import change_id
 from kernelwatch.detect.states import CLOSE, percent
@@ -92,12 +93,17 @@ def _patch(project: Project, commit: str) -> str:
 def _is_taken_back(project: Project, commit: str, head: str) -> bool:
     """Whether all files on which launches may depend and that a commit changed were once more, up to `head`, as they
     were before it: what was said of its change says nothing of a later one."""
-    before = f"{commit}^"
     if len(git(project.root, "rev-list", "--parents", "-n", "1", commit).split()) == 1:
         return False  # a root
-    differ = ("diff", "--name-only", "--no-renames", "-z", before)
-    names = filter(None, git(project.root, *differ, commit, "--", *project.launch_paths()).split("\0"))
-    files = [f":(top,literal){name}" for name in names]
-    touching = ("rev-list", "--full-history", "--ancestry-path", f"{commit}..{head}", "--", *files)
-    later = git(project.root, *touching).split() if files else []
-    return any(not git(project.root, *differ, one, "--", *files) for one in later)
+    differ = ("diff", "--name-only", "--no-renames", "-z", f"{commit}^", commit, "--", *project.launch_paths())
+    files = [f":(top,literal){name}" for name in git(project.root, *differ).split("\0") if name]
+    if not files:
+        return False
+    before = git(project.root, "rev-parse", f"{commit}^^{{tree}}")
+    touching = ("log", "--format=%T", "--full-history", "--ancestry-path", f"{commit}..{head}", "--", *files)
+    trees = git(project.root, *touching).split()
+    # One process for all: it tells the two trees of each pair, then a line with ":" for each file that differs.
+    pairs = "".join(f"{before} {tree}\n" for tree in trees).encode()
+    told = run_command("git", "diff-tree", "--stdin", "-r", "--raw", "--", *files, root=project.root, given=pairs)
+    lines = [*told.splitlines(), b""] if trees else []
+    return any(not line.startswith(b":") and not after.startswith(b":") for line, after in pairwise(lines))

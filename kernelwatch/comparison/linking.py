@@ -358,8 +358,9 @@ def anchors_of(one: Session, known: Sequence[Session], line: Sequence[str]) -> M
 
 def returned(one: Session, known: Iterable[Session], line: Sequence[str]) -> Mapping[str, list[str]]:
     """The cells and rungs of a session that its parent lacks, or that failed there, by the last commit that had them;
-    [] stands for all, if nothing of the parent can be imported. `known`, `line`: as in `anchors_of`."""
-    positions = {commit: at for at, commit in enumerate(line)}
+    [] stands for all, if nothing of the parent can be imported. `known`, `line`: as in `anchors_of`; other sessions of
+    the same commit do not tell what was lost before it."""
+    positions = {commit: at for at, commit in enumerate(line) if commit != one.after}
     own = [each for each in known if each.kind == "step" and each.before in positions and each.after in positions]
     lost: dict[str, str] = {}
     for session in sorted(own, key=lambda each: positions[each.after]):
@@ -381,13 +382,17 @@ def _back(session: Session) -> set[str]:
     return {*session.new, *repaired, *([""] if is_mended else [])}
 
 
+def across_of(project: Project, names: Collection[str]) -> list[Cell]:
+    """The cells of a step across a gap. `names`: of cells and rungs, as from `returned`."""
+    return [cell for cell in asked_of(project) if not names or cell.key in names or cell.name in names]
+
+
 def across(
     project: Project, before: str, after: str, names: Collection[str], made: Trees,
     budget_s: float = BUDGET_S, tell: Callable[[str], None] = lambda _: None,
 ) -> Session:  # fmt: skip
     """Compare a commit with the last one that had these cells and rungs, all if there are none. Raises: UserError."""
-    cells = [cell for cell in asked_of(project) if not names or cell.key in names or cell.name in names]
-    one = step(project, before, after, made, cells)
+    one = step(project, before, after, made, across_of(project, names))
     return link(project, replace(one, differ=replace(one.differ, new=(), gone=()), left={}), made, budget_s, tell=tell)
 
 

@@ -38,11 +38,13 @@ class Parser(argparse.ArgumentParser):
 
 
 class Output(Console):
-    """The terminal. An output that is no terminal gets whole lines, unless $COLUMNS gives a width."""
+    """The terminal. An output that is no terminal gets whole lines, unless $COLUMNS gives a width, and no line that
+    changes, though $FORCE_COLOR may give it colors."""
 
     def __init__(self, *, stderr: bool = False) -> None:
         stream = sys.stderr if stderr else sys.stdout
-        super().__init__(stderr=stderr, width=None if stream.isatty() or "COLUMNS" in os.environ else WIDE)
+        width = None if stream.isatty() or "COLUMNS" in os.environ else WIDE
+        super().__init__(stderr=stderr, width=width, force_interactive=None if stream.isatty() else False)
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError  # rich would end the process with exit code 1, which is a verdict here

@@ -16,22 +16,18 @@ MINUTE_S = 60.0
 @contextmanager
 def status(console: "Console", text: str) -> Iterator[Callable[[str], None]]:
     """While something takes long; gives what changes the text. What a command prints is left alone."""
+    if console.is_interactive:
+        with console.status(text) as shown:
+            yield shown.update
+        return
     latest, began, ended = [text], time.monotonic(), threading.Event()
-
-    def tell(text: str) -> None:
-        latest[0] = text
-        shown.update(text)
 
     def tell_each_minute() -> None:
         while not ended.wait(MINUTE_S):
-            print(f"after {time.monotonic() - began:.0f} s: {latest[0]}", file=sys.stderr, flush=True)
+            print(f"after {time.monotonic() - began:.0f} s: {latest[-1]}", file=sys.stderr, flush=True)
 
-    with console.status(text) as shown:
-        if console.is_terminal:
-            yield tell
-            return
-        threading.Thread(target=tell_each_minute, daemon=True).start()
-        try:
-            yield tell
-        finally:
-            ended.set()
+    threading.Thread(target=tell_each_minute, daemon=True).start()
+    try:
+        yield lambda text: latest.__setitem__(0, text)
+    finally:
+        ended.set()

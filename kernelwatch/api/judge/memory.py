@@ -93,7 +93,8 @@ class Judging(ABC):
     def settings(self) -> dict[str, Any]:
         """What a candidate can change so that others are slower: cores, priorities and limits of this process and of
         its parent, which those that they start take over; on a GPU also the clocks, if it may."""
-        own = {"": os.getpid(), " of the parent": os.getppid()}
+        parent = os.getppid()
+        own = {"": os.getpid(), f" of its parent, process {parent}": parent}
         return {f"{what}{of}": value for of, process in own.items() for what, value in _inherited(process).items()}
 
     def users(self) -> set[int]:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from kernelwatch.api.judge.runner import DONE, DUMPABLE, END, FAILED, GO, MESSAGE_BYTES, READY, Job
 from kernelwatch.api.result import Refused
+from kernelwatch.system import lifeline
 
 READY_S = 300.0  # until it is ready: it may import PyTorch and compile
 ROUND_S = 60.0  # until a round is done
@@ -30,7 +31,7 @@ SPINS = 4096  # looks for an answer between two such looks
 PASSED_ON = (  # of the environment; the rest may hold secrets, or ways to change how a program runs
     *("PATH", "LANG", "TZ", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_HOME", "CUDA_PATH"),
     *("VIRTUAL_ENV", "OMP_NUM_THREADS", "OMP_WAIT_POLICY", "OPENBLAS_NUM_THREADS", "OPENBLAS_THREAD_TIMEOUT"),
-    *("MKL_NUM_THREADS", "NCCL_NVLS_ENABLE"),
+    *("MKL_NUM_THREADS", "NCCL_NVLS_ENABLE", lifeline.MARK),
 )
 SUBREAPER = 36  # of prctl
 

@@ -2,7 +2,7 @@
 
 One job at a time goes to each worker, so that Dask's scheduler has as many tasks as there are workers, and this process
 decides which GPU measures what. A job whose worker dies is left again. A job of a full run is a commit and some suites;
-a job of links is a commit with its parent, or with an older one: an anchor, or the last that had what its parent lacks.
+a job of links is a commit with its parent, with the last commit that had what was lost between, or with its anchor.
 """
 
 import argparse
@@ -10,7 +10,6 @@ import json
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from kernelwatch.extras.fleet.merging import merge
 from kernelwatch.extras.fleet.schedule import Job, Schedule, misfits, recorded
 from kernelwatch.extras.fleet.units import Unit, missing, unit_of, units
 from kernelwatch.history import links
-from kernelwatch.history.links import Session
+from kernelwatch.history.links import Kind, Session
 from kernelwatch.plan.cells import Cell
 from kernelwatch.plan.project import MADE, Project
 from kernelwatch.run import outcome
@@ -301,14 +300,14 @@ class _Links(_Run):
         self.pairs, self.left, self.budget_s, self.show = pairs, left, budget_s, show
         self.parents = {after: before for before, after in pairs}
         self.places = {after: at for at, after in enumerate(self.parents)}
-        self.asked: dict[tuple[str, str, str], tuple[str, str, list[str]]] = {}  # kind of machine, commit, unit
+        # By kind of machine, commit and unit: the kind of session, the commit before, and the cells.
+        self.asked: dict[tuple[str, str, str], tuple[str, str, list[str]]] = {}
         self.sessions: list[Session] = []
-        # By kind of machine, those after which nothing was planned yet: with what was asked of them.
-        self.new: dict[str, list[tuple[Session, Unit, list[str]]]] = {}
+        self.new: dict[str, list[Session]] = {}  # by kind, those of which no anchor was planned yet
 
-    def _ask(self, what: str, machine: str, before: str, after: str, unit: Unit, keys: list[str]) -> None:
-        """Add the comparison of some cells of two commits. `what`: as in `node.link`."""
-        self.asked[machine, after, unit.name] = what, before, keys
+    def _ask(self, machine: str, kind: Kind, before: str, after: str, unit: Unit, keys: list[str]) -> None:
+        """Add the comparison of some cells of two commits."""
+        self.asked[machine, after, unit.name] = kind, before, keys
         self._add(machine, self.places[after], after, [unit])
 
     def _plan(self, machine: str) -> None:
@@ -318,7 +317,7 @@ class _Links(_Run):
             for before, after in self.pairs:
                 cells = left[before, after]
                 if keys := [cell.key for cell in cells if unit_of("links", cell.device).name == unit.name]:
-                    self._ask("link", machine, before, after, unit, keys)
+                    self._ask(machine, "step", before, after, unit, keys)
 
     def _request(self, job: Job) -> dict[str, Any]:
         asked = [self.asked[job.machine, job.commit, unit.name] for unit in job.units]
@@ -327,31 +326,38 @@ class _Links(_Run):
         return {"program": "link", "commits": commits, "parent": parent, "asked": asked, "budget_s": self.budget_s}
 
     def _take_in(self, job: Job, reply: dict[str, Any]) -> None:
-        for unit, text in zip(job.units, reply["sessions"], strict=True):
+        for text in reply["sessions"]:
             session = links.parsed(text.splitlines())
             links.save(self.fleet.project.results / job.machine, session)
             self.sessions.append(session)
-            _, _, keys = self.asked[job.machine, job.commit, unit.name]
-            self.new.setdefault(job.machine, []).append((session, unit, keys))
+            self.new.setdefault(job.machine, []).append(session)
             self.show(session)
 
     def _have_more(self) -> bool:
-        """Once all links are there, add the anchors that are due, and what came back, with the last that had it."""
+        """Add the steps across gaps and the anchors that are due, once all links are there."""
         new, self.new = self.new, {}
-        for machine, told in new.items():
+        for machine, sessions in new.items():
             known, _ = links.read(self.fleet.project.results / machine)
-            own = [each for each in told if each[0].before == self.parents[each[0].after]]
-            own.sort(key=lambda each: self.places[each[0].after])
-            for due in linking.planned([session for session, _, _ in own], known, self._line_of):
+            sessions.sort(key=lambda session: self.places[session.after])
+            self._ask_across(machine, sessions, known)
+            for due in linking.planned(sessions, known, self._line_of):
                 unit = unit_of(f"anchor {due.before[:8]}", due.changed[0].device)
-                self._ask("anchor", machine, due.before, due.after, unit, [link.cell for link in due.changed])
-            for session, unit, keys in own:
-                others = [each for each in known if each != session]
-                for before, names in linking.returned(session, others, self._line_of(session.after)).items():
-                    back = [key for key in keys if not names or key in names or key.partition(" ")[0] in names]
-                    across = replace(unit, name=f"across {before[:8]} {unit.name}")
-                    self._ask("across", machine, before, session.after, across, back)
+                self._ask(machine, "anchor", due.before, due.after, unit, [link.cell for link in due.changed])
         return len(self.schedule) > 0
+
+    def _ask_across(self, machine: str, sessions: Sequence[Session], known: Sequence[Session]) -> None:
+        """Add the steps from the last commits that had what the parents of these sessions lack, or what failed there.
+        The sessions of both devices may tell of it."""
+        keys: dict[tuple[str, str, str], dict[str, None]] = {}
+        for one in sessions:
+            if one.kind != "step" or one.before != self.parents[one.after]:
+                continue
+            for before, names in linking.returned(one, known, self._line_of(one.after)).items():
+                for cell in linking.across_of(self.fleet.project, names):
+                    if (machine, one.after, unit_of("links", cell.device).name) in self.asked:
+                        keys.setdefault((before, one.after, cell.device), {})[cell.key] = None
+        for (before, after, device), own in keys.items():
+            self._ask(machine, "step", before, after, unit_of(f"across {before[:8]}", device), [*own])
 
     def _line_of(self, commit: str) -> list[str]:
         return git(self.root, "rev-list", "--first-parent", "--reverse", commit).splitlines()

@@ -77,18 +77,17 @@ def measure(project: Project, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def link(project: Project, request: dict[str, Any]) -> dict[str, Any]:
-    """Link a commit with its parent ("link"), or with an older commit: its anchor ("anchor"), or the last one that had
-    what its parent lacks ("across"); the texts of the sessions."""
+    """Link a commit with its parent, or with an older commit that is asked for; the texts of the sessions."""
     after, parent = request["commits"][0], request["parent"]
     texts = []
     with linking.trees(project) as made:
-        for what, before, keys in request["asked"]:
-            if what == "across":
+        for kind, before, keys in request["asked"]:
+            if kind == "step" and before != parent:
                 session = linking.across(project, before, after, keys, made, request["budget_s"])
             else:
                 asked = [cell for cell in linking.asked_of(project) if cell.key in set(keys)]
                 one = linking.step(project, parent, after, made, asked)
-                if what == "link":
+                if kind == "step":
                     session = linking.link(project, one, made, request["budget_s"])
                 else:
                     session = linking.anchor(project, one, before, keys, made, request["budget_s"])
