@@ -89,7 +89,15 @@ def test_who_cheats_is_refused_by_name(judge: Judge, name: str, said: str) -> No
 
 
 def test_who_never_answers_is_refused(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(player, "ROUND_S", 0.5)
+    play = player.Player.play
+
+    def briefly(one: player.Player, done: Any) -> float:
+        with monkeypatch.context() as patch:
+            if one is not judge.control:  # which a busy machine may hold up for longer
+                patch.setattr(player, "ROUND_S", 0.5)
+            return play(one, done)
+
+    monkeypatch.setattr(player.Player, "play", briefly)
     with pytest.raises(Refused, match=r"never_answers did not answer within 0.5 s"):
         judge.judge(f"{FILE}:never_answers")
 
@@ -135,15 +143,16 @@ def test_an_honest_function_is_measured(judge: Judge) -> None:
 def test_a_figure_is_a_round_less_the_control_over_its_sets(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a clock that stands: a round of the candidate takes 10 ms, one of the control 9 ms, of which its calls take
     7 ms."""
-    seen: list[tuple[str, float]] = []
+    seen: list[tuple[str, float, float]] = []
 
     def play(one: player.Player, done: Any) -> float:
+        began = time.perf_counter()
         one.channel.send(runner.GO)
         for process in one.held:
             os.kill(process, signal.SIGCONT)
         told = one._answer(runner.DONE, 10)
         done()
-        seen.append((one.name, float(told or 0)))
+        seen.append((one.name, float(told or 0), time.perf_counter() - began))
         one.told = b"0.007" if one is judge.control else b""
         return 0.009 if one is judge.control else 0.010
 
@@ -157,8 +166,8 @@ def test_a_figure_is_a_round_less_the_control_over_its_sets(judge: Judge, monkey
     assert found.judged.shortest_s == pytest.approx(0.002 / 40 / 0.05)
     assert "5 % of its time or more may be fixed costs of a round" in found.warnings[0]
     assert {name for name, _ in seen} == {"add", "honest"}
-    for name, told in seen:  # only the control is asked, and its calls take some time
-        assert (0 < told < 0.1) if name == "add" else told == 0
+    for name, told, round_s in seen:  # only the control is asked, and its calls take some time
+        assert (0 < told < round_s) if name == "add" else told == 0
 
 
 def test_the_clock_stops_after_the_judge_has_looked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -426,7 +426,7 @@ def with_no_files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     closed.mkdir(mode=0)
     use(project, PUBLISHING)
     command = [*BOUND, sys.executable, "-m", "asv", "publish", "--no-pull"]
-    done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
     return project, done.stdout.replace("\n", "")
 
