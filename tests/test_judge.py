@@ -80,7 +80,9 @@ def judge() -> Iterator[Judge]:
         ("nothing", "names no function"),
     ],
 )
-def test_who_cheats_is_refused_by_name(judge: Judge, name: str, said: str) -> None:
+def test_who_cheats_is_refused_by_name(judge: Judge, name: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if name == "says_done_early":
+        monkeypatch.setattr(judging, "LATE_S", 10 * cheaters.LATE_S)  # a busy machine may start its thread late
     before = children(os.getpid())  # of the tests that this process ran before
     with pytest.raises(Refused, match=said):
         judge.judge(f"{FILE}:{name}")
@@ -122,10 +124,11 @@ def test_an_output_that_comes_after_the_look_is_too_late(judge: Judge) -> None:
 # --- who is honest ----------------------------------------------------------------------------------------------------
 
 
-def test_a_function_is_timed_by_a_clock_that_it_cannot_reach(judge: Judge) -> None:
+def test_a_function_is_timed_by_a_clock_that_it_cannot_reach(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(judge, "_controls", lambda: [1e-6] * 4)  # a busy machine may make them longer than the rests
     for name in ("rests", "patches_clocks"):
         found = judge.judge(f"{FILE}:{name}")
-        assert found.seconds > 0.9 * cheaters.REST_S  # less what the control takes
+        assert found.seconds > 0.9 * cheaters.REST_S
         assert min(found.samples) > 0.9 * cheaters.REST_S
 
 
@@ -165,7 +168,7 @@ def test_a_figure_is_a_round_less_the_control_over_its_sets(judge: Judge, monkey
     assert found.judged.resolution_s == pytest.approx(0)
     assert found.judged.shortest_s == pytest.approx(0.002 / 40 / 0.05)
     assert "5 % of its time or more may be fixed costs of a round" in found.warnings[0]
-    assert {name for name, _ in seen} == {"add", "honest"}
+    assert {name for name, *_ in seen} == {"add", "honest"}
     for name, told, round_s in seen:  # only the control is asked, and its calls take some time
         assert (0 < told < round_s) if name == "add" else told == 0
 
@@ -375,8 +378,8 @@ def inputs():
 def root(x, out):
     time.sleep(0.001)
     np.sqrt(x, out=out)
-def slow(x, out):
-    time.sleep(0.003)
+def slow(x, out):  # by more than a busy machine lets a process wait when its rest is over
+    time.sleep(0.008)
     np.sqrt(x, out=out)
 def near(x, out):
     time.sleep(0.001)
