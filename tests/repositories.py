@@ -83,17 +83,12 @@ def small_cache(engine: Path) -> None:
     rewrite(engine, {"timing/cpu.py": {"CACHE_BYTES_MAX = 256 << 20": "CACHE_BYTES_MAX = 4 << 20"}})
 
 
-# What the tests plant changes by a factor, which the first looks show even on a busy machine: more turns would only be
-# taken for what cannot be decided.
-
-
 def cpu_processes(count: int) -> dict[str, dict[str, str]]:
     """A change of a copied engine: so many processes time a cell on the CPU."""
     of_cpu = '"kernelwatch.timing.cpu:Cpu",\n            holds="CPU",\n            processes='
     return {"kernelwatch/plan/devices.py": {f"{of_cpu}3": f"{of_cpu}{count}"}}
 
 
-FEW_TURNS = {"kernelwatch/comparison/paired.py": {"LOOKS = (4, 6, 10, 16, 24, 36)": "LOOKS = (4, 6, 10, 16)"}}
 # Where the clock is exact (OWN_CLOCK), two turns decide.
 FEWEST_TURNS = {"kernelwatch/comparison/paired.py": {"LOOKS = (4, 6, 10, 16, 24, 36)": "LOOKS = (2, 4, 6, 10)"}}
 

@@ -52,7 +52,6 @@ def judge() -> Iterator[Judge]:
         patch.setattr(judging, "ROUNDS_LEAST", 4)
         patch.setattr(judging, "CONTROLS_MOST", 4)
         patch.setattr(judging, "LATE_S", 2 * cheaters.LATE_S)
-        patch.setattr(player, "END_S", 2.0)
         patch.setattr(memory, "cache_bytes", lambda: 1 << 20)
         made = Judge(Cpu(), f"{FILE}:add", add, arrays(), {}, Rules(seconds=0.01))
         with made.sitting():
