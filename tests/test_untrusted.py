@@ -279,6 +279,7 @@ def test_a_clean_site_loses_nothing(browser: "Browser", tmp_path: Path) -> None:
     with served(tmp_path / "html") as address:
         for where in (address, f"{(tmp_path / 'html').as_uri()}/"):
             page = browser.new_page()
+            page.set_default_timeout(60_000)
             said = heard(page)
             page.goto(f"{where}index.html")
             wait_until_drawn(page, "[id='summarygrid-suite.step']")
