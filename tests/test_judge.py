@@ -378,7 +378,7 @@ def root(x, out):
     time.sleep(0.001)
     np.sqrt(x, out=out)
 def slow(x, out):  # by more than a busy machine lets a process wait when its rest is over
-    time.sleep(0.008)
+    time.sleep(0.005)
     np.sqrt(x, out=out)
 def near(x, out):
     time.sleep(0.001)
