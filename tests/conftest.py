@@ -4,6 +4,7 @@ import compileall
 import functools
 import gc
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -136,6 +137,18 @@ def api_engine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     copy_into(folder, ["kernelwatch"])
     for edits in (FEW_BUFFERS, SMALL_ARENA):
         rewrite(folder, edits)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def exact_api(tmp_path_factory: pytest.TempPathFactory, api_engine: Path) -> Path:
+    """The folder of a copy of `api_engine` whose clock only `kernelwatch.system.clock.sleep` moves, which the functions
+    call that it measures: what else this machine does moves no verdict."""
+    from tests.repositories import PASSED_CLOCK, rewrite
+
+    folder = tmp_path_factory.mktemp("exact") / "engine"
+    shutil.copytree(api_engine, folder)
+    rewrite(folder, PASSED_CLOCK)
     return folder
 
 

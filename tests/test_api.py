@@ -17,6 +17,7 @@ from kernelwatch.api.arguments import LARGE, Original, Rotation, device_of
 from kernelwatch.api.rounds import Round
 from kernelwatch.api.statistics import Verdict, level
 from kernelwatch.comparison.paired import LOOKS
+from kernelwatch.system import clock
 from tests.test_api_results import result
 
 CACHE = 1 << 20
@@ -37,12 +38,15 @@ def arrays(count: int = 1 << 14) -> tuple[Any, Any]:
     return np.arange(count, dtype=np.float32), np.zeros(count, np.float32)
 
 
-def slow(x: Any) -> float:
-    return float(np.sort(np.tile(x, 100))[0])
+now = [0.0]  # of a clock that only these two move
 
 
-def quick(x: Any) -> float:
-    return float(np.sort(x)[0])
+def slow(x: Any) -> None:
+    now[0] += 1e-2
+
+
+def quick(x: Any) -> None:
+    now[0] += 1e-4
 
 
 # --- measure -------------------------------------------------------------------------------------------------------
@@ -369,17 +373,18 @@ def test_rounds_under_a_limit_count_if_they_are_most(limited: int, seconds: floa
 # --- compare -------------------------------------------------------------------------------------------------------
 
 
-def test_a_hundredfold_work_is_slower() -> None:
+def test_a_hundredfold_work_is_slower(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clock, "perf_counter", lambda: now[0])
     x = np.random.default_rng(1).random(1 << 10)
-    found = kernelwatch.compare(quick, slow, x, seconds=10)  # the first look decides, unless the machine is busy
+    found = kernelwatch.compare(quick, slow, x, seconds=10)
     assert found.verdict == "slower"
-    assert found.ratio > 10
-    assert found.interval[0] < found.ratio < found.interval[1]
+    assert found.ratio == pytest.approx(100)
+    assert found.interval[0] <= found.ratio <= found.interval[1]
     assert (found.a.name, found.b.name) == ("quick", "slow")
-    assert len(found.samples) == len(found.a.samples) == len(found.b.samples) in LOOKS
+    assert len(found.samples) == len(found.a.samples) == len(found.b.samples) == LOOKS[0]
     turned = kernelwatch.compare(slow, quick, x, seconds=10)
     assert turned.verdict == "faster"
-    assert turned.ratio < 0.1
+    assert turned.ratio == pytest.approx(0.01)
 
 
 def test_both_get_the_same_copies_in_turns() -> None:
@@ -430,17 +435,17 @@ def test_a_comparison_ends_when_it_is_decided_or_late() -> None:
 
 MODULE = """
 import os
-import time
 import numpy as np
+from kernelwatch.system import clock
 
 def doubled(x, out):
     np.multiply(x, 2, out=out)
 
 def rests(x, out):
-    time.sleep(2e-4)
+    clock.sleep(2e-4)
 
 def rests_longer(x, out):
-    time.sleep(2e-2)
+    clock.sleep(2e-2)
 
 def fails(x, out):
     raise KeyError("nothing")
@@ -451,7 +456,9 @@ def dies(x, out):
 
 
 @pytest.fixture
-def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def module(tmp_path: Path, exact_api: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What fresh processes measure by an exact clock."""
+    monkeypatch.syspath_prepend(str(exact_api))
     (tmp_path / "own_functions.py").write_text(MODULE)
     monkeypatch.syspath_prepend(str(tmp_path))
     return "own_functions"

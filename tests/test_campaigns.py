@@ -26,6 +26,7 @@ from kernelwatch.system.errors import CANNOT
 from kernelwatch.system.files import locked
 from lab import campaigns as simulated
 from lab import figures
+from tests.repositories import wait_until
 from tests.schemas import check
 from tests.test_api_results import result
 
@@ -346,7 +347,7 @@ def test_one_process_at_a_time_measures_in_a_campaign(lab: Lab, campaign: Campai
     with warnings.catch_warnings(record=True, action="always") as told:
         with locked(Path(f"{campaign.file}.lock")):
             other.start()
-            other.join(0.3)
+            assert wait_until(lambda: told)
             assert lab.trials == []
         other.join()
     assert lab.trials == [("waiting", False)]

@@ -86,8 +86,9 @@ def test_all_that_is_returned_counts() -> None:
 # --- in fresh processes -----------------------------------------------------------------------------------------------
 
 OWN = """
-import os, time
+import os
 import numpy as np
+from kernelwatch.system import clock
 
 calls = 0
 
@@ -95,7 +96,7 @@ def inputs():
     return {"x": np.arange(64.0), "out": np.zeros(64)}
 
 def original(x, out):
-    time.sleep(2e-2)
+    clock.sleep(2e-2)
     np.sqrt(x, out=out)
 
 def nothing(x, out):
@@ -107,11 +108,12 @@ def drifts(x, out):
     out[:] = calls
 """
 CANDIDATES = """
-import os, time
+import os
 import numpy as np
+from kernelwatch.system import clock
 
 def fast(x, out):
-    time.sleep(1e-3)
+    clock.sleep(1e-3)
     np.sqrt(x, out=out)
 
 def near(x, out):
@@ -135,11 +137,13 @@ def ends(x, out):
 
 
 @pytest.fixture
-def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def own(tmp_path: Path, exact_api: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """What fresh processes measure by an exact clock."""
     (tmp_path / "own_original.py").write_text(OWN)
     (tmp_path / "candidates.py").write_text(CANDIDATES)
     monkeypatch.chdir(tmp_path)
     paths = list(sys.path)
+    sys.path.insert(0, str(exact_api))
     yield tmp_path
     sys.path[:] = paths
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import environment
-from tests.repositories import ROOT
+from tests.repositories import ROOT, wait_until
 
 
 @pytest.fixture
@@ -248,18 +248,22 @@ def test_two_commands_make_one_environment(
         no_pip.append(wanted)
         if len(no_pip) == 1:
             other.start()
-            other.join(0.3)
+            assert wait_until(waits)
             assert other.is_alive()
         return ""
 
+    def waits() -> bool:
+        said.append(capsys.readouterr().err)
+        return "another process makes venv/; waiting for it" in "".join(said)
+
     monkeypatch.setattr(environment, "pip_install", pip)
     others: list[str] = []
+    said: list[str] = []
     other = threading.Thread(target=lambda: others.append(environment.ensure()))
     first = environment.ensure()
     other.join()
     assert others == [first]
     assert len(no_pip) == 1
-    assert "another process makes venv/; waiting for it" in capsys.readouterr().err
 
 
 def test_pip_installs_only_what_has_a_hash(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

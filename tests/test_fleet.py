@@ -62,7 +62,7 @@ FAKES = {
     "kernelwatch/comparison/linking.py": {"EVERY = 10": "EVERY = 3", "BUDGET_S = 60.0": "BUDGET_S = 2.0"},
     **FEWEST_TURNS,
     "kernelwatch/extras/fleet/dispatch.py": {"TRIES = 5": "TRIES = 9"},  # one run has a full disk and two deaths
-    "kernelwatch/extras/fleet/cluster.py": {"LOST_S = 20.0": "LOST_S = 3.0", "CONNECT_S = 10.0": "CONNECT_S = 3.0"},
+    "kernelwatch/extras/fleet/cluster.py": {"LOST_S = 20.0": "LOST_S = 3.0"},
 }
 WITH_DASK = Preloaded("distributed", **QUIET)
 pytestmark = [
@@ -427,7 +427,7 @@ def test_however_a_run_ends_the_next_goes_on(
     said = run.finish()
     assert run.returncode == 130, said
     assert "interrupted; " in said
-    assert wait_until(lambda: not project.jobs(), 20, 0.1), project.processes()
+    assert wait_until(lambda: not project.jobs(), pause_s=0.1), project.processes()
 
     run = project.begin_fleet(cluster.file)
     assert wait_until(project.job_held, pause_s=0.1)
@@ -438,13 +438,13 @@ def test_however_a_run_ends_the_next_goes_on(
     assert "what was measured is in the results; the same command goes on there" in said.replace("\n", " ")
     assert "Traceback" not in said
     cluster.kill("one")  # it would wait for its scheduler
-    assert wait_until(lambda: not project.processes(), 20, 0.1), project.processes()
+    assert wait_until(lambda: not project.processes(), pause_s=0.1), project.processes()
 
     run = project.begin_fleet("local")
     assert wait_until(project.job_held, pause_s=0.1)
     run.kill()
     run.wait()
-    assert wait_until(lambda: not project.processes(), 20, 0.1), project.processes()
+    assert wait_until(lambda: not project.processes(), pause_s=0.1), project.processes()
     project.whole()
 
     done = project.fleet("local")

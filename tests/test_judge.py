@@ -52,7 +52,6 @@ def judge() -> Iterator[Judge]:
         patch.setattr(judging, "ROUNDS_LEAST", 4)
         patch.setattr(judging, "CONTROLS_MOST", 4)
         patch.setattr(judging, "LATE_S", 2 * cheaters.LATE_S)
-        patch.setattr(player, "END_S", 2.0)
         patch.setattr(memory, "cache_bytes", lambda: 1 << 20)
         made = Judge(Cpu(), f"{FILE}:add", add, arrays(), {}, Rules(seconds=0.01))
         with made.sitting():
@@ -80,7 +79,9 @@ def judge() -> Iterator[Judge]:
         ("nothing", "names no function"),
     ],
 )
-def test_who_cheats_is_refused_by_name(judge: Judge, name: str, said: str) -> None:
+def test_who_cheats_is_refused_by_name(judge: Judge, name: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if name == "says_done_early":
+        monkeypatch.setattr(judging, "LATE_S", 10 * cheaters.LATE_S)  # a busy machine may start its thread late
     before = children(os.getpid())  # of the tests that this process ran before
     with pytest.raises(Refused, match=said):
         judge.judge(f"{FILE}:{name}")
@@ -89,7 +90,15 @@ def test_who_cheats_is_refused_by_name(judge: Judge, name: str, said: str) -> No
 
 
 def test_who_never_answers_is_refused(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(player, "ROUND_S", 0.5)
+    play = player.Player.play
+
+    def briefly(one: player.Player, done: Any) -> float:
+        with monkeypatch.context() as patch:
+            if one is not judge.control:  # which a busy machine may hold up for longer
+                patch.setattr(player, "ROUND_S", 0.5)
+            return play(one, done)
+
+    monkeypatch.setattr(player.Player, "play", briefly)
     with pytest.raises(Refused, match=r"never_answers did not answer within 0.5 s"):
         judge.judge(f"{FILE}:never_answers")
 
@@ -114,10 +123,11 @@ def test_an_output_that_comes_after_the_look_is_too_late(judge: Judge) -> None:
 # --- who is honest ----------------------------------------------------------------------------------------------------
 
 
-def test_a_function_is_timed_by_a_clock_that_it_cannot_reach(judge: Judge) -> None:
+def test_a_function_is_timed_by_a_clock_that_it_cannot_reach(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(judge, "_controls", lambda: [1e-6] * 4)  # a busy machine may make them longer than the rests
     for name in ("rests", "patches_clocks"):
         found = judge.judge(f"{FILE}:{name}")
-        assert found.seconds > 0.9 * cheaters.REST_S  # less what the control takes
+        assert found.seconds > 0.9 * cheaters.REST_S
         assert min(found.samples) > 0.9 * cheaters.REST_S
 
 
@@ -135,15 +145,16 @@ def test_an_honest_function_is_measured(judge: Judge) -> None:
 def test_a_figure_is_a_round_less_the_control_over_its_sets(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a clock that stands: a round of the candidate takes 10 ms, one of the control 9 ms, of which its calls take
     7 ms."""
-    seen: list[tuple[str, float]] = []
+    seen: list[tuple[str, float, float]] = []
 
     def play(one: player.Player, done: Any) -> float:
+        began = time.perf_counter()
         one.channel.send(runner.GO)
         for process in one.held:
             os.kill(process, signal.SIGCONT)
         told = one._answer(runner.DONE, 10)
         done()
-        seen.append((one.name, float(told or 0)))
+        seen.append((one.name, float(told or 0), time.perf_counter() - began))
         one.told = b"0.007" if one is judge.control else b""
         return 0.009 if one is judge.control else 0.010
 
@@ -156,9 +167,9 @@ def test_a_figure_is_a_round_less_the_control_over_its_sets(judge: Judge, monkey
     assert found.judged.resolution_s == pytest.approx(0)
     assert found.judged.shortest_s == pytest.approx(0.002 / 40 / 0.05)
     assert "5 % of its time or more may be fixed costs of a round" in found.warnings[0]
-    assert {name for name, _ in seen} == {"add", "honest"}
-    for name, told in seen:  # only the control is asked, and its calls take some time
-        assert (0 < told < 0.1) if name == "add" else told == 0
+    assert {name for name, *_ in seen} == {"add", "honest"}
+    for name, told, round_s in seen:  # only the control is asked, and its calls take some time
+        assert (0 < told < round_s) if name == "add" else told == 0
 
 
 def test_the_clock_stops_after_the_judge_has_looked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -366,8 +377,8 @@ def inputs():
 def root(x, out):
     time.sleep(0.001)
     np.sqrt(x, out=out)
-def slow(x, out):
-    time.sleep(0.003)
+def slow(x, out):  # by more than a busy machine lets a process wait when its rest is over
+    time.sleep(0.005)
     np.sqrt(x, out=out)
 def near(x, out):
     time.sleep(0.001)

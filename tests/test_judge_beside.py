@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from kernelwatch.api.judge import player
 from kernelwatch.api.judge.judging import Judge
 from kernelwatch.api.result import MeasureError, Refused
 from tests.repositories import wait_until
@@ -83,7 +84,8 @@ def test_a_candidate_cannot_write_into_the_control_and_what_that_says_is_possibl
         judge._controls()
 
 
-def test_a_child_that_ends_with_its_process_is_not_left_behind(judge: Judge) -> None:
+def test_a_child_that_ends_with_its_process_is_not_left_behind(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(player, "LEFT_S", 60.0)  # it is not awaited longer than it takes
     assert judge.judge(f"{FILE}:lingers").seconds > 0
 
 

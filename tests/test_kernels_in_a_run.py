@@ -191,13 +191,13 @@ def test_a_rung_that_does_not_end_is_not_tried_again(package: Package, tmp_path:
     also = [cell for cell in plan(PROJECT.op("vector_add"), "cpu", quick=True) if cell.rung == "c"]
     mine = [cell for cell in cells("cpu", "hot", "cold") if cell.rung == "c"]
     others = [cell for cell in cells() if cell.rung != "c"]
-    run = Run(PROJECT, [*mine, *others, *also], "cpu", str(folder), BUDGET, endless_s=1)
+    run = Run(PROJECT, [*mine, *others, *also], "cpu", str(folder), BUDGET, endless_s=3)
     run.group.outcomes[also[1].key] = Outcome("na", "never hot")
     for seed in range(2):
         run.measure_all(seed)
     assert (tmp_path / "launches").read_text() == "x"
     hung, other = sorted((run.group.outcomes[cell.key].reason, cell.key) for cell in mine)
-    assert hung[0] == "it is endless or very slow: it has worked for 1 s, its process was killed"
+    assert hung[0] == "it is endless or very slow: it has worked for 3 s, its process was killed"
     assert other[0] == f"not tried: {hung[1]} did not end"
     assert {run.group.outcomes[cell.key].state for cell in mine} == {"failed"}
     for cell in others:

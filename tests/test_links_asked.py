@@ -283,7 +283,7 @@ def test_a_range_is_foretold_and_its_trees_take_no_more_room_than_a_batch(tmp_pa
 def test_trees_are_asked_at_the_same_time_under_one_lock(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Each answer is its tree's; a cell that fails has none and is asked again; what is known is not asked."""
     held: list[bool] = []
-    together = threading.Barrier(2, timeout=20)  # two runs after one another would never pass it
+    together = threading.Barrier(2, timeout=600)  # two runs after one another would never pass it
     asked: list[tuple[str, str]] = []
 
     class Running(processes.Run):

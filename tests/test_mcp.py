@@ -19,7 +19,7 @@ from tests.repositories import ROOT, new_project
 from tests.schemas import check
 
 FUNCTIONS = """
-import time
+from kernelwatch.system import clock
 
 
 def numbers():
@@ -27,12 +27,12 @@ def numbers():
 
 
 def total(x):
-    time.sleep(0.001)
+    clock.sleep(0.001)
     return sum(x)
 
 
 def slow(x):
-    time.sleep(0.01)
+    clock.sleep(0.01)
     return sum(x)
 
 
@@ -42,9 +42,9 @@ def wrong(x):
 
 
 @pytest.fixture
-def folder(tmp_path: Path, api_engine: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Functions, which an engine measures that takes the cache for small."""
-    monkeypatch.setenv("PYTHONPATH", str(api_engine))
+def folder(tmp_path: Path, exact_api: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Functions, which an engine measures that takes the cache for small and has an exact clock."""
+    monkeypatch.setenv("PYTHONPATH", str(exact_api))
     (tmp_path / "sums.py").write_text(FUNCTIONS)
     return tmp_path
 

@@ -168,8 +168,10 @@ def test_a_reader_that_leaves_early_leaves_nobody_reading() -> None:
 def test_a_stuck_process_ends_the_events() -> None:
     said: list[str] = []
     with process("import os, time; os.write(1, b'{}\\n'); time.sleep(600)") as one:
-        events = _events(one, Patience(one.pid, 0.6, 60, by_clock=True), lambda: said.append("slow"))
+        waiting = Patience(one.pid, 60, 60, by_clock=True)
+        events = _events(one, waiting, lambda: said.append("slow"))
         assert next(events) == {}
+        waiting.idle_s, waiting.look_s = 0.6, 0.1  # not before it has started, which takes long on a busy machine
         with pytest.raises(Stuck, match="it hung: nothing for 1 s"):
             next(events)
     assert said == []

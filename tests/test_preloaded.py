@@ -14,7 +14,7 @@ from tests.repositories import PRELOADED, end_group, processes_in, wait_until
 TELLS = """
 import atexit, os, sys, threading
 atexit.register(print, "registered")
-threading.Timer(0.2, print, ["a thread"]).start()
+threading.Thread(target=lambda: (threading.main_thread().join(), print("a thread"))).start()
 import beside, shadowed
 print(sys.argv, os.getcwd(), os.environ.get("TOLD"), os.environ.get("PATH"), sys.stdin.read(), __name__)
 print(beside.__file__, shadowed.__file__, sorted({"kernelwatch", "gpukernels", "tests"} & set(sys.modules)))
@@ -171,14 +171,14 @@ def test_a_test_that_is_stopped_leaves_no_command(tmp_path: Path, monkeypatch: p
     assert process.stdout is not None
 
     def interrupted() -> str:
-        assert wait_until(lambda: processes_in(tmp_path, environment=True), 60)
+        assert wait_until(lambda: processes_in(tmp_path, environment=True))
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
         patch.setattr(process.stdout, "readline", interrupted)
         with pytest.raises(KeyboardInterrupt):
             PRELOADED.run(["program.py"], tmp_path, os.environ | {"HERE": str(tmp_path)})
-    assert wait_until(lambda: not processes_in(tmp_path, environment=True), 10)
+    assert wait_until(lambda: not processes_in(tmp_path, environment=True))
     assert PRELOADED.run(["-m", "platform"], tmp_path, os.environ).returncode == 0
 
 

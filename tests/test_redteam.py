@@ -252,15 +252,17 @@ def test_views_types_and_strides_of_outputs(own: Any, theirs: Any, told: str) ->
 THREAD = """
 import queue, threading
 
-JOBS = queue.Queue()
+JOBS, BEGUN = queue.Queue(), threading.Event()
 
 
 def work():
+    BEGUN.set()
     while JOBS.get():
         pass
 
 
 threading.Thread(target=work, daemon=True, name="busy").start()
+BEGUN.wait()
 """
 
 

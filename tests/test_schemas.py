@@ -2,7 +2,6 @@
 other documents."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -18,11 +17,10 @@ from kernelwatch.report.documents import VERSION
 from kernelwatch.system.errors import CANNOT
 from tests.schemas import FOLDER, check, schema
 
-ROOT = Path(__file__).resolve().parents[1]
 OWN = """
 import os
 import sys
-import time
+from kernelwatch.system import clock
 import numpy as np
 
 def arrays():
@@ -38,13 +36,13 @@ def reserved():
     return {"cache": 1}
 
 def rests(x, out):
-    time.sleep(2e-4)
+    clock.sleep(2e-4)
 
 def rests_longer(x, out):
-    time.sleep(2e-2)
+    clock.sleep(2e-2)
 
 def alone():
-    time.sleep(2e-4)
+    clock.sleep(2e-4)
 
 def fails(*arguments):
     raise KeyError("nothing")
@@ -65,10 +63,15 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(autouse=True)
+def exact(exact_api: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands measure by an exact clock."""
+    monkeypatch.setenv("PYTHONPATH", str(exact_api))
+
+
 def run(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "kernelwatch", "measure", *arguments]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
 
 # --- kernelwatch measure ----------------------------------------------------------------------------------------------
@@ -106,10 +109,10 @@ def test_the_exit_code_is_the_verdict(own: Path, function: str, against: str, ve
 
 @pytest.mark.parametrize("processes", ["1", "2"])
 def test_two_files_of_one_name_are_two_modules(tmp_path: Path, processes: str) -> None:
-    for folder, seconds in (("a", 0.5), ("b", 1e-4)):  # so far apart that it shows on a busy machine
+    for folder, seconds in (("a", 0.5), ("b", 1e-4)):
         (tmp_path / folder).mkdir()
-        own = f"import time\nclass Box: pass\ndef box(): return Box()\ndef f(box): time.sleep({seconds})\n"
-        (tmp_path / folder / "kernel.py").write_text(own)
+        own = f"class Box: pass\ndef box(): return Box()\ndef f(box): clock.sleep({seconds})\n"
+        (tmp_path / folder / "kernel.py").write_text("from kernelwatch.system import clock\n" + own)
     options = ["--args", "box", "--processes", processes, "--seconds", "0.01", "--json"]
     done = run(tmp_path, "b/kernel.py:f", "--against", "a/kernel.py:f", *options)
     assert done.returncode == (0 if processes == "1" else 2), done.stderr  # a verdict needs four processes

@@ -94,7 +94,7 @@ def test_a_build_that_never_ends_is_killed_with_what_it_started(rows: Rows, tmp_
     told = rows.kernelwatch("versus", "HEAD", "HEAD", "--all", code=2, PYTHONPATH=str(tmp_path / "hasty"))
     assert "the build failed: `sh endless.sh`: it has not ended within 2 s and was killed; its output: " in told
     assert "begun" in Path(told.split("its output: ")[1].split()[0]).read_text()
-    assert wait_until(lambda: not processes_in(mark), 10)
+    assert wait_until(lambda: not processes_in(mark))
 
 
 def test_bytecode_without_its_source_is_part_of_a_launch(rows: Rows, tmp_path: Path) -> None:

@@ -359,4 +359,4 @@ def test_two_comparisons_build_one_tree(rows: Rows) -> None:
     environment = {"PYTHONPATH": str(rows.engine), "COLUMNS": "300"}
     other = rows.begin("-m", "kernelwatch", "versus", "HEAD", "HEAD", **environment)
     assert "the only launch is the same" in rows.kernelwatch("versus", "HEAD", "HEAD", code=0)
-    assert other.wait(120) == 0
+    assert other.wait(600) == 0

@@ -185,9 +185,25 @@ POINT = """() => {
 PWNED = "() => Object.keys(window).filter(name => name.startsWith('pwned'))"
 
 
-def pwned(browser: "Browser", address: str, wanted: int = 1) -> set[str]:
-    """What of the hostile ran, after a look at all pages with the mouse over all that may have a tip. `wanted`: so many
-    are waited for in the end."""
+def look_at(page: "Page", location: str) -> None:
+    import playwright.sync_api as playwright
+
+    page.evaluate("where => { location.hash = where }", location)
+    shown = {"/": "() => $('.benchmark-text').length", "/summarylist": "() => $('#summarylist-body tr').length"}
+    with suppress(playwright.TimeoutError):  # a benchmark whose page is broken by its name
+        page.wait_for_function(shown.get(location, POINT), timeout=5_000)
+    page.evaluate(LOOK)
+    if at := page.evaluate(POINT):
+        page.mouse.move(*at)
+    page.wait_for_timeout(300)
+
+
+LOOKS_MOST = 6  # a busy machine may not have drawn a page when the mouse moves over it
+
+
+def pwned(browser: "Browser", address: str, wanted: int = 0) -> set[str]:
+    """What of the hostile ran, after a look at all pages with the mouse over all that may have a tip; and after more
+    looks, until as many ran as are wanted."""
     import playwright.sync_api as playwright
 
     context = browser.new_context(viewport={"width": 1400, "height": 1000})
@@ -199,18 +215,13 @@ def pwned(browser: "Browser", address: str, wanted: int = 1) -> set[str]:
         page.goto(f"{address}index.html", wait_until="domcontentloaded")
         page.wait_for_function("() => window.$ && $.asv && $.asv.main_json && $.asv.main_json.benchmarks")
         names = page.evaluate("Object.keys($.asv.main_json.benchmarks).filter(name => name.includes('.'))")
-        for location in ("/", "/summarylist", *names):
-            page.evaluate("where => { location.hash = where }", location)
-            shown = {"/": "() => $('.benchmark-text').length", "/summarylist": "() => $('#summarylist-body tr').length"}
-            with suppress(playwright.TimeoutError):  # a benchmark whose page is broken by its name
-                page.wait_for_function(shown.get(location, POINT), timeout=5_000)
-            page.evaluate(LOOK)
-            if at := page.evaluate(POINT):
-                page.mouse.move(*at)
-            page.wait_for_timeout(300)
-        with suppress(playwright.TimeoutError):
-            page.wait_for_function(f"wanted => ({PWNED})().length >= wanted", arg=wanted, timeout=3_000)
-        ran = set(page.evaluate(PWNED))
+        for _ in range(LOOKS_MOST if wanted else 1):
+            for location in ("/", "/summarylist", *names):
+                look_at(page, location)
+            with suppress(playwright.TimeoutError):
+                page.wait_for_function(f"wanted => ({PWNED})().length >= wanted", arg=max(wanted, 1), timeout=3_000)
+            if len(ran := set(page.evaluate(PWNED))) >= wanted:
+                break
         assert ran or [url for url in asked if not url.startswith(address)] == []
         return ran
     finally:
@@ -268,6 +279,7 @@ def test_a_clean_site_loses_nothing(browser: "Browser", tmp_path: Path) -> None:
     with served(tmp_path / "html") as address:
         for where in (address, f"{(tmp_path / 'html').as_uri()}/"):
             page = browser.new_page()
+            page.set_default_timeout(60_000)
             said = heard(page)
             page.goto(f"{where}index.html")
             wait_until_drawn(page, "[id='summarygrid-suite.step']")
@@ -426,7 +438,7 @@ def with_no_files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     closed.mkdir(mode=0)
     use(project, PUBLISHING)
     command = [*BOUND, sys.executable, "-m", "asv", "publish", "--no-pull"]
-    done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
     return project, done.stdout.replace("\n", "")
 
