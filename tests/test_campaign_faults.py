@@ -70,7 +70,7 @@ def test_a_candidate_that_hangs_is_killed_with_what_it_started(
     monkeypatch.setattr(subprocess, "Popen", Begun)
     (tmp_path / "hangs.py").write_text(
         "import subprocess, time\n\ndef double(x):\n"
-        "    child = subprocess.Popen(['sleep', '600'])\n"
+        "    child = subprocess.Popen(['sleep', '1200'])\n"
         f"    open({str(said)!r}, 'w').write(str(child.pid))\n"
         "    time.sleep(600)\n"
     )
@@ -87,13 +87,13 @@ def test_nothing_that_a_candidate_left_goes_on_in_later_tries(campaign: Campaign
     """Nor is it waited for, though it holds what its process would say."""
     (tmp_path / "leaves.py").write_text(
         "import subprocess\n"
-        "left = subprocess.Popen(['sleep', '600'])\n"
+        "left = subprocess.Popen(['sleep', '1200'])\n"
         f"open('{tmp_path}/left', 'w').write(str(left.pid))\n"
         "def double(x): return x + x\n"
     )
     found = campaign.attempt(f"{tmp_path / 'leaves.py'}:double")
     assert found.verdict != "refused"
-    assert wait_until(lambda: gone(tmp_path / "left"))
+    assert wait_until(lambda: gone(tmp_path / "left"), limit_s=60)
 
 
 def test_what_ends_with_a_candidate_may_end_by_itself(

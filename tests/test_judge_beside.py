@@ -89,6 +89,20 @@ def test_a_child_that_ends_with_its_process_is_not_left_behind(judge: Judge, mon
     assert judge.judge(f"{FILE}:lingers").seconds > 0
 
 
+def test_a_candidate_that_is_gone_between_rounds_is_refused(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
+    hold = player.Player.hold
+
+    def gone(one: player.Player) -> None:
+        if one is not judge.control:
+            one.process.kill()
+            one.process.wait()
+        hold(one)
+
+    monkeypatch.setattr(player.Player, "hold", gone)
+    with pytest.raises(Refused, match="honest: its process ended with -9 in place of saying done"):
+        judge.judge(f"{FILE}:honest")
+
+
 def test_no_candidate_is_refused_for_its_original_or_the_control(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
     """An original that is wrong now and then, or whose process the system ends."""
     assert judge.control
