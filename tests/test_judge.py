@@ -566,6 +566,6 @@ def test_pytorch_that_a_call_imports_has_the_stream_of_the_capture(monkeypatch: 
 
     monkeypatch.setattr(runner, "in_graph", in_graph)
     layout = SimpleNamespace(set_bytes=0, arguments=lambda *_: ((), {}))
-    _, _, how = runner.prepared(runner.Job("own.py:call", layout, 2, {"ipc": b""}, False))  # type: ignore[arg-type]
+    _, _, how = runner.prepared(runner.Job("own.py:call", layout, 2, {"ipc": b""}))  # type: ignore[arg-type]
     assert how == "graph"
     assert seen == [True]

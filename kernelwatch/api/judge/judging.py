@@ -97,8 +97,8 @@ class Judge:
     # --- the rounds ------------------------------------------------------------------------------------------------
 
     def _start(self, function: str, sets: int, tells: bool = False) -> Player:
-        job = Job(function, self.values.layout, sets, self.arena.handle, self.device.spins, tells)
-        return Player(job, self.arena.descriptors)
+        job = Job(function, self.values.layout, sets, self.arena.handle, tells)
+        return Player(job, self.arena.descriptors, self.device.spins)
 
     def _fill(self) -> None:
         """Give every set other inputs, and noise in the place of what it does not read."""

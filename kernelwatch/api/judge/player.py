@@ -85,15 +85,16 @@ class Player:
     It and all that it has started stand still until "go", while the numbers are made: else a thread could compute what
     it sees of them before the clock starts.
 
-    `how`: "graph" or "calls", as the process says. `told`: what it said behind the last "done".
+    `spins`: whether the judge spins while it waits. `how`: "graph" or "calls", as the process says. `told`: what it
+    said behind the last "done".
     """
 
     told = b""
     held: dict[int, dict[int, tuple[bool, str]]]  # the threads of all that stands still, by process
 
-    def __init__(self, job: Job, descriptors: tuple[int, ...]) -> None:
+    def __init__(self, job: Job, descriptors: tuple[int, ...], spins: bool) -> None:
         self.name = job.function.rpartition(":")[2]
-        self.spins = job.spins
+        self.spins = spins
         self.before = children(os.getpid())
         self.folder = tempfile.TemporaryDirectory(prefix="kernelwatch-", ignore_cleanup_errors=True)
         self.channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

@@ -30,14 +30,13 @@ NO_NEW_PRIVILEGES, ENDS_WITH_PARENT, DUMPABLE = 38, 1, 4  # of prctl
 
 @dataclass(frozen=True)
 class Job:
-    """What a candidate's process gets. `function`: its name; `sets`: how many there are; `spins`: whether the
-    judge spins while it waits; `tells`: whether it says how long the calls took, as only a trusted one is asked."""
+    """What a candidate's process gets. `function`: its name; `sets`: how many there are; `tells`: whether it says how
+    long the calls took, as only a trusted one is asked."""
 
     function: str
     layout: Layout
     sets: int
     handle: Handle
-    spins: bool
     tells: bool = False
 
 
