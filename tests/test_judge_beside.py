@@ -68,6 +68,21 @@ def test_a_parent_that_ends_is_no_change_of_settings(judge: Judge, monkeypatch: 
             parent.wait()
 
 
+def test_the_parent_of_a_judge_is_watched_too(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it starts next, such as the process of the next try, takes its limits over."""
+    with subprocess.Popen(["sleep", "600"]) as parent:
+        monkeypatch.setattr(os, "getppid", lambda: parent.pid)
+        before = judge.device.settings()
+        resource.prlimit(parent.pid, resource.RLIMIT_NOFILE, (64, 64))
+        now = judge.device.settings()
+        parent.kill()
+    changed = {name for name in now if now[name] != before[name]}
+    assert changed == {
+        f"RLIMIT_NOFILE of its parent, process {parent.pid}",
+        f"RLIMIT_OFILE of its parent, process {parent.pid}",
+    }
+
+
 def test_a_candidate_cannot_write_into_the_control_and_what_that_says_is_possible(
     judge: Judge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
