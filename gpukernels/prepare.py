@@ -15,6 +15,7 @@ from gpukernels.compiler import KernelError
 from gpukernels.ladder import Rung
 
 ALIGNMENT = 16  # bytes at multiples of which the copy engine lets a matrix and its rows begin
+LINE = 128  # bytes of a cache line; it has four sectors, and the copy engine reads whole ones
 
 _ELEMENTS = {
     "uint8": driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_UINT8,
@@ -108,8 +109,9 @@ def overlapping(
 
 
 def padded(columns: int, itemsize: int) -> int:
-    """The least number of columns, from `columns` on, of rows that all begin where the copy engine takes them."""
-    per = ALIGNMENT // itemsize
+    """The least number of columns, from `columns` on, of rows that fill whole cache lines: the copy engine takes them,
+    and reads no sector for half of it."""
+    per = LINE // itemsize
     return -(-columns // per) * per
 
 

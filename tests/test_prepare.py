@@ -71,9 +71,9 @@ def test_a_capture_keeps_nothing(stream: Any) -> None:
 
 @pytest.mark.parametrize(
     ("columns", "itemsize", "wanted"),
-    [(1, 2, 8), (8, 2, 8), (9, 2, 16), (4099, 2, 4104), (5, 4, 8), (4, 4, 4), (1, 1, 16), (17, 1, 32)],
+    [(1, 2, 64), (64, 2, 64), (65, 2, 128), (4104, 2, 4160), (4099, 4, 4128), (5, 4, 32), (129, 1, 256)],
 )
-def test_rows_are_padded_to_what_the_copy_engine_takes(columns: int, itemsize: int, wanted: int) -> None:
+def test_rows_are_padded_to_whole_cache_lines(columns: int, itemsize: int, wanted: int) -> None:
     assert prepare.padded(columns, itemsize) == wanted
 
 

@@ -1,8 +1,8 @@
 """matmul/wgmma: how the rungs with Hopper's copy engine are launched: A and B are described to it, and so is C if it
 stores the results (BUFFERS). There is a block for each tile of C or, if blocks stay (PERSISTENT), for each SM.
 
-The copy engine takes matrices whose rows begin at multiples of 16 bytes. Operands that are not aligned go through an
-aligned copy: A and B before the kernel, C after it.
+The copy engine takes matrices whose rows begin at multiples of 16 bytes. Operands that are not aligned go through a
+copy whose rows begin at cache lines: A and B before the kernel, C after it.
 """
 
 import math
@@ -33,7 +33,7 @@ def _takes(matrix: Any) -> bool:
 
 
 def _aligned(matrix: Any) -> Any:
-    """`matrix`, or memory of its shape whose rows begin where the copy engine takes them."""
+    """`matrix` if the copy engine takes it, or memory of its shape whose rows begin at cache lines."""
     if _takes(matrix):
         return matrix
     rows, columns = matrix.shape  # zeros, since initcheck does not see what the copy engine stores
