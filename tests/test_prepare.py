@@ -87,10 +87,12 @@ def test_rows_are_padded_to_whole_cache_lines(columns: int, itemsize: int, wante
         ("wgmma_specialized", 2048, 128, False),
         ("wgmma_specialized", 4096, 512, False),  # a block for each
         ("wgmma_128x128", 2048, 128, False),
+        ("wgmma_64x128", 1024, 128, True),
+        ("wgmma_64x128", 1536, 96, False),  # 288 tiles, three for each block
+        ("wgmma_fp8_64x128", 1024, 128, True),
+        ("tf32_64x128", 1024, 128, True),
         ("wgmma_multicast", 2048, 128, True),  # 128 tiles, two for each cluster
         ("wgmma_multicast", 4096, 128, False),  # 512 tiles in four turns of 64 clusters
-        ("wgmma_multicast_64x128", 1024, 128, True),
-        ("wgmma_multicast_64x128", 1536, 96, False),  # 288 tiles in three turns of 48 clusters
         ("wgmma_split_k", 512, 128, True),
         ("wgmma_split_k", 1024, 512, False),
         ("wgmma_k_major", 1024, 32, True),

@@ -16,7 +16,7 @@ struct Plan : Plain {
 };
 
 template <typename T, typename Out = T>
-__global__ void __launch_bounds__(3 * GROUP, 1)
+__global__ void __launch_bounds__(THREADS, 1)
     matmul_wgmma(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b,
                 const __grid_constant__ TensorMap map_c, int M, int N, int K) {
     extern __shared__ unsigned char shared[];

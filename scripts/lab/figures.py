@@ -62,7 +62,11 @@ CLIMBS = {  # type -> rungs that differ from the one before by one idea each
         "wgmma",
     ),
 }
-FLOAT8 = {"wgmma_fp8": "torch_fp8", "wgmma_fp8_promoted": "torch_fp8_promoted"}  # what each is held against
+FLOAT8 = {  # what each is held against
+    "wgmma_fp8": "torch_fp8",
+    "wgmma_fp8_promoted": "torch_fp8_promoted",
+    "wgmma_fp8_64x128": "torch_fp8",
+}
 PRINTED = ((4096, 4096), (16411, 8209))  # the shapes of the transposes in README.md
 WRITER = "scripts/lab/figures"
 
@@ -150,7 +154,8 @@ def float8(record: Record) -> str:
             if row and vendor in rows_here:
                 row = replace(row, share=row.rate / rows_here[vendor].rate)
             line.append(rate(row))
-    if all(cell == "n/a" for line in lines for cell in line[1:]):
+    lines = [line for line in lines if set(line[1:]) != {"n/a"}]
+    if not lines:
         return ""
     title = f"**matmul, float8, cold, GPU: GFLOP/s (share of the vendor's like)** {who(record, 'gpu')}\n\n"
     return title + table(["rung", *map(label, MATMUL.shapes)], lines)
