@@ -110,6 +110,44 @@ def test_a_rung_whose_blocks_do_not_stay_has_a_block_for_each_tile(name: str) ->
         assert blocks == -(-rows // found.tile[0]) * -(-columns // found.tile[1])
 
 
+@pytest.mark.parametrize(
+    ("type", "shape", "pitch", "at", "word"),
+    [
+        ("uint8", (4000, 4040), 4096, 0, "uint64"),
+        ("uint8", (4000, 4041), 4096, 0, "uint8"),
+        ("float16", (64, 4100), 8320, 0, "uint64"),
+        ("float16", (64, 4098), 8320, 0, "uint32"),
+        ("float16", (64, 4099), 8320, 0, "uint16"),
+        ("float16", (64, 4104), 8320, 2, "uint16"),  # whole vectors that begin within one
+        ("float16", (64, 1), 128, 0, "uint16"),
+        ("float32", (64, 4098), 16512, 4, "uint32"),
+        ("float32", (1, 4098), 16512, 8, "uint64"),
+    ],
+)
+def test_copies_are_made_in_the_widest_words(
+    monkeypatch: pytest.MonkeyPatch, type: str, shape: tuple[int, int], pitch: int, at: int, word: str
+) -> None:
+    """Both ways, with memory that is never touched."""
+    import cupy
+
+    found = gpukernels.rung("matmul", "wgmma")
+    assert found.preparation
+    copy = python_function(found, found.preparation).__globals__["_copy"]
+    copied: list[tuple[Any, Any]] = []
+    monkeypatch.setattr(cupy, "copyto", lambda *both: copied.append(both))
+    memory = cupy.cuda.UnownedMemory(1 << 20, 1 << 30, None, 0)
+    own = cupy.ndarray(shape, type, cupy.cuda.MemoryPointer(memory, at))
+    other = cupy.ndarray(shape, type, cupy.cuda.MemoryPointer(memory, 1 << 29), (pitch, own.itemsize))
+    for to, matrix in ((other, own), (own, other)):
+        copy(to, matrix)
+        (views,) = copied
+        assert [each.dtype.name for each in views] == [word, word]
+        assert [each.data.ptr for each in views] == [to.data.ptr, matrix.data.ptr]
+        assert [each.strides[0] for each in views] == [to.strides[0], matrix.strides[0]]
+        assert all(each.shape[1] * each.itemsize == shape[1] * own.itemsize for each in views)
+        copied.clear()
+
+
 EXCHANGE = """\
 #include <vector>
 #define __device__

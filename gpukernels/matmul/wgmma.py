@@ -16,6 +16,7 @@ from gpukernels import prepare
 from gpukernels.kernel import LimitError
 from gpukernels.ladder import Rung
 
+WORD_BYTES = 8  # at most, of what a thread copies: rows of wider ones need no copy
 ROW_BYTES = 128  # of a row in shared memory, as wide as the swizzle
 STORED_ROWS = 64  # of C, in a store
 EXTENT_MAX = 2**31 - 256  # rounded up to whole tiles it fits an int
@@ -38,6 +39,14 @@ def _aligned(matrix: Any) -> Any:
         return matrix
     rows, columns = matrix.shape  # zeros, since initcheck does not see what the copy engine stores
     return cupy.zeros((rows, prepare.padded(columns, matrix.itemsize)), matrix.dtype)[:, :columns]
+
+
+def _copy(to: Any, matrix: Any) -> None:
+    """Copy `matrix` to one of its shape, in words as wide as the rows of both allow: CuPy has a thread for each."""
+    places = [each.data.ptr for each in (to, matrix)]
+    pitches = [each.strides[0] for each in (to, matrix)] if len(matrix) > 1 else []
+    word = f"u{math.gcd(WORD_BYTES, matrix.shape[1] * matrix.itemsize, *places, *pitches)}"
+    cupy.copyto(to.view(word), matrix.view(word))
 
 
 def schedule(rung: Rung, rows: int, columns: int, processors: int) -> tuple[int, bool]:
@@ -86,13 +95,13 @@ def matmul_wgmma(call: prepare.Call) -> Callable[[], None]:
 
     def launch(_alive: object = (a, b, c)) -> None:
         for new, old in inputs:
-            cupy.copyto(new, old)
+            _copy(new, old)
         if enqueue is None:
             function(grid, block, arguments)
         else:
             enqueue()
         if c is not operands[2]:
-            cupy.copyto(operands[2], c)
+            _copy(operands[2], c)
         if inputs or c is not operands[2]:
             prepare.keep_until_run(a, b, c)
 
