@@ -1,0 +1,56 @@
+"""The tables of how quiet full runs are (scripts/lab/quiet)."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from lab import quiet
+
+GPU = {"gpu": "NVIDIA H200", "nvml_uuid_sha256": "one", "nvml_driver": "580"}
+
+
+def sidecar(path: Path, uuid: str, cells: dict[str, list[float]], clocks: tuple[float, ...] = (1980.0,) * 3) -> Path:
+    """A sidecar of one group. `clocks`: of the processes of all cells; other ones than the first are limits."""
+    lines: list[dict[str, object]] = [
+        {"group": "copy gpu", "record": "run", "facts": {**GPU, "nvml_uuid_sha256": uuid}}
+    ]
+    for key, seconds in cells.items():
+        visits = [
+            {"process": at, "seconds": each, "clock64_mhz": mhz, "throttled": ["low clock"] if mhz < clocks[0] else []}
+            for at, (each, mhz) in enumerate(zip(seconds, clocks, strict=True))
+        ]
+        lines.append({"group": "copy gpu", "record": "cell", "key": key, "state": "ok", "reason": "", "visits": visits})
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    return path
+
+
+def test_runs_of_a_gpu_are_numbered_and_marked_cells_left_out(tmp_path: Path) -> None:
+    steady, apart = [1e-5, 1.0001e-5, 1.0002e-5], [1e-5, 1.1e-5, 1.2e-5]
+    paths = [
+        sidecar(tmp_path / "a" / "12345678-x.facts.jsonl", "one", {"copy/a float32 8 cold": steady}),
+        sidecar(tmp_path / "b" / "12345678-x.facts.jsonl", "two", {"copy/a float32 8 cold": steady}),
+        sidecar(tmp_path / "c" / "12345678-x.facts.jsonl", "one", {"copy/a float32 8 cold": apart}, (1980, 1500, 1980)),
+    ]
+    text = quiet.full_runs(quiet.kept(paths))
+    assert "commit 12345678" in text
+    rows = [line for line in text.splitlines() if line.startswith("| GPU")]
+    assert [row.split("|")[1].strip() for row in rows] == ["GPU 1, run 1", "GPU 2, run 1", "GPU 1, run 2"]
+    assert rows[0].split("|")[2:4] == [" 1 ", " 0.01 % "]
+    assert rows[2].split("|")[2:4] == [" 0 ", " n/a "]
+    assert rows[2].rstrip("| ").endswith("100.0 %")
+
+
+def test_a_second_level_is_a_fixed_time_a_kernel() -> None:
+    level = [9e-6, 9e-6, 9e-6, 9.34e-6]
+    assert quiet.two_levels(level, 1)
+    assert not quiet.two_levels(level, 2)
+    assert not quiet.two_levels([9e-6, 9e-6, 9e-6, 9.1e-6], 1)
+    assert not quiet.two_levels([9e-6, 9e-6, 9e-6, 12e-6], 1)
+
+
+def test_hot_cells_and_cells_of_few_processes_do_not_count(tmp_path: Path) -> None:
+    path = sidecar(tmp_path / "r" / "12345678-x.facts.jsonl", "one", {"copy/a float32 8 hot": [1e-5] * 3})
+    with pytest.raises(SystemExit, match="it has no cold GPU cell that 3 processes measured"):
+        quiet.kept([path])
