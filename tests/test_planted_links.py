@@ -2,6 +2,7 @@
 
 import random
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ SIGNS = {"slower": 1, "faster": -1, "": 0}
 EXACTLY = "flagged is exactly what was planted"
 BLOCKED = "gpukernels/transpose/c_blocked.c"
 LOOP = "    for (long long m0 = 0;"
+AGAIN = f"    for (volatile int i = 0; i < 1000; ++i)\n{LOOP}"
 
 
 @pytest.fixture
@@ -77,7 +79,7 @@ def test_merged_links_of_several_gpus_flag_what_was_planted(
 ) -> None:
     saved = linked(built, tmp_path / "sent")
     command = ["-m", "kernelwatch", "merge", str(tmp_path / "sent")]
-    planted.run(built, planted.sys.executable, *command, PYTHONPATH=str(ROOT))
+    planted.run(built, sys.executable, *command, PYTHONPATH=str(ROOT))
     assert planted.main(["judge", str(built)]) == 0
     assert EXACTLY in capsys.readouterr().out
     results = built / "results"
@@ -104,7 +106,7 @@ def test_parts_are_linked_and_go_on(
     """On the CPU, with a history of its own. The base's table of rungs is older than the harness."""
     changes = [
         Change("A comment", BLOCKED, "tile by tile", "one tile at a time"),
-        Change("A thousand times", BLOCKED, LOOP, f"    for (volatile int i = 0; i < 1000; ++i)\n{LOOP}", effect="slower"),
+        Change("A thousand times", BLOCKED, LOOP, AGAIN, effect="slower"),
         Change("README: a sentence", "README.md", "Kernels", "The kernels"),
     ]
     base, _ = planted.history()

@@ -3,7 +3,8 @@
 
 Anchors, controls and moderated noise are left out in turn, and changed launches respond differently to each GPU. What
 GPUs differ by and how noisy turns are comes from results/. The seed determines the rest, and the same seed and records
-make the same tables. They go to docs/research/links.md.
+make the same tables. Two more tables simulate nothing: how far GPUs differ on one change, and on none (A/A). All go to
+docs/research/links.md.
 """
 
 if __name__ == "__main__":
@@ -33,7 +34,7 @@ from kernelwatch.history import links as recorded_links
 from kernelwatch.history.links import Link, Session, Word
 from kernelwatch.report.arguments import Parser
 from kernelwatch.report.markdown import table
-from lab import pools
+from lab import gpus, pools
 from lab.figures import write_block
 from lab.pools import SIZES, TURNS, Recorded, Tally, a_link, a_session, name
 
@@ -382,6 +383,8 @@ BLOCKS: dict[str, Callable[[Recorded, int, int], str]] = {  # of the record, the
     "designs": lambda known, seed, count: designs_table(pools.compared(known, seed, count)),
     "responding": lambda known, seed, count: designs_table(pools.compared(known, seed, count, share=0.9)),
     "responses": lambda known, seed, _: responses_table(known, seed),
+    "between": lambda *_: gpus.responding_table(gpus.sessions_in(ROOT / "results")),
+    "alike": lambda *_: gpus.alike_table(gpus.sessions_in(ROOT / "results")),
     "anchors": lambda known, seed, _: anchors_table(known, seed),
     "controls": lambda known, seed, _: controls_table(known, seed),
     "moderated": lambda known, seed, _: moderated_table(known, seed),
@@ -394,9 +397,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=33, help="seed of all random numbers (default: 33)")
     parser.add_argument("--histories", type=int, default=3, help="for each table of designs (default: 3)")
     parser.add_argument("--print", action="store_true", help="print the tables, write no file")
+    parser.add_argument("--only", action="append", choices=BLOCKS, help="only this table")
     options = parser.parse_args(arguments)
     known, began = pools.recorded(MACHINE), time.monotonic()
     for title, make in BLOCKS.items():
+        if options.only and title not in options.only:
+            continue
         text = make(known, options.seed, options.histories)
         print(f"{time.monotonic() - began:6.0f} s  {title}", flush=True)
         if options.print:

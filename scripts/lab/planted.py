@@ -7,7 +7,8 @@ commits that no machine has linked yet, or with `--part I/N` those of one of N G
 `exact DIR` needs no GPU: asv compiles the kernels of each commit and counts their memory accesses, and the figures are
 added to the results in data/planted. `judge DIR` publishes the results, and prints which changes of seconds were
 flagged, on which commits, and which flags are false. With `--recorded` it uses the results in data/planted instead of
-DIR's own. `demo DIR` writes the pages of those results into DIR: what caught regressions look like.
+DIR's own, with `--recorded links` the links there. `demo DIR` writes the pages of those results into DIR: what caught
+regressions look like.
 """
 
 if __name__ == "__main__":
@@ -284,21 +285,25 @@ def publish(
     conf = json.loads((folder / "asv.conf.json").read_text(encoding="utf-8"))
     conf |= {"results_dir": str(results), "html_dir": str(html), "project": name}
     conf |= {"explained_events": explained} if explained is not None else {}
-    measured = {path.name[:8] for name in ("*-checkout-*.json", f"*{links.SUFFIX}") for path in results.glob(f"*/{name}")}
+    measured = {
+        path.name[:8] for name in ("*-checkout-*.json", f"*{links.SUFFIX}") for path in results.glob(f"*/{name}")
+    }
     if not measured & {commit[:8] for commit in commits(folder)}:
         raise SystemExit(
             f"{conf['results_dir']} has no results of the commits in {folder}; measure them, or "
             "pass --recorded and a folder that `build` made"
         )
-    if not (results / "benchmarks.json").exists():  # asv writes the list when it measures, which links do without
-        shutil.copy(DATA / "results" / "benchmarks.json", results)
     path = folder / ".planted.conf.json"
-    path.write_text(json.dumps(conf), encoding="utf-8")
-    try:
-        command = (sys.executable, "-m", "asv", "--config", str(path), "publish", "--no-pull")
-        run(folder, *command, PYTHONPATH=str(ROOT))  # of the engine, where the folder has none of its own
-    finally:
-        path.unlink()
+    with tempfile.TemporaryDirectory() as temporary:
+        if not (results / "benchmarks.json").exists():  # asv writes the list when it measures, which links do without
+            conf["results_dir"] = str(shutil.copytree(results, Path(temporary, "results")))
+            shutil.copy(DATA / "results" / "benchmarks.json", conf["results_dir"])
+        path.write_text(json.dumps(conf), encoding="utf-8")
+        try:
+            command = (sys.executable, "-m", "asv", "--config", str(path), "publish", "--no-pull")
+            run(folder, *command, PYTHONPATH=str(ROOT))  # of the engine, where the folder has none of its own
+        finally:
+            path.unlink()
     return html / "index.html"
 
 
@@ -397,7 +402,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("what", choices=what, help="only measure and link need a GPU")
     parser.add_argument("folder", type=Path, help="of the repository, or of the pages; build needs a new one")
     parser.add_argument("op", nargs="*", help=f"measure only these ops (default: {', '.join(CELLS)})")
-    parser.add_argument("--recorded", action="store_true", help="judge the results in data/planted")
+    parser.add_argument(
+        "--recorded",
+        nargs="?",
+        const="results",
+        choices=("results", "links"),
+        help="judge the results in data/planted, or the links there",
+    )
     parser.add_argument("--part", type=part, metavar="I/N", help="link the commits of GPU number I of N, from 0 on")
     parser.add_argument("--seed", type=int, default=1, help="which spreads the commits over GPUs (default: 1)")
     parser.add_argument("--limit", type=float, default=math.inf, help="link no further commit after these seconds")
@@ -430,4 +441,4 @@ def main(arguments: list[str] | None = None) -> int:
         _asv_run(folder, FIGURES, EXACT_CELLS)
         console.print(f"{add_exact(folder / 'results', DATA / 'results')} commits have exact figures")
         return 0
-    return 0 if judge(flags(folder, DATA / "results" if options.recorded else None), console) else 1
+    return 0 if judge(flags(folder, DATA / options.recorded if options.recorded else None), console) else 1
