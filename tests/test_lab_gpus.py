@@ -9,16 +9,16 @@ from benchmarks.project import PROJECT
 from kernelwatch.comparison.linking import asked_of
 from kernelwatch.history.links import Link, Session
 from kernelwatch.system.git import resolve
-from lab import gpus, pools, twins
+from lab import gpus, links, others, pools, twins
 
 COMMITS = [pools.name(at) for at in range(3)]
 COLD, HOT, LOWERED = (f"op/rung float32 {shape}" for shape in ("64x64 cold", "64x64 hot", "4096x4096 cold"))
 CELLS = {COLD: 1980.0, HOT: 1980.0, LOWERED: 1500.0}
 
 
-def a_session(gpu: int, *links: Link, model: str = "H200", **more: object) -> Session:
+def a_session(gpu: int, *own: Link, model: str = "H200", **more: object) -> Session:
     conditions = {"gpu": model, "nvml_uuid_sha256": f"{gpu:016x}"[::-1], "nvml_driver": "1"}
-    made = Session("step", COMMITS[0], COMMITS[1], f"2026-11-26T{gpu:02}:00:00", 1.0, conditions, 0, links=tuple(links))
+    made = Session("step", COMMITS[0], COMMITS[1], f"2026-11-26T{gpu:02}:00:00", 1.0, conditions, 0, links=tuple(own))
     return replace(made, **more)  # type: ignore[arg-type]
 
 
@@ -77,12 +77,12 @@ def test_the_correlation_is_that_of_the_seconds_before_and_after() -> None:
     new = share * old + np.sqrt(1 - share**2) * sd * rng.standard_normal(old.shape)
     sessions = []
     for gpu in range(5):
-        links = []
+        own = []
         for at, cell in enumerate(cells):
             log = float(new[at, gpu] - old[at, gpu])
             seconds = (float(np.exp(old[at, gpu])), float(np.exp(new[at, gpu])))
-            links.append(replace(a_link(COLD, log), cell=cell, seconds=seconds))
-        sessions.append(a_session(gpu, *links))
+            own.append(replace(a_link(COLD, log), cell=cell, seconds=seconds))
+        sessions.append(a_session(gpu, *own))
     assert gpus.correlation(gpus.changes(sessions)) == pytest.approx(share, abs=0.06)
     alike = [a_session(gpu, a_link(COLD, 0.05, slow=0.01 * gpu)) for gpu in range(3)]
     assert gpus.correlation(gpus.changes(alike)) == pytest.approx(1)
@@ -117,3 +117,19 @@ def test_the_a_a_has_cells_of_each_kind() -> None:
     assert len(keys) == 19
     assert {key.rpartition(" ")[2] for key in keys} == {"cold", "hot"}
     assert {key.partition("/")[0] for key in keys} == {"vector_add", "transpose", "matmul"}
+
+
+def test_the_history_has_a_commit_once_and_what_all_its_gpus_say() -> None:
+    sessions = [
+        a_session(0, a_link(COLD, 0.05), a_link(HOT, -0.02), a_link(LOWERED, 0.02)),
+        a_session(1, a_link(COLD, 0.07), a_link(HOT, -0.02), a_link(LOWERED, 0.0)),
+        a_session(1, a_link(COLD, 0.5), kind="environment", after=COMMITS[0]),
+    ]
+    told = [line.strip("| ").split(" | ")[1:] for line in links.history_table(sessions).splitlines()[2:]]
+    assert told == [["worse", "1 of 3", "2", "+6.2 %", COLD], ["better", "1 of 3", "2", "-2.0 %", HOT]]
+
+
+def test_what_the_history_cost_counts_each_commit_once() -> None:
+    first, again, other = a_session(0), a_session(1), a_session(1, after=COMMITS[2])
+    anchor = a_session(0, kind="anchor", after=COMMITS[2])
+    assert others.first_steps([anchor, first, again, other]) == [first, other]
