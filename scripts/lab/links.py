@@ -3,7 +3,8 @@
 
 Anchors, controls and moderated noise are left out in turn, and changed launches respond differently to each GPU. What
 GPUs differ by and how noisy turns are comes from results/. The seed determines the rest, and the same seed and records
-make the same tables. They go to docs/research/links.md.
+make the same tables. Two more tables simulate nothing: how far GPUs differ on one change, and on none (A/A). All go to
+docs/research/links.md.
 """
 
 if __name__ == "__main__":
@@ -18,6 +19,7 @@ if __name__ == "__main__":
 import math
 import statistics
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +35,7 @@ from kernelwatch.history import links as recorded_links
 from kernelwatch.history.links import Link, Session, Word
 from kernelwatch.report.arguments import Parser
 from kernelwatch.report.markdown import table
-from lab import pools
+from lab import gpus, pools
 from lab.figures import write_block
 from lab.pools import SIZES, TURNS, Recorded, Tally, a_link, a_session, name
 
@@ -361,27 +363,38 @@ def turns_table(known: Recorded) -> str:
     return table(["sd of a turn of recorded links", "links", "p10, %", "median, %", "p90, %", "most, %"], rows)
 
 
-def history_table() -> str:
-    """What the recorded links say of this project's own commits, the newest first."""
-    sessions, _ = recorded_links.read(MACHINE)
-    rows = []
+def history_table(sessions: Sequence[Session]) -> str:
+    """What recorded links say of the commits, the newest session first. If several sessions measured a cell of a
+    commit, it is slower or faster only if all say so."""
+    judged: dict[str, dict[str, list[Judged]]] = defaultdict(lambda: defaultdict(list))
+    gpus_of: dict[str, set[str]] = defaultdict(set)
     for session in sorted(sessions, key=lambda each: each.at, reverse=True):
-        judged = [(link.cell, own[link.cell]) for own in [judge(session)] for link in session.changed]
+        for cell, own in judge(session).items() if session.kind == "step" else ():
+            if cell in {link.cell for link in session.changed}:
+                judged[session.after][cell].append(own)
+                gpus_of[session.after].add(session.gpu)
+    rows = []
+    for commit, cells in judged.items():
+        means = {cell: statistics.fmean(each.log for each in own) for cell, own in cells.items()}
         for word, sign in (("worse", 1), ("better", -1)):
-            told = sorted(((sign * own.log, cell) for cell, own in judged if own.word == word), reverse=True)
-            if told and session.kind == "step":
+            agreed = [cell for cell, own in cells.items() if all(each.word == word for each in own)]
+            told = sorted(((sign * means[cell], cell) for cell in agreed), reverse=True)
+            if told:
                 size = f"{100 * math.expm1(sign * told[0][0]):+.1f} %"
-                rows.append([session.after[:8], word, f"{len(told)} of {len(judged)}", size, told[0][1]])
-    return table(["commit", "is", "linked cells", "most", "at"], rows)
+                of = f"{len(told)} of {len(cells)}"
+                rows.append([commit[:8], word, of, str(len(gpus_of[commit])), size, told[0][1]])
+    return table(["commit", "is", "linked cells", "GPUs", "most", "at"], rows)
 
 
 BLOCKS: dict[str, Callable[[Recorded, int, int], str]] = {  # of the record, the seed and the number of histories
     "record": lambda known, _, __: record_table(known),
     "turns": lambda known, _, __: turns_table(known),
-    "history": lambda _, __, ___: history_table(),
+    "history": lambda *_: history_table(recorded_links.read(MACHINE)[0]),
     "designs": lambda known, seed, count: designs_table(pools.compared(known, seed, count)),
     "responding": lambda known, seed, count: designs_table(pools.compared(known, seed, count, share=0.9)),
     "responses": lambda known, seed, _: responses_table(known, seed),
+    "between": lambda *_: gpus.responding_table(gpus.sessions_in(ROOT / "results")),
+    "alike": lambda *_: gpus.alike_table(gpus.sessions_in(ROOT / "results")),
     "anchors": lambda known, seed, _: anchors_table(known, seed),
     "controls": lambda known, seed, _: controls_table(known, seed),
     "moderated": lambda known, seed, _: moderated_table(known, seed),
@@ -394,9 +407,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=33, help="seed of all random numbers (default: 33)")
     parser.add_argument("--histories", type=int, default=3, help="for each table of designs (default: 3)")
     parser.add_argument("--print", action="store_true", help="print the tables, write no file")
+    parser.add_argument("--only", action="append", choices=BLOCKS, help="only this table")
     options = parser.parse_args(arguments)
     known, began = pools.recorded(MACHINE), time.monotonic()
     for title, make in BLOCKS.items():
+        if options.only and title not in options.only:
+            continue
         text = make(known, options.seed, options.histories)
         print(f"{time.monotonic() - began:6.0f} s  {title}", flush=True)
         if options.print:

@@ -165,9 +165,16 @@ def steps_of(example: str) -> list[Session]:
 
 
 def own_steps() -> list[Session]:
-    """Those of this repository, on the machine that has the most."""
-    folders = [read(path) for path in (ROOT / "results").glob("*/")]
-    return [session for session in max(folders, key=len) if session.kind == "step"]
+    """Those of this repository, on the machine that has the most; of each commit the first, which made the history."""
+    return first_steps(max((read(path) for path in (ROOT / "results").glob("*/")), key=len))
+
+
+def first_steps(own: Sequence[Session]) -> list[Session]:
+    """The first step to each commit from its parent. `own`: as measured."""
+    found: dict[tuple[str, str], Session] = {}
+    for session in (each for each in own if each.kind == "step"):
+        found.setdefault((session.before, session.after), session)
+    return [*found.values()]
 
 
 def flagged(example: str) -> list[tuple[Session, Link, Judged]]:

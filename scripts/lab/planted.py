@@ -2,11 +2,13 @@
 """Builds a history with known changes (data/planted), measures it on a GPU, and compares it with the page's flags.
 
 `build DIR` makes the repository; its commit hashes are the same on every machine. `measure DIR` lets asv measure the
-cells of each commit on this machine, one op after another, and resumes if it was interrupted. `exact DIR` needs no GPU:
-asv compiles the kernels of each commit and counts their memory accesses, and the figures are added to the results in
-data/planted. `judge DIR` publishes the results, and prints which changes of seconds were flagged, on which commits, and
-which flags are false. With `--recorded` it uses the results in data/planted instead of DIR's own. `demo DIR` writes the
-pages of those results into DIR: what caught regressions look like.
+cells of each commit on this machine, one op after another, and resumes if it was interrupted. `link DIR` links the
+commits that no machine has linked yet, or with `--part I/N` those of one of N GPUs, over which a seed spreads them.
+`exact DIR` needs no GPU: asv compiles the kernels of each commit and counts their memory accesses, and the figures are
+added to the results in data/planted. `judge DIR` publishes the results, and prints which changes of seconds were
+flagged, on which commits, and which flags are false. With `--recorded` it uses the results in data/planted instead of
+DIR's own, with `--recorded links` the links there. `demo DIR` writes the pages of those results into DIR: what caught
+regressions look like.
 """
 
 if __name__ == "__main__":
@@ -19,14 +21,17 @@ if __name__ == "__main__":
     environment.laboratory(__file__)
 
 import json
+import math
 import os
+import random
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import tomllib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,6 +41,8 @@ from rich.table import Table
 
 import environment
 from benchmarks.project import PROJECT
+from kernelwatch.comparison.linking import BUDGET_S
+from kernelwatch.history import links
 from kernelwatch.plan.cells import plan
 from kernelwatch.plan.problem import label
 from kernelwatch.report.arguments import Output, Parser
@@ -62,6 +69,9 @@ EXACT_CELLS = (
 HARNESS = ("benchmarks", "kernelwatch", "scripts", "asv.conf.json", "pyproject.toml")
 # The history's own .gitignore. It is part of the commit hashes, to which the recorded results belong: do not change it.
 IGNORED = ("benchmarks", "scripts", "asv.conf.json", "pyproject.toml", "results", ".asv")
+# The copy of the description asks rungs what they need, which the history's own ladder does not tell yet.
+NEEDS = "rung.needs", 'getattr(rung, "needs", ())'
+LINKED = (0, 1, 2)  # exit codes of `kernelwatch link` that say something of a commit
 WHO = {f"GIT_{role}_{what}": "gpukernels" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
 START = 1_767_225_600  # the date of the first commit; fixed dates, an hour apart, make the hashes the same everywhere
 HOUR = 3600
@@ -139,6 +149,8 @@ def build(folder: Path) -> list[str]:
         commit(folder, change.subject if change else "The kernels as they are", at)
     for name in HARNESS:
         (shutil.copytree if (ROOT / name).is_dir() else shutil.copy)(ROOT / name, folder / name)
+    description = folder / "benchmarks" / "project.py"
+    description.write_text(description.read_text(encoding="utf-8").replace(*NEEDS), encoding="utf-8")
     return commits(folder)
 
 
@@ -184,6 +196,25 @@ def _asv_run(folder: Path, series: str, cells: str) -> None:
             env=Options(only=cells).environment(),
             check=False,
         )
+
+
+def part_of(listed: Sequence[str], at: int, of: int, seed: int) -> list[str]:
+    """The commits that GPU number `at` of `of` links, in a random order. The first commit has no parent."""
+    return random.Random(seed).sample(listed[1:], len(listed) - 1)[at::of]
+
+
+def link(folder: Path, chosen: Iterable[str], limit_s: float, budget_s: float) -> int:
+    """Link commits on this machine, but those that any machine has linked; how many are left, after `limit_s` or since
+    they could not be linked. `budget_s`: the most for a commit."""
+    began, left = time.monotonic(), 0
+    for each in chosen:
+        if any(folder.glob(f"results/*/{each[:8]}.*{links.SUFFIX}")):
+            continue
+        command = [sys.executable, "-m", "kernelwatch", "link", f"{each}^!", "--no-publish", f"--budget={budget_s:g}"]
+        command += ["--only", "|".join(CELLS.values())]
+        is_over = time.monotonic() - began > limit_s
+        left += is_over or subprocess.run(command, cwd=folder, check=False).returncode not in LINKED
+    return left
 
 
 def add_exact(measured: Path, results: Path) -> int:
@@ -254,19 +285,25 @@ def publish(
     conf = json.loads((folder / "asv.conf.json").read_text(encoding="utf-8"))
     conf |= {"results_dir": str(results), "html_dir": str(html), "project": name}
     conf |= {"explained_events": explained} if explained is not None else {}
-    measured = {path.name[:8] for path in Path(conf["results_dir"]).glob("*/*-checkout-*.json")}
+    measured = {
+        path.name[:8] for name in ("*-checkout-*.json", f"*{links.SUFFIX}") for path in results.glob(f"*/{name}")
+    }
     if not measured & {commit[:8] for commit in commits(folder)}:
         raise SystemExit(
             f"{conf['results_dir']} has no results of the commits in {folder}; measure them, or "
             "pass --recorded and a folder that `build` made"
         )
     path = folder / ".planted.conf.json"
-    path.write_text(json.dumps(conf), encoding="utf-8")
-    try:
-        command = (sys.executable, "-m", "asv", "--config", str(path), "publish", "--no-pull")
-        run(folder, *command, PYTHONPATH=str(ROOT))  # of the engine, where the folder has none of its own
-    finally:
-        path.unlink()
+    with tempfile.TemporaryDirectory() as temporary:
+        if not (results / "benchmarks.json").exists():  # asv writes the list when it measures, which links do without
+            conf["results_dir"] = str(shutil.copytree(results, Path(temporary, "results")))
+            shutil.copy(DATA / "results" / "benchmarks.json", conf["results_dir"])
+        path.write_text(json.dumps(conf), encoding="utf-8")
+        try:
+            command = (sys.executable, "-m", "asv", "--config", str(path), "publish", "--no-pull")
+            run(folder, *command, PYTHONPATH=str(ROOT))  # of the engine, where the folder has none of its own
+        finally:
+            path.unlink()
     return html / "index.html"
 
 
@@ -285,6 +322,10 @@ def flags_on(page: Path, *, exact: bool = False) -> list[Flag]:
 
 
 def _flag(event: dict[str, Any], change: dict[str, Any]) -> Flag:
+    if not change["params"]:  # of links, where no full run gave the series its name
+        rung, _, shape, cache = change["cell"].split()
+        op, _, rung = rung.partition("/")
+        return Flag(event["kind"], event["last"]["subject"], f"{op} {rung} {shape} {cache}", rung, change["change"])
     params = {name: value.strip("'") for name, value in change["params"].items()}
     op, *_, figure = change["benchmark"].split(".")
     named = [figure.removeprefix("track_")] if change["exact"] else []  # a cell has one time, and several exact figures
@@ -346,13 +387,34 @@ def _cells(flags: list[Flag]) -> str:
     return ", ".join(f"{flag.cell} {flag.change:+.2%}" for flag in flags) or "nothing"
 
 
+def part(text: str) -> tuple[int, int]:
+    """A part such as 0/5. Raises: ValueError."""
+    at, of = map(int, text.split("/"))
+    if not 0 <= at < of:
+        raise ValueError(text)
+    return at, of
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Build, measure or judge; the exit code: 1 if the flags differ from the planted changes."""
     parser = Parser("scripts/lab/planted", __doc__)
-    parser.add_argument("what", choices=("build", "measure", "exact", "judge", "demo"), help="only measure needs a GPU")
+    what = ("build", "measure", "link", "exact", "judge", "demo")
+    parser.add_argument("what", choices=what, help="only measure and link need a GPU")
     parser.add_argument("folder", type=Path, help="of the repository, or of the pages; build needs a new one")
     parser.add_argument("op", nargs="*", help=f"measure only these ops (default: {', '.join(CELLS)})")
-    parser.add_argument("--recorded", action="store_true", help="judge the results in data/planted")
+    parser.add_argument(
+        "--recorded",
+        nargs="?",
+        const="results",
+        choices=("results", "links"),
+        help="judge the results in data/planted, or the links there",
+    )
+    parser.add_argument("--part", type=part, metavar="I/N", help="link the commits of GPU number I of N, from 0 on")
+    parser.add_argument("--seed", type=int, default=1, help="which spreads the commits over GPUs (default: 1)")
+    parser.add_argument("--limit", type=float, default=math.inf, help="link no further commit after these seconds")
+    parser.add_argument(
+        "--budget", type=float, default=BUDGET_S, help=f"seconds for a commit to link (default: {BUDGET_S:g})"
+    )
     options = parser.parse_args(arguments)
     if unknown := [op for op in options.op if op not in CELLS]:
         parser.error(f"no op {', '.join(unknown)}; there are {', '.join(CELLS)}")
@@ -370,8 +432,13 @@ def main(arguments: list[str] | None = None) -> int:
     if options.what == "measure":
         measure(folder, options.op or CELLS, console)
         return 0
+    if options.what == "link":
+        at, of = options.part or (0, 1)
+        left = link(folder, part_of(commits(folder), at, of, options.seed), options.limit, options.budget)
+        console.print(f"{left} commits are left")
+        return 2 if left else 0
     if options.what == "exact":
         _asv_run(folder, FIGURES, EXACT_CELLS)
         console.print(f"{add_exact(folder / 'results', DATA / 'results')} commits have exact figures")
         return 0
-    return 0 if judge(flags(folder, DATA / "results" if options.recorded else None), console) else 1
+    return 0 if judge(flags(folder, DATA / options.recorded if options.recorded else None), console) else 1
