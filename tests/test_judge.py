@@ -116,8 +116,9 @@ def test_an_output_that_comes_after_the_look_is_too_late(judge: Judge) -> None:
             add(*judge.values.layout.arguments(judge.memory, at * judge.values.layout.set_bytes)[0])
         return 0.001
 
+    hurried: Any = SimpleNamespace(name="hurried", play=play, hold=lambda: None, stood=lambda: True)
     with pytest.raises(Refused, match="hurried still wrote its output after it had said that it was done"):
-        judge._round(SimpleNamespace(name="hurried", play=play, hold=lambda: None))  # type: ignore[arg-type]
+        judge._round(hurried)
 
 
 # --- who is honest ----------------------------------------------------------------------------------------------------

@@ -182,3 +182,62 @@ with open({told!r} + ".new", "w") as file:
     file.write(f"{{child}} {{judge}}")
 os.rename({told!r} + ".new", {told!r})
 """
+
+
+def test_numbers_that_were_made_beside_a_thread_at_work_are_made_anew(
+    judge: Judge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread that is told to stand still may leave its core only a little later: that refuses nobody."""
+    turns: list[int] = []
+    answers = [False, True, False, False] + [True] * 1000
+
+    def stood(_self: player.Player) -> bool:
+        turns.append(judge.turn)
+        return answers.pop(0)
+
+    monkeypatch.setattr(player.Player, "stood", stood)
+    assert judge.judge(f"{FILE}:honest").seconds > 0
+    assert turns == sorted(set(turns))
+    answers[:] = [False] * 3
+    with pytest.raises(MeasureError, match=r"the control, a process of the reference, failed: .* was at work before"):
+        judge.judge(f"{FILE}:honest")
+
+
+@pytest.mark.parametrize("lists", [True, False])
+def test_all_that_a_process_has_started_is_found(monkeypatch: pytest.MonkeyPatch, lists: bool) -> None:
+    """By the kernel's lists, which take no longer on a machine of many processes, or by all processes without them."""
+    if not lists:
+        monkeypatch.setattr(player, "_listed", lambda _of: None)
+    elif player._listed(os.getpid()) is None:
+        pytest.skip("this kernel does not list the children of a process")
+    else:
+        monkeypatch.setattr(player, "_parents", dict)
+    with subprocess.Popen(
+        [sys.executable, "-c", TWO_CHILDREN], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as parent:
+        assert parent.stdout
+        parent.stdout.readline()
+        try:
+            assert parent.pid in player.children(os.getpid())
+            found = player.children(parent.pid)
+            assert len(found) == 2
+            os.kill(ended := found.pop(), signal.SIGKILL)
+            while player._parent(ended) is not None:
+                time.sleep(0.01)
+            assert player.children(parent.pid) == found
+        finally:
+            for child in player.children(parent.pid):
+                os.kill(child, signal.SIGKILL)
+            parent.kill()
+    assert player.children(parent.pid) == set()
+
+
+TWO_CHILDREN = """
+import subprocess, threading
+thread = threading.Thread(target=lambda: subprocess.Popen(["sleep", "60"]))
+thread.start()
+thread.join()
+subprocess.Popen(["sleep", "60"])
+print(flush=True)
+input()
+"""

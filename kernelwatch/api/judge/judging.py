@@ -34,6 +34,7 @@ CHECKED_MOST = 32  # sets of a round, of which all outputs are compared
 CHECKED_LEAST = 4
 LOOK_BYTES = 16  # of a place in an output that is read before the clock stops
 REHEARSALS = 2  # rounds that are compared, and not timed
+PREPARED = 3  # times that the numbers of a round are made if the player does not stand still
 ROUNDS_LEAST, ROUNDS_MOST = 12, 200
 CONTROLS_LEAST, CONTROLS_MOST = 4, 16  # rounds of the control, before and after the candidate
 LATE_S = 0.5  # after which outputs that were wrong are looked at again, to say whether they came too late
@@ -129,13 +130,23 @@ class Judge:
         pieces.take(places, axis=0, out=into)
         self.device.wait()
 
+    def _prepare(self, player: Player) -> None:
+        """Make the numbers of a round while the player stands still. Numbers that it may have seen come are not used: a
+        thread is counted as one that stands still a moment before it leaves its core, which on a busy machine takes
+        long enough to look like work. Raises: Refused if it is at work each time."""
+        for _ in range(PREPARED):
+            player.hold()
+            self._fill()
+            self.device.wait()
+            if player.stood():
+                return
+        raise Refused(f"{player.name} was at work before its clock started, while its numbers were made")
+
     def _round(self, player: Player) -> tuple[float, tuple[str, ...]]:
         """A round of a candidate: its seconds, and the limits that were met. Raises: Refused."""
         chosen = self._chosen()
         places = self._places(chosen)
-        player.hold()
-        self._fill()
-        self.device.wait()
+        self._prepare(player)
         seconds = player.play(lambda: self._look(places, self.looked))
         met = self.device.limits()
         again = self.device.xp.empty_like(self.looked)
@@ -164,9 +175,7 @@ class Judge:
         ):
             places = self._places(self._chosen())
             try:
-                self.control.hold()
-                self._fill()
-                self.device.wait()
+                self._prepare(self.control)
                 seconds = self.control.play(lambda places=places: self._look(places, self.looked))  # type: ignore[misc]
             except Refused as error:
                 raise MeasureError(f"the control, a process of the reference, failed: {error}") from error

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from kernelwatch.api.judge.runner import DONE, DUMPABLE, END, FAILED, GO, MESSAGE_BYTES, READY, Job
 from kernelwatch.api.result import Refused
@@ -25,7 +26,7 @@ END_S = 10.0  # until it has ended when it is told to
 LEFT_S = 1.0  # until what ends with it has ended, too
 GONE_S = 5.0  # until what was killed is gone
 HELD_S = 20.0  # until all that it has started stands still
-STILL_S = 0.0002  # between looks whether it does
+STILL_S = 0.0005  # between looks whether it does
 LOOK_S = 0.2  # between looks whether a process that says nothing lives
 SPINS = 4096  # looks for an answer between two such looks
 PASSED_ON = (  # of the environment; the rest may hold secrets, or ways to change how a program runs
@@ -53,30 +54,65 @@ def guarded() -> Iterator[None]:
 def _parents() -> dict[int, int]:
     """The parent of each process, without those that have ended and wait to be reaped."""
     found = {}
-    for name in filter(str.isdigit, os.listdir("/proc")):
-        with suppress(OSError, ValueError), open(f"/proc/{name}/stat", "rb") as file:
-            state, parent = file.read().rpartition(b")")[2].split()[:2]
-            if state not in b"ZX":
-                found[int(name)] = int(parent)
+    for process in map(int, filter(str.isdigit, os.listdir("/proc"))):
+        if (parent := _parent(process)) is not None:
+            found[process] = parent
     return found
+
+
+def _parent(process: int) -> int | None:
+    """The parent of a process; None if it has ended."""
+    with suppress(OSError, ValueError), open(f"/proc/{process}/stat", "rb") as file:
+        state, parent = file.read().rpartition(b")")[2].split()[:2]
+        return None if state in b"ZX" else int(parent)
+    return None
+
+
+def _listed(of: int) -> set[int] | None:
+    """The processes that a process has started, as the kernel lists them; None if it keeps no such list."""
+    found: set[int] = set()
+    try:
+        for thread in os.listdir(f"/proc/{of}/task"):
+            with suppress(ProcessLookupError), open(f"/proc/{of}/task/{thread}/children", "rb") as file:
+                found.update(map(int, file.read().split()))
+    except FileNotFoundError:
+        return None if os.path.exists(f"/proc/{of}/task") else set()
+    return {process for process in found if _parent(process) == of}
 
 
 def children(of: int) -> set[int]:
     """The processes whose parent is a process."""
-    return {process for process, parent in _parents().items() if parent == of}
+    listed = _listed(of)
+    return {process for process, parent in _parents().items() if parent == of} if listed is None else listed
 
 
-def _threads(process: int) -> dict[int, tuple[bool, str]]:
-    """Of each thread of a process: whether it stands still, and how often it has stopped running."""
+class Thread(NamedTuple):
+    """What a thread has done so far. `still`: whether it stands still; `ran_ns`: the time that it had a core; `turns`:
+    how often it was given one. A kernel that does not count these tells how often it has left its core."""
+
+    still: bool
+    ran_ns: int
+    turns: int
+
+
+def _threads(process: int) -> dict[int, Thread]:
+    """The threads of a process."""
     found = {}
     with suppress(OSError):
-        for thread in Path(f"/proc/{process}/task").iterdir():
+        for thread in os.listdir(f"/proc/{process}/task"):
             with suppress(OSError):
-                lines = Path(thread, "status").read_text(errors="replace").splitlines()
-                state = next(line.split()[1] for line in lines if line.startswith("State:"))
-                switches = " ".join(line for line in lines if "ctxt_switches:" in line)
-                found[int(thread.name)] = (state in "TtZX", switches)
+                found[int(thread)] = _thread(Path(f"/proc/{process}/task/{thread}"))
     return found
+
+
+def _thread(folder: Path) -> Thread:
+    state = Path(folder, "stat").read_bytes().rpartition(b")")[2].split()[0]
+    try:
+        ran_ns, _, turns = map(int, Path(folder, "schedstat").read_bytes().split())
+    except FileNotFoundError:
+        lines = Path(folder, "status").read_bytes().splitlines()
+        ran_ns, turns = 0, sum(int(line.split()[-1]) for line in lines if b"ctxt_switches:" in line)
+    return Thread(state in b"TtZX", ran_ns, turns)
 
 
 class Player:
@@ -90,7 +126,7 @@ class Player:
     """
 
     told = b""
-    held: dict[int, dict[int, tuple[bool, str]]]  # the threads of all that stands still, by process
+    held: dict[int, dict[int, Thread]]  # the threads of all that stands still, by process
 
     def __init__(self, job: Job, descriptors: tuple[int, ...], spins: bool) -> None:
         self.name = job.function.rpartition(":")[2]
@@ -130,7 +166,7 @@ class Player:
                 with suppress(ProcessLookupError):
                     os.kill(process, signal.SIGSTOP)
             still = {process: _threads(process) for process in own}
-            if still == self.held and all(stands for each in still.values() for stands, _ in each.values()):
+            if still == self.held and all(thread.still for each in still.values() for thread in each.values()):
                 return
             self.held = still
             if time.monotonic() > until:
@@ -139,19 +175,21 @@ class Player:
 
     def _own(self) -> set[int]:
         """Its process, and all that these have started: orphans are children of this process."""
-        parents = _parents()
-        own = {one for one, parent in parents.items() if parent == os.getpid()} - self.before
-        while more := {one for one, parent in parents.items() if parent in own} - own:
-            own |= more
+        own = children(os.getpid()) - self.before
+        new = own
+        while new := {one for parent in new for one in children(parent)} - own:
+            own = own | new
         return own
+
+    def stood(self) -> bool:
+        """Whether all of it has stood still since it was held; what has ended has."""
+        return self.process.poll() is not None or {process: _threads(process) for process in self.held} == self.held
 
     def play(self, done: Callable[[], None]) -> float:
         """The seconds from "go" until `done`, which is called when the process says so, has returned. It must be held.
 
-        Raises: Refused if it does not say so, or was at work since it was held.
+        Raises: Refused if it does not say so.
         """
-        if self.process.poll() is None and {process: _threads(process) for process in self.held} != self.held:
-            raise Refused(f"{self.name} was at work before its clock started, while its numbers were made")
         start = time.perf_counter()
         with suppress(BrokenPipeError, ConnectionResetError):  # it has ended: what it answers, or does not, says how
             self.channel.send(GO)
