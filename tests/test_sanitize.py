@@ -45,6 +45,7 @@ def test_a_planted_fault_is_found(tmp_path: Path, tool: str, right: str, wrong: 
     for name in ("gpukernels", "benchmarks", "kernelwatch"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "asv.conf.json", tmp_path)
+    (tmp_path / ".git").mkdir()
     source = tmp_path / PADDED
     text = source.read_text()
     assert right in text
@@ -59,10 +60,13 @@ def test_a_planted_fault_is_found(tmp_path: Path, tool: str, right: str, wrong: 
 def test_a_rung_that_a_tool_cannot_judge_is_neither_clean_nor_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With a sanitizer that only runs the program, which launches nothing."""
+    """With a sanitizer that only runs the program, which launches nothing: that is an error for the real one."""
     pytest.importorskip("cupy", reason="CuPy is not installed")
     tool = tmp_path / "compute-sanitizer"
-    tool.write_text(f'#!/bin/sh\nwhile [ "$1" != {sys.executable} ]; do shift; done\nexec "$@"\n')
+    tool.write_text(
+        f'#!/bin/sh\nwhile [ "$1" != {sys.executable} ]; do shift; done\n"$@"\n'
+        f"echo ========= Error: Target application terminated before first instrumented API call\nexit {sanitize.FOUND}\n"
+    )
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     name = "matmul/fp16x3"

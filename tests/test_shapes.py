@@ -383,7 +383,9 @@ def test_on_a_gpu_best_is_right_and_each_vendor_is_timed(tmp_path: Path) -> None
             assert "cupy" in line["others"] or line["type"] == "bfloat16"
             assert "cublas" in line["others"] or line["op"] != "matmul"
             assert line["best"]["method"] == "graph"
-            assert not any("elements are wrong" in why for why in line["failed"].values()), line["failed"]
+            wrong = {name for name, why in line["failed"].items() if "elements are wrong" in why}
+            # cuBLAS may split K, and CuPy lets it round the parts to 16 bits
+            assert wrong <= ({"cupy"} if line["type"] == "bfloat16" else set()), line["failed"]
 
 
 @pytest.mark.gpu
