@@ -424,7 +424,7 @@ PROJECT = Project(
     adapt=Gpukernels,
     parts=parts,
     decides={"gpukernels/best.toml": 'which rung load(op, "best") launches'},
-    gate=("tests/test_kernels.py",),
+    gate=("-n", "auto", "--maxprocesses", "8", "tests/test_kernels.py"),
     truth_cells=(
         "vector_add/elementwise float32 16777216 cold",
         "transpose/copy float32 4096x4096 cold",

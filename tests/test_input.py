@@ -292,15 +292,18 @@ NATIVE = {
 }
 
 
+@pytest.mark.parametrize("options", [(), ("-n", "2")], ids=["one process", "several"])
 @pytest.mark.parametrize(
     ("name", "why"), [("endless", "it is endless or very slow: it has worked for 4 s"), ("hung", "it hung")]
 )
 def test_a_gate_that_does_not_end_is_ended_with_the_name_of_its_test(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, why: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, why: str, options: tuple[str, ...]
 ) -> None:
     (tmp_path / "test_gate.py").write_text("def test_before():\n    pass\n\n\n" + NATIVE[name])
     (tmp_path / "asv.conf.json").write_text("{}")
-    project = dataclasses.replace(plan_project.load(ROOT), here=tmp_path / "project.py", gate=("test_gate.py",))
+    project = dataclasses.replace(
+        plan_project.load(ROOT), here=tmp_path / "project.py", gate=(*options, "test_gate.py")
+    )
     monkeypatch.setattr(gate, "GATE_IDLE_S", 1.0)
     monkeypatch.setattr(gate, "GATE_ENDLESS_S", 4.0)  # more than pytest works before the test begins
     with pytest.raises(UserError) as error:
@@ -326,11 +329,14 @@ def test_tests_that_hang_in_native_code_are_ended(tmp_path: Path, name: str) -> 
     assert ("test_gate.py::test_it does not end" in done.stderr) is (name == "hung")
 
 
-def test_a_gate_says_what_failed_and_how_many_passed(tmp_path: Path, capsys: Said) -> None:
+@pytest.mark.parametrize("options", [(), ("-n", "2")], ids=["one process", "several"])
+def test_a_gate_says_what_failed_and_how_many_passed(tmp_path: Path, capsys: Said, options: tuple[str, ...]) -> None:
     tests = tmp_path / "test_gate.py"
     tests.write_text("def test_it():\n    pass\n")
     (tmp_path / "asv.conf.json").write_text("{}")
-    project = dataclasses.replace(plan_project.load(ROOT), here=tmp_path / "project.py", gate=("test_gate.py",))
+    project = dataclasses.replace(
+        plan_project.load(ROOT), here=tmp_path / "project.py", gate=(*options, "test_gate.py")
+    )
     gate.gate(project, Output())
     assert "gate: 1 passed in " in capsys.readouterr().out
     assert gate.main(dataclasses.replace(project, gate=()), "gate", []) == 0

@@ -63,9 +63,9 @@ def test_a_rung_that_a_tool_cannot_judge_is_neither_clean_nor_found(
     """With a sanitizer that only runs the program, which launches nothing: that is an error for the real one."""
     pytest.importorskip("cupy", reason="CuPy is not installed")
     tool = tmp_path / "compute-sanitizer"
+    says = "========= Error: Target application terminated before first instrumented API call"
     tool.write_text(
-        f'#!/bin/sh\nwhile [ "$1" != {sys.executable} ]; do shift; done\n"$@"\n'
-        f"echo ========= Error: Target application terminated before first instrumented API call\nexit {sanitize.FOUND}\n"
+        f'#!/bin/sh\nwhile [ "$1" != {sys.executable} ]; do shift; done\n"$@"\necho "{says}"\nexit {sanitize.FOUND}\n'
     )
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)

@@ -20,7 +20,10 @@ from kernelwatch.system.patience import Patience, Stuck, output
 
 GATE_IDLE_S, GATE_ENDLESS_S = 300.0, 600.0  # a test that does not work for so long hangs; that works for so long, too
 PERCENT, PERCENT_BYTES = re.compile(rb"\[ *(\d+)%\]"), 4096  # of the tests, at the end of each one's line
-PASSED = re.compile(r" (PASSED|SKIPPED|XFAIL)\b.*\[ *\d+%\]$")
+PASSED = re.compile(r" (PASSED|SKIPPED|XFAIL)\b.*\[ *\d+%\]$|^\[gw\d+\] \[ *\d+%\] (PASSED|SKIPPED|XFAIL) ")
+# A test that runs, and in a process of pytest-xdist, which names it once more, one that has ended.
+STARTED = re.compile(r"^(?!.*\[ *\d+%\]$)(\S+::\S.*?) *$")
+ENDED = re.compile(r"^\[gw\d+\] \[ *\d+%\] [A-Z]+ (\S+::\S.*?) *$")
 
 
 class GateFailed(UserError):
@@ -46,16 +49,29 @@ def gate(project: Project, console: Console) -> None:
                     minutes.tell("gate", int(done[-1]), 100, "%")
             code = tests.wait()
         except Stuck as error:
-            running_test = written.decode(errors="replace").splitlines()[-1].strip()
-            raise UserError(f"the gate did not end: {running_test}: {error}; nothing was measured") from None
+            running = ", ".join(_running(written.decode(errors="replace").splitlines()))
+            raise UserError(f"the gate did not end: {running}: {error}; nothing was measured") from None
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(tests.pid, signal.SIGKILL)
-    lines = [line for line in written.decode(errors="replace").splitlines() if not PASSED.search(line)]
+    lines = written.decode(errors="replace").splitlines()
+    ended = {begun[1] for line in lines if (begun := STARTED.match(line))}.difference(_running(lines))
+    lines = [line for line in lines if line.strip() not in ended and not PASSED.search(line)]
     if code:
         console.print("\n".join(lines), markup=False, highlight=False)
         raise GateFailed("the gate failed; nothing was measured (its output is above)")
     console.print(f"gate: {lines[-1].strip('= ')}", markup=False)
+
+
+def _running(lines: list[str]) -> list[str]:
+    """The tests that have begun and not ended."""
+    found: dict[str, None] = {}
+    for line in lines:
+        if begun := STARTED.match(line):
+            found[begun[1]] = None
+        elif ended := ENDED.match(line):
+            found.pop(ended[1], None)
+    return list(found) if found else lines[-1:]
 
 
 def main(project: Project, prog: str, arguments: list[str] | None = None) -> int:
