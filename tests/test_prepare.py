@@ -86,10 +86,15 @@ def test_rows_are_padded_to_whole_cache_lines(columns: int, itemsize: int, wante
         ("wgmma_stages", 2048, 128, False),  # its kernel does not wait for the launch before
         ("wgmma_specialized", 2048, 128, False),
         ("wgmma_specialized", 4096, 512, False),  # a block for each
+        ("wgmma_128x192", 1536, 96, True),
+        ("wgmma_128x192", 3072, 128, False),  # 384 tiles, three for each block
         ("wgmma_128x128", 2048, 128, False),
         ("wgmma_64x128", 1024, 128, True),
         ("wgmma_64x128", 1536, 96, False),  # 288 tiles, three for each block
+        ("wgmma_64x64", 512, 64, True),
+        ("wgmma_64x64", 1024, 128, False),  # 256 tiles, two for each block
         ("wgmma_fp8_64x128", 1024, 128, True),
+        ("wgmma_fp8_64x64", 512, 64, True),
         ("tf32_64x128", 1024, 128, True),
         ("wgmma_multicast", 2048, 128, True),  # 128 tiles, two for each cluster
         ("wgmma_multicast", 4096, 128, False),  # 512 tiles in four turns of 64 clusters

@@ -27,7 +27,7 @@ constexpr int GROUP_ROWS = TILE_ROWS / CONSUMERS;           // rows of C of a wa
 constexpr int SUMS = GROUP_ROWS * TILE_COLUMNS / GROUP;     // of a thread, each in a register
 
 static_assert(GROUP_ROWS == ROWS || GROUP_ROWS == 2 * ROWS, "a warp group has 64 rows, or twice as many");
-static_assert(TILE_COLUMNS == 256 || TILE_COLUMNS == 128 || TILE_COLUMNS == 64, "the width of an instruction");
+static_assert(TILE_COLUMNS % 64 == 0 && TILE_COLUMNS <= 256, "the width of an instruction");
 static_assert(SUMS <= 128, "registers");
 
 // What an instruction multiplies: the elements' types, and whether A and B are row major in their tiles (tnspA, tnspB).
@@ -60,6 +60,8 @@ static_assert(SUMS <= 128, "registers");
 __device__ void multiply(float (&d)[SUMS], int first, u64 a, u64 b, int add) {
 #if TILE_COLUMNS == 256
     MULTIPLY("256", REGISTERS_128, "%128", "%129", "%130", SUMS_128(first));
+#elif TILE_COLUMNS == 192
+    MULTIPLY("192", REGISTERS_96, "%96", "%97", "%98", SUMS_96(first));
 #elif TILE_COLUMNS == 128
     MULTIPLY("128", REGISTERS_64, "%64", "%65", "%66", SUMS_64(first));
 #else

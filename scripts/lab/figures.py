@@ -66,6 +66,7 @@ FLOAT8 = {  # what each is held against
     "wgmma_fp8": "torch_fp8",
     "wgmma_fp8_promoted": "torch_fp8_promoted",
     "wgmma_fp8_64x128": "torch_fp8",
+    "wgmma_fp8_64x64": "torch_fp8",
 }
 PRINTED = ((4096, 4096), (16411, 8209))  # the shapes of the transposes in README.md
 WRITER = "scripts/lab/figures"
