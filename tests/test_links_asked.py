@@ -57,7 +57,8 @@ def test_a_second_call_links_what_the_first_left(tmp_path: Path, small_engine: P
     rows.kernelwatch("link", "--only", "row_sum/other", *quick, code=0)
     assert len(sessions(rows)) == 1  # nothing further of this rung
     told = rows.kernelwatch("link", "--shape", "300x300", *quick)
-    assert "1 linked" in told
+    assert "1 linked, 1 the same, 1 not asked for, " in told
+    assert "not measured" not in told  # which is what went wrong, of what was asked for
     told = rows.kernelwatch("link", "--no-publish", "--budget", "1")
     assert "1 linked" in told
     asked = [[link.cell for link in each.changed] for each in sessions(rows)]

@@ -303,7 +303,9 @@ def test_the_engine_imports_nothing_of_asv_for_its_own_commands() -> None:
 @pytest.fixture(scope="module")
 def linked(plain: Plain) -> tuple[Plain, str]:
     """The project with its links, and what the command printed. Of one commit a part is linked first."""
-    plain.run("link", plain.commits["same"], "--bench", "time_cached", "--no-publish", code=0)
+    part = plain.run("link", plain.commits["same"], "--bench", "time_cached", "--no-publish", code=0)
+    assert f"1 linked, 0 the same, {len(UNASKED)} not asked for, " in part
+    assert "not measured" not in part
     return plain, plain.run("link", f"{plain.commits['first']}..{plain.commits['broken']}", code=2)
 
 

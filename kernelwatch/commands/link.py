@@ -299,13 +299,16 @@ def show(subject: str, session: Session, console: Console) -> None:
     are not decided or have no link."""
     changed = _changed(session)
     undecided = {cell: judged for cell, judged in changed.items() if judged.word == "cannot tell"}
+    without = {name: why for name, why in session.unjudged.items() if not why.endswith(NOT_ASKED)}
+    unasked = len(session.unjudged) - len(without)
     done = {"step": "linked", "anchor": "anchored", "environment": "measured in both environments"}
     what = f"{len(session.changed)} {done[session.kind]}"
     parts = [what, f"{session.same} the same"] if session.kind == "step" else [what]
     parts += [f"{session.represented} by the same binary"] if session.represented else []
     parts += [f"{len(own)} {name}" for name, own in (("new", session.new), ("gone", session.gone)) if own]
     parts += [f"{len(undecided)} not decided"] if undecided else []
-    parts += [f"{len(session.unjudged)} not measured"] if session.unjudged else []
+    parts += [f"{len(without)} not measured"] if without else []
+    parts += [f"{unasked} not asked for"] if unasked else []
     line = f"{subject}: {', '.join(parts)}, {duration(session.seconds)}"
 
     def tell(text: str, style: str = "yellow") -> None:
@@ -318,7 +321,7 @@ def show(subject: str, session: Session, console: Console) -> None:
             tell(f"  {judged.word}: {cell} {_text_of(judged)}", style)
     for cell, judged in list(undecided.items())[:SHOWN]:
         tell(f"  not decided: {cell} {_text_of(judged)}{f': {judged.why}' if judged.why else ''}")
-    for name, why in list(session.unjudged.items())[:SHOWN]:
+    for name, why in list(without.items())[:SHOWN]:
         tell(f"  not measured: {name}: {why}")
     if session.gone:
         tell(f"  gone: {some(session.gone)}")
