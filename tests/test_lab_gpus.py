@@ -86,6 +86,7 @@ def test_the_correlation_is_that_of_the_seconds_before_and_after() -> None:
     assert gpus.correlation(gpus.changes(sessions)) == pytest.approx(share, abs=0.06)
     alike = [a_session(gpu, a_link(COLD, 0.05, slow=0.01 * gpu)) for gpu in range(3)]
     assert gpus.correlation(gpus.changes(alike)) == pytest.approx(1)
+    assert rows(gpus.responding_table(alike))["cold"][3:] == ["0.00", "0.00", "0.00", "0.01", "0.00", "1.00", "1.00"]
 
 
 def test_an_a_a_that_calls_a_launch_slower_is_counted() -> None:

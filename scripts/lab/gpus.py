@@ -52,6 +52,11 @@ class Change:
         """What the noise leaves of it."""
         return math.sqrt(max(0.0, self.apart**2 - self.noise**2))
 
+    @property
+    def level(self) -> float:
+        """The standard deviation of the seconds between the GPUs, of both launches together."""
+        return math.sqrt(float(np.mean(np.var(self.seconds, axis=0, ddof=1))))
+
 
 def sessions_in(results: Path) -> list[Session]:
     """The sessions of all machines."""
@@ -136,10 +141,12 @@ def responding_table(sessions: Sequence[Session], least: int = LEAST) -> str:
                     *(percent((change.apart for change in own), share) for share in (0.5, 0.9, 1)),
                     percent((change.noise for change in own), 0.5),
                     percent((change.rest for change in own), 0.5),
+                    percent((change.level for change in own), 0.5),
                     f"{correlation(own):.2f}",
                 ]
             )
-    head = ["changes", "links", "GPUs", "median, %", "p90, %", "most, %", "noise, %", "without noise, %", "correlation"]
+    head = ["changes", "links", "GPUs", "median, %", "p90, %", "most, %", "noise, %", "without noise, %"]
+    head += ["of seconds, %", "correlation"]
     none = [f"no change was measured by {least} GPUs yet", *[""] * len(head)]
     return table(["sd of a ratio between GPUs", *head], rows or [none])
 
