@@ -266,9 +266,15 @@ BEGUN.wait()
 """
 
 
-@pytest.mark.parametrize(("device", "told"), [("gpu", "it leaves a thread at work, busy in own.py"), ("cpu", "")])
-def test_a_thread_that_is_left_at_work(tmp_path: Path, device: str, told: str) -> None:
-    """Its launches on a GPU are on another stream: an output may be right before anybody can look."""
+@pytest.mark.parametrize(
+    ("device", "record", "told"),
+    [("gpu", "other.py,,\n", "it leaves a thread at work, busy in own.py"), ("gpu", "own.py,,\n", ""), ("cpu", "", "")],
+)
+def test_a_thread_that_is_left_at_work(tmp_path: Path, device: str, record: str, told: str) -> None:
+    """Its launches on a GPU are on another stream: an output may be right before anybody can look. A thread of a
+    distribution that `pip install --target` has installed is a library's."""
+    (tmp_path / "own-1.0.dist-info").mkdir()
+    (tmp_path / "own-1.0.dist-info" / "RECORD").write_text(record)
     untouched = Untouched(device)
     with ThreadPoolExecutor(1) as pool:  # what PyTorch's compiler has, and what waits in Python's own code
         pool.submit(int).result()

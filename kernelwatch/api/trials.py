@@ -11,7 +11,7 @@ from kernelwatch.api.afterwards import Afterwards, Arguments
 from kernelwatch.api.judge.judging import Rules
 from kernelwatch.api.measuring import compare_here, timer_of
 from kernelwatch.api.named import known, made, module_of
-from kernelwatch.api.outputs import Outputs, outputs, why_other
+from kernelwatch.api.outputs import Outputs, differ, outputs, values, why_other
 from kernelwatch.api.processes import Ahead, each
 from kernelwatch.api.result import Compared, MeasureError, Refused
 from kernelwatch.api.rounds import Sets, Subject
@@ -194,7 +194,7 @@ class Beside:
         self.looks = Afterwards(
             self.timer, function, len(self.positional), [*self.keywords], self._make, self.tolerance, setting.cache
         )
-        self.untouched = Untouched(self.timer.device)
+        self.untouched = Untouched(self.timer.device, [source.file for source in self.sources])
         self.compared: Compared | None = None
         self.looked = ""  # why the timing is no figure of the candidate's work
 
@@ -202,6 +202,7 @@ class Beside:
         """Compare both: why the candidate is refused, "" if it is not. Raises: MeasureError if the original fails, or
         the device."""
         with self.untouched:
+            self._call_ahead()
             try:
                 return self._why()
             except OriginalFails:
@@ -217,22 +218,31 @@ class Beside:
         self.sources.append(source_of(self.candidate))
         if why := self.untouched.why():
             return why
-        own = self._called(self.candidate)  # before the original: there is no right output yet that could be found
+        # Before the original has these arguments: there is no right output yet that could be found.
+        own = self._called(self.candidate, self.positional, self.keywords)
         if why := self.untouched.why() or why_other(self.expected(), own, *self.tolerance):
             return why
         both = (self.candidate, self.original) if self.candidate_first else (self.original, self.candidate)
         self.compared = compare_here(*both, self.positional, self.keywords, **self.given, afterwards=self._afterwards)
         return self.untouched.why() or self.looked
 
-    def _called(self, function: str) -> Outputs:
-        with self.timer.current():
-            return outputs(self.timer, known(function), self.positional, self.keywords, self.setting.cache)
+    def _call_ahead(self) -> None:
+        """Call the original before the candidate is imported: what it binds when it is first called is then bound, and
+        no candidate that uses it, too, is blamed. It gets other numbers, so that no right output is left in the memory;
+        if the numbers are the same each time, it is not called."""
+        other, first = made(self.setting.args), (self.positional, self.keywords)
+        if any(differ(*pair, 0, 0) for pair in zip(values(first), values(other), strict=False)):
+            self.expected(other)
 
-    def expected(self) -> Outputs:
-        """What the original computes. Raises: OriginalFails."""
+    def _called(self, function: str, positional: Arguments, keywords: dict[str, Any]) -> Outputs:
+        with self.timer.current():
+            return outputs(self.timer, known(function), positional, keywords, self.setting.cache)
+
+    def expected(self, other: tuple[Arguments, dict[str, Any]] | None = None) -> Outputs:
+        """What the original computes. `other`: arguments in place of the trial's. Raises: OriginalFails."""
         try:
             with self.untouched.original():
-                return self._called(self.original)
+                return self._called(self.original, *(other or (self.positional, self.keywords)))
         except MeasureError as error:
             raise OriginalFails(str(error)) from error
         except Exception as error:  # whatever the function raises

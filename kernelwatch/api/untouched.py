@@ -6,12 +6,15 @@ A candidate runs in the process that measures it. Nothing here stops code that k
 before anybody looks. What is published so far does not.
 """
 
+import csv
+import functools
+import os
 import re
 import sys
 import sysconfig
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
@@ -30,11 +33,13 @@ SETTERS = re.compile(r"nvml\w*(Set|Reset|Clear|Create|Destroy)[A-Z]\w*")
 
 
 class Untouched:
-    """What there was before a candidate was imported. `why` says what it changed since."""
+    """What there was before a candidate was imported. `why` says what it changed since. `files`: of the original and of
+    what makes the arguments, whose modules are watched with those of their trees."""
 
-    def __init__(self, device: str) -> None:
+    def __init__(self, device: str, files: Iterable[str] = ()) -> None:
         self.device = device
-        self.functions = dict(_functions())
+        self.own = _own([os.path.realpath(file) for file in files if file])
+        self.functions = dict(_functions(self.own))
         self.l2_bytes = self._persisting_bytes()
         self.threads = {*sys._current_frames()}
         self.refused: list[str] = []
@@ -52,11 +57,11 @@ class Untouched:
 
     @contextmanager
     def original(self) -> Iterator[None]:
-        """While the original is called: what that binds anew in modules of users, such as a kernel that is compiled
-        when it is first needed, is no candidate's doing."""
-        before = dict(_of_users())
+        """While the original is called: what that binds anew in its own tree, such as a kernel that is compiled when it
+        is first needed, is no candidate's doing."""
+        before = dict(_of_modules(self.own))
         yield
-        now = dict(_of_users())
+        now = dict(_of_modules(self.own))
         for key, parts in before.items():
             if key in self.functions and _same(self.functions[key], parts):
                 self.functions[key] = now.get(key, ())
@@ -65,8 +70,8 @@ class Untouched:
         """What was changed, "" if nothing was."""
         if self.refused:
             return f"it calls {self.refused[0]}: the settings of a GPU are no candidate's to change"
-        now = dict(_functions())
-        changed = [key for key, before in self.functions.items() if not _same(before, now.get(key, ()))]
+        now = dict(_functions(self.own))
+        changed = [key for key, before in self.functions.items() if _other(before, now.get(key, ()))]
         if changed:
             more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
             return f"it replaces {'.'.join(changed[0])}{more}, which the measurement uses"
@@ -104,14 +109,53 @@ class Untouched:
         return ""
 
 
+# --- whose modules are watched -------------------------------------------------------------------------------------
+
 STANDARD = sysconfig.get_paths()["stdlib"]
 ENGINE = str(Path(__file__).parent.parent)
+
+
+def _own(files: list[str]) -> list[str]:
+    """The modules of these files, and those of the same trees that are not installed, such as helpers."""
+    trees = {_tree(file) for file in files}
+    names = []
+    for name, content in [*sys.modules.items()]:
+        # One of a class of its own may be imported only now that it is looked at.
+        file = vars(content).get("__file__") if type(content) is ModuleType and not _is_used(name) else None
+        if not isinstance(file, str):
+            continue
+        real = os.path.realpath(file)
+        if real in files or (not _installed(file) and _tree(real) in trees and not _installed(real)):
+            names.append(name)
+    return names
+
+
+def _tree(file: str) -> str:
+    """The folder of the repository of a file. Without one it is the outermost folder from which Python imports what is
+    in it."""
+    folders = [str(folder) for folder in Path(file).parents]
+    repository = next((folder for folder in folders if os.path.exists(os.path.join(folder, ".git"))), "")
+    imported = {os.path.realpath(path) for path in sys.path}
+    return repository or next((folder for folder in reversed(folders) if folder in imported), folders[0])
 
 
 def _installed(file: str) -> bool:
     """Whether a file of Python belongs to Python, to an installed distribution or to this engine."""
     parts = Path(file).parts
-    return file.startswith(("<frozen ", STANDARD, ENGINE)) or "site-packages" in parts or "dist-packages" in parts
+    if file.startswith(("<frozen ", STANDARD, ENGINE)) or "site-packages" in parts or "dist-packages" in parts:
+        return True
+    # With "pip install --target" a distribution is in any folder.
+    return any(file in _recorded(str(folder)) for folder in Path(file).parents)
+
+
+@functools.cache
+def _recorded(folder: str) -> frozenset[str]:
+    """The files of the distributions that are installed in a folder."""
+    files = []
+    for record in Path(folder).glob("*.dist-info/RECORD"):
+        with suppress(OSError, csv.Error), record.open(encoding="utf-8", errors="replace", newline="") as lines:
+            files += [os.path.join(folder, row[0]) for row in csv.reader(lines) if row]
+    return frozenset(files)
 
 
 _WATCHING: list[list[str]] = []
@@ -127,12 +171,12 @@ def _refuse(event: str, arguments: tuple[Any, ...]) -> None:
             raise MeasureError(f"{name} is refused while candidates are measured")
 
 
-def _functions() -> Iterator[tuple[tuple[str, str], tuple[object, ...]]]:
-    """What each name of the modules and classes stands for."""
-    for module, content in [*sys.modules.items()]:
-        if _is_used(module):
-            yield from _of(module, content)
-    yield from _of_users()
+# --- what they define ----------------------------------------------------------------------------------------------
+
+
+def _functions(own: list[str]) -> Iterator[tuple[tuple[str, str], tuple[object, ...]]]:
+    """What each name of the modules and classes stands for. `own`: further modules."""
+    yield from _of_modules([*filter(_is_used, [*sys.modules]), *own])
     for path in CLASSES:
         owner: Any = sys.modules.get(path.partition(".")[0])
         for part in path.split(".")[1:]:
@@ -146,27 +190,51 @@ def _is_used(module: str) -> bool:
     return module in MODULES or module.startswith(OWN)
 
 
-def _of_users() -> Iterator[tuple[tuple[str, str], tuple[object, ...]]]:
-    """The same of the modules of no installed distribution, such as the original's."""
-    for module, content in [*sys.modules.items()]:
-        # One of a class of its own may be imported only now that it is looked at.
-        file = vars(content).get("__file__") if type(content) is ModuleType else None
-        if file and not _is_used(module) and not _installed(file):
-            yield from _of(module, content)
+def _of_modules(names: list[str]) -> Iterator[tuple[tuple[str, str], tuple[object, ...]]]:
+    for name in names:
+        module = sys.modules.get(name)
+        if issubclass(type(module), ModuleType):
+            yield from _of(name, module)  # type: ignore[arg-type]
 
 
 def _of(name: str, owner: ModuleType | type) -> Iterator[tuple[tuple[str, str], tuple[object, ...]]]:
     for attribute, value in [*vars(owner).items()]:
-        if callable(value) or isinstance(value, staticmethod | classmethod | property | ModuleType):
+        kind = type(value)  # `isinstance` would ask the value: a proxy would import what it stands for
+        if callable(value) or issubclass(kind, staticmethod | classmethod | property | ModuleType):
             yield (name, attribute), _parts(value)
-        if isinstance(value, type) and isinstance(owner, ModuleType) and value.__module__ == name:
+        if issubclass(kind, type) and isinstance(owner, ModuleType) and value.__module__ == name:
             yield from _of(f"{name}.{attribute}", value)
 
 
 def _parts(value: object) -> tuple[object, ...]:
     """A function and what can be replaced within it; anything else by itself."""
-    return (value, value.__code__, value.__defaults__) if isinstance(value, FunctionType) else (value,)
+    if type(value) is FunctionType:
+        return value, value.__code__, value.__defaults__
+    return (value,)
 
 
 def _same(before: tuple[object, ...], now: tuple[object, ...]) -> bool:
     return len(before) == len(now) and all(a is b for a, b in zip(before, now, strict=True))
+
+
+def _other(before: tuple[object, ...], now: tuple[object, ...]) -> bool:
+    """Whether a name stands for something else than before."""
+    return not _same(before, now) and not (len(before) == 1 and now and _stands_for(before[0], now[0]))
+
+
+WHOLE: dict[type, tuple[str, ...]] = {  # by type, what a proxy must have of a thing to stand for it
+    FunctionType: ("__code__", "__globals__", "__defaults__", "__kwdefaults__", "__closure__"),
+    type: ("__mro__",),
+}
+
+
+def _stands_for(proxy: Any, thing: Any) -> bool:
+    """Whether an object is a proxy of the thing that has taken its place: of a lazy import that was used."""
+    is_module = type(thing) is ModuleType
+    names = tuple(vars(thing)) if is_module else WHOLE.get(type(thing), ())
+    try:
+        if is_module and sys.modules.get(proxy.__name__) is not thing:
+            return False
+        return bool(names) and all(getattr(proxy, name) is getattr(thing, name) for name in names)
+    except Exception:  # whatever a proxy raises
+        return False
