@@ -3,8 +3,7 @@
 import json
 from pathlib import Path
 
-import pytest
-
+from kernelwatch.history.records import read
 from lab import quiet
 
 GPU = {"gpu": "NVIDIA H200", "nvml_uuid_sha256": "one", "nvml_driver": "580"}
@@ -18,7 +17,7 @@ def sidecar(path: Path, uuid: str, cells: dict[str, list[float]], clocks: tuple[
     for key, seconds in cells.items():
         visits = [
             {"process": at, "seconds": each, "clock64_mhz": mhz, "throttled": ["low clock"] if mhz < clocks[0] else []}
-            for at, (each, mhz) in enumerate(zip(seconds, clocks, strict=True))
+            for at, (each, mhz) in enumerate(zip(seconds, clocks, strict=False))
         ]
         lines.append({"group": "copy gpu", "record": "cell", "key": key, "state": "ok", "reason": "", "visits": visits})
     path.parent.mkdir(exist_ok=True)
@@ -26,17 +25,15 @@ def sidecar(path: Path, uuid: str, cells: dict[str, list[float]], clocks: tuple[
     return path
 
 
-def test_runs_of_a_gpu_are_numbered_and_marked_cells_left_out(tmp_path: Path) -> None:
+def test_records_tell_their_gpu_and_leave_out_marked_cells(tmp_path: Path) -> None:
     steady, apart = [1e-5, 1.0001e-5, 1.0002e-5], [1e-5, 1.1e-5, 1.2e-5]
     paths = [
-        sidecar(tmp_path / "a" / "12345678-x.facts.jsonl", "one", {"copy/a float32 8 cold": steady}),
-        sidecar(tmp_path / "b" / "12345678-x.facts.jsonl", "two", {"copy/a float32 8 cold": steady}),
-        sidecar(tmp_path / "c" / "12345678-x.facts.jsonl", "one", {"copy/a float32 8 cold": apart}, (1980, 1500, 1980)),
+        sidecar(tmp_path / "12345678-x.facts.jsonl", "one", {"copy/a float32 8 cold": steady}),
+        sidecar(tmp_path / "22345678-x.facts.jsonl", "two", {"copy/a float32 8 cold": steady}),
+        sidecar(tmp_path / "32345678-x.facts.jsonl", "one", {"copy/a float32 8 cold": apart}, (1980, 1500, 1980)),
     ]
-    text = quiet.full_runs(quiet.kept(paths))
-    assert "commit 12345678" in text
-    rows = [line for line in text.splitlines() if line.startswith("| GPU")]
-    assert [row.split("|")[1].strip() for row in rows] == ["GPU 1, run 1", "GPU 2, run 1", "GPU 1, run 2"]
+    rows = [line for line in quiet.by_record(list(map(read, paths))).splitlines() if "GPU" in line]
+    assert [row.split("|")[1].strip() for row in rows] == ["12345678, GPU 1", "22345678, GPU 2", "32345678, GPU 1"]
     assert rows[0].split("|")[2:4] == [" 1 ", " 0.01 % "]
     assert rows[2].split("|")[2:4] == [" 0 ", " n/a "]
     assert rows[2].rstrip("| ").endswith("100.0 %")
@@ -51,6 +48,14 @@ def test_a_second_level_is_a_fixed_time_a_kernel() -> None:
 
 
 def test_hot_cells_and_cells_of_few_processes_do_not_count(tmp_path: Path) -> None:
-    path = sidecar(tmp_path / "r" / "12345678-x.facts.jsonl", "one", {"copy/a float32 8 hot": [1e-5] * 3})
-    with pytest.raises(SystemExit, match="it has no cold GPU cell that 3 processes measured"):
-        quiet.kept([path])
+    cells = {"copy/a float32 8 hot": [1e-5] * 3, "copy/b float32 8 cold": [1e-5] * 2}
+    assert quiet.cold(read(sidecar(tmp_path / "12345678-x.facts.jsonl", "one", cells, (1980.0,) * 3))) == []
+
+
+def test_runs_are_told_by_all_processes_and_by_their_medians() -> None:
+    line = {"key": "copy/a float32 8 cold", "medians_s": [1e-5, 1e-5], "processes_s": [[1e-5, 1.02e-5]] * 2}
+    hot, long = line | {"key": "copy/a float32 8 hot"}, line | {"medians_s": [1e-4, 2e-4]}
+    assert [row.split("|")[2].strip() for row in quiet.repeated([line, hot, long]).splitlines()[2:]] == [
+        "1.14 %",
+        "0.00 %",
+    ]

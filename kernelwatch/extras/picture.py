@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 # The colors of Okabe and Ito, which color-blind readers can tell apart; no rung is told by its color alone.
-LINES = ("-", ":", "-.", (0, (5, 1)), (0, (1, 3)))
+LINES: tuple[Any, ...] = ("-", ":", "-.", (0, (5, 1)), (0, (1, 3)), (0, (3, 1, 1, 1, 1, 1)), (0, (8, 2)), (0, (2, 4)))
+HEIGHT, LEGEND_LINE = 4.6, 0.15  # inches, of a picture at least, and of a rung's name beside it
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = "os^Dv<>Pp*hX"
 
@@ -43,8 +44,9 @@ def draw(record: Record, project: Project, op: str, device: str, cache: str, typ
     computes = problem.computation.flops is not None
     ceilings = _ceilings(record, device) if computes and own == "float32" else {}
     with mpl.rc_context({"font.size": 8, "svg.fonttype": "none", "svg.hashsalt": "kernelwatch"}):
+        height = max(HEIGHT, LEGEND_LINE * len(_rungs(shown)))
         figure, axes = pyplot.subplots(
-            1, 2 if ceilings else 1, figsize=(11 if ceilings else 7, 4.6), layout="constrained", squeeze=False
+            1, 2 if ceilings else 1, figsize=(11 if ceilings else 7, height), layout="constrained", squeeze=False
         )
         _ladder(
             axes[0][0], problem, shown, {} if computes else _bandwidths(record.facts.get(f"{op} {device}", Facts()))

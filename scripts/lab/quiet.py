@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
-"""Shows how quiet full runs of one commit are, on several GPUs: what an A/A of the harness must hold.
+"""Shows how quiet the recorded runs are: how far the processes of a run differ, cell by cell.
 
-It takes the sidecars of such runs and the records of `kernelwatch noise`, and keeps in docs/quiet.jsonl what each
-process measured of each cold GPU cell, a line for a cell of a run. The tables of docs/research/measuring.md are written
-from it. Each file on the command line is a run; files of one GPU are its first, second, ... run in that order.
+The tables of docs/research/measuring.md are written from the sidecars in results/, a row for each commit that a GPU
+model measured in full, and from the record of `kernelwatch noise`.
 """
 
 if __name__ == "__main__":
@@ -18,73 +17,29 @@ if __name__ == "__main__":
 import json
 import math
 import statistics
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from itertools import groupby
-from operator import itemgetter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.project import PROJECT
 from kernelwatch.history.instrument import LEVELS_APART_S, LEVELS_MOST_S
-from kernelwatch.history.records import read
+from kernelwatch.history.records import Measured, Record, read, sidecars
 from kernelwatch.report.arguments import Parser
 from kernelwatch.report.markdown import table
 from kernelwatch.report.texts import percent
 from kernelwatch.run.outcome import LEAST
-from kernelwatch.system.files import write_whole
 from lab.figures import write_block
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-RECORD, PAGE = ROOT / "docs" / "quiet.jsonl", ROOT / "docs" / "research" / "measuring.md"
+PAGE = ROOT / "docs" / "research" / "measuring.md"
 SHORT_S = 30e-6  # cells below this are told by themselves: a fixed time a launch shows there first
-
-# `gpu`, `uuid`, `driver`: of the run; `run`: its number among those of its GPU; `kernels`: of a launch; `seconds`: of
-# each process; `limited`: the cell is marked. Of `kernelwatch noise`, `runs` has the seconds of each process of each
-# run.
-Line = dict[str, Any]
+CELLS_LEAST = 100  # with fewer a record is no full run
 
 
-def of_sidecar(path: Path) -> Iterator[Line]:
-    """The lines of a full run, whose number is not yet known."""
-    record = read(path)
-    for cell in record.cells.values():
-        if cell.group.endswith(" gpu") and cell.key.endswith(" cold") and len(cell.seconds) >= LEAST:
-            kernels = max(1, *(len(each.get("kernels") or ()) for each in cell.measurements))
-            yield {
-                **who(record.facts[cell.group]),
-                "commit": record.commit,
-                "key": cell.key,
-                "kernels": kernels,
-                "seconds": [float(f"{seconds:.6g}") for seconds in cell.seconds],
-                "limited": bool(cell.limits),
-            }
-
-
-def of_noise(path: Path) -> Iterator[Line]:
-    """The lines of a record of `kernelwatch noise`."""
-    for line in map(json.loads, path.read_text(encoding="utf-8").splitlines()):
-        yield {**who(line["who"]), "key": line["key"], "kernels": 1, "runs": line["processes_s"]}
-
-
-def who(facts: Any) -> Line:
-    """What tells a run's GPU."""
-    names = {"gpu": "gpu", "uuid": "nvml_uuid_sha256", "driver": "nvml_driver"}
-    return {name: facts.get(key) for name, key in names.items()}
-
-
-def kept(paths: Sequence[Path]) -> list[Line]:
-    """The lines of all files, with the number of each run."""
-    lines: list[Line] = []
-    runs: Counter[str] = Counter()
-    for path in paths:
-        found = list(of_sidecar(path) if path.name.endswith(".facts.jsonl") else of_noise(path))
-        if not found:
-            raise SystemExit(f"{path}: it has no cold GPU cell that {LEAST} processes measured")
-        if "seconds" in found[0]:
-            runs[str(found[0]["uuid"])] += 1
-            found = [{**line, "run": runs[str(line["uuid"])]} for line in found]
-        lines += found
-    return lines
+def cold(record: Record) -> list[Measured]:
+    """The cold GPU cells of a record that enough processes measured."""
+    cells = (cell for cell in record.cells.values() if cell.group.endswith(" gpu") and cell.key.endswith(" cold"))
+    return [cell for cell in cells if len(cell.seconds) >= LEAST]
 
 
 def variation(values: Sequence[float]) -> float:
@@ -107,50 +62,57 @@ def two_levels(seconds: Sequence[float], kernels: int) -> bool:
     return any(LEVELS_APART_S < (each - low) / kernels < LEVELS_MOST_S for each in seconds)
 
 
-def full_runs(lines: list[Line]) -> str:
-    """A row for each run: its cold cells that are not marked, those below 30 us, and how many are marked."""
-    gpus = list(dict.fromkeys(line["uuid"] for line in lines))
+def kernels(cell: Measured) -> int:
+    """How many kernels a launch of a cell has."""
+    return max(1, *(len(each.get("kernels") or ()) for each in cell.measurements))
+
+
+def by_record(records: Sequence[Record]) -> str:
+    """A row for each record: its cold cells that are not marked, those below 30 us, and how many are marked."""
+    gpus: list[object] = []
     rows = []
-    for (uuid, run), own in groupby(lines, itemgetter("uuid", "run")):
-        cells = list(own)
-        free = [line for line in cells if not line["limited"]]
-        short = [line for line in free if min(line["seconds"]) < SHORT_S]
-        levels = sum(two_levels(line["seconds"], line["kernels"]) for line in short)
+    for record in records:
+        cells = cold(record)
+        facts: Any = record.facts[cells[0].group]
+        uuid = facts.get("nvml_uuid_sha256")
+        if uuid and uuid not in gpus:
+            gpus.append(uuid)
+        free = [cell for cell in cells if not cell.limits]
+        short = [cell for cell in free if min(cell.seconds) < SHORT_S]
         rows.append(
             [
-                f"GPU {gpus.index(uuid) + 1}, run {run}",
-                *(str(len(free)), *quantiles([variation(line["seconds"]) for line in free])),
-                *(str(len(short)), *quantiles([variation(line["seconds"]) for line in short])),
-                f"{levels}",
+                f"{record.commit}, GPU {gpus.index(uuid) + 1}" if uuid else record.commit,
+                *(str(len(free)), *quantiles([cell.spread for cell in free])),
+                *(str(len(short)), *quantiles([cell.spread for cell in short])),
+                str(sum(two_levels(cell.seconds, kernels(cell)) for cell in short)),
                 percent(1 - len(free) / len(cells), 1),
             ]
         )
     header = ["", "cells", "median", "90 %", "most", "below 30 us", "median", "90 %", "most", "two levels", "marked"]
-    one = lines[0]
-    return f"{one['gpu']}, driver {one['driver']}, commit {one['commit']}.\n\n{table(header, rows)}"
+    return table(header, rows)
 
 
-def repeated(lines: list[Line]) -> str:
-    """One row for the runs of `kernelwatch noise`: between all processes, and between the medians of the runs."""
-    apart = [variation([each for run in line["runs"] for each in run]) for line in lines]
-    medians = [variation([statistics.median(run) for run in line["runs"]]) for line in lines]
-    levels = sum(two_levels([each for run in line["runs"] for each in run], line["kernels"]) for line in lines)
-    count = max(len(line["runs"]) for line in lines)
-    header = [f"{len(lines)} cells below 30 us, {count} runs", "median", "90 %", "most"]
+def repeated(lines: list[dict[str, Any]]) -> str:
+    """The runs of `kernelwatch noise` on short cells: between all processes, and between the medians of the runs."""
+    short = [line for line in lines if line["key"].endswith(" cold") and line["medians_s"][0] < SHORT_S]
+    apart = [variation([each for run in line["processes_s"] for each in run]) for line in short]
+    medians = [variation(line["medians_s"]) for line in short]
+    count = max(len(line["medians_s"]) for line in short)
+    header = [f"{len(short)} cold cells below 30 us, {count} runs", "median", "90 %", "most"]
     rows = [["between all processes", *quantiles(apart)], ["between the medians of the runs", *quantiles(medians)]]
-    told = f"{lines[0]['gpu']}, driver {lines[0]['driver']}. Cells with a process on a second level: {levels}."
-    return f"{told}\n\n{table(header, rows)}"
+    return table(header, rows)
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = Parser("scripts/lab/quiet", __doc__)
-    parser.add_argument("files", nargs="*", type=Path, help="sidecars, and noise.jsonl (default: only the tables)")
+    parser.add_argument("--machine", default="h200", help="part of the name of the machine's folder (default: h200)")
     options = parser.parse_args(arguments)
-    if options.files:
-        write_whole(RECORD, "".join(f"{json.dumps(line)}\n" for line in kept(options.files)))
-    lines = [json.loads(line) for line in RECORD.read_text(encoding="utf-8").splitlines()]
-    write_block(PAGE, "quiet", full_runs([line for line in lines if "seconds" in line]), "scripts/lab/quiet")
-    write_block(PAGE, "repeated", repeated([line for line in lines if "runs" in line]), "scripts/lab/quiet")
+    paths = sidecars(PROJECT.results, options.machine)
+    records = [record for record in map(read, paths) if len(cold(record)) >= CELLS_LEAST]
+    write_block(PAGE, "quiet", by_record(records), "scripts/lab/quiet")
+    noise = paths[-1].parent / "noise.jsonl"
+    lines = [json.loads(line) for line in noise.read_text(encoding="utf-8").splitlines()]
+    write_block(PAGE, "repeated", repeated(lines), "scripts/lab/quiet")
     return 0
 
 
