@@ -37,6 +37,7 @@ RECORD, PAGE = ROOT / "docs" / "levels.jsonl", ROOT / "docs" / "research" / "mea
 LAUNCHES, GRID, BLOCK = 256, (132,), (32,)
 NOTHING = 'extern "C" __global__ void nothing(const float *x, float *y) {}'
 SPIN = 'extern "C" __global__ void spin(long long n) { for (long long t = clock64(); clock64() - t < n;); }'
+MANY = 300  # kernels of a module of many
 SPUN = 400_000  # cycles, while the host queues what is timed
 APART_US = 0.08  # between the two levels
 STEPS = {  # what is done, by the name in the record
@@ -49,6 +50,8 @@ STEPS = {  # what is done, by the name in the record
     "rand": "CuPy's random numbers",
     "astype": "CuPy's conversion to float16",
     "sort": "CuPy's sort, which brings a module of many kernels",
+    "again": "the sort again, which brings nothing",
+    "many": "a module of many small kernels is loaded, and one launched",
     "dot": "a product by cuBLAS",
     "release": "a third of what was kept is freed",
 }
@@ -114,6 +117,12 @@ class Process:
         self.kept.append(module)
         module.get_function(f"own_{at}")((1,), BLOCK, (self.y,))
 
+    def many(self, at: int) -> None:
+        code = "".join(f'extern "C" __global__ void many_{at}_{i}(float *y) {{ y[i] = {i}; }}\n' for i in range(MANY))
+        module = self.cupy.RawModule(code=code.replace("y[i]", "y[threadIdx.x]"))
+        self.kept.append(module)
+        module.get_function(f"many_{at}_0")((1,), BLOCK, (self.y,))
+
     def graph(self, _at: int) -> None:
         self.kept.append(self._some_graph())
         self.kept[-1].launch(self.stream)
@@ -150,6 +159,7 @@ class Process:
             "rand": lambda: numbers,
             "astype": lambda: numbers.astype("f2"),
             "sort": lambda: self.cupy.sort(numbers),
+            "again": lambda: self.cupy.sort(numbers),
             "dot": lambda: numbers @ numbers,
         }
         for name, call in calls.items():
@@ -163,6 +173,7 @@ class Process:
         self.look("same", self.first)
         parts: list[Callable[[], None]] = [
             lambda: self.several("module", self.module, 40),
+            lambda: self.several("many", self.many, 3),
             lambda: self.several("graph", self.graph, 20),
             lambda: self.several("upload", self.upload, 12),
             lambda: self.several("malloc", self.malloc, 12),
@@ -211,6 +222,7 @@ def text(lines: list[dict[str, Any]]) -> str:
     rows = [
         [STEPS[name], *(f"{changed} of {times}" if times else "" for times, changed in (own[:2], own[2:]))]
         for name, own in counts.items()
+        if any(own)
     ]
     one = lines[0]
     told = (
