@@ -292,7 +292,13 @@ NATIVE = {
 }
 
 
-@pytest.mark.parametrize("options", [(), ("-n", "2")], ids=["one process", "several"])
+COUNT = ("-o", "console_output_style=count")  # in place of percent
+GATE_OPTIONS = pytest.mark.parametrize(
+    "options", [(), COUNT, ("-n", "2"), ("-n", "2", *COUNT)], ids=["one", "one counts", "several", "several count"]
+)
+
+
+@GATE_OPTIONS
 @pytest.mark.parametrize(
     ("name", "why"), [("endless", "it is endless or very slow: it has worked for 4 s"), ("hung", "it hung")]
 )
@@ -329,7 +335,7 @@ def test_tests_that_hang_in_native_code_are_ended(tmp_path: Path, name: str) -> 
     assert ("test_gate.py::test_it does not end" in done.stderr) is (name == "hung")
 
 
-@pytest.mark.parametrize("options", [(), ("-n", "2")], ids=["one process", "several"])
+@GATE_OPTIONS
 def test_a_gate_says_what_failed_and_how_many_passed(tmp_path: Path, capsys: Said, options: tuple[str, ...]) -> None:
     tests = tmp_path / "test_gate.py"
     tests.write_text("def test_it():\n    pass\n")

@@ -20,7 +20,8 @@ from tests.repositories import wait_until
 from tests.test_judge import FILE, judge, own  # noqa: F401 (fixtures)
 
 
-def test_nothing_is_computed_before_the_clock_starts(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["computes_ahead", "loses_its_first_thread"])
+def test_nothing_is_computed_before_the_clock_starts(judge: Judge, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Its thread and its grandchild see the numbers come, and have time enough."""
     told: list[bool] = []
 
@@ -30,8 +31,8 @@ def test_nothing_is_computed_before_the_clock_starts(judge: Judge, monkeypatch: 
         told.append(bool((judge.memory == before).all()))
 
     monkeypatch.setattr(judge.device, "flush", flush)
-    with pytest.raises(Refused, match="computes_ahead left 1 process behind"):
-        judge.judge(f"{FILE}:computes_ahead")
+    with pytest.raises(Refused, match=f"{name} left 1 process behind"):
+        judge.judge(f"{FILE}:{name}")
     assert all(told)
 
 
@@ -241,3 +242,18 @@ subprocess.Popen(["sleep", "60"])
 print(flush=True)
 input()
 """
+
+
+@pytest.mark.parametrize("counts", ["0 0 0\n", None, "900 50 3\n"])
+def test_a_thread_that_ran_has_had_a_turn_more(tmp_path: Path, counts: str | None) -> None:
+    """Whether the kernel counts turns, has zeros in their place, or has no such file."""
+
+    def thread(turn: int) -> player.Thread:
+        (tmp_path / "stat").write_text("7 (a name) T 1 7 7")
+        (tmp_path / "status").write_text(f"voluntary_ctxt_switches:\t4\nnonvoluntary_ctxt_switches:\t{turn}\n")
+        if counts:
+            (tmp_path / "schedstat").write_text(counts.replace("3", f"{turn}"))
+        return player._thread(tmp_path)
+
+    assert thread(1) == thread(1)
+    assert thread(1) != thread(2)

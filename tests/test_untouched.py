@@ -77,6 +77,12 @@ one = build
 
 def other(x):
     return x + 1
+
+import functools
+
+@functools.cache
+def cached():
+    return 1
 """
 
 
@@ -211,6 +217,13 @@ REPLACED = {
         "helper.other.__code__ = (lambda x: x).__code__\n"
         "helper.other = F(helper.other.__code__, vars(helper))",
         "helper.other",
+    ),
+    "what is no function, with what a function has": (
+        "fake = lambda x: x\n"
+        "for name in ('__code__', '__globals__', '__defaults__', '__kwdefaults__', '__closure__'):\n"
+        "    setattr(helper.cached, name, getattr(fake, name))\n"
+        "helper.cached = fake",
+        "helper.cached",
     ),
     "a lazy import": ("import math\nhelper.colors = math", "helper.colors"),
     "a lazy import by a module that is made": (

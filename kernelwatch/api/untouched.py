@@ -229,12 +229,23 @@ WHOLE: dict[type, tuple[str, ...]] = {  # by type, what a proxy must have of a t
 
 
 def _stands_for(proxy: Any, thing: Any) -> bool:
-    """Whether an object is a proxy of the thing that has taken its place: of a lazy import that was used."""
+    """Whether an object is a proxy of the thing that has taken its place: of a lazy import that was used. Whoever puts
+    the attributes of a function or a class into another object makes no proxy of it."""
     is_module = type(thing) is ModuleType
     names = tuple(vars(thing)) if is_module else WHOLE.get(type(thing), ())
     try:
         if is_module and sys.modules.get(proxy.__name__) is not thing:
             return False
+        if not is_module and not _attributes(proxy).keys().isdisjoint(names):
+            return False
         return bool(names) and all(getattr(proxy, name) is getattr(thing, name) for name in names)
     except Exception:  # whatever a proxy raises
         return False
+
+
+def _attributes(thing: object) -> dict[str, object]:
+    """What an object itself has; a proxy is not asked."""
+    try:
+        return dict(object.__getattribute__(thing, "__dict__"))
+    except AttributeError:
+        return {}

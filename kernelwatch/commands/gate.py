@@ -20,10 +20,12 @@ from kernelwatch.system.patience import Patience, Stuck, output
 
 GATE_IDLE_S, GATE_ENDLESS_S = 300.0, 600.0  # a test that does not work for so long hangs; that works for so long, too
 PERCENT, PERCENT_BYTES = re.compile(rb"\[ *(\d+)%\]"), 4096  # of the tests, at the end of each one's line
-PASSED = re.compile(r" (PASSED|SKIPPED|XFAIL)\b.*\[ *\d+%\]$|^\[gw\d+\] \[ *\d+%\] (PASSED|SKIPPED|XFAIL) ")
+OUTCOMES = "PASSED|SKIPPED|XFAIL|FAILED|ERROR|XPASS"
+# A test that passed, by itself and in a process of pytest-xdist. Settings of a project may leave its percent out.
+PASSED = re.compile(r"^\S+::\S.* (PASSED|SKIPPED|XFAIL)\b|^\[gw\d+\] (\[.*?\] )?(PASSED|SKIPPED|XFAIL) ")
 # A test that runs, and in a process of pytest-xdist, which names it once more, one that has ended.
-STARTED = re.compile(r"^(?!.*\[ *\d+%\]$)(\S+::\S.*?) *$")
-ENDED = re.compile(r"^\[gw\d+\] \[ *\d+%\] [A-Z]+ (\S+::\S.*?) *$")
+STARTED = re.compile(rf"^(?!.* ({OUTCOMES})\b)(?P<name>\S+::\S.*?) *$")
+ENDED = re.compile(rf"^\[gw\d+\] (\[.*?\] )?({OUTCOMES}) (?P<name>\S+::\S.*?) *$")
 
 
 class GateFailed(UserError):
@@ -55,7 +57,7 @@ def gate(project: Project, console: Console) -> None:
             with suppress(ProcessLookupError):
                 os.killpg(tests.pid, signal.SIGKILL)
     lines = written.decode(errors="replace").splitlines()
-    ended = {begun[1] for line in lines if (begun := STARTED.match(line))}.difference(_running(lines))
+    ended = {begun["name"] for line in lines if (begun := STARTED.match(line))}.difference(_running(lines))
     lines = [line for line in lines if line.strip() not in ended and not PASSED.search(line)]
     if code:
         console.print("\n".join(lines), markup=False, highlight=False)
@@ -68,9 +70,9 @@ def _running(lines: list[str]) -> list[str]:
     found: dict[str, None] = {}
     for line in lines:
         if begun := STARTED.match(line):
-            found[begun[1]] = None
+            found[begun["name"]] = None
         elif ended := ENDED.match(line):
-            found.pop(ended[1], None)
+            found.pop(ended["name"], None)
     return list(found) if found else lines[-1:]
 
 

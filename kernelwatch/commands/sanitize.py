@@ -43,10 +43,10 @@ def main(project: Project, prog: str, arguments: list[str] | None = None) -> int
             cwd=project.root,
         )
         last = [line for line in done.stdout.splitlines() if re.search("SUMMARY|launches$|^left out", line)]
-        # A program that makes no call of CUDA is an error for the tool.
+        # A program that makes no call of CUDA is an error for the tool, which then has no summary.
         empty = last[-1:] == ["0 launches"] and len(last) > 1
         found = done.returncode != 0 and not empty
-        verdict = "FOUND" if found else "not judged" if empty else "clean"
+        verdict = "FOUND" if found else "not judged" if "0 launches" in last else "clean"
         print(f"{tool}: {verdict}: {'; '.join(line.strip('= ') for line in last)}")
         if found:
             print(done.stdout[-6000:], done.stderr[-2000:], sep="\n")

@@ -35,6 +35,7 @@ PASSED_ON = (  # of the environment; the rest may hold secrets, or ways to chang
     *("MKL_NUM_THREADS", "NCCL_NVLS_ENABLE", lifeline.MARK),
 )
 SUBREAPER = 36  # of prctl
+THREADS = 17  # the place of their number in /proc/PID/stat, behind the name
 
 
 @contextmanager
@@ -61,10 +62,11 @@ def _parents() -> dict[int, int]:
 
 
 def _parent(process: int) -> int | None:
-    """The parent of a process; None if it has ended."""
+    """The parent of a process; None if it has ended. One whose first thread has ended goes on if it has others."""
     with suppress(OSError, ValueError), open(f"/proc/{process}/stat", "rb") as file:
-        state, parent = file.read().rpartition(b")")[2].split()[:2]
-        return None if state in b"ZX" else int(parent)
+        values = file.read().rpartition(b")")[2].split()
+        has_ended = values[0] in b"ZX" and int(values[THREADS]) <= 1
+        return None if has_ended else int(values[1])
     return None
 
 
@@ -107,11 +109,12 @@ def _threads(process: int) -> dict[int, Thread]:
 
 def _thread(folder: Path) -> Thread:
     state = Path(folder, "stat").read_bytes().rpartition(b")")[2].split()[0]
-    try:
+    ran_ns = turns = 0
+    with suppress(FileNotFoundError):
         ran_ns, _, turns = map(int, Path(folder, "schedstat").read_bytes().split())
-    except FileNotFoundError:
+    if not turns:  # a kernel that does not count has no such file, or zeros in it
         lines = Path(folder, "status").read_bytes().splitlines()
-        ran_ns, turns = 0, sum(int(line.split()[-1]) for line in lines if b"ctxt_switches:" in line)
+        turns = sum(int(line.split()[-1]) for line in lines if b"ctxt_switches:" in line)
     return Thread(state in b"TtZX", ran_ns, turns)
 
 
