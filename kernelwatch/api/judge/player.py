@@ -254,12 +254,17 @@ class Player:
             except subprocess.TimeoutExpired:
                 raise Refused(f"{self.name}: its process did not end within {END_S:g} s") from None
             until = time.monotonic() + LEFT_S
-            while (left := children(os.getpid()) - self.before) and time.monotonic() < until:
+            while (left := self._left()) and time.monotonic() < until:
                 time.sleep(LEFT_S / 100)
             if left:
                 raise Refused(f"{self.name} left {len(left)} process{'es' if len(left) > 1 else ''} behind")
         finally:
             self.kill()
+
+    def _left(self) -> set[int]:
+        """What it has started and has not ended. The kernel's list is exact only for processes that stand still, so all
+        processes are looked at."""
+        return {process for process, parent in _parents().items() if parent == os.getpid()} - self.before
 
     def kill(self) -> None:
         """End its process, and all that it started: these have its session, or have become this process's children."""
@@ -268,7 +273,7 @@ class Player:
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
         until = time.monotonic() + GONE_S
-        while (left := children(os.getpid()) - self.before) and time.monotonic() < until:
+        while (left := self._left()) and time.monotonic() < until:
             for process in left:
                 with suppress(OSError):
                     os.kill(process, signal.SIGKILL)
