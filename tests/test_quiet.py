@@ -59,3 +59,7 @@ def test_runs_are_told_by_all_processes_and_by_their_medians() -> None:
         "1.14 %",
         "0.00 %",
     ]
+
+
+def test_the_page_has_the_table_of_the_records() -> None:
+    assert quiet.by_record(quiet.recorded("h200")) in quiet.PAGE.read_text(encoding="utf-8")

@@ -362,6 +362,10 @@ def test_a_cell_says_what_has_changed_since_it_was_measured_and_what_was_not_run
 
 
 # What a mend of ours or of the exploit has changed since the record: the cell stays until it is measured again.
+# The judge takes some 15 s an exploit on a GPU: the time was over before these.
+UNMET = {"side_stream_decoy", "statistics_patched", "timer_patched"}
+
+
 def test_the_page_has_the_tables_of_the_record_and_no_pass_of_ours() -> None:
     record, page = json.loads(redteam.JSON.read_text(encoding="utf-8")), redteam.PAGE.read_text(encoding="utf-8")
     assert record
@@ -370,9 +374,9 @@ def test_the_page_has_the_tables_of_the_record_and_no_pass_of_ours() -> None:
         known = {name for name, one in EXPLOITS.items() if device in one.devices}
         assert known <= found["cells"].keys()
         for harness in (OURS, JUDGE):
-            own = [cell for name in known if (cell := found["cells"][name].get(harness))]
-            # The judge takes some 15 s an exploit on a GPU: the time was over before the last three.
-            assert len(own) >= len(known) - (3 if (device, harness) == ("gpu", JUDGE) else 0)
+            unmet = {name for name in known if harness not in found["cells"][name]}
+            assert unmet == (UNMET if (device, harness) == ("gpu", JUDGE) else set())
+            own = [found["cells"][name][harness] for name in known - unmet]
             assert not [cell for cell in own if "since" in cell]
             assert {redteam.verdict(device, harness, cell, None)[0] for cell in own} <= {"refused", "right"}
 

@@ -36,6 +36,11 @@ SHORT_S = 30e-6  # cells below this are told by themselves: a fixed time a launc
 CELLS_LEAST = 100  # with fewer a record is no full run
 
 
+def recorded(machine: str) -> list[Record]:
+    """The records of full runs, the oldest first. `machine`: part of the name of the machine's folder."""
+    return [record for record in map(read, sidecars(PROJECT.results, machine)) if len(cold(record)) >= CELLS_LEAST]
+
+
 def cold(record: Record) -> list[Measured]:
     """The cold GPU cells of a record that enough processes measured."""
     cells = (cell for cell in record.cells.values() if cell.group.endswith(" gpu") and cell.key.endswith(" cold"))
@@ -107,10 +112,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser = Parser("scripts/lab/quiet", __doc__)
     parser.add_argument("--machine", default="h200", help="part of the name of the machine's folder (default: h200)")
     options = parser.parse_args(arguments)
-    paths = sidecars(PROJECT.results, options.machine)
-    records = [record for record in map(read, paths) if len(cold(record)) >= CELLS_LEAST]
-    write_block(PAGE, "quiet", by_record(records), "scripts/lab/quiet")
-    noise = paths[-1].parent / "noise.jsonl"
+    write_block(PAGE, "quiet", by_record(recorded(options.machine)), "scripts/lab/quiet")
+    noise = sidecars(PROJECT.results, options.machine)[-1].parent / "noise.jsonl"
     lines = [json.loads(line) for line in noise.read_text(encoding="utf-8").splitlines()]
     write_block(PAGE, "repeated", repeated(lines), "scripts/lab/quiet")
     return 0
