@@ -64,7 +64,8 @@ PRODUCTS = (  # rung, type, edge
 @dataclass(frozen=True)
 class Way:
     """A way of taking samples. `rest_s`: before them, or before each of them if they are `sliced`; `own_s`: seconds of
-    the kernel itself after the rest; `title`: in the table."""
+    the kernel itself after the rest; `title`: in the table; `first`: a row for each of these numbers of first samples,
+    instead of one for all."""
 
     title: str
     rest_s: float = 0.0
@@ -72,6 +73,7 @@ class Way:
     samples: int = 5
     sample_s: float = 0.002
     sliced: bool = False
+    first: tuple[int, ...] = (0,)
 
 
 WAYS = {
@@ -85,10 +87,16 @@ WAYS = {
     "rest100own5": Way("rest of 100 ms, then the kernel itself for 5 ms", 0.1, own_s=0.005),
     "rest100short": Way("rest of 100 ms, samples of 0.5 ms", 0.1, sample_s=0.0005),
     "rest300": Way("rest of 300 ms", 0.3),
-    "slices": Way("rest of 20 ms before each sample", 0.02, samples=8, sliced=True),
+    "slices": Way("rest of 20 ms before each sample", 0.02, samples=8, sliced=True, first=(3, 5, 8)),
+    "slices10": Way("rest of 10 ms before each sample", 0.01, samples=8, sliced=True, first=(5, 8)),
+    "slices10short": Way(
+        "rest of 10 ms before each sample of 0.5 ms", 0.01, samples=8, sample_s=0.0005, sliced=True, first=(5, 8)
+    ),
+    "slices5short": Way(
+        "rest of 5 ms before each sample of 0.5 ms", 0.005, samples=10, sample_s=0.0005, sliced=True, first=(5, 10)
+    ),
 }
 LEVEL = "rest100"  # the way whose level the others are held against
-ROWS = [(name, 0) for name in WAYS if name != "slices"] + [("slices", first) for first in (3, 5, 8)]
 
 
 # --- one process ---------------------------------------------------------------------------------------------------
@@ -192,7 +200,8 @@ def text(lines: list[dict[str, Any]]) -> str:
     common = [cell for cell in lines[0]["cells"] if all(cell in line["cells"] for line in lines)]
     level = {cell: statistics.mean(medians(lines, cell, LEVEL)) for cell in common}
     rows = []
-    for way, first in ROWS:
+    known = [name for name in WAYS if all(name in line["cells"][cell] for line in lines for cell in common)]
+    for way, first in ((name, count) for name in known for count in WAYS[name].first):
         figures = {cell: medians(lines, cell, way, first) for cell in common}
         spreads = [spread(values) for values in figures.values()]
         ratios = [statistics.mean(values) / level[cell] for cell, values in figures.items()]
