@@ -362,8 +362,6 @@ def test_a_cell_says_what_has_changed_since_it_was_measured_and_what_was_not_run
 
 
 # What a mend of ours or of the exploit has changed since the record: the cell stays until it is measured again.
-# The judge takes some 15 s an exploit on a GPU: the time was over before these.
-UNMET = {"side_stream_decoy", "statistics_patched", "timer_patched"}
 
 
 def test_the_page_has_the_tables_of_the_record_and_no_pass_of_ours() -> None:
@@ -374,9 +372,7 @@ def test_the_page_has_the_tables_of_the_record_and_no_pass_of_ours() -> None:
         known = {name for name, one in EXPLOITS.items() if device in one.devices}
         assert known <= found["cells"].keys()
         for harness in (OURS, JUDGE):
-            unmet = {name for name in known if harness not in found["cells"][name]}
-            assert unmet == (UNMET if (device, harness) == ("gpu", JUDGE) else set())
-            own = [found["cells"][name][harness] for name in known - unmet]
+            own = [found["cells"][name][harness] for name in known]
             assert not [cell for cell in own if "since" in cell]
             assert {redteam.verdict(device, harness, cell, None)[0] for cell in own} <= {"refused", "right"}
 
