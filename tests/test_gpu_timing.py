@@ -136,6 +136,7 @@ class Handless(Gpu):
         self.best_clock_mhz = 0.0
         self.clocks: list[float] = []
         self.enqueue_s = 1.0
+        self.known: list[bool] = []  # whether a first launch was known to be right
 
     def _fill(self, cell: Cell) -> None:
         pass
@@ -144,7 +145,8 @@ class Handless(Gpu):
         assert (kernel is None) is cell.reference
         return (lambda: None), "who"
 
-    def _check(self, cell: Cell, launch: Callable[[], object]) -> tuple[Take, float]:
+    def _check(self, cell: Cell, launch: Callable[[], object], known: bool) -> tuple[Take, float]:
+        self.known.append(known)
         return one_take([self.launch_s]), self.enqueue_s
 
     def graph(self, launches: list[Callable[[], object]], nodes: int) -> Any:
@@ -283,7 +285,7 @@ def test_a_check_under_a_limit_is_no_sample(spoilt: dict[str, Any], monkeypatch:
     gpu = Handless(launch_s=1.0)
     gpu.enqueue_s, gpu.best_clock_mhz = 1e-5, 1980.0
     first = one_take([1.0], **spoilt)
-    monkeypatch.setattr(gpu, "_check", lambda _cell, _launch: (first, gpu.enqueue_s))
+    monkeypatch.setattr(gpu, "_check", lambda *_how: (first, gpu.enqueue_s))
     gpu.measure(cell(shape=(32, 64)))
     assert gpu.taken == [(1, 1)]
 
@@ -325,6 +327,21 @@ def test_a_clock_that_other_processes_found_comes_after_a_rest(pauses: list[floa
     assert (gpu.measure(cell())["retakes"], pauses) == (0, [])
 
 
+def test_a_cell_that_an_earlier_process_measured_is_neither_checked_before_nor_probed() -> None:
+    """Its time is known, so the number of launches follows from it. A slow one is checked: it may be timed once."""
+    gpu = Handless(launch_s=1e-6)
+    gpu.budget = dataclasses.replace(gpu.budget, seconds={cell().key: 4e-6})
+    gpu.measure(cell())
+    assert (gpu.known, len(gpu.graphs)) == ([True], 1)
+    first = Handless(launch_s=1e-6)
+    first.measure(cell())
+    assert (first.known, len(first.graphs)) == ([False], 2)
+    slow = Handless(launch_s=1.0)
+    slow.budget = dataclasses.replace(slow.budget, seconds={cell().key: 1.0})
+    slow.measure(cell())
+    assert slow.known == [False]
+
+
 def test_a_clock_locked_low_is_as_high_as_it_gets(pauses: list[float]) -> None:
     gpu = Handless()
     gpu.clocks = [1500.0] * 3
@@ -335,7 +352,7 @@ def test_a_clock_locked_low_is_as_high_as_it_gets(pauses: list[float]) -> None:
 def test_a_first_run_that_waited_for_something_is_not_slow(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = Handless(launch_s=1e-6)
     loaded = one_take([0.5])  # a library was, in it
-    monkeypatch.setattr(gpu, "_check", lambda _cell, _launch: (loaded, 0.5))
+    monkeypatch.setattr(gpu, "_check", lambda *_how: (loaded, 0.5))
     take = gpu.take
 
     def quick(*what: Any) -> Take:

@@ -1,6 +1,7 @@
 """What becomes of a run when a kernel is wrong, crashes, hangs or is slow."""
 
 import signal
+import statistics
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -68,7 +69,9 @@ def test_processes_measure_every_cell_once(package: Package) -> None:
     assert run.group.name == "transpose cpu"
 
 
-def test_a_process_is_told_the_clocks_of_those_before(package: Package, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_is_told_the_clocks_and_the_seconds_of_those_before(
+    package: Package, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The clocks are planted, as if read on a GPU."""
     run, jobs = measured(package(), times=2), list[Any]()
     for measurement, clock in zip(outcomes(run)["c"].measurements, (1890.0, 1880.0), strict=True):
@@ -82,7 +85,10 @@ def test_a_process_is_told_the_clocks_of_those_before(package: Package, monkeypa
     monkeypatch.setattr(Worker, "send", keep)
     run.measure_all(2)
     (key,) = (cell.key for cell in run.cells if cell.rung == "c")
-    assert [job["budget"]["clocks_mhz"] for job in jobs if isinstance(job, dict)] == [{key: 1885.0}]
+    (budget,) = (job["budget"] for job in jobs if isinstance(job, dict))
+    assert budget["clocks_mhz"] == {key: 1885.0}
+    before = {cell.key: [*outcomes(run)[cell.rung].by_process("seconds").values()][:2] for cell in run.cells}
+    assert budget["seconds"] == {each: statistics.median(values) for each, values in before.items()}
     assert_measured(outcomes(run)["c"], 3)
 
 

@@ -191,12 +191,12 @@ def test_hot_is_not_slower_than_cold() -> None:
     assert compared
 
 
-QUANTUM_S = 0.15e-6  # half of what a graph that is uploaded in vain adds to each kernel of a cold graph on an H200
+QUANTUM_S = 0.15e-6  # half of what each kernel of a cold graph on an H200 takes longer after several graphs
 
 
 @pytest.mark.gpu
-def test_launches_that_were_captured_and_not_replayed_slow_no_kernel_down() -> None:
-    """One graph, replayed after each of other launches was captured to see whether it can be."""
+def test_graphs_that_were_launched_before_slow_no_kernel_down() -> None:
+    """One graph, timed after the graph of each of other launches."""
     cells = plan(PROJECT.op("matmul"), "gpu")
     mixed = random.Random(5).sample(cells, len(cells))  # an order in which one of the first ten slowed all down
     others = [where for where in mixed if not gpukernels.rung("matmul", where.rung).needs][:60]
@@ -220,7 +220,8 @@ def test_launches_that_were_captured_and_not_replayed_slow_no_kernel_down() -> N
             except not_here:
                 continue
             other()
-            assert gpu._captured(where, other)
+            if captured := gpu._captured(where, other):
+                captured.launch(gpu.stream)
             levels.append(min(gpu.replay(graph, 1, 3)[0]) / len(rotating))
     assert len(levels) > 40
     assert max(levels) - min(levels) < QUANTUM_S, levels

@@ -152,7 +152,11 @@ class Run:
             "tree": self.tree,
             "device": self.device,
             "seed": seed,
-            "budget": asdict(replace(self.budget, clocks_mhz=self._clocks(cells))),
+            "budget": asdict(
+                replace(
+                    self.budget, clocks_mhz=self._known(cells, "clock64_mhz"), seconds=self._known(cells, "seconds")
+                )
+            ),
             "cells": [cell.as_json() for cell in cells],
             "early": self._early,
             "alone": self.alone,
@@ -208,10 +212,10 @@ class Run:
         if _ended(worker) is None:
             self.lose(f"the driver hangs: process {worker.pid} cannot be killed")
 
-    def _clocks(self, cells: list[Cell]) -> dict[str, float]:
-        """The median SM clock at which earlier processes measured each cell."""
-        known = {cell.key: [*self.group.outcomes[cell.key].by_process("clock64_mhz").values()] for cell in cells}
-        return {key: statistics.median(clocks) for key, clocks in known.items() if clocks}
+    def _known(self, cells: list[Cell], name: str) -> dict[str, float]:
+        """The median of a number of the measurements of earlier processes, by the cell's key."""
+        known = {cell.key: [*self.group.outcomes[cell.key].by_process(name).values()] for cell in cells}
+        return {key: statistics.median(values) for key, values in known.items() if values}
 
     def _slow(self) -> None:
         self.note(f"slow: {self._begun or 'the start of a worker'} has taken {self.silence_s:.0f} s and still works")

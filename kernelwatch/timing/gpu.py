@@ -195,14 +195,16 @@ class Gpu(RunDevice):
         launch = bind(kernel, rung, self._operands_of(cell), inputs, outs)
         return launch, launch.identity
 
-    def _check(self, cell: Cell, launch: Callable[[], object]) -> tuple[Take, float]:
-        """Run a cell for the first time, and check it.
+    def _check(self, cell: Cell, launch: Callable[[], object], known: bool) -> tuple[Take, float]:
+        """Run a cell for the first time, and check it, unless it is `known` to have been right in an earlier process:
+        what is timed is checked afterwards in each.
 
         Returns that run as a sample, which is right unless the host had to load something first, and the seconds that
         the host took to enqueue it. Raises: WrongOutput.
         """
         direct = Direct(launch)
-        return self._checked(cell, direct), direct.enqueue_s
+        taken = self.take(direct, 1, 1, 1, tuple(self.canaries.values())) if known else self._checked(cell, direct)
+        return taken, direct.enqueue_s
 
     def _fill_exactly(self, cell: Cell, slot: int = 0) -> None:
         """Fill the inputs of a set of buffers with numbers for which the arithmetic is exact, if the cell is checked
@@ -321,7 +323,7 @@ class Gpu(RunDevice):
         Raises: WrongOutput if it enqueues nothing on the given stream; what the launch raises outside of a capture.
         """
         try:
-            graph = self._graph_of([launch], 1) if self._returns else self.capture([launch], 1)
+            graph = self._graph_of([launch], 1)
         except Exception:
             launch()
             self.stream.synchronize()
@@ -354,11 +356,12 @@ class Gpu(RunDevice):
         return self.budget.clocks_mhz.get(cell.key, math.inf)
 
     def _take_quick(
-        self, cell: Cell, launches: list[Callable[[], object]], once: float
+        self, cell: Cell, launches: list[Callable[[], object]], once: float, known_s: float
     ) -> tuple[list[Take], Graph | None]:
         """The samples of a cell over its rotating buffers, and what was timed last. `once`: about the seconds of a
-        launch."""
-        count, replays, samples = self._enough(launches, once)
+        launch; `known_s`: as earlier processes measured them, or infinite."""
+        first = known_s if known_s < SLOW_S else self._replayed_once(launches, once)
+        count, replays, samples = self._enough(len(launches), first)
         # Each time hot buffers are loaded into the L2 cache, they settle there in one of several ways, whose times
         # differ by some percent. So every sample loads them again, and the mean counts.
         rounds = samples if cell.cache == "hot" else 1
@@ -369,17 +372,19 @@ class Gpu(RunDevice):
             taken.append(self.take_quietly(graph, replays, count, samples // rounds, own_mhz=self._own_mhz(cell)))
         return taken, graph
 
-    def _enough(self, launches: list[Callable[[], object]], once: float) -> tuple[int, int, int]:
-        """The launches in a graph (whole turns over the buffers), the replays in a sample, and the number of samples.
-
-        `once`: about the seconds of a launch, more if something had to be loaded."""
+    def _replayed_once(self, launches: list[Callable[[], object]], once: float) -> float:
+        """The seconds of a launch in a graph. `once`: about these, more if something had to be loaded."""
         few = launches[: max(1, math.ceil(self.budget.sample_s / once))]
         lead_in = tuple(self.canaries.values())
-        first = min(self.replay(self._queued(few, len(few)), 1, 2, lead_in=lead_in)[0]) / len(few)
-        count = min(GRAPH_NODES_MAX, max(1, round(self.budget.sample_s / first)))
-        count = max(1, round(count / len(launches))) * len(launches)
-        replays = max(1, round(self.budget.sample_s / (first * count)))
-        fitting = round(self.budget.samples * self.budget.sample_s / (first * count * replays))
+        return min(self.replay(self._queued(few, len(few)), 1, 2, lead_in=lead_in)[0]) / len(few)
+
+    def _enough(self, sets: int, once: float) -> tuple[int, int, int]:
+        """The launches in a graph (whole turns over the sets of buffers), the replays in a sample, and the number of
+        samples. `once`: the seconds of a launch."""
+        count = min(GRAPH_NODES_MAX, max(1, round(self.budget.sample_s / once)))
+        count = max(1, round(count / sets)) * sets
+        replays = max(1, round(self.budget.sample_s / (once * count)))
+        fitting = round(self.budget.samples * self.budget.sample_s / (once * count * replays))
         return count, replays, min(self.budget.samples, max(SAMPLES_LEAST, fitting))
 
     def _host_loop_seconds(self, launch: Callable[[], object], replayed: float) -> float:
@@ -450,16 +455,17 @@ class Gpu(RunDevice):
             self._returns = isinstance(launches[0], Returning)
             if self._returns:
                 self._has_room(cell)
-            first, enqueue_s = self._check(cell, launches[0])
+            known_s = self.budget.seconds.get(cell.key, math.inf) * repeats
+            first, enqueue_s = self._check(cell, launches[0], known_s < SLOW_S)
             self._once = self._captured(cell, launches[0])
-            once, slots = first["seconds"][0], len(launches)
+            once, slots = min(first["seconds"][0], known_s), len(launches)
             takes: list[Take] = []
             if once >= SLOW_S:
                 taken, timed = self._take_slow(cell, launches[0], first, enqueue_s)
                 takes, slots = [taken], 1
                 once = statistics.median(taken["seconds"])
             if once < SLOW_S:
-                (takes, timed), slots = self._take_quick(cell, launches, once), len(launches)
+                (takes, timed), slots = self._take_quick(cell, launches, once, known_s), len(launches)
             seconds = [value / repeats for take in takes for value in take["seconds"]]
             level = statistics.mean if cell.cache == "hot" else statistics.median
             measurement: Measurement = {

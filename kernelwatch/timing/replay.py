@@ -36,6 +36,7 @@ WARM_UP_S = 0.15  # an idle GPU needs some 100 ms to raise its clocks
 CANARY_BYTES = 64 << 20
 CANARY_ROUNDS = 4096
 CANARY_NODES = 2
+UNSORTED = 64  # rows and columns of what is sorted before a graph is timed
 FILLS = {  # others: "fill"
     "float64": "fill_float64",
     "float16": "fill_float16",
@@ -82,6 +83,7 @@ class Replayer:
     they launch."""
 
     best_clock_mhz = 0.0  # the highest SM clock seen in this process
+    unsorted: Any = None  # rows that `refresh` sorts; None if this CuPy cannot
 
     def __init__(self, nvml: Nvml) -> None:
         import cupy
@@ -102,6 +104,7 @@ class Replayer:
             self.kernels = {name: module.get_function(name) for name in names}
         self.stamps: Any = cupy.zeros((2, 3), cupy.int64)
         self.canary_memory = cupy.zeros(CANARY_BYTES, cupy.uint8)
+        self.unsorted = cupy.zeros((UNSORTED, UNSORTED), cupy.float64)
 
     def warm_up(self) -> None:
         """Make the canaries, and run them until the clocks are up."""
@@ -116,17 +119,10 @@ class Replayer:
     # --- graphs and canaries -----------------------------------------------------------------------------------
 
     def graph(self, launches: list[Callable[[], object]], nodes: int) -> Graph:
-        """A graph of `nodes` launches that is launched next: it is on the GPU already. Arguments and errors as in
-        `capture`."""
-        graph = self.capture(launches, nodes)
-        graph.upload(self.stream)  # type: ignore[attr-defined]
-        return graph
-
-    def capture(self, launches: list[Callable[[], object]], nodes: int) -> Graph:
         """A graph of `nodes` launches, in turn from `launches`; all of them must have been compiled before.
 
-        It is not uploaded to the GPU. A graph that is uploaded and not launched can make every kernel of every other
-        graph in the process some tenths of a microsecond slower, until one of certain other graphs is uploaded.
+        It is not uploaded to the GPU, which its first launch does: a graph that is uploaded and not launched makes each
+        kernel of other graphs take longer, as `refresh` tells.
 
         Raises: what a launch raises that cannot be captured; CuPy's errors.
         """
@@ -172,6 +168,21 @@ class Replayer:
 
     # --- samples -----------------------------------------------------------------------------------------------
 
+    def refresh(self) -> None:
+        """Make the graph that is launched next the first one of the process, as far as the driver is concerned.
+
+        On an H200 the first graph or two of a process are fast. Once more graphs were launched, each kernel of every
+        graph takes 0.2 us longer, 0.35 us if its data are cold. CuPy's sort of rows, which CUDA's Thrust does, ends
+        that; docs/research/measuring.md has what else was tried. Without Thrust, nothing is done.
+        """
+        if self.unsorted is None:
+            return
+        with self.stream:
+            try:
+                self.cupy.sort(self.unsorted)
+            except RuntimeError:  # this CuPy was built without Thrust
+                self.unsorted = None
+
     def replay(
         self,
         graph: Graph,
@@ -182,12 +193,15 @@ class Replayer:
     ) -> tuple[list[float], float | None, Any]:
         """Time `samples` samples of `replays` replays each, all back to back.
 
-        `during`: called while the GPU works. `lead_in`: graphs that run before the samples; by default `graph` itself.
+        `during`: called while the GPU works. `lead_in`: graphs that run before the samples; by default `graph` itself,
+        and no other graph has then been launched since the last `refresh`.
         Returns the seconds of each sample, the SM clock over all of them in MHz (None if unknown), and the result of
         `during`.
         """
         stamp, elapsed = self.kernels["stamp"], self.cupy.cuda.get_elapsed_time
         events = [self.cupy.cuda.Event() for _ in range(samples + 1)]
+        if not lead_in:
+            self.refresh()
         for first in lead_in or (graph,):  # keeps the GPU busy while the host queues the rest
             first.launch(self.stream)
         stamp((1,), (1,), (self.stamps[0],))

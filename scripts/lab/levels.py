@@ -17,6 +17,7 @@ if __name__ == "__main__":
 
 import json
 import random
+import re
 import statistics
 import subprocess
 import sys
@@ -238,8 +239,13 @@ def work(index: int) -> dict[str, Any]:
     looks = process.live(index)
     properties = process.cupy.cuda.runtime.getDeviceProperties(0)
     driver = Path("/proc/driver/nvidia/version")
-    version = driver.read_text().split("Module")[-1].split()[0] if driver.is_file() else "unknown"
-    return {"gpu": properties["name"].decode(), "driver": version, "cupy": process.cupy.__version__, "looks": looks}
+    version = re.search(r"\d+\.[\d.]+", driver.read_text()) if driver.is_file() else None
+    return {
+        "gpu": properties["name"].decode(),
+        "driver": version[0] if version else "unknown",
+        "cupy": process.cupy.__version__,
+        "looks": looks,
+    }
 
 
 def main(arguments: list[str] | None = None) -> int:
